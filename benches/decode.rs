@@ -26,7 +26,7 @@ fn text_of(case: &str) -> String {
     let written = fixtures.join("written").join(format!("{case}.http"));
     if let Ok(text) = fs::read_to_string(written) {
         // Skip the request, whose body is JSON too.
-        return text.split_once("<<<").map(|(_, answer)| answer.to_owned()).unwrap_or_default();
+        return text.split_once("<<<").map(|(_, response)| response.to_owned()).unwrap_or_default();
     }
     let path = fixtures.join("captures").join(format!("{case}.jsonl"));
     let lines = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

@@ -15,7 +15,7 @@ use tokometer_observe::measure::Sink;
 use tokometer_observe::observer::{Observers, Settings};
 use tokometer_telemetry::export::{Exporters, Settings as ExportSettings};
 use tokometer_telemetry::live::{InFlight, Settings as LiveSettings};
-use tokometer_telemetry::slo::{Judge, Settings as Objectives};
+use tokometer_telemetry::slo::{Evaluator, Settings as Objectives};
 
 mod stream;
 
@@ -30,7 +30,7 @@ fn mean_bytes(stream: &Stream) -> u64 {
 /// The observer of a connection after the request and the first token.
 fn opened(sink: &Arc<dyn Sink>, stream: &Stream, now: Instant) -> Box<dyn Observer> {
     let observers = Observers::new(Settings::default(), 1, Arc::clone(sink));
-    let connection = Connection { id: 1, peer: None, pair: 0, upstream: Arc::from("bench"), accepted: now };
+    let connection = Connection { id: 1, peer: None, listener: 0, upstream: Arc::from("bench"), accepted: now };
     let mut observer = observers.accepted(&connection).expect("observing is on");
     observer.seen(Direction::Request, &stream.request, now);
     stream.opening.iter().for_each(|read| observer.seen(Direction::Response, read, now));
@@ -60,9 +60,9 @@ fn play(sink: &Arc<dyn Sink>, stream: &Stream, events: u64) -> Duration {
 fn sinks() -> Arc<dyn Sink> {
     let settings = ExportSettings { servers: vec![("127.0.0.1".to_owned(), Some(8001))], ..ExportSettings::default() };
     let exporters = Exporters::start(&settings).expect("no endpoint that could fail");
-    let pairs = ["default".to_owned()];
-    let in_flight = InFlight::start(LiveSettings::default(), &pairs, Instant::now()).expect("a thread");
-    in_flight.before(Tee::of(vec![Arc::new(Judge::new(Objectives::default())), exporters]))
+    let listeners = ["default".to_owned()];
+    let in_flight = InFlight::start(LiveSettings::default(), &listeners, Instant::now()).expect("a thread");
+    in_flight.before(Tee::of(vec![Arc::new(Evaluator::new(Objectives::default())), exporters]))
 }
 
 fn per_event(c: &mut Criterion) {

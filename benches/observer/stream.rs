@@ -63,8 +63,8 @@ impl Stream {
     /// The same for a request written by hand (`tests/fixtures/written/README.md`).
     fn written(path: &Path, token: &str) -> Stream {
         let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let (_, exchange) = text.split_once(">>>\n").expect("a request");
-        let mut sections = exchange.split("<<< ");
+        let (_, rest) = text.split_once(">>>\n").expect("a request");
+        let mut sections = rest.split("<<< ");
         let (head, body) = sections.next().and_then(|request| request.split_once("\n\n")).expect("headers");
         let body = body.trim_end();
         let request = format!("{}\r\ncontent-length: {}\r\n\r\n{body}", head.replace('\n', "\r\n"), body.len());

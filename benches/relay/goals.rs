@@ -23,19 +23,31 @@ pub(crate) enum Against {
 pub(crate) struct Goal {
     pub(crate) what: &'static str,
     row: &'static str,
-    figure: &'static str,
+    measurement: &'static str,
     against: Against,
     limit: f64,
     /// True if the value must be at least, not at most, the limit.
     at_least: bool,
 }
 
-const fn at_most(what: &'static str, row: &'static str, figure: &'static str, against: Against, limit: f64) -> Goal {
-    Goal { what, row, figure, against, limit, at_least: false }
+const fn at_most(
+    what: &'static str,
+    row: &'static str,
+    measurement: &'static str,
+    against: Against,
+    limit: f64,
+) -> Goal {
+    Goal { what, row, measurement, against, limit, at_least: false }
 }
 
-const fn at_least(what: &'static str, row: &'static str, figure: &'static str, against: Against, limit: f64) -> Goal {
-    Goal { what, row, figure, against, limit, at_least: true }
+const fn at_least(
+    what: &'static str,
+    row: &'static str,
+    measurement: &'static str,
+    against: Against,
+    limit: f64,
+) -> Goal {
+    Goal { what, row, measurement, against, limit, at_least: true }
 }
 
 /// All goals.
@@ -74,14 +86,19 @@ const US: &str = "tokometer";
 impl Goal {
     /// The measured value.
     fn reached(&self, results: &Results) -> Option<f64> {
-        let Goal { row, figure, .. } = *self;
+        let Goal { row, measurement, .. } = *self;
         match self.against {
-            Against::Nothing => results.figure(row, US, figure),
-            Against::Peer(peer) => results.ratio(row, US, peer, figure),
-            Against::Row(other) => Some(results.figure(row, US, figure)? / results.figure(other, US, figure)?),
+            Against::Nothing => results.measurement(row, US, measurement),
+            Against::Peer(peer) => results.ratio(row, US, peer, measurement),
+            Against::Row(other) => {
+                Some(results.measurement(row, US, measurement)? / results.measurement(other, US, measurement)?)
+            }
             Against::Added(peer) => {
-                let none = results.figure(row, "none", figure)?;
-                Some((results.figure(row, US, figure)? - none) / (results.figure(row, peer, figure)? - none))
+                let none = results.measurement(row, "none", measurement)?;
+                Some(
+                    (results.measurement(row, US, measurement)? - none)
+                        / (results.measurement(row, peer, measurement)? - none),
+                )
             }
         }
     }

@@ -65,8 +65,8 @@ impl Peer {
             Peer::Haproxy => ("haproxy", "-v"),
             Peer::Tokometer | Peer::Relay => {
                 let binary = tokometer();
-                let answers = Command::new(&binary).args(["run", "--help"]).stderr(Stdio::null()).output();
-                let runs = answers.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains("--upstream"));
+                let responses = Command::new(&binary).args(["run", "--help"]).stderr(Stdio::null()).output();
+                let runs = responses.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains("--upstream"));
                 return (!runs).then(|| format!("{} has no `run` command", binary.display()));
             }
             Peer::Pingora => {

@@ -12,7 +12,7 @@ use crate::Outcome;
 use crate::options::Options;
 
 /// The values of one run, by name.
-pub(crate) type Figures = BTreeMap<String, f64>;
+pub(crate) type Measurements = BTreeMap<String, f64>;
 
 /// All measurements. Runs with the same index are adjacent in time and can be compared in pairs.
 #[derive(Debug, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ pub(crate) struct Results {
     /// Peers that failed in a row, and the errors.
     pub(crate) failed: BTreeMap<String, String>,
     /// Row, peer, runs.
-    pub(crate) rows: BTreeMap<String, BTreeMap<String, Vec<Figures>>>,
+    pub(crate) rows: BTreeMap<String, BTreeMap<String, Vec<Measurements>>>,
 }
 
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
@@ -55,28 +55,28 @@ impl Results {
         }
     }
 
-    pub(crate) fn add(&mut self, row: &str, peer: &str, figures: Figures) {
-        self.rows.entry(row.to_owned()).or_default().entry(peer.to_owned()).or_default().push(figures);
+    pub(crate) fn add(&mut self, row: &str, peer: &str, measurements: Measurements) {
+        self.rows.entry(row.to_owned()).or_default().entry(peer.to_owned()).or_default().push(measurements);
     }
 
-    fn runs(&self, row: &str, peer: &str, figure: &str) -> Option<Vec<f64>> {
+    fn runs(&self, row: &str, peer: &str, measurement: &str) -> Option<Vec<f64>> {
         let runs = self.rows.get(row)?.get(peer)?;
-        runs.iter().map(|run| run.get(figure).copied()).collect()
+        runs.iter().map(|run| run.get(measurement).copied()).collect()
     }
 
     /// The median over the runs.
-    pub(crate) fn figure(&self, row: &str, peer: &str, figure: &str) -> Option<f64> {
-        median(self.runs(row, peer, figure)?)
+    pub(crate) fn measurement(&self, row: &str, peer: &str, measurement: &str) -> Option<f64> {
+        median(self.runs(row, peer, measurement)?)
     }
 
     /// The median of the ratios of paired runs.
-    pub(crate) fn ratio(&self, row: &str, peer: &str, to: &str, figure: &str) -> Option<f64> {
-        let (mine, theirs) = (self.runs(row, peer, figure)?, self.runs(row, to, figure)?);
+    pub(crate) fn ratio(&self, row: &str, peer: &str, to: &str, measurement: &str) -> Option<f64> {
+        let (mine, theirs) = (self.runs(row, peer, measurement)?, self.runs(row, to, measurement)?);
         median(mine.iter().zip(&theirs).map(|(mine, theirs)| mine / theirs).collect())
     }
 
     /// The metric names of a row, sorted.
-    fn figures(&self, row: &str) -> Vec<String> {
+    fn measurements(&self, row: &str) -> Vec<String> {
         let runs = self.rows.get(row).into_iter().flat_map(|peers| peers.values().flatten());
         let mut names: Vec<String> = runs.flat_map(|run| run.keys().cloned()).collect();
         names.sort();
@@ -88,17 +88,17 @@ impl Results {
     pub(crate) fn table(&self) -> String {
         let mut page = String::new();
         for (row, peers) in &self.rows {
-            let figures = self.figures(row);
+            let measurements = self.measurements(row);
             let runs = peers.values().map(Vec::len).max().unwrap_or(0);
             let mut line = |cells: Vec<String>| {
                 let written = writeln!(page, "| {} |", cells.join(" | "));
                 debug_assert!(written.is_ok());
             };
-            line([format!("{row} (runs: {runs})")].into_iter().chain(figures.iter().cloned()).collect());
-            line(std::iter::once("---".to_owned()).chain(figures.iter().map(|_| "---".to_owned())).collect());
+            line([format!("{row} (runs: {runs})")].into_iter().chain(measurements.iter().cloned()).collect());
+            line(std::iter::once("---".to_owned()).chain(measurements.iter().map(|_| "---".to_owned())).collect());
             for peer in peers.keys() {
-                let cell = |name: &String| self.figure(row, peer, name).map_or("-".to_owned(), number);
-                line(std::iter::once(peer.clone()).chain(figures.iter().map(cell)).collect());
+                let cell = |name: &String| self.measurement(row, peer, name).map_or("-".to_owned(), number);
+                line(std::iter::once(peer.clone()).chain(measurements.iter().map(cell)).collect());
             }
             page.push('\n');
         }

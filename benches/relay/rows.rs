@@ -18,7 +18,7 @@ use crate::options::Options;
 use crate::peers;
 use crate::peers::Peer;
 use crate::peers::Running;
-use crate::results::Figures;
+use crate::results::Measurements;
 use crate::results::Results;
 
 /// A workload.
@@ -112,7 +112,7 @@ pub(crate) async fn run(options: &Options, results: &mut Results) -> Outcome<()>
             for peer in &peers {
                 eprintln!("{} {round}/{rounds} {}", row.name(), peer.name());
                 match measure(*row, *peer, options.quick).await {
-                    Ok(figures) => results.add(row.name(), peer.name(), figures),
+                    Ok(measurements) => results.add(row.name(), peer.name(), measurements),
                     Err(error) => {
                         eprintln!("  failed: {error}");
                         let what = format!("{} in row {}", peer.name(), row.name());
@@ -134,7 +134,7 @@ struct Window {
     measure: Duration,
 }
 
-async fn measure(row: Row, peer: Peer, quick: bool) -> Outcome<Figures> {
+async fn measure(row: Row, peer: Peer, quick: bool) -> Outcome<Measurements> {
     let seconds = |full, quick_ones| Duration::from_secs(if quick { quick_ones } else { full });
     let window = Window { warm_up: seconds(4, 2), measure: seconds(8, 2) };
     match row {
@@ -201,8 +201,8 @@ async fn over(
     settings: load::Settings,
     running: &Running,
     simulator: &Simulator,
-) -> Outcome<(Figures, Summary, u64, Duration)> {
-    let mut figures = Figures::new();
+) -> Outcome<(Measurements, Summary, u64, Duration)> {
+    let mut measurements = Measurements::new();
     let idle = running.process.as_ref().map(|process| process.resident_kib());
     let settings = load::Settings {
         url: url(running.address),
@@ -221,16 +221,16 @@ async fn over(
     let (cpu, wall) = (used(running).saturating_sub(cpu), began.elapsed());
     if let (Some(process), Some(idle), Some(warm)) = (&running.process, idle, warm) {
         let now = process.resident_kib();
-        figures.insert("rss_grown_kib".to_owned(), now - idle);
-        figures.insert("rss_grown_while_measured_kib".to_owned(), now - warm);
+        measurements.insert("rss_grown_kib".to_owned(), now - idle);
+        measurements.insert("rss_grown_while_measured_kib".to_owned(), now - warm);
     }
-    figures.insert("cpu_s".to_owned(), cpu.as_secs_f64());
+    measurements.insert("cpu_s".to_owned(), cpu.as_secs_f64());
     let summary = load.await??;
     let well = summary.count(End::Complete) + summary.count(End::Unfinished);
     if well != summary.requests || tokens == 0 {
         return Err(format!("requests failed: {:?}, statuses {:?}", summary.ends, summary.statuses).into());
     }
-    Ok((figures, summary, tokens, wall))
+    Ok((measurements, summary, tokens, wall))
 }
 
 fn used(running: &Running) -> Duration {
@@ -238,7 +238,7 @@ fn used(running: &Running) -> Duration {
 }
 
 /// Paced streams, one after the other on each connection.
-async fn streams(peer: Peer, count: usize, rate: f64, tokens: u64, window: Window) -> Outcome<Figures> {
+async fn streams(peer: Peer, count: usize, rate: f64, tokens: u64, window: Window) -> Outcome<Measurements> {
     let epoch = Instant::now();
     let simulator = Simulator::start(origin(pace(rate), Text::Stamp(epoch), true)).await?;
     let running = peers::start(peer, simulator.local_address()).await?;
@@ -251,49 +251,49 @@ async fn streams(peer: Peer, count: usize, rate: f64, tokens: u64, window: Windo
         stamp: Some(epoch),
         ..load::Settings::default()
     };
-    let (mut figures, summary, generated, wall) = over(&window, settings, &running, &simulator).await?;
-    let cpu = figures.remove("cpu_s").unwrap_or_default();
-    let grown = figures.remove("rss_grown_kib");
-    let grown_since = figures.remove("rss_grown_while_measured_kib");
+    let (mut measurements, summary, generated, wall) = over(&window, settings, &running, &simulator).await?;
+    let cpu = measurements.remove("cpu_s").unwrap_or_default();
+    let grown = measurements.remove("rss_grown_kib");
+    let grown_since = measurements.remove("rss_grown_while_measured_kib");
     if peer != Peer::None {
-        figures.insert("cpu_us_per_token".to_owned(), cpu * 1e6 / generated as f64);
+        measurements.insert("cpu_us_per_token".to_owned(), cpu * 1e6 / generated as f64);
     }
     if let Some(grown) = grown {
-        figures.insert("kib_per_stream".to_owned(), grown / count as f64);
+        measurements.insert("kib_per_stream".to_owned(), grown / count as f64);
     }
     if let Some(grown) = grown_since {
-        figures.insert("kib_grown_per_stream".to_owned(), grown / count as f64);
+        measurements.insert("kib_grown_per_stream".to_owned(), grown / count as f64);
     }
-    figures.insert("tokens_per_s".to_owned(), generated as f64 / wall.as_secs_f64());
-    figures.insert("transit_p50_us".to_owned(), summary.transit_us.p50);
-    figures.insert("transit_p99_us".to_owned(), summary.transit_us.p99);
+    measurements.insert("tokens_per_s".to_owned(), generated as f64 / wall.as_secs_f64());
+    measurements.insert("transit_p50_us".to_owned(), summary.transit_us.p50);
+    measurements.insert("transit_p99_us".to_owned(), summary.transit_us.p99);
     if summary.time_to_first_token_ms.count > 0 {
-        figures.insert("ttft_p50_us".to_owned(), summary.time_to_first_token_ms.p50 * 1e3);
-        figures.insert("ttft_p99_us".to_owned(), summary.time_to_first_token_ms.p99 * 1e3);
+        measurements.insert("ttft_p50_us".to_owned(), summary.time_to_first_token_ms.p50 * 1e3);
+        measurements.insert("ttft_p99_us".to_owned(), summary.time_to_first_token_ms.p99 * 1e3);
     }
-    Ok(figures)
+    Ok(measurements)
 }
 
 /// Requests at full speed.
-async fn flood(peer: Peer, settings: load::Settings, unit: &str, window: Window) -> Outcome<Figures> {
+async fn flood(peer: Peer, settings: load::Settings, unit: &str, window: Window) -> Outcome<Measurements> {
     let simulator = Simulator::start(origin(pace(0.0), Text::Filler, false)).await?;
     let running = peers::start(peer, simulator.local_address()).await?;
-    let (mut figures, _, generated, wall) = over(&window, settings, &running, &simulator).await?;
-    let cpu = figures.remove("cpu_s").unwrap_or_default();
-    figures.remove("rss_grown_while_measured_kib");
+    let (mut measurements, _, generated, wall) = over(&window, settings, &running, &simulator).await?;
+    let cpu = measurements.remove("cpu_s").unwrap_or_default();
+    measurements.remove("rss_grown_while_measured_kib");
     // One token is one event, and a request that counts as a unit asks for one token.
     let units = generated as f64;
     if peer != Peer::None {
-        figures.insert(format!("cpu_us_per_{unit}"), cpu * 1e6 / units);
+        measurements.insert(format!("cpu_us_per_{unit}"), cpu * 1e6 / units);
     }
-    figures.insert(format!("{unit}s_per_s"), units / wall.as_secs_f64());
-    Ok(figures)
+    measurements.insert(format!("{unit}s_per_s"), units / wall.as_secs_f64());
+    Ok(measurements)
 }
 
-async fn idle(peer: Peer) -> Outcome<Figures> {
+async fn idle(peer: Peer) -> Outcome<Measurements> {
     let simulator = Simulator::start(origin(pace(0.0), Text::Filler, false)).await?;
     let running = peers::start(peer, simulator.local_address()).await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
     let kib = running.process.as_ref().map_or(0.0, |process| process.resident_kib());
-    Ok(Figures::from([("rss_mb".to_owned(), kib * 1024.0 / 1e6)]))
+    Ok(Measurements::from([("rss_mb".to_owned(), kib * 1024.0 / 1e6)]))
 }

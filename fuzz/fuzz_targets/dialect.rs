@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use tokometer_fuzz::cut::Cut;
-use tokometer_decode::AnswerText;
+use tokometer_decode::ResponseText;
 use tokometer_decode::EventSink;
 use tokometer_decode::EngineFacts;
 use tokometer_decode::Framing;
@@ -24,82 +24,82 @@ mod model;
 
 /// The events of a response, each with the response's properties at that point.
 #[derive(Debug, Default, PartialEq)]
-struct Told {
+struct Reported {
     events: Vec<StreamEvent>,
-    said: Vec<(Option<String>, EngineFacts)>,
+    stated: Vec<(Option<String>, EngineFacts)>,
 }
 
-impl EventSink for Told {
-    fn event(&mut self, event: &StreamEvent, said: &ResponseInfo<'_>) {
+impl EventSink for Reported {
+    fn event(&mut self, event: &StreamEvent, stated: &ResponseInfo<'_>) {
         self.events.push(*event);
-        self.said.push((said.model().map(str::to_owned), said.engine()));
+        self.stated.push((stated.model().map(str::to_owned), stated.engine()));
     }
 }
 
-fn respond(route: Route, framing: Framing, pieces: &[&[u8]]) -> (Told, ResponseDecoder) {
+fn respond(route: Route, framing: Framing, pieces: &[&[u8]]) -> (Reported, ResponseDecoder) {
     let mut decoder = ResponseDecoder::new(route, framing);
-    let mut told = Told::default();
+    let mut reported = Reported::default();
     for piece in pieces {
-        decoder.feed_to(piece, &mut told);
+        decoder.feed_to(piece, &mut reported);
     }
-    decoder.finish_to(&mut told);
-    (told, decoder)
+    decoder.finish_to(&mut reported);
+    (reported, decoder)
 }
 
 /// The text of a response. Keeping the text must not change `expected`.
-fn keep(route: Route, framing: Framing, pieces: &[&[u8]], expected: &Told) -> Box<AnswerText> {
+fn keep(route: Route, framing: Framing, pieces: &[&[u8]], expected: &Reported) -> Box<ResponseText> {
     let mut decoder = ResponseDecoder::new(route, framing);
     let memory = TextMemory::default();
-    decoder.keep_text(TextLimits { answer_bytes: 1 << 12, all_bytes: 1 << 13 }, &memory);
-    let mut told = Told::default();
+    decoder.keep_text(TextLimits { response_bytes: 1 << 12, all_bytes: 1 << 13 }, &memory);
+    let mut reported = Reported::default();
     for piece in pieces {
-        decoder.feed_to(piece, &mut told);
+        decoder.feed_to(piece, &mut reported);
     }
-    decoder.finish_to(&mut told);
-    assert_eq!(told, *expected, "{route:?} {framing:?} with its text kept");
+    decoder.finish_to(&mut reported);
+    assert_eq!(reported, *expected, "{route:?} {framing:?} with its text kept");
     assert!(memory.held() <= 1 << 13);
     decoder.take_text().expect("the text was requested")
 }
 
 /// The events of messages, each fed in pieces of this size.
-fn converse(messages: &[Vec<u8>], size: usize) -> (Told, ResponseDecoder) {
+fn converse(messages: &[Vec<u8>], size: usize) -> (Reported, ResponseDecoder) {
     let mut decoder = ResponseDecoder::new(Route::Realtime, Framing::Messages);
-    let mut told = Told::default();
+    let mut reported = Reported::default();
     for message in messages {
-        message.chunks(size).for_each(|piece| decoder.feed_to(piece, &mut told));
-        decoder.end_message_to(&mut told);
+        message.chunks(size).for_each(|piece| decoder.feed_to(piece, &mut reported));
+        decoder.end_message_to(&mut reported);
     }
-    (told, decoder)
+    (reported, decoder)
 }
 
 /// Checks that the events are the same at any split of the messages, and returns them.
 fn converse_every_way(body: &[u8]) -> Vec<StreamEvent> {
     let messages: Vec<Vec<u8>> = body.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
-    let (told, decoder) = converse(&messages, usize::MAX);
+    let (reported, decoder) = converse(&messages, usize::MAX);
     for size in [1, 7] {
         let (again, other) = converse(&messages, size);
-        assert_eq!(told, again, "messages in pieces of {size}");
+        assert_eq!(reported, again, "messages in pieces of {size}");
         assert_eq!((decoder.response_id(), decoder.model()), (other.response_id(), other.model()));
         assert_eq!(decoder.error_type(), other.error_type());
     }
-    told.events
+    reported.events
 }
 
 /// Checks that the events are the same at any split, and returns them.
 fn respond_every_way(route: Route, framing: Framing, cut: &Cut) -> Vec<StreamEvent> {
     let [whole, ways @ ..] = cut.ways();
-    let (told, decoder) = respond(route, framing, &whole);
-    let text = keep(route, framing, &whole, &told);
+    let (reported, decoder) = respond(route, framing, &whole);
+    let text = keep(route, framing, &whole, &reported);
     for pieces in ways {
         let (again, other) = respond(route, framing, &pieces);
-        let again_text = keep(route, framing, &pieces, &told);
+        let again_text = keep(route, framing, &pieces, &reported);
         assert_eq!((text.runs(), text.first()), (again_text.runs(), again_text.first()), "{route:?} {framing:?}");
-        assert_eq!(told, again, "{route:?} {framing:?}, {} reads", pieces.len());
+        assert_eq!(reported, again, "{route:?} {framing:?}, {} reads", pieces.len());
         assert_eq!(decoder.response_id(), other.response_id());
         assert_eq!(decoder.model(), other.model());
         assert_eq!(decoder.error_type(), other.error_type());
     }
-    told.events
+    reported.events
 }
 
 fn ask(route: Route, pieces: &[&[u8]]) -> RequestDecoder {
@@ -261,20 +261,20 @@ fuzz_target!(|input: &[u8]| {
     let cut = Cut::of(input);
     let (events, lines, values) = rewritten(&cut.body);
     converse_every_way(&cut.body);
-    let told = converse_every_way(&lines);
-    model::assert_same("messages", &told, &model::events(Route::Realtime, Framing::Messages, &lines));
+    let reported = converse_every_way(&lines);
+    model::assert_same("messages", &reported, &model::events(Route::Realtime, Framing::Messages, &lines));
     for route in ROUTES {
         for framing in [Framing::Sse, Framing::Ndjson, Framing::Json] {
             respond_every_way(route, framing, &cut);
         }
         for (framing, body) in [(Framing::Sse, &events), (Framing::Ndjson, &lines)] {
-            let told = respond_every_way(route, framing, &Cut::of(body));
-            model::assert_same("stream", &told, &model::events(route, framing, body));
+            let reported = respond_every_way(route, framing, &Cut::of(body));
+            model::assert_same("stream", &reported, &model::events(route, framing, body));
         }
         for value in plain(&cut.body).iter().chain(&values) {
             let text = value.to_string();
-            let (told, _) = respond(route, Framing::Json, &[text.as_bytes()]);
-            model::assert_same("body", &told.events, &model::events(route, Framing::Json, text.as_bytes()));
+            let (reported, _) = respond(route, Framing::Json, &[text.as_bytes()]);
+            model::assert_same("body", &reported.events, &model::events(route, Framing::Json, text.as_bytes()));
             assert_eq!(ask(route, &[text.as_bytes()]).facts(), asked(route, value));
         }
         let [whole, ways @ ..] = cut.ways();

@@ -80,8 +80,8 @@ fn read(route: Route, encoding: &str, reads: &[&[u8]]) -> String {
     drop(messages);
     assert_eq!(account.held(), 0);
     response.finish(&mut |event| events.push(*event));
-    let said = (response.response_id(), response.model(), response.error_type(), response.engine());
-    format!("{events:?} {said:?} {:?} {why:?}", request.facts())
+    let stated = (response.response_id(), response.model(), response.error_type(), response.engine());
+    format!("{events:?} {stated:?} {:?} {why:?}", request.facts())
 }
 
 fuzz_target!(|input: &[u8]| {

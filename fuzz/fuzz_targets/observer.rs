@@ -45,7 +45,7 @@ fn play(steps: &[Step], begin: Instant) -> Vec<String> {
     let mut id = 0;
     let mut accept = |at| {
         id += 1;
-        let connection = Connection { id, peer: None, pair: 0, upstream: "127.0.0.1:8001".into(), accepted: at };
+        let connection = Connection { id, peer: None, listener: 0, upstream: "127.0.0.1:8001".into(), accepted: at };
         observers.accepted(&connection).expect("far below the maximum number of observed connections")
     };
     let mut observer: Box<dyn Observer> = accept(at);
@@ -89,12 +89,12 @@ fuzz_target!(|input: &[u8]| {
     let _work = Work::on(input);
     let steps = steps(input);
     let begin = Instant::now() + Duration::from_secs(1);
-    let told = play(&steps, begin);
+    let reported = play(&steps, begin);
     let (joined, bytewise) = (play(&joined(&steps), begin), play(&bytewise(&steps), begin));
     // When a connection exhausts its credit depends on the reads.
-    if [&told, &joined, &bytewise].into_iter().flatten().any(|line| line.ends_with(" Ratio")) {
+    if [&reported, &joined, &bytewise].into_iter().flatten().any(|line| line.ends_with(" Ratio")) {
         return;
     }
-    assert_eq!(told, joined, "joined reads");
-    assert_eq!(told, bytewise, "bytewise reads");
+    assert_eq!(reported, joined, "joined reads");
+    assert_eq!(reported, bytewise, "bytewise reads");
 });

@@ -31,9 +31,9 @@ impl Visitor for Trace {
     }
 }
 
-type Told = (Vec<(String, Vec<u8>)>, Option<Fault>);
+type Reported = (Vec<(String, Vec<u8>)>, Option<Fault>);
 
-fn read<'a>(of_client: bool, extensions: Extensions, pieces: impl Iterator<Item = &'a [u8]>) -> Told {
+fn read<'a>(of_client: bool, extensions: Extensions, pieces: impl Iterator<Item = &'a [u8]>) -> Reported {
     let account = Account::unlimited();
     let mut websocket = WebSocket::new(0, extensions, &account);
     let mut trace = Trace::default();

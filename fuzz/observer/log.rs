@@ -19,10 +19,10 @@ use tokometer_observe::measure::Unread;
 
 /// The calls of a sink.
 #[derive(Debug, Default)]
-pub(crate) struct Log(Arc<Mutex<Told>>);
+pub(crate) struct Log(Arc<Mutex<Reported>>);
 
 #[derive(Debug, Default)]
-struct Told {
+struct Reported {
     lines: Vec<String>,
     in_flight: HashMap<(usize, Phase), i64>,
     /// The last recorded connection, and the sequence numbers of its requests.
@@ -42,85 +42,85 @@ struct Totals {
     reconciled: Option<u64>,
 }
 
-struct Handle(Arc<Mutex<Told>>);
+struct Handle(Arc<Mutex<Reported>>);
 
 impl Log {
     /// `shared`: some of the connections may use HTTP/2.
     pub(crate) fn new(shared: bool) -> Log {
-        Log(Arc::new(Mutex::new(Told { shared, ..Told::default() })))
+        Log(Arc::new(Mutex::new(Reported { shared, ..Reported::default() })))
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
+    fn reported(&self) -> MutexGuard<'_, Reported> {
         self.0.lock().expect("one thread")
     }
 
     /// All calls in order; no request may be in flight.
     pub(crate) fn lines(&self) -> Vec<String> {
-        let told = self.told();
-        assert!(told.in_flight.values().all(|count| *count == 0), "still in flight: {:?}", told.in_flight);
-        told.lines.clone()
+        let reported = self.reported();
+        assert!(reported.in_flight.values().all(|count| *count == 0), "still in flight: {:?}", reported.in_flight);
+        reported.lines.clone()
     }
 }
 
 impl Sink for Log {
-    fn in_flight(&self, pair: usize, phase: Phase, delta: i64) {
-        let mut told = self.told();
-        let count = told.in_flight.entry((pair, phase)).or_default();
+    fn in_flight(&self, listener: usize, phase: Phase, delta: i64) {
+        let mut reported = self.reported();
+        let count = reported.in_flight.entry((listener, phase)).or_default();
         *count += delta;
         assert!(*count >= 0, "more requests left {phase:?} than entered");
-        told.lines.push(format!("{phase:?} {delta}"));
+        reported.lines.push(format!("{phase:?} {delta}"));
     }
 
     fn live(&self, labels: &Labels) -> Option<Arc<dyn Live>> {
-        let mut told = self.told();
-        assert!(told.shared || !told.live.handed_out, "two handles for one request");
-        told.live.handed_out = true;
-        told.lines.push(format!("live {labels:?}"));
+        let mut reported = self.reported();
+        assert!(reported.shared || !reported.live.handed_out, "two handles for one request");
+        reported.live.handed_out = true;
+        reported.lines.push(format!("live {labels:?}"));
         Some(Arc::new(Handle(Arc::clone(&self.0))))
     }
 
     fn record(&self, record: &Arc<Record>) {
-        let mut told = self.told();
+        let mut reported = self.reported();
         // A request above the limit of open requests is recorded while others are in flight.
         let is_passed = record.outcome == Outcome::Unobserved && record.chunks == 0 && record.output_tokens.is_none();
-        let live = if is_passed { Totals::default() } else { std::mem::take(&mut told.live) };
-        if told.recorded.0 != record.connection {
-            told.recorded = (record.connection, Vec::new());
+        let live = if is_passed { Totals::default() } else { std::mem::take(&mut reported.live) };
+        if reported.recorded.0 != record.connection {
+            reported.recorded = (record.connection, Vec::new());
         }
-        assert!(!told.recorded.1.contains(&record.sequence), "requests are recorded once");
-        if !told.shared {
+        assert!(!reported.recorded.1.contains(&record.sequence), "requests are recorded once");
+        if !reported.shared {
             assert!(
                 is_passed
-                    || told.newest.is_none_or(|newest| newest.0 != record.connection || newest.1 < record.sequence),
+                    || reported.newest.is_none_or(|newest| newest.0 != record.connection || newest.1 < record.sequence),
                 "and in order"
             );
             reconciled(record, &live);
         }
         if !is_passed {
-            told.newest = Some((record.connection, record.sequence));
+            reported.newest = Some((record.connection, record.sequence));
         }
-        told.recorded.1.push(record.sequence);
+        reported.recorded.1.push(record.sequence);
         consistent(record);
-        told.lines.push(format!("{record:?}"));
+        reported.lines.push(format!("{record:?}"));
     }
 
-    fn detached(&self, pair: usize, why: Detach) {
-        let mut told = self.told();
-        told.live = Totals::default();
-        told.lines.push(format!("detached {pair} {why:?}"));
+    fn detached(&self, listener: usize, why: Detach) {
+        let mut reported = self.reported();
+        reported.live = Totals::default();
+        reported.lines.push(format!("detached {listener} {why:?}"));
     }
 
-    fn unread(&self, pair: usize, of: Message, why: Unread) {
-        self.told().lines.push(format!("unread {pair} {of:?} {why:?}"));
+    fn unread(&self, listener: usize, of: Message, why: Unread) {
+        self.reported().lines.push(format!("unread {listener} {of:?} {why:?}"));
     }
 }
 
 impl Live for Handle {
     fn progress(&self, gaps: &[Gap], tokens: u64) {
-        let mut told = self.0.lock().expect("one thread");
-        assert!(told.shared || told.live.reconciled.is_none(), "progress after the end");
-        told.live.tokens += tokens;
-        told.lines.push(format!("progress {gaps:?} {tokens}"));
+        let mut reported = self.0.lock().expect("one thread");
+        assert!(reported.shared || reported.live.reconciled.is_none(), "progress after the end");
+        reported.live.tokens += tokens;
+        reported.lines.push(format!("progress {gaps:?} {tokens}"));
     }
 
     fn stalled(&self) {
@@ -128,10 +128,10 @@ impl Live for Handle {
     }
 
     fn reconcile(&self, tokens: u64) {
-        let mut told = self.0.lock().expect("one thread");
-        assert!(tokens > 0 && (told.shared || told.live.reconciled.is_none()));
-        told.live.reconciled = Some(tokens);
-        told.lines.push(format!("reconcile {tokens}"));
+        let mut reported = self.0.lock().expect("one thread");
+        assert!(tokens > 0 && (reported.shared || reported.live.reconciled.is_none()));
+        reported.live.reconciled = Some(tokens);
+        reported.lines.push(format!("reconcile {tokens}"));
     }
 }
 

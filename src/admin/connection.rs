@@ -46,7 +46,7 @@ pub(super) async fn serve(
     let service = service_fn(|request| {
         slot.touch();
         let (site, slot) = (Arc::clone(&site), Arc::clone(&slot));
-        async move { Ok::<_, Infallible>(pages::answer(&request, &site, addresses, &slot).await) }
+        async move { Ok::<_, Infallible>(pages::response(&request, &site, addresses, &slot).await) }
     });
     let mut connection = pin!(
         http1::Builder::new()

@@ -75,7 +75,7 @@ pub struct Pages {
     /// `/engine/healthz`: health of the engine, based on its tokens. Must be fast: it runs on the thread of all probes.
     pub engine: JsonPage,
     /// `/requests`: requests in flight, and the latest that ended.
-    pub exchanges: TextPage,
+    pub requests: TextPage,
     /// `/live`.
     pub live: Snapshots,
     /// Health and drain.
@@ -99,7 +99,7 @@ const PATHS: [(&str, &str, &str); 13] = [
     (
         "/engine/healthz",
         READ,
-        "503 while the engine has pending requests and has sent no token for too long; ?pair=NAME selects one listener",
+        "503 while the engine has pending requests and has sent no token for too long; ?listener=NAME selects one listener",
     ),
     ("/requests", READ, "requests in flight, the latest that ended and the slowest, as JSON; ?limit=20, at most 200"),
     ("/live/snapshot", READ, "the data of the live page, as JSON"),
@@ -126,15 +126,15 @@ pub(super) struct Site {
     pub(super) guard: Guard,
 }
 
-pub(super) type Answer = Response<Content>;
+pub(super) type PageResponse = Response<Content>;
 
 /// Handles a request. HEAD is handled as GET; hyper omits the body.
-pub(super) async fn answer<B: Body>(
+pub(super) async fn response<B: Body>(
     request: &Request<B>,
     site: &Site,
     addresses: Addresses,
     slot: &Arc<Slot>,
-) -> Answer {
+) -> PageResponse {
     let (method, path) = (request.method(), request.uri().path());
     if !PROBES.contains(&path)
         && let Err((status, why)) = site.guard.check(request)
@@ -178,11 +178,11 @@ pub(super) async fn answer<B: Body>(
 }
 
 /// A page that costs time or memory.
-async fn limited<B>(request: &Request<B>, site: &Site, slot: &Arc<Slot>) -> Answer {
+async fn limited<B>(request: &Request<B>, site: &Site, slot: &Arc<Slot>) -> PageResponse {
     let query = request.uri().query().map(str::to_owned);
     let page = match request.uri().path() {
         "/metrics" => Page::Metrics,
-        "/requests" => Page::Exchanges,
+        "/requests" => Page::Requests,
         "/live/snapshot" => Page::Snapshot,
         "/live/events" => Page::Events,
         "/drain/wait" => Page::DrainWait,
@@ -199,10 +199,10 @@ async fn limited<B>(request: &Request<B>, site: &Site, slot: &Arc<Slot>) -> Answ
             })
             .await
         }
-        Page::Exchanges => {
-            let exchanges = Arc::clone(&pages.exchanges);
+        Page::Requests => {
+            let requests = Arc::clone(&pages.requests);
             rendered(held, move || {
-                let (status, body) = exchanges(query.as_deref());
+                let (status, body) = requests(query.as_deref());
                 respond(status_of(status), JSON, body)
             })
             .await
@@ -218,26 +218,37 @@ async fn limited<B>(request: &Request<B>, site: &Site, slot: &Arc<Slot>) -> Answ
             Some((json(status, &body), held))
         }
     };
-    let Some((mut answer, held)) = made else {
+    let Some((mut response, held)) = made else {
         tracing::error!(page = request.uri().path(), "Rendering a page panicked.");
         return not_rendered();
     };
-    answer.body_mut().hold(held);
-    answer
+    response.body_mut().hold(held);
+    response
 }
 
 /// Renders on a separate thread, so that a slow page does not delay probes. The slot is held until rendering ends, even
 /// if the client disconnects: otherwise clients could start any number.
-async fn rendered(held: PageSlot, make: impl FnOnce() -> Answer + Send + 'static) -> Option<(Answer, PageSlot)> {
+async fn rendered(
+    held: PageSlot,
+    make: impl FnOnce() -> PageResponse + Send + 'static,
+) -> Option<(PageResponse, PageSlot)> {
     tokio::task::spawn_blocking(move || (make(), held)).await.ok()
 }
 
 /// Like [`rendered`], for a future.
-async fn made(held: PageSlot, make: impl Future<Output = Answer> + Send + 'static) -> Option<(Answer, PageSlot)> {
+async fn made(
+    held: PageSlot,
+    make: impl Future<Output = PageResponse> + Send + 'static,
+) -> Option<(PageResponse, PageSlot)> {
     tokio::spawn(async move { (make.await, held) }).await.ok()
 }
 
-async fn drained<B>(request: &Request<B>, addresses: Addresses, control: &dyn Control, slot: &Arc<Slot>) -> Answer {
+async fn drained<B>(
+    request: &Request<B>,
+    addresses: Addresses,
+    control: &dyn Control,
+    slot: &Arc<Slot>,
+) -> PageResponse {
     let wait = match drain::wait(request.uri().query(), control.grace_period()) {
         Ok(wait) => wait,
         Err(message) => return json(StatusCode::BAD_REQUEST, &error(&message)),
@@ -269,7 +280,7 @@ fn accept<B>(request: &Request<B>) -> Option<String> {
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-fn index() -> Answer {
+fn index() -> PageResponse {
     let items: Vec<String> = PATHS
         .iter()
         .skip(1)
@@ -284,7 +295,7 @@ fn index() -> Answer {
     respond(StatusCode::OK, "text/html; charset=utf-8", page)
 }
 
-fn unknown_path(path: &str) -> Answer {
+fn unknown_path(path: &str) -> PageResponse {
     let known: Vec<&str> = PATHS.iter().map(|(path, _, _)| *path).collect();
     let shown: String = path.chars().take(100).collect();
     let mut body = error(&format!("{shown} not found: this is tokometer's admin server"));
@@ -292,13 +303,13 @@ fn unknown_path(path: &str) -> Answer {
     json(StatusCode::NOT_FOUND, &body)
 }
 
-fn wrong_method(why: &str, allow: &'static str) -> Answer {
-    let mut answer = json(StatusCode::METHOD_NOT_ALLOWED, &error(why));
-    answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
-    answer
+fn wrong_method(why: &str, allow: &'static str) -> PageResponse {
+    let mut response = json(StatusCode::METHOD_NOT_ALLOWED, &error(why));
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
+    response
 }
 
-fn busy(page: Page) -> Answer {
+fn busy(page: Page) -> PageResponse {
     let (most, most_of_client) = page.limits();
     let instead = if page == Page::Events { ", or use /live/snapshot" } else { "" };
     unavailable(&format!(
@@ -307,14 +318,14 @@ fn busy(page: Page) -> Answer {
 }
 
 /// 503, and closes the connection, to free its slot.
-pub(super) fn unavailable(why: &str) -> Answer {
-    let mut answer = json(StatusCode::SERVICE_UNAVAILABLE, &error(why));
-    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    answer
+pub(super) fn unavailable(why: &str) -> PageResponse {
+    let mut response = json(StatusCode::SERVICE_UNAVAILABLE, &error(why));
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
-pub(super) fn not_rendered() -> Answer {
+pub(super) fn not_rendered() -> PageResponse {
     json(StatusCode::INTERNAL_SERVER_ERROR, &error("the page could not be rendered; see the log"))
 }
 
@@ -326,20 +337,20 @@ fn status_of(status: u16) -> StatusCode {
     StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-fn json(status: StatusCode, body: &serde_json::Value) -> Answer {
+fn json(status: StatusCode, body: &serde_json::Value) -> PageResponse {
     respond(status, JSON, format!("{body}\n"))
 }
 
-pub(super) fn respond(status: StatusCode, content_type: &str, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(Content::page(body));
-    *answer.status_mut() = status;
-    finish(&mut answer, content_type);
-    answer
+pub(super) fn respond(status: StatusCode, content_type: &str, body: impl Into<Bytes>) -> PageResponse {
+    let mut response = Response::new(Content::page(body));
+    *response.status_mut() = status;
+    finish(&mut response, content_type);
+    response
 }
 
 /// Sets the headers of every response.
-pub(super) fn finish(answer: &mut Answer, content_type: &str) {
-    let headers = answer.headers_mut();
+pub(super) fn finish(response: &mut PageResponse, content_type: &str) {
+    let headers = response.headers_mut();
     if let Ok(content_type) = HeaderValue::from_str(content_type) {
         headers.insert(header::CONTENT_TYPE, content_type);
     }

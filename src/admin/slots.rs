@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Page {
     Metrics,
-    Exchanges,
+    Requests,
     Snapshot,
     Events,
     Config,
@@ -33,7 +33,7 @@ impl Page {
     pub(super) fn limits(self) -> (usize, usize) {
         match self {
             Page::Metrics => (4, 2),
-            Page::Exchanges => (2, 2),
+            Page::Requests => (2, 2),
             Page::Snapshot | Page::Config => (4, 4),
             Page::Events | Page::Drain => (16, 16),
             Page::DrainWait => (64, 16),
@@ -228,7 +228,7 @@ mod tests {
         let readers: Vec<_> = (0..5).map(|last| slots.admit(ip(last))).collect();
         let mut held: Vec<_> = readers[..4].iter().map(|slot| slot.begin(Page::Metrics).unwrap()).collect();
         assert!(readers[4].begin(Page::Metrics).is_none(), "in total");
-        assert!(readers[4].begin(Page::Exchanges).is_some(), "each page has its own limit");
+        assert!(readers[4].begin(Page::Requests).is_some(), "each page has its own limit");
         assert!(!readers[0].flushed(), "only a part of the body is written");
         held.remove(0);
         assert!(readers[4].begin(Page::Metrics).is_none(), "passed to the connection, but not written");

@@ -12,7 +12,7 @@ use crate::config;
 use crate::top;
 use tokometer_observe::measure::{Outcome, Record, Sink};
 use tokometer_proxy::listen::Address;
-use tokometer_proxy::listen::Pair;
+use tokometer_proxy::listen::Listener;
 use tokometer_sim::load;
 use tokometer_sim::server;
 use tokometer_sim::server::Simulator;
@@ -158,14 +158,14 @@ fn offered(settings: &Settings, duration: Option<Duration>, relay: &str) -> load
 }
 
 fn start(settings: &Settings, simulator: &Simulator, outcomes: &Arc<Outcomes>) -> Result<Instrument, Error> {
-    let pair = Pair {
+    let listener = Listener {
         name: "demo".to_owned(),
         listen: Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 },
         upstream: simulator.local_address().into(),
         tls: None,
         upstream_tls: None,
     };
-    let mut all = config::Settings::of_pair(pair);
+    let mut all = config::Settings::with_listener(listener);
     all.admin.listen = settings.admin;
     let also = || Some(Arc::clone(outcomes) as Arc<dyn Sink>);
     let page: Arc<dyn Fn() -> String + Send + Sync> = Arc::new(|| "# the demo has no configuration\n".to_owned());

@@ -28,7 +28,7 @@ use tokometer_observe::measure::Record;
 use tokometer_observe::measure::Sink;
 use tokometer_proxy::listen::Address;
 use tokometer_telemetry::accounting;
-use tokometer_telemetry::accounting::Ledger;
+use tokometer_telemetry::accounting::Accounting;
 use tokometer_telemetry::export;
 use tokometer_telemetry::export::Collect;
 use tokometer_telemetry::export::Exporters;
@@ -36,7 +36,7 @@ use tokometer_telemetry::export::Passage;
 use tokometer_telemetry::export::Process;
 use tokometer_telemetry::live::InFlight;
 use tokometer_telemetry::slo;
-use tokometer_telemetry::slo::Judge;
+use tokometer_telemetry::slo::Evaluator;
 use tokometer_telemetry::tokenizer;
 use tokometer_telemetry::tokenizer::Counting;
 use tokometer_telemetry::tokenizer::Vocabularies;
@@ -66,7 +66,7 @@ pub enum Error {
     Tokenizer(#[from] tokenizer::Error),
     /// Tenants, prices or budgets.
     #[error(transparent)]
-    Ledger(#[from] accounting::Error),
+    Accounting(#[from] accounting::Error),
     /// The thread that counts.
     #[error("cannot start the thread that counts tokens: {0}")]
     Counting(#[source] std::io::Error),
@@ -104,7 +104,7 @@ impl Error {
             Error::Path(data_path::Error::Bind { source: error, .. } | data_path::Error::Listen(error))
             | Error::Engines(monitors::Error::Listen(error)) => error.is_of_configuration(),
             Error::Admin(admin::Error::Bind { .. }) | Error::Queue(engine_spans::Error::Bind { .. }) => true,
-            Error::AccessLog(_) | Error::Tokenizer(_) | Error::Ledger(_) => true,
+            Error::AccessLog(_) | Error::Tokenizer(_) | Error::Accounting(_) => true,
             _ => false,
         }
     }
@@ -118,9 +118,9 @@ pub struct Instrument {
     counting: Arc<Counting>,
     exporters: Arc<Exporters>,
     access_log: Option<Arc<AccessLog>>,
-    judge: Arc<Judge>,
+    evaluate: Arc<Evaluator>,
     judging: ObjectiveMonitor,
-    ledger: Arc<Ledger>,
+    accounting: Arc<Accounting>,
     /// Runs until it is dropped.
     _intercepting: InterceptionMonitor,
     in_flight: Arc<InFlight>,
@@ -142,24 +142,24 @@ impl Instrument {
         config: Arc<dyn Fn() -> String + Send + Sync>,
     ) -> Result<Instrument, Error> {
         let vocabularies = Vocabularies::read(&settings.tokenizer)?;
-        let judge = Arc::new(Judge::new(settings.slo.clone()));
-        let scraper = monitors::scrape(&settings.scrape, &settings.pairs)?;
-        let ledger = Arc::new(Ledger::new(settings.ledger.clone())?);
+        let evaluate = Arc::new(Evaluator::new(settings.slo.clone()));
+        let scraper = monitors::scrape(&settings.scrape, &settings.listeners)?;
+        let accounting = Arc::new(Accounting::new(settings.accounting.clone())?);
         let exporters = Exporters::start(&settings.export)?;
         let engines = scraper.engines();
-        exporters.join_engine_state(move |pair, moment| engines.at(pair, moment));
+        exporters.join_engine_state(move |listener, moment| engines.at(listener, moment));
         exporters.add(Arc::new(Process));
         exporters.add(Arc::new(scraper.engines()));
-        exporters.add(Arc::clone(&judge) as Arc<dyn Collect>);
-        exporters.add(Arc::clone(&ledger) as Arc<dyn Collect>);
-        let objectives = Arc::clone(&judge);
+        exporters.add(Arc::clone(&evaluate) as Arc<dyn Collect>);
+        exporters.add(Arc::clone(&accounting) as Arc<dyn Collect>);
+        let objectives = Arc::clone(&evaluate);
         exporters.keep_when(move |record| objectives.is_broken_by(record));
         let access_log = settings.access_log.as_ref().map(AccessLog::open).transpose()?.map(Arc::new);
         if let Some(log) = &access_log {
             exporters.add(Arc::clone(log) as Arc<dyn Collect>);
         }
         let mut sinks: Vec<Arc<dyn Sink>> =
-            vec![Arc::clone(&exporters) as Arc<dyn Sink>, Arc::clone(&ledger) as Arc<dyn Sink>];
+            vec![Arc::clone(&exporters) as Arc<dyn Sink>, Arc::clone(&accounting) as Arc<dyn Sink>];
         sinks.extend(access_log.clone().map(|log| Arc::new(Written(log)) as Arc<dyn Sink>));
         sinks.extend(also);
         let threads = settings.threads.or_else(|| available_parallelism().ok().map(usize::from)).unwrap_or(1);
@@ -174,28 +174,32 @@ impl Instrument {
             None => None,
         };
         if let Some(spans) = &spans {
-            exporters.add(spans.figures());
+            exporters.add(spans.measurements());
             sink = spans.stage();
         }
-        let counting = Counting::start(sink, vocabularies, settings.tokenizer.queue_answers);
+        let counting = Counting::start(sink, vocabularies, settings.tokenizer.queue_responses);
         let counting = Arc::new(counting.map_err(Error::Counting)?);
         // The judge comes before the counting, so requests are evaluated without delay.
-        let sinks = vec![Arc::clone(&judge) as Arc<dyn Sink>, Arc::clone(&counting) as Arc<dyn Sink>];
+        let sinks = vec![Arc::clone(&evaluate) as Arc<dyn Sink>, Arc::clone(&counting) as Arc<dyn Sink>];
         let unrecorded = Arc::clone(&exporters);
         let count = move |labels: &Labels, outcome, n| unrecorded.count_unrecorded(labels, outcome, n);
-        let backlog = Backlog::start(Tee::of(sinks), settings.pairs.len(), Box::new(count)).map_err(Error::Backlog)?;
+        let backlog =
+            Backlog::start(Tee::of(sinks), settings.listeners.len(), Box::new(count)).map_err(Error::Backlog)?;
         let backlog = Arc::new(backlog);
-        let names: Vec<String> = settings.pairs.iter().map(|pair| pair.name.clone()).collect();
+        let names: Vec<String> = settings.listeners.iter().map(|listener| listener.name.clone()).collect();
         let started = Instant::now();
         let in_flight = InFlight::start(settings.live.clone(), &names, started).map_err(Error::Live)?;
         let window = Arc::new(slo::Window::new(started));
-        let judging = ObjectiveMonitor::start(Arc::clone(&judge), Arc::clone(&in_flight), Arc::clone(&window));
+        let judging = ObjectiveMonitor::start(Arc::clone(&evaluate), Arc::clone(&in_flight), Arc::clone(&window));
         let judging = judging.map_err(Error::Judging)?;
         let sink = in_flight.before(Arc::clone(&backlog) as Arc<dyn Sink>);
-        let path = DataPath::start(&settings.pairs, relay, observe, sink, threads)?;
+        let path = DataPath::start(&settings.listeners, relay, observe, sink, threads)?;
         let interceptions = Interceptions::default();
-        let intercepting =
-            InterceptionMonitor::start(settings.pairs.clone(), path.addresses().to_vec(), Arc::clone(&interceptions));
+        let intercepting = InterceptionMonitor::start(
+            settings.listeners.clone(),
+            path.addresses().to_vec(),
+            Arc::clone(&interceptions),
+        );
         let intercepting = intercepting.map_err(Error::Intercepting)?;
         let Handles { relay, observers } = path.handles();
         exporters.add(Arc::new(Listeners { relay, interceptions }));
@@ -206,7 +210,7 @@ impl Instrument {
         let sources = snapshot::Sources {
             started,
             in_flight: Arc::clone(&in_flight),
-            judge: Arc::clone(&judge),
+            evaluate: Arc::clone(&evaluate),
             backlog: Arc::clone(&backlog),
             window,
             engines: scraper.engines(),
@@ -222,7 +226,7 @@ impl Instrument {
             }),
             config,
             engine: requests::engine_health(&in_flight),
-            exchanges: requests::exchanges(&in_flight),
+            requests: requests::requests(&in_flight),
             live: sources.snapshots(),
             control: Arc::clone(&control) as Arc<dyn admin::Control>,
         };
@@ -235,9 +239,9 @@ impl Instrument {
             counting,
             exporters,
             access_log,
-            judge,
+            evaluate,
             judging,
-            ledger,
+            accounting,
             _intercepting: intercepting,
             in_flight,
             spans,
@@ -274,13 +278,13 @@ impl Instrument {
     /// changed then.
     pub fn reload(&self, settings: &Settings) -> Result<(), Error> {
         let vocabularies = Vocabularies::read(&settings.tokenizer)?;
-        let rules = accounting::Rules::new(settings.ledger.clone())?;
+        let rules = accounting::Rules::new(settings.accounting.clone())?;
         // Requests that have ended are counted with the old settings.
         self.backlog.settle();
-        self.counting.reload(vocabularies, settings.tokenizer.queue_answers).map_err(Error::Counting)?;
+        self.counting.reload(vocabularies, settings.tokenizer.queue_responses).map_err(Error::Counting)?;
         // No step after this one can fail.
-        self.ledger.reload(rules);
-        self.judge.reload(settings.slo.clone());
+        self.accounting.reload(rules);
+        self.evaluate.reload(settings.slo.clone());
         let handles = self.handles();
         handles.observers.reload(settings.observe.clone());
         handles.relay.reload(settings.relay.clone());

@@ -4,7 +4,7 @@ pub mod access_log;
 
 mod data_path;
 mod demo;
-mod figures;
+mod fields;
 mod instrument;
 mod monitors;
 mod pages;
@@ -15,7 +15,7 @@ mod stats;
 
 pub use data_path::{DataPath, Error as PathError, Handles, Serving, serve};
 pub use demo::{Error as DemoError, Settings as DemoSettings, run as demo};
-pub use figures::markdown as figures_markdown;
+pub use fields::markdown as figures_markdown;
 pub use instrument::{Error as StartError, Instrument};
 pub use monitors::Error as EnginesError;
 pub use replay::{ReplayError, Show, print as replay};

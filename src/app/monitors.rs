@@ -19,12 +19,12 @@ use tokometer_engine::scrape::Wire;
 use tokometer_proxy::listen;
 use tokometer_proxy::listen::Address;
 use tokometer_proxy::listen::Interception;
-use tokometer_proxy::listen::Pair;
+use tokometer_proxy::listen::Listener;
 use tokometer_proxy::listen::Protocol;
 use tokometer_proxy::listen::Upstream;
 use tokometer_proxy::listen::intercepts;
 use tokometer_telemetry::live::InFlight;
-use tokometer_telemetry::slo::Judge;
+use tokometer_telemetry::slo::Evaluator;
 use tokometer_telemetry::slo::Window;
 
 /// Why scraping cannot start.
@@ -39,13 +39,13 @@ pub enum Error {
 }
 
 /// Starts scraping the engines' metrics.
-pub(super) fn scrape(settings: &Settings, pairs: &[Pair]) -> Result<Scraper, Error> {
-    let dialer = |(pair, target): (&Pair, &Option<Target>)| {
-        target.as_ref().map(|target| EngineDialer::new(pair, target)).transpose()
+pub(super) fn scrape(settings: &Settings, listeners: &[Listener]) -> Result<Scraper, Error> {
+    let dialer = |(listener, target): (&Listener, &Option<Target>)| {
+        target.as_ref().map(|target| EngineDialer::new(listener, target)).transpose()
     };
     let dialers: Vec<Option<Arc<EngineDialer>>> =
-        pairs.iter().zip(&settings.targets).map(dialer).collect::<Result<_, _>>()?;
-    Ok(Scraper::start(settings, |pair, _| Some(dialers.get(pair)?.clone()? as Arc<dyn Dial>))?)
+        listeners.iter().zip(&settings.targets).map(dialer).collect::<Result<_, _>>()?;
+    Ok(Scraper::start(settings, |listener, _| Some(dialers.get(listener)?.clone()? as Arc<dyn Dial>))?)
 }
 
 /// Connects to an engine's own metrics: address and TLS of the upstream, optionally another port.
@@ -56,8 +56,8 @@ struct EngineDialer {
 }
 
 impl EngineDialer {
-    fn new(pair: &Pair, target: &Target) -> Result<Arc<EngineDialer>, listen::Error> {
-        let mut address = pair.upstream.clone();
+    fn new(listener: &Listener, target: &Target) -> Result<Arc<EngineDialer>, listen::Error> {
+        let mut address = listener.upstream.clone();
         if let (Address::Tcp { port, .. }, Some(own)) = (&mut address, target.port) {
             *port = own;
         }
@@ -67,7 +67,11 @@ impl EngineDialer {
             _ => "localhost".to_owned(),
         };
         // Each connection is used for one request.
-        Ok(Arc::new(EngineDialer { upstream: Upstream::new(&address, pair.upstream_tls.as_ref(), None)?, host, shown }))
+        Ok(Arc::new(EngineDialer {
+            upstream: Upstream::new(&address, listener.upstream_tls.as_ref(), None)?,
+            host,
+            shown,
+        }))
     }
 }
 
@@ -100,7 +104,7 @@ impl ObjectiveMonitor {
     /// # Errors
     /// If the thread cannot be started.
     pub(super) fn start(
-        judge: Arc<Judge>,
+        evaluate: Arc<Evaluator>,
         in_flight: Arc<InFlight>,
         window: Arc<Window>,
     ) -> io::Result<ObjectiveMonitor> {
@@ -108,9 +112,9 @@ impl ObjectiveMonitor {
         let thread = thread::Builder::new().name("objectives".to_owned()).spawn(move || {
             while stopped.recv_timeout(EVALUATION) == Err(RecvTimeoutError::Timeout) {
                 let now = Instant::now();
-                judge.look(now);
+                evaluate.look(now);
                 in_flight.tick(now);
-                window.note(now, || judge.judged());
+                window.note(now, || evaluate.evaluated());
             }
         })?;
         Ok(ObjectiveMonitor { stop: Some(stop), thread: Some(thread) })
@@ -147,19 +151,20 @@ impl InterceptionMonitor {
     /// # Errors
     /// If the thread cannot be started.
     pub(super) fn start(
-        pairs: Vec<Pair>,
+        listeners: Vec<Listener>,
         addresses: Vec<Address>,
         found: Interceptions,
     ) -> io::Result<InterceptionMonitor> {
         let (stop, stopped) = mpsc::channel();
         thread::Builder::new().name("interception".to_owned()).spawn(move || {
-            let mut last: Vec<Option<Interception>> = vec![None; pairs.len()];
+            let mut last: Vec<Option<Interception>> = vec![None; listeners.len()];
             loop {
-                let look = |(pair, listen): (&Pair, &Address)| intercepts(listen, &pair.upstream, &addresses);
-                let now: Vec<Option<Interception>> = pairs.iter().zip(&addresses).map(look).collect();
-                for ((pair, now), last) in pairs.iter().zip(&now).zip(&last) {
+                let look =
+                    |(listener, listen): (&Listener, &Address)| intercepts(listen, &listener.upstream, &addresses);
+                let now: Vec<Option<Interception>> = listeners.iter().zip(&addresses).map(look).collect();
+                for ((listener, now), last) in listeners.iter().zip(&now).zip(&last) {
                     if let (Some(now), true) = (now, now != last) {
-                        log(pair, now);
+                        log(listener, now);
                     }
                 }
                 let period = if now.contains(&None) { STARTUP_CHECK } else { CHECK };
@@ -174,14 +179,14 @@ impl InterceptionMonitor {
     }
 }
 
-fn log(pair: &Pair, Interception { mode, result }: &Interception) {
-    let (name, upstream) = (&pair.name, &pair.upstream);
+fn log(listener: &Listener, Interception { mode, result }: &Interception) {
+    let (name, upstream) = (&listener.name, &listener.upstream);
     match *result {
         "open" => {
-            tracing::warn!(pair = %name, %upstream, mode, "The server can be reached directly: requests that bypass tokometer are not measured.")
+            tracing::warn!(listener = %name, %upstream, mode, "The server can be reached directly: requests that bypass tokometer are not measured.")
         }
         result => {
-            tracing::info!(pair = %name, %upstream, mode, result, "Checked how tokometer intercepts traffic to the server.")
+            tracing::info!(listener = %name, %upstream, mode, result, "Checked how tokometer intercepts traffic to the server.")
         }
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::app::figures::figures;
-use crate::app::figures::object;
+use crate::app::fields::members;
+use crate::app::fields::object;
 use crate::app::pages::requests::time_line;
 use crate::replay::Error;
 use crate::replay::Recording;
@@ -75,7 +75,7 @@ pub fn print(path: &Path, show: Show, settings: &Settings, out: &mut impl Write)
                 let drawn =
                     show.timeline.then(|| ("timeline", line.map_or(Value::Null, |l| time_line(l, record.requested))));
                 let from = ("recording", Value::from(named(&recording)));
-                writeln!(out, "{}", object(figures(record).into_iter().chain([from]).chain(drawn)))?;
+                writeln!(out, "{}", object(members(record).into_iter().chain([from]).chain(drawn)))?;
             } else {
                 row(&recording, record, out)?;
                 line.map_or(Ok(()), |line| points(line, record, out))?;

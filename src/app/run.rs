@@ -43,8 +43,8 @@ impl Error {
 
     fn of_start(error: instrument::Error, config: &Config) -> Error {
         match error {
-            instrument::Error::Path(data_path::Error::Bind { pair, source }) if source.is_of_configuration() => {
-                Error::Listen(config.problem(&format!("listeners[{pair}].listen"), source.to_string()))
+            instrument::Error::Path(data_path::Error::Bind { listener, source }) if source.is_of_configuration() => {
+                Error::Listen(config.problem(&format!("listeners[{listener}].listen"), source.to_string()))
             }
             error => Error::Start(error),
         }
@@ -81,8 +81,8 @@ pub fn run(config: Config, flags: &Flags, environment: &Environment, logs: &logg
         Instrument::start(&config.settings, None, effective).map_err(|error| Error::of_start(error, &config))?;
     drop(inside);
     runtime.block_on(async {
-        for (pair, address) in config.settings.pairs.iter().zip(instrument.addresses()) {
-            tracing::info!(listen = %address, upstream = %pair.upstream, "Relaying.");
+        for (listener, address) in config.settings.listeners.iter().zip(instrument.addresses()) {
+            tracing::info!(listen = %address, upstream = %listener.upstream, "Relaying.");
         }
         for address in instrument.receives_spans() {
             tracing::info!(%address, "Receiving the engine's spans: OTLP over gRPC and HTTP.");

@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::config::Settings;
 use tokometer_proxy::listen;
 use tokometer_proxy::listen::Address;
-use tokometer_proxy::listen::Pair;
+use tokometer_proxy::listen::Listener;
 use tokometer_proxy::relay;
 use tokometer_telemetry::accounting;
 use tokometer_telemetry::export;
@@ -23,14 +23,14 @@ pub fn explain(config: &Config) -> String {
     });
     lines.push(String::new());
     lines.push("Traffic".to_owned());
-    for (pair, raw) in settings.pairs.iter().zip(&config.raw().listeners) {
+    for (listener, raw) in settings.listeners.iter().zip(&config.raw().listeners) {
         let name = raw.name.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
-        lines.push(format!("  {name}{}", describe(pair)));
+        lines.push(format!("  {name}{}", describe(listener)));
     }
     traffic(settings, &mut lines);
     lines.push(String::new());
     lines.push("Measurements".to_owned());
-    figures(settings, &mut lines);
+    telemetry_lines(settings, &mut lines);
     lines.push(String::new());
     let warnings = warnings(config);
     if warnings.is_empty() {
@@ -45,16 +45,17 @@ pub fn explain(config: &Config) -> String {
 
 /// Problems with the content of files that open, each with its key and fix.
 pub(super) fn unusable_files(config: &Config) -> Vec<String> {
-    let ledger = accounting::Ledger::new(config.settings.ledger.clone()).err().map(|error| error.to_string());
+    let accounting =
+        accounting::Accounting::new(config.settings.accounting.clone()).err().map(|error| error.to_string());
     let vocabularies = Vocabularies::read(&config.settings.tokenizer).err().map(|error| error.to_string());
-    unusable_tls(config).into_iter().chain(ledger).chain(vocabularies).collect()
+    unusable_tls(config).into_iter().chain(accounting).chain(vocabularies).collect()
 }
 
 /// The subset that is fast to check: certificates and keys.
 pub(super) fn unusable_tls(config: &Config) -> Vec<String> {
-    let Settings { pairs, export, .. } = &config.settings;
-    let pairs = pairs.iter().enumerate().filter_map(|(index, pair)| {
-        let error = listen::usable_tls(pair).err()?;
+    let Settings { listeners, export, .. } = &config.settings;
+    let listeners = listeners.iter().enumerate().filter_map(|(index, listener)| {
+        let error = listen::usable_tls(listener).err()?;
         Some(format!("listeners[{index}]: {error}"))
     });
     let endpoints = [("metrics", &export.metrics.endpoint), ("traces", &export.traces.endpoint)];
@@ -62,13 +63,13 @@ pub(super) fn unusable_tls(config: &Config) -> Vec<String> {
         let error = export::usable_endpoint(endpoint.as_ref()?).err()?;
         Some(format!("otlp.{signal}: {error}"))
     });
-    pairs.chain(endpoints).collect()
+    listeners.chain(endpoints).collect()
 }
 
-fn describe(pair: &Pair) -> String {
-    let listen = address(&pair.listen);
-    let tls = if pair.tls.is_some() { " with TLS" } else { "" };
-    let upstream = match (&pair.upstream, &pair.upstream_tls) {
+fn describe(listener: &Listener) -> String {
+    let listen = address(&listener.listen);
+    let tls = if listener.tls.is_some() { " with TLS" } else { "" };
+    let upstream = match (&listener.upstream, &listener.upstream_tls) {
         (Address::OriginalDestination, _) => "the original destination of redirected connections".to_owned(),
         (upstream, Some(tls)) if tls.insecure => format!("{} with TLS, any certificate accepted", address(upstream)),
         (upstream, Some(_)) => format!("{} with TLS", address(upstream)),
@@ -79,13 +80,13 @@ fn describe(pair: &Pair) -> String {
 
 fn traffic(settings: &Settings, lines: &mut Vec<String>) {
     let relay = &settings.relay;
-    let answer = match relay.unreachable {
+    let response = match relay.unreachable {
         relay::Unreachable::Http503 => "a 503 with a JSON error",
         relay::Unreachable::Reset => "a TCP reset",
     };
     let patience =
         relay.connect_timeout.map_or("the kernel's timeout".to_owned(), |limit| format!("{} ms", limit.as_millis()));
-    lines.push(format!("  When the server cannot be reached, clients get {answer}; connect timeout: {patience}."));
+    lines.push(format!("  When the server cannot be reached, clients get {response}; connect timeout: {patience}."));
     lines.push(match relay.idle_timeout {
         None => "  Requests and streams have no time limit.".to_owned(),
         Some(limit) => format!("  Connections without traffic for {} are closed.", seconds(limit)),
@@ -97,7 +98,7 @@ fn traffic(settings: &Settings, lines: &mut Vec<String>) {
     ));
 }
 
-fn figures(settings: &Settings, lines: &mut Vec<String>) {
+fn telemetry_lines(settings: &Settings, lines: &mut Vec<String>) {
     if settings.observe.enabled {
         let engine = settings.observe.engine.map_or("detected from its responses".to_owned(), str::to_owned);
         lines.push(format!("  Requests are measured; the engine is {engine}."));
@@ -105,7 +106,7 @@ fn figures(settings: &Settings, lines: &mut Vec<String>) {
         lines.push("  Requests are not measured (observe.enabled is false).".to_owned());
     }
     lines.push(objectives(&settings.slo));
-    lines.extend(spending(&settings.ledger));
+    lines.extend(spending(&settings.accounting));
     if settings.observe.enabled && settings.tokenizer.is_on() {
         lines.push("  If the engine does not report a token count, it is estimated from the response text.".to_owned());
     }
@@ -158,8 +159,8 @@ fn objectives(slo: &slo::Settings) -> String {
 }
 
 /// Tenants, prices and budgets that are configured.
-fn spending(ledger: &accounting::Settings) -> Vec<String> {
-    let tenants = ledger.tenants.as_ref().map(|tenants| {
+fn spending(accounting: &accounting::Settings) -> Vec<String> {
+    let tenants = accounting.tenants.as_ref().map(|tenants| {
         let form = match (tenants.form, &tenants.hash_key_file) {
             (accounting::TenantForm::Plain, _) => "by the names that clients send",
             (accounting::TenantForm::Hash, Some(_)) => "hashed with a key",
@@ -171,12 +172,12 @@ fn spending(ledger: &accounting::Settings) -> Vec<String> {
         };
         format!("  Tenants: {} named, {others}.", tenants.names.len())
     });
-    let prices = ledger.prices.as_ref().map(|prices| {
+    let prices = accounting.prices.as_ref().map(|prices| {
         let models: Vec<&str> = prices.models.iter().map(|price| price.model.as_str()).collect();
         format!("  Prices in {}: {}.", prices.currency, models.join(", "))
     });
-    let currency = ledger.prices.as_ref().map_or("", |prices| prices.currency.as_str());
-    let budgets = ledger.budgets.iter().map(|budget| match budget.limit {
+    let currency = accounting.prices.as_ref().map_or("", |prices| prices.currency.as_str());
+    let budgets = accounting.budgets.iter().map(|budget| match budget.limit {
         accounting::Limit::Tokens(tokens) => format!("{} {tokens} tokens", budget.name),
         accounting::Limit::Cost(money) => format!("{} {money} {currency}", budget.name),
     });

@@ -115,7 +115,7 @@ pub(super) fn simulate(arguments: &SimArgs) -> ExitCode {
         cached_share: arguments.cached_share,
         max_concurrency: arguments.max_concurrency as usize,
         per_request_metrics: arguments.request_metrics,
-        answer_tokens: arguments.tokens..=arguments.tokens,
+        response_tokens: arguments.tokens..=arguments.tokens,
         faults,
         traces,
         ..server::Settings::default()

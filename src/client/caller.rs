@@ -94,7 +94,7 @@ impl Caller {
             self.addresses = self.target.addresses().map_err(Failure::Resolve)?;
         }
         if let Some(kept) = self.stream.take().filter(is_open) {
-            match self.exchange(kept, request, Instant::now())? {
+            match self.round_trip(kept, request, Instant::now())? {
                 // After one such close (llama.cpp does so after each stream) connections are no longer reused.
                 recording if recording.is_empty() => (self.keeps, self.retried) = (false, self.retried + 1),
                 recording => return Ok(recording),
@@ -102,7 +102,7 @@ impl Caller {
         }
         let begun = Instant::now();
         let stream = self.connect().map_err(Failure::Connect)?;
-        match self.exchange(stream, request, begun)? {
+        match self.round_trip(stream, request, begun)? {
             recording if recording.is_empty() => Err(Failure::Cut),
             recording => Ok(recording),
         }
@@ -123,7 +123,7 @@ impl Caller {
     }
 
     /// One attempt; an empty recording means that the connection closed before the first byte.
-    fn exchange(&mut self, mut stream: TcpStream, request: &[u8], begun: Instant) -> Result<Recording, Failure> {
+    fn round_trip(&mut self, mut stream: TcpStream, request: &[u8], begun: Instant) -> Result<Recording, Failure> {
         let mut recording = Recording::new();
         let lost = |error: io::Error, recording: &Recording| match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Err(Failure::Timeout(self.timeout)),

@@ -145,11 +145,11 @@ pub(crate) fn value(text: &str, shape: &Shape) -> Value {
 /// Parses `name=value,name=value` with percent-encoding (OpenTelemetry's format for headers and resource attributes).
 pub(crate) fn names(text: &str) -> Result<Value, String> {
     let mut entries: Vec<Entry> = Vec::new();
-    for (index, pair) in text.split(',').map(str::trim).enumerate().filter(|(_, pair)| !pair.is_empty()) {
+    for (index, part) in text.split(',').map(str::trim).enumerate().filter(|(_, part)| !part.is_empty()) {
         let number = index + 1;
         // The message must not show the text: it may be a secret.
         let (name, value) =
-            pair.split_once('=').ok_or_else(|| format!("entry {number} has no `=`; write name=value,name=value"))?;
+            part.split_once('=').ok_or_else(|| format!("entry {number} has no `=`; write name=value,name=value"))?;
         let name = percent_decoded(name.trim());
         if name.is_empty() {
             return Err(format!("entry {number} has no name; write name=value,name=value"));

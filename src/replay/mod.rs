@@ -75,7 +75,7 @@ impl Notebook {
 }
 
 impl Sink for Notebook {
-    fn in_flight(&self, _pair: usize, _phase: Phase, delta: i64) {
+    fn in_flight(&self, _listener: usize, _phase: Phase, delta: i64) {
         self.note(|all| all.in_flight += delta);
     }
 
@@ -91,11 +91,11 @@ impl Sink for Notebook {
         self.note(|all| all.records.push(Record::clone(record)));
     }
 
-    fn detached(&self, _pair: usize, why: Detach) {
+    fn detached(&self, _listener: usize, why: Detach) {
         self.note(|all| all.detached.push(why));
     }
 
-    fn unread(&self, _pair: usize, of: Message, why: Unread) {
+    fn unread(&self, _listener: usize, of: Message, why: Unread) {
         self.note(|all| all.unread.push((of, why)));
     }
 }
@@ -109,7 +109,7 @@ struct TimeLineWatch {
 impl Watch for TimeLineWatch {
     fn requested(&mut self, _request: &Requested<'_>, _at: Duration) {}
 
-    fn answering(&mut self, _status: u16, _streaming: bool) {}
+    fn response_started(&mut self, _status: u16, _streaming: bool) {}
 
     fn prefilling(&mut self, _at: Duration) {}
 
@@ -118,11 +118,11 @@ impl Watch for TimeLineWatch {
         true
     }
 
-    fn held_up(&mut self, _at: Duration) {}
+    fn client_blocked(&mut self, _at: Duration) {}
 
     fn resumed(&mut self, _at: Duration) {}
 
-    fn answered(&mut self) {}
+    fn response_complete(&mut self) {}
 
     fn ended(self: Box<Self>, record: &Record) {
         if let Some(line) = self.line {
@@ -151,7 +151,7 @@ pub fn replay(recording: &Recording, settings: &Settings) -> Replayed {
     let notebook = Notebook::default();
     let observers = Observers::new(settings.clone(), 1, Arc::new(notebook.clone()));
     let start = Instant::now();
-    let connection = Connection { id: 1, peer: None, pair: 0, upstream: Arc::from("recording"), accepted: start };
+    let connection = Connection { id: 1, peer: None, listener: 0, upstream: Arc::from("recording"), accepted: start };
     let Some(mut observer) = observers.accepted(&connection) else { return Replayed::default() };
     observer.seen(Direction::Request, &recording.request, start);
     let mut last = Duration::ZERO;

@@ -103,7 +103,7 @@ fn title(snapshot: &Snapshot, sort: &str, offset: usize, shown: usize) -> String
 
 fn style(stream: &Stream) -> Style {
     match stream.doing.as_ref() {
-        "held_up" => WARN,
+        "blocked" => WARN,
         "decode" => GOOD,
         _ => Style::new(),
     }
@@ -130,7 +130,7 @@ impl Scale {
 fn bar(stream: &Stream, cells: usize, scale: &Scale, glyphs: &Glyphs) -> Span<'static> {
     if stream.tokens > 0 {
         let max = stream.max_tokens.filter(|max| *max > 0).unwrap_or(scale.tokens);
-        let style = if stream.doing == "held_up" { WARN } else { ACCENT };
+        let style = if stream.doing == "blocked" { WARN } else { ACCENT };
         return Span::styled(glyphs.bar(stream.tokens as f64 / max as f64, cells), style);
     }
     let share = stream.waited_ms.unwrap_or(0) as f64 / scale.wait as f64;

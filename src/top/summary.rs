@@ -10,7 +10,7 @@ use crate::top::chart::Glyphs;
 use crate::top::numbers;
 use crate::top::screen::{ACCENT, BAD, FAINT, GOOD, STRONG, Screen, WARN, join};
 use crate::top::timeline;
-use tokometer_telemetry::live::snapshot::{Distribution, Objective, Pair, Snapshot};
+use tokometer_telemetry::live::snapshot::{Distribution, Listener, Objective, Snapshot};
 
 /// Width of the row names.
 const NAME: usize = 10;
@@ -29,7 +29,7 @@ pub(super) fn rows(screen: &Screen<'_>, snapshot: &Snapshot, width: u16, height:
     let mut rows = vec![row("in flight", in_flight(snapshot))];
     let engines = engines(snapshot, if tall { 8 } else { 2 }).into_iter().map(|engine| row("engine", engine));
     // A wedged engine is shown even on small screens.
-    let wedged = snapshot.pairs.iter().any(|pair| pair.state == "wedged");
+    let wedged = snapshot.listeners.iter().any(|listener| listener.state == "wedged");
     let (first, last) = if wedged { (Some(engines), None) } else { (None, Some(engines)) };
     rows.extend(first.into_iter().flatten());
     rows.push(row("tok/s", throughput(snapshot, cells, glyphs)));
@@ -67,11 +67,11 @@ fn in_flight(snapshot: &Snapshot) -> Parts {
     let odd = |number: u64, what: &str| if number == 0 { Span::default() } else { count(number, what).style(WARN) };
     let time = |seconds: Option<f64>, what: &str| named(what, seconds.map(|seconds| numbers::time(seconds * 1e3)));
     vec![
-        Span::styled(numbers::count(now.exchanges), STRONG),
+        Span::styled(numbers::count(now.requests), STRONG),
         count(now.waiting, "waiting"),
         count(now.streaming, "streaming"),
         odd(now.stalled, "stalled"),
-        odd(now.held_up, "blocked"),
+        odd(now.blocked, "blocked"),
         time(now.longest_wait_seconds, "longest wait"),
         time(now.oldest_seconds, "oldest"),
     ]
@@ -132,33 +132,33 @@ fn distribution(
 
 /// At most `max` engines, wedged ones first.
 fn engines(snapshot: &Snapshot, max: usize) -> Vec<Parts> {
-    let mut pairs: Vec<&Pair> = snapshot.pairs.iter().collect();
-    pairs.sort_by_key(|pair| pair.state != "wedged");
-    let more = pairs.len().saturating_sub(max);
-    let several = pairs.len() > 1;
-    let mut rows: Vec<Parts> = pairs.into_iter().take(max).map(|pair| engine(pair, several)).collect();
+    let mut listeners: Vec<&Listener> = snapshot.listeners.iter().collect();
+    listeners.sort_by_key(|listener| listener.state != "wedged");
+    let more = listeners.len().saturating_sub(max);
+    let several = listeners.len() > 1;
+    let mut rows: Vec<Parts> = listeners.into_iter().take(max).map(|listener| engine(listener, several)).collect();
     if let (Some(parts), 1..) = (rows.last_mut(), more) {
         parts.push(Span::styled(format!("and {more} more"), FAINT));
     }
     rows
 }
 
-fn engine(pair: &Pair, several: bool) -> Parts {
-    let state = match pair.state.as_str() {
+fn engine(listener: &Listener, several: bool) -> Parts {
+    let state = match listener.state.as_str() {
         "wedged" => Span::styled("WEDGED", BAD),
         "working" => Span::styled("working", GOOD),
         other => Span::raw(numbers::name(other, 12)),
     };
-    let silent = match (pair.silent_seconds, pair.bound_seconds) {
-        (Some(silent), Some(bound)) if pair.state == "wedged" => {
+    let silent = match (listener.silent_seconds, listener.bound_seconds) {
+        (Some(silent), Some(bound)) if listener.state == "wedged" => {
             format!("silent for {}, {} allowed", numbers::time(silent * 1e3), numbers::time(bound * 1e3))
         }
         _ => String::new(),
     };
-    let name = if several { numbers::name(&pair.name, 16) } else { String::new() };
-    let kind = pair.engine.as_deref().map_or_else(|| "unrecognised".to_owned(), |engine| numbers::name(engine, 16));
+    let name = if several { numbers::name(&listener.name, 16) } else { String::new() };
+    let kind = listener.engine.as_deref().map_or_else(|| "unrecognised".to_owned(), |engine| numbers::name(engine, 16));
     let mut parts = vec![state, Span::styled(name, STRONG), Span::raw(kind), Span::styled(silent, BAD)];
-    let Some(own) = &pair.own else {
+    let Some(own) = &listener.own else {
         parts.push(Span::styled("its own metrics are not read", FAINT));
         return parts;
     };
@@ -217,12 +217,12 @@ fn details(objective: &Objective) -> Vec<String> {
     let recent = &objective.recent;
     // Four decimal places: the highest target is 99.9999 %.
     let target = format!("target {} %", (objective.target * 1e6).round() / 1e4);
-    let judged = format!("good {}  bad {}", numbers::count(recent.good), numbers::count(recent.bad));
+    let evaluated = format!("good {}  bad {}", numbers::count(recent.good), numbers::count(recent.bad));
     let mut reasons: Vec<(&String, &u64)> = recent.reasons.iter().collect();
     reasons.sort_by_key(|(_, count)| Reverse(**count));
     let reasons =
         reasons.iter().take(2).map(|(name, count)| format!("{} {}", numbers::name(name, 24), numbers::count(**count)));
-    [target, judged].into_iter().chain(reasons).collect()
+    [target, evaluated].into_iter().chain(reasons).collect()
 }
 
 /// The snapshot as one line, without a line end.
@@ -230,7 +230,7 @@ pub(super) fn line(snapshot: &Snapshot) -> String {
     let now = &snapshot.in_flight;
     let mut parts = vec![
         format!("{} UTC", numbers::clock(snapshot.made_unix_ms)),
-        format!("in flight {} ({} waiting)", numbers::count(now.exchanges), numbers::count(now.waiting)),
+        format!("in flight {} ({} waiting)", numbers::count(now.requests), numbers::count(now.waiting)),
         format!("tok/s {}", numbers::rate(snapshot.rates.tokens_per_second)),
         format!("req/s {}", numbers::rate(snapshot.rates.requests_per_second)),
         format!(
@@ -244,8 +244,8 @@ pub(super) fn line(snapshot: &Snapshot) -> String {
     if failed > 0.0 {
         parts.push(format!("failed/s {}", numbers::rate(failed)));
     }
-    let wedged = snapshot.pairs.iter().filter(|pair| pair.state == "wedged");
-    parts.extend(wedged.map(|pair| format!("WEDGED {}", numbers::name(&pair.name, 24))));
+    let wedged = snapshot.listeners.iter().filter(|listener| listener.state == "wedged");
+    parts.extend(wedged.map(|listener| format!("WEDGED {}", numbers::name(&listener.name, 24))));
     let broken = worst_first(snapshot).into_iter().filter(|one| matches!(one.state.as_str(), "burning" | "over"));
     parts.extend(broken.map(short));
     parts.join("  ")
@@ -291,7 +291,8 @@ mod tests {
             "12:03:04 UTC  in flight 0 (0 waiting)  tok/s 0  req/s 0  TTFT p50 - p99 -  decode p50 -"
         );
         snapshot.rates.failed_per_second = [("truncated".to_owned(), 0.2), ("http_5xx".to_owned(), 0.1)].into();
-        snapshot.pairs = vec![Pair { name: "vllm".to_owned(), state: "wedged".to_owned(), ..Pair::default() }];
+        snapshot.listeners =
+            vec![Listener { name: "vllm".to_owned(), state: "wedged".to_owned(), ..Listener::default() }];
         snapshot.objectives = vec![objective("stall", "ok", Some(0.0)), objective("ttft", "over", Some(1.5))];
         snapshot.ttft_seconds.p50 = Some(0.21);
         let shown = line(&snapshot);

@@ -12,9 +12,11 @@ use tokometer_telemetry::live::snapshot::Snapshot;
 pub(super) fn words(snapshot: &Snapshot, slow: &Slow, number: usize) -> Vec<Span<'static>> {
     let outcome = if slow.outcome == "ok" { GOOD } else { BAD };
     let model = slow.model.as_deref().map(|model| numbers::name(model, 20)).unwrap_or_default();
-    let pair = match snapshot.pairs.len() {
+    let listener = match snapshot.listeners.len() {
         0 | 1 => String::new(),
-        _ => snapshot.pairs.get(slow.pair).map(|pair| numbers::name(&pair.name, 16)).unwrap_or_default(),
+        _ => {
+            snapshot.listeners.get(slow.listener).map(|listener| numbers::name(&listener.name, 16)).unwrap_or_default()
+        }
     };
     let tokens = slow.output_tokens.map(|tokens| format!("{} tokens", numbers::count(tokens))).unwrap_or_default();
     let gap = slow.longest_gap_ms.map(|gap| format!("longest gap {}", numbers::time(gap))).unwrap_or_default();
@@ -31,7 +33,7 @@ pub(super) fn words(snapshot: &Snapshot, slow: &Slow, number: usize) -> Vec<Span
         Span::raw(gap),
         Span::raw(tokens),
         Span::styled(model, FAINT),
-        Span::styled(pair, FAINT),
+        Span::styled(listener, FAINT),
         Span::styled(blocked, WARN),
         Span::styled(format!("{} ago", numbers::time(slow.ended_seconds_ago * 1e3)), FAINT),
     ]

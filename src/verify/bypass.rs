@@ -38,7 +38,7 @@ enum Found {
 
 /// Looks for the server at this host's addresses. `models` is the body of its model list.
 pub(super) fn check(settings: &Settings, admin: &mut Caller, advice: Advice, models: &[u8]) -> Check {
-    let made = |grade, said: String| Check::new(CheckName::Bypass, grade, said);
+    let made = |grade, detail: String| Check::new(CheckName::Bypass, grade, detail);
     let own = settings.own_addresses.clone().unwrap_or_else(own_addresses);
     let port = settings.upstream.port();
     let host: Vec<IpAddr> = settings.upstream.addresses().unwrap_or_default().iter().map(SocketAddr::ip).collect();
@@ -47,9 +47,7 @@ pub(super) fn check(settings: &Settings, admin: &mut Caller, advice: Advice, mod
             Grade::Note,
             format!("the server is at {elsewhere}, not this host: clients that can reach it there bypass the proxy"),
         )
-        .mend(
-            "run this on the server's host, against 127.0.0.1; let a NetworkPolicy or firewall admit only the proxy",
-        );
+        .fix("run this on the server's host, against 127.0.0.1; let a NetworkPolicy or firewall admit only the proxy");
     }
     if own.is_empty() {
         return made(Grade::Unknown, "no non-loopback address of this host was found".to_owned());
@@ -63,12 +61,12 @@ pub(super) fn check(settings: &Settings, admin: &mut Caller, advice: Advice, mod
     let (server, either, other) = (which(Found::Server), which(Found::Either), which(Found::Other));
     if !server.is_empty() {
         return made(Grade::Wrong, format!("the server also answers at {}, bypassing the proxy", server.join(", ")))
-            .mend(format!("{}, so that only the proxy can reach it", advice.bypass));
+            .fix(format!("{}, so that only the proxy can reach it", advice.bypass));
     }
     if !either.is_empty() {
-        let said =
+        let detail =
             format!("{} answers; without the admin server it is unknown whether that is the proxy", either.join(", "));
-        return made(Grade::Unknown, said).mend("give --admin http://HOST:PORT");
+        return made(Grade::Unknown, detail).fix("give --admin http://HOST:PORT");
     }
     let tried: Vec<String> = own.iter().map(|address| SocketAddr::new(*address, port).to_string()).collect();
     let others = match other.is_empty() {
@@ -85,8 +83,8 @@ fn at(settings: &Settings, admin: &mut Caller, address: SocketAddr, models: &[u8
     let mut caller = Caller::at(address, &settings.upstream, TIMEOUT);
     let before = counted::look(settings, admin);
     let request = canary::get(settings, &settings.upstream, "/v1/models", "*/*");
-    let Ok(answer) = caller.ask(&request) else { return Found::Nothing };
-    if masked(&answer.body(), Hide::Momentary) != masked(models, Hide::Momentary) {
+    let Ok(response) = caller.ask(&request) else { return Found::Nothing };
+    if masked(&response.body(), Hide::Momentary) != masked(models, Hide::Momentary) {
         return Found::Other;
     }
     if settings.relay.port() != settings.upstream.port() {

@@ -59,7 +59,7 @@ pub(super) enum Likeness {
     /// Proxied streams differ.
     Differ {
         /// How many.
-        answers: usize,
+        responses: usize,
         /// The server is ruled out as the cause.
         certain: bool,
         /// Position of the first difference, with excerpts of both sides.
@@ -88,7 +88,7 @@ pub(super) fn compare_streams(direct: &[Recording], proxied: &[Recording]) -> Li
     // The loosest form contains nothing that sampling or timing can change.
     let structural = *loosest == Level::Events && !differing(*loosest, loose).is_empty();
     let certain = structural || different.len() >= CERTAIN;
-    Likeness::Differ { answers: different.len(), certain, place: place(closest, first) }
+    Likeness::Differ { responses: different.len(), certain, place: place(closest, first) }
 }
 
 fn momentary_headers() -> BTreeSet<Vec<u8>> {
@@ -248,8 +248,8 @@ pub(super) fn compare_exact(
 }
 
 /// Compares with values masked; `None` when the two direct responses still differ.
-fn hidden(answers: [&Recording; 3], closeness: Closeness, hide: Hide) -> Option<Outcome> {
-    let [before, between, after] = answers.map(|answer| masked_response(answer, hide));
+fn hidden(responses: [&Recording; 3], closeness: Closeness, hide: Hide) -> Option<Outcome> {
+    let [before, between, after] = responses.map(|response| masked_response(response, hide));
     (before == after).then(|| match between == before {
         true => Outcome::Same(closeness),
         false => Outcome::Differs(place(&before, &between)),
@@ -278,7 +278,7 @@ mod tests {
         recorded(&[(&text, 1)])
     }
 
-    fn said(words: &[&str]) -> Recording {
+    fn detail(words: &[&str]) -> Recording {
         let events: Vec<String> =
             words.iter().map(|word| format!("{{\"id\":\"{word}\",\"content\":\"{word}\"}}")).collect();
         stream("s", "d", &events.iter().map(String::as_str).collect::<Vec<_>>(), false)
@@ -295,22 +295,22 @@ mod tests {
         let merged = stream("s", "x", &[&event(1, "a"), &event(1, "b"), "[DONE]"], true);
         assert_eq!(compare_streams(&[one(1, "x"), merged.clone()], &[merged]), Likeness::Same(Level::Text));
         assert_eq!(
-            compare_streams(&[said(&["a", "b"]), said(&["c", "d", "e"])], &[said(&["f"])]),
+            compare_streams(&[detail(&["a", "b"]), detail(&["c", "d", "e"])], &[detail(&["f"])]),
             Likeness::Same(Level::Chunks)
         );
         let other = stream("s", "d", &["{\"kind\":1}"], false);
-        assert_eq!(compare_streams(&[said(&["a"]), other], &[said(&["a"])]), Likeness::Incomparable);
+        assert_eq!(compare_streams(&[detail(&["a"]), other], &[detail(&["a"])]), Likeness::Incomparable);
     }
 
     #[test]
     fn changed_header_or_event_kind_is_certain_at_once() {
-        let own = [said(&["a", "b"]), said(&["a", "b"])];
+        let own = [detail(&["a", "b"]), detail(&["a", "b"])];
         for changed in [
             stream("t", "d", &[&event(1, "a"), &event(1, "b")], false),
             stream("s", "d", &[&event(1, "a"), "{\"id\":\"1\",\"kontent\":\"b\"}"], false),
         ] {
-            let Likeness::Differ { answers: 1, certain: true, place } =
-                compare_streams(&own, &[changed, said(&["a", "b"])])
+            let Likeness::Differ { responses: 1, certain: true, place } =
+                compare_streams(&own, &[changed, detail(&["a", "b"])])
             else {
                 panic!("the streams must differ")
             };
@@ -320,31 +320,31 @@ mod tests {
 
     #[test]
     fn different_text_is_certain_only_when_repeated() {
-        let own: Vec<Recording> = (0..6).map(|_| said(&["a", "b"])).collect();
+        let own: Vec<Recording> = (0..6).map(|_| detail(&["a", "b"])).collect();
         let proxied = |odd: usize| -> Vec<Recording> {
-            (0..6).map(|number| if number < odd { said(&["a", "x"]) } else { said(&["a", "b"]) }).collect()
+            (0..6).map(|number| if number < odd { detail(&["a", "x"]) } else { detail(&["a", "b"]) }).collect()
         };
         for (odd, expected) in [(1, false), (4, false), (5, true), (6, true)] {
-            let Likeness::Differ { answers, certain, .. } = compare_streams(&own, &proxied(odd)) else {
+            let Likeness::Differ { responses, certain, .. } = compare_streams(&own, &proxied(odd)) else {
                 panic!("{odd} streams must differ")
             };
-            assert_eq!((answers, certain), (odd, expected));
+            assert_eq!((responses, certain), (odd, expected));
         }
     }
 
-    fn answer(id: u32, content: &str) -> Recording {
+    fn response(id: u32, content: &str) -> Recording {
         let body = format!("{{\"id\":{id},\"content\":\"{content}\"}}");
         recorded(&[(&format!("HTTP/1.1 200 OK\r\ndate: {id}\r\ncontent-length: {}\r\n\r\n{body}", body.len()), 1)])
     }
 
     #[test]
     fn only_values_that_differ_directly_are_masked() {
-        let compared = |answers: [&Recording; 3], hide| hidden(answers, Closeness::Masked, hide);
-        let (one, two, three) = (answer(1, "a"), answer(22, "a"), answer(333, "a"));
+        let compared = |responses: [&Recording; 3], hide| hidden(responses, Closeness::Masked, hide);
+        let (one, two, three) = (response(1, "a"), response(22, "a"), response(333, "a"));
         assert_eq!(compared([&one, &two, &three], Hide::Momentary), Some(Outcome::Same(Closeness::Masked)));
-        let outcome = compared([&one, &answer(2, "b"), &three], Hide::Momentary);
+        let outcome = compared([&one, &response(2, "b"), &three], Hide::Momentary);
         assert!(matches!(outcome, Some(Outcome::Differs(_))), "{outcome:?}");
-        assert_eq!(compared([&one, &two, &answer(3, "b")], Hide::Momentary), None);
-        assert!(matches!(compared([&one, &two, &answer(3, "b")], Hide::Spoken), Some(Outcome::Same(_))));
+        assert_eq!(compared([&one, &two, &response(3, "b")], Hide::Momentary), None);
+        assert!(matches!(compared([&one, &two, &response(3, "b")], Hide::Spoken), Some(Outcome::Same(_))));
     }
 }

@@ -24,7 +24,7 @@ const INEXACT: &[&[u8]] = &[b"deltas_lower_bound", b"tokenizer"];
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Counted {
     /// Finished requests.
-    pub(super) exchanges: f64,
+    pub(super) requests: f64,
     /// Output tokens with an exact count.
     pub(super) exact_tokens: f64,
     /// Output tokens by source.
@@ -52,7 +52,7 @@ impl Counted {
             let label = |name: &[u8]| String::from_utf8_lossy(sample.labels.get(name).unwrap_or_default()).into_owned();
             match sample.name {
                 b"tokometer_requests_total" => {
-                    counted.exchanges += sample.value;
+                    counted.requests += sample.value;
                     *counted.engines.entry(label(b"gen_ai_provider_name")).or_default() += sample.value;
                 }
                 b"tokometer_output_tokens_total" => {
@@ -79,7 +79,7 @@ impl Counted {
             now.iter().map(gained).filter(|(_, value)| *value > 0.0).collect()
         };
         Counted {
-            exchanges: self.exchanges - before.exchanges,
+            requests: self.requests - before.requests,
             exact_tokens: self.exact_tokens - before.exact_tokens,
             tokens: less(&self.tokens, &before.tokens),
             queue: less(&self.queue, &before.queue),
@@ -102,15 +102,15 @@ fn each(page: &[u8], mut found: impl FnMut(&Sample<'_>)) {
 pub(super) fn look(settings: &Settings, admin: &mut Caller) -> Result<Counted, String> {
     let bare = Settings { headers: Vec::new(), ..settings.clone() };
     let request = canary::get(&bare, &settings.admin, "/metrics", "text/plain;version=0.0.4");
-    let answer = admin.ask(&request).map_err(|failure| failure.to_string())?;
-    let body = answer.body();
-    if answer.status() != 200 || !body.windows(10).any(|word| word == b"tokometer_") {
-        return Err(format!("answers /metrics with status {}, without tokometer metrics", answer.status()));
+    let response = admin.ask(&request).map_err(|failure| failure.to_string())?;
+    let body = response.body();
+    if response.status() != 200 || !body.windows(10).any(|word| word == b"tokometer_") {
+        return Err(format!("answers /metrics with status {}, without tokometer metrics", response.status()));
     }
     Ok(Counted::read(&body, settings.upstream.port()))
 }
 
-/// Polls until `exchanges` more requests than in `before` are counted, or until [`SETTLE`] has passed.
+/// Polls until `requests` more requests than in `before` are counted, or until [`SETTLE`] has passed.
 ///
 /// # Errors
 /// As [`look`].
@@ -118,12 +118,12 @@ pub(super) fn settled(
     settings: &Settings,
     admin: &mut Caller,
     before: &Counted,
-    exchanges: u64,
+    requests: u64,
 ) -> Result<Counted, String> {
     let begun = Instant::now();
     loop {
         let gained = look(settings, admin)?.since(before);
-        if gained.exchanges >= exchanges as f64 || begun.elapsed() > SETTLE {
+        if gained.requests >= requests as f64 || begun.elapsed() > SETTLE {
             return Ok(gained);
         }
         std::thread::sleep(LOOK);
@@ -149,10 +149,10 @@ tokometer_connections_opened_total{server_port=\"8001\"} 3
     #[test]
     fn only_series_of_the_server_port_count() {
         let counted = Counted::read(PAGE.as_bytes(), 8001);
-        assert_eq!((counted.exchanges, counted.exact_tokens, counted.connections), (6.0, 160.0, 3.0));
+        assert_eq!((counted.requests, counted.exact_tokens, counted.connections), (6.0, 160.0, 3.0));
         assert_eq!(counted.engines["vllm"], 5.0);
         // The proxy may know the server under another port: then all series count.
-        assert_eq!(Counted::read(PAGE.as_bytes(), 1234).exchanges, 76.0);
+        assert_eq!(Counted::read(PAGE.as_bytes(), 1234).requests, 76.0);
     }
 
     #[test]
@@ -160,7 +160,7 @@ tokometer_connections_opened_total{server_port=\"8001\"} 3
         let (before, now) = (Counted::default(), Counted::read(PAGE.as_bytes(), 8001));
         assert_eq!(now.since(&before).queue, BTreeMap::from([("in_band".to_owned(), 5.0)]));
         let none = now.since(&now);
-        assert_eq!((none.exchanges, none.exact_tokens), (0.0, 0.0));
+        assert_eq!((none.requests, none.exact_tokens), (0.0, 0.0));
         assert!(none.queue.is_empty() && none.tokens.is_empty() && none.engines.is_empty());
     }
 }

@@ -42,19 +42,19 @@ pub struct Check {
     /// Its result.
     pub grade: Grade,
     /// What was observed.
-    pub said: String,
+    pub detail: String,
     /// How to fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub mend: Option<String>,
+    pub fix: Option<String>,
 }
 
 impl Check {
-    pub(super) fn new(name: CheckName, grade: Grade, said: impl Into<String>) -> Check {
-        Check { name, grade, said: said.into(), mend: None }
+    pub(super) fn new(name: CheckName, grade: Grade, detail: impl Into<String>) -> Check {
+        Check { name, grade, detail: detail.into(), fix: None }
     }
 
-    pub(super) fn mend(self, mend: impl Into<String>) -> Check {
-        Check { mend: Some(mend.into()), ..self }
+    pub(super) fn fix(self, fix: impl Into<String>) -> Check {
+        Check { fix: Some(fix.into()), ..self }
     }
 }
 
@@ -129,9 +129,9 @@ impl fmt::Display for Report {
         }
         writeln!(f)?;
         for check in &self.checks {
-            writeln!(f, "{:<9} {:<9} {}", check.grade, check.name.as_str(), check.said)?;
-            if let Some(mend) = &check.mend {
-                writeln!(f, "{:19} fix: {mend}", "")?;
+            writeln!(f, "{:<9} {:<9} {}", check.grade, check.name.as_str(), check.detail)?;
+            if let Some(fix) = &check.fix {
+                writeln!(f, "{:19} fix: {fix}", "")?;
             }
         }
         let wrong = self.checks.iter().filter(|check| check.grade == Grade::Wrong).count();
@@ -159,7 +159,7 @@ mod tests {
         };
         let checks = vec![
             Check::new(CheckName::Bytes, Grade::Good, "the same"),
-            Check::new(CheckName::Usage, Grade::Wrong, "no count").mend("start it otherwise"),
+            Check::new(CheckName::Usage, Grade::Wrong, "no count").fix("start it otherwise"),
         ];
         Report {
             good: false,

@@ -58,13 +58,13 @@ impl Side {
         Side { caller: Caller::new(target, settings.timeout), name: format!("{name} at {}", target) }
     }
 
-    fn wrong(&self, said: &str) -> Check {
-        Check::new(CheckName::Reach, Grade::Wrong, format!("{} {said}", self.name))
+    fn wrong(&self, detail: &str) -> Check {
+        Check::new(CheckName::Reach, Grade::Wrong, format!("{} {detail}", self.name))
     }
 
     fn ask(&mut self, request: &[u8]) -> Result<Recording, Check> {
         self.caller.ask(request).map_err(|failure| {
-            self.wrong(&failure.to_string()).mend("start it, or correct its address with --relay or --upstream")
+            self.wrong(&failure.to_string()).fix("start it, or correct its address with --relay or --upstream")
         })
     }
 
@@ -74,11 +74,11 @@ impl Side {
         let recording = self.ask(&request)?;
         let status = recording.status();
         if status != 200 {
-            let said = canary::excerpt(&recording.body());
-            let refused = self.wrong(&format!("responds to a canary with status {status}: {said}"));
+            let detail = canary::excerpt(&recording.body());
+            let refused = self.wrong(&format!("responds to a canary with status {status}: {detail}"));
             return Err(match status {
-                401 | 403 => refused.mend("set the key: --header \"Authorization: Bearer ...\""),
-                404 => refused.mend("set the model with --model, or use --api completions"),
+                401 | 403 => refused.fix("set the key: --header \"Authorization: Bearer ...\""),
+                404 => refused.fix("set the model with --model, or use --api completions"),
                 _ => refused,
             });
         }
@@ -101,8 +101,8 @@ fn verify(settings: &Settings, report: &mut Report) -> Result<(), Check> {
     let list: Value = serde_json::from_slice(&models).unwrap_or_default();
     let named = || list.pointer("/data/0/id").and_then(Value::as_str).map(str::to_owned);
     let Some(model) = settings.model.clone().or_else(named) else {
-        let said = format!("lists no models at /v1/models (status {})", listed.status());
-        return Err(beside.wrong(&said).mend("set one with --model"));
+        let detail = format!("lists no models at /v1/models (status {})", listed.status());
+        return Err(beside.wrong(&detail).fix("set one with --model"));
     };
     report.model = Some(model.clone());
 
@@ -153,8 +153,8 @@ fn verify(settings: &Settings, report: &mut Report) -> Result<(), Check> {
         }
         Err(why) => {
             let grade = if settings.admin_is_named { Grade::Wrong } else { Grade::Unknown };
-            let said = format!("the admin server at {} {why}", settings.admin);
-            Check::new(CheckName::Counts, grade, said).mend("set its address with --admin http://HOST:PORT")
+            let detail = format!("the admin server at {} {why}", settings.admin);
+            Check::new(CheckName::Counts, grade, detail).fix("set its address with --admin http://HOST:PORT")
         }
     });
     report.checks.push(bypass::check(settings, &mut admin, advice, &models));

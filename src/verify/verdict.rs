@@ -33,7 +33,7 @@ pub(super) fn rows(beside: &[Canary], through: &[Canary]) -> Vec<Row> {
     };
     measured
         .iter()
-        .flat_map(|(time, pairs)| [50, 99].map(|percentile| row(*time, pairs, percentile)))
+        .flat_map(|(time, listeners)| [50, 99].map(|percentile| row(*time, listeners, percentile)))
         .flatten()
         .collect()
 }
@@ -41,7 +41,7 @@ pub(super) fn rows(beside: &[Canary], through: &[Canary]) -> Vec<Row> {
 /// Whether the proxy adds more than `most` to a median.
 pub(super) fn latency(rows: &[Row], most: Duration) -> Check {
     let most = most.as_secs_f64() * 1e3;
-    let made = |grade, said: String| Check::new(CheckName::Latency, grade, said);
+    let made = |grade, detail: String| Check::new(CheckName::Latency, grade, detail);
     let slow = rows.iter().filter(|row| row.percentile == 50 && row.added_ms.is_some_and(|added| added > most));
     let slow: Vec<String> =
         slow.map(|row| format!("{:.3} ms to {}", row.added_ms.unwrap_or_default(), words(row.time))).collect();
@@ -52,7 +52,7 @@ pub(super) fn latency(rows: &[Row], most: Duration) -> Check {
         return made(Grade::Good, format!("the proxy adds at most {most} ms to any median"));
     }
     made(Grade::Wrong, format!("the proxy adds {} at the median; {most} ms are allowed", slow.join(" and ")))
-        .mend("check for other hops (a mesh, a remote host) and check tokometer_event_loop_lag_seconds; --most-added sets the limit")
+        .fix("check for other hops (a mesh, a remote host) and check tokometer_event_loop_lag_seconds; --most-added sets the limit")
 }
 
 fn words(time: &str) -> &'static str {
@@ -73,12 +73,13 @@ pub(super) fn bytes(count: usize, streams: &Likeness, others: &[(&str, Outcome)]
         Likeness::Incomparable => {
             unsure.push("streams: the server's own streams differ in their kinds of events".to_owned());
         }
-        Likeness::Differ { answers, certain: true, place } => {
-            differing.push(format!("{answers} of {count} streams, {place}"));
+        Likeness::Differ { responses, certain: true, place } => {
+            differing.push(format!("{responses} of {count} streams, {place}"));
         }
-        Likeness::Differ { answers, certain: false, place } => {
-            unsure
-                .push(format!("{answers} of {count} streams differ, possibly because of the server itself ({place})"));
+        Likeness::Differ { responses, certain: false, place } => {
+            unsure.push(format!(
+                "{responses} of {count} streams differ, possibly because of the server itself ({place})"
+            ));
         }
     }
     for (name, outcome) in others {
@@ -90,25 +91,25 @@ pub(super) fn bytes(count: usize, streams: &Likeness, others: &[(&str, Outcome)]
             Outcome::Differs(place) => differing.push(format!("{name}, {place}")),
         }
     }
-    let made = |grade, said: String| Check::new(CheckName::Bytes, grade, said);
+    let made = |grade, detail: String| Check::new(CheckName::Bytes, grade, detail);
     if !differing.is_empty() {
         return made(Grade::Wrong, format!("proxied responses differ: {}", differing.join("; ")))
-            .mend("tokometer changes no byte: look for another proxy, mesh or gateway in between, and check that both addresses lead to the same server");
+            .fix("tokometer changes no byte: look for another proxy, mesh or gateway in between, and check that both addresses lead to the same server");
     }
-    let said = if same.is_empty() { String::new() } else { format!("identical: {}", same.join("; ")) };
+    let detail = if same.is_empty() { String::new() } else { format!("identical: {}", same.join("; ")) };
     match unsure.is_empty() {
-        true => made(Grade::Good, said),
+        true => made(Grade::Good, detail),
         false => {
-            let and = if said.is_empty() { "" } else { ". " };
-            made(Grade::Unknown, format!("{said}{and}Not compared: {}", unsure.join("; ")))
-                .mend("repeat with more --requests")
+            let and = if detail.is_empty() { "" } else { ". " };
+            made(Grade::Unknown, format!("{detail}{and}Not compared: {}", unsure.join("; ")))
+                .fix("repeat with more --requests")
         }
     }
 }
 
 /// Whether a stream reports its token count to a client that did not ask for it.
 pub(super) fn usage(advice: Advice, asked: bool, unasked: &Canary) -> Check {
-    let made = |grade, said: &str| Check::new(CheckName::Usage, grade, said);
+    let made = |grade, detail: &str| Check::new(CheckName::Usage, grade, detail);
     if unasked.usage.is_some() {
         return made(Grade::Good, "streams end with the engine's token count, even if the client does not ask for it");
     }
@@ -118,54 +119,53 @@ pub(super) fn usage(advice: Advice, asked: bool, unasked: &Canary) -> Check {
             "streams carry the engine's token counter, even if the client does not ask for usage",
         );
     }
-    let said = match asked {
+    let detail = match asked {
         true => "a stream whose client does not ask for usage has no token count: its tokens are a lower bound",
         false => "streams have no token count, even if the client asks for usage: their tokens are a lower bound",
     };
-    let mend = match asked {
+    let fix = match asked {
         true => advice.usage,
         false => {
             "mount the model's tokenizer.json for an estimate (observe.tokenizer); docs/ENGINES.md lists what each engine reports"
         }
     };
-    made(Grade::Wrong, said).mend(mend)
+    made(Grade::Wrong, detail).fix(fix)
 }
 
 /// Whether queue times are reported. `gained`: what the admin server counted for the canaries.
 pub(super) fn queue(advice: Advice, gained: Option<&Counted>) -> Check {
-    let made = |grade, said: String| Check::new(CheckName::Queue, grade, said);
+    let made = |grade, detail: String| Check::new(CheckName::Queue, grade, detail);
     let Some(gained) = gained else {
         return made(Grade::Unknown, "queue times come from the admin server, which could not be read".to_owned());
     };
     let sources: Vec<&str> = gained.queue.keys().map(String::as_str).collect();
     match sources.is_empty() {
         false => made(Grade::Good, format!("queue times are reported, by {}", sources.join(" and "))),
-        true => made(Grade::Note, "no queue times are reported".to_owned()).mend(advice.queue),
+        true => made(Grade::Note, "no queue times are reported".to_owned()).fix(advice.queue),
     }
 }
 
 /// Whether the admin server counted every canary once, with the tokens of its usage. Requests that were sent `again`
 /// because their connection was being closed may have been counted too, without tokens.
 pub(super) fn counts(gained: &Counted, canaries: &[&Canary], again: u64) -> Check {
-    let made = |grade, said: String| Check::new(CheckName::Counts, grade, said);
+    let made = |grade, detail: String| Check::new(CheckName::Counts, grade, detail);
     let sent = canaries.len() as f64;
     let tokens: Option<u64> = canaries.iter().map(|canary| canary.usage).sum();
-    let others = gained.exchanges - sent - again as f64;
+    let others = gained.requests - sent - again as f64;
     if others > 0.0 {
         return made(
             Grade::Unknown,
             format!("{others} requests of other clients were counted meanwhile, so the result is unknown"),
         )
-        .mend("repeat without other traffic");
+        .fix("repeat without other traffic");
     }
-    if gained.exchanges == 0.0 {
+    if gained.requests == 0.0 {
         return made(Grade::Wrong, format!("none of {sent} canaries was counted"))
-            .mend("set the admin server of this proxy with --admin, and check that observe.enabled is true");
+            .fix("set the admin server of this proxy with --admin, and check that observe.enabled is true");
     }
-    if gained.exchanges < sent {
-        return made(Grade::Wrong, format!("only {} of {sent} canaries were counted", gained.exchanges)).mend(
-            "check tokometer_observer_detached_total and the log, and whether several proxies share the address",
-        );
+    if gained.requests < sent {
+        return made(Grade::Wrong, format!("only {} of {sent} canaries were counted", gained.requests))
+            .fix("check tokometer_observer_detached_total and the log, and whether several proxies share the address");
     }
     match tokens {
         Some(tokens) if gained.exact_tokens == tokens as f64 => {
@@ -176,7 +176,7 @@ pub(super) fn counts(gained: &Counted, canaries: &[&Canary], again: u64) -> Chec
                 gained.tokens.iter().map(|(source, tokens)| format!("{tokens} by {source}")).collect();
             let by = if by.is_empty() { "none".to_owned() } else { by.join(", ") };
             made(Grade::Wrong, format!("the canaries had {tokens} output tokens, but counted were {by}"))
-                .mend("check the engine in observe.engine; docs/ENGINES.md lists what is read from each")
+                .fix("check the engine in observe.engine; docs/ENGINES.md lists what is read from each")
         }
         None => made(
             Grade::Good,

@@ -186,11 +186,11 @@ impl Hostile {
         Ok(())
     }
 
-    /// Writes bytes and waits for a response of `answer` bytes.
-    pub(crate) async fn ask(&mut self, bytes: &[u8], answer: usize) -> Outcome<Vec<u8>> {
+    /// Writes bytes and waits for a response of `response` bytes.
+    pub(crate) async fn ask(&mut self, bytes: &[u8], response: usize) -> Outcome<Vec<u8>> {
         self.stream.write_all(bytes).await?;
         self.target.found.bytes.fetch_add(bytes.len() as u64, Relaxed);
-        let mut response = vec![0; answer];
+        let mut response = vec![0; response];
         self.stream.read_exact(&mut response).await?;
         Ok(response)
     }
@@ -233,7 +233,7 @@ pub(crate) struct Flood {
     /// Builds the `n`-th batch of bytes for the `c`-th connection: `(c, n)`.
     pub(crate) batch: Box<dyn Fn(usize, usize) -> Vec<u8> + Send + Sync>,
     /// Size in bytes of the response to wait for after each batch; 0 for none.
-    pub(crate) answer: usize,
+    pub(crate) response: usize,
     /// Bytes to send on each connection.
     pub(crate) bytes: usize,
     /// The upstream refuses the protocol: closed connections are reopened.
@@ -263,10 +263,10 @@ impl Flood {
         while *left > 0 {
             let batch = (self.batch)(at, number);
             *left = left.saturating_sub(batch.len());
-            if self.answer == 0 {
+            if self.response == 0 {
                 stream.write(&batch).await?;
             } else {
-                stream.ask(&batch, self.answer).await?;
+                stream.ask(&batch, self.response).await?;
             }
             number += 1;
         }

@@ -11,7 +11,7 @@ use tokometer::config;
 use tokometer_proxy::listen::Address;
 use tokometer_sim::load;
 
-use crate::pair::pair;
+use crate::listener::listener_to;
 use crate::program::get;
 use crate::program::simulated;
 use crate::program::value;
@@ -20,7 +20,7 @@ use crate::scrape::reading::until;
 #[test]
 fn unwritable_lines_are_counted() {
     let (runtime, simulator) = simulated();
-    let mut settings = config::Settings::of_pair(pair(simulator.local_address()));
+    let mut settings = config::Settings::with_listener(listener_to(simulator.local_address()));
     settings.admin.listen = "127.0.0.1:0".parse().unwrap();
     let log = access_log::Settings { path: Some("/dev/full".into()), json: true, queue_lines: 4096 };
     settings.access_log = Some(log);

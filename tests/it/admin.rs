@@ -79,10 +79,10 @@ pub(crate) fn pages(program: Arc<Program>) -> Pages {
         }),
         config: Arc::new(|| "log:\n  level: info\n".to_owned()),
         engine: Arc::new(|query| match query {
-            Some("pair=wedged") => (503, serde_json::json!({ "healthy": false })),
+            Some("listener=wedged") => (503, serde_json::json!({ "healthy": false })),
             _ => (200, serde_json::json!({ "healthy": true })),
         }),
-        exchanges: Arc::new(|query| match query {
+        requests: Arc::new(|query| match query {
             Some("panic") => injected::panic("a page"),
             query => (200, serde_json::json!({ "query": query }).to_string().into_bytes()),
         }),
@@ -102,28 +102,28 @@ pub(crate) fn connect(server: &Server) -> TcpStream {
 }
 
 /// Sends these bytes and reads until the server closes the connection.
-pub(crate) fn exchange(server: &Server, request: &str) -> String {
+pub(crate) fn round_trip(server: &Server, request: &str) -> String {
     let mut stream = connect(server);
     stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    response
 }
 
 pub(crate) fn ask(server: &Server, method: &str, target: &str) -> String {
-    exchange(server, &format!("{method} {target} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"))
+    round_trip(server, &format!("{method} {target} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"))
 }
 
-pub(crate) fn status(answer: &str) -> u16 {
-    answer.split(' ').nth(1).unwrap().parse().unwrap()
+pub(crate) fn status(response: &str) -> u16 {
+    response.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
-pub(crate) fn body(answer: &str) -> &str {
-    answer.split_once("\r\n\r\n").unwrap().1
+pub(crate) fn body(response: &str) -> &str {
+    response.split_once("\r\n\r\n").unwrap().1
 }
 
-fn json(answer: &str) -> serde_json::Value {
-    serde_json::from_str(body(answer)).unwrap()
+fn json(response: &str) -> serde_json::Value {
+    serde_json::from_str(body(response)).unwrap()
 }
 
 #[test]
@@ -154,10 +154,13 @@ fn every_path_of_the_index_responds() {
 #[test]
 fn metrics_get_the_accept_header_and_survive_a_panic() {
     let server = serve(Program::new(0));
-    let answer = ask(&server, "GET", "/metrics");
-    assert!(answer.contains("content-type: text/plain; accept=none\r\n") && answer.ends_with("tokometer_up 1\n"));
+    let response = ask(&server, "GET", "/metrics");
+    assert!(response.contains("content-type: text/plain; accept=none\r\n") && response.ends_with("tokometer_up 1\n"));
     let with = |accept: &str| {
-        exchange(&server, &format!("GET /metrics HTTP/1.1\r\nhost: a\r\naccept: {accept}\r\nconnection: close\r\n\r\n"))
+        round_trip(
+            &server,
+            &format!("GET /metrics HTTP/1.1\r\nhost: a\r\naccept: {accept}\r\nconnection: close\r\n\r\n"),
+        )
     };
     assert!(with("application/openmetrics-text").contains("accept=application/openmetrics-text"));
     // Several fields of one name form one list.
@@ -169,8 +172,8 @@ fn metrics_get_the_accept_header_and_survive_a_panic() {
 #[test]
 fn engine_health_has_its_status_and_pages_survive_a_panic() {
     let server = serve(Program::new(0));
-    let answer = ask(&server, "GET", "/engine/healthz?pair=wedged");
-    assert_eq!((status(&answer), &json(&answer)["healthy"]), (503, &false.into()));
+    let response = ask(&server, "GET", "/engine/healthz?listener=wedged");
+    assert_eq!((status(&response), &json(&response)["healthy"]), (503, &false.into()));
     assert_eq!(status(&ask(&server, "GET", "/readyz")), 200, "only the engine is unhealthy");
     assert_eq!(json(&ask(&server, "GET", "/requests?limit=2"))["query"], "limit=2");
     assert_eq!(status(&ask(&server, "GET", "/requests?panic")), 500);
@@ -191,14 +194,14 @@ fn head_returns_get_without_a_body() {
 #[test]
 fn unknown_paths_and_methods_list_the_valid_ones() {
     let server = serve(Program::new(0));
-    let answer = ask(&server, "GET", "/v1/models");
-    assert_eq!(status(&answer), 404);
-    assert!(json(&answer)["error"]["paths"].as_array().unwrap().contains(&"/metrics".into()));
-    assert!(json(&answer)["error"]["message"].as_str().unwrap().contains("/v1/models"));
+    let response = ask(&server, "GET", "/v1/models");
+    assert_eq!(status(&response), 404);
+    assert!(json(&response)["error"]["paths"].as_array().unwrap().contains(&"/metrics".into()));
+    assert!(json(&response)["error"]["message"].as_str().unwrap().contains("/v1/models"));
     for (method, path, allow) in [("POST", "/metrics", "GET, HEAD"), ("DELETE", "/drain", "GET, HEAD, POST")] {
-        let answer = ask(&server, method, path);
-        assert_eq!(status(&answer), 405, "{method} {path}");
-        assert!(answer.contains(&format!("allow: {allow}\r\n")), "{answer}");
+        let response = ask(&server, method, path);
+        assert_eq!(status(&response), 405, "{method} {path}");
+        assert!(response.contains(&format!("allow: {allow}\r\n")), "{response}");
     }
 }
 
@@ -206,27 +209,27 @@ fn unknown_paths_and_methods_list_the_valid_ones() {
 fn post_starts_a_drain_and_get_reports_it() {
     let program = Program::new(2);
     let server = serve(program.clone());
-    let answer = ask(&server, "GET", "/drain");
-    assert_eq!((status(&answer), &json(&answer)["draining"]), (200, &false.into()));
+    let response = ask(&server, "GET", "/drain");
+    assert_eq!((status(&response), &json(&response)["draining"]), (200, &false.into()));
     for (method, target) in [("GET", "/drain?wait"), ("GET", "/drain?wait=60s"), ("HEAD", "/drain?wait")] {
-        let answer = ask(&server, method, target);
-        assert_eq!(status(&answer), 405, "{method} {target}");
-        assert!(answer.contains("allow: POST\r\n"), "{answer}");
-        assert!(method == "HEAD" || body(&answer).contains("POST /drain?wait"), "{answer}");
+        let response = ask(&server, method, target);
+        assert_eq!(status(&response), 405, "{method} {target}");
+        assert!(response.contains("allow: POST\r\n"), "{response}");
+        assert!(method == "HEAD" || body(&response).contains("POST /drain?wait"), "{response}");
     }
     assert_eq!(program.drains.load(Ordering::SeqCst), 0);
     assert_eq!(status(&ask(&server, "GET", "/readyz")), 200);
 
-    let answer = ask(&server, "POST", "/drain");
-    assert_eq!(status(&answer), 200);
-    let report = json(&answer);
+    let response = ask(&server, "POST", "/drain");
+    assert_eq!(status(&response), 200);
+    let report = json(&response);
     assert_eq!((&report["draining"], &report["open_streams"]), (&true.into(), &2.into()), "{report}");
     assert!(report["waited_ms"].is_null() && report["draining_ms"].is_u64(), "{report}");
     assert!(report["requested_by"].as_str().unwrap().starts_with("127.0.0.1:"), "{report}");
-    let answer = ask(&server, "GET", "/readyz");
-    assert_eq!(status(&answer), 503);
+    let response = ask(&server, "GET", "/readyz");
+    assert_eq!(status(&response), 503);
     for part in ["draining for 0 s", "requested by 127.0.0.1:", "2 streams are open", "the process exits"] {
-        assert!(body(&answer).contains(part), "{part} in {answer}");
+        assert!(body(&response).contains(part), "{part} in {response}");
     }
     assert_eq!(status(&ask(&server, "GET", "/livez")), 200);
 }
@@ -246,11 +249,11 @@ fn wait_ends_with_the_last_stream() {
         while status(&ask(&server, "GET", "/readyz")) == 200 {}
         program.open.send_replace(0);
         for stream in &mut waiters {
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).unwrap();
-            assert_eq!(status(&answer), 200, "{answer}");
-            assert_eq!(json(&answer)["open_streams"], 0);
-            assert!(json(&answer)["waited_ms"].as_u64().unwrap() < 30_000);
+            let mut response = String::new();
+            stream.read_to_string(&mut response).unwrap();
+            assert_eq!(status(&response), 200, "{response}");
+            assert_eq!(json(&response)["open_streams"], 0);
+            assert!(json(&response)["waited_ms"].as_u64().unwrap() < 30_000);
         }
     }
 }
@@ -261,8 +264,8 @@ fn wait_that_times_out_returns_503() {
     let server = serve(program.clone());
     assert_eq!(status(&ask(&server, "POST", "/drain?wait=soon")), 400);
     assert_eq!(program.drains.load(Ordering::SeqCst), 0, "an invalid request starts no drain");
-    let answer = ask(&server, "POST", "/drain?wait=1ms");
-    assert_eq!((status(&answer), &json(&answer)["open_streams"]), (503, &3.into()));
+    let response = ask(&server, "POST", "/drain?wait=1ms");
+    assert_eq!((status(&response), &json(&response)["open_streams"]), (503, &3.into()));
     let bad = ask(&server, "POST", "/drain?wait=soon");
     assert!(json(&bad)["error"]["message"].as_str().unwrap().contains("10s"));
 }
@@ -274,9 +277,9 @@ fn drain_wait_follows_the_grace_period() {
     ask(&server, "POST", "/drain");
     *program.grace.lock().unwrap() = Duration::from_millis(1);
     for (method, target) in [("GET", "/drain/wait"), ("POST", "/drain?wait")] {
-        let answer = ask(&server, method, target);
-        assert_eq!(status(&answer), 503, "{answer}");
-        assert!(json(&answer)["waited_ms"].as_u64().unwrap() < 29_000, "the grace period of the start is not used");
+        let response = ask(&server, method, target);
+        assert_eq!(status(&response), 503, "{response}");
+        assert!(json(&response)["waited_ms"].as_u64().unwrap() < 29_000, "the grace period of the start is not used");
     }
 }
 
@@ -351,9 +354,9 @@ fn stop_lets_a_response_end_and_frees_the_address() {
     // Idle connections are closed immediately: this shows that the stop has started.
     assert_eq!(idle.read(&mut [0; 1]).unwrap(), 0);
     go.send(()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("late\n"), "{answer}");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 200") && response.ends_with("late\n"), "{response}");
     stopping.join().unwrap();
     assert!(TcpStream::connect(address).is_err(), "the address is free");
 }
@@ -362,11 +365,11 @@ fn stop_lets_a_response_end_and_frees_the_address() {
 fn idle(server: &Server) -> TcpStream {
     let mut stream = connect(server);
     stream.write_all(b"HEAD /livez HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"\r\n\r\n") {
+    let mut response = Vec::new();
+    while !response.ends_with(b"\r\n\r\n") {
         let mut byte = [0; 1];
         stream.read_exact(&mut byte).unwrap();
-        answer.extend(byte);
+        response.extend(byte);
     }
     stream
 }
@@ -389,8 +392,8 @@ fn wildcard_listener_accepts_ipv4_and_ipv6() {
     for host in hosts {
         let mut stream = TcpStream::connect((*host, port)).unwrap();
         stream.write_all(b"GET /livez HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        assert_eq!(status(&answer), 200, "{host}: {answer}");
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        assert_eq!(status(&response), 200, "{host}: {response}");
     }
 }

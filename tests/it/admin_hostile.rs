@@ -29,8 +29,8 @@ use crate::admin::Program;
 use crate::admin::ask;
 use crate::admin::body;
 use crate::admin::connect;
-use crate::admin::exchange;
 use crate::admin::pages;
+use crate::admin::round_trip;
 use crate::admin::settings;
 use crate::admin::status;
 
@@ -104,20 +104,20 @@ fn watcher(server: &Server) -> TcpStream {
 /// Size of a page that exceeds all socket buffers.
 const LARGE: usize = 64 << 20;
 
-fn with_large_exchanges(timeout: Duration) -> (Server, Arc<AtomicUsize>) {
+fn with_large_requests(timeout: Duration) -> (Server, Arc<AtomicUsize>) {
     let rendered = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&rendered);
-    let exchanges = move |_: Option<&str>| {
+    let requests = move |_: Option<&str>| {
         count.fetch_add(1, Ordering::SeqCst);
         (200, vec![b' '; LARGE])
     };
-    let pages = Pages { exchanges: Arc::new(exchanges), ..pages(Program::new(0)) };
+    let pages = Pages { requests: Arc::new(requests), ..pages(Program::new(0)) };
     (Server::start(&Settings { header_timeout: timeout, ..settings() }, pages).unwrap(), rendered)
 }
 
 #[test]
 fn slow_readers_get_two_bodies_at_a_time() {
-    let (server, rendered) = with_large_exchanges(Duration::from_secs(60));
+    let (server, rendered) = with_large_requests(Duration::from_secs(60));
     let mut readers: Vec<TcpStream> = (0..60).map(|_| connect(&server)).collect();
     for stream in &mut readers {
         stream.write_all(b"GET /requests HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
@@ -139,7 +139,7 @@ fn slow_readers_get_two_bodies_at_a_time() {
 
 #[test]
 fn client_that_reads_no_response_is_closed_and_frees_its_slot() {
-    let (server, _) = with_large_exchanges(Duration::from_secs(2));
+    let (server, _) = with_large_requests(Duration::from_secs(2));
     let silent: Vec<TcpStream> = (0..2)
         .map(|_| {
             let mut stream = connect(&server);
@@ -158,7 +158,7 @@ fn client_that_reads_no_response_is_closed_and_frees_its_slot() {
 
 #[test]
 fn slow_reads_do_not_extend_the_response_timeout() {
-    let (server, _) = with_large_exchanges(Duration::from_millis(500));
+    let (server, _) = with_large_requests(Duration::from_millis(500));
     let mut stream = connect(&server);
     stream.write_all(b"GET /requests HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
     let (mut read, mut bytes) = (0, vec![0; 256 << 10]);
@@ -199,7 +199,7 @@ fn foreign_hosts_and_origins_are_rejected_except_for_probes() {
     let names = Settings { allowed_hosts: vec!["tokometer.corp.example".to_owned()], ..settings() };
     let server = Server::start(&names, pages(Arc::clone(&program))).unwrap();
     let with = |method: &str, path: &str, headers: &str| {
-        exchange(&server, &format!("{method} {path} HTTP/1.1\r\n{headers}\r\nconnection: close\r\n\r\n"))
+        round_trip(&server, &format!("{method} {path} HTTP/1.1\r\n{headers}\r\nconnection: close\r\n\r\n"))
     };
     let foreign = [
         "host: evil.example",
@@ -221,9 +221,9 @@ fn foreign_hosts_and_origins_are_rejected_except_for_probes() {
             "/drain/wait",
             "/",
         ] {
-            let answer = with("GET", path, headers);
-            assert_eq!(status(&answer), 403, "{path} {headers}");
-            assert!(!answer.contains("access-control-allow") && answer.contains("nosniff"), "{answer}");
+            let response = with("GET", path, headers);
+            assert_eq!(status(&response), 403, "{path} {headers}");
+            assert!(!response.contains("access-control-allow") && response.contains("nosniff"), "{response}");
         }
         changing.iter().for_each(|path| assert_eq!(status(&with("POST", path, headers)), 403, "{path} {headers}"));
         PROBES.iter().for_each(|path| assert_eq!(status(&with("GET", path, headers)), 200, "{path} {headers}"));
@@ -242,7 +242,7 @@ fn foreign_hosts_and_origins_are_rejected_except_for_probes() {
     assert_eq!(status(&with("GET", "http://evil.example/config", "host: 127.0.0.1")), 403, "the target has precedence");
     assert_eq!(status(&with("GET", "/config", "host: a\r\nhost: b")), 400);
     assert_eq!(status(&with("GET", "/config", "x: no host")), 400);
-    assert_eq!(status(&exchange(&server, "GET /config HTTP/1.0\r\n\r\n")), 200);
+    assert_eq!(status(&round_trip(&server, "GET /config HTTP/1.0\r\n\r\n")), 200);
 }
 
 #[test]
@@ -257,10 +257,10 @@ fn post_from_another_address_is_rejected_unless_enabled() {
         socket.connect(&server.address().into()).unwrap();
         let mut stream = TcpStream::from(socket);
         stream.write_all(b"POST /drain HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        assert_eq!(status(&answer), expected, "{answer}");
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        assert_eq!(status(&response), expected, "{response}");
         assert_eq!(program.draining().is_some(), remote_drain);
-        assert!(remote_drain || body(&answer).contains("admin.remote_drain"), "{answer}");
+        assert!(remote_drain || body(&response).contains("admin.remote_drain"), "{response}");
     }
 }

@@ -15,7 +15,7 @@ use tokometer_proxy::relay;
 use tokometer_telemetry::export;
 
 use crate::mistakes::Mistake;
-use crate::mistakes::assert_told;
+use crate::mistakes::assert_reported;
 
 fn load(yaml: &str, variables: &[(&str, &str)], flags: &Flags) -> Result<Config, Error> {
     let environment: Environment = variables.iter().copied().collect();
@@ -54,9 +54,9 @@ fn empty_configuration_gives_the_defaults_of_every_module() {
         export::Settings { resource: defaults.resource.clone(), servers: Vec::new(), ..settings.export.clone() };
     assert_eq!(export, defaults);
     assert_eq!(settings.export.servers, [("127.0.0.1".to_owned(), Some(8001))]);
-    assert_eq!(settings.pairs.len(), 1);
-    assert_eq!(settings.pairs[0].listen, tcp("0.0.0.0", 8000));
-    assert_eq!(settings.pairs[0].upstream, tcp("127.0.0.1", 8001));
+    assert_eq!(settings.listeners.len(), 1);
+    assert_eq!(settings.listeners[0].listen, tcp("0.0.0.0", 8000));
+    assert_eq!(settings.listeners[0].upstream, tcp("127.0.0.1", 8001));
     assert_eq!(config.warnings, []);
 }
 
@@ -88,25 +88,25 @@ fn each_layer_overrides_the_one_before() {
 fn flags_and_variables_define_listeners() {
     let flags = Flags { listen: Some(":1".into()), upstream: Some("unix:/s".into()), ..Flags::default() };
     let settings = load("", &[("TOKOMETER_LISTEN", ":2")], &flags).unwrap().settings;
-    assert_eq!(settings.pairs[0].listen, tcp("0.0.0.0", 1));
-    assert_eq!(settings.pairs[0].upstream, Address::Unix(PathBuf::from("/s")));
-    assert_eq!(settings.pairs[0].name, ":1");
+    assert_eq!(settings.listeners[0].listen, tcp("0.0.0.0", 1));
+    assert_eq!(settings.listeners[0].upstream, Address::Unix(PathBuf::from("/s")));
+    assert_eq!(settings.listeners[0].name, ":1");
 
     let flags = Flags { listeners: vec![":1=:2".into(), ":3=https://h".into()], ..Flags::default() };
     let settings = load("listeners: [{listen: ':9', upstream: ':8'}]", &[], &flags).unwrap().settings;
-    assert_eq!(settings.pairs.len(), 2);
-    assert_eq!(settings.pairs[1].upstream, tcp("h", 443));
-    assert!(settings.pairs[1].upstream_tls.is_some() && settings.pairs[0].upstream_tls.is_none());
+    assert_eq!(settings.listeners.len(), 2);
+    assert_eq!(settings.listeners[1].upstream, tcp("h", 443));
+    assert!(settings.listeners[1].upstream_tls.is_some() && settings.listeners[0].upstream_tls.is_none());
 
     let settings = from_variables(&[("TOKOMETER_LISTENERS", ":1=:2, :3=original")]).settings;
-    assert_eq!(settings.pairs[1].upstream, Address::OriginalDestination);
+    assert_eq!(settings.listeners[1].upstream, Address::OriginalDestination);
 
     // An address from a flag keeps the other settings of the file's listener.
     let yaml = "listeners: [{name: a, listen: ':9', upstream: ':8', tls: {certificate: c, key: k}}]";
     let flags = Flags { upstream: Some(":7".into()), ..Flags::default() };
     let settings = load(yaml, &[], &flags).unwrap().settings;
-    assert_eq!((settings.pairs[0].name.as_str(), &settings.pairs[0].upstream), ("a", &tcp("127.0.0.1", 7)));
-    assert!(settings.pairs[0].tls.is_some());
+    assert_eq!((settings.listeners[0].name.as_str(), &settings.listeners[0].upstream), ("a", &tcp("127.0.0.1", 7)));
+    assert!(settings.listeners[0].tls.is_some());
 
     let two = "listeners: [{listen: ':9', upstream: ':8'}, {listen: ':7', upstream: ':6'}]";
     let error = load(two, &[], &flags).unwrap_err().to_string();
@@ -284,7 +284,7 @@ const BAD: &[Mistake] = &[
 
 #[test]
 fn invalid_value_is_reported_with_place_key_and_fix() {
-    assert_told(BAD);
+    assert_reported(BAD);
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn text_is_kept_only_if_a_vocabulary_is_set() {
     assert_eq!(from_yaml("observe: {tokenizer: {path: null}}").settings.observe.text, None);
     for yaml in ["{path: /t.json}", "{models: {m: /t.json}}"] {
         let settings = from_yaml(&format!("observe: {{tokenizer: {yaml}}}")).settings;
-        let text = tokometer_observe::observer::Text { answer_bytes: 262_144, memory_bytes: 67_108_864 };
+        let text = tokometer_observe::observer::Text { response_bytes: 262_144, memory_bytes: 67_108_864 };
         assert_eq!((settings.observe.text, settings.tokenizer.is_on()), (Some(text), true), "{yaml}");
     }
 }

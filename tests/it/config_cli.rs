@@ -76,8 +76,8 @@ fn invalid_configuration_exits_with_2_and_every_problem() {
     for command in ["check", "config"] {
         let output = tokometer(&[command, "--config", path], &[]);
         assert_eq!(output.status.code(), Some(2));
-        let told = stderr(&output);
-        assert!(told.contains(&format!("{path}:2:3: relay.keepalive_sec: unknown key")), "{told}");
+        let reported = stderr(&output);
+        assert!(reported.contains(&format!("{path}:2:3: relay.keepalive_sec: unknown key")), "{reported}");
     }
     let output = tokometer(&["check"], &[("TOKOMETER_CONFIG", "/nonexistent.yaml")]);
     assert_eq!(output.status.code(), Some(2));
@@ -91,22 +91,25 @@ fn invalid_configuration_exits_with_2_and_every_problem() {
 fn check_explains_the_configuration_and_warns() {
     let output = tokometer(&["check", "--listen", ":8000", "--upstream", "unix:/run/vllm.sock"], &[]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let told = stdout(&output);
+    let reported = stdout(&output);
     for part in [
         "\n  clients connect to 0.0.0.0:8000; all bytes are forwarded to unix:/run/vllm.sock.",
         "Prometheus scrapes http://0.0.0.0:9464/metrics",
         "OTLP is not configured",
         "after SIGTERM open streams may continue for 30 s",
     ] {
-        assert!(told.contains(part), "{part} in\n{told}");
+        assert!(reported.contains(part), "{part} in\n{reported}");
     }
     let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://u:hunter2@c:4318"), ("OTEL_TRACES_SAMPLER", "xray")];
     let output = tokometer(&["check"], &variables);
-    let told = stdout(&output);
+    let reported = stdout(&output);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert!(told.contains("OTLP metrics: http://c:4318/v1/metrics (http/protobuf) every 60 s."), "{told}");
-    assert!(told.contains("environment variable OTEL_TRACES_SAMPLER: ") && !told.contains("not configured"), "{told}");
-    assert!(!told.contains("hunter2"));
+    assert!(reported.contains("OTLP metrics: http://c:4318/v1/metrics (http/protobuf) every 60 s."), "{reported}");
+    assert!(
+        reported.contains("environment variable OTEL_TRACES_SAMPLER: ") && !reported.contains("not configured"),
+        "{reported}"
+    );
+    assert!(!reported.contains("hunter2"));
 }
 
 #[test]
@@ -118,7 +121,7 @@ fn check_and_run_report_unusable_files_and_exit_with_2() {
         path.to_str().unwrap().to_owned()
     };
     let empty = file("empty.pem", "");
-    let pairs = "listeners: [{listen: '127.0.0.1:0', upstream: ':2'}]\nadmin: {listen: '127.0.0.1:0'}\n";
+    let listeners = "listeners: [{listen: '127.0.0.1:0', upstream: ':2'}]\nadmin: {listen: '127.0.0.1:0'}\n";
     let tls = |path: &str| {
         format!("listeners: [{{listen: '127.0.0.1:0', upstream: ':2', tls: {{certificate: {path}, key: {path}}}}}]\n")
     };
@@ -126,14 +129,14 @@ fn check_and_run_report_unusable_files_and_exit_with_2() {
         ("missing", tls("/no/c.pem"), "listeners[0].tls.certificate: cannot read /no/c.pem"),
         (
             "vocabulary",
-            format!("{pairs}observe: {{tokenizer: {{path: /no/t.json}}}}"),
+            format!("{listeners}observe: {{tokenizer: {{path: /no/t.json}}}}"),
             "observe.tokenizer: cannot read the tokenizer /no/t.json",
         ),
-        ("key", format!("{pairs}tenants: {{enabled: true, hash_key_file: {empty}}}"), "holds 0 bytes"),
+        ("key", format!("{listeners}tenants: {{enabled: true, hash_key_file: {empty}}}"), "holds 0 bytes"),
         ("empty", tls(&empty), "listeners[0]: the certificate file"),
         (
             "collector",
-            format!("{pairs}otlp: {{endpoint: 'https://127.0.0.1:1', certificate: {empty}}}"),
+            format!("{listeners}otlp: {{endpoint: 'https://127.0.0.1:1', certificate: {empty}}}"),
             "otlp.metrics: ",
         ),
     ];
@@ -141,9 +144,9 @@ fn check_and_run_report_unusable_files_and_exit_with_2() {
         let path = file(&format!("{name}.yaml"), &yaml);
         for command in ["check", "run"] {
             let output = tokometer(&[command, "--config", &path], &[]);
-            let told = stderr(&output);
-            assert_eq!(output.status.code(), Some(2), "{command} {name}: {told}");
-            assert!(told.contains(part) && !stdout(&output).contains("is valid"), "{command} {name}: {told}");
+            let reported = stderr(&output);
+            assert_eq!(output.status.code(), Some(2), "{command} {name}: {reported}");
+            assert!(reported.contains(part) && !stdout(&output).contains("is valid"), "{command} {name}: {reported}");
         }
     }
 }
@@ -156,16 +159,19 @@ fn receiver_port_in_use_exits_with_2_and_names_the_key() {
     let ports = ["--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1", "--admin", "127.0.0.1:0"];
     let otlp = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")];
     let output = tokometer(&[&["run"][..], &ports, &["--otlp-receiver", &address]].concat(), &otlp);
-    let told = stderr(&output);
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains(&format!("cannot listen on {address}")) && told.contains("--otlp-receiver"), "{told}");
+    let reported = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{reported}");
+    assert!(
+        reported.contains(&format!("cannot listen on {address}")) && reported.contains("--otlp-receiver"),
+        "{reported}"
+    );
 }
 
 #[test]
 fn otlp_disabled_on_purpose_gives_no_warning() {
     let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318");
-    let told = stdout(&tokometer(&["check"], &[endpoint, ("OTEL_SDK_DISABLED", "true")]));
-    assert!(told.contains("OTLP metrics: off.") && told.contains("No warnings."), "{told}");
+    let reported = stdout(&tokometer(&["check"], &[endpoint, ("OTEL_SDK_DISABLED", "true")]));
+    assert!(reported.contains("OTLP metrics: off.") && reported.contains("No warnings."), "{reported}");
 }
 
 #[test]

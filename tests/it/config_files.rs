@@ -44,12 +44,12 @@ fn unopenable_files_are_reported_with_their_keys() {
         Ok(_) => Vec::new(),
         Err(error) => error.to_string().lines().map(str::to_owned).collect(),
     };
-    let pairs = "listeners: [{listen: ':1', upstream: ':2', tls: {certificate: HERE/c.pem, key: HERE/k.pem, client_ca: HERE}}, \
+    let listeners = "listeners: [{listen: ':1', upstream: ':2', tls: {certificate: HERE/c.pem, key: HERE/k.pem, client_ca: HERE}}, \
                  {listen: ':3', upstream: 'https://b:4', upstream_tls: {ca: HERE/ca.pem}}]\n";
     let otlp = "otlp: {certificate: HERE/both.pem, endpoint: 'https://c:1'}\n";
-    write(&format!("{pairs}{otlp}access_log: {{enabled: true, path: HERE/none/a.log}}\n")).unwrap();
+    write(&format!("{listeners}{otlp}access_log: {{enabled: true, path: HERE/none/a.log}}\n")).unwrap();
     assert!(Config::load(&flags, &environment).is_ok(), "loading alone does not open the files");
-    let told = problems(&environment);
+    let reported = problems(&environment);
     let expected = [
         ("listeners[0].tls.key", "/k.pem: No such file"),
         ("listeners[0].tls.client_ca", ": is a directory"),
@@ -57,8 +57,8 @@ fn unopenable_files_are_reported_with_their_keys() {
         ("otlp.certificate", "/both.pem: No such file"),
         ("access_log.path", "/none: No such file"),
     ];
-    assert_eq!(told.len(), expected.len(), "{told:#?}");
-    for (line, (key, part)) in told.iter().zip(expected) {
+    assert_eq!(reported.len(), expected.len(), "{reported:#?}");
+    for (line, (key, part)) in reported.iter().zip(expected) {
         assert!(line.contains(&format!(": {key}: cannot ")) && line.contains(part), "{key}: {line}");
         assert!(line.contains("t.yaml:") && line.ends_with("check the path and its permissions"), "{line}");
     }

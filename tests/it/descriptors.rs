@@ -83,9 +83,9 @@ fn clients_above_the_descriptor_limit_are_refused() {
     client.read_exact(&mut response).unwrap();
     assert!(response.ends_with(b"halffull"));
 
-    let answered = |idle: &[TcpStream]| idle.iter().filter(|client| client.peek(&mut [0; 1]).is_ok()).count();
+    let response_complete = |idle: &[TcpStream]| idle.iter().filter(|client| client.peek(&mut [0; 1]).is_ok()).count();
     idle.iter().for_each(|client| client.set_nonblocking(true).unwrap());
-    until("each refused client has received its response", || answered(&idle) == 1 + IDLE - max);
+    until("each refused client has received its response", || response_complete(&idle) == 1 + IDLE - max);
     idle.retain(|client| {
         let got = String::from_utf8(received(client)).unwrap();
         let refused = got.starts_with("HTTP/1.1 503 ") && got.contains("\"type\":\"too_many_connections\"");

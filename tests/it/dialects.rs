@@ -11,7 +11,7 @@ use tokometer_sim::server::{Settings, Simulator, Stats};
 
 use crate::end_to_end::relay_to;
 use crate::sim::cases::{CASES, Case};
-use crate::sim::exchange;
+use crate::sim::round_trip;
 
 /// The result of one request through the relay.
 struct Seen {
@@ -25,12 +25,12 @@ fn through(case: &Case, body: &str, fault: &str) -> Seen {
     let notebook = Notebook::default();
     let mut replayed = Replayed::default();
     let (stats, path): (Stats, DataPath) = runtime.block_on(async {
-        let settings = Settings { cached_share: 0.5, prompt_tokens_details: true, ..exchange::swift() };
+        let settings = Settings { cached_share: 0.5, prompt_tokens_details: true, ..round_trip::swift() };
         let simulator = Simulator::start(settings).await.expect("a free port");
         let (path, url) = relay_to(simulator.local_address(), &notebook);
         let address: SocketAddr = url.trim_start_matches("http://").parse().expect("an address");
         let fault = if fault.is_empty() { String::new() } else { format!("x-sim-fault: {fault}\r\n") };
-        exchange::post(address, case.path, &format!("{}{fault}", case.headers), body).await;
+        round_trip::post(address, case.path, &format!("{}{fault}", case.headers), body).await;
         // The client sees the end of the connection before the relay's observer does.
         let deadline = Instant::now() + crate::WAIT;
         while replayed.records.is_empty() && Instant::now() < deadline {
@@ -61,7 +61,7 @@ fn stream_counts_match_the_server() {
         let input = record.input_tokens.map(|count| count.tokens).filter(|_| case.tells_input);
         let finishes = if case.tells_finish { record.finish_reasons.as_slice() } else { &[] };
         // Triton reports neither counts nor an end, so the count is a lower bound.
-        let told = (
+        let reported = (
             record.outcome,
             record.output_tokens.map(|count| (count.tokens, count.source.is_exact())),
             input,
@@ -77,8 +77,8 @@ fn stream_counts_match_the_server() {
             true,
             Some(true),
         );
-        if told != expected {
-            wrong.push(format!("{name}: {told:?}, expected {expected:?}"));
+        if reported != expected {
+            wrong.push(format!("{name}: {reported:?}, expected {expected:?}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -92,15 +92,15 @@ fn body_counts_match_the_server() {
         let body = case.body.replace(r#","stream":true"#, "");
         let body = format!("{},\"stream\":false}}", body.trim_end().trim_end_matches('}').to_owned() + closing(&body));
         let Seen { record, stats } = through(case, &body, "");
-        let told = (
+        let reported = (
             record.outcome,
             record.output_tokens.map(|count| (count.tokens, count.source.is_exact())),
             record.labels.streaming,
         );
         assert_eq!(stats.generation_tokens, 9, "{} {body}", name(case));
         // TGI reports a count in its headers, and in the body only if the request asks for details.
-        if told != (Outcome::Ok, Some((9, true)), Some(false)) {
-            wrong.push(format!("{}: {told:?}", name(case)));
+        if reported != (Outcome::Ok, Some((9, true)), Some(false)) {
+            wrong.push(format!("{}: {reported:?}", name(case)));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

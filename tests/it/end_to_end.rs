@@ -12,13 +12,14 @@ use tokometer_proxy::relay;
 use tokometer_sim::load;
 use tokometer_sim::server::{self, Simulator};
 
-use crate::pair::pair;
+use crate::listener::listener_to;
 
 /// A relay on a free port in front of `upstream`, and its URL.
 pub(crate) fn relay_to(upstream: std::net::SocketAddr, notebook: &Notebook) -> (DataPath, String) {
     let sink = Arc::new(notebook.clone());
-    let path = DataPath::start(&[pair(upstream)], relay::Settings::default(), observer::Settings::default(), sink, 1)
-        .expect("loopback has a free port");
+    let path =
+        DataPath::start(&[listener_to(upstream)], relay::Settings::default(), observer::Settings::default(), sink, 1)
+            .expect("loopback has a free port");
     let Address::Tcp { host, port } = path.addresses()[0].clone() else { panic!("a TCP listener has a TCP address") };
     (path, format!("http://{host}:{port}"))
 }

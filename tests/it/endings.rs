@@ -40,7 +40,7 @@ impl Wire {
         let notebook = Notebook::default();
         let observers = Observers::new(settings, 1, Arc::new(notebook.clone()));
         let now = Instant::now();
-        let connection = Connection { id: 1, peer: None, pair: 0, upstream: Arc::from("sim"), accepted: now };
+        let connection = Connection { id: 1, peer: None, listener: 0, upstream: Arc::from("sim"), accepted: now };
         Wire { observer: observers.accepted(&connection).expect("observing is enabled"), notebook, now }
     }
 
@@ -211,16 +211,16 @@ fn error_event_is_error_in_stream_whatever_follows() {
 
 #[test]
 fn error_statuses_determine_the_outcome() {
-    let answer = |status: u16| {
+    let response = |status: u16| {
         let head = format!("HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{{}}");
         Wire::asked().server(head.as_bytes()).outcome()
     };
-    assert_eq!(answer(400), Outcome::Http4xx);
-    assert_eq!(answer(404), Outcome::Http4xx);
-    assert_eq!(answer(500), Outcome::Http5xx);
-    assert_eq!(answer(502), Outcome::Http5xx);
+    assert_eq!(response(400), Outcome::Http4xx);
+    assert_eq!(response(404), Outcome::Http4xx);
+    assert_eq!(response(500), Outcome::Http5xx);
+    assert_eq!(response(502), Outcome::Http5xx);
     for busy in [429, 503, 529] {
-        assert_eq!(answer(busy), Outcome::RejectedBusy, "{busy}");
+        assert_eq!(response(busy), Outcome::RejectedBusy, "{busy}");
     }
 }
 

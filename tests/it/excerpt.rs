@@ -100,9 +100,12 @@ fn excerpt_is_short_and_falls_back_to_the_end_of_the_log() {
             text
         })
     };
-    let said = excerpt(&lines(""));
-    assert_eq!((said.lines().next(), said.lines().count()), (Some("76"), 25));
-    let said = excerpt(&lines("error: number "));
-    assert_eq!(said.lines().count(), 60);
-    assert!(said.ends_with("number 58\n(and 41 more lines, in the stage's own output)\nerror: number 100\n"), "{said}");
+    let stated = excerpt(&lines(""));
+    assert_eq!((stated.lines().next(), stated.lines().count()), (Some("76"), 25));
+    let stated = excerpt(&lines("error: number "));
+    assert_eq!(stated.lines().count(), 60);
+    assert!(
+        stated.ends_with("number 58\n(and 41 more lines, in the stage's own output)\nerror: number 100\n"),
+        "{stated}"
+    );
 }

@@ -13,7 +13,7 @@ use tokometer_proxy::listen::Address;
 use tokometer_sim::server::{self, Pace, Simulator};
 use tokometer_telemetry::live;
 
-use crate::pair::pair;
+use crate::listener::listener_to;
 
 /// Timeout of every wait in these tests.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -30,18 +30,21 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(pace: Pace, answer_tokens: u64) -> Stage {
+    fn new(pace: Pace, response_tokens: u64) -> Stage {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
-        let settings =
-            server::Settings { pace, answer_tokens: answer_tokens..=answer_tokens, ..server::Settings::default() };
+        let settings = server::Settings {
+            pace,
+            response_tokens: response_tokens..=response_tokens,
+            ..server::Settings::default()
+        };
         let simulator = runtime.block_on(Simulator::start(settings)).expect("a free port");
         let bounds = live::Bounds { decode: BOUND, prefill: BOUND, ..live::Bounds::default() };
         let settings = Settings {
             live: live::Settings { bounds, ..live::Settings::default() },
             admin: admin::Settings { listen: "127.0.0.1:0".parse().expect("an address"), ..admin::Settings::default() },
             threads: Some(1),
-            ..Settings::of_pair(pair(simulator.local_address()))
+            ..Settings::with_listener(listener_to(simulator.local_address()))
         };
         let instrument = Instrument::start(&settings, None, Arc::new(String::new)).expect("loopback has free ports");
         Stage { runtime, simulator: Some(simulator), instrument: Some(instrument) }
@@ -78,10 +81,10 @@ impl Stage {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let request = format!("GET {target} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).expect("the request is sent");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("a response");
-        let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
-        (status, answer.split_once("\r\n\r\n").expect("a body").1.to_owned())
+        let mut response = String::new();
+        stream.read_to_string(&mut response).expect("a response");
+        let status = response.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
+        (status, response.split_once("\r\n\r\n").expect("a body").1.to_owned())
     }
 
     fn json(&self, target: &str) -> (u16, Value) {
@@ -93,18 +96,18 @@ impl Stage {
     fn health(&self) -> (u16, Value) {
         let (status, mut body) = self.json("/engine/healthz");
         assert_eq!(body["healthy"], status == 200);
-        (status, body["pairs"][0].take())
+        (status, body["listeners"][0].take())
     }
 
     /// Polls until the health is as expected.
     fn until(&self, what: &str, wanted: impl Fn(u16, &Value) -> bool) -> Value {
         let began = Instant::now();
         loop {
-            let (status, pair) = self.health();
-            if wanted(status, &pair) {
-                return pair;
+            let (status, listener) = self.health();
+            if wanted(status, &listener) {
+                return listener;
             }
-            assert!(began.elapsed() < PATIENCE, "{what}: {status} {pair}");
+            assert!(began.elapsed() < PATIENCE, "{what}: {status} {listener}");
         }
     }
 
@@ -142,11 +145,11 @@ fn quick() -> Pace {
     Pace { time_to_first_token: Duration::from_millis(5), tokens_per_second: 500.0, ..Pace::default() }
 }
 
-fn is_wedged(status: u16, _pair: &Value) -> bool {
+fn is_wedged(status: u16, _listener: &Value) -> bool {
     status == 503
 }
 
-fn is_well(status: u16, _pair: &Value) -> bool {
+fn is_well(status: u16, _listener: &Value) -> bool {
     status == 200
 }
 
@@ -156,20 +159,20 @@ fn server_says(stage: &Stage) -> u16 {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     stream.write_all(b"GET /health HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").expect("the request is sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("a response");
-    answer.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status")
+    let mut response = String::new();
+    stream.read_to_string(&mut response).expect("a response");
+    response.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status")
 }
 
 #[test]
 fn hang_before_the_first_token_is_a_wedge_until_it_arrives() {
     let stage = Stage::new(quick(), 20);
     assert_eq!(stage.health().1["state"], "idle");
-    let mut answer = stage.ask(true, Some("hang:3"));
-    let pair = stage.until("wedged", is_wedged);
-    assert_eq!((&pair["state"], &pair["rule"]), (&"wedged".into(), &"prefill".into()), "{pair}");
-    assert_eq!((pair["prefilling"].as_u64(), pair["in_flight"].as_u64()), (Some(1), Some(1)), "{pair}");
-    assert!(pair["silent_secs"].as_f64() > pair["bound_secs"].as_f64(), "{pair}");
+    let mut response = stage.ask(true, Some("hang:3"));
+    let listener = stage.until("wedged", is_wedged);
+    assert_eq!((&listener["state"], &listener["rule"]), (&"wedged".into(), &"prefill".into()), "{listener}");
+    assert_eq!((listener["prefilling"].as_u64(), listener["in_flight"].as_u64()), (Some(1), Some(1)), "{listener}");
+    assert!(listener["silent_secs"].as_f64() > listener["bound_secs"].as_f64(), "{listener}");
     assert_eq!(server_says(&stage), 200, "the server's own health check is not affected");
     assert_eq!(stage.metric("tokometer_engine_wedged{"), 1.0);
     assert!(stage.metric("tokometer_engine_silence_seconds{") > BOUND.as_secs_f64());
@@ -178,7 +181,7 @@ fn hang_before_the_first_token_is_a_wedge_until_it_arrives() {
 
     stage.until("recovered", is_well);
     let mut text = String::new();
-    answer.read_to_string(&mut text).expect("the whole response");
+    response.read_to_string(&mut text).expect("the whole response");
     assert!(text.contains("[DONE]"));
     let page = stage.ended();
     let ended = &page["latest"][0];
@@ -194,16 +197,16 @@ fn hang_before_the_first_token_is_a_wedge_until_it_arrives() {
 #[test]
 fn stall_between_tokens_is_a_wedge_until_it_resumes() {
     let stage = Stage::new(quick(), 20);
-    let mut answer = stage.ask(true, Some("stall:3"));
-    let pair = stage.until("wedged", is_wedged);
-    assert_eq!((&pair["rule"], &pair["decoding"]), (&"decode".into(), &1.into()), "{pair}");
+    let mut response = stage.ask(true, Some("stall:3"));
+    let listener = stage.until("wedged", is_wedged);
+    assert_eq!((&listener["rule"], &listener["decoding"]), (&"decode".into(), &1.into()), "{listener}");
     assert_eq!(stage.metric("tokometer_in_flight_stalled{"), 0.0, "the stall threshold is longer");
     // An unknown listener name is an error that lists the known ones; an index is also accepted.
-    assert_eq!(stage.json("/engine/healthz?pair=other").0, 404);
+    assert_eq!(stage.json("/engine/healthz?listener=other").0, 404);
     assert_eq!(stage.json("/engine/healthz?pear=test").0, 400);
-    assert_eq!([stage.json("/engine/healthz?pair=test").0, stage.json("/engine/healthz?pair=0").0], [503, 503]);
+    assert_eq!([stage.json("/engine/healthz?listener=test").0, stage.json("/engine/healthz?listener=0").0], [503, 503]);
     stage.until("recovered", is_well);
-    answer.read_to_end(&mut Vec::new()).expect("the whole response");
+    response.read_to_end(&mut Vec::new()).expect("the whole response");
     let page = stage.ended();
     assert!(page["longest_gap"][0]["longest_gap_ms"].as_f64() > Some(2000.0), "{page}");
 }
@@ -213,43 +216,43 @@ fn queued_request_is_no_wedge_while_a_stream_progresses() {
     let stage = Stage::new(Pace { tokens_per_second: 50.0, ..quick() }, 150);
     let mut moving = stage.ask(true, None);
     let queued = stage.ask(true, Some("hang"));
-    stage.until("both are in flight", |_, pair| pair["decoding"] == 1 && pair["prefilling"] == 1);
+    stage.until("both are in flight", |_, listener| listener["decoding"] == 1 && listener["prefilling"] == 1);
     let began = Instant::now();
     while began.elapsed() < 2 * BOUND {
-        let (status, pair) = stage.health();
-        assert_eq!(status, 200, "{pair}");
+        let (status, listener) = stage.health();
+        assert_eq!(status, 200, "{listener}");
     }
     moving.read_to_end(&mut Vec::new()).expect("the whole response");
     stage.until("no stream progresses", is_wedged);
     drop(queued);
-    stage.until("no request is pending", |status, pair| status == 200 && pair["in_flight"] == 0);
+    stage.until("no request is pending", |status, listener| status == 200 && listener["in_flight"] == 0);
 }
 
 #[test]
 fn backpressure_is_no_wedge() {
     let unpaced = Pace { tokens_per_second: 0.0, ..quick() };
     let stage = Stage::new(unpaced, 30_000);
-    let answer = stage.ask(true, None);
-    stage.until("backpressure is detected", |_, pair| pair["held_up"] == 1);
+    let response = stage.ask(true, None);
+    stage.until("backpressure is detected", |_, listener| listener["blocked"] == 1);
     let began = Instant::now();
     while began.elapsed() < 2 * BOUND {
-        let (status, pair) = stage.health();
+        let (status, listener) = stage.health();
         // Data in socket buffers may still be in transit.
-        assert_eq!(status, 200, "{pair}");
+        assert_eq!(status, 200, "{listener}");
     }
     assert_eq!(stage.health().1["state"], "idle");
     assert_eq!(stage.metric("tokometer_in_flight_blocked{"), 1.0);
-    drop(answer);
-    stage.until("the request has ended", |_, pair| pair["in_flight"] == 0);
+    drop(response);
+    stage.until("the request has ended", |_, listener| listener["in_flight"] == 0);
 }
 
 #[test]
 fn non_streamed_response_has_its_own_bound() {
     let stage = Stage::new(quick(), 20);
-    let mut answer = stage.ask(false, Some("hang:2"));
-    let pair = stage.until("the request is in flight", |_, pair| pair["whole"] == 1);
-    assert!(pair["bound_secs"].as_f64() > Some(2_000.0), "thirty thousand tokens may take long: {pair}");
-    answer.read_to_end(&mut Vec::new()).expect("the whole response");
+    let mut response = stage.ask(false, Some("hang:2"));
+    let listener = stage.until("the request is in flight", |_, listener| listener["whole"] == 1);
+    assert!(listener["bound_secs"].as_f64() > Some(2_000.0), "thirty thousand tokens may take long: {listener}");
+    response.read_to_end(&mut Vec::new()).expect("the whole response");
     let page = stage.ended();
     assert_eq!(page["latest"][0]["timeline"], Value::Null, "no token arrival was observed");
     assert_eq!(stage.json("/requests?limit=0").1["latest"].as_array().map(Vec::len), Some(0));
@@ -260,8 +263,8 @@ fn non_streamed_response_has_its_own_bound() {
 fn drain_wait_follows_a_reload_of_the_grace_period() {
     let stage = Stage::new(quick(), 20);
     let _hangs = stage.ask(true, Some("hang:60"));
-    stage.until("in flight", |_, pair| pair["in_flight"] == 1);
-    let settings = Settings::of_pair(pair(stage.instrument().addresses()[0].clone()));
+    stage.until("in flight", |_, listener| listener["in_flight"] == 1);
+    let settings = Settings::with_listener(listener_to(stage.instrument().addresses()[0].clone()));
     let settings = Settings { grace_period: Duration::from_millis(300), ..settings };
     stage.instrument().reload(&settings).expect("usable settings");
     let mut admin = TcpStream::connect(stage.instrument().admin()).expect("it listens");

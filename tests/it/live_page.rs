@@ -97,9 +97,9 @@ fn snapshots_come_once_per_second_and_are_shared() {
     let stage = Stage::new(10);
     let began = Instant::now();
     let mut watchers: Vec<Watcher> = (0..3).map(|_| stage.watch()).collect();
-    let told: Vec<Vec<u64>> =
+    let reported: Vec<Vec<u64>> =
         watchers.iter_mut().map(|watcher| (0..3).map(|_| watcher.next().unwrap()).collect()).collect();
-    assert_eq!(told, [[1, 2, 3]; 3]);
+    assert_eq!(reported, [[1, 2, 3]; 3]);
     let seconds = began.elapsed().as_secs() as usize;
     assert!(seconds >= 1 && stage.made() <= seconds + 2, "{} in {seconds} s", stage.made());
     let head = &watchers[0].head;
@@ -113,9 +113,11 @@ fn snapshot_is_cached_for_a_second() {
     let stage = Stage::new(10);
     let began = Instant::now();
     for _ in 0..20 {
-        let answer = ask(&stage.server, "GET", "/live/snapshot");
-        assert_eq!(status(&answer), 200);
-        assert!(answer.contains("content-type: application/json\r\n") && body(&answer).starts_with(r#"{"number":"#));
+        let response = ask(&stage.server, "GET", "/live/snapshot");
+        assert_eq!(status(&response), 200);
+        assert!(
+            response.contains("content-type: application/json\r\n") && body(&response).starts_with(r#"{"number":"#)
+        );
     }
     assert!(stage.made() <= began.elapsed().as_secs() as usize + 1, "{}", stage.made());
 }
@@ -155,8 +157,8 @@ fn watcher_over_the_limit_is_refused_until_another_leaves() {
 fn head_request_does_not_count_as_watcher() {
     let stage = Stage::new(10);
     for _ in 0..2 * MOST_WATCHERS {
-        let answer = ask(&stage.server, "HEAD", "/live/events");
-        assert!(status(&answer) == 200 && answer.contains("text/event-stream"), "{answer}");
+        let response = ask(&stage.server, "HEAD", "/live/events");
+        assert!(status(&response) == 200 && response.contains("text/event-stream"), "{response}");
     }
 }
 
@@ -166,21 +168,21 @@ fn slow_watcher_misses_snapshots_and_delays_no_other() {
     let stage = Stage::new(8 << 20);
     let mut slow = stage.watch();
     let mut fast = stage.watch();
-    let told: Vec<u64> = (0..5).map(|_| fast.next().unwrap()).collect();
-    assert!(told.windows(2).all(|pair| pair[1] == pair[0] + 1), "{told:?}");
+    let reported: Vec<u64> = (0..5).map(|_| fast.next().unwrap()).collect();
+    assert!(reported.windows(2).all(|listener| listener[1] == listener[0] + 1), "{reported:?}");
     assert_eq!(status(&ask(&stage.server, "GET", "/livez")), 200);
     // Missed snapshots are not kept.
     let late: Vec<u64> = (0..4).map(|_| slow.next().unwrap()).collect();
-    assert!(late.windows(2).all(|pair| pair[1] > pair[0]), "{late:?}");
-    assert!(late.windows(2).any(|pair| pair[1] > pair[0] + 1), "{late:?}");
+    assert!(late.windows(2).all(|listener| listener[1] > listener[0]), "{late:?}");
+    assert!(late.windows(2).any(|listener| listener[1] > listener[0] + 1), "{late:?}");
 }
 
 #[test]
 fn event_stream_outlives_the_header_timeout() {
     let stage = Stage::with(10, Settings { header_timeout: Duration::from_millis(300), ..admin::settings() });
     let mut watcher = stage.watch();
-    let told: Vec<u64> = (0..3).map(|_| watcher.next().unwrap()).collect();
-    assert_eq!(told, [1, 2, 3]);
+    let reported: Vec<u64> = (0..3).map(|_| watcher.next().unwrap()).collect();
+    assert_eq!(reported, [1, 2, 3]);
 }
 
 #[test]
@@ -212,8 +214,8 @@ fn failing_snapshot_is_an_error_and_the_server_continues() {
 #[test]
 fn page_has_no_external_assets_and_only_its_own_script() {
     let stage = Stage::new(10);
-    let answer = ask(&stage.server, "GET", "/live");
-    let (head, page) = answer.split_once("\r\n\r\n").unwrap();
+    let response = ask(&stage.server, "GET", "/live");
+    let (head, page) = response.split_once("\r\n\r\n").unwrap();
     assert!(head.contains("content-type: text/html; charset=utf-8\r\n"), "{head}");
     let between = |from: &str, to: &str| page.split_once(from).unwrap().1.split_once(to).unwrap().0;
     for (what, text) in [("script", between("<script>", "</script>")), ("style", between("<style>", "</style>"))] {

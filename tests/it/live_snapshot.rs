@@ -14,7 +14,7 @@ use tokometer_sim::load;
 use tokometer_sim::server::{self, Pace, Simulator};
 use tokometer_telemetry::live::snapshot::Snapshot;
 
-use crate::pair::pair;
+use crate::listener::listener_to;
 
 /// Timeout of every wait in these tests.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -23,7 +23,7 @@ fn instrument(simulator: &Simulator) -> Instrument {
     let settings = Settings {
         admin: admin::Settings { listen: "127.0.0.1:0".parse().expect("an address"), ..admin::Settings::default() },
         threads: Some(1),
-        ..Settings::of_pair(pair(simulator.local_address()))
+        ..Settings::with_listener(listener_to(simulator.local_address()))
     };
     Instrument::start(&settings, None, Arc::new(String::new)).expect("loopback has free ports")
 }
@@ -33,10 +33,10 @@ fn page(instrument: &Instrument, target: &str) -> String {
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let request = format!("GET {target} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("the request is sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("a response");
-    assert!(answer.starts_with("HTTP/1.1 200"), "{target}: {answer}");
-    answer.split_once("\r\n\r\n").expect("a body").1.to_owned()
+    let mut response = String::new();
+    stream.read_to_string(&mut response).expect("a response");
+    assert!(response.starts_with("HTTP/1.1 200"), "{target}: {response}");
+    response.split_once("\r\n\r\n").expect("a body").1.to_owned()
 }
 
 fn snapshot(instrument: &Instrument) -> Snapshot {
@@ -82,7 +82,7 @@ fn snapshot_agrees_with_the_metrics() {
     let simulator = runtime.block_on(Simulator::start(settings)).expect("a free port");
     let instrument = instrument(&simulator);
     let before = snapshot(&instrument);
-    assert!(before.since_start.exchanges.is_empty() && before.in_flight.streams.is_empty(), "{before:?}");
+    assert!(before.since_start.requests.is_empty() && before.in_flight.streams.is_empty(), "{before:?}");
     assert!(before.objectives.iter().all(|objective| objective.state == "idle"), "{before:?}");
     let Address::Tcp { host, port } = instrument.addresses()[0].clone() else { panic!("TCP") };
     let offered = load::Settings {
@@ -95,20 +95,20 @@ fn snapshot_agrees_with_the_metrics() {
     };
     let summary = runtime.block_on(load::run(offered, |_| {})).expect("the relay responds");
     assert_eq!(summary.requests, 120);
-    let told = until(&instrument, "all requests have ended", |snapshot| {
-        snapshot.since_start.exchanges.values().sum::<u64>() == 120 && snapshot.in_flight.exchanges == 0
+    let reported = until(&instrument, "all requests have ended", |snapshot| {
+        snapshot.since_start.requests.values().sum::<u64>() == 120 && snapshot.in_flight.requests == 0
     });
     let metrics = page(&instrument, "/metrics");
     let all = |name: &str| sums(&metrics, name, "no such label").values().sum::<u64>();
-    assert_eq!(told.since_start.exchanges, sums(&metrics, "tokometer_requests_total", "outcome"));
-    assert!(told.since_start.exchanges.len() >= 3, "faults must occur: {:?}", told.since_start.exchanges);
-    assert_eq!(told.since_start.tokens, all("tokometer_live_tokens_total"));
+    assert_eq!(reported.since_start.requests, sums(&metrics, "tokometer_requests_total", "outcome"));
+    assert!(reported.since_start.requests.len() >= 3, "faults must occur: {:?}", reported.since_start.requests);
+    assert_eq!(reported.since_start.tokens, all("tokometer_live_tokens_total"));
     // All requests ended within the distributions' window of a minute.
-    assert_eq!(told.ttft_seconds.count, all("tokometer_time_to_first_token_seconds_count"));
-    assert_eq!(told.decode_tokens_per_second.count, all("tokometer_decode_tokens_per_second_count"), "{metrics}");
-    let history = &told.rates.history;
-    assert!(history.iter().map(|second| second.tokens).sum::<u64>() <= told.since_start.tokens);
-    for objective in &told.objectives {
+    assert_eq!(reported.ttft_seconds.count, all("tokometer_time_to_first_token_seconds_count"));
+    assert_eq!(reported.decode_tokens_per_second.count, all("tokometer_decode_tokens_per_second_count"), "{metrics}");
+    let history = &reported.rates.history;
+    assert!(history.iter().map(|second| second.tokens).sum::<u64>() <= reported.since_start.tokens);
+    for objective in &reported.objectives {
         let own: String = metrics.lines().filter(|line| line.contains(&format!(r#"slo="{}""#, objective.name))).fold(
             String::new(),
             |mut own, line| {
@@ -122,15 +122,15 @@ fn snapshot_agrees_with_the_metrics() {
         assert_eq!((objective.good, objective.bad), (of("good"), of("bad")), "{}", objective.name);
         assert_eq!((objective.recent.good, objective.recent.bad), (objective.good, objective.bad));
     }
-    let available = told.objectives.iter().find(|one| one.kind == "availability").expect("a default objective");
+    let available = reported.objectives.iter().find(|one| one.kind == "availability").expect("a default objective");
     assert_eq!(available.state, "burning", "{available:?}");
     assert_eq!(available.recent.reasons.values().sum::<u64>(), available.recent.bad);
-    assert_eq!((told.pairs[0].name.as_str(), told.pairs[0].engine.as_deref()), ("test", Some("vllm")));
+    assert_eq!((reported.listeners[0].name.as_str(), reported.listeners[0].engine.as_deref()), ("test", Some("vllm")));
     // At least one of the slowest was streamed and has a timeline.
-    assert_eq!(told.slowest.len(), 5);
-    assert!(told.slowest.windows(2).all(|pair| pair[0].longest_wait_ms >= pair[1].longest_wait_ms));
-    let lined = told.slowest.iter().find(|slow| !slow.points.is_empty()).expect("at least one was streamed");
-    assert!(lined.points.windows(2).all(|pair| pair[0].0 <= pair[1].0), "{lined:?}");
+    assert_eq!(reported.slowest.len(), 5);
+    assert!(reported.slowest.windows(2).all(|listener| listener[0].longest_wait_ms >= listener[1].longest_wait_ms));
+    let lined = reported.slowest.iter().find(|slow| !slow.points.is_empty()).expect("at least one was streamed");
+    assert!(lined.points.windows(2).all(|listener| listener[0].0 <= listener[1].0), "{lined:?}");
     instrument.stop();
     runtime.block_on(simulator.stop());
 }
@@ -141,7 +141,7 @@ fn stream_in_flight_is_shown_with_its_rate() {
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let settings = server::Settings {
         pace: Pace { time_to_first_token: Duration::from_millis(20), tokens_per_second: 50.0, ..Pace::default() },
-        answer_tokens: 30_000..=30_000,
+        response_tokens: 30_000..=30_000,
         model: "<b>sim".to_owned(),
         ..server::Settings::default()
     };
@@ -158,23 +158,23 @@ fn stream_in_flight_is_shown_with_its_rate() {
         .expect("the request is sent");
     let mut reader = client.try_clone().expect("a second handle");
     let reading = std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
-    let told = until(&instrument, "its rate is known", |snapshot| {
+    let reported = until(&instrument, "its rate is known", |snapshot| {
         snapshot
             .in_flight
             .streams
             .first()
             .is_some_and(|stream| stream.tokens_per_second.is_some_and(|rate| rate > 10.0))
     });
-    let stream = &told.in_flight.streams[0];
-    assert_eq!((told.in_flight.exchanges, told.in_flight.streaming, told.in_flight.left_out), (1, 1, 0));
+    let stream = &reported.in_flight.streams[0];
+    assert_eq!((reported.in_flight.requests, reported.in_flight.streaming, reported.in_flight.left_out), (1, 1, 0));
     assert_eq!((&*stream.route, &*stream.doing, stream.max_tokens), ("chat", "decode", Some(30_000)));
-    assert_eq!(stream.model.map(|at| told.models[at].as_str()), Some("<b>sim"));
-    assert!(stream.ttft_ms.is_some() && stream.tokens > 0 && told.rates.tokens_per_second > 0.0, "{told:?}");
+    assert_eq!(stream.model.map(|at| reported.models[at].as_str()), Some("<b>sim"));
+    assert!(stream.ttft_ms.is_some() && stream.tokens > 0 && reported.rates.tokens_per_second > 0.0, "{reported:?}");
     let page = page(&instrument, "/live/snapshot");
     assert!(!page.contains("secret") && !page.contains("mine"), "{page}");
     client.shutdown(std::net::Shutdown::Both).expect("it was open");
     reading.join().expect("the reader ends").ok();
-    until(&instrument, "the request has ended", |snapshot| snapshot.in_flight.exchanges == 0);
+    until(&instrument, "the request has ended", |snapshot| snapshot.in_flight.requests == 0);
     instrument.stop();
     runtime.block_on(simulator.stop());
 }

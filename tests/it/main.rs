@@ -1,6 +1,7 @@
 //! The integration tests: one binary, one module per boundary or property.
 
 mod access_log;
+mod accounting;
 mod admin;
 mod admin_hostile;
 mod allocation;
@@ -23,7 +24,7 @@ mod excerpt;
 mod export;
 mod http2;
 mod injected;
-mod ledger;
+mod listener;
 mod live;
 mod live_page;
 mod live_snapshot;
@@ -32,7 +33,6 @@ mod mistakes;
 mod more_engines;
 mod native;
 mod observer_cost;
-mod pair;
 mod phases;
 mod pod_end;
 mod program;

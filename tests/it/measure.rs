@@ -138,8 +138,8 @@ fn queue_time_comes_from_body_or_llama_cpp_headers() {
     let together = [llama, &chunk(DELTA)[..]].concat();
     let late = record(after(Wire::asked(), ms(49)).server(&together).events(&[FINISH, timings]).server(LAST));
     assert_eq!(late.queue.map(|q| (q.value, q.source)), Some((ms(20), QueueSource::HeaderTiming)));
-    let untold = record(after(Wire::asked(), ms(49)).server(&together).events(&[FINISH]).server(LAST));
-    assert_eq!(untold.queue, None, "the prompt time is unknown");
+    let unreported = record(after(Wire::asked(), ms(49)).server(&together).events(&[FINISH]).server(LAST));
+    assert_eq!(unreported.queue, None, "the prompt time is unknown");
 
     let metrics = r#"data: {"choices":[],"usage":{"completion_tokens":1},"metrics":{"queue_time_ms":12.5}}"#;
     let in_band = record(Wire::asked().server(HEAD).events(&[DELTA, FINISH, metrics]).server(LAST));

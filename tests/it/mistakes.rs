@@ -11,12 +11,12 @@ use tokometer::config::Flags;
 pub(crate) type Mistake = (&'static str, &'static str, &'static str, &'static str);
 
 /// Asserts that each gives exactly one error, with its place, key and fix.
-pub(crate) fn assert_told(mistakes: &[Mistake]) {
-    for (yaml, place, path, mend) in mistakes {
+pub(crate) fn assert_reported(mistakes: &[Mistake]) {
+    for (yaml, place, path, fix) in mistakes {
         let read = Config::from_layers(Some((Path::new("t.yaml"), yaml)), &Flags::default(), &Environment::default());
         let Err(Error::Invalid(problems)) = read else { panic!("{yaml}\nexpected an invalid configuration: {read:?}") };
         let [problem] = problems.as_slice() else { panic!("{yaml}\nexpected one problem: {problems:?}") };
         assert_eq!((problem.origin.to_string().as_str(), problem.path.as_str()), (*place, *path), "{yaml}");
-        assert!(problem.message.contains(mend), "{yaml}\nexpected: {mend}\nmessage:  {}", problem.message);
+        assert!(problem.message.contains(fix), "{yaml}\nexpected: {fix}\nmessage:  {}", problem.message);
     }
 }

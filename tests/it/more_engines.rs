@@ -16,7 +16,7 @@ fn asked(path: &str, body: &str) -> Wire {
     Wire::open().client(request.as_bytes())
 }
 
-fn answered(wire: Wire, status: &str, fields: &str, body: &str) -> Record {
+fn response_complete(wire: Wire, status: &str, fields: &str, body: &str) -> Record {
     let head = format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n{fields}\r\n",
         body.len()
@@ -49,7 +49,8 @@ fn pooling_apis_are_ok_without_output() {
         ("/classify", "classify"),
         ("/pooling", "pooling"),
     ] {
-        let record = answered(asked(path, r#"{"model":"m","input":"a"}"#), "200 OK", "server: uvicorn\r\n", USAGE);
+        let record =
+            response_complete(asked(path, r#"{"model":"m","input":"a"}"#), "200 OK", "server: uvicorn\r\n", USAGE);
         assert_eq!((record.labels.route.operation(), record.outcome), (operation, Outcome::Ok), "{path}");
         let input = record.input_tokens.expect("input tokens in usage");
         assert_eq!((input.tokens, input.source), (9, CountSource::Usage));
@@ -57,8 +58,12 @@ fn pooling_apis_are_ok_without_output() {
         assert_eq!(record.labels.request_model.as_deref(), Some("m"));
         assert_eq!((record.labels.engine, record.labels.streaming), (Some("vllm"), Some(false)));
     }
-    let record =
-        answered(asked("/v1/rerank", "{}"), "501 Not Implemented", "", r#"{"error":{"type":"not_supported_error"}}"#);
+    let record = response_complete(
+        asked("/v1/rerank", "{}"),
+        "501 Not Implemented",
+        "",
+        r#"{"error":{"type":"not_supported_error"}}"#,
+    );
     assert_eq!((record.outcome, record.error_type.as_deref()), (Outcome::Http5xx, Some("not_supported_error")));
 }
 
@@ -76,7 +81,7 @@ fn array_elements_are_summed_only_if_complete() {
     let best = format!("[{}]", weighed(2, 9));
     let two = r#"{"text":["a","b"]}"#;
     let of_texts = r#"[{"embedding":[0.5,-1e-3],"meta_info":{"prompt_tokens":4}},{"embedding":[0.1],"meta_info":{"prompt_tokens":6}}]"#;
-    for (path, body, answer, input, engine) in [
+    for (path, body, response, input, engine) in [
         ("/v1/rerank", r#"{"query":"q","documents":["a","b","c"]}"#, all.as_str(), Some(21), Some("sglang")),
         ("/v1/rerank", r#"{"query":"q","documents":["a","b","c"],"top_n":1}"#, &best, None, Some("sglang")),
         ("/v1/rerank", r#"{"query":"q","documents":["a"]}"#, &best, Some(9), Some("sglang")),
@@ -87,10 +92,10 @@ fn array_elements_are_summed_only_if_complete() {
         ("/rerank", r#"{"query":"q","texts":["a"]}"#, r#"[{"index":0,"score":0.1}]"#, None, None),
         ("/embed", r#"{"inputs":"a"}"#, "[[0.1,0.2]]", None, None),
     ] {
-        let record = answered(asked(path, body), "200 OK", "", answer);
+        let record = response_complete(asked(path, body), "200 OK", "", response);
         assert_eq!((record.outcome, record.choices, record.output_tokens), (Outcome::Ok, 1, None), "{path} {body}");
-        let told = record.input_tokens.map(|count| (count.tokens, count.source));
-        assert_eq!(told, input.map(|tokens| (tokens, CountSource::NativeCounter)), "{path} {body}");
+        let reported = record.input_tokens.map(|count| (count.tokens, count.source));
+        assert_eq!(reported, input.map(|tokens| (tokens, CountSource::NativeCounter)), "{path} {body}");
         assert_eq!(record.labels.engine, engine, "{path} {body}");
     }
 }
@@ -104,8 +109,8 @@ fn request_body_selects_the_api_on_a_shared_path() {
         (r#"{"query":"a","documents":["b"]}"#, "rerank"),
         (r#"{"instances":[]}"#, "other"),
     ] {
-        let answer = r#"{"choices":[{"index":0,"message":{"content":"a"},"text":"a","finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}"#;
-        let record = answered(asked("/invocations", body), "200 OK", "", answer);
+        let response = r#"{"choices":[{"index":0,"message":{"content":"a"},"text":"a","finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}"#;
+        let record = response_complete(asked("/invocations", body), "200 OK", "", response);
         assert_eq!((record.labels.route.operation(), record.outcome), (operation, Outcome::Ok), "{body}");
         let output = record.output_tokens.map(|count| count.tokens);
         assert_eq!(output, matches!(operation, "chat" | "text_completion").then_some(2), "{body}");
@@ -115,36 +120,41 @@ fn request_body_selects_the_api_on_a_shared_path() {
 /// SGLang's `/vertex_generate` wraps responses of its `/generate`.
 #[test]
 fn vertex_generate_predictions_are_counted() {
-    let answer = |tokens: u64| {
+    let response = |tokens: u64| {
         format!(
             r#"{{"text":"a","output_ids":[1],"meta_info":{{"id":"r","finish_reason":{{"type":"length","length":{tokens}}},"prompt_tokens":3,"weight_version":"default","completion_tokens":{tokens},"cached_tokens":1}}}}"#
         )
     };
     let sampling = r#""parameters":{"sampling_params":{"max_new_tokens":9}}"#;
-    let one = answered(
+    let one = response_complete(
         asked("/vertex_generate", &format!(r#"{{"instances":[{{"text":"a"}}],{sampling}}}"#)),
         "200 OK",
         "",
-        &format!(r#"{{"predictions":[{}]}}"#, answer(5)),
+        &format!(r#"{{"predictions":[{}]}}"#, response(5)),
     );
     assert_eq!((one.labels.route.operation(), one.labels.engine), ("text_completion", Some("sglang")));
     let counts = |record: &Record| (record.input_tokens.map(|n| n.tokens), record.output_tokens.map(|n| n.tokens));
     assert_eq!((one.outcome, counts(&one), one.max_tokens), (Outcome::Ok, (Some(3), Some(5)), Some(9)));
     let two = format!(r#"{{"instances":[{{"input_ids":[1]}},{{"input_ids":[2]}}],{sampling}}}"#);
-    let body = format!(r#"{{"predictions":[{},{}]}}"#, answer(5), answer(2));
-    let record = answered(asked("/vertex_generate", &two), "200 OK", "", &body);
+    let body = format!(r#"{{"predictions":[{},{}]}}"#, response(5), response(2));
+    let record = response_complete(asked("/vertex_generate", &two), "200 OK", "", &body);
     assert_eq!((record.outcome, counts(&record), record.choices), (Outcome::Ok, (Some(6), Some(7)), 2));
     assert_eq!(record.finish_reasons.len(), 2);
     // An incomplete array yields no sum.
-    let record =
-        answered(asked("/vertex_generate", &two), "200 OK", "", &format!(r#"{{"predictions":[{}]}}"#, answer(5)));
+    let record = response_complete(
+        asked("/vertex_generate", &two),
+        "200 OK",
+        "",
+        &format!(r#"{{"predictions":[{}]}}"#, response(5)),
+    );
     assert_eq!(record.input_tokens, None);
     let stream = r#"{"instances":[{"text":"a"}],"parameters":{"stream":true}}"#;
-    let event = format!("data: {}", answer(4));
+    let event = format!("data: {}", response(4));
     let wire = asked("/vertex_generate", stream).server(SSE).events(&[&event, "data: [DONE]"]).server(LAST);
     let record = one_of(wire);
     assert_eq!((record.outcome, counts(&record), record.chunks), (Outcome::Ok, (Some(3), Some(4)), 1));
-    let record = answered(asked("/vertex_generate", &two), "400 Bad Request", "", r#"{"error":{"message":"m"}}"#);
+    let record =
+        response_complete(asked("/vertex_generate", &two), "400 Bad Request", "", r#"{"error":{"message":"m"}}"#);
     assert_eq!(record.outcome, Outcome::Http4xx);
 }
 
@@ -156,14 +166,14 @@ fn vertex_text_predictions_have_no_counts() {
         (r#"{"messages":[{"role":"user","content":"a"}],"max_tokens":7}"#, "chat"),
     ] {
         let body = format!(r#"{{"instances":[{instances}]}}"#);
-        let record = answered(asked("/vertex", &body), "200 OK", "", r#"{"predictions":["A fish."]}"#);
+        let record = response_complete(asked("/vertex", &body), "200 OK", "", r#"{"predictions":["A fish."]}"#);
         assert_eq!((record.labels.route.operation(), record.outcome), (operation, Outcome::Ok));
         assert_eq!((record.output_tokens, record.input_tokens, record.max_tokens), (None, None, Some(7)));
-        let record = answered(asked("/vertex", &body), "200 OK", "", r#"{"predictions":[""]}"#);
+        let record = response_complete(asked("/vertex", &body), "200 OK", "", r#"{"predictions":[""]}"#);
         assert_eq!(record.outcome, Outcome::NoOutput);
     }
     let mixed = r#"{"instances":[{"inputs":"a"},{"messages":[]}]}"#;
-    let record = answered(asked("/vertex", mixed), "200 OK", "", r#"{"predictions":["a","b"]}"#);
+    let record = response_complete(asked("/vertex", mixed), "200 OK", "", r#"{"predictions":["a","b"]}"#);
     assert_eq!((record.labels.route.operation(), record.outcome), ("other", Outcome::Ok), "instances of two kinds");
 }
 
@@ -201,7 +211,8 @@ fn background_response_is_ok() {
         let body = format!(
             r#"{{"id":"resp_1","object":"response","status":"{status}","background":true,"output":[],"usage":null}}"#
         );
-        let record = answered(asked("/v1/responses", r#"{"input":"a","background":true}"#), "200 OK", "", &body);
+        let record =
+            response_complete(asked("/v1/responses", r#"{"input":"a","background":true}"#), "200 OK", "", &body);
         assert_eq!((record.outcome, record.output_tokens), (outcome, None), "{status}");
         assert_eq!(record.response_id.as_deref(), Some("resp_1"));
     }
@@ -226,7 +237,7 @@ fn triton_stream_ends_with_its_body() {
     assert_eq!(one(stream(), closed).outcome, Outcome::ClientAbortMidStream);
     assert_eq!(one(stream().events(&[ERROR]).server(LAST), closed).outcome, Outcome::ErrorInStream);
     let body = r#"{"model_name":"m","model_version":"1","text_output":"abc"}"#;
-    let record = answered(asked("/v2/models/m/versions/1/generate", "{}"), "200 OK", "", body);
+    let record = response_complete(asked("/v2/models/m/versions/1/generate", "{}"), "200 OK", "", body);
     assert_eq!((record.outcome, record.output_tokens), (Outcome::Ok, None), "no token count in the response");
 }
 

@@ -31,7 +31,7 @@ fn allocations(opening: &[(Direction, Vec<u8>)], events: &[Vec<u8>]) -> u64 {
         InFlight::start(LiveSettings::default(), &["pair".to_owned()], now).expect("the thread can be started");
     let observers = Observers::new(Settings::default(), 1, in_flight.before(exporters));
     let mut stream = || {
-        let connection = Connection { id: 1, peer: None, pair: 0, upstream: Arc::from("server"), accepted: now };
+        let connection = Connection { id: 1, peer: None, listener: 0, upstream: Arc::from("server"), accepted: now };
         let mut observer = observers.accepted(&connection).expect("observing is enabled");
         let mut seen = |direction, bytes: &[u8]| {
             now += Duration::from_millis(20);
@@ -49,8 +49,8 @@ fn allocations(opening: &[(Direction, Vec<u8>)], events: &[Vec<u8>]) -> u64 {
 
 /// Number of allocations for the token events of a stream.
 fn allocations_in(stream: &Stream) -> u64 {
-    let answer = stream.opening.iter().map(|bytes| (Direction::Response, bytes.clone()));
-    let opening: Vec<_> = [(Direction::Request, stream.request.clone())].into_iter().chain(answer).collect();
+    let response = stream.opening.iter().map(|bytes| (Direction::Response, bytes.clone()));
+    let opening: Vec<_> = [(Direction::Request, stream.request.clone())].into_iter().chain(response).collect();
     assert!(!stream.events.is_empty());
     allocations(&opening, &stream.events)
 }
@@ -100,7 +100,7 @@ fn open_requests_use_no_more_memory_than_charged() {
     let now = Instant::now();
     let in_flight = InFlight::start(LiveSettings::default(), &["pair".to_owned()], now).expect("the thread starts");
     let observers = Observers::new(Settings::default(), 1, in_flight.before(exporters));
-    let connection = Connection { id: 1, peer: None, pair: 0, upstream: Arc::from("server"), accepted: now };
+    let connection = Connection { id: 1, peer: None, listener: 0, upstream: Arc::from("server"), accepted: now };
     let mut observer = observers.accepted(&connection).expect("observing is enabled");
     observer.seen(Direction::Request, &frames::opening(), now);
     observer.seen(Direction::Response, &frames::settings(), now);
@@ -126,7 +126,7 @@ fn open_requests_use_no_more_memory_than_charged() {
     assert!(asking <= charged, "{asking} bytes held, {charged} charged");
     let head = [(":status", "200"), ("content-type", "text/event-stream")];
     let event = br#"data: {"id":"c","model":"m","choices":[{"index":0,"delta":{"content":"a"}}]}"#;
-    let (_, answering) = held_after(|| {
+    let (_, response_started) = held_after(|| {
         for stream in streams() {
             observer.seen(Direction::Request, &frames::data(stream, frames::END_STREAM, b"\"}]}"), now);
             observer.seen(Direction::Response, &frames::headers(stream, 0, &head), now);
@@ -134,8 +134,8 @@ fn open_requests_use_no_more_memory_than_charged() {
         }
     });
     let charged = observers.budget().held();
-    println!("{} bytes held by {REQUESTS} streams, {charged} charged", asking + answering);
-    assert!(asking + answering <= charged, "{asking} and {answering} bytes held, {charged} charged");
+    println!("{} bytes held by {REQUESTS} streams, {charged} charged", asking + response_started);
+    assert!(asking + response_started <= charged, "{asking} and {response_started} bytes held, {charged} charged");
     observer.closed(Close::Reset(Side::Client), now);
     drop(observer);
     assert_eq!(observers.budget().held(), 0);

@@ -14,7 +14,7 @@ use crate::endings::{DELTA, DONE, FINISH, HEAD, LAST, REQUEST, ROLE, Wire};
 use crate::export::records::{self, ms};
 
 /// The phases as label, end and active length in milliseconds.
-fn told(record: &Record) -> Vec<(&'static str, u128, u128)> {
+fn reported(record: &Record) -> Vec<(&'static str, u128, u128)> {
     let phases = Phases::of(record);
     phases.iter().map(|part| (part.kind.as_str(), part.to.as_millis(), part.active().as_millis())).collect()
 }
@@ -53,8 +53,8 @@ fn wait_for_first_token_is_split_by_engine_times() {
     use QueueSource::{EngineSpan, HeaderTiming, InBand, Remainder};
     let prefill = |ms| EngineTiming { prefill_ms: Some(ms), ..NOTHING };
     let ollama = |load| EngineTiming { load_ms: Some(load), prompt_ms: Some(60.0), ..NOTHING };
-    type Told = &'static [(&'static str, u128)];
-    let table: [(Option<QueueTime>, EngineTiming, Told); 11] = [
+    type Reported = &'static [(&'static str, u128)];
+    let table: [(Option<QueueTime>, EngineTiming, Reported); 11] = [
         (None, NOTHING, &[("waiting", 210)]),
         (None, prefill(150.0), &[("waiting", 60), ("prefill", 210)]),
         (None, prefill(250.0), &[("waiting", 210)]),
@@ -79,7 +79,7 @@ fn wait_for_first_token_is_split_by_engine_times() {
         ),
     ];
     for (queue, timing, expected) in table {
-        let phases = told(&stream(queue, timing));
+        let phases = reported(&stream(queue, timing));
         let (first, last) = (phases.first().copied(), &phases[phases.len() - 2..]);
         assert_eq!(first, Some(("request", 10, 10)));
         assert_eq!(last, [("decode", 1210, 1000), ("finish", 1220, 10)]);
@@ -92,8 +92,8 @@ fn wait_for_first_token_is_split_by_engine_times() {
 fn phases_of_non_streamed_response_end_at_its_end() {
     use QueueSource::{InBand, Remainder, ResponseHeader};
     let timing = EngineTiming { prefill_ms: Some(150.0), decode_ms: Some(900.0), ..NOTHING };
-    type Told = &'static [(&'static str, u128)];
-    let table: [(Option<QueueTime>, EngineTiming, Told); 6] = [
+    type Reported = &'static [(&'static str, u128)];
+    let table: [(Option<QueueTime>, EngineTiming, Reported); 6] = [
         (None, NOTHING, &[("processing", 1220)]),
         (None, timing, &[("processing", 170), ("prefill", 320), ("decode", 1220)]),
         (queue(40, ResponseHeader), NOTHING, &[("queue", 50), ("processing", 1220)]),
@@ -107,7 +107,7 @@ fn phases_of_non_streamed_response_end_at_its_end() {
         (queue(300, InBand), timing, &[("queue", 310), ("processing", 1220)]),
     ];
     for (queue, timing, expected) in table {
-        let phases: Vec<_> = told(&whole(queue, timing))[1..].iter().map(|(kind, to, _)| (*kind, *to)).collect();
+        let phases: Vec<_> = reported(&whole(queue, timing))[1..].iter().map(|(kind, to, _)| (*kind, *to)).collect();
         assert_eq!(phases, expected, "{queue:?} {timing:?}");
     }
 }
@@ -115,16 +115,16 @@ fn phases_of_non_streamed_response_end_at_its_end() {
 #[test]
 fn engine_span_joined_later_splits_phases() {
     let mut record = stream(None, NOTHING);
-    assert_eq!(told(&record)[1], ("waiting", 210, 200));
+    assert_eq!(reported(&record)[1], ("waiting", 210, 200));
     let (queue, prefill) = (Some(ms(60)), Some(ms(120)));
     record.complete(EngineSpan { queue, prefill, ..EngineSpan::default() });
-    assert_eq!(told(&record)[1..4], [("preprocessing", 30, 20), ("queue", 90, 60), ("prefill", 210, 120)]);
+    assert_eq!(reported(&record)[1..4], [("preprocessing", 30, 20), ("queue", 90, 60), ("prefill", 210, 120)]);
 }
 
 #[test]
 fn incomplete_request_is_the_only_phase() {
-    assert_eq!(told(&Record { requested: None, ..records::gave_up("m") }), [("request", 5010, 5010)]);
-    assert_eq!(told(&records::gave_up("m")), [("request", 10, 10), ("waiting", 5010, 5000)]);
+    assert_eq!(reported(&Record { requested: None, ..records::gave_up("m") }), [("request", 5010, 5010)]);
+    assert_eq!(reported(&records::gave_up("m")), [("request", 10, 10), ("waiting", 5010, 5000)]);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn blocked_time_is_subtracted_from_its_phases() {
     let blocked = Blocked { waiting: ms(20), decoding: ms(400), finishing: ms(3), intervals: Vec::new() };
     let record = Record { blocked, ..stream(queue(40, QueueSource::InBand), NOTHING) };
     assert_eq!(
-        told(&record),
+        reported(&record),
         [("request", 10, 10), ("queue", 50, 40), ("prefill", 210, 140), ("decode", 1210, 600), ("finish", 1220, 7)]
     );
     assert_eq!(Phases::of(&record).blocked(), ms(423));
@@ -175,7 +175,7 @@ fn phases_follow_from_observed_bytes() {
     let wire = wire.events(&[ROLE, DELTA, DELTA, FINISH, metrics, DONE]).server(LAST);
     let record = wire.close(Close::Finished { first: Side::Client }).records.remove(0);
     assert_eq!(
-        told(&record),
+        reported(&record),
         [
             ("request", 0, 0),
             ("preprocessing", 9, 9),
@@ -190,14 +190,14 @@ fn phases_follow_from_observed_bytes() {
     wire.now += ms(499);
     let wire = wire.server(llama).events(&[DELTA, DELTA, FINISH]).server(LAST);
     let record = wire.close(Close::Finished { first: Side::Client }).records.remove(0);
-    assert_eq!(told(&record)[..3], [("request", 0, 0), ("queue", 500, 500), ("prefill", 501, 1)]);
+    assert_eq!(reported(&record)[..3], [("request", 0, 0), ("queue", 500, 500), ("prefill", 501, 1)]);
 }
 
 fn time() -> impl Strategy<Value = Duration> {
     (0u64..3_000_000_000).prop_map(Duration::from_nanos)
 }
 
-fn told_ms() -> impl Strategy<Value = Option<f64>> {
+fn reported_ms() -> impl Strategy<Value = Option<f64>> {
     option::of(0.0f64..3000.0)
 }
 
@@ -217,7 +217,7 @@ proptest! {
             QueueSource::HeaderTiming,
             QueueSource::EngineSpan,
         ]))),
-        (prefill_ms, prompt_ms, decode_ms, load_ms) in (told_ms(), told_ms(), told_ms(), told_ms()),
+        (prefill_ms, prompt_ms, decode_ms, load_ms) in (reported_ms(), reported_ms(), reported_ms(), reported_ms()),
         (waiting, decoding, finishing) in (time(), time(), time()),
     ) {
         let (first_token, last_token) = first.map(|(a, b)| (a.min(b), a.max(b))).unzip();

@@ -24,7 +24,7 @@ use tokometer_sim::load;
 use tokometer_sim::load::End;
 
 use crate::export::collector::Collector;
-use crate::pair::reserved;
+use crate::listener::reserved;
 
 /// Minimum time between SIGTERM and SIGKILL of a sidecar.
 const KILLED_AFTER: Duration = Duration::from_secs(2);
@@ -56,12 +56,12 @@ impl Process {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (says, hears) = channel();
-        for said in
+        for stated in
             [Box::new(child.stdout.take().unwrap()) as Box<dyn Read + Send>, Box::new(child.stderr.take().unwrap())]
         {
             let says = says.clone();
             std::thread::spawn(move || {
-                for line in BufReader::new(said).lines().map_while(Result::ok) {
+                for line in BufReader::new(stated).lines().map_while(Result::ok) {
                     // After `found` has succeeded, nothing receives the lines.
                     says.send(line).ok();
                 }
@@ -109,8 +109,8 @@ impl Drop for Process {
 }
 
 /// The port of the address after this word in a program's output.
-pub(crate) fn port_after(said: &str, word: &str) -> Option<u16> {
-    let address = said.split_once(word)?.1.split_whitespace().next()?;
+pub(crate) fn port_after(stated: &str, word: &str) -> Option<u16> {
+    let address = stated.split_once(word)?.1.split_whitespace().next()?;
     address.rsplit_once(':')?.1.parse().ok()
 }
 
@@ -127,13 +127,13 @@ impl Pod {
     fn start(lame_duck_secs: u64) -> Pod {
         let collector = Collector::http();
         let server = ["sim", "--rate", "100", "--ttft-ms", "50", "--listen", "127.0.0.1:0"];
-        let (server, inner) = Process::start(&server, |said| port_after(said, "on http://"));
+        let (server, inner) = Process::start(&server, |stated| port_after(stated, "on http://"));
         let upstream = format!("--upstream=127.0.0.1:{inner}");
         let endpoint = format!("--set=otlp.endpoint=http://127.0.0.1:{}", collector.port);
         let lame_duck = format!("--set=process.lame_duck={lame_duck_secs}s");
         let sidecar = ["run", "--listen=127.0.0.1:0", "--admin=127.0.0.1:0", &upstream, &endpoint, &lame_duck];
-        let (sidecar, (port, admin)) = Process::start(&sidecar, |said| {
-            Some((port_after(said, "Relaying. listen=")?, port_after(said, "/drain. address=")?))
+        let (sidecar, (port, admin)) = Process::start(&sidecar, |stated| {
+            Some((port_after(stated, "Relaying. listen=")?, port_after(stated, "/drain. address=")?))
         });
         let pod = Pod { server, sidecar, port, admin, collector };
         until("both respond", || {
@@ -147,8 +147,8 @@ impl Pod {
     }
 
     fn in_flight(&self) -> u64 {
-        let answer = ask(self.admin, "/drain").unwrap_or_default();
-        number(&answer, "open_streams")
+        let response = ask(self.admin, "/drain").unwrap_or_default();
+        number(&response, "open_streams")
     }
 
     /// The preStop hook of the sidecar.
@@ -161,7 +161,7 @@ impl Pod {
     fn outcomes(&self) -> Vec<String> {
         let of = |span: &Span| {
             use opentelemetry_proto::tonic::common::v1::any_value::Value::StringValue;
-            let outcome = span.attributes.iter().find(|pair| pair.key == "tokometer.outcome")?;
+            let outcome = span.attributes.iter().find(|listener| listener.key == "tokometer.outcome")?;
             match outcome.value.clone()?.value? {
                 StringValue(text) => Some(text),
                 _ => None,
@@ -183,13 +183,13 @@ pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
 pub(crate) fn ask(port: u16, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     write!(stream, "GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    (!answer.is_empty()).then_some(answer)
+    let mut response = String::new();
+    stream.read_to_string(&mut response).ok()?;
+    (!response.is_empty()).then_some(response)
 }
 
-fn number(answer: &str, name: &str) -> u64 {
-    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body).unwrap_or_default();
+fn number(response: &str, name: &str) -> u64 {
+    let body = response.split_once("\r\n\r\n").map(|(_, body)| body).unwrap_or_default();
     let body: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
     body[name].as_u64().unwrap_or_default()
 }
@@ -225,8 +225,8 @@ fn fifty_streams_complete_and_all_telemetry_arrives() {
     let late = load(pod.url(), 3, 10).join().unwrap();
     assert_eq!(late.ends.get(&End::Complete), Some(&3), "new requests are served in the lame-duck period: {late:?}");
 
-    let answer = hook.join().unwrap().unwrap();
-    assert!(answer.contains(" 200 ") && number(&answer, "open_streams") == 0, "{answer}");
+    let response = hook.join().unwrap().unwrap();
+    assert!(response.contains(" 200 ") && number(&response, "open_streams") == 0, "{response}");
     let streams = streams.join().unwrap();
     assert_eq!(streams.ends.get(&End::Complete), Some(&STREAMS), "{streams:?}");
     assert!(
@@ -272,8 +272,8 @@ fn aborted_streams_are_exported_before_the_kill() {
 fn server_hook_starts_no_drain() {
     let pod = Pod::start(0);
     let begun = Instant::now();
-    let answer = ask(pod.admin, "/drain/wait").unwrap();
-    assert!(answer.contains(" 200 ") && answer.contains("\"draining\":false"), "{answer}");
+    let response = ask(pod.admin, "/drain/wait").unwrap();
+    assert!(response.contains(" 200 ") && response.contains("\"draining\":false"), "{response}");
     assert!(begun.elapsed() < Duration::from_secs(10), "it waits for the start of a drain, not for its end");
     assert!(ask(pod.port, "/health").unwrap().contains(" 200 "), "no drain was started");
 }
@@ -281,8 +281,8 @@ fn server_hook_starts_no_drain() {
 #[test]
 fn get_does_not_drain() {
     let pod = Pod::start(0);
-    let answer = ask(pod.admin, "/drain?wait").unwrap();
-    assert!(answer.contains(" 405 ") && answer.contains("POST /drain?wait"), "{answer}");
+    let response = ask(pod.admin, "/drain?wait").unwrap();
+    assert!(response.contains(" 405 ") && response.contains("POST /drain?wait"), "{response}");
     assert!(ask(pod.admin, "/readyz").unwrap().contains(" 200 "));
     assert!(ask(pod.port, "/health").unwrap().contains(" 200 "));
 }
@@ -318,7 +318,7 @@ fn process_exits_after_a_requested_drain() {
 fn drain_reaches_an_admin_server_that_listens_on_one_address() {
     let upstream = format!("--upstream=127.0.0.1:{}", reserved().port());
     let run = ["run", "--listen=127.0.0.1:0", "--admin=127.0.0.2:0", &upstream];
-    let (sidecar, admin) = Process::start(&run, |said| port_after(said, "/drain. address="));
+    let (sidecar, admin) = Process::start(&run, |stated| port_after(stated, "/drain. address="));
     let mut command = Command::new(env!("CARGO_BIN_EXE_tokometer"));
     let output = command.arg("drain").env("TOKOMETER_ADMIN_LISTEN", format!("127.0.0.2:{admin}")).output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -344,16 +344,19 @@ fn drain_of_an_unreachable_server_explains_the_fix() {
         let output = command.arg("drain").args(arguments).env("TOKOMETER_ADMIN_LISTEN", listen).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
-    let (code, told) = drain(&["--admin", &format!("http://127.0.0.1:{port}")], "");
-    assert!(code == Some(1) && told.contains("is tokometer running"), "{told}");
-    let (code, told) = drain(&[], &format!("0.0.0.0:{port}"));
-    assert!(code == Some(1) && told.contains(&format!("127.0.0.1:{port}")), "{told}");
+    let (code, reported) = drain(&["--admin", &format!("http://127.0.0.1:{port}")], "");
+    assert!(code == Some(1) && reported.contains("is tokometer running"), "{reported}");
+    let (code, reported) = drain(&[], &format!("0.0.0.0:{port}"));
+    assert!(code == Some(1) && reported.contains(&format!("127.0.0.1:{port}")), "{reported}");
     // Wrong usage.
-    let (code, told) = drain(&["--admin", "nonsense"], "");
+    let (code, reported) = drain(&["--admin", "nonsense"], "");
     assert!(
-        code == Some(2) && told.contains("flag --admin: `nonsense`") && told.contains("http://127.0.0.1:9464"),
-        "{told}"
+        code == Some(2) && reported.contains("flag --admin: `nonsense`") && reported.contains("http://127.0.0.1:9464"),
+        "{reported}"
     );
-    let (code, told) = drain(&[], "nonsense");
-    assert!(code == Some(2) && told.contains("environment variable TOKOMETER_ADMIN_LISTEN: `nonsense`"), "{told}");
+    let (code, reported) = drain(&[], "nonsense");
+    assert!(
+        code == Some(2) && reported.contains("environment variable TOKOMETER_ADMIN_LISTEN: `nonsense`"),
+        "{reported}"
+    );
 }

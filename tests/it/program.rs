@@ -30,9 +30,9 @@ pub(crate) fn simulated() -> (Runtime, Simulator) {
 pub(crate) fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("the admin server accepts");
     write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("the request is sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("the response is read");
-    answer
+    let mut response = String::new();
+    stream.read_to_string(&mut response).expect("the response is read");
+    response
 }
 
 /// The value of the series whose line contains all of these parts.

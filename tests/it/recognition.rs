@@ -26,7 +26,7 @@ fn record_of(recording: &Recording, settings: &Settings) -> Option<Record> {
 fn engine_is_detected_correctly_or_not_at_all() {
     for (folder, engine, least) in ENGINES {
         let mut table: BTreeMap<(&str, bool, &str), u32> = BTreeMap::new();
-        let (mut named, mut answers) = (0, 0);
+        let (mut named, mut responses) = (0, 0);
         for path in Recording::find(&captures().join(folder)).expect("recordings") {
             let recording = Recording::read(&path).expect("a recording");
             let settings = Settings { probes: true, ..Settings::default() };
@@ -36,14 +36,14 @@ fn engine_is_detected_correctly_or_not_at_all() {
             let ok = record.status == Some(200);
             *table.entry((record.labels.route.name(), ok, seen.unwrap_or("-"))).or_default() += 1;
             if ok && record.labels.route.is_read() {
-                answers += 1;
+                responses += 1;
                 named += u32::from(seen.is_some());
             }
         }
         for ((route, ok, seen), count) in table {
             println!("{folder:<20} {route:<18} {:<6} {seen:<12} {count}", if ok { "200" } else { "other" });
         }
-        assert!(f64::from(named) >= least * f64::from(answers), "{folder}: {named} of {answers}");
+        assert!(f64::from(named) >= least * f64::from(responses), "{folder}: {named} of {responses}");
     }
 }
 

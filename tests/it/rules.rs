@@ -234,13 +234,13 @@ fn time_scale_divides_only_windows_waits_and_intervals() {
     let expected: Vec<u64> = times(&slow["groups"]).iter().map(|ms| ms / u64::from(scale)).collect();
     assert!(expected.len() > 200, "{}", expected.len());
     assert_eq!(times(&fast["groups"]), expected);
-    let said = |groups: &Value| -> Vec<(Value, Value, Value, Value)> {
+    let stated = |groups: &Value| -> Vec<(Value, Value, Value, Value)> {
         let rules = groups.as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap());
         rules
             .map(|r| (r["record"].clone(), r["alert"].clone(), r["labels"].clone(), r["annotations"].clone()))
             .collect()
     };
-    assert_eq!(said(&fast["groups"]), said(&slow["groups"]), "names, labels and texts keep the original windows");
+    assert_eq!(stated(&fast["groups"]), stated(&slow["groups"]), "names, labels and texts keep the original windows");
     assert_eq!(rules_at(&settings, Format::PrometheusRule, 1), rules(&settings, Format::PrometheusRule));
 }
 

@@ -38,7 +38,7 @@ use tokometer_telemetry::tokenizer::Vocabularies;
 
 use crate::endings::{DONE, FINISH, HEAD, LAST, REQUEST, ROLE, chunk};
 use crate::injected;
-use crate::pair::pair;
+use crate::listener::listener_to;
 use crate::truth::vocabulary;
 
 /// Longer than any test takes, so that a hanging test fails.
@@ -97,7 +97,7 @@ struct Rig {
 
 impl Rig {
     fn new(vocabularies: Vocabularies) -> Rig {
-        Rig::with(vocabularies, 8, observer::Text { answer_bytes: 10_000, memory_bytes: 1 << 20 })
+        Rig::with(vocabularies, 8, observer::Text { response_bytes: 10_000, memory_bytes: 1 << 20 })
     }
 
     fn of(tokenize: impl Tokenize) -> Rig {
@@ -115,13 +115,13 @@ impl Rig {
     }
 
     /// Observes this request and a response with these bytes, read a millisecond apart.
-    fn exchange(&self, request: &[u8], answer: &[Vec<u8>]) {
+    fn round_trip(&self, request: &[u8], response: &[Vec<u8>]) {
         let start = Instant::now();
-        let connection = Connection { id: 1, peer: None, pair: 0, upstream: Arc::from("sim"), accepted: start };
+        let connection = Connection { id: 1, peer: None, listener: 0, upstream: Arc::from("sim"), accepted: start };
         let mut observer = self.observers.accepted(&connection).expect("observing is enabled");
         let mut at = start;
         observer.seen(Direction::Request, request, at);
-        for bytes in answer {
+        for bytes in response {
             at += Duration::from_millis(1);
             observer.seen(Direction::Response, bytes, at);
         }
@@ -130,7 +130,7 @@ impl Rig {
 
     /// Observes a chat response without usage, with these text deltas.
     fn says(&self, pieces: &[&str]) {
-        self.exchange(REQUEST, &stream(pieces, &[FINISH, DONE]));
+        self.round_trip(REQUEST, &stream(pieces, &[FINISH, DONE]));
     }
 
     fn next(&self) -> Record {
@@ -144,7 +144,7 @@ impl Rig {
 
     fn uncounted(&self) -> BTreeMap<&'static str, u64> {
         let all = self.counting.uncounted().into_iter();
-        all.filter(|(_, answers)| *answers > 0).map(|(why, answers)| (why.as_str(), answers)).collect()
+        all.filter(|(_, responses)| *responses > 0).map(|(why, responses)| (why.as_str(), responses)).collect()
     }
 }
 
@@ -153,11 +153,11 @@ fn delta(piece: &str) -> String {
 }
 
 fn stream(pieces: &[&str], ends: &[&str]) -> Vec<Vec<u8>> {
-    let mut answer = vec![HEAD.to_vec(), chunk(ROLE)];
-    answer.extend(pieces.iter().map(|piece| chunk(&delta(piece))));
-    answer.extend(ends.iter().map(|event| chunk(event)));
-    answer.push(LAST.to_vec());
-    answer
+    let mut response = vec![HEAD.to_vec(), chunk(ROLE)];
+    response.extend(pieces.iter().map(|piece| chunk(&delta(piece))));
+    response.extend(ends.iter().map(|event| chunk(event)));
+    response.push(LAST.to_vec());
+    response
 }
 
 const USAGE: &str = r#"data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4}}"#;
@@ -182,7 +182,7 @@ fn uncounted_response_gets_a_tokenizer_count() {
 #[test]
 fn response_with_usage_is_not_tokenized() {
     let rig = Rig::of(Words);
-    rig.exchange(REQUEST, &stream(&["a b c", " d e"], &[FINISH, USAGE, DONE]));
+    rig.round_trip(REQUEST, &stream(&["a b c", " d e"], &[FINISH, USAGE, DONE]));
     let record = rig.next();
     assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((4, CountSource::Usage)));
     assert!(record.decode_rate.is_some() && record.decode_rate_estimated.is_none());
@@ -203,7 +203,7 @@ fn engine_span_count_wins_over_tokenizer_count() {
 #[test]
 fn text_of_aborted_response_is_counted() {
     let rig = Rig::of(Words);
-    rig.exchange(REQUEST, &stream(&["a b c", " d e"], &[])[..4]);
+    rig.round_trip(REQUEST, &stream(&["a b c", " d e"], &[])[..4]);
     let record = rig.next();
     assert_eq!(record.outcome, Outcome::ClientAbortMidStream);
     assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((5, CountSource::Tokenizer)));
@@ -215,7 +215,7 @@ fn non_streamed_response_is_counted_without_rate() {
     let body = r#"{"model_name":"m","model_version":"1","text_output":"a b c"}"#;
     let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
     let request = "POST /v2/models/m/generate HTTP/1.1\r\ncontent-length: 18\r\n\r\n{\"text_input\":\"a\"}";
-    rig.exchange(request.as_bytes(), &[[head, body.to_owned()].concat().into_bytes()]);
+    rig.round_trip(request.as_bytes(), &[[head, body.to_owned()].concat().into_bytes()]);
     let record = rig.next();
     assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((3, CountSource::Tokenizer)));
     assert_eq!((record.decode_rate_estimated, record.decode_rate_at_least), (None, None));
@@ -233,13 +233,13 @@ fn count_below_seen_tokens_is_rejected() {
 fn responses_with_more_than_plain_text_are_not_counted() {
     let rig = Rig::of(Words);
     let call = r#"data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"f"}}]}}]}"#;
-    rig.exchange(REQUEST, &stream(&["a b c"], &[call, FINISH, DONE]));
+    rig.round_trip(REQUEST, &stream(&["a b c"], &[call, FINISH, DONE]));
     assert_eq!(rig.count(), Some((2, CountSource::Deltas)));
     let asked = |body: &str| {
         format!("POST /v1/chat/completions HTTP/1.1\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
     };
     for body in [r#"{"stream":true,"n":2}"#, r#"{"stream":true,"echo":true}"#] {
-        rig.exchange(&asked(body), &stream(&["a b c", " d"], &[FINISH, DONE]));
+        rig.round_trip(&asked(body), &stream(&["a b c", " d"], &[FINISH, DONE]));
         assert!(rig.count().is_some_and(|(_, source)| source == CountSource::Deltas), "{body}");
     }
     assert_eq!(rig.uncounted(), BTreeMap::from([("not_plain", 3)]));
@@ -247,7 +247,7 @@ fn responses_with_more_than_plain_text_are_not_counted() {
 
 #[test]
 fn texts_over_size_or_memory_limit_are_tallied() {
-    let text = observer::Text { answer_bytes: 2000, memory_bytes: 1500 };
+    let text = observer::Text { response_bytes: 2000, memory_bytes: 1500 };
     let rig = Rig::with(Vocabularies::of_all(Arc::new(Words)), 8, text);
     let long = "a ".repeat(600);
     for (pieces, why) in [(vec![&long[..]; 2], "text_too_long"), (vec![&long[..1020], &long[..900]], "memory")] {
@@ -281,7 +281,7 @@ fn gate() -> (Gate, Receiver<()>, Sender<()>) {
 #[test]
 fn full_queue_forwards_records_uncounted_at_once() {
     let (gate, has_entered, go) = gate();
-    let text = observer::Text { answer_bytes: 10_000, memory_bytes: 1 << 20 };
+    let text = observer::Text { response_bytes: 10_000, memory_bytes: 1 << 20 };
     let rig = Rig::with(Vocabularies::of_all(Arc::new(gate)), 2, text);
     rig.says(&["one is at hand"]);
     has_entered.recv_timeout(PATIENCE).unwrap();
@@ -329,7 +329,7 @@ fn models_are_counted_with_their_own_vocabulary() {
     // Tokens that llama-server returned for `/tokenize` in the recording of that name: [45,450,400,341,3231].
     assert_eq!(rig.count(), Some((5, CountSource::Tokenizer)));
     let other = b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 28\r\n\r\n{\"model\":\"o\",\"stream\":true }";
-    rig.exchange(other, &stream(&["Hello world"], &[FINISH, DONE]));
+    rig.round_trip(other, &stream(&["Hello world"], &[FINISH, DONE]));
     assert_eq!(rig.count(), Some((1, CountSource::Deltas)));
     assert_eq!(rig.uncounted(), BTreeMap::from([("no_vocabulary", 1)]));
 }
@@ -358,20 +358,20 @@ fn invalid_vocabulary_error_has_path_and_fix() {
         }
         let settings = Settings { path: Some(path.clone()), ..Settings::default() };
         let error = Vocabularies::read(&settings).map(drop).unwrap_err().to_string();
-        let told = error.contains(why) && error.contains("tokenizer.json") && error.contains("set the path");
-        assert!(told, "{error}");
+        let reported = error.contains(why) && error.contains("tokenizer.json") && error.contains("set the path");
+        assert!(reported, "{error}");
     }
 }
 
 /// Sends this response on each connection, and closes it.
-fn serve(listener: TcpListener, answer: Vec<u8>) {
+fn serve(listener: TcpListener, response: Vec<u8>) {
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream: TcpStream = stream.expect("a client connects");
             let mut request = [0; 4096];
             let read = stream.read(&mut request).expect("the request is readable");
             if read > 0 {
-                stream.write_all(&answer).expect("the client is reading");
+                stream.write_all(&response).expect("the client is reading");
             }
         }
     });
@@ -384,9 +384,9 @@ fn program_counts_tokens_without_exposing_text() {
     serve(upstream, stream(&["Hello world", " hunter2", " hunter2"], &[FINISH, DONE]).concat());
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("access.log");
-    let mut settings = config::Settings::of_pair(pair(address));
+    let mut settings = config::Settings::with_listener(listener_to(address));
     settings.admin.listen = "127.0.0.1:0".parse().unwrap();
-    settings.observe.text = Some(observer::Text { answer_bytes: 10_000, memory_bytes: 1 << 20 });
+    settings.observe.text = Some(observer::Text { response_bytes: 10_000, memory_bytes: 1 << 20 });
     settings.tokenizer = Settings { path: Some(vocabulary()), ..Settings::default() };
     settings.access_log = Some(app::access_log::Settings { path: Some(log.clone()), json: true, queue_lines: 64 });
     let (sender, out) = channel();
@@ -396,9 +396,9 @@ fn program_counts_tokens_without_exposing_text() {
     let mut client = TcpStream::connect((host, port)).unwrap();
     client.write_all(REQUEST).unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut answer = Vec::new();
-    client.read_to_end(&mut answer).unwrap();
-    assert!(String::from_utf8_lossy(&answer).contains("hunter2"), "the client received the response");
+    let mut response = Vec::new();
+    client.read_to_end(&mut response).unwrap();
+    assert!(String::from_utf8_lossy(&response).contains("hunter2"), "the client received the response");
     drop(client);
     let record = out.recv_timeout(PATIENCE).unwrap();
     let mut admin = TcpStream::connect(instrument.admin()).unwrap();
@@ -410,24 +410,24 @@ fn program_counts_tokens_without_exposing_text() {
     let log = std::fs::read_to_string(log).unwrap();
     assert!(log.contains("\"output_tokens_source\":\"tokenizer\""), "{log}");
     assert!(page.contains("source=\"tokenizer\"") && page.contains("tokometer_tokenizer_uncounted"), "{page}");
-    for told in [log, page, debug] {
-        assert!(!told.contains("hunter") && !told.contains("Hello"), "{told}");
+    for reported in [log, page, debug] {
+        assert!(!reported.contains("hunter") && !reported.contains("Hello"), "{reported}");
     }
 }
 
 #[test]
 fn reload_with_an_unusable_part_changes_nothing() {
-    let mut settings = config::Settings::of_pair(pair(crate::pair::reserved()));
+    let mut settings = config::Settings::with_listener(listener_to(crate::listener::reserved()));
     settings.admin.listen = "127.0.0.1:0".parse().unwrap();
     let instrument = Instrument::start(&settings, None, Arc::new(String::new)).unwrap();
     let counts = || crate::program::get(instrument.admin(), "/metrics").contains("tokometer_tokenizer_uncounted");
     let mut new = settings.clone();
     new.tokenizer = Settings { path: Some(vocabulary()), ..Settings::default() };
     let missing = Some("/nonexistent/key".into());
-    new.ledger.tenants = Some(Tenants { hash_key_file: missing, ..Tenants::default() });
+    new.accounting.tenants = Some(Tenants { hash_key_file: missing, ..Tenants::default() });
     let error = instrument.reload(&new).unwrap_err().to_string();
     assert!(error.contains("tenants.hash_key_file") && !counts(), "{error}");
-    new.ledger = settings.ledger.clone();
+    new.accounting = settings.accounting.clone();
     instrument.reload(&new).unwrap();
     assert!(counts());
     instrument.stop();

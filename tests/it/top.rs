@@ -14,7 +14,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use crate::pair::reserved;
+use crate::listener::reserved;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Color;
@@ -29,8 +29,8 @@ use tokometer::top::run;
 use tokometer_telemetry::live::snapshot::Distribution;
 use tokometer_telemetry::live::snapshot::Engine;
 use tokometer_telemetry::live::snapshot::InFlight;
+use tokometer_telemetry::live::snapshot::Listener;
 use tokometer_telemetry::live::snapshot::Objective;
-use tokometer_telemetry::live::snapshot::Pair;
 use tokometer_telemetry::live::snapshot::Rates;
 use tokometer_telemetry::live::snapshot::Recent;
 use tokometer_telemetry::live::snapshot::Second;
@@ -49,7 +49,7 @@ fn busy(streams: u64) -> Snapshot {
             doing: if waits {
                 "prefill"
             } else if number % 7 == 6 {
-                "held_up"
+                "blocked"
             } else {
                 "decode"
             }
@@ -76,7 +76,7 @@ fn busy(streams: u64) -> Snapshot {
         made_unix_ms: 1_795_262_584_000,
         uptime_seconds: 7384.0,
         draining: false,
-        pairs: vec![Pair {
+        listeners: vec![Listener {
             name: "vllm".to_owned(),
             engine: Some("vllm".to_owned()),
             state: if streams == 0 { "idle" } else { "working" }.to_owned(),
@@ -94,10 +94,10 @@ fn busy(streams: u64) -> Snapshot {
         }],
         models: vec!["meta-llama/Llama-3.1-8B-Instruct".to_owned(), "sim".to_owned()],
         in_flight: InFlight {
-            exchanges: streams,
+            requests: streams,
             waiting,
             streaming: streams - waiting,
-            held_up: streams.min(1),
+            blocked: streams.min(1),
             stalled: 0,
             oldest_seconds: (streams > 0).then_some(9.0),
             longest_wait_seconds: (waiting > 0).then_some(0.86),
@@ -231,8 +231,8 @@ fn ascii_screens_are_ascii() {
 #[test]
 fn wedged_engine_and_lost_server_are_shown() {
     let mut snapshot = busy(9);
-    let pair = &mut snapshot.pairs[0];
-    (pair.state, pair.silent_seconds, pair.own) = ("wedged".to_owned(), Some(31.0), None);
+    let listener = &mut snapshot.listeners[0];
+    (listener.state, listener.silent_seconds, listener.own) = ("wedged".to_owned(), Some(31.0), None);
     snapshot.draining = true;
     let error = Some("the admin server at 127.0.0.1:9464 cannot be reached: Connection refused");
     let view = View { paused: true, sort: Sort::Wait, offset: 2, slow: 1 };
@@ -279,11 +279,11 @@ fn colours_are_written_only_when_enabled() {
 }
 
 /// An admin server that sends these responses in order, each on a new connection.
-fn server(answers: Vec<String>) -> SocketAddr {
+fn server(responses: Vec<String>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
-        for answer in answers {
+        for response in responses {
             let Ok((mut client, _)) = listener.accept() else { return };
             let mut request = Vec::new();
             let mut buffer = [0; 1024];
@@ -294,13 +294,13 @@ fn server(answers: Vec<String>) -> SocketAddr {
                 }
             }
             assert!(request.starts_with(b"GET /live/snapshot HTTP/1.1\r\n"));
-            client.write_all(answer.as_bytes()).ok();
+            client.write_all(response.as_bytes()).ok();
         }
     });
     address
 }
 
-fn answer(status: &str, body: &str) -> String {
+fn response(status: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
 }
 
@@ -313,7 +313,7 @@ fn settings(admin: SocketAddr, once: bool) -> Settings {
 fn single_snapshot_is_printed_without_escape_codes() {
     let body = serde_json::to_string(&busy(3)).unwrap();
     let mut out = Vec::new();
-    run(&settings(server(vec![answer("200 OK", &body)]), true), &mut out).unwrap();
+    run(&settings(server(vec![response("200 OK", &body)]), true), &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     for word in
         ["tokometer top", "12:03:04 UTC", "in flight", "decode_rate BURNING 50x", "~3.1-8B-Instruct", "slowest 1/2"]
@@ -328,8 +328,8 @@ fn missing_feed_error_explains_what_to_do() {
     let free = reserved();
     for (admin, words) in [
         (free, ["cannot be reached", "--admin"]),
-        (server(vec![answer("404 Not Found", "{}")]), ["status 404", "this tokometer version"]),
-        (server(vec![answer("200 OK", "{}")]), ["invalid snapshot", "missing field"]),
+        (server(vec![response("404 Not Found", "{}")]), ["status 404", "this tokometer version"]),
+        (server(vec![response("200 OK", "{}")]), ["invalid snapshot", "missing field"]),
     ] {
         let error = run(&settings(admin, true), &mut Vec::new()).unwrap_err().to_string();
         assert!(words.iter().all(|word| error.contains(word)), "{error}");
@@ -354,10 +354,10 @@ impl Write for Lines {
 #[test]
 fn without_terminal_prints_lines_until_the_reader_closes() {
     let body = serde_json::to_string(&busy(3)).unwrap();
-    let good = || answer("200 OK", &body);
+    let good = || response("200 OK", &body);
     let (sender, receiver) = mpsc::channel();
     // The server is unavailable the second time.
-    let admin = server(vec![good(), answer("503 Service Unavailable", ""), good()]);
+    let admin = server(vec![good(), response("503 Service Unavailable", ""), good()]);
     run(&settings(admin, false), &mut Lines(sender, 0)).unwrap();
     let text: String = receiver.iter().collect();
     let lines: Vec<&str> = text.lines().collect();

@@ -89,7 +89,7 @@ fn program() -> Instrument {
     let config =
         Config::from_layers(Some((Path::new("t.yaml"), yaml.as_str())), &Flags::default(), &Environment::default());
     let mut settings = config.unwrap().settings;
-    settings.pairs[0].listen = Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
+    settings.listeners[0].listen = Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
     Instrument::start(&settings, None, Arc::new(String::new)).unwrap()
 }
 

@@ -138,8 +138,8 @@ def fifty_streams_are_shown_and_every_part_can_be_used():
         snapshot = _snapshot(relay)
         for objective in snapshot["objectives"]:
             assert objective["name"].replace("_", " ") in _text(browser, "#slo"), objective["name"]
-        for pair in snapshot["pairs"]:
-            assert pair["name"] in _text(browser, "#engine-list"), pair["name"]
+        for listener in snapshot["listeners"]:
+            assert listener["name"] in _text(browser, "#engine-list"), listener["name"]
         flight = _text(browser, "#flying-more")
         assert "streaming" in flight and "waiting" in flight, flight
         assert "tok/s" in _text(browser, "#decode") and "s" in _text(browser, "#first")

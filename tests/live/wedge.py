@@ -41,7 +41,7 @@ class _Asker(threading.Thread):
 def _health(relay):
     status, body = get(f"http://127.0.0.1:{relay.admin}/engine/healthz")
     assert status in (200, 503), (status, body)
-    return status, json.loads(body)["pairs"][0]
+    return status, json.loads(body)["listeners"][0]
 
 
 def _open(relay):
@@ -144,7 +144,7 @@ def a_client_that_does_not_read_is_no_evidence():
         body = json.dumps({"model": "tiny", "stream": True, "max_tokens": 30000, "messages": [{"role": "user", "content": "hi"}]})
         with socket.create_connection(("127.0.0.1", relay.port)) as client:
             client.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
-            until(lambda: _health(relay)[1]["held_up"] == 1, "it is blocked on the client")
+            until(lambda: _health(relay)[1]["blocked"] == 1, "it is blocked on the client")
             began = time.monotonic()
             while time.monotonic() - began < 2 * DECODE:
                 status, pair = _health(relay)

@@ -225,7 +225,7 @@ impl EngineTiming {
     /// runner, plus about 5 ms and 0.1 ms per token for templating, tokenizing and forwarding tokens. An absent
     /// duration is 0 (Go's `omitempty`), except `load_duration`: loading always takes time, and SGLang's copy of the
     /// API, which lacks this key, reports only the total.
-    pub fn untold_ms(&self) -> Option<f64> {
+    pub fn unreported_ms(&self) -> Option<f64> {
         let known = self.load_ms? + self.prompt_ms.unwrap_or(0.0) + self.decode_ms.unwrap_or(0.0);
         self.total_ms.map(|total| total - known).filter(|rest| *rest >= 0.0)
     }

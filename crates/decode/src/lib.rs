@@ -22,7 +22,7 @@ pub use framing::Framing;
 pub use request::{RequestDecoder, RequestFacts};
 pub use response::{EventSink, ResponseDecoder, ResponseInfo};
 pub use route::{Route, Work};
-pub use text::{AnswerText, TextLimits, TextLost, TextMemory};
+pub use text::{ResponseText, TextLimits, TextLost, TextMemory};
 
 /// Compiles the example in the readme.
 #[cfg(doctest)]

@@ -21,7 +21,7 @@ const FIRST_ROOM: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextLimits {
     /// Maximum size of one response's text in bytes; longer texts are dropped.
-    pub answer_bytes: usize,
+    pub response_bytes: usize,
     /// Maximum total size of all kept texts in bytes.
     pub all_bytes: usize,
 }
@@ -29,7 +29,7 @@ pub struct TextLimits {
 /// Why a response's text is not kept, or no longer kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextLost {
-    /// It exceeds `answer_bytes`.
+    /// It exceeds `response_bytes`.
     TooLong,
     /// All texts together reached `all_bytes`.
     Memory,
@@ -58,7 +58,7 @@ struct Run {
 }
 
 /// The text of one response so far: its runs of reasoning and output text, in order.
-pub struct AnswerText {
+pub struct ResponseText {
     limits: TextLimits,
     memory: TextMemory,
     /// The part of `memory` held by this text.
@@ -73,10 +73,10 @@ pub struct AnswerText {
     lost: Option<TextLost>,
 }
 
-impl AnswerText {
+impl ResponseText {
     /// An empty text.
-    pub fn new(limits: TextLimits, memory: TextMemory) -> AnswerText {
-        AnswerText {
+    pub fn new(limits: TextLimits, memory: TextMemory) -> ResponseText {
+        ResponseText {
             limits,
             memory,
             share: 0,
@@ -143,7 +143,7 @@ impl AnswerText {
             return;
         }
         let len = self.bytes.len().saturating_add(part.len());
-        if len > self.limits.answer_bytes {
+        if len > self.limits.response_bytes {
             return self.lose(TextLost::TooLong);
         }
         if len > self.bytes.capacity() {
@@ -241,16 +241,16 @@ impl AnswerText {
 }
 
 /// Prints sizes only, never the text.
-impl fmt::Debug for AnswerText {
+impl fmt::Debug for ResponseText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AnswerText").field("bytes", &self.bytes.len()).field("lost", &self.lost).finish_non_exhaustive()
     }
 }
 
 /// A clone reserves its own share of the memory; if that fails, it is lost.
-impl Clone for AnswerText {
-    fn clone(&self) -> AnswerText {
-        let mut copy = AnswerText::new(self.limits, self.memory.clone());
+impl Clone for ResponseText {
+    fn clone(&self) -> ResponseText {
+        let mut copy = ResponseText::new(self.limits, self.memory.clone());
         copy.lost = self.lost;
         if !copy.hold(self.share) {
             copy.lose(TextLost::Memory);
@@ -263,7 +263,7 @@ impl Clone for AnswerText {
     }
 }
 
-impl Drop for AnswerText {
+impl Drop for ResponseText {
     fn drop(&mut self) {
         self.hold(0);
     }

@@ -52,7 +52,7 @@ pub struct Connection {
     /// The client's address; `None` for a Unix socket.
     pub peer: Option<SocketAddr>,
     /// Index of the listener in the configuration.
-    pub pair: usize,
+    pub listener: usize,
     /// The upstream address as text (`127.0.0.1:8001`, `unix:/run/vllm.sock`).
     pub upstream: Arc<str>,
     /// When the connection was accepted.

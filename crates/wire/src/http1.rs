@@ -183,7 +183,7 @@ impl Http1 {
     }
 
     /// The number of the request that the next response belongs to.
-    pub fn answering(&self) -> u64 {
+    pub fn current_response(&self) -> u64 {
         self.begun - self.waiting.len() as u64
     }
 
@@ -309,7 +309,7 @@ impl Http1 {
 
     fn read_response(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         while !bytes.is_empty() {
-            let number = self.answering();
+            let number = self.current_response();
             match &mut self.response_at {
                 ResponseAt::Body(body) => {
                     let read = body.read(bytes, |data| visitor.response_body(number, data, at));
@@ -343,7 +343,7 @@ impl Http1 {
         at: Instant,
         visitor: &mut impl Visitor,
     ) -> Result<(), Fault> {
-        let number = self.answering();
+        let number = self.current_response();
         // After an upgrade in the middle of a request or a pipeline, it is ambiguous which bytes belong to which
         // stream.
         let may_upgrade = !self.request_open() && self.waiting.len() == 1;
@@ -371,7 +371,7 @@ impl Http1 {
     }
 
     fn end_response(&mut self, at: Instant, visitor: &mut impl Visitor) {
-        let number = self.answering();
+        let number = self.current_response();
         self.response_at = ResponseAt::Head;
         self.waiting.pop_front();
         visitor.response_end(number, at);

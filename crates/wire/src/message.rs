@@ -106,32 +106,32 @@ pub enum Reset {
 pub trait Visitor {
     /// The first byte of a new request was read. Return false to follow only its headers; HTTP/2 then reports nothing
     /// more about it.
-    fn request_begin(&mut self, _exchange: u64, _at: Instant) -> bool {
+    fn request_begin(&mut self, _request: u64, _at: Instant) -> bool {
         true
     }
     /// The rest of the request and response is not reported: one of their header lists is above the limit. HTTP/2 only.
-    fn unobserved(&mut self, _exchange: u64, _at: Instant) {}
+    fn unobserved(&mut self, _request: u64, _at: Instant) {}
     /// The headers of a request are complete.
-    fn request_head(&mut self, _exchange: u64, _head: &RequestHead<'_>, _at: Instant) {}
+    fn request_head(&mut self, _request: u64, _head: &RequestHead<'_>, _at: Instant) {}
     /// Bytes of the request body, transfer coding removed.
-    fn request_body(&mut self, _exchange: u64, _bytes: &[u8], _at: Instant) {}
+    fn request_body(&mut self, _request: u64, _bytes: &[u8], _at: Instant) {}
     /// The request is complete.
-    fn request_end(&mut self, _exchange: u64, _at: Instant) {}
+    fn request_end(&mut self, _request: u64, _at: Instant) {}
     /// An interim response (100, 102, 103) was received.
-    fn interim(&mut self, _exchange: u64, _status: u16, _at: Instant) {}
+    fn interim(&mut self, _request: u64, _status: u16, _at: Instant) {}
     /// The headers of the final response are complete.
-    fn response_head(&mut self, _exchange: u64, _head: &ResponseHead<'_>, _at: Instant) {}
+    fn response_head(&mut self, _request: u64, _head: &ResponseHead<'_>, _at: Instant) {}
     /// Bytes of the response body, transfer coding removed.
-    fn response_body(&mut self, _exchange: u64, _bytes: &[u8], _at: Instant) {}
+    fn response_body(&mut self, _request: u64, _bytes: &[u8], _at: Instant) {}
     /// The trailer fields of a response. HTTP/2 only: those of chunked bodies are skipped.
-    fn response_trailers(&mut self, _exchange: u64, _trailers: &Trailers<'_>, _at: Instant) {}
+    fn response_trailers(&mut self, _request: u64, _trailers: &Trailers<'_>, _at: Instant) {}
     /// The response is complete: by its length, its last chunk, the end of its stream, or (for a body delimited by the
     /// end of the connection) the server's FIN.
-    fn response_end(&mut self, _exchange: u64, _at: Instant) {}
+    fn response_end(&mut self, _request: u64, _at: Instant) {}
     /// A frame of a WebSocket, to which the response to this request switched the connection.
-    fn websocket(&mut self, _exchange: u64, _sender: Sender, _event: &Event<'_>, _at: Instant) {}
+    fn websocket(&mut self, _request: u64, _sender: Sender, _event: &Event<'_>, _at: Instant) {}
     /// The request and its response end here, incomplete. HTTP/2 only.
-    fn reset(&mut self, _exchange: u64, _reset: Reset, _at: Instant) {}
+    fn reset(&mut self, _request: u64, _reset: Reset, _at: Instant) {}
 }
 
 /// Why the parser cannot continue with a connection. Final.

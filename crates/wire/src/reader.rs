@@ -87,7 +87,7 @@ impl Reader {
             Err(Fault::Http2) => {}
             result => return result,
         }
-        let mut http2 = Box::new(Http2::upgraded(http1.limits(), http1.answering()));
+        let mut http2 = Box::new(Http2::upgraded(http1.limits(), http1.current_response()));
         let result = http2.response(rest(bytes, http1), at, visitor);
         *self = Reader::Http2(http2);
         result
@@ -118,7 +118,7 @@ impl Reader {
         visitor: &mut impl Visitor,
     ) -> Result<(), Fault> {
         let Reader::Http1(http1) = self else { return Ok(()) };
-        let mut websocket = Box::new(WebSocket::new(http1.answering(), extensions, account));
+        let mut websocket = Box::new(WebSocket::new(http1.current_response(), extensions, account));
         let result = websocket.response(rest(bytes, http1), at, visitor);
         *self = Reader::WebSocket(websocket);
         result

@@ -12,14 +12,14 @@ use hyper::{Response, StatusCode, header};
 
 use crate::admin::content::Content;
 use crate::admin::pages;
-use crate::admin::pages::Answer;
+use crate::admin::pages::PageResponse;
 
 pub(super) use feed::{Events, Feed};
 
 pub use feed::Snapshots;
 
 /// The current snapshot.
-pub(super) async fn snapshot(feed: Arc<Feed>) -> Answer {
+pub(super) async fn snapshot(feed: Arc<Feed>) -> PageResponse {
     match feed.latest().await {
         Ok(snapshot) => pages::respond(StatusCode::OK, "application/json", snapshot),
         Err(_) => pages::not_rendered(),
@@ -27,7 +27,7 @@ pub(super) async fn snapshot(feed: Arc<Feed>) -> Answer {
 }
 
 /// A snapshot once a second, as server-sent events.
-pub(super) async fn events(feed: Arc<Feed>) -> Answer {
+pub(super) async fn events(feed: Arc<Feed>) -> PageResponse {
     match feed.watch().await {
         Ok(Some(events)) => stream(Content::events(events)),
         Ok(None) => pages::unavailable("the admin server is stopping"),
@@ -36,16 +36,16 @@ pub(super) async fn events(feed: Arc<Feed>) -> Answer {
 }
 
 /// The response to HEAD.
-pub(super) fn no_events() -> Answer {
+pub(super) fn no_events() -> PageResponse {
     stream(Content::page(""))
 }
 
-fn stream(content: Content) -> Answer {
-    let mut answer = Response::new(content);
-    pages::finish(&mut answer, "text/event-stream");
+fn stream(content: Content) -> PageResponse {
+    let mut response = Response::new(content);
+    pages::finish(&mut response, "text/event-stream");
     // nginx would otherwise buffer events.
-    answer.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
-    answer
+    response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
 }
 
 /// The scripts, in order of their dependencies.
@@ -81,11 +81,11 @@ fn hash(text: &str) -> String {
 }
 
 /// The page.
-pub(super) fn page() -> Answer {
+pub(super) fn page() -> PageResponse {
     let (page, policy) = &*PAGE;
-    let mut answer = pages::respond(StatusCode::OK, "text/html; charset=utf-8", page.clone());
+    let mut response = pages::respond(StatusCode::OK, "text/html; charset=utf-8", page.clone());
     let more = [(header::CONTENT_SECURITY_POLICY, policy.as_str()), (header::REFERRER_POLICY, "no-referrer")];
     let valid = |(name, value): (HeaderName, &str)| Some((name, HeaderValue::from_str(value).ok()?));
-    answer.headers_mut().extend(more.into_iter().filter_map(valid));
-    answer
+    response.headers_mut().extend(more.into_iter().filter_map(valid));
+    response
 }

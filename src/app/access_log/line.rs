@@ -4,24 +4,24 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use crate::app::figures::Figure;
-use crate::app::figures::figures;
-use crate::app::figures::object;
+use crate::app::fields::Member;
+use crate::app::fields::members;
+use crate::app::fields::object;
 use tokometer_observe::measure::Record;
 
 /// One line with its line end. JSON: an object in which absent values are null. Text: `name=value` separated by spaces,
 /// without absent values.
 pub(super) fn format(record: &Record, started: SystemTime, json: bool) -> String {
     let time = ("time", Value::from(rfc3339(started)));
-    let figures = std::iter::once(time).chain(figures(record).into_iter().map(in_thousandths));
-    let mut line = if json { object(figures) } else { text(figures) };
+    let fields = std::iter::once(time).chain(members(record).into_iter().map(in_thousandths));
+    let mut line = if json { object(fields) } else { text(fields) };
     line.push('\n');
     line
 }
 
-fn text(figures: impl Iterator<Item = Figure>) -> String {
+fn text(fields: impl Iterator<Item = Member>) -> String {
     let mut line = String::with_capacity(1024);
-    for (name, value) in figures {
+    for (name, value) in fields {
         let text = match &value {
             Value::Null => continue,
             Value::String(text) => bare(text),
@@ -36,7 +36,7 @@ fn text(figures: impl Iterator<Item = Figure>) -> String {
 }
 
 /// Clocks and sockets resolve microseconds; more digits only make lines longer.
-fn in_thousandths((name, value): Figure) -> Figure {
+fn in_thousandths((name, value): Member) -> Member {
     let fraction = value.as_f64().filter(|_| value.is_f64());
     (name, fraction.map_or(value, |number| Value::from((number * 1e3).round() / 1e3)))
 }

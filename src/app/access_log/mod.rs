@@ -35,7 +35,7 @@ pub struct AccessLog {
     lines: Lines,
     json: bool,
     /// Lost lines already reported in the program's log.
-    told: Arc<AtomicU64>,
+    reported: Arc<AtomicU64>,
 }
 
 impl AccessLog {
@@ -53,7 +53,7 @@ impl AccessLog {
         });
         let lines =
             Lines::start("access-log", settings.queue_lines, open).map_err(|source| Error { path: shown, source })?;
-        Ok(AccessLog { lines, json: settings.json, told: Arc::default() })
+        Ok(AccessLog { lines, json: settings.json, reported: Arc::default() })
     }
 
     /// Writes the record of a request that has just ended.
@@ -66,7 +66,7 @@ impl AccessLog {
         let started = wall.checked_sub(now.saturating_duration_since(record.started)).unwrap_or(wall);
         self.lines.add(line::format(record, started, self.json).into_bytes());
         let (dropped, failed) = (self.dropped(), self.failed());
-        if self.told.swap(dropped + failed, Ordering::Relaxed) < dropped + failed {
+        if self.reported.swap(dropped + failed, Ordering::Relaxed) < dropped + failed {
             tracing::warn!(
                 dropped,
                 failed,

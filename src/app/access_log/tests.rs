@@ -12,7 +12,7 @@ use super::*;
 fn record(started: Instant) -> Record {
     let ms = Duration::from_millis;
     let labels = Labels {
-        pair: 1,
+        listener: 1,
         route: Route::Chat,
         engine: Some("vllm"),
         request_model: Some("my model".into()),

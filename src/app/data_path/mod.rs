@@ -16,7 +16,7 @@ use tokometer_observe::observer;
 use tokometer_observe::observer::Observers;
 use tokometer_proxy::listen;
 use tokometer_proxy::listen::Address;
-use tokometer_proxy::listen::Pair;
+use tokometer_proxy::listen::Listener;
 use tokometer_proxy::listen::Worker;
 use tokometer_proxy::relay;
 use tokometer_proxy::relay::Drain;
@@ -26,10 +26,10 @@ use tokometer_proxy::relay::Relay;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A listen address cannot be bound.
-    #[error("listeners[{pair}].listen: {source}")]
+    #[error("listeners[{listener}].listen: {source}")]
     Bind {
         /// Index of the listener.
-        pair: usize,
+        listener: usize,
         /// The cause.
         source: listen::Error,
     },
@@ -65,21 +65,21 @@ impl DataPath {
     /// # Errors
     /// If an address cannot be bound, a TLS file is invalid, or no thread can be started. Nothing runs then.
     pub fn start(
-        pairs: &[Pair],
+        listeners: &[Listener],
         relay: relay::Settings,
         observe: observer::Settings,
         sink: Arc<dyn Sink>,
         threads: usize,
     ) -> Result<DataPath, Error> {
-        let bind = |(pair, of): (usize, &Pair)| {
-            listen::bind(of.clone(), &relay).map_err(|source| Error::Bind { pair, source })
+        let bind = |(listener, of): (usize, &Listener)| {
+            listen::bind(of.clone(), &relay).map_err(|source| Error::Bind { listener, source })
         };
-        let bound = pairs.iter().enumerate().map(bind).collect::<Result<Vec<_>, _>>()?;
+        let bound = listeners.iter().enumerate().map(bind).collect::<Result<Vec<_>, _>>()?;
         let addresses = bound.iter().map(|bound| bound.address().clone()).collect();
-        let observers = Arc::new(Observers::new(observe, pairs.len(), sink));
+        let observers = Arc::new(Observers::new(observe, listeners.len(), sink));
         let relay = Relay::new(
             relay,
-            pairs.len(),
+            listeners.len(),
             Arc::clone(&observers) as Arc<dyn tokometer_observe::input::Observe>,
             Drain::new(),
         );

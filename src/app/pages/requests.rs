@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::admin::JsonPage;
 use crate::admin::TextPage;
-use crate::app::figures::figures;
+use crate::app::fields::members;
 use tokometer_observe::measure::TimeLine;
 use tokometer_telemetry::live::Finished;
 use tokometer_telemetry::live::InFlight;
@@ -29,31 +29,31 @@ const MAX_BYTES: usize = 2 << 20;
 pub(in crate::app) fn engine_health(in_flight: &Arc<InFlight>) -> JsonPage {
     let in_flight = Arc::clone(in_flight);
     Arc::new(move |query| {
-        let wanted = match only(query, &["pair"]) {
+        let wanted = match only(query, &["listener"]) {
             Ok(asked) => asked,
             Err(message) => return (400, error(&message)),
         };
         let verdicts = in_flight.verdicts(Instant::now());
-        let pairs: Vec<(&str, Verdict)> = in_flight
-            .pairs()
+        let listeners: Vec<(&str, Verdict)> = in_flight
+            .listeners()
             .zip(verdicts)
             .enumerate()
-            .filter(|(at, (name, _))| wanted.is_none_or(|pair| pair == *name || pair == at.to_string()))
-            .map(|(_, pair)| pair)
+            .filter(|(at, (name, _))| wanted.is_none_or(|listener| listener == *name || listener == at.to_string()))
+            .map(|(_, listener)| listener)
             .collect();
-        if pairs.is_empty() {
-            let known: Vec<&str> = in_flight.pairs().collect();
+        if listeners.is_empty() {
+            let known: Vec<&str> = in_flight.listeners().collect();
             return (404, error(&format!("no listener has this name or number; configured: {}", known.join(", "))));
         }
-        let wedged = pairs.iter().any(|(_, verdict)| verdict.state == State::Wedged);
-        let pairs: Vec<Value> = pairs.iter().map(|(name, verdict)| told(name, verdict)).collect();
-        (if wedged { 503 } else { 200 }, json!({ "healthy": !wedged, "pairs": pairs }))
+        let wedged = listeners.iter().any(|(_, verdict)| verdict.state == State::Wedged);
+        let listeners: Vec<Value> = listeners.iter().map(|(name, verdict)| reported(name, verdict)).collect();
+        (if wedged { 503 } else { 200 }, json!({ "healthy": !wedged, "listeners": listeners }))
     })
 }
 
-fn told(name: &str, verdict: &Verdict) -> Value {
+fn reported(name: &str, verdict: &Verdict) -> Value {
     json!({
-        "pair": name,
+        "listener": name,
         "state": verdict.state.as_str(),
         "rule": verdict.rule.map(|rule| rule.as_str()),
         "silent_secs": seconds(verdict.silent),
@@ -62,12 +62,12 @@ fn told(name: &str, verdict: &Verdict) -> Value {
         "decoding": verdict.decoding,
         "prefilling": verdict.prefilling,
         "whole": verdict.whole,
-        "held_up": verdict.held_up,
+        "blocked": verdict.client_blocked,
     })
 }
 
 /// `/requests`: requests in flight, the latest that ended, and the slowest of them.
-pub(in crate::app) fn exchanges(in_flight: &Arc<InFlight>) -> TextPage {
+pub(in crate::app) fn requests(in_flight: &Arc<InFlight>) -> TextPage {
     let in_flight = Arc::clone(in_flight);
     Arc::new(move |query| {
         let most = match only(query, &["limit"]).and_then(|asked| asked.map_or(Ok(LISTED), number)) {
@@ -123,7 +123,7 @@ impl Lists {
 
 fn flying(open: &Open, in_flight: &InFlight) -> Value {
     json!({
-        "pair": in_flight.pairs().nth(open.pair),
+        "listener": in_flight.listeners().nth(open.listener),
         "route": open.route,
         "model": open.model,
         "connection": open.connection,
@@ -143,12 +143,12 @@ fn ended(finished: &Finished, now: Instant, wall: SystemTime) -> Value {
     let record = &finished.record;
     let ago = now.saturating_duration_since(record.started);
     let started = wall.checked_sub(ago).and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-    let mut members = serde_json::Map::new();
-    members.insert("started_unix_ms".to_owned(), started.map(milliseconds).into());
-    members.extend(figures(record).into_iter().map(|(name, value)| (name.to_owned(), value)));
+    let mut object = serde_json::Map::new();
+    object.insert("started_unix_ms".to_owned(), started.map(milliseconds).into());
+    object.extend(members(record).into_iter().map(|(name, value)| (name.to_owned(), value)));
     let line = finished.line.as_deref().map(|line| time_line(line, record.requested));
-    members.insert("timeline".to_owned(), line.unwrap_or(Value::Null));
-    Value::Object(members)
+    object.insert("timeline".to_owned(), line.unwrap_or(Value::Null));
+    Value::Object(object)
 }
 
 /// A timeline: points as arrays of time (milliseconds from the last byte of the request), tokens, and longest gap

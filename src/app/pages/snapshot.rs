@@ -18,7 +18,7 @@ use tokometer_telemetry::live::snapshot::Objective;
 use tokometer_telemetry::live::snapshot::Recent;
 use tokometer_telemetry::live::snapshot::Snapshot;
 use tokometer_telemetry::slo;
-use tokometer_telemetry::slo::Judge;
+use tokometer_telemetry::slo::Evaluator;
 use tokometer_telemetry::slo::Sum;
 use tokometer_telemetry::slo::Window;
 
@@ -26,7 +26,7 @@ use tokometer_telemetry::slo::Window;
 pub(in crate::app) struct Sources {
     pub(in crate::app) started: Instant,
     pub(in crate::app) in_flight: Arc<InFlight>,
-    pub(in crate::app) judge: Arc<Judge>,
+    pub(in crate::app) evaluate: Arc<Evaluator>,
     pub(in crate::app) backlog: Arc<Backlog>,
     pub(in crate::app) window: Arc<Window>,
     pub(in crate::app) engines: Engines,
@@ -44,10 +44,10 @@ impl Sources {
     fn snapshot(&self, view: &View, now: Instant) -> Snapshot {
         self.backlog.settle();
         let mut snapshot = view.look(now);
-        let engines = self.engines.figures(now);
-        for (at, pair) in snapshot.pairs.iter_mut().enumerate() {
-            pair.engine = self.handles.observers.engine(at).map(str::to_owned);
-            pair.own = engines.get(at).and_then(|figures| own(figures.as_ref()?));
+        let engines = self.engines.measurements(now);
+        for (at, listener) in snapshot.listeners.iter_mut().enumerate() {
+            listener.engine = self.handles.observers.engine(at).map(str::to_owned);
+            listener.own = engines.get(at).and_then(|fields| own(fields.as_ref()?));
         }
         let made = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Snapshot {
@@ -61,10 +61,10 @@ impl Sources {
     }
 
     fn objectives(&self, now: Instant) -> Vec<Objective> {
-        let settings = self.judge.settings();
-        let all = slo::sums(&self.judge.judged());
+        let settings = self.evaluate.settings();
+        let all = slo::sums(&self.evaluate.evaluated());
         let (over, lately) = self.window.lately(now, &all);
-        let told = |objective: &slo::Objective| {
+        let reported = |objective: &slo::Objective| {
             let of = |sums: &BTreeMap<String, Sum>| sums.get(&objective.name).cloned().unwrap_or_default();
             let (all, lately, target) = (of(&all), of(&lately), objective.target);
             let alarming = rules::fast_threshold(objective, settings.rules.period_days);
@@ -87,17 +87,17 @@ impl Sources {
                 },
             }
         };
-        settings.objectives.iter().map(told).collect()
+        settings.objectives.iter().map(reported).collect()
     }
 }
 
 /// The engine's own metrics; `None` if they are not current.
-fn own(figures: &scrape::Figures) -> Option<Engine> {
-    let state = figures.state.as_ref()?;
+fn own(fields: &scrape::Measurements) -> Option<Engine> {
+    let state = fields.state.as_ref()?;
     // Engines may report NaN or infinity, which JSON cannot represent.
     let number = |value: Option<f64>| value.filter(|value| value.is_finite());
     Some(Engine {
-        age_seconds: figures.age.map(seconds),
+        age_seconds: fields.age.map(seconds),
         running: number(state.running),
         waiting: number(state.waiting),
         kv_usage: number(state.kv_usage),

@@ -88,14 +88,15 @@ struct Dropped {
 }
 
 impl Dropped {
-    fn new(pairs: usize) -> Dropped {
-        let places = pairs * Route::all().len() * Outcome::ALL.len();
+    fn new(listeners: usize) -> Dropped {
+        let places = listeners * Route::all().len() * Outcome::ALL.len();
         Dropped { counts: (0..places).map(|_| AtomicU64::new(0)).collect(), all: AtomicU64::new(0) }
     }
 
     fn add(&self, record: &Record) {
         let (labels, outcome) = (&record.labels, Outcome::ALL.iter().position(|known| *known == record.outcome));
-        let at = (labels.pair * Route::all().len() + labels.route as usize) * Outcome::ALL.len() + outcome.unwrap_or(0);
+        let at =
+            (labels.listener * Route::all().len() + labels.route as usize) * Outcome::ALL.len() + outcome.unwrap_or(0);
         if let Some(count) = self.counts.get(at) {
             count.fetch_add(1, Relaxed);
         }
@@ -107,7 +108,7 @@ impl Dropped {
         let routes = self.counts.chunks(Outcome::ALL.len()).zip(Route::all().cycle());
         for (at, (outcomes, route)) in routes.enumerate() {
             for (outcome, n) in Outcome::ALL.iter().zip(outcomes).filter(|(_, n)| n.load(Relaxed) > 0) {
-                let labels = Labels { pair: at / Route::all().len(), route, ..Labels::default() };
+                let labels = Labels { listener: at / Route::all().len(), route, ..Labels::default() };
                 count(&labels, *outcome, n.swap(0, Relaxed));
             }
         }
@@ -127,13 +128,13 @@ impl Backlog {
     /// If the thread cannot be started.
     pub(in crate::app) fn start(
         next: Arc<dyn Sink>,
-        pairs: usize,
+        listeners: usize,
         count_unrecorded: CountUnrecorded,
     ) -> io::Result<Backlog> {
         let shared = Arc::new(Shared {
             next,
             waiting: Inbox::new(MOST),
-            dropped: Dropped::new(pairs),
+            dropped: Dropped::new(listeners),
             count_unrecorded,
             thread: OnceLock::new(),
             idle: AtomicBool::new(false),
@@ -271,21 +272,21 @@ mod tests {
 
     /// Sums the recorded sequence numbers, and sends the name of the recording thread.
     struct Sum {
-        told: AtomicU64,
+        reported: AtomicU64,
         threads: Mutex<mpsc::Sender<Option<String>>>,
     }
 
     impl Sink for Sum {
         fn record(&self, record: &Arc<Record>) {
             assert!(record.sequence != 13, "panic of a sink");
-            self.told.fetch_add(record.sequence, SeqCst);
+            self.reported.fetch_add(record.sequence, SeqCst);
             self.threads.lock().unwrap().send(thread::current().name().map(str::to_owned)).ok();
         }
     }
 
     fn sum() -> (Arc<Sum>, mpsc::Receiver<Option<String>>) {
-        let (threads, told_by) = mpsc::channel();
-        (Arc::new(Sum { told: AtomicU64::new(0), threads: Mutex::new(threads) }), told_by)
+        let (threads, reported_by) = mpsc::channel();
+        (Arc::new(Sum { reported: AtomicU64::new(0), threads: Mutex::new(threads) }), reported_by)
     }
 
     /// Listener, route, outcome, count.
@@ -296,7 +297,7 @@ mod tests {
         let unrecorded = Arc::new(Mutex::new(Vec::new()));
         let list = Arc::clone(&unrecorded);
         let count = move |labels: &Labels, outcome, n| {
-            list.lock().unwrap().push((labels.pair, labels.route, outcome, n));
+            list.lock().unwrap().push((labels.listener, labels.route, outcome, n));
         };
         (Backlog::start(Arc::clone(sum) as Arc<dyn Sink>, 2, Box::new(count)).unwrap(), unrecorded)
     }
@@ -307,36 +308,36 @@ mod tests {
 
     #[test]
     fn records_are_processed_by_another_thread_without_settle() {
-        let (sum, told_by) = sum();
+        let (sum, reported_by) = sum();
         let (backlog, _) = started(&sum);
         for sequence in [1, 2] {
             Sink::record(&backlog, &ended(sequence));
-            assert_eq!(told_by.recv().unwrap().as_deref(), Some("backlog"));
+            assert_eq!(reported_by.recv().unwrap().as_deref(), Some("backlog"));
         }
-        assert_eq!(sum.told.load(SeqCst), 3);
+        assert_eq!(sum.reported.load(SeqCst), 3);
     }
 
     #[test]
     fn settle_processes_all_earlier_records() {
-        let (sum, _told_by) = sum();
+        let (sum, _reported_by) = sum();
         let (backlog, _) = started(&sum);
         let mut all = 0;
         for sequence in 100..200 {
             Sink::record(&backlog, &ended(sequence));
             all += sequence;
             backlog.settle();
-            assert_eq!(sum.told.load(SeqCst), all);
+            assert_eq!(sum.reported.load(SeqCst), all);
         }
     }
 
     #[test]
     fn burst_above_the_maximum_is_counted_by_outcome() {
         const BURST: u64 = 100_000;
-        let (sum, told_by) = sum();
+        let (sum, reported_by) = sum();
         let (backlog, unrecorded) = started(&sum);
         // Block processing, so that the records pile up.
         let settling = backlog.shared.settling();
-        let labels = Arc::new(Labels { pair: 1, route: Route::Chat, ..Labels::default() });
+        let labels = Arc::new(Labels { listener: 1, route: Route::Chat, ..Labels::default() });
         for n in 0..BURST {
             let outcome = if n % 4 == 0 { Outcome::Http4xx } else { Outcome::Ok };
             Sink::record(
@@ -345,36 +346,39 @@ mod tests {
             );
         }
         // Half of the queue is reserved for requests with a valid response.
-        assert_eq!((sum.told.load(SeqCst), backlog.shared.waiting.len()), (0, MOST / 2));
+        assert_eq!((sum.reported.load(SeqCst), backlog.shared.waiting.len()), (0, MOST / 2));
         let response = Arc::new(Record { labels, status: Some(200), ..Record::clone(&ended(1)) });
         assert!(response.proves_model());
         for _ in 0..MOST {
             Sink::record(&backlog, &response);
         }
-        assert_eq!((sum.told.load(SeqCst), backlog.shared.waiting.len()), (0, MOST));
+        assert_eq!((sum.reported.load(SeqCst), backlog.shared.waiting.len()), (0, MOST));
         drop(settling);
         backlog.settle();
-        let recorded = sum.told.load(SeqCst);
+        let recorded = sum.reported.load(SeqCst);
         assert_eq!((recorded, backlog.dropped()), (MOST as u64, BURST));
         let unrecorded = unrecorded.lock().unwrap();
-        assert!(unrecorded.iter().all(|(pair, route, ..)| (*pair, *route) == (1, Route::Chat)), "{unrecorded:?}");
+        assert!(
+            unrecorded.iter().all(|(listener, route, ..)| (*listener, *route) == (1, Route::Chat)),
+            "{unrecorded:?}"
+        );
         assert_eq!(unrecorded.iter().map(|(.., n)| n).sum::<u64>() + recorded, BURST + MOST as u64);
         assert!(unrecorded.iter().any(|(_, _, outcome, n)| *outcome == Outcome::Http4xx && *n > 10_000));
         drop(unrecorded);
         drop(backlog);
         let own = thread::current().name().map(str::to_owned);
-        assert!(MOST > 4096 && told_by.iter().take(MOST).all(|by| by == own || by.as_deref() == Some("backlog")));
+        assert!(MOST > 4096 && reported_by.iter().take(MOST).all(|by| by == own || by.as_deref() == Some("backlog")));
     }
 
     #[test]
     fn no_record_is_lost_on_stop_or_after_a_panic() {
-        let (sum, _told_by) = sum();
+        let (sum, _reported_by) = sum();
         let (backlog, _) = started(&sum);
         for sequence in [13, 7] {
             Sink::record(&backlog, &ended(sequence));
         }
         backlog.stop();
         Sink::record(&backlog, &ended(5));
-        assert_eq!(sum.told.load(SeqCst), 7 + 5);
+        assert_eq!(sum.reported.load(SeqCst), 7 + 5);
     }
 }

@@ -41,8 +41,8 @@ impl fmt::Debug for Tee {
 }
 
 impl Sink for Tee {
-    fn in_flight(&self, pair: usize, phase: Phase, delta: i64) {
-        self.0.iter().for_each(|sink| sink.in_flight(pair, phase, delta));
+    fn in_flight(&self, listener: usize, phase: Phase, delta: i64) {
+        self.0.iter().for_each(|sink| sink.in_flight(listener, phase, delta));
     }
 
     fn live(&self, labels: &Labels) -> Option<Arc<dyn Live>> {
@@ -62,12 +62,12 @@ impl Sink for Tee {
         self.0.iter().for_each(|sink| sink.record_with_text(record, text));
     }
 
-    fn detached(&self, pair: usize, why: Detach) {
-        self.0.iter().for_each(|sink| sink.detached(pair, why));
+    fn detached(&self, listener: usize, why: Detach) {
+        self.0.iter().for_each(|sink| sink.detached(listener, why));
     }
 
-    fn unread(&self, pair: usize, of: Message, why: Unread) {
-        self.0.iter().for_each(|sink| sink.unread(pair, of, why));
+    fn unread(&self, listener: usize, of: Message, why: Unread) {
+        self.0.iter().for_each(|sink| sink.unread(listener, of, why));
     }
 }
 

@@ -15,16 +15,16 @@ use tokometer_telemetry::export::Endpoint;
 
 /// Adds a problem for each file in use that cannot be opened.
 pub(crate) fn open(raw: &Raw, settings: &Settings, problems: &mut Problems<'_>) {
-    for (index, (pair, raw)) in settings.pairs.iter().zip(&raw.listeners).enumerate() {
+    for (index, (listener, raw)) in settings.listeners.iter().zip(&raw.listeners).enumerate() {
         let mut look = |block: &str, key: &str, path: &Option<String>| {
             readable(&format!("listeners[{index}].{block}.{key}"), path.as_deref(), problems);
         };
-        if pair.tls.is_some() {
+        if listener.tls.is_some() {
             look("tls", "certificate", &raw.tls.certificate);
             look("tls", "key", &raw.tls.key);
             look("tls", "client_ca", &raw.tls.client_ca);
         }
-        if pair.upstream_tls.is_some() {
+        if listener.upstream_tls.is_some() {
             look("upstream_tls", "ca", &raw.upstream_tls.ca);
             look("upstream_tls", "certificate", &raw.upstream_tls.certificate);
             look("upstream_tls", "key", &raw.upstream_tls.key);

@@ -5,26 +5,26 @@ use std::net::SocketAddr;
 
 use crate::config::address;
 use crate::config::checked::Problems;
-use crate::config::raw::{EngineSpans, Listener, ListenerScrape, Raw, Tls, UpstreamTls};
+use crate::config::raw::{EngineSpans, Listener as RawListener, ListenerScrape, Raw, Tls, UpstreamTls};
 use tokometer_decode::Engine;
 use tokometer_engine::scrape::Target;
 use tokometer_engine::{engine_spans, scrape};
-use tokometer_proxy::listen::{Address, ClientTls, Pair, ServerTls};
+use tokometer_proxy::listen::{Address, ClientTls, Listener, ServerTls};
 use tokometer_telemetry::export;
 
 /// Checks the listeners; invalid ones are left out.
-pub(super) fn listeners(raw: &[Listener], problems: &mut Problems<'_>) -> Vec<Pair> {
+pub(super) fn listeners(raw: &[RawListener], problems: &mut Problems<'_>) -> Vec<Listener> {
     if raw.is_empty() {
         problems.error(
             "listeners",
             "no listener is configured; add one with `listen` and `upstream`, or use --listen and --upstream",
         );
     }
-    let pairs: Vec<(usize, Pair)> =
-        raw.iter().enumerate().filter_map(|(index, raw)| Some((index, pair(index, raw, problems)?))).collect();
-    for (place, (index, pair)) in pairs.iter().enumerate() {
-        for (other_index, other) in pairs.iter().take(place) {
-            if address::collide(&pair.listen, &other.listen) {
+    let listeners: Vec<(usize, Listener)> =
+        raw.iter().enumerate().filter_map(|(index, raw)| Some((index, listener(index, raw, problems)?))).collect();
+    for (place, (index, listener)) in listeners.iter().enumerate() {
+        for (other_index, other) in listeners.iter().take(place) {
+            if address::collide(&listener.listen, &other.listen) {
                 problems.error(
                     &format!("listeners[{index}].listen"),
                     format!(
@@ -33,35 +33,38 @@ pub(super) fn listeners(raw: &[Listener], problems: &mut Problems<'_>) -> Vec<Pa
                     ),
                 );
             }
-            if pair.name == other.name && !address::collide(&pair.listen, &other.listen) {
+            if listener.name == other.name && !address::collide(&listener.listen, &other.listen) {
                 problems.error(
                     &format!("listeners[{index}].name"),
-                    format!("listeners[{other_index}] already has the name `{}`; use unique names", pair.name),
+                    format!("listeners[{other_index}] already has the name `{}`; use unique names", listener.name),
                 );
             }
         }
     }
-    report_loops(&pairs, problems);
-    pairs.into_iter().map(|(_, pair)| pair).collect()
+    report_loops(&listeners, problems);
+    listeners.into_iter().map(|(_, listener)| listener).collect()
 }
 
 /// The admin address must be neither a listen address nor an upstream.
-pub(super) fn keep_clear_of_admin(pairs: &[Pair], admin: &Address, problems: &mut Problems<'_>) {
-    for pair in pairs {
-        if address::collide(&pair.listen, admin) {
+pub(super) fn keep_clear_of_admin(listeners: &[Listener], admin: &Address, problems: &mut Problems<'_>) {
+    for listener in listeners {
+        if address::collide(&listener.listen, admin) {
             problems.error(
                 "admin.listen",
                 format!(
                     "the listener `{}` already uses this address; use another port for the admin server, such as {}",
-                    pair.name,
+                    listener.name,
                     other_port(admin, 9464)
                 ),
             );
         }
-        if address::reaches(&pair.upstream, admin) {
+        if address::reaches(&listener.upstream, admin) {
             problems.error(
                 "admin.listen",
-                format!("this is the upstream of the listener `{}`; use another port for the admin server", pair.name),
+                format!(
+                    "this is the upstream of the listener `{}`; use another port for the admin server",
+                    listener.name
+                ),
             );
         }
     }
@@ -73,11 +76,11 @@ fn other_port(taken: &Address, usual: u16) -> u16 {
     if is_usual { usual + 1 } else { usual }
 }
 
-fn raw_listen(raw: &[Listener], index: usize) -> &str {
-    raw.get(index).map(|pair| pair.listen.as_str()).unwrap_or_default()
+fn raw_listen(raw: &[RawListener], index: usize) -> &str {
+    raw.get(index).map(|listener| listener.listen.as_str()).unwrap_or_default()
 }
 
-fn pair(index: usize, raw: &Listener, problems: &mut Problems<'_>) -> Option<Pair> {
+fn listener(index: usize, raw: &RawListener, problems: &mut Problems<'_>) -> Option<Listener> {
     let at = |key: &str| format!("listeners[{index}].{key}");
     let listen = problems.take(&at("listen"), address::listen(&raw.listen));
     let upstream = problems.take(&at("upstream"), address::upstream(&raw.upstream));
@@ -95,7 +98,7 @@ fn pair(index: usize, raw: &Listener, problems: &mut Problems<'_>) -> Option<Pai
         }
     }
     let upstream_tls = client_tls(&at("upstream_tls"), &raw.upstream_tls, https, &upstream, problems);
-    Some(Pair {
+    Some(Listener {
         name: raw.name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| raw.listen.clone()),
         listen,
         upstream,
@@ -163,14 +166,14 @@ fn client_tls(
 }
 
 /// Follows each listener's upstream from listener to listener, and reports those that lead back to the start.
-fn report_loops(pairs: &[(usize, Pair)], problems: &mut Problems<'_>) {
-    let next = |from: &Pair| pairs.iter().position(|(_, to)| address::reaches(&from.upstream, &to.listen));
-    for (start, (index, pair)) in pairs.iter().enumerate() {
-        let mut at = next(pair);
-        for _ in 0..pairs.len() {
+fn report_loops(listeners: &[(usize, Listener)], problems: &mut Problems<'_>) {
+    let next = |from: &Listener| listeners.iter().position(|(_, to)| address::reaches(&from.upstream, &to.listen));
+    for (start, (index, listener)) in listeners.iter().enumerate() {
+        let mut at = next(listener);
+        for _ in 0..listeners.len() {
             match at {
                 Some(place) if place == start => {
-                    let message = if next(pair) == Some(start) {
+                    let message = if next(listener) == Some(start) {
                         "this is tokometer's own listen address, so requests would loop; write the server's address"
                     } else {
                         "this leads through other listeners back to this listen address; write the server's address"
@@ -178,7 +181,7 @@ fn report_loops(pairs: &[(usize, Pair)], problems: &mut Problems<'_>) {
                     problems.error(&format!("listeners[{index}].upstream"), message);
                     break;
                 }
-                Some(place) => at = pairs.get(place).and_then(|(_, pair)| next(pair)),
+                Some(place) => at = listeners.get(place).and_then(|(_, listener)| next(listener)),
                 None => break,
             }
         }
@@ -187,13 +190,13 @@ fn report_loops(pairs: &[(usize, Pair)], problems: &mut Problems<'_>) {
 
 pub(super) fn scrape(
     raw: &Raw,
-    pairs: &[Pair],
+    listeners: &[Listener],
     engine: Option<&'static str>,
     problems: &mut Problems<'_>,
 ) -> scrape::Settings {
     let fixed = scrape::Settings::default();
     let targets = raw.listeners.iter().enumerate().map(|(index, own)| {
-        let upstream = pairs.get(index).map(|pair| &pair.upstream);
+        let upstream = listeners.get(index).map(|listener| &listener.upstream);
         target(raw, index, &own.scrape, upstream, engine, problems)
     });
     scrape::Settings {
@@ -262,7 +265,7 @@ fn check_path(path: &str, at: &str, engine: Option<&str>, problems: &mut Problem
 /// Checks the block; `None` if the receiver is off. `admin` is the admin server's address.
 pub(super) fn engine_spans(
     raw: &EngineSpans,
-    pairs: &[Pair],
+    listeners: &[Listener],
     admin: Option<SocketAddr>,
     traces: &export::Traces,
     problems: &mut Problems<'_>,
@@ -271,7 +274,7 @@ pub(super) fn engine_spans(
     for (index, text) in raw.listen.iter().enumerate() {
         let path = format!("engine_spans.listen[{index}]");
         let Some(address) = problems.take(&path, address::otlp(text)) else { continue };
-        keep_clear(&path, address, &listen, pairs, admin, problems);
+        keep_clear(&path, address, &listen, listeners, admin, problems);
         keep_from_itself(&path, address, traces, problems);
         if !address.ip().is_loopback() {
             problems.warn(
@@ -300,16 +303,16 @@ fn keep_clear(
     path: &str,
     address: SocketAddr,
     earlier: &[SocketAddr],
-    pairs: &[Pair],
+    listeners: &[Listener],
     admin: Option<SocketAddr>,
     problems: &mut Problems<'_>,
 ) {
     let this: Address = address.into();
     let taken = |other: SocketAddr| address::collide(&this, &other.into());
     let other = other_port(&this, 4317);
-    if let Some(pair) = pairs.iter().find(|pair| address::collide(&pair.listen, &this)) {
+    if let Some(listener) = listeners.iter().find(|listener| address::collide(&listener.listen, &this)) {
         let message =
-            format!("the listener `{}` already uses this address; write another port, such as {other}", pair.name);
+            format!("the listener `{}` already uses this address; write another port, such as {other}", listener.name);
         problems.error(path, message);
     }
     if admin.is_some_and(taken) {

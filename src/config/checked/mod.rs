@@ -20,7 +20,7 @@ use crate::config::{Environment, Problem, address, conform, otel};
 use crate::logging::{self, AccessLogSettings};
 use tokometer_engine::{engine_spans, scrape};
 use tokometer_observe::observer;
-use tokometer_proxy::listen::{Address, Pair};
+use tokometer_proxy::listen::{Address, Listener};
 use tokometer_proxy::relay;
 use tokometer_telemetry::{accounting, export, live, tokenizer};
 
@@ -28,7 +28,7 @@ use tokometer_telemetry::{accounting, export, live, tokenizer};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// The listeners (listen address and upstream), at least one.
-    pub pairs: Vec<Pair>,
+    pub listeners: Vec<Listener>,
     /// How connections are forwarded.
     pub relay: relay::Settings,
     /// How requests are parsed and measured.
@@ -52,7 +52,7 @@ pub struct Settings {
     /// The objectives.
     pub slo: tokometer_telemetry::slo::Settings,
     /// Tenants, prices and budgets.
-    pub ledger: accounting::Settings,
+    pub accounting: accounting::Settings,
     /// Number of threads that forward traffic; `None` for one per CPU available to the process.
     pub threads: Option<usize>,
     /// How long open streams may continue after SIGTERM.
@@ -63,9 +63,9 @@ pub struct Settings {
 
 impl Settings {
     /// The defaults for this one listener, without files, environment or flags. Scraping is off.
-    pub fn of_pair(pair: Pair) -> Settings {
+    pub fn with_listener(listener: Listener) -> Settings {
         Settings {
-            pairs: vec![pair],
+            listeners: vec![listener],
             relay: relay::Settings::default(),
             observe: observer::Settings::default(),
             tokenizer: tokenizer::Settings::default(),
@@ -77,7 +77,7 @@ impl Settings {
             log: logging::Settings::default(),
             access_log: None,
             slo: tokometer_telemetry::slo::Settings::default(),
-            ledger: accounting::Settings::default(),
+            accounting: accounting::Settings::default(),
             threads: None,
             grace_period: Duration::ZERO,
             lame_duck: Duration::ZERO,
@@ -144,10 +144,10 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
     let Admin { listen, allowed_hosts, remote_drain } = &raw.admin;
     let Log { level, format: log_format } = &raw.log;
     let AccessLog { enabled: access_log_enabled, path: access_log_path, format: access_log_format } = &raw.access_log;
-    let pairs = listeners::listeners(&raw.listeners, problems);
+    let listeners = listeners::listeners(&raw.listeners, problems);
     let admin_address = problems.take("admin.listen", address::admin(listen));
     if let Some(address) = admin_address {
-        listeners::keep_clear_of_admin(&pairs, &address.into(), problems);
+        listeners::keep_clear_of_admin(&listeners, &address.into(), problems);
     }
     for (index, host) in allowed_hosts.iter().enumerate() {
         let is_name =
@@ -161,12 +161,12 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
     }
     let observe = observe(&raw.observe, slo::headers(raw), problems);
     let slo = slo::objectives(raw, problems);
-    let ledger = slo::accounting(raw, problems);
+    let accounting = slo::accounting(raw, problems);
     let tokenizer = tokenizer(&raw.observe.tokenizer, problems);
-    let scrape = listeners::scrape(raw, &pairs, observe.engine, problems);
+    let scrape = listeners::scrape(raw, &listeners, observe.engine, problems);
     let live = live(raw, problems);
-    let export = export(raw, &pairs, environment, problems);
-    let queue = listeners::engine_spans(&raw.engine_spans, &pairs, admin_address, &export.traces, problems);
+    let export = export(raw, &listeners, environment, problems);
+    let queue = listeners::engine_spans(&raw.engine_spans, &listeners, admin_address, &export.traces, problems);
     let levels = problems.take("log.level", level.parse::<logging::Levels>());
     if access_log_path.as_deref() == Some("") {
         problems.error("access_log.path", "the path is empty; write a path, or null for stdout");
@@ -174,7 +174,7 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
     let json = |format: &LogFormat| *format == LogFormat::Json;
     let fixed = admin::Settings::default();
     Some(Settings {
-        pairs,
+        listeners,
         relay: relay(&raw.relay),
         observe,
         tokenizer,
@@ -200,7 +200,7 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
             queue_lines: AccessLogSettings::QUEUE_LINES,
         }),
         slo,
-        ledger,
+        accounting,
         threads: Some(size(threads)).filter(|threads| *threads > 0),
         grace_period: grace_period.0,
         lame_duck: lame_duck.0,
@@ -284,7 +284,12 @@ fn own_path(path: &str, route: &str, problems: &mut Problems<'_>) -> Option<obse
     None
 }
 
-fn export(raw: &Raw, pairs: &[Pair], environment: &Environment, problems: &mut Problems<'_>) -> export::Settings {
+fn export(
+    raw: &Raw,
+    listeners: &[Listener],
+    environment: &Environment,
+    problems: &mut Problems<'_>,
+) -> export::Settings {
     let Telemetry { semconv, resource, max_models, max_label_sets, prompt_classes: classes } = &raw.telemetry;
     let Prometheus { native_histograms, exemplars } = raw.prometheus.clone();
     export::Settings {
@@ -294,7 +299,7 @@ fn export(raw: &Raw, pairs: &[Pair], environment: &Environment, problems: &mut P
             Semconv::Both => export::Semconv::Both,
         },
         resource: otel::resource(environment, resource, &raw.admin.listen),
-        servers: pairs.iter().map(|pair| server(&pair.upstream)).collect(),
+        servers: listeners.iter().map(|listener| server(&listener.upstream)).collect(),
         max_models: size(*max_models),
         max_label_sets: size(*max_label_sets),
         label_idle: export::Settings::default().label_idle,
@@ -361,14 +366,14 @@ fn tokenizer(raw: &Tokenizer, problems: &mut Problems<'_>) -> tokenizer::Setting
     tokenizer::Settings {
         path: raw.path.as_ref().map(PathBuf::from),
         models: raw.models.iter().map(|(model, path)| (model.clone(), PathBuf::from(path))).collect(),
-        queue_answers: tokenizer::Settings::default().queue_answers,
+        queue_responses: tokenizer::Settings::default().queue_responses,
     }
 }
 
 /// `None` if no vocabulary is set: no text is stored then.
 fn text(raw: &Tokenizer) -> Option<observer::Text> {
     let on = raw.path.is_some() || !raw.models.is_empty();
-    on.then_some(observer::Text { answer_bytes: 256 << 10, memory_bytes: 64 << 20 })
+    on.then_some(observer::Text { response_bytes: 256 << 10, memory_bytes: 64 << 20 })
 }
 
 const BOUNDS: &str = "telemetry.prompt_classes.input_length_bounds";
@@ -380,8 +385,8 @@ fn prompt_classes(raw: &PromptClasses, problems: &mut Problems<'_>) -> export::P
     if bounds.len() > most {
         problems.error(BOUNDS, format!("{} bounds are too many; write at most {most}", bounds.len()));
     }
-    for (index, pair) in bounds.windows(2).enumerate() {
-        if let [before, after] = pair
+    for (index, listener) in bounds.windows(2).enumerate() {
+        if let [before, after] = listener
             && before >= after
         {
             let message = format!("{after} after {before}: bounds must be in ascending order");

@@ -218,13 +218,13 @@ fn tenants(raw: &Tenants, problems: &mut Problems<'_>) -> Option<accounting::Ten
     if raw.hash_key_file.is_some() && raw.label == TenantLabel::Plain {
         problems.warn("tenants.hash_key_file", "has no effect with `label: plain`");
     }
-    for (said, label) in &raw.names {
+    for (stated, label) in &raw.names {
         let readable = label.chars().all(|c| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric());
         if label.trim().is_empty() || !readable || label.len() > MOST_LABEL_BYTES {
             let message = format!(
                 "invalid label `{label}`; use letters, digits, spaces and ASCII punctuation, at most {MOST_LABEL_BYTES} bytes"
             );
-            problems.error(&format!("tenants.names.{said}"), message);
+            problems.error(&format!("tenants.names.{stated}"), message);
         }
     }
     if raw.enabled && raw.only_named && raw.names.is_empty() {

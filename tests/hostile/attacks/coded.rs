@@ -110,7 +110,7 @@ fn http2(bombs: &Arc<Vec<Bomb>>, bytes: usize, refused: bool) -> Flood {
         out
     };
     let settings: &[u8] = if refused { &wire::RUDE_SETTING } else { &[] };
-    Flood { opening: wire::opening(settings), opened: b"", batch: Box::new(batch), answer: 0, bytes, refused }
+    Flood { opening: wire::opening(settings), opened: b"", batch: Box::new(batch), response: 0, bytes, refused }
 }
 
 /// Pipelined requests, as many as are observed at a time, on a persistent connection.
@@ -123,8 +123,8 @@ fn http1(bombs: &Arc<Vec<Bomb>>, bytes: usize) -> Flood {
         });
         requests.flatten().collect()
     };
-    let answer = FAST.len() * BATCH;
-    Flood { opening: Vec::new(), opened: b"", batch: Box::new(batch), answer, bytes, refused: false }
+    let response = FAST.len() * BATCH;
+    Flood { opening: Vec::new(), opened: b"", batch: Box::new(batch), response, bytes, refused: false }
 }
 
 /// Complete bodies of this ratio, one after another.
@@ -135,7 +135,7 @@ fn dense(coding: &'static str, ratio: usize) -> Flood {
         wire::post(CHAT, &[("content-encoding", coding)], &bomb.body)
     };
     let batch = move |_, _| request.get_or_init(&made).clone();
-    Flood { opening: Vec::new(), opened: b"", batch: Box::new(batch), answer: FAST.len(), bytes: MB, refused: false }
+    Flood { opening: Vec::new(), opened: b"", batch: Box::new(batch), response: FAST.len(), bytes: MB, refused: false }
 }
 
 /// gRPC calls with one compressed message each.
@@ -153,7 +153,7 @@ fn grpc(bomb: &Bomb, bytes: usize) -> Flood {
         }
         out
     };
-    Flood { opening: wire::opening(&[]), opened: b"", batch: Box::new(batch), answer: 0, bytes, refused: false }
+    Flood { opening: wire::opening(&[]), opened: b"", batch: Box::new(batch), response: 0, bytes, refused: false }
 }
 
 /// Frames on a WebSocket with compressed messages.
@@ -162,5 +162,12 @@ fn websocket(bytes: usize, first: u8, payload: &[u8]) -> Flood {
     // Continuation fragments need a first one.
     let begun = if first == MIDDLE { wire::websocket(FIRST, b"\0") } else { Vec::new() };
     let batch = move |_, number: usize| if number == 0 { [&begun[..], &frames].concat() } else { frames.clone() };
-    Flood { opening: HANDSHAKE.to_vec(), opened: b"\r\n\r\n", batch: Box::new(batch), answer: 0, bytes, refused: false }
+    Flood {
+        opening: HANDSHAKE.to_vec(),
+        opened: b"\r\n\r\n",
+        batch: Box::new(batch),
+        response: 0,
+        bytes,
+        refused: false,
+    }
 }

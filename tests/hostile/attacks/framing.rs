@@ -30,7 +30,7 @@ pub(super) fn attacks() -> Vec<Attack> {
 }
 
 fn http2(bytes: usize, batch: impl Fn(usize, usize) -> Vec<u8> + Send + Sync + 'static) -> Flood {
-    Flood { opening: wire::opening(&[]), opened: b"", batch: Box::new(batch), answer: 0, bytes, refused: false }
+    Flood { opening: wire::opening(&[]), opened: b"", batch: Box::new(batch), response: 0, bytes, refused: false }
 }
 
 /// Streams that are reset immediately.
@@ -72,5 +72,5 @@ fn empty_frames() -> Flood {
 fn chunks() -> Flood {
     let opening = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n");
     let batch = |_, _| b"1\r\n \r\n".repeat(BATCH);
-    Flood { opening: opening.into_bytes(), opened: b"", batch: Box::new(batch), answer: 0, bytes: MB, refused: false }
+    Flood { opening: opening.into_bytes(), opened: b"", batch: Box::new(batch), response: 0, bytes: MB, refused: false }
 }

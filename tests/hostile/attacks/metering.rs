@@ -154,10 +154,10 @@ async fn junk_models(target: Target) -> Outcome<()> {
     }
     chats(&target, &mut stream, "real-model").await?;
     // Objectives have their own cap on models.
-    let judged = |metrics: &Metrics| {
+    let evaluated = |metrics: &Metrics| {
         metrics.sum("tokometer_slo_events_total", &["slo=\"availability\"", "model=\"real-model\""]).unwrap_or(0.0)
     };
-    counted(&target, "chats of a real model that its objective counts", CHATS as f64, judged).await
+    counted(&target, "chats of a real model that its objective counts", CHATS as f64, evaluated).await
 }
 
 /// A usage of 2^64 - 1 before regular ones: the counter never decreases.

@@ -72,7 +72,7 @@ fn run_accepts_every_flag_of_the_sidecar() {
         };
         assert_eq!(given.len(), 4 + flags.set.len(), "{given:?}");
         let config = Config::load(&flags, &Environment::default()).unwrap();
-        assert_eq!(config.settings.pairs.len(), 2, "one per address family: {mode:?}");
+        assert_eq!(config.settings.listeners.len(), 2, "one per address family: {mode:?}");
     }
 }
 

@@ -21,12 +21,12 @@ fn folder() -> PathBuf {
 fn holds(name: &str, options: &Options) {
     let before = fs::read_to_string(folder().join(name)).unwrap();
     let (after, reports) = inject(&before, options).unwrap();
-    let mut told = String::new();
+    let mut reported = String::new();
     for report in &reports {
-        told.push_str(&format!("# {}: {}\n", report.object, report.outcome.as_str()));
-        report.notes.iter().for_each(|note| told.push_str(&format!("#   - {note}\n")));
+        reported.push_str(&format!("# {}: {}\n", report.object, report.outcome.as_str()));
+        report.notes.iter().for_each(|note| reported.push_str(&format!("#   - {note}\n")));
     }
-    let written = if name.ends_with(".json") { after.clone() } else { format!("{told}{after}") };
+    let written = if name.ends_with(".json") { after.clone() } else { format!("{reported}{after}") };
     let (stem, end) = name.rsplit_once('.').unwrap();
     let path = folder().join(format!("{stem}.injected.{end}"));
     if std::env::var_os("UPDATE").is_some() {

@@ -39,7 +39,7 @@ fn chunks(name: &str, events: &[&str]) -> Vec<Vec<u8>> {
     encoded_parts(name, &parts).iter().filter(|part| !part.is_empty()).map(|part| chunk(part)).collect()
 }
 
-fn answered(head: &[u8], chunks: &[Vec<u8>]) -> Wire {
+fn response_complete(head: &[u8], chunks: &[Vec<u8>]) -> Wire {
     let mut wire = Wire::asked().server(head);
     for chunk in chunks {
         wire = wire.server(chunk);
@@ -48,7 +48,7 @@ fn answered(head: &[u8], chunks: &[Vec<u8>]) -> Wire {
 }
 
 /// The record without its times and sizes.
-fn said(replayed: &Replayed) -> String {
+fn stated(replayed: &Replayed) -> String {
     let [record] = replayed.records.as_slice() else { panic!("one request, one record: {replayed:?}") };
     let mut record = record.clone();
     record.response_bytes = 0;
@@ -61,11 +61,11 @@ fn said(replayed: &Replayed) -> String {
 fn compressed_stream_is_measured_like_a_plain_one() {
     let events = [ROLE, DELTA, DELTA, FINISH, USAGE, DONE];
     let plain: Vec<Vec<u8>> = events.iter().map(|event| chunk(format!("{event}\n\n").as_bytes())).collect();
-    let expected = said(&answered(&head("x-a: b"), &plain).server(LAST).close(CLIENT_LEFT));
+    let expected = stated(&response_complete(&head("x-a: b"), &plain).server(LAST).close(CLIENT_LEFT));
     for (name, coding) in ENCODINGS {
-        let wire = answered(&head(&format!("Content-Encoding: {coding}")), &chunks(name, &events));
+        let wire = response_complete(&head(&format!("Content-Encoding: {coding}")), &chunks(name, &events));
         let replayed = wire.server(LAST).close(CLIENT_LEFT);
-        assert_eq!(said(&replayed), expected, "{name}");
+        assert_eq!(stated(&replayed), expected, "{name}");
         assert_eq!(replayed.unread, [], "{name}");
         assert_eq!(replayed.records[0].output_tokens.map(|n| (n.tokens, n.source)), Some((7, CountSource::Usage)));
         assert_eq!(replayed.records[0].first_token, Some(Duration::from_millis(3)), "{name}: the read's own time");
@@ -78,7 +78,7 @@ fn transfer_coding_is_decoded_before_the_content_coding() {
     let body = encode("gzip", &[&inner]);
     let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: br\r\n\
         transfer-encoding: gzip, chunked\r\n\r\n";
-    let replayed = answered(head, &[chunk(&body)]).server(LAST).close(CLIENT_LEFT);
+    let replayed = response_complete(head, &[chunk(&body)]).server(LAST).close(CLIENT_LEFT);
     assert_eq!(replayed.records[0].outcome, Outcome::Ok);
     assert_eq!(replayed.records[0].chunks, 1);
 }
@@ -106,7 +106,7 @@ fn parameters_of_a_compressed_request_are_recorded() {
 fn body_with_an_unknown_coding_is_counted_but_not_parsed() {
     for (codings, why) in [("compress", Unread::UnknownCoding), ("gzip, br, zstd", Unread::TooManyCodings)] {
         let head = head(&format!("content-encoding: {codings}"));
-        let replayed = answered(&head, &[chunk(b"whatever it is")]).server(LAST).close(CLIENT_LEFT);
+        let replayed = response_complete(&head, &[chunk(b"whatever it is")]).server(LAST).close(CLIENT_LEFT);
         assert_eq!(replayed.unread, [(Message::Response, why)], "{codings}");
         assert_eq!(replayed.detached, []);
         let record = &replayed.records[0];
@@ -117,9 +117,9 @@ fn body_with_an_unknown_coding_is_counted_but_not_parsed() {
 
 #[test]
 fn leaving_an_unreadable_response_is_an_abort_mid_stream() {
-    let wire = answered(&head("content-encoding: compress"), &[chunk(b"whatever it is")]);
+    let wire = response_complete(&head("content-encoding: compress"), &[chunk(b"whatever it is")]);
     assert_eq!(wire.close(CLIENT_LEFT).records[0].outcome, Outcome::ClientAbortMidStream);
-    let wire = answered(&head("content-encoding: compress"), &[]);
+    let wire = response_complete(&head("content-encoding: compress"), &[]);
     assert_eq!(wire.close(CLIENT_LEFT).records[0].outcome, Outcome::ClientAbortBeforeFirstToken);
 }
 
@@ -130,7 +130,8 @@ fn count_before_a_fault_is_a_lower_bound() {
         // No deflate block, brotli meta-block or zstd block begins with these bytes.
         chunks.truncate(3);
         chunks.push(chunk(&[0x0e; 40]));
-        let replayed = answered(&head(&format!("content-encoding: {coding}")), &chunks).server(LAST).close(CLIENT_LEFT);
+        let replayed =
+            response_complete(&head(&format!("content-encoding: {coding}")), &chunks).server(LAST).close(CLIENT_LEFT);
         assert_eq!(replayed.unread, [(Message::Response, Unread::Corrupt)], "{name}");
         let record = &replayed.records[0];
         let count = record.output_tokens.map(|n| (n.tokens, n.source.is_exact()));
@@ -145,7 +146,7 @@ fn fault_after_the_end_mark_is_counted_and_keeps_the_record() {
     let mut chunks = chunks("gzip", &[ROLE, DELTA, FINISH, USAGE, DONE]);
     chunks.truncate(5);
     chunks.push(chunk(&[0xff; 40]));
-    let replayed = answered(&head("content-encoding: gzip"), &chunks).server(LAST).close(CLIENT_LEFT);
+    let replayed = response_complete(&head("content-encoding: gzip"), &chunks).server(LAST).close(CLIENT_LEFT);
     let record = &replayed.records[0];
     assert_eq!(replayed.unread, [(Message::Response, Unread::Corrupt)]);
     assert_eq!((record.outcome, record.unread), (Outcome::Ok, false));
@@ -156,16 +157,16 @@ fn fault_after_the_end_mark_is_counted_and_keeps_the_record() {
 fn incomplete_compressed_stream_is_truncated() {
     let chunks = chunks("gzip", &[ROLE, DELTA, DELTA, FINISH]);
     let head = head("content-encoding: gzip");
-    let replayed = answered(&head, &chunks[..3]).server(LAST).close(CLIENT_LEFT);
+    let replayed = response_complete(&head, &chunks[..3]).server(LAST).close(CLIENT_LEFT);
     assert_eq!((replayed.records[0].outcome, replayed.unread.len()), (Outcome::Truncated, 0));
-    let replayed = answered(&head, &chunks[..3]).close(Close::Finished { first: Side::Server });
+    let replayed = response_complete(&head, &chunks[..3]).close(Close::Finished { first: Side::Server });
     assert_eq!(replayed.records[0].outcome, Outcome::Truncated);
 }
 
 /// A malformed body does not affect the next message on its connection.
 #[test]
 fn request_after_an_unreadable_response_is_observed() {
-    let wire = answered(&head("content-encoding: gzip"), &[chunk(b"not gzip")]).server(LAST);
+    let wire = response_complete(&head("content-encoding: gzip"), &[chunk(b"not gzip")]).server(LAST);
     let wire = wire.client(crate::endings::REQUEST).server(crate::endings::HEAD);
     let replayed = wire.events(&[ROLE, DELTA, FINISH, DONE]).server(LAST).close(CLIENT_LEFT);
     assert_eq!(replayed.records.len(), 2);

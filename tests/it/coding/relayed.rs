@@ -48,10 +48,10 @@ fn compressed_traffic_is_forwarded_unmodified_and_counted() {
         });
         let mut client = TcpStream::connect(url.trim_start_matches("http://")).unwrap();
         client.write_all(&request).unwrap();
-        let mut answer = Vec::new();
-        client.read_to_end(&mut answer).unwrap();
+        let mut response = Vec::new();
+        client.read_to_end(&mut response).unwrap();
         assert_eq!(server.join().unwrap(), request, "{name}: the request is unmodified");
-        assert_eq!(answer, writes.concat(), "{name}: the response is unmodified");
+        assert_eq!(response, writes.concat(), "{name}: the response is unmodified");
         drop(client);
         path.stop();
 

@@ -87,11 +87,11 @@ fn every_rule_detects_its_violation() {
 #[test]
 fn misplaced_panels_are_found_also_in_collapsed_rows() {
     let queue = boards().into_iter().find(|board| board.name == "tokometer-queue").unwrap();
-    let is_found = |damage: &dyn Fn(&mut Value), told: &str| {
+    let is_found = |damage: &dyn Fn(&mut Value), reported: &str| {
         let mut board = document(&queue);
         damage(&mut board);
         let found = broken(&board);
-        assert!(found.iter().any(|(rule, what)| *rule == "grid" && what.contains(told)), "{told}: {found:?}");
+        assert!(found.iter().any(|(rule, what)| *rule == "grid" && what.contains(reported)), "{reported}: {found:?}");
     };
     is_found(&|board| first_panel(board)["gridPos"]["w"] = json!(25), "not within the grid");
     is_found(&|board| board["panels"][2]["gridPos"] = first_panel(board)["gridPos"].clone(), " lies on ");

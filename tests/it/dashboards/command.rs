@@ -44,11 +44,11 @@ fn prints_list_dashboard_import_variant_and_queries() {
 fn dashboards_are_written_into_a_new_directory() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("a/b");
-    let told = printed(&["--out", out.to_str().unwrap(), "--import"]);
+    let reported = printed(&["--out", out.to_str().unwrap(), "--import"]);
     for board in boards() {
         let path = out.join(format!("{}.json", board.name));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), board.import);
-        assert!(told.contains(path.to_str().unwrap()), "{told}");
+        assert!(reported.contains(path.to_str().unwrap()), "{reported}");
     }
 }
 
@@ -57,8 +57,11 @@ fn write_error_contains_the_path() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let output = dashboards(&["--out", file.path().join("x").to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(told.contains(file.path().to_str().unwrap()) && told.contains("cannot create this directory"), "{told}");
+    let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        reported.contains(file.path().to_str().unwrap()) && reported.contains("cannot create this directory"),
+        "{reported}"
+    );
     let output = dashboards(&["--board", "overview"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("tokometer-overview"));

@@ -52,8 +52,9 @@ const EXCEPTIONS: [(&str, &str, &str); 5] = [
 pub(crate) fn broken(board: &Value) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
     for (name, rule) in RULES {
-        let excepted = |told: &String| EXCEPTIONS.iter().any(|(of, part, _)| *of == name && told.contains(part));
-        found.extend(rule(board).into_iter().filter(|told| !excepted(told)).map(|told| (name, told)));
+        let excepted =
+            |reported: &String| EXCEPTIONS.iter().any(|(of, part, _)| *of == name && reported.contains(part));
+        found.extend(rule(board).into_iter().filter(|reported| !excepted(reported)).map(|reported| (name, reported)));
     }
     found
 }

@@ -215,8 +215,8 @@ fn undecodable_compressed_message_stops_decoding() {
         (Some("gzip"), cut, Unreadable::Corrupt),
     ] {
         let body = [&good[..], &message, &good].concat();
-        let (events, _, told) = read_at_every_split(Route::VllmInferenceStream, encoding, &body);
-        assert_eq!((events.len(), told), (1, Some(why)), "{encoding:?}");
+        let (events, _, reported) = read_at_every_split(Route::VllmInferenceStream, encoding, &body);
+        assert_eq!((events.len(), reported), (1, Some(why)), "{encoding:?}");
     }
     let empty = [&[1, 0, 0, 0, 0][..], &coded("gzip"), &[1, 0, 0, 0, 0], &good].concat();
     let (events, _, why) = read_at_every_split(Route::VllmInferenceStream, Some("gzip"), &empty);

@@ -26,8 +26,8 @@ pub(super) fn of_value(route: Route, value: &Value) -> Option<StreamEvent> {
     };
     let mut sums = Sums::default();
     match (value, of_many) {
-        (Value::Array(answers), Some(read)) => {
-            answers.iter().filter(|answer| answer.is_object()).for_each(|answer| read(&mut sums, answer));
+        (Value::Array(responses), Some(read)) => {
+            responses.iter().filter(|response| response.is_object()).for_each(|response| read(&mut sums, response));
         }
         _ => read(&mut sums, value),
     }
@@ -50,9 +50,9 @@ struct Sums {
 
 impl Sums {
     fn event(mut self) -> StreamEvent {
-        let answers = self.event.choices.max(1) as usize;
+        let responses = self.event.choices.max(1) as usize;
         let sum = |counts: &[u64]| counts.iter().fold(0u64, |sum, count| sum.saturating_add(*count));
-        let whole = |counts: &[u64]| (counts.len() == answers).then(|| sum(counts));
+        let whole = |counts: &[u64]| (counts.len() == responses).then(|| sum(counts));
         let input = whole(&self.inputs);
         let zero = self.outputs.is_empty() && input.is_some() && self.timing.load_ms.is_some();
         let output = if zero { Some(0) } else { whole(&self.outputs) };
@@ -74,8 +74,8 @@ impl Sums {
     }
 
     /// The index of a response among several.
-    fn index(&mut self, answer: &Value) {
-        if let Some(index) = answer["index"].as_u64().and_then(|index| u32::try_from(index).ok()) {
+    fn index(&mut self, response: &Value) {
+        if let Some(index) = response["index"].as_u64().and_then(|index| u32::try_from(index).ok()) {
             self.event.choice = index;
         }
     }
@@ -96,13 +96,13 @@ impl Sums {
     }
 
     /// Counts a response, and records whether it has ended.
-    fn answer(&mut self, ended: bool) {
+    fn response(&mut self, ended: bool) {
         self.event.choices += 1;
         self.event.ended |= ended;
     }
 
-    fn error(&mut self, answer: &Value) {
-        self.event.error |= answer["error"].is_object() || answer["error"].is_string();
+    fn error(&mut self, response: &Value) {
+        self.event.error |= response["error"].is_object() || response["error"].is_string();
     }
 }
 
@@ -114,32 +114,32 @@ fn time(place: &mut Option<f64>, timed: &mut bool, written: &Value, milliseconds
     }
 }
 
-fn generate(sums: &mut Sums, answer: &Value) {
-    sums.says(&answer["text"], Channels::CONTENT);
-    sums.index(answer);
-    sums.error(answer);
-    sums.event.error |= answer["object"] == "error";
-    generated_text(sums, answer);
-    meta_info(sums, &answer["meta_info"]);
-    for predicted in predictions(answer).filter(|predicted| predicted.is_object()) {
+fn generate(sums: &mut Sums, response: &Value) {
+    sums.says(&response["text"], Channels::CONTENT);
+    sums.index(response);
+    sums.error(response);
+    sums.event.error |= response["object"] == "error";
+    generated_text(sums, response);
+    meta_info(sums, &response["meta_info"]);
+    for predicted in predictions(response).filter(|predicted| predicted.is_object()) {
         sums.says(&predicted["text"], Channels::CONTENT);
         meta_info(sums, &predicted["meta_info"]);
     }
 }
 
 /// The array in which `/vertex_generate` and `/vertex` wrap their responses.
-pub(super) fn predictions(answer: &Value) -> impl Iterator<Item = &Value> {
-    answer["predictions"].as_array().into_iter().flatten()
+pub(super) fn predictions(response: &Value) -> impl Iterator<Item = &Value> {
+    response["predictions"].as_array().into_iter().flatten()
 }
 
 /// A response in an array.
-fn one_of_several(sums: &mut Sums, answer: &Value) {
-    meta_info(sums, &answer["meta_info"]);
+fn one_of_several(sums: &mut Sums, response: &Value) {
+    meta_info(sums, &response["meta_info"]);
 }
 
 fn meta_info(sums: &mut Sums, meta: &Value) {
     if meta.is_object() {
-        sums.answer(false);
+        sums.response(false);
     }
     sums.finish(&meta["finish_reason"]["type"]);
     sums.input(&meta["prompt_tokens"]);
@@ -152,52 +152,52 @@ fn meta_info(sums: &mut Sums, meta: &Value) {
     time(&mut sums.timing.queue_ms, &mut sums.timed, &meta["queue_time"], 1e3);
 }
 
-fn generated_text(sums: &mut Sums, answer: &Value) {
-    if let Some(text @ (Value::Null | Value::String(_))) = answer.get("generated_text") {
-        sums.answer(text.is_string());
+fn generated_text(sums: &mut Sums, response: &Value) {
+    if let Some(text @ (Value::Null | Value::String(_))) = response.get("generated_text") {
+        sums.response(text.is_string());
         sums.says(text, Channels::CONTENT);
     }
-    let details = &answer["details"];
+    let details = &response["details"];
     sums.finish(&details["finish_reason"]);
     sums.input(&details["input_length"]);
     sums.output(&details["generated_tokens"], false);
 }
 
-fn tgi(sums: &mut Sums, answer: &Value) {
-    let token = &answer["token"];
+fn tgi(sums: &mut Sums, response: &Value) {
+    let token = &response["token"];
     if token.is_object() {
         sums.event.token_ids = Some(sums.event.token_ids.unwrap_or(0) + 1);
     }
     sums.special |= token["special"] == true;
     sums.says(&token["text"], Channels::CONTENT);
-    predictions(answer).for_each(|text| sums.says(text, Channels::CONTENT));
-    generated_text(sums, answer);
-    sums.error(answer);
+    predictions(response).for_each(|text| sums.says(text, Channels::CONTENT));
+    generated_text(sums, response);
+    sums.error(response);
 }
 
-fn llama_cpp(sums: &mut Sums, answer: &Value) {
-    sums.says(&answer["content"], Channels::CONTENT);
-    sums.index(answer);
-    sums.error(answer);
-    if let Some(stop) = answer["stop"].as_bool() {
-        sums.answer(stop);
+fn llama_cpp(sums: &mut Sums, response: &Value) {
+    sums.says(&response["content"], Channels::CONTENT);
+    sums.index(response);
+    sums.error(response);
+    if let Some(stop) = response["stop"].as_bool() {
+        sums.response(stop);
     }
-    if answer["stop_type"] != "none" {
-        sums.finish(&answer["stop_type"]);
+    if response["stop_type"] != "none" {
+        sums.finish(&response["stop_type"]);
     }
     for (key, reason) in [
         ("stopped_eos", FinishReason::Stop),
         ("stopped_limit", FinishReason::Length),
         ("stopped_word", FinishReason::Stop),
     ] {
-        if answer[key] == true {
+        if response[key] == true {
             sums.event.finishes.push(reason);
         }
     }
-    sums.input(&answer["tokens_evaluated"]);
-    sums.output(&answer["tokens_predicted"], true);
-    sums.event.progress |= answer["prompt_progress"].is_object();
-    if let Some(timing) = super::timing(&Value::Null, &answer["timings"]) {
+    sums.input(&response["tokens_evaluated"]);
+    sums.output(&response["tokens_predicted"], true);
+    sums.event.progress |= response["prompt_progress"].is_object();
+    if let Some(timing) = super::timing(&Value::Null, &response["timings"]) {
         sums.timed = true;
         let of_last = |last: Option<u64>, before: Option<u64>| last.or(before);
         sums.timing = EngineTiming {
@@ -213,12 +213,12 @@ fn llama_cpp(sums: &mut Sums, answer: &Value) {
     }
 }
 
-fn ollama(sums: &mut Sums, answer: &Value) {
-    let message = &answer["message"];
+fn ollama(sums: &mut Sums, response: &Value) {
+    let message = &response["message"];
     sums.event.role = message["role"].as_str().is_some_and(|role| !role.is_empty());
     sums.says(&message["content"], Channels::CONTENT);
-    sums.says(&answer["response"], Channels::CONTENT);
-    for place in [message, answer] {
+    sums.says(&response["response"], Channels::CONTENT);
+    for place in [message, response] {
         sums.says(&place["thinking"], Channels::REASONING);
         for call in place["tool_calls"].as_array().into_iter().flatten() {
             for function in [&call["function"], &call["custom"]] {
@@ -226,35 +226,35 @@ fn ollama(sums: &mut Sums, answer: &Value) {
             }
         }
     }
-    sums.error(answer);
-    if let Some(done) = answer["done"].as_bool() {
-        sums.answer(done);
+    sums.error(response);
+    if let Some(done) = response["done"].as_bool() {
+        sums.response(done);
     }
-    sums.finish(&answer["done_reason"]);
-    sums.event.logprobs = answer["logprobs"].as_array().map(|list| list.len() as u32);
-    sums.input(&answer["prompt_eval_count"]);
-    sums.output(&answer["eval_count"], false);
-    time(&mut sums.timing.total_ms, &mut sums.timed, &answer["total_duration"], 1e-6);
-    time(&mut sums.timing.load_ms, &mut sums.timed, &answer["load_duration"], 1e-6);
-    time(&mut sums.timing.prompt_ms, &mut sums.timed, &answer["prompt_eval_duration"], 1e-6);
-    time(&mut sums.timing.decode_ms, &mut sums.timed, &answer["eval_duration"], 1e-6);
+    sums.finish(&response["done_reason"]);
+    sums.event.logprobs = response["logprobs"].as_array().map(|list| list.len() as u32);
+    sums.input(&response["prompt_eval_count"]);
+    sums.output(&response["eval_count"], false);
+    time(&mut sums.timing.total_ms, &mut sums.timed, &response["total_duration"], 1e-6);
+    time(&mut sums.timing.load_ms, &mut sums.timed, &response["load_duration"], 1e-6);
+    time(&mut sums.timing.prompt_ms, &mut sums.timed, &response["prompt_eval_duration"], 1e-6);
+    time(&mut sums.timing.decode_ms, &mut sums.timed, &response["eval_duration"], 1e-6);
 }
 
-fn triton(sums: &mut Sums, answer: &Value) {
-    sums.says(&answer["text_output"], Channels::CONTENT);
-    sums.error(answer);
+fn triton(sums: &mut Sums, response: &Value) {
+    sums.says(&response["text_output"], Channels::CONTENT);
+    sums.error(response);
 }
 
 /// The input count has one of several formats; no engine sends two of them.
-fn input_only(sums: &mut Sums, answer: &Value) {
-    sums.error(answer);
-    sums.event.error |= answer["object"] == "error";
-    meta_info(sums, &answer["meta_info"]);
-    sums.input(&answer["prompt_eval_count"]);
+fn input_only(sums: &mut Sums, response: &Value) {
+    sums.error(response);
+    sums.event.error |= response["object"] == "error";
+    meta_info(sums, &response["meta_info"]);
+    sums.input(&response["prompt_eval_count"]);
     let total = sums.event.choices == 0;
-    let (computed, billed) = (&answer["meta"]["tokens"], &answer["meta"]["billed_units"]);
-    if answer["usage"].is_object() {
-        sums.event.usage = Some(super::usage(&answer["usage"], total));
+    let (computed, billed) = (&response["meta"]["tokens"], &response["meta"]["billed_units"]);
+    if response["usage"].is_object() {
+        sums.event.usage = Some(super::usage(&response["usage"], total));
     } else if computed.is_object() || billed.is_object() {
         let input = computed["input_tokens"].as_u64().or(billed["input_tokens"].as_u64());
         sums.event.usage = Some(Usage { input, total, ..Usage::default() });

@@ -189,7 +189,7 @@ prop_compose! {
 }
 
 /// A response of any dialect, independent of the route.
-fn answer() -> impl Strategy<Value = Value> {
+fn reply() -> impl Strategy<Value = Value> {
     prop_oneof![generated().boxed(), predicted().boxed(), completed().boxed(), chatted().boxed(), counted().boxed()]
 }
 
@@ -208,7 +208,7 @@ proptest! {
     fn random_native_streams_match_the_model(
         route in select(ROUTES.to_vec()),
         framing in select(vec![Framing::Sse, Framing::Ndjson]),
-        events in vec((answer(), 1usize..3), 1..6),
+        events in vec((reply(), 1usize..3), 1..6),
         end in select(vec!["\n", "\n", "\r\n"]),
         places in vec(any::<usize>(), 0..6),
     ) {
@@ -231,13 +231,13 @@ proptest! {
     #[test]
     fn random_native_bodies_match_the_model(
         route in select(ROUTES.to_vec()),
-        answers in vec(prop_oneof![4 => answer(), 1 => odd()], 0..4),
+        responses in vec(prop_oneof![4 => reply(), 1 => odd()], 0..4),
         many: bool,
         pretty: bool,
     ) {
-        let value = match answers.first() {
+        let value = match responses.first() {
             Some(first) if !many => first.clone(),
-            _ => Value::from(answers),
+            _ => Value::from(responses),
         };
         let body = if pretty { serde_json::to_vec_pretty(&value) } else { serde_json::to_vec(&value) }.unwrap();
         let expected = model::events(route, Framing::Json, &body);

@@ -142,7 +142,7 @@ fn has_choices(route: Route) -> bool {
 /// For routes with typed events: the engine's own counts, and the end mark.
 #[test]
 fn typed_event_counts_match_the_recorder() {
-    let mut answers = 0;
+    let mut responses = 0;
     for recording in all().filter(|recording| matches!(recording.route, Route::Responses | Route::Messages)) {
         let (events, _) = decode(recording.route, recording.framing, [recording.body.as_slice()]);
         let (meta, name) = (&recording.meta, &recording.name);
@@ -164,9 +164,9 @@ fn typed_event_counts_match_the_recorder() {
             let tokens = events.iter().filter(|event| !event.channels.is_empty()).count() as u64;
             assert!(tokens > 0 && Some(tokens) <= truth("completion_tokens"), "{name}: {tokens} events with tokens");
         }
-        answers += 1;
+        responses += 1;
     }
-    assert!(answers > 20, "{answers}");
+    assert!(responses > 20, "{responses}");
 }
 
 #[test]

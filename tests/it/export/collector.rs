@@ -33,7 +33,7 @@ pub(crate) struct Got {
     /// `path encoding authorization` of each HTTP request.
     pub(crate) heads: Vec<String>,
     /// Status and body of responses over HTTP; without one, requests are accepted.
-    pub(crate) answer: Option<(u16, Vec<u8>)>,
+    pub(crate) response: Option<(u16, Vec<u8>)>,
 }
 
 pub(crate) struct Collector {
@@ -94,7 +94,7 @@ async fn serve_http(listener: tokio::net::TcpListener, got: Arc<Mutex<Got>>, tls
         let Ok((stream, _)) = listener.accept().await else { return };
         let (got, tls) = (Arc::clone(&got), tls.clone());
         tokio::spawn(async move {
-            let service = service_fn(|request| answer(request, Arc::clone(&got)));
+            let service = service_fn(|request| response(request, Arc::clone(&got)));
             let http = hyper::server::conn::http1::Builder::new();
             match tls {
                 Some(tls) => match tls.accept(stream).await {
@@ -107,7 +107,7 @@ async fn serve_http(listener: tokio::net::TcpListener, got: Arc<Mutex<Got>>, tls
     }
 }
 
-async fn answer(request: Request<Incoming>, got: Arc<Mutex<Got>>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn response(request: Request<Incoming>, got: Arc<Mutex<Got>>) -> Result<Response<Full<Bytes>>, Infallible> {
     // The full URI: a client must send only the path.
     let path = request.uri().to_string();
     let header = |name| request.headers().get(name).map_or("-", |value| value.to_str().unwrap()).to_owned();
@@ -127,7 +127,7 @@ async fn answer(request: Request<Incoming>, got: Arc<Mutex<Got>>) -> Result<Resp
         "/v1/traces" => got.traces.push(ExportTraceServiceRequest::decode(body.as_slice()).unwrap()),
         _ => return Ok(Response::builder().status(404).body(Full::default()).unwrap()),
     }
-    let (status, body) = got.answer.clone().unwrap_or((200, Vec::new()));
+    let (status, body) = got.response.clone().unwrap_or((200, Vec::new()));
     Ok(Response::builder().status(status).body(Full::from(body)).unwrap())
 }
 

@@ -54,9 +54,9 @@ fn names_in_errors_take_no_place_from_real_models() {
     exporters.record(&Arc::new(records::good("real")));
     exporters.record(&Arc::new(records::gave_up("real")));
     let samples = samples(&exporters);
-    let exchanges = |model| sum(&samples, "tokometer_requests_total", model);
+    let requests = |model| sum(&samples, "tokometer_requests_total", model);
     assert_eq!(
-        (exchanges(Some("real")), exchanges(Some("other")), exchanges(None)),
+        (requests(Some("real")), requests(Some("other")), requests(None)),
         (Some(2.0), Some(400.0), Some(402.0))
     );
     assert_eq!(sum(&samples, "tokometer_output_tokens_total", Some("real")), Some(101.0));

@@ -346,12 +346,12 @@ fn rejected_spans_count_as_lost() {
     assert_eq!(lost, 0.0);
     // Rejected spans and data points use the same field number in both responses.
     let partial = ExportTracePartialSuccess { rejected_spans: 2, error_message: "too old".to_owned() };
-    let answer = ExportTraceServiceResponse { partial_success: Some(partial) }.encode_to_vec();
-    collector.got.lock().unwrap().answer = Some((200, answer));
+    let response = ExportTraceServiceResponse { partial_success: Some(partial) }.encode_to_vec();
+    collector.got.lock().unwrap().response = Some((200, response));
     records::play(&exporters);
     assert!(!exporters.flush(WAIT), "the export was accepted only in part");
     assert_eq!(lost_and_sent(), (2.0, 2.0 * sent - 2.0));
-    collector.got.lock().unwrap().answer = Some((403, Vec::new()));
+    collector.got.lock().unwrap().response = Some((403, Vec::new()));
     records::play(&exporters);
     assert!(!exporters.flush(WAIT));
     assert_eq!(lost_and_sent(), (2.0 + sent, 2.0 * sent - 2.0));

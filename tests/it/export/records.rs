@@ -140,7 +140,7 @@ pub(crate) fn ms(n: u64) -> Duration {
 
 pub(crate) fn labels(model: &str) -> Labels {
     Labels {
-        pair: 0,
+        listener: 0,
         route: Route::Chat,
         engine: Some("vllm"),
         request_model: Some(model.into()),
@@ -237,7 +237,7 @@ pub(crate) fn busy(model: &str) -> Record {
 /// A path that is not parsed.
 pub(crate) fn other() -> Record {
     Record {
-        labels: Arc::new(Labels { pair: 0, route: Route::Other, ..Labels::default() }),
+        labels: Arc::new(Labels { listener: 0, route: Route::Other, ..Labels::default() }),
         response_bytes: 2,
         request_bytes: 0,
         ended: ms(15),

@@ -72,13 +72,13 @@ fn unreported_kinds_have_no_series_and_zeros_do() {
         let of = |kind| samples.iter().find(|((name, _), _)| *name == format!("tokometer_{kind}_tokens_total"));
         kinds.into_iter().map(|kind| of(kind).map(|(_, value)| *value)).collect()
     };
-    let with = |told: Option<u64>| Record {
-        cached_tokens: told,
-        cache_creation_tokens: told,
-        input_audio_tokens: told,
-        input_image_tokens: told,
-        reasoning_tokens: told,
-        output_audio_tokens: told,
+    let with = |reported: Option<u64>| Record {
+        cached_tokens: reported,
+        cache_creation_tokens: reported,
+        input_audio_tokens: reported,
+        input_image_tokens: reported,
+        reasoning_tokens: reported,
+        output_audio_tokens: reported,
         ..records::good("m")
     };
     assert_eq!(found(&with(None)), [None; 6]);

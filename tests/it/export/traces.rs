@@ -130,7 +130,7 @@ fn request_is_a_server_span_with_timed_phases() {
 fn server_span_has_the_conventions_attributes() {
     let spans = spans(|_| {}, &[records::good("llama")]);
     assert_eq!(spans[0].parent_span_id, Vec::<u8>::new(), "a root");
-    let said = attributes(&spans[0]);
+    let stated = attributes(&spans[0]);
     let expected = [
         ("gen_ai.operation.name", "chat"),
         ("gen_ai.provider.name", "vllm"),
@@ -155,26 +155,26 @@ fn server_span_has_the_conventions_attributes() {
         ("tokometer.outcome", "ok"),
     ];
     for (key, value) in expected {
-        assert_eq!(said.get(key).map(String::as_str), Some(value), "{key}");
+        assert_eq!(stated.get(key).map(String::as_str), Some(value), "{key}");
     }
-    assert!(said["gen_ai.response.finish_reasons"].contains("stop"));
-    assert!(!said.contains_key("error.type") && !said.contains_key("gen_ai.request.choice.count"));
+    assert!(stated["gen_ai.response.finish_reasons"].contains("stop"));
+    assert!(!stated.contains_key("error.type") && !stated.contains_key("gen_ai.request.choice.count"));
     assert_eq!(spans[0].status.as_ref().map_or(0, |status| status.code), StatusCode::Unset as i32);
 }
 
 /// The kinds of tokens that an engine may report, with the names of each generation of the conventions.
 #[test]
 fn server_span_has_reported_token_kinds() {
-    let told = |semconv, record: Record| {
+    let reported = |semconv, record: Record| {
         let collector = Collector::http();
         let mut settings = Settings { semconv, ..records::settings() };
         settings.traces.endpoint = Some(http(&collector));
         let exporters = records::start(&settings).unwrap();
         exporters.record(&Arc::new(record));
         assert!(exporters.flush(WAIT));
-        let mut said = attributes(&collector.spans()[0]);
-        said.retain(|key, _| key.contains("cache_") || key.contains("audio") || key.contains("image"));
-        said.into_iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>()
+        let mut stated = attributes(&collector.spans()[0]);
+        stated.retain(|key, _| key.contains("cache_") || key.contains("audio") || key.contains("image"));
+        stated.into_iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>()
     };
     let mixed = Record {
         cache_creation_tokens: Some(300),
@@ -191,11 +191,11 @@ fn server_span_has_reported_token_kinds() {
         "gen_ai.usage.cache_write.input_tokens=300",
         "gen_ai.usage.image.input_tokens=0",
     ];
-    let without = |name| own.into_iter().filter(|said| !said.contains(name)).collect::<Vec<_>>();
-    assert_eq!(told(Semconv::Both, mixed.clone()), own);
-    assert_eq!(told(Semconv::V1_41, mixed.clone()), without("cache_write"));
-    assert_eq!(told(Semconv::Latest, mixed), without("cache_creation"));
-    assert_eq!(told(Semconv::Both, records::good("m")), ["gen_ai.usage.cache_read.input_tokens=600"]);
+    let without = |name| own.into_iter().filter(|stated| !stated.contains(name)).collect::<Vec<_>>();
+    assert_eq!(reported(Semconv::Both, mixed.clone()), own);
+    assert_eq!(reported(Semconv::V1_41, mixed.clone()), without("cache_write"));
+    assert_eq!(reported(Semconv::Latest, mixed), without("cache_creation"));
+    assert_eq!(reported(Semconv::Both, records::good("m")), ["gen_ai.usage.cache_read.input_tokens=600"]);
 }
 
 #[test]
@@ -206,12 +206,12 @@ fn truncated_stream_is_an_error_with_finish_reasons() {
     let status = spans[0].status.as_ref().unwrap();
     assert_eq!(status.code, StatusCode::Error as i32);
     assert_eq!(status.message, "the response ended before its end marker");
-    let said = attributes(&spans[0]);
-    assert_eq!(said["error.type"], "truncated");
-    assert_eq!(said["gen_ai.response.finish_reasons"].matches("error").count(), 2);
-    assert_eq!(said["tokometer.output_tokens"], "5");
-    assert_eq!(said["tokometer.output_tokens.source"], "deltas_lower_bound");
-    assert!(!said.contains_key("gen_ai.usage.output_tokens"), "a lower bound must not be reported as usage");
+    let stated = attributes(&spans[0]);
+    assert_eq!(stated["error.type"], "truncated");
+    assert_eq!(stated["gen_ai.response.finish_reasons"].matches("error").count(), 2);
+    assert_eq!(stated["tokometer.output_tokens"], "5");
+    assert_eq!(stated["tokometer.output_tokens.source"], "deltas_lower_bound");
+    assert!(!stated.contains_key("gen_ai.usage.output_tokens"), "a lower bound must not be reported as usage");
 }
 
 #[test]
@@ -341,9 +341,9 @@ fn unstreamed_response_has_engine_reported_phases() {
     assert_eq!(names(&silent), ["text_completion m", "request", "processing"]);
     let at_once = Record { requested: Some(Duration::ZERO), ..silent };
     assert_eq!(names(&at_once), ["text_completion m"], "a single phase that is the whole request is omitted");
-    let said = attributes(&spans(|_| {}, &[record])[0]);
-    assert!(!said.contains_key("gen_ai.response.time_to_first_chunk"));
-    assert_eq!(said["gen_ai.request.stream"], "true", "the client requested a stream, regardless of the response");
+    let stated = attributes(&spans(|_| {}, &[record])[0]);
+    assert!(!stated.contains_key("gen_ai.response.time_to_first_chunk"));
+    assert_eq!(stated["gen_ai.request.stream"], "true", "the client requested a stream, regardless of the response");
 }
 
 #[test]
@@ -413,8 +413,8 @@ fn traces_over_the_cap_are_dropped_and_counted() {
 #[test]
 fn every_latency_histogram_has_an_exemplar() {
     let exporters = records::start(&records::settings()).unwrap();
-    let told = Gap { gap: ms(12), tokens: Some(1) };
-    exporters.live(&records::labels("m")).unwrap().progress(&[told], 2);
+    let reported = Gap { gap: ms(12), tokens: Some(1) };
+    exporters.live(&records::labels("m")).unwrap().progress(&[reported], 2);
     let blocked = Blocked { decoding: ms(3), ..Blocked::default() };
     let trace = caller(true);
     exporters.record(&Arc::new(Record { trace, blocked, delivery_blocked: ms(3), ..records::good("m") }));
@@ -429,10 +429,10 @@ fn every_latency_histogram_has_an_exemplar() {
     let gap = parsed.exemplars.iter().find(|e| e.sample == "tokometer_inter_token_latency_seconds_bucket").unwrap();
     assert_eq!(gap.value, 0.012);
     // A gap that was never counted has no bucket for an exemplar.
-    let untold = records::start(&records::settings()).unwrap();
-    untold.live(&records::labels("m")).unwrap().progress(&[Gap { gap: ms(900), tokens: Some(1) }], 2);
-    untold.record(&Arc::new(Record { trace, ..records::good("m") }));
-    let page = String::from_utf8(untold.scrape(Some("application/openmetrics-text")).body).unwrap();
+    let unreported = records::start(&records::settings()).unwrap();
+    unreported.live(&records::labels("m")).unwrap().progress(&[Gap { gap: ms(900), tokens: Some(1) }], 2);
+    unreported.record(&Arc::new(Record { trace, ..records::good("m") }));
+    let page = String::from_utf8(unreported.scrape(Some("application/openmetrics-text")).body).unwrap();
     let parsed = text::parse(&page, Form::OpenMetrics);
     assert!(
         parsed

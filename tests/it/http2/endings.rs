@@ -40,7 +40,7 @@ fn events(wire: Wire, stream: u32, events: &[&str]) -> Wire {
 }
 
 /// A stream with these events as its response so far.
-fn answered(with: &[&str]) -> Wire {
+fn response_complete(with: &[&str]) -> Wire {
     events(asked(&[1]).server(&ok(1, 0)), 1, with)
 }
 
@@ -53,7 +53,7 @@ fn outcomes(wire: Wire, close: Close) -> Vec<Outcome> {
 #[test]
 fn complete_stream_is_ok_and_its_tokens_are_counted() {
     let usage = r#"data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}}"#;
-    let wire = answered(&[ROLE, DELTA, DELTA, FINISH, usage, DONE]).server(&data(1, END_STREAM, b""));
+    let wire = response_complete(&[ROLE, DELTA, DELTA, FINISH, usage, DONE]).server(&data(1, END_STREAM, b""));
     let replayed = wire.close(CLIENT_CLOSES);
     let record = &replayed.records[0];
     assert_eq!((record.outcome, record.status, record.sequence), (Outcome::Ok, Some(200), 0));
@@ -65,26 +65,29 @@ fn complete_stream_is_ok_and_its_tokens_are_counted() {
 #[test]
 fn stream_reset_by_the_client_is_an_abort() {
     assert_eq!(outcomes(asked(&[1]).client(&reset(1, 8)), CLIENT_CLOSES), [Outcome::ClientAbortBeforeFirstToken]);
-    assert_eq!(outcomes(answered(&[ROLE]).client(&reset(1, 8)), CLIENT_CLOSES), [Outcome::ClientAbortBeforeFirstToken]);
-    let begun = answered(&[ROLE, DELTA]).client(&reset(1, 8));
+    assert_eq!(
+        outcomes(response_complete(&[ROLE]).client(&reset(1, 8)), CLIENT_CLOSES),
+        [Outcome::ClientAbortBeforeFirstToken]
+    );
+    let begun = response_complete(&[ROLE, DELTA]).client(&reset(1, 8));
     assert_eq!(outcomes(begun, CLIENT_CLOSES), [Outcome::ClientAbortMidStream]);
-    let done = answered(&[ROLE, DELTA, FINISH, DONE]).client(&reset(1, 8));
+    let done = response_complete(&[ROLE, DELTA, FINISH, DONE]).client(&reset(1, 8));
     assert_eq!(outcomes(done, CLIENT_CLOSES), [Outcome::Ok], "the client has the whole response");
 }
 
 #[test]
 fn stream_reset_by_the_server_is_a_reset_or_rejection() {
-    assert_eq!(outcomes(answered(&[DELTA]).server(&reset(1, 2)), CLIENT_CLOSES), [Outcome::UpstreamReset]);
+    assert_eq!(outcomes(response_complete(&[DELTA]).server(&reset(1, 2)), CLIENT_CLOSES), [Outcome::UpstreamReset]);
     assert_eq!(outcomes(asked(&[1]).server(&reset(1, 0)), CLIENT_CLOSES), [Outcome::UpstreamReset]);
     for busy in [0x7, 0xb] {
         assert_eq!(outcomes(asked(&[1]).server(&reset(1, busy)), CLIENT_CLOSES), [Outcome::RejectedBusy]);
     }
     for busy in [0x7, 0xb] {
-        let begun = answered(&[DELTA]).server(&reset(1, busy));
+        let begun = response_complete(&[DELTA]).server(&reset(1, busy));
         assert_eq!(outcomes(begun, CLIENT_CLOSES), [Outcome::UpstreamReset], "a begun response is not rejected");
     }
-    let said = answered(&[DELTA, ERROR]).server(&reset(1, 2));
-    assert_eq!(outcomes(said, CLIENT_CLOSES), [Outcome::ErrorInStream], "the error event is the cause");
+    let stated = response_complete(&[DELTA, ERROR]).server(&reset(1, 2));
+    assert_eq!(outcomes(stated, CLIENT_CLOSES), [Outcome::ErrorInStream], "the error event is the cause");
 }
 
 #[test]
@@ -113,7 +116,7 @@ fn end_of_the_connection_ends_open_streams_as_in_http_1() {
 
 #[test]
 fn stream_without_an_end_mark_is_truncated() {
-    let cut = answered(&[ROLE, DELTA]).server(&data(1, END_STREAM, b""));
+    let cut = response_complete(&[ROLE, DELTA]).server(&data(1, END_STREAM, b""));
     assert_eq!(outcomes(cut, CLIENT_CLOSES), [Outcome::Truncated]);
 }
 
@@ -149,9 +152,13 @@ fn upgraded_connection_has_one_record_per_request() {
     let wire = events(wire.client(&opening()).client(&chat(3)), 1, &[ROLE, DELTA, FINISH, DONE]);
     let wire = wire.server(&data(1, END_STREAM, b"")).server(&ok(3, END_STREAM));
     let replayed = wire.close(CLIENT_CLOSES);
-    let told: Vec<_> =
+    let reported: Vec<_> =
         replayed.records.iter().map(|r| (r.sequence, r.outcome, r.status, r.labels.route.operation())).collect();
-    assert_eq!(told, [(0, Outcome::Ok, Some(200), "chat"), (1, Outcome::NoOutput, Some(200), "chat")], "{replayed:?}");
+    assert_eq!(
+        reported,
+        [(0, Outcome::Ok, Some(200), "chat"), (1, Outcome::NoOutput, Some(200), "chat")],
+        "{replayed:?}"
+    );
 }
 
 #[test]

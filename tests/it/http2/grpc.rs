@@ -53,7 +53,7 @@ fn begun(wire: Wire) -> Wire {
     wire.server(&headers(1, 0, &[(":status", "200"), ("content-type", "application/grpc")]))
 }
 
-fn answer(wire: Wire, message: &impl prost::Message) -> Wire {
+fn reply(wire: Wire, message: &impl prost::Message) -> Wire {
     wire.server(&data(1, 0, &framed(message)))
 }
 
@@ -76,9 +76,9 @@ fn record(wire: Wire) -> Record {
 #[test]
 fn vllm_stream_counts_tokens_per_message() {
     let wire = begun(called(GENERATE_STREAM, &asked()));
-    let wire = answer(wire, &vllm_prompt(300));
-    let wire = answer(answer(wire, &vllm_chunk(0, "Hel", 1)), &vllm_chunk(0, "lo wor", 4));
-    let record = record(trailers(answer(wire, &vllm_end(0, 5)), "0"));
+    let wire = reply(wire, &vllm_prompt(300));
+    let wire = reply(reply(wire, &vllm_chunk(0, "Hel", 1)), &vllm_chunk(0, "lo wor", 4));
+    let record = record(trailers(reply(wire, &vllm_end(0, 5)), "0"));
     assert_eq!((record.outcome, record.status), (Outcome::Ok, Some(200)));
     assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source.is_exact())), Some((5, true)));
     assert_eq!(record.input_tokens.map(|n| n.tokens), Some(300));
@@ -92,13 +92,13 @@ fn vllm_stream_counts_tokens_per_message() {
 fn sequences_of_one_request_are_distinguished() {
     let request = vllm::GenerateRequest { sampling: Some(vllm::Sampling { num_sequences: 2 }), ..asked() };
     let wire = begun(called(GENERATE_STREAM, &request));
-    let wire = answer(answer(wire, &vllm_chunk(0, "a", 2)), &vllm_chunk(1, "b", 3));
-    let wire = answer(wire, &vllm_end(0, 2));
+    let wire = reply(reply(wire, &vllm_chunk(0, "a", 2)), &vllm_chunk(1, "b", 3));
+    let wire = reply(wire, &vllm_end(0, 2));
     let cut = wire.client(&reset(1, 8));
     assert_eq!(record(cut).outcome, Outcome::ClientAbortMidStream, "one of two sequences is missing");
     let wire = begun(called(GENERATE_STREAM, &request));
-    let wire = answer(answer(wire, &vllm_chunk(0, "a", 2)), &vllm_chunk(1, "b", 3));
-    let record = record(trailers(answer(answer(wire, &vllm_end(0, 2)), &vllm_end(1, 3)), "0"));
+    let wire = reply(reply(wire, &vllm_chunk(0, "a", 2)), &vllm_chunk(1, "b", 3));
+    let record = record(trailers(reply(reply(wire, &vllm_end(0, 2)), &vllm_end(1, 3)), "0"));
     assert_eq!((record.outcome, record.choices), (Outcome::Ok, 2));
     assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source.is_exact())), Some((5, true)));
 }
@@ -113,7 +113,7 @@ fn response_of_one_message_has_counts_and_no_first_token() {
             ..outputs
         }),
     };
-    let record = record(trailers(answer(begun(called("/vllm.Inference/Generate", &asked())), &whole), "0"));
+    let record = record(trailers(reply(begun(called("/vllm.Inference/Generate", &asked())), &whole), "0"));
     assert_eq!((record.outcome, record.first_token, record.labels.streaming), (Outcome::Ok, None, Some(false)));
     assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((7, CountSource::Usage)));
     assert_eq!(record.input_tokens.map(|n| n.tokens), Some(3));
@@ -133,7 +133,7 @@ fn sglang_chunk(ids: &[u32], so_far: u32) -> sglang::GenerateResponse {
 #[test]
 fn sglang_stream_counts_token_ids_and_ends_with_usage() {
     let wire = begun(called(SGLANG, &asked()));
-    let wire = answer(answer(wire, &sglang_chunk(&[70_000], 1)), &sglang_chunk(&[1, 2_000_000, 3], 4));
+    let wire = reply(reply(wire, &sglang_chunk(&[70_000], 1)), &sglang_chunk(&[1, 2_000_000, 3], 4));
     let complete = sglang::Complete {
         output_ids: vec![70_000, 1, 2_000_000, 3],
         finish_reason: "length".to_owned(),
@@ -143,7 +143,7 @@ fn sglang_stream_counts_token_ids_and_ends_with_usage() {
         index: 0,
     };
     let last = sglang::GenerateResponse { request_id: "r-1".to_owned(), chunk: None, complete: Some(complete) };
-    let record = record(trailers(answer(wire, &last), "0"));
+    let record = record(trailers(reply(wire, &last), "0"));
     assert_eq!((record.outcome, record.response_id.as_deref()), (Outcome::Ok, Some("r-1")));
     assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((4, CountSource::Usage)));
     assert_eq!((record.input_tokens.map(|n| n.tokens), record.cached_tokens), (Some(9), Some(4)));
@@ -157,18 +157,18 @@ fn triton_stream_is_one_request_with_a_lower_bound_of_tokens() {
         triton::ModelInferRequest { model_name: "ensemble".to_owned(), id: "1".to_owned(), ..Default::default() };
     let stream = || begun(called(STREAM_INFER, &request));
     let texts = |wire| {
-        ["Hel", "lo"].into_iter().fold(wire, |wire, text| answer(wire, &triton_stream(triton_text("1", text, false))))
+        ["Hel", "lo"].into_iter().fold(wire, |wire, text| reply(wire, &triton_stream(triton_text("1", text, false))))
     };
     let last = triton_stream(triton_text("1", "", true));
-    let ended = record(trailers(answer(texts(stream()), &last), "0"));
+    let ended = record(trailers(reply(texts(stream()), &last), "0"));
     assert_eq!((ended.outcome, ended.chunks), (Outcome::Ok, 2));
     assert_eq!(ended.output_tokens.map(|n| (n.tokens, n.source)), Some((2, CountSource::Deltas)));
     assert_eq!(ended.labels.request_model.as_deref(), Some("ensemble"));
     // With the marked last response the client has received everything that it requested.
-    assert_eq!(record(answer(texts(stream()), &last).client(&reset(1, 8))).outcome, Outcome::Ok);
+    assert_eq!(record(reply(texts(stream()), &last).client(&reset(1, 8))).outcome, Outcome::Ok);
     assert_eq!(record(texts(stream()).client(&reset(1, 8))).outcome, Outcome::ClientAbortMidStream);
     let error = triton::ModelStreamInferResponse { error_message: "no".to_owned(), infer_response: None };
-    assert_eq!(record(trailers(answer(texts(stream()), &error), "0")).outcome, Outcome::ErrorInStream);
+    assert_eq!(record(trailers(reply(texts(stream()), &error), "0")).outcome, Outcome::ErrorInStream);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn tensors_without_text_are_not_counted() {
         ..Default::default()
     };
     let wire = begun(called("/inference.GRPCInferenceService/ModelInfer", &triton::ModelInferRequest::default()));
-    let record = record(trailers(answer(wire, &response), "0"));
+    let record = record(trailers(reply(wire, &response), "0"));
     assert_eq!((record.outcome, record.output_tokens), (Outcome::Ok, None));
 }
 
@@ -195,7 +195,7 @@ fn compressed_messages_are_counted_like_uncompressed_ones() {
         [(":status", "200"), ("content-type", "application/grpc"), ("grpc-encoding", encoding)]
     };
     let wire = request.server(&headers(1, 0, &fields("gzip"))).server(&compressed(&vllm_prompt(300)));
-    let wire = answer(wire.server(&compressed(&vllm_chunk(0, "Hel", 1))), &vllm_chunk(0, "lo", 4));
+    let wire = reply(wire.server(&compressed(&vllm_chunk(0, "Hel", 1))), &vllm_chunk(0, "lo", 4));
     let counted = record(trailers(wire.server(&compressed(&vllm_end(0, 5))), "0"));
     assert_eq!((counted.outcome, counted.chunks, counted.unread), (Outcome::Ok, 2, false));
     assert_eq!(counted.output_tokens.map(|n| (n.tokens, n.source.is_exact())), Some((5, true)));
@@ -253,7 +253,7 @@ fn status_before_the_first_token_maps_to_an_http_status() {
 
 #[test]
 fn status_after_the_first_token_is_an_error_in_the_stream() {
-    let started = || answer(begun(called(GENERATE_STREAM, &asked())), &vllm_chunk(0, "a", 3));
+    let started = || reply(begun(called(GENERATE_STREAM, &asked())), &vllm_chunk(0, "a", 3));
     for status in ["8", "13", "14"] {
         let record = record(trailers(started(), status));
         assert_eq!(record.outcome, Outcome::ErrorInStream, "{status}");

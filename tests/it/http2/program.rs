@@ -45,8 +45,8 @@ const SMALL_FRAMES: usize = 1 << 24;
 const KINDS: [&str; 5] = ["sse", "json", "grpc", "busy", "cancelled"];
 
 /// Number of tokens in the response to a request.
-fn tokens_of(exchange: usize) -> usize {
-    1 + exchange % 7
+fn tokens_of(number: usize) -> usize {
+    1 + number % 7
 }
 
 /// A stream that records the bytes of both directions.
@@ -111,13 +111,13 @@ async fn serve(listener: TcpListener, tape: Tape, meetings: Arc<Meetings>) {
         .unwrap();
     while let Some(request) = connection.accept().await {
         let (request, respond) = request.unwrap();
-        tokio::spawn(answer(request, respond, Arc::clone(&meetings)));
+        tokio::spawn(reply(request, respond, Arc::clone(&meetings)));
     }
 }
 
-async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>, meetings: Arc<Meetings>) {
+async fn reply(request: Request<RecvStream>, mut respond: SendResponse<Bytes>, meetings: Arc<Meetings>) {
     let header = |name| request.headers()[name].to_str().unwrap().to_owned();
-    let (kind, exchange) = (header("x-kind"), header("x-request-id").parse().unwrap());
+    let (kind, number) = (header("x-kind"), header("x-request-id").parse().unwrap());
     drain(request.into_body()).await.unwrap();
     meetings.asked.wait().await;
     let head = |content_type| Response::builder().header("content-type", content_type).body(()).unwrap();
@@ -126,14 +126,12 @@ async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>, 
     match kind.as_str() {
         "sse" => {
             let mut send = respond.send_response(head("text/event-stream"), false).unwrap();
-            for _ in 0..tokens_of(exchange) {
+            for _ in 0..tokens_of(number) {
                 event(&mut send, r#"{"id":"c","choices":[{"index":0,"delta":{"content":"a"}}]}"#).await;
             }
             event(&mut send, r#"{"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#).await;
-            let usage = format!(
-                r#"{{"choices":[],"usage":{{"prompt_tokens":3,"completion_tokens":{}}}}}"#,
-                tokens_of(exchange)
-            );
+            let usage =
+                format!(r#"{{"choices":[],"usage":{{"prompt_tokens":3,"completion_tokens":{}}}}}"#, tokens_of(number));
             event(&mut send, &usage).await;
             event(&mut send, "[DONE]").await;
             send.send_data(Bytes::new(), true).unwrap();
@@ -142,18 +140,18 @@ async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>, 
             let mut send = respond.send_response(head("application/json"), false).unwrap();
             let body = format!(
                 r#"{{"choices":[{{"index":0,"message":{{"content":"a"}},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":3,"completion_tokens":{}}}}}"#,
-                tokens_of(exchange)
+                tokens_of(number)
             );
             send.send_data(body.into(), true).unwrap();
         }
         "grpc" => {
             let mut send = respond.send_response(head("application/grpc"), false).unwrap();
             send.send_data(framed(&vllm_prompt(3)).into(), false).unwrap();
-            for _ in 0..tokens_of(exchange) {
+            for _ in 0..tokens_of(number) {
                 send.send_data(framed(&vllm_chunk(0, "a", 1)).into(), false).unwrap();
                 tokio::task::yield_now().await;
             }
-            send.send_data(framed(&vllm_end(0, tokens_of(exchange) as u32)).into(), false).unwrap();
+            send.send_data(framed(&vllm_end(0, tokens_of(number) as u32)).into(), false).unwrap();
             send.send_trailers(grpc_status("0")).unwrap();
         }
         "busy" => {
@@ -176,8 +174,8 @@ async fn event(send: &mut SendStream<Bytes>, data: &str) {
     tokio::task::yield_now().await;
 }
 
-async fn ask(mut send: SendRequest<Bytes>, exchange: usize) {
-    let kind = KINDS[exchange % KINDS.len()];
+async fn ask(mut send: SendRequest<Bytes>, number: usize) {
+    let kind = KINDS[number % KINDS.len()];
     let is_grpc = !matches!(kind, "sse" | "json");
     let (path, content_type) = match is_grpc {
         true => ("/vllm.Inference/GenerateStream", "application/grpc"),
@@ -186,7 +184,7 @@ async fn ask(mut send: SendRequest<Bytes>, exchange: usize) {
     let request = Request::post(format!("http://server{path}"))
         .header("content-type", content_type)
         .header("x-kind", kind)
-        .header("x-request-id", exchange.to_string())
+        .header("x-request-id", number.to_string())
         .body(())
         .unwrap();
     let body = match is_grpc {
@@ -205,15 +203,15 @@ async fn ask(mut send: SendRequest<Bytes>, exchange: usize) {
 }
 
 fn check(record: &Record) {
-    let exchange: usize = record.request_id.as_ref().unwrap().parse().unwrap();
-    let kind = KINDS[exchange % KINDS.len()];
+    let number: usize = record.request_id.as_ref().unwrap().parse().unwrap();
+    let kind = KINDS[number % KINDS.len()];
     let tokens = record.output_tokens.map(|count| (count.tokens as usize, count.source));
-    let usage = Some((tokens_of(exchange), CountSource::Usage));
+    let usage = Some((tokens_of(number), CountSource::Usage));
     match kind {
         "sse" | "json" => assert_eq!((record.outcome, tokens), (Outcome::Ok, usage), "{record:?}"),
         "grpc" => {
             let counted = tokens.map(|(tokens, source)| (tokens, source != CountSource::Deltas));
-            assert_eq!((record.outcome, counted), (Outcome::Ok, Some((tokens_of(exchange), true))), "{record:?}");
+            assert_eq!((record.outcome, counted), (Outcome::Ok, Some((tokens_of(number), true))), "{record:?}");
             assert_eq!(record.input_tokens.map(|count| count.tokens), Some(3));
         }
         "busy" => {
@@ -247,9 +245,9 @@ fn hundred_streams_are_forwarded_unmodified_and_recorded() {
         // The server's limit must be known before this many requests are sent.
         let mut send = send.ready().await.unwrap();
         let mut asked = Vec::new();
-        for exchange in 0..STREAMS {
+        for number in 0..STREAMS {
             send = send.ready().await.unwrap();
-            asked.push(tokio::spawn(ask(send.clone(), exchange)));
+            asked.push(tokio::spawn(ask(send.clone(), number)));
         }
         for ask in asked {
             ask.await.unwrap();

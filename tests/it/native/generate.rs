@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokometer_observe::measure::Outcome;
 
-use super::{answered, asked, finishes, gap_tokens, input, only, output, stream_head, streamed};
+use super::{asked, finishes, gap_tokens, input, only, output, response_complete, stream_head, streamed};
 use crate::endings::chunk;
 
 const ASKED: &str = r#"{"text":"Count.","sampling_params":{"max_new_tokens":20},"stream":true}"#;
@@ -78,21 +78,21 @@ fn prompts_of_a_batch_are_summed() {
     assert_eq!(input(only(&replayed)), None, "the tokens of the other prompt are unknown");
 
     let array = format!("[{},{}]", event(None, "a", 7, LENGTH), event(None, "b", 4, r#"{"type":"stop","matched":2}"#));
-    let replayed = answered("/generate", r#"{"text":["Count.","Say hello."]}"#, "", &array);
+    let replayed = response_complete("/generate", r#"{"text":["Count.","Say hello."]}"#, "", &array);
     let record = only(&replayed);
     assert_eq!(
         (output(record), input(record), record.cached_tokens),
         (Some((11, "native_counter")), Some(26), Some(24))
     );
     assert_eq!((finishes(record), record.outcome), (vec!["length", "stop"], Outcome::Ok));
-    let replayed = answered("/generate", r#"{"text":"Count.","sampling_params":{"n":2}}"#, "", &array);
+    let replayed = response_complete("/generate", r#"{"text":"Count.","sampling_params":{"n":2}}"#, "", &array);
     assert_eq!(input(only(&replayed)), Some(13), "one prompt with two choices");
 }
 
 #[test]
 fn array_with_a_missing_count_has_no_total() {
     let array = format!(r#"[{},{{"text":"b","meta_info":{{"prompt_tokens":3}}}}]"#, event(None, "a", 7, LENGTH));
-    let replayed = answered("/generate", r#"{"text":["Count.","Say hello."]}"#, "", &array);
+    let replayed = response_complete("/generate", r#"{"text":["Count.","Say hello."]}"#, "", &array);
     assert_eq!((output(only(&replayed)), input(only(&replayed))), (None, Some(16)));
 }
 
@@ -134,6 +134,6 @@ fn lmdeploy_sends_new_text_with_a_running_count() {
     assert_eq!((record.labels.engine, finishes(record), record.queue), (Some("lmdeploy"), vec!["stop"], None));
     assert_eq!(gap_tokens(&replayed), [Some(1); 3], "held-back text counts as a token");
 
-    let replayed = answered("/generate", r#"{"prompt":"x"}"#, "", &event("a🙂", 4, r#"{"type":"length"}"#));
+    let replayed = response_complete("/generate", r#"{"prompt":"x"}"#, "", &event("a🙂", 4, r#"{"type":"length"}"#));
     assert_eq!((output(only(&replayed)), input(only(&replayed))), (Some((4, "native_counter")), Some(9)));
 }

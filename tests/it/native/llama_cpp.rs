@@ -3,7 +3,7 @@
 
 use tokometer_observe::measure::Outcome;
 
-use super::{answered, finishes, gap_tokens, input, only, output, streamed};
+use super::{finishes, gap_tokens, input, only, output, response_complete, streamed};
 
 const ASKED: &str = r#"{"prompt":"Count.","n_predict":30,"stream":true}"#;
 
@@ -56,7 +56,7 @@ fn several_prompts_are_distinguished_by_index() {
     assert_eq!(only(&streamed("/completion", asked, &events[..3])).outcome, Outcome::Truncated);
 
     let array = format!("[{},{}]", last(0, "a", 7, "eos"), last(1, "b", 4, "limit"));
-    let replayed = answered("/completion", r#"{"prompt":["Count.","Say hello."]}"#, "", &array);
+    let replayed = response_complete("/completion", r#"{"prompt":["Count.","Say hello."]}"#, "", &array);
     let record = only(&replayed);
     assert_eq!(
         (output(record), input(record), finishes(record)),
@@ -97,6 +97,6 @@ fn older_version_counts_in_the_last_event() {
 #[test]
 fn response_with_selected_fields_is_ok() {
     let replayed =
-        answered("/completion", r#"{"prompt":"x","response_fields":["content"]}"#, "", r#"{"content":"1 2"}"#);
+        response_complete("/completion", r#"{"prompt":"x","response_fields":["content"]}"#, "", r#"{"content":"1 2"}"#);
     assert_eq!((only(&replayed).outcome, output(only(&replayed))), (Outcome::Ok, None));
 }

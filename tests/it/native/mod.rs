@@ -46,12 +46,12 @@ fn lines(path: &str, body: &str, lines: &[&str]) -> Replayed {
 }
 
 /// Replays a whole response with these header fields.
-fn answered(path: &str, body: &str, headers: &str, answer: &str) -> Replayed {
+fn response_complete(path: &str, body: &str, headers: &str, response: &str) -> Replayed {
     let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{headers}content-length: {}\r\n\r\n",
-        answer.len()
+        response.len()
     );
-    asked(path, body).server(format!("{head}{answer}").as_bytes()).close(CLOSE)
+    asked(path, body).server(format!("{head}{response}").as_bytes()).close(CLOSE)
 }
 
 const CLOSE: Close = Close::Finished { first: Side::Client };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokometer_observe::measure::{Outcome, Record};
 
-use super::{answered, asked, finishes, input, lines, only, output, stream_head};
+use super::{asked, finishes, input, lines, only, output, response_complete, stream_head};
 
 const CHAT: &str = r#"{"model":"tiny","messages":[{"role":"user","content":"Count."}],"options":{"num_predict":20}}"#;
 
@@ -80,10 +80,10 @@ fn inconsistent_durations_yield_no_queue_time() {
 #[test]
 fn loading_a_model_is_ok_without_output() {
     for reason in ["load", "unload"] {
-        let answer = done(&format!(r#","done_reason":"{reason}""#));
+        let response = done(&format!(r#","done_reason":"{reason}""#));
         for replayed in [
-            answered("/api/chat", r#"{"model":"tiny","messages":[]}"#, "", &answer),
-            lines("/api/chat", CHAT, &[&answer]),
+            response_complete("/api/chat", r#"{"model":"tiny","messages":[]}"#, "", &response),
+            lines("/api/chat", CHAT, &[&response]),
         ] {
             let record = only(&replayed);
             assert_eq!((record.outcome, finishes(record)), (Outcome::Ok, vec![reason]));
@@ -131,7 +131,7 @@ fn sglang_copy_is_detected_without_queue_time() {
     let whole = format!(
         r#"{{"model":"tiny","created_at":"2026-11-20T21:50:17.889Z","message":{message},"done":true,"done_reason":"stop","total_duration":300000000,"load_duration":null,"prompt_eval_count":16,"prompt_eval_duration":null,"eval_count":30,"eval_duration":null}}"#
     );
-    let replayed = answered("/api/chat", CHAT, "", &whole);
+    let replayed = response_complete("/api/chat", CHAT, "", &whole);
     let record = only(&replayed);
     assert_eq!((output(record), input(record)), (Some((30, "native_counter")), Some(16)));
     assert_eq!((record.labels.engine, queue(record)), (Some("sglang"), None));

@@ -25,7 +25,7 @@ fn cases() -> Vec<(String, Recording, Value)> {
 
 #[test]
 fn queue_times_match_the_engine() {
-    let mut told = 0;
+    let mut reported = 0;
     for (name, recording, meta) in cases() {
         let record = only(&replay(&recording, &Settings::default())).clone();
         let queue = record.queue.map(|queue| (queue.value.as_nanos() as i128, queue.source.as_str()));
@@ -33,11 +33,11 @@ fn queue_times_match_the_engine() {
             let (nanos, source) = queue.unwrap();
             assert!((nanos - i128::from(remainder)).abs() <= 1, "{name}: {nanos}, not {remainder}");
             assert_eq!(source, "remainder", "{name}");
-            told += 1;
+            reported += 1;
         } else if name.contains("generate") && name.contains("sglang") {
             assert_eq!(queue.map(|(_, source)| source), Some("in_band"), "{name}");
-            told += 1;
+            reported += 1;
         }
     }
-    assert!(told >= 15, "{told}");
+    assert!(reported >= 15, "{reported}");
 }

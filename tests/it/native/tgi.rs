@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokometer_observe::measure::Outcome;
 
-use super::{LAST, answered, asked, finishes, gap_tokens, input, only, output, stream_head, streamed};
+use super::{LAST, asked, finishes, gap_tokens, input, only, output, response_complete, stream_head, streamed};
 use crate::endings::chunk;
 
 const ASKED: &str = r#"{"inputs":"Count.","parameters":{"max_new_tokens":20,"details":true}}"#;
@@ -70,8 +70,8 @@ const TIMES: &str = "x-compute-type: 1-nvidia-a10g\r\nx-compute-time: 0.532\r\nx
 
 #[test]
 fn response_headers_provide_queue_time_and_counts() {
-    for (path, answer) in [("/generate", r#"{"generated_text":"1 2"}"#), ("/", r#"[{"generated_text":"1 2"}]"#)] {
-        let replayed = answered(path, r#"{"inputs":"Count."}"#, TIMES, answer);
+    for (path, response) in [("/generate", r#"{"generated_text":"1 2"}"#), ("/", r#"[{"generated_text":"1 2"}]"#)] {
+        let replayed = response_complete(path, r#"{"inputs":"Count."}"#, TIMES, response);
         let record = only(&replayed);
         assert_eq!(
             (record.outcome, output(record), input(record)),
@@ -85,12 +85,12 @@ fn response_headers_provide_queue_time_and_counts() {
 
 #[test]
 fn details_of_a_body_are_decoded_without_prompt_tokens() {
-    let answer = r#"{"generated_text":"1 2","details":{"finish_reason":"length","generated_tokens":3,"seed":null,"prefill":[{"id":0,"text":"<pad>","logprob":null}],"tokens":[{"id":3,"text":" ","logprob":-1.984375,"special":false}]}}"#;
-    let replayed = answered("/generate", ASKED, "", answer);
+    let response = r#"{"generated_text":"1 2","details":{"finish_reason":"length","generated_tokens":3,"seed":null,"prefill":[{"id":0,"text":"<pad>","logprob":null}],"tokens":[{"id":3,"text":" ","logprob":-1.984375,"special":false}]}}"#;
+    let replayed = response_complete("/generate", ASKED, "", response);
     let record = only(&replayed);
     assert_eq!((output(record), input(record)), (Some((3, "native_counter")), None));
     assert_eq!((finishes(record), record.outcome, record.queue), (vec!["length"], Outcome::Ok, None));
-    let bare = answered("/generate", ASKED, "", r#"{"generated_text":"1 2"}"#);
+    let bare = response_complete("/generate", ASKED, "", r#"{"generated_text":"1 2"}"#);
     assert_eq!(
         (output(only(&bare)), only(&bare).outcome),
         (None, Outcome::Ok),

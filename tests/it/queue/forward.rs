@@ -17,8 +17,8 @@ fn deferred_messages_are_retried_in_order() {
     for tag in 0..3 {
         assert_eq!(post_traces(receiver.addresses()[0], &message(2, tag)), 200);
     }
-    let figures = receiver.figures();
-    until("all", || figures.forwarded() == 6);
+    let measurements = receiver.measurements();
+    until("all", || measurements.forwarded() == 6);
     let sent: Vec<Vec<u8>> = kept.messages.lock().unwrap().iter().map(|(bytes, _)| bytes.to_vec()).collect();
     assert_eq!(sent, [message(2, 0), message(2, 1), message(2, 2)]);
     receiver.stop(Duration::from_secs(1));
@@ -34,9 +34,10 @@ fn unaccepted_spans_are_counted_by_reason() {
     for tag in 0..4 {
         assert_eq!(post_traces(receiver.addresses()[0], &message(10, tag)), 200);
     }
-    let figures = receiver.figures();
-    until("all", || figures.forwarded() == 17);
-    let counts = [Unsent::Refused, Unsent::Rejected, Unsent::GivenUp, Unsent::Shutdown].map(|why| figures.unsent(why));
+    let measurements = receiver.measurements();
+    until("all", || measurements.forwarded() == 17);
+    let counts =
+        [Unsent::Refused, Unsent::Rejected, Unsent::GivenUp, Unsent::Shutdown].map(|why| measurements.unsent(why));
     assert_eq!(counts, [10, 3, 10, 0]);
     receiver.stop(Duration::from_secs(1));
 }
@@ -49,11 +50,11 @@ fn stop_waits_for_messages_only_until_its_limit() {
     for tag in 0..5 {
         assert_eq!(post_traces(receiver.addresses()[0], &message(10, tag)), 200);
     }
-    let figures = receiver.figures();
+    let measurements = receiver.measurements();
     let begun = std::time::Instant::now();
     receiver.stop(Duration::from_millis(200));
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
-    assert_eq!((figures.forwarded(), figures.unsent(Unsent::Shutdown)), (0, 50));
+    assert_eq!((measurements.forwarded(), measurements.unsent(Unsent::Shutdown)), (0, 50));
     drop(gate);
 }
 
@@ -61,8 +62,8 @@ fn stop_waits_for_messages_only_until_its_limit() {
 fn spans_are_accepted_without_a_collector() {
     let (receiver, _) = receive(Settings::default(), None);
     assert_eq!(post_traces(receiver.addresses()[0], &message(10, 1)), 200);
-    let figures = receiver.figures();
-    assert_eq!((figures.received(), figures.forwarded()), (10, 0));
-    until("room", || figures.waiting_bytes() == 0);
+    let measurements = receiver.measurements();
+    assert_eq!((measurements.received(), measurements.forwarded()), (10, 0));
+    until("room", || measurements.waiting_bytes() == 0);
     receiver.stop(Duration::from_secs(1));
 }

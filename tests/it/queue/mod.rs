@@ -38,11 +38,11 @@ pub(crate) struct Kept {
 impl Collector for Kept {
     async fn export(&self, message: Bytes, headers: HeaderMap) -> Reply {
         let _open = self.gate.lock().await;
-        let said = self.says.lock().unwrap().pop();
-        if !matches!(said, Some(Reply::Later { .. })) {
+        let stated = self.says.lock().unwrap().pop();
+        if !matches!(stated, Some(Reply::Later { .. })) {
             self.messages.lock().unwrap().push((message, headers));
         }
-        said.unwrap_or(Reply::Taken { rejected: 0 })
+        stated.unwrap_or(Reply::Taken { rejected: 0 })
     }
 }
 
@@ -84,10 +84,10 @@ pub(crate) fn post(to: SocketAddr, path: &str, headers: &str, body: &[u8]) -> (u
     stream.write_all(head.as_bytes()).unwrap();
     // A server that refuses early does not read the rest.
     stream.write_all(body).ok();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).ok();
-    let status = std::str::from_utf8(answer.get(9..12).unwrap_or_default()).unwrap().parse().unwrap_or(0);
-    (status, answer)
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).ok();
+    let status = std::str::from_utf8(response.get(9..12).unwrap_or_default()).unwrap().parse().unwrap_or(0);
+    (status, response)
 }
 
 pub(crate) fn post_traces(to: SocketAddr, body: &[u8]) -> u16 {

@@ -8,7 +8,7 @@ use prost::Message;
 use tokometer_telemetry::export::{Endpoint, Passage, Protocol};
 
 use crate::export::collector;
-use crate::pair::reserved;
+use crate::listener::reserved;
 
 use super::*;
 
@@ -61,13 +61,13 @@ fn unreachable_collector_means_retry_later() {
 }
 
 /// Sends these bytes as the response to one request over HTTP/1.1.
-fn says(answer: &'static str) -> String {
+fn says(response: &'static str) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         assert!(stream.read(&mut [0; 65536]).unwrap() > 0);
-        stream.write_all(answer.as_bytes()).unwrap();
+        stream.write_all(response.as_bytes()).unwrap();
     });
     format!("http://{address}/v1/traces")
 }
@@ -75,8 +75,8 @@ fn says(answer: &'static str) -> String {
 #[test]
 fn collector_responses_are_understood() {
     let over_http =
-        |answer| send(&endpoint(says(answer), Protocol::HttpProtobuf, false), message(1, 1), HeaderMap::new());
-    let after = |answer| match over_http(answer) {
+        |response| send(&endpoint(says(response), Protocol::HttpProtobuf, false), message(1, 1), HeaderMap::new());
+    let after = |response| match over_http(response) {
         Reply::Later { after, .. } => after,
         other => panic!("{other:?}"),
     };

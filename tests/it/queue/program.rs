@@ -18,8 +18,8 @@ use tokometer_sim::server::{self, OtlpProtocol, Simulator, Traces};
 use tokometer_telemetry::export::{Endpoint, Protocol};
 
 use crate::export::collector::Collector;
-use crate::pair::pair;
-use crate::pair::reserved;
+use crate::listener::listener_to;
+use crate::listener::reserved;
 
 use super::*;
 
@@ -58,7 +58,7 @@ async fn scene(otlp: OtlpProtocol, engine: server::Settings) -> Scene {
         OtlpProtocol::Grpc => Collector::grpc_traces(),
         OtlpProtocol::HttpProtobuf => Collector::http(),
     };
-    let mut settings = Settings::of_pair(pair(simulator.local_address()));
+    let mut settings = Settings::with_listener(listener_to(simulator.local_address()));
     settings.admin.listen = SocketAddr::from(([127, 0, 0, 1], 0));
     settings.queue = Some(engine_spans::Settings { listen: vec![receiver], ..engine_spans::Settings::default() });
     settings.export.traces.endpoint = Some(Endpoint {
@@ -98,7 +98,7 @@ fn engine_spans(collector: &Collector) -> HashMap<String, Span> {
 }
 
 fn attribute(span: &Span, key: &str) -> Option<Value> {
-    span.attributes.iter().find(|pair| pair.key == key)?.value.clone()?.value
+    span.attributes.iter().find(|listener| listener.key == key)?.value.clone()?.value
 }
 
 fn real(span: &Span, key: &str) -> f64 {
@@ -142,19 +142,19 @@ async fn every_queue_time_is_joined(otlp: OtlpProtocol) {
     let mut longest: f64 = 0.0;
     for record in &records {
         let span = &spans[record.response_id.as_deref().unwrap()];
-        let (queue, told) = (record.queue.expect("joined"), real(span, "gen_ai.latency.time_in_queue"));
+        let (queue, reported) = (record.queue.expect("joined"), real(span, "gen_ai.latency.time_in_queue"));
         assert_eq!(queue.source, QueueSource::EngineSpan);
-        assert!((queue.value.as_secs_f64() - told).abs() < 1e-6, "{queue:?} and {told}");
+        assert!((queue.value.as_secs_f64() - reported).abs() < 1e-6, "{queue:?} and {reported}");
         // Consistent with the wire: the time to the first token minus the engine's prefill is the queue time.
         let first = record.since_requested(record.first_token).unwrap().as_secs_f64();
         let by_wire = first - real(span, "gen_ai.latency.time_in_model_prefill");
-        assert!(by_wire - told > -0.01, "{by_wire} and {told}");
+        assert!(by_wire - reported > -0.01, "{by_wire} and {reported}");
         assert_eq!(record.output_tokens.unwrap().source, CountSource::EngineSpan);
         assert_eq!(
             attribute(span, "gen_ai.usage.completion_tokens"),
             record.output_tokens.map(|n| Value::IntValue(n.tokens as i64))
         );
-        longest = longest.max(told);
+        longest = longest.max(reported);
     }
     assert!(longest > 0.05, "there was a queue: {longest}");
     scene.simulator.stop().await;

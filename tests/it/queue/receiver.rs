@@ -45,7 +45,7 @@ fn grpc_and_http_share_a_port_with_and_without_gzip() {
     let gzipped = "content-type: application/x-protobuf\r\ncontent-encoding: gzip\r\nx-scope-orgid: team\r\n";
     assert_eq!(post(to, "/v1/traces", gzipped, &gzip(&message(600, 4))).0, 200);
     assert_eq!(post_traces(to, b""), 200, "a message may be empty");
-    let figures = receiver.figures();
+    let measurements = receiver.measurements();
     until("every message", || kept.messages.lock().unwrap().len() == 5);
     let messages = kept.messages.lock().unwrap();
     for (n, (bytes, _)) in messages.iter().take(4).enumerate() {
@@ -54,10 +54,10 @@ fn grpc_and_http_share_a_port_with_and_without_gzip() {
     assert_eq!(messages[0].1["authorization"], "Bearer engine");
     assert_eq!(messages[3].1["x-scope-orgid"], "team");
     assert!(messages.iter().all(|(_, headers)| headers.keys().all(|name| name != "content-encoding")));
-    until("all counted", || figures.forwarded() == 1107);
-    assert_eq!(figures.received(), 1107);
+    until("all counted", || measurements.forwarded() == 1107);
+    assert_eq!(measurements.received(), 1107);
     receiver.stop(Duration::from_secs(1));
-    assert_eq!(figures.waiting_bytes(), 0);
+    assert_eq!(measurements.waiting_bytes(), 0);
 }
 
 #[test]
@@ -80,14 +80,14 @@ fn invalid_exports_are_refused_over_http() {
         ("/v1/traces", protobuf, &[0; 10_001], 413, "too large"),
         ("/v1/traces", "content-type: application/x-protobuf\r\ncontent-encoding: br\r\n", b"x", 415, "gzip"),
     ] {
-        let (got, answer) = post(to, path, headers, body);
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        assert_eq!(got, status, "{path} {headers}: {answer}");
-        assert!(answer.contains(says), "{answer}");
+        let (got, response) = post(to, path, headers, body);
+        let response = String::from_utf8_lossy(&response).into_owned();
+        assert_eq!(got, status, "{path} {headers}: {response}");
+        assert!(response.contains(says), "{response}");
     }
-    let figures = receiver.figures();
-    let counts = Refusal::ALL.iter().map(|why| figures.refused(*why)).collect::<Vec<_>>();
-    assert_eq!((counts, figures.received(), figures.waiting_bytes()), (vec![3, 2, 0, 0, 6], 0, 0));
+    let measurements = receiver.measurements();
+    let counts = Refusal::ALL.iter().map(|why| measurements.refused(*why)).collect::<Vec<_>>();
+    assert_eq!((counts, measurements.received(), measurements.waiting_bytes()), (vec![3, 2, 0, 0, 6], 0, 0));
     receiver.stop(Duration::from_secs(1));
 }
 
@@ -119,10 +119,10 @@ fn invalid_exports_are_refused_over_grpc() {
         ] {
             let uri = "http://x/opentelemetry.proto.collector.trace.v1.TraceService/Export";
             let call = http::Request::post(uri).header("content-type", "application/grpc").body(()).unwrap();
-            let (answer, mut body) = client.send_request(call, false).unwrap();
+            let (response, mut body) = client.send_request(call, false).unwrap();
             body.send_data(bytes::Bytes::copy_from_slice(garbage), true).unwrap();
-            let answer = answer.await.unwrap();
-            assert_eq!((answer.status().as_u16(), answer.headers()["grpc-status"].as_bytes()), (200, &b"3"[..]));
+            let response = response.await.unwrap();
+            assert_eq!((response.status().as_u16(), response.headers()["grpc-status"].as_bytes()), (200, &b"3"[..]));
         }
     });
     receiver.stop(Duration::from_secs(1));
@@ -132,7 +132,7 @@ fn invalid_exports_are_refused_over_grpc() {
 fn slow_sender_times_out_and_frees_its_place() {
     let settings = Settings { read_timeout: Duration::from_millis(300), max_connections: 2, ..Settings::default() };
     let (receiver, _) = receive(settings, None);
-    let (to, figures) = (receiver.addresses()[0], receiver.figures());
+    let (to, measurements) = (receiver.addresses()[0], receiver.measurements());
     // One sends half a message, the other half a preface: all places are taken.
     let mut slow = TcpStream::connect(to).unwrap();
     slow.write_all(b"POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\ncontent-length: 9000\r\n\r\nabc")
@@ -141,22 +141,22 @@ fn slow_sender_times_out_and_frees_its_place() {
     silent.write_all(b"PR").unwrap();
     until("a closed connection", || {
         TcpStream::connect(to).unwrap().read_exact(&mut [0; 1]).ok();
-        figures.refused_connections() > 0
+        measurements.refused_connections() > 0
     });
-    let mut answer = String::new();
-    slow.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    let mut response = String::new();
+    slow.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 408"), "{response}");
     let mut nothing = Vec::new();
     // This may be a reset, because the data it sent was never read.
     silent.read_to_end(&mut nothing).ok();
     assert!(nothing.is_empty());
-    until("room", || figures.waiting_bytes() == 0);
+    until("room", || measurements.waiting_bytes() == 0);
     until("a place", || {
         let mut stream = TcpStream::connect(to).unwrap();
         stream.write_all(b"GET / HTTP/1.0\r\n\r\n").ok();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok();
-        answer.contains(" 404 ")
+        let mut response = String::new();
+        stream.read_to_string(&mut response).ok();
+        response.contains(" 404 ")
     });
     receiver.stop(Duration::from_secs(1));
 }
@@ -167,7 +167,7 @@ fn overload_is_deferred_in_bounded_memory_without_loss() {
     let most = 1 << 20;
     let settings = Settings { max_waiting_bytes: most, max_connections: 64, ..Settings::default() };
     let (receiver, _) = receive(settings.clone(), Some(Arc::clone(&kept)));
-    let (to, figures) = (receiver.addresses()[0], receiver.figures());
+    let (to, measurements) = (receiver.addresses()[0], receiver.measurements());
     // The collector accepts nothing for now.
     let gate = kept.gate.try_lock().unwrap();
     let (mut taken, mut put_off) = (0, 0);
@@ -175,11 +175,11 @@ fn overload_is_deferred_in_bounded_memory_without_loss() {
     std::thread::scope(|scope| {
         let senders: Vec<_> = (0..16)
             .map(|sender| {
-                let figures = Arc::clone(&figures);
+                let measurements = Arc::clone(&measurements);
                 scope.spawn(move || {
                     let mut counts = (0u64, 0u64);
                     for n in 0..15 {
-                        let (status, answer) = post(
+                        let (status, response) = post(
                             to,
                             "/v1/traces",
                             "content-type: application/x-protobuf\r\n",
@@ -188,12 +188,12 @@ fn overload_is_deferred_in_bounded_memory_without_loss() {
                         match status {
                             200 => counts.0 += 1,
                             429 => {
-                                assert!(String::from_utf8_lossy(&answer).contains("retry-after: 1\r\n"));
+                                assert!(String::from_utf8_lossy(&response).contains("retry-after: 1\r\n"));
                                 counts.1 += 1;
                             }
                             other => panic!("{other}"),
                         }
-                        assert!(figures.waiting_bytes() <= limit);
+                        assert!(measurements.waiting_bytes() <= limit);
                     }
                     counts
                 })
@@ -207,7 +207,7 @@ fn overload_is_deferred_in_bounded_memory_without_loss() {
     });
     assert_eq!(taken + put_off, 240);
     assert!(taken > 10 && put_off > 150, "{taken} taken, {put_off} put off");
-    until("joined messages to be dropped", || figures.waiting_bytes() <= most);
+    until("joined messages to be dropped", || measurements.waiting_bytes() <= most);
     let details = runtime().block_on(async {
         let mut client = TraceServiceClient::new(channel(&receiver).await);
         let busy = client.export(request(1000, 7777)).await.unwrap_err();
@@ -219,9 +219,9 @@ fn overload_is_deferred_in_bounded_memory_without_loss() {
         "the response must contain a retry delay"
     );
     drop(gate);
-    until("forwarding of all accepted spans", || figures.forwarded() == taken * 1000);
-    assert_eq!(figures.received(), taken * 1000);
-    until("room", || figures.waiting_bytes() == 0);
+    until("forwarding of all accepted spans", || measurements.forwarded() == taken * 1000);
+    assert_eq!(measurements.received(), taken * 1000);
+    until("room", || measurements.waiting_bytes() == 0);
     assert_eq!(post_traces(to, &message(1, 9)), 200);
     receiver.stop(Duration::from_secs(1));
 }

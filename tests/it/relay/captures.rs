@@ -27,10 +27,10 @@ fn every_recording_is_forwarded_unmodified() {
         let name = case.display().to_string();
         let request = request(case);
         let (reads, ending) = reads(case);
-        let answer = reads.concat();
+        let response = reads.concat();
         let mut server = vec![Step::Read(request.len())];
         server.extend(reads.into_iter().map(Step::Send));
-        let client = vec![Step::Send(request.clone()), Step::Read(answer.len())];
+        let client = vec![Step::Send(request.clone()), Step::Read(response.len())];
         let (client, server) = match ending.as_deref() {
             Some("reset") => {
                 server.extend([Step::Meet, Step::Reset]);
@@ -53,9 +53,9 @@ fn every_recording_is_forwarded_unmodified() {
         let direct = peer::play_tcp(&script, listener.local_addr().unwrap(), &listener);
         let relayed = peer::play_tcp(&script, rig.address(), &listener);
         assert_eq!(direct, relayed, "{name}");
-        assert!(relayed.0.bytes == answer && relayed.1.bytes == request, "{name}");
+        assert!(relayed.0.bytes == response && relayed.1.bytes == request, "{name}");
         let log = rig.watcher.closed(index);
-        assert!(log.bytes(Direction::Request) == request && log.bytes(Direction::Response) == answer, "{name}");
+        assert!(log.bytes(Direction::Request) == request && log.bytes(Direction::Response) == response, "{name}");
     }
 }
 

@@ -5,10 +5,10 @@ use super::peer::Step;
 use super::peer::Step::*;
 
 /// A request and its response; then both ends close in the usual order: the client first, after the response.
-fn exchange(name: &str, request: impl AsRef<[u8]>, answer: impl AsRef<[u8]>) -> Script {
-    let (request, answer) = (request.as_ref(), answer.as_ref());
-    let client = vec![send(request), Read(answer.len()), Finish, ReadEnd];
-    let server = vec![Read(request.len()), send(answer), ReadEnd];
+fn round_trip(name: &str, request: impl AsRef<[u8]>, response: impl AsRef<[u8]>) -> Script {
+    let (request, response) = (request.as_ref(), response.as_ref());
+    let client = vec![send(request), Read(response.len()), Finish, ReadEnd];
+    let server = vec![Read(request.len()), send(response), ReadEnd];
     Script { name: name.to_owned(), client, server }
 }
 
@@ -48,56 +48,56 @@ fn shapes() -> Vec<Script> {
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n\
                    2;ext=\"a;b\"\r\nok\r\n0003 ; x\r\nyes\r\n0\r\nX-Sum: 1\r\nX-Other: 2\r\n\r\n";
     vec![
-        exchange("a plain request", GET, OK),
-        exchange("pipelined requests", GET.repeat(20), OK.repeat(20)),
-        exchange("chunk extensions and trailers", GET, chunked),
-        exchange(
+        round_trip("a plain request", GET, OK),
+        round_trip("pipelined requests", GET.repeat(20), OK.repeat(20)),
+        round_trip("chunk extensions and trailers", GET, chunked),
+        round_trip(
             "early hints and processing before the response",
             GET,
             format!("HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n{OK}"),
         ),
-        exchange("many interim responses", GET, "HTTP/1.1 100 Continue\r\n\r\n".repeat(500) + OK),
+        round_trip("many interim responses", GET, "HTTP/1.1 100 Continue\r\n\r\n".repeat(500) + OK),
         expect_continue(),
-        exchange(
+        round_trip(
             "a body after HEAD",
             "HEAD / HTTP/1.1\r\nhost: x\r\n\r\n",
             "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
         ),
-        exchange("a body after 204", GET, format!("HTTP/1.1 204 No Content\r\ncontent-length: 4\r\n\r\nbody{OK}")),
-        exchange("a body after 304", GET, format!("HTTP/1.1 304 Not Modified\r\ncontent-length: 4\r\n\r\nbody{OK}")),
-        exchange(
+        round_trip("a body after 204", GET, format!("HTTP/1.1 204 No Content\r\ncontent-length: 4\r\n\r\nbody{OK}")),
+        round_trip("a body after 304", GET, format!("HTTP/1.1 304 Not Modified\r\ncontent-length: 4\r\n\r\nbody{OK}")),
+        round_trip(
             "odd case and spacing in headers",
             "GET / HTTP/1.1\r\nHoSt:x\r\nX-A:   1  \r\nx-a:2\r\n\r\n",
             "HTTP/1.1 200\r\nDATE: never\r\nSet-Cookie: a\r\nset-cookie: b\r\nContent-Length:2\r\n\r\nok",
         ),
-        exchange(
+        round_trip(
             "HTTP/1.0 with keep-alive",
             "GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n",
             "HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: 2\r\n\r\nok",
         ),
-        exchange(
+        round_trip(
             "a CONNECT tunnel",
             "CONNECT a:443 HTTP/1.1\r\nhost: a:443\r\n\r\n\x16\x03\x01hello",
             "HTTP/1.1 200 Connection established\r\n\r\n\x16\x03\x03world",
         ),
-        exchange(
+        round_trip(
             "an upgrade to WebSocket",
             "GET /v1/realtime HTTP/1.1\r\nupgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-key: AAAA\r\n\r\n\u{81}\u{85}mask!",
             "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n\u{81}\u{5}hello",
         ),
-        exchange(
+        round_trip(
             "an upgrade to h2c",
             "GET / HTTP/1.1\r\nupgrade: h2c\r\nconnection: upgrade, http2-settings\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n\r\n",
             b"HTTP/1.1 101 Switching Protocols\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\n\0\0\0\x04\0\0\0\0\0",
         ),
-        exchange(
+        round_trip(
             "the preface of HTTP/2",
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
             b"\0\0\0\x04\0\0\0\0\0\0\0\0\x04\x01\0\0\0\0",
         ),
-        exchange("bytes that are not HTTP", noise(4096), noise(5000)),
-        exchange("a response without a status line", GET, "ok then"),
-        exchange(
+        round_trip("bytes that are not HTTP", noise(4096), noise(5000)),
+        round_trip("a response without a status line", GET, "ok then"),
+        round_trip(
             "event stream with every line ending",
             GET,
             "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n21\r\ndata: a\n\ndata: b\r\n\r\ndata: c\r\r:x\n\n\r\n0\r\n\r\n",
@@ -140,8 +140,8 @@ fn smuggling() -> Vec<Script> {
         ("an absolute target and two hosts", b"GET http://a/ HTTP/1.1\r\nhost: b\r\nhost: c\r\n\r\n"),
         ("an unknown version", b"GET / HTTP/9.9\r\nhost: x\r\n\r\n"),
     ];
-    let mut scripts: Vec<Script> = requests.iter().map(|(name, request)| exchange(name, request, OK)).collect();
-    let answers: [(&str, &[u8]); 4] = [
+    let mut scripts: Vec<Script> = requests.iter().map(|(name, request)| round_trip(name, request, OK)).collect();
+    let responses: [(&str, &[u8]); 4] = [
         (
             "a response with CL and TE",
             b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -150,7 +150,7 @@ fn smuggling() -> Vec<Script> {
         ("a response with a folded header", b"HTTP/1.1 200 OK\r\nx: a\r\n b\r\ncontent-length: 0\r\n\r\n"),
         ("a response longer than its length", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 500 No\r\n\r\n"),
     ];
-    scripts.extend(answers.iter().map(|(name, answer)| exchange(name, GET, answer)));
+    scripts.extend(responses.iter().map(|(name, response)| round_trip(name, GET, response)));
     scripts
 }
 
@@ -162,10 +162,10 @@ fn sizes() -> Vec<Script> {
     let download = [format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()).as_bytes(), &body].concat();
     let (drip, drop) = (format!("{GET}{GET}"), format!("{OK}{OK}"));
     vec![
-        exchange("headers of 300 KB", long_head, OK),
-        exchange("a response with 20,000 headers", GET, many_headers),
-        exchange("a request body of 10 MB", &upload, OK),
-        exchange("a response of 10 MB", GET, &download),
+        round_trip("headers of 300 KB", long_head, OK),
+        round_trip("a response with 20,000 headers", GET, many_headers),
+        round_trip("a request body of 10 MB", &upload, OK),
+        round_trip("a response of 10 MB", GET, &download),
         script(
             "a response of 10 MB before the request is read",
             vec![Send(body[..100_000].to_vec()), Finish, Meet, ReadEnd],
@@ -176,8 +176,12 @@ fn sizes() -> Vec<Script> {
             vec![Drip(drip.clone().into()), Read(drop.len()), Finish, ReadEnd],
             vec![Read(drip.len()), Drip(drop.into()), ReadEnd],
         ),
-        exchange("a data line of 2 MB", GET, [b"HTTP/1.1 200 OK\r\n\r\ndata: ", &body[..2_000_000], b"\n\n"].concat()),
-        exchange(
+        round_trip(
+            "a data line of 2 MB",
+            GET,
+            [b"HTTP/1.1 200 OK\r\n\r\ndata: ", &body[..2_000_000], b"\n\n"].concat(),
+        ),
+        round_trip(
             "50,000 events of one byte each in a chunk",
             GET,
             format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{}0\r\n\r\n", "1\r\na\r\n".repeat(50_000)),

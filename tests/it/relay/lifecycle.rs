@@ -13,8 +13,8 @@ use tokometer_proxy::relay::Phase;
 use tokometer_proxy::relay::Settings;
 use tokometer_proxy::relay::Unreachable;
 
-use crate::pair::pair;
-use crate::pair::reserved;
+use crate::listener::listener_to;
+use crate::listener::reserved;
 
 use super::corpus::noise;
 use super::corpus::send;
@@ -32,7 +32,7 @@ use super::watcher::Watcher;
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
 
 fn with(upstream: impl Into<Address>, settings: Settings, idle: bool) -> Rig {
-    Rig::with(vec![pair(upstream)], settings, Watcher::new(Mood::Calm, idle))
+    Rig::with(vec![listener_to(upstream)], settings, Watcher::new(Mood::Calm, idle))
 }
 
 #[test]
@@ -101,10 +101,10 @@ fn unreachable_server_causes_a_503_after_the_first_bytes() {
     client.write_all(b"POST /v1/completions HTTP/1.1\r\ncontent-length: 3000000\r\n\r\n").unwrap();
     // Still sending when the response arrives: a reset must not discard it.
     client.write_all(&noise(3_000_000)).unwrap();
-    let mut answer = String::new();
-    client.read_to_string(&mut answer).unwrap();
+    let mut response = String::new();
+    client.read_to_string(&mut response).unwrap();
     drop(client);
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{head}");
     assert!(head.contains("content-type: application/json\r\n") && head.contains("connection: close"), "{head}");
     let body: serde_json::Value = serde_json::from_str(body).unwrap();
@@ -140,20 +140,20 @@ fn unreachable_server_causes_a_reset_if_set_or_not_http1() {
 fn early_response_reaches_a_client_that_still_uploads() {
     let (listener, server) = peer::listen();
     let rig = Rig::to(server);
-    let answer = b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    let response = b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
     for _ in 0..20 {
         let mut client = peer::dial(rig.address());
         let (mut upstream, _) = listener.accept().unwrap();
         client.write_all(b"POST / HTTP/1.1\r\ncontent-length: 100000000\r\n\r\n").unwrap();
         upstream.read_exact(&mut [0; 20]).unwrap();
-        upstream.write_all(answer).unwrap();
+        upstream.write_all(response).unwrap();
         // Closes with unread bytes: the kernel sends a reset after the response.
         drop(upstream);
         let body = noise(1_000_000);
         while client.write_all(&body).is_ok() {}
-        let mut got = vec![0; answer.len()];
+        let mut got = vec![0; response.len()];
         client.read_exact(&mut got).unwrap();
-        assert_eq!(got, answer);
+        assert_eq!(got, response);
     }
     for index in 0..20 {
         assert_eq!(rig.watcher.closed(index).close(), Some(Close::Reset(Side::Server)));
@@ -203,7 +203,7 @@ fn client_reset_during_a_blocked_upload_ends_the_connection() {
 fn drain_stops_the_listener_and_closes_only_idle_connections() {
     let (listener, server) = peer::listen();
     let watcher = Watcher::new(Mood::Calm, false);
-    let rig = Rig::with(vec![pair(server)], Settings::default(), watcher);
+    let rig = Rig::with(vec![listener_to(server)], Settings::default(), watcher);
     let mut client = peer::dial(rig.address());
     let (mut upstream, _) = listener.accept().unwrap();
     client.write_all(GET).unwrap();
@@ -288,10 +288,10 @@ fn forced_drain_ends_connections_that_were_never_joined() {
 fn drain_does_not_wait_long_for_clients_without_a_server() {
     let rig = Rig::to(reserved());
     let mut silent = peer::dial(rig.address());
-    let mut answered = peer::dial(rig.address());
-    answered.write_all(GET).unwrap();
+    let mut response_complete = peer::dial(rig.address());
+    response_complete.write_all(GET).unwrap();
     // It has received its 503 and does not close.
-    answered.read_exact(&mut [0; 12]).unwrap();
+    response_complete.read_exact(&mut [0; 12]).unwrap();
     eventually(|| rig.relay.stats_of(0).connect_failures() == 2);
     let begun = Instant::now();
     rig.drain.begin();

@@ -14,7 +14,7 @@ use tokometer_proxy::relay::Full;
 use tokometer_proxy::relay::Settings;
 use tokometer_proxy::relay::Unreachable;
 
-use crate::pair::pair;
+use crate::listener::listener_to;
 
 use super::peer;
 use super::rig::Rig;
@@ -103,7 +103,7 @@ fn connection_above_the_maximum_is_refused_at_once() {
         (Settings { unreachable: Unreachable::Reset, ..Settings::default() }, 1, Full::Descriptors),
     ] {
         let unreachable = settings.unreachable;
-        let rig = Rig::with(vec![pair(server)], settings, Watcher::new(Mood::Calm, true));
+        let rig = Rig::with(vec![listener_to(server)], settings, Watcher::new(Mood::Calm, true));
         rig.relay.limit_connections(capacity);
         let mut first = peer::dial(rig.address());
         let (mut upstream, _) = listener.accept().unwrap();

@@ -7,12 +7,12 @@ use tokometer::app::Serving;
 use tokometer::app::serve;
 use tokometer_proxy::listen;
 use tokometer_proxy::listen::Address;
-use tokometer_proxy::listen::Pair;
+use tokometer_proxy::listen::Listener;
 use tokometer_proxy::relay::Drain;
 use tokometer_proxy::relay::Relay;
 use tokometer_proxy::relay::Settings;
 
-use crate::pair::pair;
+use crate::listener::listener_to;
 
 use super::watcher::Mood;
 use super::watcher::Watcher;
@@ -35,12 +35,12 @@ impl Rig {
 
     /// A relay whose observers behave according to this mood.
     pub(crate) fn watched(upstream: impl Into<Address>, mood: Mood) -> Rig {
-        Rig::with(vec![pair(upstream)], Settings::default(), Watcher::new(mood, true))
+        Rig::with(vec![listener_to(upstream)], Settings::default(), Watcher::new(mood, true))
     }
 
-    pub(crate) fn with(pairs: Vec<Pair>, settings: Settings, watcher: Arc<Watcher>) -> Rig {
+    pub(crate) fn with(listeners: Vec<Listener>, settings: Settings, watcher: Arc<Watcher>) -> Rig {
         let drain = Drain::new();
-        let bound: Vec<_> = pairs.into_iter().map(|pair| listen::bind(pair, &settings).unwrap()).collect();
+        let bound: Vec<_> = listeners.into_iter().map(|listener| listen::bind(listener, &settings).unwrap()).collect();
         let addresses = bound.iter().map(|bound| bound.address().clone()).collect();
         let relay = Relay::new(settings, 1, Arc::clone(&watcher) as _, drain.clone());
         let serving = serve(listen::serve(bound, &relay, 2).unwrap()).unwrap();

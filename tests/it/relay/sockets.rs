@@ -33,11 +33,11 @@ use tokometer_proxy::listen;
 use tokometer_proxy::listen::Address;
 use tokometer_proxy::listen::ClientTls;
 use tokometer_proxy::listen::Error;
-use tokometer_proxy::listen::Pair;
+use tokometer_proxy::listen::Listener;
 use tokometer_proxy::listen::ServerTls;
 use tokometer_proxy::relay::Settings;
 
-use crate::pair::pair;
+use crate::listener::listener_to;
 
 use super::corpus;
 use super::corpus::noise;
@@ -52,9 +52,9 @@ use super::watcher::Watcher;
 fn unix_sockets_forward_everything_except_resets() {
     let folder = tempfile::tempdir().unwrap();
     let (inside, outside) = (folder.path().join("server"), folder.path().join("relay"));
-    let listener = UnixListener::bind(&inside).unwrap();
-    let pair = Pair { listen: Address::Unix(outside.clone()), ..pair(Address::Unix(inside.clone())) };
-    let rig = Rig::with(vec![pair], Settings::default(), Watcher::new(Mood::Calm, true));
+    let server = UnixListener::bind(&inside).unwrap();
+    let listener = Listener { listen: Address::Unix(outside.clone()), ..listener_to(Address::Unix(inside.clone())) };
+    let rig = Rig::with(vec![listener], Settings::default(), Watcher::new(Mood::Calm, true));
     let prepared = |stream: UnixStream| {
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         stream
@@ -65,7 +65,7 @@ fn unix_sockets_forward_everything_except_resets() {
             continue;
         }
         let play = |path: &Path| {
-            let accept = || prepared(listener.accept().unwrap().0);
+            let accept = || prepared(server.accept().unwrap().0);
             peer::play(&script, || prepared(UnixStream::connect(path).unwrap()), accept)
         };
         assert_eq!(play(&inside), play(&outside), "{}", script.name);
@@ -82,21 +82,21 @@ fn stale_socket_file_is_replaced_and_a_used_one_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     drop(UnixListener::bind(&path).unwrap());
-    let pair = || Pair { listen: Address::Unix(path.clone()), ..pair(Address::OriginalDestination) };
-    let bound = listen::bind(pair(), &Settings::default()).unwrap();
-    let error = listen::bind(pair(), &Settings::default()).unwrap_err().to_string();
+    let at_path = || Listener { listen: Address::Unix(path.clone()), ..listener_to(Address::OriginalDestination) };
+    let bound = listen::bind(at_path(), &Settings::default()).unwrap();
+    let error = listen::bind(at_path(), &Settings::default()).unwrap_err().to_string();
     assert!(error.contains("unix:") && error.contains("stop the program that uses it"), "{error}");
     drop(bound);
     std::fs::write(&path, "precious").unwrap();
-    assert!(listen::bind(pair(), &Settings::default()).is_err());
+    assert!(listen::bind(at_path(), &Settings::default()).is_err());
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
 }
 
 #[test]
 fn port_is_exclusive_to_one_process_unless_both_share_it() {
     let threads = |settings: &Settings, upstream| {
-        let bound = listen::bind(pair(upstream), settings).unwrap();
-        let at = Pair { listen: bound.address().clone(), ..pair(upstream) };
+        let bound = listen::bind(listener_to(upstream), settings).unwrap();
+        let at = Listener { listen: bound.address().clone(), ..listener_to(upstream) };
         let relay = tokometer_proxy::relay::Relay::new(
             settings.clone(),
             1,
@@ -144,8 +144,8 @@ fn keep_alive_is_on_for_client_and_loopback_server() {
 #[test]
 fn each_listener_connects_to_its_own_server() {
     let servers = [peer::listen(), peer::listen(), peer::listen()];
-    let pairs = servers.iter().map(|(_, address)| pair(*address)).collect();
-    let rig = Rig::with(pairs, Settings::default(), Watcher::new(Mood::Calm, true));
+    let listeners = servers.iter().map(|(_, address)| listener_to(*address)).collect();
+    let rig = Rig::with(listeners, Settings::default(), Watcher::new(Mood::Calm, true));
     for (index, (listener, server)) in servers.iter().enumerate() {
         let client = peer::dial(tcp(&rig.addresses[index]));
         let (mut upstream, _) = listener.accept().unwrap();
@@ -157,7 +157,7 @@ fn each_listener_connects_to_its_own_server() {
         let local = client.local_addr().unwrap();
         drop(client);
         let log = rig.watcher.closed(index);
-        assert_eq!((log.pair, log.upstream, log.peer), (index, server.to_string(), Some(local)));
+        assert_eq!((log.listener, log.upstream, log.peer), (index, server.to_string(), Some(local)));
     }
 }
 
@@ -177,10 +177,10 @@ fn original_destination_without_a_redirect_rule_is_refused() {
     let rig = Rig::to(Address::OriginalDestination);
     let mut client = peer::dial(rig.address());
     client.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    client.read_to_string(&mut answer).unwrap();
+    let mut response = String::new();
+    client.read_to_string(&mut response).unwrap();
     drop(client);
-    assert!(answer.contains("no REDIRECT rule"), "{answer}");
+    assert!(response.contains("no REDIRECT rule"), "{response}");
     assert_eq!(rig.watcher.closed(0).close(), Some(Close::Refused));
 }
 
@@ -188,10 +188,11 @@ fn original_destination_without_a_redirect_rule_is_refused() {
 fn bind_error_names_the_address_and_a_fix() {
     let far = Address::Tcp { host: "192.0.2.1".to_owned(), port: 0 };
     let error =
-        listen::bind(Pair { listen: far, ..pair(Address::OriginalDestination) }, &Settings::default()).unwrap_err();
+        listen::bind(Listener { listen: far, ..listener_to(Address::OriginalDestination) }, &Settings::default())
+            .unwrap_err();
     let text = error.to_string();
     assert!(text.starts_with("cannot listen on 192.0.2.1:0: ") && text.contains("0.0.0.0"), "{text}");
-    let original = Pair { listen: Address::OriginalDestination, ..pair(Address::OriginalDestination) };
+    let original = Listener { listen: Address::OriginalDestination, ..listener_to(Address::OriginalDestination) };
     assert!(matches!(listen::bind(original, &Settings::default()), Err(Error::ListenOnOriginal)));
 }
 
@@ -292,7 +293,7 @@ impl Wire for StreamOwned<ServerConnection, TcpStream> {
 
 fn tls_rig(authority: &Authority, upstream: std::net::SocketAddr, client_ca: bool, insecure: bool) -> Rig {
     let (certificate, key) = authority.sign("relay.test");
-    let pair = Pair {
+    let listener = Listener {
         tls: Some(ServerTls { certificate, key, client_ca: client_ca.then(|| authority.ca()) }),
         upstream_tls: Some(ClientTls {
             ca: (!insecure).then(|| authority.ca()),
@@ -300,9 +301,9 @@ fn tls_rig(authority: &Authority, upstream: std::net::SocketAddr, client_ca: boo
             identity: None,
             insecure,
         }),
-        ..pair(upstream)
+        ..listener_to(upstream)
     };
-    Rig::with(vec![pair], Settings::default(), Watcher::new(Mood::Calm, true))
+    Rig::with(vec![listener], Settings::default(), Watcher::new(Mood::Calm, true))
 }
 
 #[test]
@@ -406,9 +407,9 @@ fn server_certificate_for_another_name_means_unreachable() {
         });
         let mut client = tls_client(&authority.client(None), peer::dial(rig.address()));
         client.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        client.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("certificate"), "{answer}");
+        let mut response = String::new();
+        client.read_to_string(&mut response).unwrap();
+        assert!(response.starts_with("HTTP/1.1 503 ") && response.contains("certificate"), "{response}");
     });
     assert_eq!(rig.watcher.closed(0).close(), Some(Close::Refused));
 }
@@ -423,23 +424,23 @@ fn tls_file_errors_name_the_file_and_a_fix_at_startup() {
     let missing = authority.folder.path().join("missing.pem");
     let message = |certificate: &Path, key: &Path, client_ca: Option<&Path>| {
         let tls = ServerTls { certificate: certificate.into(), key: key.into(), client_ca: client_ca.map(Into::into) };
-        let pair = Pair { tls: Some(tls), ..pair(Address::OriginalDestination) };
+        let listener = Listener { tls: Some(tls), ..listener_to(Address::OriginalDestination) };
         let relay = tokometer_proxy::relay::Relay::new(
             Settings::default(),
             1,
             Watcher::new(Mood::Calm, true) as _,
             tokometer_proxy::relay::Drain::new(),
         );
-        listen::serve(vec![listen::bind(pair, &Settings::default()).unwrap()], &relay, 1).unwrap_err().to_string()
+        listen::serve(vec![listen::bind(listener, &Settings::default()).unwrap()], &relay, 1).unwrap_err().to_string()
     };
-    for (text, named, mend) in [
+    for (text, named, fix) in [
         (message(&missing, &key, None), "missing.pem", "check the path"),
         (message(&garbage, &key, None), "garbage.pem", "-----BEGIN CERTIFICATE-----"),
         (message(&certificate, &certificate, None), "the key file", "-----BEGIN PRIVATE KEY-----"),
         (message(&certificate, &other_key, None), "other.test.key", "must belong to the first certificate"),
         (message(&certificate, &key, Some(&missing)), "the client CA file", "check the path"),
     ] {
-        assert!(text.contains(named) && text.contains(mend), "{text}");
+        assert!(text.contains(named) && text.contains(fix), "{text}");
     }
 }
 

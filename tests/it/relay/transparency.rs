@@ -14,7 +14,7 @@ use tokometer_observe::measure::Detach;
 use tokometer_observe::observer;
 use tokometer_proxy::relay::Settings;
 
-use crate::pair::pair;
+use crate::listener::listener_to;
 
 use super::corpus;
 use super::peer;
@@ -74,7 +74,7 @@ fn differences_observed(settings: observer::Settings) -> (Vec<String>, Replayed)
     let (listener, server) = peer::listen();
     let notebook = Notebook::default();
     let sink = Arc::new(notebook.clone());
-    let path = DataPath::start(&[pair(server)], Settings::default(), settings, sink, 1).unwrap();
+    let path = DataPath::start(&[listener_to(server)], Settings::default(), settings, sink, 1).unwrap();
     let differences = differences_through(tcp(&path.addresses()[0]), server, &listener);
     path.stop();
     (differences, notebook.take())

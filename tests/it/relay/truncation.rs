@@ -13,7 +13,7 @@ use tokometer_observe::input::Direction;
 use tokometer_observe::measure::Outcome;
 use tokometer_observe::observer;
 use tokometer_proxy::listen::ClientTls;
-use tokometer_proxy::listen::Pair;
+use tokometer_proxy::listen::Listener;
 use tokometer_proxy::listen::ServerTls;
 use tokometer_proxy::relay::Settings;
 
@@ -22,7 +22,7 @@ use crate::endings::DONE;
 use crate::endings::FINISH;
 use crate::endings::REQUEST;
 use crate::endings::chunk;
-use crate::pair::pair;
+use crate::listener::listener_to;
 
 use super::peer;
 use super::peer::Ending;
@@ -40,21 +40,21 @@ enum End {
 
 /// The bytes of `response` that the client received, and the request's outcome.
 fn play(authority: &Authority, client_tls: bool, response: &[u8], end: End) -> (Vec<u8>, Ending, Outcome) {
-    let (listener, upstream) = peer::listen();
+    let (socket, upstream) = peer::listen();
     let (certificate, key) = authority.sign("relay.test");
     let server_name = Some("server.test".to_owned());
-    let pair = Pair {
+    let listener = Listener {
         tls: client_tls.then_some(ServerTls { certificate, key, client_ca: None }),
         upstream_tls: Some(ClientTls { ca: Some(authority.ca()), server_name, identity: None, insecure: false }),
-        ..pair(upstream)
+        ..listener_to(upstream)
     };
     let notebook = Notebook::default();
     let sink = Arc::new(notebook.clone());
-    let path = DataPath::start(&[pair], Settings::default(), observer::Settings::default(), sink, 1).unwrap();
+    let path = DataPath::start(&[listener], Settings::default(), observer::Settings::default(), sink, 1).unwrap();
     let config = authority.server("server.test");
     let server = std::thread::scope(|scope| {
         let server = scope.spawn(|| {
-            let socket = peer::prepare(listener.accept().unwrap().0);
+            let socket = peer::prepare(socket.accept().unwrap().0);
             let mut server = StreamOwned::new(ServerConnection::new(config).unwrap(), socket);
             server.read_exact(&mut vec![0; REQUEST.len()]).unwrap();
             server.write_all(response).unwrap();

@@ -64,7 +64,7 @@ struct Journal {
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     pub(crate) peer: Option<SocketAddr>,
-    pub(crate) pair: usize,
+    pub(crate) listener: usize,
     pub(crate) upstream: String,
     pub(crate) calls: Vec<Call>,
 }
@@ -127,7 +127,7 @@ impl Observe for Watcher {
         let mut connections = self.journal.connections.lock().unwrap();
         connections.push(Log {
             peer: connection.peer,
-            pair: connection.pair,
+            listener: connection.listener,
             upstream: connection.upstream.to_string(),
             calls: Vec::new(),
         });

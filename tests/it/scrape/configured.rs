@@ -9,7 +9,7 @@ use tokometer::config::Error;
 use tokometer::config::Flags;
 use tokometer_engine::scrape::Target;
 
-use crate::mistakes::assert_told;
+use crate::mistakes::assert_reported;
 
 fn read(text: &str) -> Result<Config, Error> {
     Config::from_layers(Some((Path::new("t.yaml"), text)), &Flags::default(), &Environment::default())
@@ -47,8 +47,8 @@ fn configured_engine_determines_its_page() {
     assert_eq!(of("vllm"), Some(target("vllm")));
     assert_eq!(of("triton"), Some(Target { port: Some(8002), ..target("triton") }));
     assert_eq!(of("ollama"), None, "Ollama has no such page");
-    let told = "observe: {engine: ollama}\nscrape: {path: /exporter}";
-    assert_eq!(targets(told)[0].clone().unwrap().path.as_deref(), Some("/exporter"));
+    let reported = "observe: {engine: ollama}\nscrape: {path: /exporter}";
+    assert_eq!(targets(reported)[0].clone().unwrap().path.as_deref(), Some("/exporter"));
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn server_with_unknown_address_is_not_scraped() {
 
 #[test]
 fn each_error_names_its_location_and_fix() {
-    assert_told(&[
+    assert_reported(&[
         ("scrape: {path: metrics}", "t.yaml:1:16", "scrape.path", "must start with `/`"),
         ("scrape: {path: '/a b'}", "t.yaml:1:16", "scrape.path", "must start with `/`"),
         ("scrape: {port_number: 0}", "t.yaml:1:23", "scrape.port_number", "from 1 to 65535"),

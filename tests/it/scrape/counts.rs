@@ -18,39 +18,39 @@ fn preemptions(texts: &[&str]) -> Vec<Option<f64>> {
 
 #[test]
 fn counts_start_with_the_first_page() {
-    let told = preemptions(&["vllm:num_preemptions_total 40", "vllm:num_preemptions_total 42"]);
-    assert_eq!(told, [Some(0.0), Some(2.0)]);
+    let reported = preemptions(&["vllm:num_preemptions_total 40", "vllm:num_preemptions_total 42"]);
+    assert_eq!(reported, [Some(0.0), Some(2.0)]);
 }
 
 #[test]
 fn counts_continue_after_an_engine_restart() {
-    let told = preemptions(&[
+    let reported = preemptions(&[
         "vllm:num_preemptions_total 40",
         "vllm:num_preemptions_total 45",
         "vllm:num_preemptions_total 3",
         "vllm:num_preemptions_total 4",
     ]);
-    assert_eq!(told, [Some(0.0), Some(5.0), Some(8.0), Some(9.0)]);
+    assert_eq!(reported, [Some(0.0), Some(5.0), Some(8.0), Some(9.0)]);
 }
 
 #[test]
 fn restart_of_one_rank_is_detected() {
-    let told = preemptions(&[
+    let reported = preemptions(&[
         "vllm:num_preemptions_total{engine=\"0\"} 10\nvllm:num_preemptions_total{engine=\"1\"} 100\n",
         "vllm:num_preemptions_total{engine=\"0\"} 2\nvllm:num_preemptions_total{engine=\"1\"} 120\n",
     ]);
-    assert_eq!(told, [Some(0.0), Some(22.0)], "the sum on the page rose by 12");
+    assert_eq!(reported, [Some(0.0), Some(22.0)], "the sum on the page rose by 12");
 }
 
 #[test]
 fn new_series_start_at_zero_and_returning_ones_continue() {
-    let told = preemptions(&[
+    let reported = preemptions(&[
         "vllm:num_preemptions_total{engine=\"0\"} 10\n",
         "vllm:num_preemptions_total{engine=\"0\"} 10\nvllm:num_preemptions_total{engine=\"1\"} 4\n",
         "vllm:num_preemptions_total{engine=\"1\"} 5\n",
         "vllm:num_preemptions_total{engine=\"0\"} 11\nvllm:num_preemptions_total{engine=\"1\"} 5\n",
     ]);
-    assert_eq!(told, [Some(0.0), Some(4.0), Some(5.0), Some(6.0)]);
+    assert_eq!(reported, [Some(0.0), Some(4.0), Some(5.0), Some(6.0)]);
 }
 
 #[test]
@@ -59,26 +59,26 @@ fn unchanged_count_of_two_unlabelled_names_stays() {
         format!("llamacpp:prompt_tokens_total {prompt}\nllamacpp:prompt_tokens_cached_total {cached}\n")
     };
     let texts = [page(10, 2), page(63, 16), page(63, 16), page(63, 16), page(64, 20)];
-    let told = pages(&texts.each_ref().map(String::as_str));
-    let queries: Vec<Option<f64>> = told.into_iter().map(|state| state.cache_queries).collect();
+    let reported = pages(&texts.each_ref().map(String::as_str));
+    let queries: Vec<Option<f64>> = reported.into_iter().map(|state| state.cache_queries).collect();
     assert_eq!(queries, [0.0, 67.0, 67.0, 67.0, 72.0].map(Some));
 }
 
 #[test]
 fn missing_count_is_absent_and_then_continues() {
-    let told = preemptions(&["vllm:num_preemptions_total 1", "up 1", "vllm:num_preemptions_total 3"]);
-    assert_eq!(told, [Some(0.0), None, Some(2.0)]);
+    let reported = preemptions(&["vllm:num_preemptions_total 1", "up 1", "vllm:num_preemptions_total 3"]);
+    assert_eq!(reported, [Some(0.0), None, Some(2.0)]);
 }
 
 #[test]
 fn another_engine_at_the_address_adds_no_past_counts() {
-    let told = preemptions(&[
+    let reported = preemptions(&[
         "vllm:num_preemptions_total 1",
         "vllm:num_preemptions_total 2",
         "sglang:num_retracted_requests_total 500",
         "sglang:num_retracted_requests_total 501",
     ]);
-    assert_eq!(told, [Some(0.0), Some(1.0), Some(1.0), Some(2.0)]);
+    assert_eq!(reported, [Some(0.0), Some(1.0), Some(1.0), Some(2.0)]);
 }
 
 #[test]
@@ -87,9 +87,9 @@ fn queue_estimate_is_the_mean_between_two_pages() {
         format!("vllm:request_queue_time_seconds_sum {sum}\nvllm:request_queue_time_seconds_count {count}\n")
     };
     let texts = [queue(100.0, 50), queue(103.0, 52), queue(103.0, 52), queue(0.5, 1)];
-    let told: Vec<Option<f64>> =
+    let reported: Vec<Option<f64>> =
         pages(&texts.each_ref().map(String::as_str)).into_iter().map(|state| state.queue_mean).collect();
-    assert_eq!(told, [None, Some(1.5), None, Some(0.5)], "none before a second page or without requests");
+    assert_eq!(reported, [None, Some(1.5), None, Some(0.5)], "none before a second page or without requests");
 }
 
 #[test]
@@ -98,11 +98,11 @@ fn ratio_covers_the_time_between_two_pages() {
         format!("vllm:prefix_cache_hits_total {hits}\nvllm:prefix_cache_queries_total {queries}\n")
     };
     let texts = [cache(10, 100), cache(40, 140), cache(40, 140), cache(60, 150)];
-    let told: Vec<Option<f64>> = pages(&texts.each_ref().map(String::as_str))
+    let reported: Vec<Option<f64>> = pages(&texts.each_ref().map(String::as_str))
         .into_iter()
         .map(|state| state.cache_ratio.map(|ratio| ratio.value))
         .collect();
-    assert_eq!(told, [None, Some(0.75), None, None], "hits and lookups were read at different times");
+    assert_eq!(reported, [None, Some(0.75), None, None], "hits and lookups were read at different times");
 }
 
 proptest! {

@@ -189,7 +189,7 @@ fn every_name_in_the_table_is_found() {
         let text: String = source.terms.iter().map(line).collect();
         assert!(!page(&text).has_no_known_names(), "{text}");
         let state = state(&text);
-        let told = match source.quantity {
+        let reported = match source.quantity {
             Quantity::Running => state.running,
             Quantity::Waiting => state.waiting,
             Quantity::KvUsage => state.kv_usage,
@@ -204,7 +204,7 @@ fn every_name_in_the_table_is_found() {
             Quantity::QueueRequests => state.queue_requests,
         };
         let want: f64 = source.terms.iter().map(|term| term.scale).sum();
-        assert_eq!(told, Some(want), "{} {:?}", engine.as_str(), source.quantity);
+        assert_eq!(reported, Some(want), "{} {:?}", engine.as_str(), source.quantity);
     }
 }
 

@@ -38,7 +38,7 @@ struct One {
 
 impl Collect for One {
     fn collect(&self, points: &mut Points<'_>) {
-        points.put_engine(0, &self.watch.figures(self.now));
+        points.put_engine(0, &self.watch.measurements(self.now));
     }
 }
 
@@ -103,7 +103,7 @@ fn exporters(settings: &Settings, one: &Arc<One>) -> Arc<Exporters> {
     let exporters = Exporters::start(settings).unwrap();
     exporters.add(Arc::clone(one) as Arc<dyn Collect>);
     let one = Arc::clone(one);
-    exporters.join_engine_state(move |pair, moment| (pair == 0).then(|| one.watch.at(moment))?);
+    exporters.join_engine_state(move |listener, moment| (listener == 0).then(|| one.watch.at(moment))?);
     exporters
 }
 
@@ -158,8 +158,8 @@ fn both_exporters_have_the_same_engine_metrics() {
 #[test]
 fn unreported_values_have_no_series() {
     let (exporters, _) = start(None, read_twice("written/dynamo-1.6.1-frontend.txt"));
-    let told = prometheus(&exporters);
-    let state: Vec<&String> = told.keys().filter(|name| !name.contains("_scrape_")).collect();
+    let reported = prometheus(&exporters);
+    let state: Vec<&String> = reported.keys().filter(|name| !name.contains("_scrape_")).collect();
     assert_eq!(state, ["tokometer_engine_requests_running", "tokometer_engine_requests_waiting"]);
 }
 
@@ -173,8 +173,8 @@ fn failed_scrape_ends_the_series_and_is_counted() {
     one.watch.note(one.now, Duration::from_secs(2), Err(Failure::Timeout));
     assert!(exporters.flush(WAIT));
     let (scraped, pushed) = (prometheus(&exporters), otlp(&collector));
-    for told in [&scraped, &pushed] {
-        assert!(told.keys().all(|name| name.contains("scrape")), "{told:?}");
+    for reported in [&scraped, &pushed] {
+        assert!(reported.keys().all(|name| name.contains("scrape")), "{reported:?}");
     }
     assert_eq!(scraped["tokometer_engine_scrape_failures_total reason=timeout"], 1.0);
     assert_eq!(pushed["tokometer.engine.scrape.failures reason=timeout"], 1.0);
@@ -206,7 +206,7 @@ fn span_has_the_engine_state_at_its_first_token() {
     (record.started, record.ended) = (began, Duration::from_secs(12));
     (record.first_token, record.last_token) = (Some(Duration::from_secs(4)), Some(Duration::from_secs(12)));
     let mut elsewhere = record.clone();
-    elsewhere.labels = Arc::new(tokometer_observe::measure::Labels { pair: 1, ..records::labels("m") });
+    elsewhere.labels = Arc::new(tokometer_observe::measure::Labels { listener: 1, ..records::labels("m") });
     exporters.record(&Arc::new(record));
     exporters.record(&Arc::new(elsewhere));
     assert!(exporters.flush(WAIT));
@@ -221,7 +221,7 @@ fn span_has_the_engine_state_at_its_first_token() {
             other => panic!("{other:?}"),
         }
     };
-    let told = ["requests.running", "requests.waiting", "kv_cache.usage", "preemptions", "state.age"];
-    assert_eq!(told.map(|key| of(0, key)), [Some(9.0), None, Some(0.93), Some(2.0), Some(2.0)]);
-    assert_eq!(told.map(|key| of(1, key)), [None; 5], "the engine of the other listener is not scraped");
+    let reported = ["requests.running", "requests.waiting", "kv_cache.usage", "preemptions", "state.age"];
+    assert_eq!(reported.map(|key| of(0, key)), [Some(9.0), None, Some(0.93), Some(2.0), Some(2.0)]);
+    assert_eq!(reported.map(|key| of(1, key)), [None; 5], "the engine of the other listener is not scraped");
 }

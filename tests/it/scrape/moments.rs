@@ -56,11 +56,11 @@ fn failure_ends_the_state_until_the_next_page() {
         [Some(1.0), None, None, None, Some(4.0)],
         "a state before a failure still applies to its time"
     );
-    let figures = watch.figures(start + seconds(12.0));
-    assert_eq!((figures.state, figures.attempts, figures.duration), (None, 4, Some(TOOK)));
-    let count = |failure: Failure| figures.failures[Failure::ALL.iter().position(|own| *own == failure).unwrap()];
+    let measurements = watch.measurements(start + seconds(12.0));
+    assert_eq!((measurements.state, measurements.attempts, measurements.duration), (None, 4, Some(TOOK)));
+    let count = |failure: Failure| measurements.failures[Failure::ALL.iter().position(|own| *own == failure).unwrap()];
     assert_eq!(Failure::ALL.map(count), [1, 1, 0, 0, 0, 0, 0, 0]);
-    let later = watch.figures(start + seconds(21.0));
+    let later = watch.measurements(start + seconds(21.0));
     assert_eq!((later.age, later.state.and_then(|state| state.running)), (Some(seconds(1.0)), Some(4.0)));
 }
 
@@ -71,8 +71,8 @@ fn state_expires_without_new_pages() {
     // Three intervals plus the time limit of a scrape.
     assert!(watch.at(start + seconds(17.0)).is_some());
     assert!(watch.at(start + seconds(17.1)).is_none());
-    let figures = watch.figures(start + seconds(30.0));
-    assert_eq!((figures.state, figures.age), (None, Some(seconds(30.0))));
+    let measurements = watch.measurements(start + seconds(30.0));
+    assert_eq!((measurements.state, measurements.age), (None, Some(seconds(30.0))));
 }
 
 #[test]

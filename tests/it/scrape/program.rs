@@ -20,7 +20,7 @@ use tokometer_sim::server;
 use tokometer_sim::server::Listen;
 use tokometer_sim::server::Simulator;
 
-use crate::pair::pair;
+use crate::listener::listener_to;
 
 use super::reading::until;
 
@@ -30,10 +30,10 @@ type Samples = BTreeMap<String, f64>;
 fn get(address: SocketAddr) -> Samples {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
     let mut samples = Samples::new();
-    for line in answer.split_once("\r\n\r\n").unwrap().1.lines().filter(|line| !line.starts_with('#')) {
+    for line in response.split_once("\r\n\r\n").unwrap().1.lines().filter(|line| !line.starts_with('#')) {
         // Lines with chunk lengths contain no space.
         let Some((series, value)) = line.trim_end().rsplit_once(' ') else { continue };
         let name = series.split('{').next().unwrap().to_owned();
@@ -43,7 +43,7 @@ fn get(address: SocketAddr) -> Samples {
 }
 
 fn instrument(upstream: Address) -> Instrument {
-    let mut settings = Settings::of_pair(pair(upstream));
+    let mut settings = Settings::with_listener(listener_to(upstream));
     settings.admin.listen = ([127, 0, 0, 1], 0).into();
     settings.threads = Some(1);
     settings.scrape = scrape::Settings {
@@ -126,8 +126,8 @@ fn engine_queue_is_exported_and_scrapes_are_no_traffic() {
     // Values derived from traffic remain.
     let of_traffic = ["_scrape_", "_silence_", "_wedged"];
     let of_page = |name: &&String| name.contains("_engine_") && !of_traffic.iter().any(|other| name.contains(other));
-    let told: Vec<&String> = gone.keys().filter(of_page).collect();
-    assert!(told.is_empty(), "{told:?} of a stopped engine");
+    let reported: Vec<&String> = gone.keys().filter(of_page).collect();
+    assert!(reported.is_empty(), "{reported:?} of a stopped engine");
     assert_eq!(gone["tokometer_requests_total"], requests);
     instrument.stop();
 }

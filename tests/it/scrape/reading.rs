@@ -13,11 +13,11 @@ use std::time::Duration;
 use std::time::Instant;
 
 use crate::WAIT;
-use crate::pair::reserved;
+use crate::listener::reserved;
 use async_trait::async_trait;
 use tokometer_engine::scrape::Dial;
 use tokometer_engine::scrape::Failure;
-use tokometer_engine::scrape::Figures;
+use tokometer_engine::scrape::Measurements;
 use tokometer_engine::scrape::Scraper;
 use tokometer_engine::scrape::Settings;
 use tokometer_engine::scrape::Target;
@@ -26,7 +26,7 @@ use tokometer_engine::scrape::Wire;
 const PAGE: &str = "vllm:num_requests_running 3\nvllm:num_requests_waiting 1\n";
 
 /// How a server handles a request with this method and path; `None` keeps the connection open without a response.
-type Answers = dyn Fn(&str, &mut dyn Write) -> Option<()> + Send + Sync;
+type Responses = dyn Fn(&str, &mut dyn Write) -> Option<()> + Send + Sync;
 
 /// A scripted server that records its requests.
 pub(super) struct Server {
@@ -35,10 +35,10 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn start(answers: impl Fn(&str, &mut dyn Write) -> Option<()> + Send + Sync + 'static) -> Server {
+    pub(super) fn start(responses: impl Fn(&str, &mut dyn Write) -> Option<()> + Send + Sync + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, asked) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
-        let (answers, heard): (Arc<Answers>, _) = (Arc::new(answers), Arc::clone(&asked));
+        let (responses, heard): (Arc<Responses>, _) = (Arc::new(responses), Arc::clone(&asked));
         std::thread::spawn(move || {
             let mut kept = Vec::new();
             for stream in listener.incoming() {
@@ -46,7 +46,7 @@ impl Server {
                 let head = head(&mut stream);
                 let line = head.lines().next().unwrap_or_default().trim_end_matches(" HTTP/1.1").to_owned();
                 heard.lock().unwrap().push(line.clone());
-                if answers(&line, &mut stream).is_none() {
+                if responses(&line, &mut stream).is_none() {
                     kept.push(stream);
                 }
             }
@@ -68,7 +68,7 @@ fn head(stream: &mut TcpStream) -> String {
 }
 
 /// Writes a complete response.
-pub(super) fn answer(out: &mut dyn Write, status: &str, fields: &str, body: &str) -> Option<()> {
+pub(super) fn response(out: &mut dyn Write, status: &str, fields: &str, body: &str) -> Option<()> {
     let head = format!("HTTP/1.1 {status}\r\n{fields}content-length: {}\r\nconnection: close\r\n\r\n", body.len());
     out.write_all(head.as_bytes()).and_then(|()| out.write_all(body.as_bytes())).ok()
 }
@@ -99,8 +99,8 @@ fn start(settings: &Settings, server: SocketAddr) -> Scraper {
     Scraper::start(settings, |_, _| Some(Arc::new(To(server)) as Arc<dyn Dial>)).unwrap()
 }
 
-fn figures(scraper: &Scraper) -> Figures {
-    scraper.engines().figures(Instant::now())[0].clone().unwrap()
+fn measurements(scraper: &Scraper) -> Measurements {
+    scraper.engines().measurements(Instant::now())[0].clone().unwrap()
 }
 
 /// Polls until `find` returns a value.
@@ -115,25 +115,25 @@ pub(crate) fn until<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-fn read(scraper: &Scraper) -> Figures {
-    until("a page is read", || Some(figures(scraper)).filter(|figures| figures.state.is_some()))
+fn read(scraper: &Scraper) -> Measurements {
+    until("a page is read", || Some(measurements(scraper)).filter(|measurements| measurements.state.is_some()))
 }
 
 fn failed(scraper: &Scraper) -> Failure {
-    let which = |figures: Figures| figures.failures.iter().position(|count| *count > 0);
-    Failure::ALL[until("a reading fails", || which(figures(scraper)))]
+    let which = |measurements: Measurements| measurements.failures.iter().position(|count| *count > 0);
+    Failure::ALL[until("a reading fails", || which(measurements(scraper)))]
 }
 
-fn count(figures: &Figures, failure: Failure) -> u64 {
-    figures.failures[Failure::ALL.iter().position(|own| *own == failure).unwrap()]
+fn count(measurements: &Measurements, failure: Failure) -> u64 {
+    measurements.failures[Failure::ALL.iter().position(|own| *own == failure).unwrap()]
 }
 
 #[test]
 fn page_is_found_once_and_read_repeatedly() {
     let server = Server::start(|asked, out| match asked {
-        "OPTIONS /metrics" => answer(out, "200 OK", "server: uvicorn\r\n", PAGE),
-        "GET /metrics" => answer(out, "200 OK", "content-type: text/plain; version=1.0.0; charset=utf-8\r\n", PAGE),
-        _ => answer(out, "404 Not Found", "", ""),
+        "OPTIONS /metrics" => response(out, "200 OK", "server: uvicorn\r\n", PAGE),
+        "GET /metrics" => response(out, "200 OK", "content-type: text/plain; version=1.0.0; charset=utf-8\r\n", PAGE),
+        _ => response(out, "404 Not Found", "", ""),
     });
     let scraper = start(&settings(Target::default()), server.address);
     let state = read(&scraper).state.unwrap();
@@ -144,7 +144,7 @@ fn page_is_found_once_and_read_repeatedly() {
         ["OPTIONS /metrics", "GET /metrics", "GET /metrics", "GET /metrics"],
         "the page is searched once"
     );
-    assert_eq!(figures(&scraper).failures, [0; Failure::ALL.len()]);
+    assert_eq!(measurements(&scraper).failures, [0; Failure::ALL.len()]);
 }
 
 #[test]
@@ -164,9 +164,9 @@ fn page_in_arbitrary_chunks_is_parsed() {
 #[test]
 fn tensorrt_llm_page_emptied_by_reads_is_never_read() {
     let server = Server::start(|asked, out| match asked {
-        "OPTIONS /metrics" => answer(out, "405 Method Not Allowed", "server: uvicorn\r\nallow: GET\r\n", "{}"),
-        "GET /prometheus/metrics" => answer(out, "200 OK", "", "trtllm_num_requests_running 9\n"),
-        _ => answer(out, "200 OK", "server: uvicorn\r\ncontent-type: application/json\r\n", "[]"),
+        "OPTIONS /metrics" => response(out, "405 Method Not Allowed", "server: uvicorn\r\nallow: GET\r\n", "{}"),
+        "GET /prometheus/metrics" => response(out, "200 OK", "", "trtllm_num_requests_running 9\n"),
+        _ => response(out, "200 OK", "server: uvicorn\r\ncontent-type: application/json\r\n", "[]"),
     });
     for engine in [None, Some("tensorrt_llm")] {
         let scraper = start(&settings(Target { engine, ..Target::default() }), server.address);
@@ -178,24 +178,24 @@ fn tensorrt_llm_page_emptied_by_reads_is_never_read() {
 #[test]
 fn tensorrt_llm_without_prometheus_page_is_not_read() {
     let server = Server::start(|asked, out| match asked {
-        "OPTIONS /metrics" => answer(out, "405 Method Not Allowed", "server: uvicorn\r\nallow: GET\r\n", "{}"),
-        "GET /prometheus/metrics" => answer(out, "404 Not Found", "", ""),
-        _ => answer(out, "200 OK", "content-type: application/json\r\n", "[]"),
+        "OPTIONS /metrics" => response(out, "405 Method Not Allowed", "server: uvicorn\r\nallow: GET\r\n", "{}"),
+        "GET /prometheus/metrics" => response(out, "404 Not Found", "", ""),
+        _ => response(out, "200 OK", "content-type: application/json\r\n", "[]"),
     });
     let scraper = start(&settings(Target::default()), server.address);
-    until("three failures", || Some(()).filter(|()| count(&figures(&scraper), Failure::Status) >= 3));
+    until("three failures", || Some(()).filter(|()| count(&measurements(&scraper), Failure::Status) >= 3));
     assert!(!server.asked().contains(&"GET /metrics".to_owned()), "{:?}", server.asked());
 }
 
 #[test]
 fn json_page_is_read_only_once() {
-    let server = Server::start(|_, out| answer(out, "200 OK", "content-type: application/json\r\n", "[]"));
+    let server = Server::start(|_, out| response(out, "200 OK", "content-type: application/json\r\n", "[]"));
     let scraper = start(&settings(Target { path: Some("/metrics".to_owned()), ..Target::default() }), server.address);
     assert_eq!(failed(&scraper), Failure::Json);
     // If it were requested again at its interval or after a failure, that would have happened by now.
-    let other = start(&settings(Target::default()), Server::start(|_, out| answer(out, "503 Busy", "", "")).address);
-    until("five failures of another", || Some(()).filter(|()| figures(&other).attempts >= 5));
-    assert_eq!((server.asked(), figures(&scraper).attempts), (vec!["GET /metrics".to_owned()], 1));
+    let other = start(&settings(Target::default()), Server::start(|_, out| response(out, "503 Busy", "", "")).address);
+    until("five failures of another", || Some(()).filter(|()| measurements(&other).attempts >= 5));
+    assert_eq!((server.asked(), measurements(&scraper).attempts), (vec!["GET /metrics".to_owned()], 1));
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn llama_cpp_page_is_read_only_if_enabled() {
     let llama = || {
         Server::start(|asked, out| {
             let page = if asked.starts_with("GET") { "llamacpp:requests_processing 2\n" } else { "" };
-            answer(out, "200 OK", "Server: llama.cpp\r\n", page)
+            response(out, "200 OK", "Server: llama.cpp\r\n", page)
         })
     };
     let server = llama();
@@ -212,16 +212,16 @@ fn llama_cpp_page_is_read_only_if_enabled() {
     let asked = llama();
     let reading = start(&settings(Target { draining: true, ..Target::default() }), asked.address);
     assert_eq!(read(&reading).state.unwrap().running, Some(2.0));
-    until("more readings of the other", || Some(()).filter(|()| figures(&reading).attempts >= 5));
+    until("more readings of the other", || Some(()).filter(|()| measurements(&reading).attempts >= 5));
     assert_eq!(server.asked(), ["OPTIONS /metrics"]);
-    assert_eq!(figures(&scraper), Figures::default(), "a page that is not requested has not failed");
+    assert_eq!(measurements(&scraper), Measurements::default(), "a page that is not requested has not failed");
 }
 
 #[test]
 fn mounted_page_is_found_through_its_redirect() {
     let server = Server::start(|asked, out| match asked {
-        "GET /metrics/" => answer(out, "200 OK", "", PAGE),
-        _ => answer(out, "307 Temporary Redirect", "server: uvicorn\r\nlocation: http://x/metrics/\r\n", ""),
+        "GET /metrics/" => response(out, "200 OK", "", PAGE),
+        _ => response(out, "307 Temporary Redirect", "server: uvicorn\r\nlocation: http://x/metrics/\r\n", ""),
     });
     let scraper = start(&settings(Target::default()), server.address);
     assert_eq!(read(&scraper).state.unwrap().running, Some(3.0));
@@ -236,7 +236,7 @@ fn reading_a_huge_page_stops_at_the_limit() {
     let count = Arc::clone(&sent);
     let server = Server::start(move |asked, out| {
         if asked.starts_with("OPTIONS") {
-            return answer(out, "200 OK", "", "");
+            return response(out, "200 OK", "", "");
         }
         let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 50 * MEGABYTE);
         out.write_all(head.as_bytes()).ok()?;
@@ -256,20 +256,20 @@ fn reading_a_huge_page_stops_at_the_limit() {
 #[test]
 fn hanging_server_times_out_without_delaying_others() {
     let hanging = Server::start(|_, _| None);
-    let good = Server::start(|_, out| answer(out, "200 OK", "", PAGE));
+    let good = Server::start(|_, out| response(out, "200 OK", "", PAGE));
     let addresses = [hanging.address, good.address];
     let settings = Settings {
         timeout: Duration::from_millis(300),
         targets: vec![Some(Target::default()), None, Some(Target::default())],
         ..settings(Target::default())
     };
-    let dial = |pair: usize, _: &Target| Some(Arc::new(To(addresses[pair / 2])) as Arc<dyn Dial>);
+    let dial = |listener: usize, _: &Target| Some(Arc::new(To(addresses[listener / 2])) as Arc<dyn Dial>);
     let scraper = Scraper::start(&settings, dial).unwrap();
-    let all = || scraper.engines().figures(Instant::now());
+    let all = || scraper.engines().measurements(Instant::now());
     until("the third is read", || all()[2].clone()?.state);
     assert_eq!(all()[1], None, "the second is not read");
     assert_eq!(failed(&scraper), Failure::Timeout);
-    let hung = figures(&scraper);
+    let hung = measurements(&scraper);
     assert!(hung.state.is_none() && hung.duration.unwrap() >= Duration::from_millis(300), "{hung:?}");
 }
 
@@ -286,7 +286,7 @@ fn each_failure_has_its_reason() {
     for (status, fields, body, want) in table {
         let server = Server::start(move |asked, out| {
             let fields = if asked.starts_with("GET") { fields } else { "" };
-            answer(out, status, fields, body)
+            response(out, status, fields, body)
         });
         assert_eq!(failed(&start(&settings(Target::default()), server.address)), want, "{status} {body}");
     }
@@ -303,7 +303,7 @@ fn each_failure_has_its_reason() {
 
 #[test]
 fn configured_path_is_used_unchanged() {
-    let server = Server::start(|_, out| answer(out, "200 OK", "", PAGE));
+    let server = Server::start(|_, out| response(out, "200 OK", "", PAGE));
     let target = Target { path: Some("/stats?format=prometheus".to_owned()), ..Target::default() };
     let scraper = start(&settings(target), server.address);
     read(&scraper);

@@ -6,17 +6,17 @@ use tokometer_sim::server::Simulator;
 
 use crate::sim::cases::CASES;
 use crate::sim::cases::Case;
-use crate::sim::exchange;
+use crate::sim::round_trip;
 
 /// The received chunks, and whether the body was terminated correctly.
 async fn ask(case: &Case, fault: &str) -> (Vec<String>, bool, Simulator) {
-    let simulator = Simulator::start(Settings { model: "tiny".to_owned(), ..exchange::swift() }).await.unwrap();
+    let simulator = Simulator::start(Settings { model: "tiny".to_owned(), ..round_trip::swift() }).await.unwrap();
     let fault = if fault.is_empty() { String::new() } else { format!("x-sim-fault: {fault}\r\n") };
     let headers = format!("{}{fault}", case.headers);
-    let received = exchange::post(simulator.local_address(), case.path, &headers, case.body).await;
-    let (head, body) = exchange::split(&received.bytes);
+    let received = round_trip::post(simulator.local_address(), case.path, &headers, case.body).await;
+    let (head, body) = round_trip::split(&received.bytes);
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{} {head} {}", case.path, String::from_utf8_lossy(body));
-    let (chunks, terminated) = exchange::chunks(body);
+    let (chunks, terminated) = round_trip::chunks(body);
     (chunks, terminated, simulator)
 }
 
@@ -53,8 +53,8 @@ async fn mid_stream_error_has_the_dialects_format() {
             continue;
         }
         assert!(terminated, "{}", case.path);
-        let told = chunks.iter().filter(|chunk| chunk.contains(case.error)).count();
-        assert_eq!(told, 1, "{}: {chunks:?}", case.path);
+        let reported = chunks.iter().filter(|chunk| chunk.contains(case.error)).count();
+        assert_eq!(reported, 1, "{}: {chunks:?}", case.path);
         let ends_with_done = chunks.last().unwrap().contains("[DONE]");
         assert_eq!(ends_with_done, case.mark.contains("[DONE]"), "{}", case.path);
     }
@@ -91,7 +91,7 @@ async fn empty_stream_and_broken_event_end_cleanly() {
 
 #[tokio::test]
 async fn error_status_has_the_engines_envelope() {
-    let simulator = Simulator::start(exchange::swift()).await.unwrap();
+    let simulator = Simulator::start(round_trip::swift()).await.unwrap();
     for (path, headers, body, pointer) in [
         ("/v1/messages", "", r#"{"messages":[]}"#, "/error/type"),
         ("/completion", "", r#"{"prompt":"x"}"#, "/error/code"),
@@ -104,14 +104,14 @@ async fn error_status_has_the_engines_envelope() {
         ("/v1/embeddings", "", r#"{"input":"x"}"#, "/error/code"),
     ] {
         let headers = format!("{headers}x-sim-fault: status:503\r\n");
-        let received = exchange::post(simulator.local_address(), path, &headers, body).await;
-        let (head, body) = exchange::split(&received.bytes);
+        let received = round_trip::post(simulator.local_address(), path, &headers, body).await;
+        let (head, body) = round_trip::split(&received.bytes);
         assert!(head.starts_with("HTTP/1.1 503 "), "{path}: {head}");
         let body: Value = serde_json::from_slice(body).unwrap();
         assert!(body.pointer(pointer).is_some_and(|value| !value.is_null()), "{path}: {body}");
     }
-    let received = exchange::post(simulator.local_address(), "/v1/messages", "x-sim-engine: grok\r\n", "{}").await;
-    let (head, body) = exchange::split(&received.bytes);
+    let received = round_trip::post(simulator.local_address(), "/v1/messages", "x-sim-engine: grok\r\n", "{}").await;
+    let (head, body) = round_trip::split(&received.bytes);
     assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
     assert!(String::from_utf8_lossy(body).contains("expected one of: vllm"));
 }

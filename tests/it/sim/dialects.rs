@@ -7,14 +7,14 @@ use tokometer_sim::server::Listen;
 use tokometer_sim::server::Settings;
 use tokometer_sim::server::Simulator;
 
-use crate::sim::exchange;
+use crate::sim::round_trip;
 use crate::sim::shapes::assert_same_shape;
 
 #[tokio::test]
 async fn responses_have_the_recorded_shape() {
     let body = |stream| format!(r#"{{"model":"tiny","input":"Say hello.","stream":{stream}}}"#);
     for (stream, case) in [(true, "vllm-0.32.0/responses-stream"), (false, "vllm-0.32.0/responses-nonstream")] {
-        assert_same_shape(exchange::swift(), case, "/v1/responses", "", &body(stream)).await;
+        assert_same_shape(round_trip::swift(), case, "/v1/responses", "", &body(stream)).await;
     }
 }
 
@@ -23,13 +23,13 @@ async fn messages_have_the_recorded_shape() {
     let body =
         |stream| format!(r#"{{"model":"tiny","messages":[{{"content":"Say"}}],"max_tokens":400,"stream":{stream}}}"#);
     for (stream, case) in [(true, "vllm-0.32.0/messages-stream"), (false, "vllm-0.32.0/messages-nonstream")] {
-        assert_same_shape(exchange::swift(), case, "/v1/messages", "", &body(stream)).await;
+        assert_same_shape(round_trip::swift(), case, "/v1/messages", "", &body(stream)).await;
     }
 }
 
 #[tokio::test]
 async fn sglang_has_the_recorded_shape() {
-    let settings = || Settings { per_request_metrics: true, ..exchange::swift() };
+    let settings = || Settings { per_request_metrics: true, ..round_trip::swift() };
     let body = |stream| {
         format!(r#"{{"text":"Count.","sampling_params":{{"max_new_tokens":9,"ignore_eos":true}},"stream":{stream}}}"#)
     };
@@ -47,7 +47,7 @@ async fn llama_cpp_has_the_recorded_shape() {
         (true, "llamacpp-0.5.0-dev/native-completion-stream"),
         (false, "llamacpp-0.5.0-dev/native-completion-nonstream"),
     ] {
-        assert_same_shape(exchange::swift(), case, "/completion", "", &body(stream)).await;
+        assert_same_shape(round_trip::swift(), case, "/completion", "", &body(stream)).await;
     }
 }
 
@@ -65,7 +65,7 @@ async fn ollama_has_the_recorded_shape() {
         ("api-chat-error-model", "/api/chat", r#"{"model":"nope","messages":[]}"#.to_owned()),
     ] {
         // Some pace is needed: Ollama omits durations of zero.
-        let mut settings = exchange::swift();
+        let mut settings = round_trip::swift();
         settings.pace.time_to_first_token = std::time::Duration::from_millis(5);
         settings.pace.tokens_per_second = if case.contains("one-token") { 0.0 } else { 20_000.0 };
         assert_same_shape(settings, &format!("ollama-0.17.4/{case}"), path, "", &body).await;
@@ -79,7 +79,7 @@ async fn embeddings_and_scores_have_the_recorded_shape() {
         ("pooling", "/pooling", r#"{"model":"tiny","input":"hello"}"#),
         ("rerank", "/v1/rerank", r#"{"model":"tiny","query":"a","documents":["b","c"]}"#),
     ] {
-        assert_same_shape(exchange::swift(), &format!("vllm-0.32.0/{case}"), path, "", body).await;
+        assert_same_shape(round_trip::swift(), &format!("vllm-0.32.0/{case}"), path, "", body).await;
     }
 }
 
@@ -87,13 +87,13 @@ async fn embeddings_and_scores_have_the_recorded_shape() {
 async fn unix_socket_is_served_and_removed_on_stop() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("sim.sock");
-    let settings = Settings { listen: Listen::Unix(path.clone()), ..exchange::swift() };
+    let settings = Settings { listen: Listen::Unix(path.clone()), ..round_trip::swift() };
     let simulator = Simulator::start(settings).await.unwrap();
     let mut stream = UnixStream::connect(&path).await.unwrap();
     stream.write_all(b"GET /health HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n\r\n").await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
     simulator.stop().await;
     assert!(!path.exists());
 }

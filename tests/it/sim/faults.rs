@@ -8,17 +8,17 @@ use tokometer_sim::server::Fault;
 use tokometer_sim::server::Settings;
 use tokometer_sim::server::Simulator;
 
-use crate::sim::exchange;
-use crate::sim::exchange::Received;
+use crate::sim::round_trip;
+use crate::sim::round_trip::Received;
 
 const CHAT: &str = "/v1/chat/completions";
 const BODY: &str = r#"{"messages":[],"stream":true,"max_tokens":9,"ignore_eos":true,
     "stream_options":{"include_usage":true}}"#;
 
 async fn befall(fault: &str) -> (Received, Simulator) {
-    let simulator = Simulator::start(exchange::swift()).await.unwrap();
+    let simulator = Simulator::start(round_trip::swift()).await.unwrap();
     let header = format!("X-Sim-Fault: {fault}\r\n");
-    let received = exchange::post(simulator.local_address(), CHAT, &header, BODY).await;
+    let received = round_trip::post(simulator.local_address(), CHAT, &header, BODY).await;
     (received, simulator)
 }
 
@@ -31,7 +31,7 @@ fn tokens(chunks: &[String]) -> usize {
 async fn status_fault_returns_an_error_envelope() {
     for status in [400, 404, 429, 500, 503] {
         let (received, simulator) = befall(&format!("status:{status}")).await;
-        let (head, body) = exchange::split(&received.bytes);
+        let (head, body) = round_trip::split(&received.bytes);
         assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
         let body: serde_json::Value = serde_json::from_slice(body).unwrap();
         assert_eq!(body["error"]["code"], status);
@@ -42,7 +42,7 @@ async fn status_fault_returns_an_error_envelope() {
 #[tokio::test]
 async fn error_event_is_followed_by_done_and_clean_end() {
     let (received, simulator) = befall("error-event:2").await;
-    let (chunks, terminated) = exchange::chunks(exchange::split(&received.bytes).1);
+    let (chunks, terminated) = round_trip::chunks(round_trip::split(&received.bytes).1);
     assert!(terminated);
     assert_eq!(tokens(&chunks), 2);
     let [.., error, done] = chunks.as_slice() else { panic!("{chunks:?}") };
@@ -55,7 +55,7 @@ async fn error_event_is_followed_by_done_and_clean_end() {
 #[tokio::test]
 async fn cut_omits_terminator_and_reset_resets() {
     let (received, _) = befall("cut").await;
-    let (chunks, terminated) = exchange::chunks(exchange::split(&received.bytes).1);
+    let (chunks, terminated) = round_trip::chunks(round_trip::split(&received.bytes).1);
     assert_eq!((tokens(&chunks), terminated, received.end.is_ok()), (3, false, true));
     let (received, _) = befall("reset:4").await;
     assert_eq!(received.end.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
@@ -64,15 +64,15 @@ async fn cut_omits_terminator_and_reset_resets() {
 #[tokio::test]
 async fn no_done_empty_and_bad_json_otherwise_end_cleanly() {
     let (received, _) = befall("no-done").await;
-    let (chunks, terminated) = exchange::chunks(exchange::split(&received.bytes).1);
+    let (chunks, terminated) = round_trip::chunks(round_trip::split(&received.bytes).1);
     assert_eq!((tokens(&chunks), terminated), (9, true));
     assert!(chunks.last().unwrap().contains("\"usage\":"));
     let (received, _) = befall("empty").await;
-    let (head, body) = exchange::split(&received.bytes);
+    let (head, body) = round_trip::split(&received.bytes);
     assert!(head.contains("text/event-stream"));
     assert_eq!(body, b"0\r\n\r\n");
     let (received, _) = befall("bad-json:1").await;
-    let (chunks, terminated) = exchange::chunks(exchange::split(&received.bytes).1);
+    let (chunks, terminated) = round_trip::chunks(round_trip::split(&received.bytes).1);
     assert_eq!((tokens(&chunks), terminated), (9, true));
     assert_eq!(chunks.iter().filter(|chunk| chunk.ends_with("chatcmpl-\n\n")).count(), 1);
 }
@@ -83,7 +83,7 @@ async fn stalls_last_for_the_given_time() {
         let began = Instant::now();
         let (received, simulator) = befall(fault).await;
         assert!(began.elapsed() >= Duration::from_millis(50), "{fault}");
-        let (chunks, terminated) = exchange::chunks(exchange::split(&received.bytes).1);
+        let (chunks, terminated) = round_trip::chunks(round_trip::split(&received.bytes).1);
         assert_eq!((tokens(&chunks), terminated), (9, true), "{fault}");
         assert_eq!(simulator.stats().exhausted, 1);
     }
@@ -99,16 +99,16 @@ async fn garbage_is_not_http() {
 #[tokio::test]
 async fn fault_is_selected_by_model_name_or_at_random() {
     let faults = vec![(Fault::Status(503), 0.5)];
-    let simulator = Simulator::start(Settings { faults, ..exchange::swift() }).await.unwrap();
+    let simulator = Simulator::start(Settings { faults, ..round_trip::swift() }).await.unwrap();
     let body = BODY.replace("{\"messages\"", "{\"model\":\"fault/status:429\",\"messages\"");
-    let received = exchange::post(simulator.local_address(), CHAT, "", &body).await;
+    let received = round_trip::post(simulator.local_address(), CHAT, "", &body).await;
     assert!(received.bytes.starts_with(b"HTTP/1.1 429 "));
     let mut unlucky = 0;
     for _ in 0..40 {
-        let received = exchange::post(simulator.local_address(), CHAT, "", BODY).await;
+        let received = round_trip::post(simulator.local_address(), CHAT, "", BODY).await;
         unlucky += usize::from(received.bytes.starts_with(b"HTTP/1.1 503 "));
     }
     assert!((8..=32).contains(&unlucky), "{unlucky} of 40");
-    let received = exchange::post(simulator.local_address(), CHAT, "X-Sim-Fault: explode\r\n", BODY).await;
+    let received = round_trip::post(simulator.local_address(), CHAT, "X-Sim-Fault: explode\r\n", BODY).await;
     assert!(received.bytes.starts_with(b"HTTP/1.1 400 "));
 }

@@ -15,7 +15,7 @@ use tokometer_sim::server::Settings;
 use tokometer_sim::server::Simulator;
 
 use crate::sim::cases::CASES;
-use crate::sim::exchange;
+use crate::sim::round_trip;
 
 /// A connection, and the task that drives it.
 async fn connect(address: SocketAddr) -> SendRequest<Bytes> {
@@ -49,11 +49,11 @@ async fn ask(
 
 /// A new server's response over HTTP/1.1: the body without framing.
 async fn plain(path: &str, headers: &str, body: &str) -> (String, Vec<u8>) {
-    let simulator = Simulator::start(exchange::swift()).await.unwrap();
-    let got = exchange::post(simulator.local_address(), path, headers, body).await;
-    let (head, body) = exchange::split(&got.bytes);
+    let simulator = Simulator::start(round_trip::swift()).await.unwrap();
+    let got = round_trip::post(simulator.local_address(), path, headers, body).await;
+    let (head, body) = round_trip::split(&got.bytes);
     let body = if head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
-        exchange::chunks(body).0.concat().into_bytes()
+        round_trip::chunks(body).0.concat().into_bytes()
     } else {
         body.to_vec()
     };
@@ -79,7 +79,7 @@ fn timeless(body: &[u8]) -> String {
 async fn every_dialect_is_identical_over_http1_and_http2() {
     for case in CASES {
         let (head, expected) = plain(case.path, case.headers, case.body).await;
-        let simulator = Simulator::start(exchange::swift()).await.unwrap();
+        let simulator = Simulator::start(round_trip::swift()).await.unwrap();
         let send = connect(simulator.local_address()).await;
         let mut request = Request::post(format!("http://sim{}", case.path));
         for line in case.headers.lines() {
@@ -101,7 +101,7 @@ async fn every_dialect_is_identical_over_http1_and_http2() {
 
 #[tokio::test]
 async fn pages_and_errors_keep_status_and_head_has_no_body() {
-    let simulator = Simulator::start(exchange::swift()).await.unwrap();
+    let simulator = Simulator::start(round_trip::swift()).await.unwrap();
     let send = connect(simulator.local_address()).await;
     let get =
         |method: &str, path: &str| Request::builder().method(method).uri(format!("http://sim{path}")).body(()).unwrap();
@@ -119,7 +119,7 @@ async fn pages_and_errors_keep_status_and_head_has_no_body() {
 
 #[tokio::test]
 async fn reset_stream_is_aborted_and_others_continue() {
-    let mut settings = exchange::swift();
+    let mut settings = round_trip::swift();
     settings.pace.tokens_per_second = 500.0;
     let simulator = Simulator::start(settings).await.unwrap();
     let send = connect(simulator.local_address()).await;
@@ -145,7 +145,7 @@ async fn reset_stream_is_aborted_and_others_continue() {
 
 #[tokio::test]
 async fn slow_reader_delays_only_its_own_stream() {
-    let simulator = Simulator::start(exchange::swift()).await.unwrap();
+    let simulator = Simulator::start(round_trip::swift()).await.unwrap();
     let send = connect(simulator.local_address()).await;
     let request = || Request::post("http://sim/v1/completions").body(()).unwrap();
     let mut opened = send.clone().ready().await.unwrap();
@@ -168,7 +168,7 @@ async fn slow_reader_delays_only_its_own_stream() {
 
 #[tokio::test]
 async fn split_preface_is_accepted_and_partial_one_rejected() {
-    let simulator = Simulator::start(exchange::swift()).await.unwrap();
+    let simulator = Simulator::start(round_trip::swift()).await.unwrap();
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     for cut in 1..preface.len() {
         let mut stream = TcpStream::connect(simulator.local_address()).await.unwrap();
@@ -183,13 +183,13 @@ async fn split_preface_is_accepted_and_partial_one_rejected() {
         stream.read_exact(&mut frame).await.unwrap();
         assert_eq!((frame[3], &frame[5..]), (4, &[0; 4][..]), "cut at {cut}: SETTINGS of the connection");
     }
-    let got = exchange::exchange(simulator.local_address(), b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n").await;
+    let got = round_trip::round_trip(simulator.local_address(), b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n").await;
     assert!(got.bytes.starts_with(b"HTTP/1.1 400 "));
 }
 
 #[tokio::test]
 async fn idle_connection_without_streams_is_closed() {
-    let settings = Settings { idle_timeout: Duration::from_millis(20), ..exchange::swift() };
+    let settings = Settings { idle_timeout: Duration::from_millis(20), ..round_trip::swift() };
     let simulator = Simulator::start(settings).await.unwrap();
     let stream = TcpStream::connect(simulator.local_address()).await.unwrap();
     let (send, connection) = h2::client::handshake(stream).await.unwrap();

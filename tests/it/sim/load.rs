@@ -8,7 +8,7 @@ use tokometer_sim::load::Inspect;
 use tokometer_sim::server;
 use tokometer_sim::server::Simulator;
 
-use crate::sim::exchange;
+use crate::sim::round_trip;
 
 fn toward(simulator: &Simulator) -> load::Settings {
     load::Settings {
@@ -23,7 +23,7 @@ fn toward(simulator: &Simulator) -> load::Settings {
 
 #[tokio::test]
 async fn every_token_is_counted() {
-    let simulator = Simulator::start(exchange::swift()).await.unwrap();
+    let simulator = Simulator::start(round_trip::swift()).await.unwrap();
     for (keep_alive, stream) in [(true, true), (false, true), (true, false)] {
         let before = simulator.stats().generation_tokens;
         let settings = load::Settings { keep_alive, stream, ..toward(&simulator) };
@@ -43,7 +43,7 @@ async fn every_token_is_counted() {
 
 #[tokio::test]
 async fn connection_closed_after_response_loses_no_request() {
-    let simulator = Simulator::start(exchange::swift()).await.unwrap();
+    let simulator = Simulator::start(round_trip::swift()).await.unwrap();
     for api in [load::Api::LlamaCompletion, load::Api::Infill] {
         let settings = load::Settings { api: Some(api), concurrency: 1, ..toward(&simulator) };
         let summary = load::run(settings, |_| {}).await.unwrap();
@@ -54,7 +54,7 @@ async fn connection_closed_after_response_loses_no_request() {
 
 #[tokio::test]
 async fn each_fault_is_counted_as_its_own_end() {
-    let simulator = Simulator::start(exchange::swift()).await.unwrap();
+    let simulator = Simulator::start(round_trip::swift()).await.unwrap();
     for (fault, end) in [
         ("status:503", End::ErrorStatus),
         ("error-event", End::ErrorEvent),
@@ -84,7 +84,7 @@ async fn each_fault_is_counted_as_its_own_end() {
 
 #[tokio::test]
 async fn client_aborts_are_counted_on_both_sides() {
-    let mut settings = exchange::swift();
+    let mut settings = round_trip::swift();
     settings.pace.tokens_per_second = 1000.0;
     let simulator = Simulator::start(settings).await.unwrap();
     let settings = load::Settings { abort: 1.0, ignore_eos: true, max_tokens: 4000, ..toward(&simulator) };
@@ -100,7 +100,7 @@ async fn client_aborts_are_counted_on_both_sides() {
 #[tokio::test]
 async fn timestamps_measure_transit_and_run_ends_on_time() {
     let epoch = std::time::Instant::now();
-    let mut settings = exchange::swift();
+    let mut settings = round_trip::swift();
     settings.pace.tokens_per_second = 200.0;
     settings.text = server::Text::Stamp(epoch);
     let simulator = Simulator::start(settings).await.unwrap();
@@ -119,7 +119,7 @@ async fn timestamps_measure_transit_and_run_ends_on_time() {
 
 #[tokio::test]
 async fn filler_bytes_are_equal_with_and_without_inspection() {
-    let settings = server::Settings { text: server::Text::Filler, ..exchange::swift() };
+    let settings = server::Settings { text: server::Text::Filler, ..round_trip::swift() };
     let simulator = Simulator::start(settings).await.unwrap();
     let settings = load::Settings { ignore_eos: true, max_tokens: 2000, requests: Some(2), ..toward(&simulator) };
     let looked = load::run(settings.clone(), |_| {}).await.unwrap();

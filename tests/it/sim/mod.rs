@@ -6,11 +6,11 @@
 pub(crate) mod cases;
 mod dialect_faults;
 mod dialects;
-pub(crate) mod exchange;
 mod faults;
 mod http2;
 mod load;
 mod realtime;
 mod relayed;
+pub(crate) mod round_trip;
 mod shapes;
 mod truth;

@@ -20,7 +20,7 @@ use tokometer_sim::server::Simulator;
 use tokometer_sim::server::Stats;
 
 use crate::end_to_end::relay_to;
-use crate::sim::exchange;
+use crate::sim::round_trip;
 use crate::websocket::model::frame;
 
 /// Two seconds of silence, as a client sends it.
@@ -102,11 +102,11 @@ fn kinds(messages: &[Value]) -> Vec<&str> {
 }
 
 fn settings() -> Settings {
-    Settings { answer_tokens: 7..=7, ..exchange::swift() }
+    Settings { response_tokens: 7..=7, ..round_trip::swift() }
 }
 
 /// Runs sessions through a new relay; returns its records, once there are this many, and the server's counters.
-fn through(settings: Settings, exchanges: usize, session: impl AsyncFnOnce(SocketAddr)) -> (Vec<Record>, Stats) {
+fn through(settings: Settings, requests: usize, session: impl AsyncFnOnce(SocketAddr)) -> (Vec<Record>, Stats) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let notebook = Notebook::default();
     let mut replayed = Replayed::default();
@@ -116,7 +116,7 @@ fn through(settings: Settings, exchanges: usize, session: impl AsyncFnOnce(Socke
         session(url.trim_start_matches("http://").parse().unwrap()).await;
         // The client sees the end of the connection before the relay's observer does.
         let deadline = Instant::now() + crate::WAIT;
-        while replayed.records.len() < exchanges && Instant::now() < deadline {
+        while replayed.records.len() < requests && Instant::now() < deadline {
             tokio::task::yield_now().await;
             let more = notebook.take();
             replayed.records.extend(more.records);
@@ -130,12 +130,12 @@ fn through(settings: Settings, exchanges: usize, session: impl AsyncFnOnce(Socke
     replayed.in_flight += last.in_flight;
     replayed.records.extend(last.records);
     assert_eq!((replayed.detached.len(), replayed.in_flight), (0, 0), "{replayed:?}");
-    assert_eq!(replayed.records.len(), exchanges, "{replayed:?}");
+    assert_eq!(replayed.records.len(), requests, "{replayed:?}");
     (replayed.records, stats)
 }
 
 /// The records of responses: the first record is the handshake's.
-fn answers(records: &[Record]) -> &[Record] {
+fn responses(records: &[Record]) -> &[Record] {
     assert_eq!((records[0].outcome, records[0].output_tokens), (Outcome::Ok, None), "{records:?}");
     &records[1..]
 }
@@ -178,13 +178,13 @@ fn transcription_counts_match_the_server() {
         }
         client.close().await;
     });
-    let answers = answers(&records);
-    assert_eq!((answers.len(), stats.requests, stats.generation_tokens), (2, 2, 14));
-    for answer in answers {
-        let output = answer.output_tokens.map(|count| (count.tokens, count.source));
-        assert_eq!((answer.outcome, output), (Outcome::Ok, Some((7, CountSource::Usage))), "{answer:?}");
-        assert_eq!(answer.input_tokens.map(|count| count.tokens), Some(4));
-        assert!(answer.first_token.is_some());
+    let responses = responses(&records);
+    assert_eq!((responses.len(), stats.requests, stats.generation_tokens), (2, 2, 14));
+    for response in responses {
+        let output = response.output_tokens.map(|count| (count.tokens, count.source));
+        assert_eq!((response.outcome, output), (Outcome::Ok, Some((7, CountSource::Usage))), "{response:?}");
+        assert_eq!(response.input_tokens.map(|count| count.tokens), Some(4));
+        assert!(response.first_token.is_some());
     }
 }
 
@@ -215,15 +215,19 @@ fn response_counts_match_the_server() {
         assert_eq!(client.message().await["error"]["code"], "unknown_event");
         client.close().await;
     });
-    let answers = answers(&records);
-    let told: Vec<_> = answers
+    let responses = responses(&records);
+    let reported: Vec<_> = responses
         .iter()
-        .map(|answer| {
-            (answer.outcome, answer.output_tokens.map(|count| count.tokens), answer.finish_reasons.as_slice().to_vec())
+        .map(|response| {
+            (
+                response.outcome,
+                response.output_tokens.map(|count| count.tokens),
+                response.finish_reasons.as_slice().to_vec(),
+            )
         })
         .collect();
     assert_eq!(
-        told,
+        reported,
         [(Outcome::Ok, Some(7), vec![FinishReason::Completed]), (Outcome::Ok, Some(4), vec![FinishReason::Length]),]
     );
     assert_eq!((stats.generation_tokens, stats.requests, stats.exhausted), (11, 2, 1));
@@ -231,7 +235,7 @@ fn response_counts_match_the_server() {
 
 #[test]
 fn close_disconnect_or_cancel_aborts_the_response() {
-    let mut slow = Settings { answer_tokens: 30_000..=30_000, ..exchange::swift() };
+    let mut slow = Settings { response_tokens: 30_000..=30_000, ..round_trip::swift() };
     slow.pace.tokens_per_second = 500.0;
     let (records, stats) = through(slow, 6, async |address| {
         for way in ["close", "leave", "cancel"] {
@@ -291,9 +295,9 @@ fn each_fault_is_recorded_with_its_outcome() {
             assert_eq!(stats.faulted, 1, "{target} {fault}: {stats:?}");
             let silent = u64::from(fault == "no-done");
             assert_eq!(stats.generation_tokens, tokens.unwrap_or(0) + silent, "{target} {fault}");
-            let answer = answers(&records).first().unwrap();
-            let counted = answer.output_tokens.map(|count| count.tokens);
-            assert_eq!((answer.outcome, counted), (outcome, tokens), "{target} {fault}: {answer:?}");
+            let response = responses(&records).first().unwrap();
+            let counted = response.output_tokens.map(|count| count.tokens);
+            assert_eq!((response.outcome, counted), (outcome, tokens), "{target} {fault}: {response:?}");
         }
     }
 }
@@ -322,10 +326,10 @@ async fn missing_or_wrong_model_is_reported_and_session_continues() {
 
 #[tokio::test]
 async fn handshake_can_be_refused_and_plain_request_is_404() {
-    let simulator = Simulator::start(exchange::swift()).await.unwrap();
+    let simulator = Simulator::start(round_trip::swift()).await.unwrap();
     let ask = async |target: &str, headers: &str| {
         let request = format!("GET {target} HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n{headers}\r\n");
-        let got = exchange::exchange(simulator.local_address(), request.as_bytes()).await;
+        let got = round_trip::round_trip(simulator.local_address(), request.as_bytes()).await;
         String::from_utf8(got.bytes).unwrap()
     };
     const UPGRADE: &str = "Upgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";

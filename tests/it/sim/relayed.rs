@@ -16,7 +16,7 @@ use tokometer_sim::server::Simulator;
 use tokometer_sim::server::Stats;
 
 use crate::end_to_end::relay_to;
-use crate::sim::exchange;
+use crate::sim::round_trip;
 
 const REQUESTS: u64 = 6;
 
@@ -61,14 +61,14 @@ fn hold(api: Api, http2: bool, stream: bool) {
         load::Settings { api: Some(api), http2, stream, max_tokens: 25, keep_alive, ..load::Settings::default() };
     let server = server::Settings {
         imitate: imitated(api),
-        answer_tokens: 5..=60,
+        response_tokens: 5..=60,
         pace: server::Pace {
             // Slow enough that a stream does not arrive in a single read on a busy machine.
             tokens_per_second: if stream { 200.0 } else { 0.0 },
             time_to_first_token: Duration::from_millis(2),
             ..server::Pace::default()
         },
-        ..exchange::swift()
+        ..round_trip::swift()
     };
     let Run { summary, replayed, stats } = through(settings, server);
     assert_eq!((summary.requests, summary.count(End::Complete)), (REQUESTS, REQUESTS), "{name}: {summary}");
@@ -85,12 +85,12 @@ fn hold(api: Api, http2: bool, stream: bool) {
             Api::AudioTranscription | Api::AudioTranslation => stream,
             _ => true,
         };
-        let told = record.output_tokens.is_some_and(|count| count.source != CountSource::Deltas);
-        assert_eq!(told, exact, "{name}: {record:?}");
+        let reported = record.output_tokens.is_some_and(|count| count.source != CountSource::Deltas);
+        assert_eq!(reported, exact, "{name}: {record:?}");
     }
     assert_eq!(stats.requests, REQUESTS, "{name}");
-    let told = summary.tokens_from_usage > 0;
-    if told {
+    let reported = summary.tokens_from_usage > 0;
+    if reported {
         assert_eq!((summary.tokens, counted), (stats.generation_tokens, stats.generation_tokens), "{name}: {summary}");
     } else if stream {
         // Each counts the events with text; the end-of-text token has none.
@@ -138,7 +138,7 @@ fn http2_faults_agree_between_client_and_relay() {
     ] {
         let headers = vec![("x-sim-fault".to_owned(), fault.to_owned())];
         let settings = load::Settings { http2: true, headers, ..load::Settings::default() };
-        let Run { summary, replayed, stats } = through(settings, exchange::swift());
+        let Run { summary, replayed, stats } = through(settings, round_trip::swift());
         assert_eq!((summary.requests, summary.count(end)), (REQUESTS, REQUESTS), "{fault}: {summary}");
         let outcomes: Vec<Outcome> = replayed.records.iter().map(|record| record.outcome).collect();
         assert_eq!(outcomes, vec![outcome; REQUESTS as usize], "{fault}");
@@ -149,8 +149,8 @@ fn http2_faults_agree_between_client_and_relay() {
 #[test]
 fn aborted_http2_streams_are_aborted_on_all_sides() {
     let server = server::Settings {
-        pace: server::Pace { tokens_per_second: 1000.0, ..exchange::swift().pace },
-        ..exchange::swift()
+        pace: server::Pace { tokens_per_second: 1000.0, ..round_trip::swift().pace },
+        ..round_trip::swift()
     };
     let settings =
         load::Settings { http2: true, abort: 1.0, ignore_eos: true, max_tokens: 4000, ..load::Settings::default() };

@@ -10,14 +10,14 @@ use tokometer_sim::server::Pace;
 use tokometer_sim::server::Settings;
 use tokometer_sim::server::Simulator;
 
-use crate::sim::exchange;
+use crate::sim::round_trip;
 
 const CHAT: &str = "/v1/chat/completions";
 
 #[tokio::test]
 async fn usage_token_ids_and_counters_agree() {
     for tokens_per_chunk in [1, 4] {
-        let mut settings = exchange::swift();
+        let mut settings = round_trip::swift();
         settings.pace.tokens_per_chunk = tokens_per_chunk;
         let simulator = Simulator::start(settings).await.unwrap();
         let mut total = 0;
@@ -26,9 +26,9 @@ async fn usage_token_ids_and_counters_agree() {
                 r#"{{"model":"tiny","messages":[{{"role":"user","content":"Hello"}}],"stream":true,"n":{n},
                 "max_tokens":{limit},"return_token_ids":true,"stream_options":{{"include_usage":true}}}}"#
             );
-            let received = exchange::post(simulator.local_address(), CHAT, "", &body).await;
-            let (_, stream) = exchange::split(&received.bytes);
-            let events = exchange::events(stream);
+            let received = round_trip::post(simulator.local_address(), CHAT, "", &body).await;
+            let (_, stream) = round_trip::split(&received.bytes);
+            let events = round_trip::events(stream);
             let ids: usize = events
                 .iter()
                 .flat_map(|event| event["choices"].as_array().unwrap())
@@ -50,28 +50,28 @@ async fn usage_token_ids_and_counters_agree() {
 
 #[tokio::test]
 async fn seed_determines_the_responses() {
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     for seed in [1, 1, 2] {
-        let simulator = Simulator::start(Settings { seed, ..exchange::swift() }).await.unwrap();
+        let simulator = Simulator::start(Settings { seed, ..round_trip::swift() }).await.unwrap();
         let body = r#"{"model":"tiny","messages":[],"stream":true}"#;
         let mut contents = Vec::new();
         for _ in 0..3 {
-            let received = exchange::post(simulator.local_address(), CHAT, "", body).await;
-            let (_, stream) = exchange::split(&received.bytes);
+            let received = round_trip::post(simulator.local_address(), CHAT, "", body).await;
+            let (_, stream) = round_trip::split(&received.bytes);
             let text = |event: &Value| event["choices"][0]["delta"]["content"].as_str().unwrap_or("").to_owned();
-            contents.push(exchange::events(stream).iter().map(text).collect::<String>());
+            contents.push(round_trip::events(stream).iter().map(text).collect::<String>());
         }
         assert_ne!(contents[0], contents[1], "each request has a different response");
-        answers.push(contents);
+        responses.push(contents);
     }
-    assert_eq!(answers[0], answers[1]);
-    assert_ne!(answers[1], answers[2]);
+    assert_eq!(responses[0], responses[1]);
+    assert_ne!(responses[1], responses[2]);
 }
 
 #[tokio::test]
 async fn queued_request_has_headers_and_aborted_one_keeps_tokens() {
     let pace = Pace { time_to_first_token: Duration::ZERO, tokens_per_second: 0.001, ..Pace::default() };
-    let settings = Settings { max_concurrency: 1, pace, per_request_metrics: true, ..exchange::swift() };
+    let settings = Settings { max_concurrency: 1, pace, per_request_metrics: true, ..round_trip::swift() };
     let simulator = Simulator::start(settings).await.unwrap();
     let request = |tokens: u32| {
         let body = format!(
@@ -101,12 +101,12 @@ async fn queued_request_has_headers_and_aborted_one_keeps_tokens() {
 
 #[tokio::test]
 async fn metrics_page_has_vllm_names_and_correct_values() {
-    let simulator = Simulator::start(exchange::swift()).await.unwrap();
+    let simulator = Simulator::start(round_trip::swift()).await.unwrap();
     let body = r#"{"model":"tiny","messages":[],"stream":true,"max_tokens":7,"ignore_eos":true}"#;
-    exchange::post(simulator.local_address(), CHAT, "", body).await;
+    round_trip::post(simulator.local_address(), CHAT, "", body).await;
     let request = b"GET /metrics HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n\r\n";
-    let received = exchange::exchange(simulator.local_address(), request).await;
-    let (head, page) = exchange::split(&received.bytes);
+    let received = round_trip::round_trip(simulator.local_address(), request).await;
+    let (head, page) = round_trip::split(&received.bytes);
     assert!(head.contains("content-type: text/plain; version=1.0.0; charset=utf-8"), "{head}");
     let page = std::str::from_utf8(page).unwrap();
     let labels = r#"{engine="0",model_name="tiny"}"#;
@@ -125,22 +125,22 @@ async fn metrics_page_has_vllm_names_and_correct_values() {
 
 #[tokio::test]
 async fn connections_are_kept_and_closed_like_uvicorn() {
-    let settings = Settings { idle_timeout: Duration::from_millis(500), ..exchange::swift() };
+    let settings = Settings { idle_timeout: Duration::from_millis(500), ..round_trip::swift() };
     let simulator = Simulator::start(settings).await.unwrap();
     // Two pipelined requests on one connection, then nothing: both get a response and the connection is closed.
     let twice = b"GET /health HTTP/1.1\r\nHost: sim\r\n\r\nHEAD /health HTTP/1.1\r\nHost: sim\r\n\r\n";
-    let received = exchange::exchange(simulator.local_address(), twice).await;
+    let received = round_trip::round_trip(simulator.local_address(), twice).await;
     let text = String::from_utf8(received.bytes).unwrap();
     assert_eq!(text.matches("HTTP/1.1 200 OK\r\n").count(), 2, "{text}");
     assert!(received.end.is_ok());
     // Chunked request bodies and 100-continue.
     let chunked = b"POST /v1/completions HTTP/1.1\r\nHost: sim\r\nExpect: 100-continue\r\nConnection: close\r\n\
         Transfer-Encoding: chunked\r\n\r\nB;x=1\r\n{\"prompt\":\"\r\n14\r\na\",\"max_tokens\":2  }\r\n0\r\n\r\n";
-    let received = exchange::exchange(simulator.local_address(), chunked).await;
+    let received = round_trip::round_trip(simulator.local_address(), chunked).await;
     let text = String::from_utf8(received.bytes).unwrap();
     assert!(text.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n"), "{text}");
     assert!(text.contains("connection: close\r\n"), "{text}");
-    let received = exchange::exchange(simulator.local_address(), b"\x16\x03\x01 no HTTP\r\n\r\n").await;
+    let received = round_trip::round_trip(simulator.local_address(), b"\x16\x03\x01 no HTTP\r\n\r\n").await;
     assert!(received.bytes.starts_with(b"HTTP/1.1 400 Bad Request\r\n"));
 }
 
@@ -155,24 +155,24 @@ async fn read_past(stream: &mut TcpStream, mark: &[u8]) -> Vec<u8> {
 
 #[tokio::test]
 async fn spinning_server_keeps_the_pace_of_a_sleeping_one() {
-    let mut settings = Settings { spin: true, ..exchange::swift() };
+    let mut settings = Settings { spin: true, ..round_trip::swift() };
     settings.pace.tokens_per_second = 1000.0;
     let simulator = Simulator::start(settings).await.unwrap();
     let body = r#"{"messages":[],"stream":true,"max_tokens":11,"ignore_eos":true}"#;
     let began = std::time::Instant::now();
-    let received = exchange::post(simulator.local_address(), CHAT, "", body).await;
+    let received = round_trip::post(simulator.local_address(), CHAT, "", body).await;
     assert!(began.elapsed() >= Duration::from_millis(10), "eleven tokens have ten gaps");
-    assert_eq!(exchange::events(exchange::split(&received.bytes).1).len(), 12);
+    assert_eq!(round_trip::events(round_trip::split(&received.bytes).1).len(), 12);
     assert_eq!(simulator.stats().generation_tokens, 11);
 }
 
 #[tokio::test]
 async fn keep_alive_comments_are_sent_when_enabled() {
     let sse_keep_alive = Some(Duration::from_millis(10));
-    let simulator = Simulator::start(Settings { sse_keep_alive, ..exchange::swift() }).await.unwrap();
+    let simulator = Simulator::start(Settings { sse_keep_alive, ..round_trip::swift() }).await.unwrap();
     let body = r#"{"messages":[],"stream":true,"max_tokens":3,"ignore_eos":true}"#;
-    let received = exchange::post(simulator.local_address(), CHAT, "X-Sim-Fault: hang:0.5\r\n", body).await;
-    let (chunks, terminated) = exchange::chunks(exchange::split(&received.bytes).1);
+    let received = round_trip::post(simulator.local_address(), CHAT, "X-Sim-Fault: hang:0.5\r\n", body).await;
+    let (chunks, terminated) = round_trip::chunks(round_trip::split(&received.bytes).1);
     let comments = chunks.iter().take_while(|chunk| *chunk == ": keep-alive\n\n").count();
     assert!((1..=50).contains(&comments), "{chunks:?}");
     assert_eq!((chunks.len(), terminated), (comments + 5, true));
@@ -180,7 +180,7 @@ async fn keep_alive_comments_are_sent_when_enabled() {
 
 #[tokio::test]
 async fn non_streamed_response_stops_when_client_disconnects() {
-    let mut settings = exchange::swift();
+    let mut settings = round_trip::swift();
     settings.pace.tokens_per_second = 0.001;
     let simulator = Simulator::start(settings).await.unwrap();
     let body = r#"{"messages":[],"max_tokens":3,"ignore_eos":true}"#;

@@ -34,7 +34,7 @@ fn left(why: Exclusion) -> Verdict {
     Verdict::Excluded(why)
 }
 
-fn judge(record: &Record, settings: &Settings) -> Verdict {
+fn evaluate(record: &Record, settings: &Settings) -> Verdict {
     verdict(record, Some("m"), &settings.objectives[0], settings)
 }
 
@@ -85,41 +85,41 @@ fn availability_of_every_outcome() {
         Outcome::NoOutput => bad(Reason::NoOutput),
     };
     for outcome in Outcome::ALL {
-        assert_eq!(judge(&Record { outcome, ..good() }, &settings), expected(outcome), "{outcome:?}");
+        assert_eq!(evaluate(&Record { outcome, ..good() }, &settings), expected(outcome), "{outcome:?}");
     }
-    assert_eq!(judge(&Record { unread: true, ..good() }, &settings), left(Exclusion::Unread));
+    assert_eq!(evaluate(&Record { unread: true, ..good() }, &settings), left(Exclusion::Unread));
     let forgiving = Settings { busy_is_bad: false, ..settings };
     let busy = Record { outcome: Outcome::RejectedBusy, status: Some(429), ..good() };
-    assert_eq!(judge(&busy, &forgiving), left(Exclusion::Busy));
+    assert_eq!(evaluate(&busy, &forgiving), left(Exclusion::Busy));
 }
 
 #[test]
 fn first_token_exactly_at_the_limit_is_good() {
     // 200 ms after the last byte of the request.
     for (limit, expected) in [(199, bad(Reason::LateFirstToken)), (200, GOOD), (201, GOOD)] {
-        assert_eq!(judge(&good(), &first_token(limit, 0)), expected, "{limit}");
+        assert_eq!(evaluate(&good(), &first_token(limit, 0)), expected, "{limit}");
     }
     let never_whole = Record { requested: None, ..good() };
-    assert_eq!(judge(&never_whole, &first_token(1, 0)), left(Exclusion::Unknown));
+    assert_eq!(evaluate(&never_whole, &first_token(1, 0)), left(Exclusion::Unknown));
 }
 
 #[test]
 fn uncached_prompt_tokens_extend_the_limit() {
     let exact = |tokens| Some(Count { tokens, source: CountSource::Usage });
     // 1000 prompt tokens, 600 of them cached: 400 tokens at 100 ms per thousand are 40 ms.
-    assert_eq!(judge(&good(), &first_token(160, 100)), GOOD);
-    assert_eq!(judge(&good(), &first_token(159, 100)), bad(Reason::LateFirstToken));
-    let cache_untold = Record { cached_tokens: None, ..good() };
-    assert_eq!(judge(&cache_untold, &first_token(100, 100)), GOOD, "the whole prompt counts");
+    assert_eq!(evaluate(&good(), &first_token(160, 100)), GOOD);
+    assert_eq!(evaluate(&good(), &first_token(159, 100)), bad(Reason::LateFirstToken));
+    let cache_unreported = Record { cached_tokens: None, ..good() };
+    assert_eq!(evaluate(&cache_unreported, &first_token(100, 100)), GOOD, "the whole prompt counts");
     // Without reported counts, four bytes count as one token: 4000 bytes.
-    let untold = Record { input_tokens: None, cached_tokens: None, ..good() };
-    assert_eq!(judge(&untold, &first_token(100, 100)), GOOD);
-    assert_eq!(judge(&untold, &first_token(99, 100)), bad(Reason::LateFirstToken));
+    let unreported = Record { input_tokens: None, cached_tokens: None, ..good() };
+    assert_eq!(evaluate(&unreported, &first_token(100, 100)), GOOD);
+    assert_eq!(evaluate(&unreported, &first_token(99, 100)), bad(Reason::LateFirstToken));
     let guessed = Count { tokens: 1_000_000, source: CountSource::Deltas };
-    let lower_bound = Record { input_tokens: Some(guessed), ..untold };
-    assert_eq!(judge(&lower_bound, &first_token(99, 100)), bad(Reason::LateFirstToken));
+    let lower_bound = Record { input_tokens: Some(guessed), ..unreported };
+    assert_eq!(evaluate(&lower_bound, &first_token(99, 100)), bad(Reason::LateFirstToken));
     let vast = Record { input_tokens: exact(u64::MAX), cached_tokens: None, ..good() };
-    assert_eq!(judge(&vast, &first_token(1, 86_400_000)), GOOD);
+    assert_eq!(evaluate(&vast, &first_token(1, 86_400_000)), GOOD);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn missing_first_token_is_bad_after_the_limit() {
         (Record { asked_stream: None, ..without_token(gave_up, None, 9000) }, left(Exclusion::NotStreamed)),
     ];
     for (record, expected) in table {
-        assert_eq!(judge(&record, &settings), expected, "{record:?}");
+        assert_eq!(evaluate(&record, &settings), expected, "{record:?}");
     }
 }
 
@@ -149,17 +149,17 @@ fn missing_first_token_is_bad_after_the_limit() {
 fn non_streamed_response_is_excluded() {
     let labels = Labels { streaming: Some(false), ..(*good().labels).clone() };
     let whole = Record { labels: Arc::new(labels), ..without_token(Outcome::Ok, Some(200), 9000) };
-    assert_eq!(judge(&whole, &first_token(1, 0)), left(Exclusion::NotStreamed));
-    assert_eq!(judge(&whole, &only(Goal::DecodeRate { floor: 1.0 })), left(Exclusion::NotStreamed));
-    assert_eq!(judge(&whole, &only(Goal::Stall { longest: ms(1) })), left(Exclusion::NotStreamed));
+    assert_eq!(evaluate(&whole, &first_token(1, 0)), left(Exclusion::NotStreamed));
+    assert_eq!(evaluate(&whole, &only(Goal::DecodeRate { floor: 1.0 })), left(Exclusion::NotStreamed));
+    assert_eq!(evaluate(&whole, &only(Goal::Stall { longest: ms(1) })), left(Exclusion::NotStreamed));
 }
 
 #[test]
 fn decode_rate_is_evaluated_where_meaningful() {
     let settings = |floor| only(Goal::DecodeRate { floor });
     // 100 tokens per second.
-    assert_eq!(judge(&good(), &settings(100.0)), GOOD);
-    assert_eq!(judge(&good(), &settings(100.1)), bad(Reason::SlowDecode));
+    assert_eq!(evaluate(&good(), &settings(100.0)), GOOD);
+    assert_eq!(evaluate(&good(), &settings(100.1)), bad(Reason::SlowDecode));
     let count = |tokens, source| Some(Count { tokens, source });
     let bound = |rate| Record {
         decode_rate: None,
@@ -167,8 +167,8 @@ fn decode_rate_is_evaluated_where_meaningful() {
         output_tokens: count(50, CountSource::Deltas),
         ..good()
     };
-    assert_eq!(judge(&bound(20.0), &settings(20.0)), GOOD, "the true rate is at least this");
-    assert_eq!(judge(&bound(19.9), &settings(20.0)), left(Exclusion::Unknown));
+    assert_eq!(evaluate(&bound(20.0), &settings(20.0)), GOOD, "the true rate is at least this");
+    assert_eq!(evaluate(&bound(19.9), &settings(20.0)), left(Exclusion::Unknown));
     let table = [
         (Record { output_tokens: count(15, CountSource::Usage), ..good() }, Exclusion::TooFewTokens),
         (Record { last_token: Some(ms(409)), ..good() }, Exclusion::TooFewTokens),
@@ -180,21 +180,21 @@ fn decode_rate_is_evaluated_where_meaningful() {
         (without_token(Outcome::ClientAbortBeforeFirstToken, Some(200), 1), Exclusion::NoToken),
     ];
     for (record, why) in table {
-        assert_eq!(judge(&record, &settings(1000.0)), left(why), "{record:?}");
+        assert_eq!(evaluate(&record, &settings(1000.0)), left(why), "{record:?}");
     }
     let nearly = Record { delivery_blocked: ms(100), output_tokens: count(16, CountSource::Usage), ..good() };
-    assert_eq!(judge(&nearly, &settings(1000.0)), bad(Reason::SlowDecode), "values at the limits are evaluated");
+    assert_eq!(evaluate(&nearly, &settings(1000.0)), bad(Reason::SlowDecode), "values at the limits are evaluated");
     let cut = Record { outcome: Outcome::ClientAbortMidStream, ..good() };
-    assert_eq!(judge(&cut, &settings(1000.0)), bad(Reason::SlowDecode), "the observed part was slow");
+    assert_eq!(evaluate(&cut, &settings(1000.0)), bad(Reason::SlowDecode), "the observed part was slow");
 }
 
 #[test]
 fn stall_is_a_gap_or_silence_before_a_failure() {
     let settings = only(Goal::Stall { longest: ms(5000) });
     let gap = |n| Record { longest_gap: Some(ms(n)), ..good() };
-    assert_eq!(judge(&gap(5000), &settings), GOOD);
-    assert_eq!(judge(&gap(5001), &settings), bad(Reason::Stalled));
-    assert_eq!(judge(&Record { longest_gap: None, ..good() }, &settings), GOOD, "a single token has no gap");
+    assert_eq!(evaluate(&gap(5000), &settings), GOOD);
+    assert_eq!(evaluate(&gap(5001), &settings), bad(Reason::Stalled));
+    assert_eq!(evaluate(&Record { longest_gap: None, ..good() }, &settings), GOOD, "a single token has no gap");
     let broken = |outcome, silence: u64| Record { outcome, ended: ms(1210 + silence), ..good() };
     let table = [
         (broken(Outcome::Ok, 60_000), GOOD),
@@ -207,7 +207,7 @@ fn stall_is_a_gap_or_silence_before_a_failure() {
         (without_token(Outcome::ClientAbortBeforeFirstToken, Some(200), 60_000), left(Exclusion::NoToken)),
     ];
     for (record, expected) in table {
-        assert_eq!(judge(&record, &settings), expected, "{record:?}");
+        assert_eq!(evaluate(&record, &settings), expected, "{record:?}");
     }
 }
 
@@ -228,27 +228,27 @@ fn goodput_requires_every_objective() {
         (Record { choices: 4, ..good() }, GOOD),
     ];
     for (record, expected) in table {
-        assert_eq!(judge(&record, &settings), expected, "{record:?}");
+        assert_eq!(evaluate(&record, &settings), expected, "{record:?}");
     }
     // An objective with another scope does not count.
     settings.objectives.iter_mut().for_each(|o| o.scope.models = vec!["other".to_owned()]);
-    assert_eq!(judge(&late, &settings), GOOD);
+    assert_eq!(evaluate(&late, &settings), GOOD);
 }
 
 #[test]
 fn request_targets_apply_within_the_limits() {
     let asks = |ttft| Record { targets: targets(Some(ttft), None, None), ..good() };
-    assert_eq!(judge(&asks(ms(199)), &first_token(60_000, 0)), bad(Reason::LateFirstToken));
-    assert_eq!(judge(&asks(ms(200)), &first_token(1, 0)), GOOD);
+    assert_eq!(evaluate(&asks(ms(199)), &first_token(60_000, 0)), bad(Reason::LateFirstToken));
+    assert_eq!(evaluate(&asks(ms(200)), &first_token(1, 0)), GOOD);
     let quick = Record { first_token: Some(ms(60)), ..asks(ms(1)) };
-    assert_eq!(judge(&quick, &first_token(60_000, 0)), GOOD, "1 ms is clamped to the minimum");
+    assert_eq!(evaluate(&quick, &first_token(60_000, 0)), GOOD, "1 ms is clamped to the minimum");
     let patient = Record { first_token: Some(ms(700_000)), ..asks(Duration::from_secs(86_400)) };
-    assert_eq!(judge(&patient, &first_token(1, 0)), bad(Reason::LateFirstToken));
+    assert_eq!(evaluate(&patient, &first_token(1, 0)), bad(Reason::LateFirstToken));
     let asks = |tpot| Record { targets: targets(None, Some(tpot), None), ..good() };
     // 10 ms per token.
-    assert_eq!(judge(&asks(ms(10)), &only(Goal::DecodeRate { floor: 1000.0 })), GOOD);
-    assert_eq!(judge(&asks(ms(9)), &only(Goal::DecodeRate { floor: 1.0 })), bad(Reason::SlowDecode));
-    assert_eq!(judge(&asks(ms(1)), &only(Goal::DecodeRate { floor: 1.0 })), bad(Reason::SlowDecode));
+    assert_eq!(evaluate(&asks(ms(10)), &only(Goal::DecodeRate { floor: 1000.0 })), GOOD);
+    assert_eq!(evaluate(&asks(ms(9)), &only(Goal::DecodeRate { floor: 1.0 })), bad(Reason::SlowDecode));
+    assert_eq!(evaluate(&asks(ms(1)), &only(Goal::DecodeRate { floor: 1.0 })), bad(Reason::SlowDecode));
 }
 
 #[test]

@@ -15,8 +15,8 @@ fn record(headers: &str, targets: TargetHeaders) -> Record {
         "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\n{headers}Content-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    let answer = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
-    let reads = vec![(Duration::from_millis(5), answer.to_vec())];
+    let response = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
+    let reads = vec![(Duration::from_millis(5), response.to_vec())];
     let recording = Recording { path: "written".into(), request: request.into_bytes(), reads, end: None };
     let settings = Settings { targets, ..Settings::default() };
     replay(&recording, &settings).records.pop().expect("one request record")
@@ -26,14 +26,14 @@ fn record(headers: &str, targets: TargetHeaders) -> Record {
 fn targets_and_tenant_are_read_from_configured_headers() {
     let headers = "X-SLO-TTFT-MS: 250\r\nx-slo-tpot-ms: 12.5\r\nX-Tenant: gold\r\n";
     let all = TargetHeaders { tenant: vec!["x-tenant".into()], ..TargetHeaders::default() };
-    let said = Targets {
+    let stated = Targets {
         first_token: Some(Duration::from_millis(250)),
         per_token: Some(Duration::from_micros(12_500)),
         tenant: Some("gold".into()),
     };
-    assert_eq!(record(headers, all).targets.as_deref(), Some(&said));
+    assert_eq!(record(headers, all).targets.as_deref(), Some(&stated));
     let by_default = record(headers, TargetHeaders::default());
-    assert_eq!(by_default.targets.as_deref(), Some(&Targets { tenant: None, ..said }));
+    assert_eq!(by_default.targets.as_deref(), Some(&Targets { tenant: None, ..stated }));
     assert_eq!(by_default.asked_stream, Some(true), "the requested mode is known for a refused request");
     assert_eq!(record(headers, TargetHeaders { speed: false, ..TargetHeaders::default() }).targets, None);
     assert_eq!(record("x-slo-ttft-ms: soon\r\n", TargetHeaders::default()).targets, None);

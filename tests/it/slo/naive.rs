@@ -3,13 +3,13 @@
 use tokometer_observe::measure::Record;
 
 /// `good`, `bad: reason` or `excluded: reason` by objective; without objectives whose scope does not cover the request.
-pub(super) fn judge(record: &Record) -> Vec<(&'static str, String)> {
+pub(super) fn evaluate(record: &Record) -> Vec<(&'static str, String)> {
     if !record.labels.route.generates() {
         return Vec::new();
     }
     let available = available(record);
     let parts = [("ttft", ttft(record)), ("decode_rate", rate(record)), ("stall", stall(record))];
-    let worst = parts.iter().map(|(_, said)| said).find(|said| said.starts_with("bad"));
+    let worst = parts.iter().map(|(_, stated)| stated).find(|stated| stated.starts_with("bad"));
     let goodput = if available.starts_with("bad") { available.clone() } else { worst.unwrap_or(&available).clone() };
     [("availability", available)].into_iter().chain(parts).chain([("goodput", goodput)]).collect()
 }
@@ -28,8 +28,8 @@ fn available(record: &Record) -> String {
 }
 
 fn is_stream(record: &Record) -> bool {
-    let answered = record.status.is_some_and(|status| status == 101 || status / 100 == 2);
-    if answered { record.labels.streaming == Some(true) } else { record.asked_stream == Some(true) }
+    let response_complete = record.status.is_some_and(|status| status == 101 || status / 100 == 2);
+    if response_complete { record.labels.streaming == Some(true) } else { record.asked_stream == Some(true) }
 }
 
 fn ttft(record: &Record) -> String {
@@ -41,7 +41,7 @@ fn ttft(record: &Record) -> String {
     let limit = asked.map_or(2.0 + 0.5 * prompt / 1000.0, |asked| asked.as_secs_f64().clamp(0.1, 600.0));
     let end_or_token = record.first_token.unwrap_or(record.ended).as_secs_f64();
     let wait = record.requested.map(|requested| (end_or_token - requested.as_secs_f64()).max(0.0));
-    let said = if record.outcome.as_str() == "http_4xx" {
+    let stated = if record.outcome.as_str() == "http_4xx" {
         "excluded: client_error"
     } else if !is_stream(record) {
         "excluded: not_streamed"
@@ -60,7 +60,7 @@ fn ttft(record: &Record) -> String {
             (Some(_), None) => "excluded: ended_early",
         }
     };
-    said.to_owned()
+    stated.to_owned()
 }
 
 fn rate(record: &Record) -> String {
@@ -71,7 +71,7 @@ fn rate(record: &Record) -> String {
     };
     let asked = record.targets.as_ref().and_then(|targets| targets.per_token);
     let floor = asked.map_or(20.0, |asked| 1.0 / asked.as_secs_f64().clamp(0.005, 10.0));
-    let said = match record.output_tokens {
+    let stated = match record.output_tokens {
         _ if record.unread => "excluded: unread",
         None => "excluded: unknown",
         Some(count) if count.tokens < 16 || seconds < 0.2 => "excluded: too_few_tokens",
@@ -85,7 +85,7 @@ fn rate(record: &Record) -> String {
             (None, None) => "excluded: too_few_tokens",
         },
     };
-    said.to_owned()
+    stated.to_owned()
 }
 
 fn stall(record: &Record) -> String {
@@ -96,7 +96,7 @@ fn stall(record: &Record) -> String {
     if !record.outcome.is_ok() && record.delivery_blocked.is_zero() && !record.unread {
         silent = silent.max(record.ended.as_secs_f64() - last.as_secs_f64());
     }
-    let said = if silent > 5.0 {
+    let stated = if silent > 5.0 {
         "bad: stalled"
     } else if record.outcome.as_str() == "unobserved" {
         "excluded: unobserved"
@@ -105,5 +105,5 @@ fn stall(record: &Record) -> String {
     } else {
         "good"
     };
-    said.to_owned()
+    stated.to_owned()
 }

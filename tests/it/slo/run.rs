@@ -20,61 +20,61 @@ use tokometer_sim::server::Fault;
 use tokometer_sim::server::Pace;
 use tokometer_sim::server::Settings as Simulated;
 use tokometer_sim::server::Simulator;
-use tokometer_telemetry::slo::Judge;
+use tokometer_telemetry::slo::Evaluator;
 use tokometer_telemetry::slo::Settings;
 
 use super::naive;
-use crate::pair::pair;
+use crate::listener::listener_to;
 use crate::truth::captures;
 
 /// Number of verdicts by objective.
-type Said = BTreeMap<(String, String), u64>;
+type Stated = BTreeMap<(String, String), u64>;
 
-fn by_the_judge(judge: &Judge) -> Said {
-    let mut said = Said::new();
-    for one in judge.judged() {
-        let mut add = |what: String, n| *said.entry((one.objective.clone(), what)).or_default() += n;
+fn by_the_evaluator(evaluate: &Evaluator) -> Stated {
+    let mut stated = Stated::new();
+    for one in evaluate.evaluated() {
+        let mut add = |what: String, n| *stated.entry((one.objective.clone(), what)).or_default() += n;
         add("good".to_owned(), one.counts.good);
         one.counts.bad.iter().for_each(|(reason, n)| add(format!("bad: {}", reason.as_str()), *n));
         one.counts.excluded.iter().for_each(|(why, n)| add(format!("excluded: {}", why.as_str()), *n));
     }
-    said.retain(|_, n| *n > 0);
-    said
+    stated.retain(|_, n| *n > 0);
+    stated
 }
 
-fn by_the_naive_one(records: &[Record]) -> Said {
-    let mut said = Said::new();
-    for (objective, what) in records.iter().flat_map(naive::judge) {
-        *said.entry((objective.to_owned(), what)).or_default() += 1;
+fn by_the_naive_one(records: &[Record]) -> Stated {
+    let mut stated = Stated::new();
+    for (objective, what) in records.iter().flat_map(naive::evaluate) {
+        *stated.entry((objective.to_owned(), what)).or_default() += 1;
     }
-    said
+    stated
 }
 
-fn table(said: &Said) -> String {
-    said.iter().map(|((objective, what), n)| format!("  {objective:<14} {what:<28} {n}\n")).collect()
+fn table(stated: &Stated) -> String {
+    stated.iter().map(|((objective, what), n)| format!("  {objective:<14} {what:<28} {n}\n")).collect()
 }
 
 #[test]
 fn recordings_match_the_reference() {
-    let judge = Judge::new(Settings::default());
+    let evaluate = Evaluator::new(Settings::default());
     let mut records = Vec::new();
     for path in Recording::find(&captures()).unwrap() {
         let replayed = replay(&Recording::read(&path).unwrap(), &observer::Settings::default());
         records.extend(replayed.records);
     }
-    records.iter().for_each(|record| judge.judge(record));
-    let said = by_the_judge(&judge);
-    println!("{} records\n{}", records.len(), table(&said));
+    records.iter().for_each(|record| evaluate.evaluate(record));
+    let stated = by_the_evaluator(&evaluate);
+    println!("{} records\n{}", records.len(), table(&stated));
     assert!(records.len() > 250);
-    assert_eq!(said, by_the_naive_one(&records));
+    assert_eq!(stated, by_the_naive_one(&records));
     for objective in ["availability", "ttft", "decode_rate", "stall", "goodput"] {
-        assert!(said.contains_key(&(objective.to_owned(), "good".to_owned())), "{objective}");
+        assert!(stated.contains_key(&(objective.to_owned(), "good".to_owned())), "{objective}");
     }
 }
 
 #[test]
 fn ten_thousand_requests_match_the_reference() {
-    let judge = Arc::new(Judge::new(Settings::default()));
+    let evaluate = Arc::new(Evaluator::new(Settings::default()));
     let notebook = Notebook::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let path = runtime.block_on(async {
@@ -89,13 +89,13 @@ fn ten_thousand_requests_match_the_reference() {
                 jitter: 0.5,
             },
             max_concurrency: 150,
-            answer_tokens: 4..=60,
+            response_tokens: 4..=60,
             faults: shares.map(|(name, share)| (name.parse::<Fault>().unwrap(), share)).collect(),
             ..Simulated::default()
         })
         .await
         .unwrap();
-        let (path, url) = relay(simulator.local_address(), &notebook, &judge);
+        let (path, url) = relay(simulator.local_address(), &notebook, &evaluate);
         let load = |requests, more: load::Settings| {
             let own = load::Settings { url: url.clone(), requests: Some(requests), ..more };
             load::run(
@@ -124,10 +124,10 @@ fn ten_thousand_requests_match_the_reference() {
     // Ends every connection, so that every request is recorded.
     path.stop();
     let records = notebook.take().records;
-    let said = by_the_judge(&judge);
-    println!("{} records\n{}", records.len(), table(&said));
+    let stated = by_the_evaluator(&evaluate);
+    println!("{} records\n{}", records.len(), table(&stated));
     assert_eq!(records.len(), 10_000);
-    assert_eq!(said, by_the_naive_one(&records));
+    assert_eq!(stated, by_the_naive_one(&records));
     for (objective, what) in [
         ("availability", "bad: http_5xx"),
         ("availability", "bad: rejected_busy"),
@@ -144,17 +144,17 @@ fn ten_thousand_requests_match_the_reference() {
         ("stall", "bad: stalled"),
         ("goodput", "good"),
     ] {
-        assert!(said.contains_key(&(objective.to_owned(), what.to_owned())), "{objective} {what} never happened");
+        assert!(stated.contains_key(&(objective.to_owned(), what.to_owned())), "{objective} {what} never happened");
     }
 }
 
 #[test]
 fn concurrent_sweeps_count_each_miss_once() {
-    let judge = Arc::new(Judge::new(Settings::default()));
+    let evaluate = Arc::new(Evaluator::new(Settings::default()));
     let notebook = Notebook::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
-    let looking = Arc::clone(&judge);
+    let looking = Arc::clone(&evaluate);
     // Far more sweeps than in production, so that they hit every moment of a request.
     let looks = std::thread::spawn(move || {
         while stopped.recv_timeout(Duration::from_millis(2)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
@@ -164,9 +164,9 @@ fn concurrent_sweeps_count_each_miss_once() {
     let path = runtime.block_on(async {
         let pace = Pace { time_to_first_token: Duration::from_millis(60), tokens_per_second: 500.0, ..Pace::default() };
         let faults = vec![("hang".parse::<Fault>().unwrap(), 0.05), ("cut".parse().unwrap(), 0.05)];
-        let settings = Simulated { pace, max_concurrency: 10, answer_tokens: 4..=20, faults, ..Simulated::default() };
+        let settings = Simulated { pace, max_concurrency: 10, response_tokens: 4..=20, faults, ..Simulated::default() };
         let simulator = Simulator::start(settings).await.unwrap();
-        let (path, url) = relay(simulator.local_address(), &notebook, &judge);
+        let (path, url) = relay(simulator.local_address(), &notebook, &evaluate);
         let settings = load::Settings {
             url,
             requests: Some(400),
@@ -185,25 +185,25 @@ fn concurrent_sweeps_count_each_miss_once() {
     let records = notebook.take().records;
     assert_eq!(records.len(), 400);
     // A sweep cannot know whether the first token will be late or missing.
-    let merged = |said: Said| {
-        let mut merged = Said::new();
-        for ((objective, what), n) in said.into_iter().filter(|((objective, _), _)| objective == "ttft") {
+    let merged = |stated: Stated| {
+        let mut merged = Stated::new();
+        for ((objective, what), n) in stated.into_iter().filter(|((objective, _), _)| objective == "ttft") {
             *merged.entry((objective, what.replace("no_first_token", "late_first_token"))).or_default() += n;
         }
         merged
     };
-    let said = by_the_judge(&judge);
-    println!("{}", table(&said));
-    assert!(said[&("ttft".to_owned(), "bad: no_first_token".to_owned())] > 0);
-    assert_eq!(merged(said), merged(by_the_naive_one(&records)));
+    let stated = by_the_evaluator(&evaluate);
+    println!("{}", table(&stated));
+    assert!(stated[&("ttft".to_owned(), "bad: no_first_token".to_owned())] > 0);
+    assert_eq!(merged(stated), merged(by_the_naive_one(&records)));
 }
 
 /// A relay whose sinks are the notebook and the SLO evaluator.
-fn relay(upstream: std::net::SocketAddr, notebook: &Notebook, judge: &Arc<Judge>) -> (DataPath, String) {
-    let sinks: Vec<Arc<dyn Sink>> = vec![Arc::clone(judge) as Arc<dyn Sink>, Arc::new(notebook.clone())];
+fn relay(upstream: std::net::SocketAddr, notebook: &Notebook, evaluate: &Arc<Evaluator>) -> (DataPath, String) {
+    let sinks: Vec<Arc<dyn Sink>> = vec![Arc::clone(evaluate) as Arc<dyn Sink>, Arc::new(notebook.clone())];
     let targets = observer::TargetHeaders::default();
     let observe = observer::Settings { targets, ..observer::Settings::default() };
-    let path = DataPath::start(&[pair(upstream)], relay::Settings::default(), observe, Tee::of(sinks), 1)
+    let path = DataPath::start(&[listener_to(upstream)], relay::Settings::default(), observe, Tee::of(sinks), 1)
         .expect("a free port");
     let Address::Tcp { host, port } = path.addresses()[0].clone() else { panic!("a TCP listener has a TCP address") };
     (path, format!("http://{host}:{port}"))

@@ -13,8 +13,8 @@ use tokometer_observe::measure::Requested;
 use tokometer_observe::measure::Sink;
 use tokometer_observe::measure::Targets;
 use tokometer_observe::measure::Watches;
+use tokometer_telemetry::slo::Evaluator;
 use tokometer_telemetry::slo::Goal;
-use tokometer_telemetry::slo::Judge;
 use tokometer_telemetry::slo::Settings;
 use tokometer_telemetry::slo::Wait;
 use tokometer_telemetry::slo::Waiting;
@@ -53,8 +53,8 @@ fn settings() -> Settings {
     only(Goal::FirstToken { base: ms(2000), per_1k_uncached: Duration::ZERO })
 }
 
-fn bad(judge: &Judge) -> u64 {
-    judge.judged().iter().map(|one| one.counts.all_bad()).sum()
+fn bad(evaluate: &Evaluator) -> u64 {
+    evaluate.evaluated().iter().map(|one| one.counts.all_bad()).sum()
 }
 
 /// A request whose client disconnected after waiting this long.
@@ -72,56 +72,56 @@ fn gave_up(sequence: u64, waited: Duration) -> Record {
 #[test]
 fn overdue_request_is_counted_once_before_it_ends() {
     let now = Instant::now();
-    let judge = Judge::new(settings());
+    let evaluate = Evaluator::new(settings());
     let mut table = Table::default();
     table.0.insert(1, Some(ms(1999)));
-    judge.sweep(&table, now);
-    judge.sweep(&table, now);
-    assert_eq!(bad(&judge), 0);
+    evaluate.sweep(&table, now);
+    evaluate.sweep(&table, now);
+    assert_eq!(bad(&evaluate), 0);
     table.0.insert(1, Some(ms(2001)));
-    judge.sweep(&table, now);
-    judge.sweep(&table, now);
-    assert_eq!(bad(&judge), 1, "counted by the second sweep");
+    evaluate.sweep(&table, now);
+    evaluate.sweep(&table, now);
+    assert_eq!(bad(&evaluate), 1, "counted by the second sweep");
     table.0.insert(1, None);
-    judge.sweep(&table, now);
-    judge.sweep(&table, now);
+    evaluate.sweep(&table, now);
+    evaluate.sweep(&table, now);
     table.0.clear();
-    judge.sweep(&table, now);
-    judge.sweep(&table, now + ms(59_999));
-    judge.judge(&gave_up(1, ms(9000)));
-    assert_eq!(bad(&judge), 1, "a late record is not counted again");
-    judge.judge(&gave_up(1, ms(9000)));
-    assert_eq!(bad(&judge), 2, "the note must be gone");
+    evaluate.sweep(&table, now);
+    evaluate.sweep(&table, now + ms(59_999));
+    evaluate.evaluate(&gave_up(1, ms(9000)));
+    assert_eq!(bad(&evaluate), 1, "a late record is not counted again");
+    evaluate.evaluate(&gave_up(1, ms(9000)));
+    assert_eq!(bad(&evaluate), 2, "the note must be gone");
 }
 
 #[test]
 fn note_without_a_record_expires_after_a_minute() {
-    let judge = Judge::new(settings());
+    let evaluate = Evaluator::new(settings());
     let now = Instant::now();
     let table = Table([(1, Some(ms(2001)))].into());
-    judge.sweep(&table, now);
-    judge.sweep(&table, now);
-    judge.sweep(&Table::default(), now);
-    judge.sweep(&Table::default(), now + ms(60_000));
-    judge.judge(&gave_up(1, ms(9000)));
-    assert_eq!(bad(&judge), 2, "another request with the same number");
+    evaluate.sweep(&table, now);
+    evaluate.sweep(&table, now);
+    evaluate.sweep(&Table::default(), now);
+    evaluate.sweep(&Table::default(), now + ms(60_000));
+    evaluate.evaluate(&gave_up(1, ms(9000)));
+    assert_eq!(bad(&evaluate), 2, "another request with the same number");
 }
 
 #[test]
 fn scaled_limit_is_missed_only_when_certain() {
     let now = Instant::now();
     let per_1k = Goal::FirstToken { base: ms(2000), per_1k_uncached: ms(500) };
-    let judge = Judge::new(only(per_1k));
+    let evaluate = Evaluator::new(only(per_1k));
     let mut table = Table::default();
     // 4000 bytes are at most 4000 tokens: two more seconds.
     table.0.insert(1, Some(ms(4000)));
-    judge.sweep(&table, now);
-    judge.sweep(&table, now);
-    assert_eq!(bad(&judge), 0);
+    evaluate.sweep(&table, now);
+    evaluate.sweep(&table, now);
+    assert_eq!(bad(&evaluate), 0);
     table.0.insert(1, Some(ms(4001)));
-    judge.sweep(&table, now);
-    judge.sweep(&table, now);
-    assert_eq!(bad(&judge), 1);
+    evaluate.sweep(&table, now);
+    evaluate.sweep(&table, now);
+    assert_eq!(bad(&evaluate), 1);
 }
 
 #[test]
@@ -131,18 +131,18 @@ fn goodput_is_missed_with_the_first_token() {
     let goodput =
         tokometer_telemetry::slo::Objective { name: "g".to_owned(), goal: Goal::Goodput, ..both.objectives[0].clone() };
     both.objectives.push(goodput);
-    let judge = Judge::new(both);
+    let evaluate = Evaluator::new(both);
     let table = Table([(1, Some(ms(2001)))].into());
-    judge.sweep(&table, now);
-    judge.sweep(&table, now);
-    assert_eq!(bad(&judge), 2);
-    judge.judge(&gave_up(1, ms(9000)));
-    assert_eq!(bad(&judge), 2);
+    evaluate.sweep(&table, now);
+    evaluate.sweep(&table, now);
+    assert_eq!(bad(&evaluate), 2);
+    evaluate.evaluate(&gave_up(1, ms(9000)));
+    assert_eq!(bad(&evaluate), 2);
 }
 
 /// Watches a request from its opening on, as the data path does.
-fn open(judge: &Judge, sequence: u64, started: Instant, request: Requested<'_>) -> Watches {
-    let mut watch = judge.opened(&Opening { sequence, ..opening(started) });
+fn open(evaluate: &Evaluator, sequence: u64, started: Instant, request: Requested<'_>) -> Watches {
+    let mut watch = evaluate.opened(&Opening { sequence, ..opening(started) });
     assert!(!watch.is_empty(), "an objective for first tokens is set");
     watch.requested(&request, ms(10));
     watch
@@ -150,40 +150,43 @@ fn open(judge: &Judge, sequence: u64, started: Instant, request: Requested<'_>) 
 
 #[test]
 fn data_path_registers_pending_requests() {
-    let judge = Judge::new(settings());
+    let evaluate = Evaluator::new(settings());
     let start = Instant::now();
     let stream = Requested { model: Some("m"), streaming: Some(true), ..Requested::default() };
     let own = Targets { first_token: Some(ms(9000)), ..Targets::default() };
-    let waits = open(&judge, 0, start, stream);
-    let mut answered = open(&judge, 1, start, stream);
-    answered.token(ms(500), 1);
-    let mut refused = open(&judge, 2, start, stream);
-    refused.answering(503, false);
-    let whole = open(&judge, 3, start, Requested { streaming: Some(false), ..stream });
-    let patient = open(&judge, 4, start, Requested { targets: Some(&own), ..stream });
-    let mut gone = Some(open(&judge, 5, start, stream));
-    judge.look(start + ms(2010));
-    judge.look(start + ms(2010));
-    assert_eq!(bad(&judge), 0, "a wait exactly at the limit is good");
-    judge.look(start + ms(2011));
+    let waits = open(&evaluate, 0, start, stream);
+    let mut response_complete = open(&evaluate, 1, start, stream);
+    response_complete.token(ms(500), 1);
+    let mut refused = open(&evaluate, 2, start, stream);
+    refused.response_started(503, false);
+    let whole = open(&evaluate, 3, start, Requested { streaming: Some(false), ..stream });
+    let patient = open(&evaluate, 4, start, Requested { targets: Some(&own), ..stream });
+    let mut gone = Some(open(&evaluate, 5, start, stream));
+    evaluate.look(start + ms(2010));
+    evaluate.look(start + ms(2010));
+    assert_eq!(bad(&evaluate), 0, "a wait exactly at the limit is good");
+    evaluate.look(start + ms(2011));
     drop(gone.take());
-    judge.look(start + ms(3000));
-    assert_eq!(bad(&judge), 1, "only the pending request; the one that left gets a record");
-    judge.look(start + ms(9011));
-    judge.look(start + ms(9012));
-    assert_eq!(bad(&judge), 2, "also the one with its own target");
+    evaluate.look(start + ms(3000));
+    assert_eq!(bad(&evaluate), 1, "only the pending request; the one that left gets a record");
+    evaluate.look(start + ms(9011));
+    evaluate.look(start + ms(9012));
+    assert_eq!(bad(&evaluate), 2, "also the one with its own target");
     let late = gave_up(0, ms(9010));
     waits.ended(&late);
-    judge.judge(&Record { connection: 1, ..late });
-    assert_eq!(bad(&judge), 2);
-    for watch in [answered, refused, whole, patient] {
+    evaluate.evaluate(&Record { connection: 1, ..late });
+    assert_eq!(bad(&evaluate), 2);
+    for watch in [response_complete, refused, whole, patient] {
         drop(watch);
     }
-    assert!(Judge::new(only(Goal::Availability)).opened(&opening(start)).is_empty(), "no objective for first tokens");
+    assert!(
+        Evaluator::new(only(Goal::Availability)).opened(&opening(start)).is_empty(),
+        "no objective for first tokens"
+    );
 }
 
 fn opening(started: Instant) -> Opening {
-    Opening { pair: 0, route: Route::Chat, connection: 1, sequence: 0, started }
+    Opening { listener: 0, route: Route::Chat, connection: 1, sequence: 0, started }
 }
 
 /// An event of one of a few requests between sweeps.
@@ -212,13 +215,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #[test]
     fn interleaved_sweeps_and_ends_count_each_request_once(steps in steps()) {
-        let judge = Judge::new(settings());
+        let evaluate = Evaluator::new(settings());
         let (mut table, mut waits) = (Table::default(), BTreeMap::new());
         let (mut misses, mut next, mut held) = (0, BTreeMap::<u64, u64>::new(), Vec::new());
         let mut now = Instant::now();
         for (n, step) in steps.into_iter().enumerate() {
             for (_, record) in held.extract_if(.., |(due, _)| *due <= n) {
-                judge.judge(&record);
+                evaluate.evaluate(&record);
             }
             match step {
                 Step::Wait(which) => {
@@ -245,21 +248,21 @@ proptest! {
                         let ended = gave_up(id, waited);
                         let first_token = token.then_some(ended.ended);
                         let record = Record { first_token, last_token: first_token, ..ended };
-                        if late > 0 { held.push((n + late, record)) } else { judge.judge(&record) }
+                        if late > 0 { held.push((n + late, record)) } else { evaluate.evaluate(&record) }
                     }
                 }
                 // Eight steps take less than a minute even with slow sweeps.
                 Step::Look => {
                     now += ms(7000);
-                    judge.sweep(&table, now);
+                    evaluate.sweep(&table, now);
                 }
             }
         }
         for (_, record) in held {
-            judge.judge(&record);
+            evaluate.evaluate(&record);
         }
         let open = waits.values().filter(|(waited, _)| *waited > ms(2000)).count() as u64;
-        let counted = bad(&judge);
+        let counted = bad(&evaluate);
         prop_assert!((misses..=misses + open).contains(&counted), "{counted} of {misses} ended and {open} open");
     }
 }

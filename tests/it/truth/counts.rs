@@ -61,28 +61,28 @@ fn counts_match_engine_counters_or_are_lower_bounds() {
             text(record.input_tokens.map(|n| n.tokens)),
             text(input),
         );
-        let answered = case.recording.reads.iter().any(|(_, bytes)| !bytes.is_empty());
+        let response_complete = case.recording.reads.iter().any(|(_, bytes)| !bytes.is_empty());
         match counted {
             Some(Count { tokens, source: CountSource::Deltas }) if carried(&case) == Some(output) => {
                 wrong.push(format!("{}: lower bound {tokens}, but the body reports {output}", case.title()));
             }
             Some(Count { tokens, source: CountSource::Deltas }) if tokens <= output => lower += 1,
             Some(Count { tokens, source }) if tokens == output => *exact.entry(source.as_str()).or_insert(0) += 1,
-            None if !answered => {}
+            None if !response_complete => {}
             _ => wrong.push(format!("{}: output {counted:?}, expected {output}", case.title())),
         }
         if record.input_tokens.is_some_and(|n| Some(n.tokens) != input) {
             wrong.push(format!("{}: input {:?}, expected {input:?}", case.title(), record.input_tokens));
         }
         // A complete response with an output count also has an input count, unless only ids were sent.
-        let told = counted.is_some_and(|n| n.source.is_exact() && n.source != CountSource::TokenIds);
-        if told && record.input_tokens.is_none() && input.is_some() {
+        let reported = counted.is_some_and(|n| n.source.is_exact() && n.source != CountSource::TokenIds);
+        if reported && record.input_tokens.is_none() && input.is_some() {
             wrong.push(format!("{}: no input count, expected {input:?}", case.title()));
         }
         // If `usage` was sent, it must be the source.
         let usage = &case.meta["usage_seen"];
-        let told = usage["completion_tokens"].as_u64().or(usage["output_tokens"].as_u64());
-        if told == Some(output) && case.complete() && counted.is_none_or(|n| n.source != CountSource::Usage) {
+        let reported = usage["completion_tokens"].as_u64().or(usage["output_tokens"].as_u64());
+        if reported == Some(output) && case.complete() && counted.is_none_or(|n| n.source != CountSource::Usage) {
             wrong.push(format!("{}: `usage` was sent, but got {counted:?}", case.title()));
         }
     }
@@ -116,10 +116,10 @@ fn exact_counts_of_truncated_responses_are_correct() {
         for bytes in (length.saturating_sub(NEAR_THE_END)..length).step_by(STEP) {
             let replayed = run(&cut(&case, bytes));
             let Some(record) = replayed.records.first() else { continue };
-            if let Some(told) = record.output_tokens.filter(|n| n.source.is_exact()) {
+            if let Some(reported) = record.output_tokens.filter(|n| n.source.is_exact()) {
                 exact += 1;
-                if told.tokens != output.tokens {
-                    wrong.push(format!("{} cut at {bytes}: output {told:?}, expected {output:?}", case.title()));
+                if reported.tokens != output.tokens {
+                    wrong.push(format!("{} cut at {bytes}: output {reported:?}, expected {output:?}", case.title()));
                 }
             }
             let inputs = (record.input_tokens.map(|n| n.tokens), whole.input_tokens.map(|n| n.tokens));

@@ -89,13 +89,13 @@ fn counter(case: &Case) -> Option<(f64, &'static str)> {
 
 /// The last queue time field, in milliseconds.
 fn field(case: &Case) -> Option<(f64, &'static str)> {
-    let told = |json: &Value| {
+    let reported = |json: &Value| {
         let metrics = [&json["metrics"], &json["response"]["metrics"]];
         let in_ms = metrics.iter().map(|metrics| &metrics["queue_time_ms"]);
         let in_ms = in_ms.chain([&json["nvext"]["timing"]["prefill_wait_time_ms"]]).find_map(Value::as_f64);
         in_ms.or_else(|| json["meta_info"]["queue_time"].as_f64().map(|seconds| seconds * 1e3))
     };
-    let in_band = events(case).iter().filter_map(|(_, json)| told(json)).next_back();
+    let in_band = events(case).iter().filter_map(|(_, json)| reported(json)).next_back();
     let head = case.meta["response_head"].as_str().unwrap_or_default();
     let header = || head.lines().find_map(|line| line.strip_prefix("x-queue-time: ")?.parse().ok());
     in_band.or_else(header).map(|ms| (ms, "its field"))
@@ -149,11 +149,11 @@ fn made() -> (String, Vec<String>) {
         };
         let late = READ_LATE.contains(&case.name.as_str());
         let by_head = queue.source == QueueSource::HeaderTiming;
-        let said = if by_head { slot_began(&case).filter(|_| !late && !case.is_written()) } else { engines(&case) };
+        let stated = if by_head { slot_began(&case).filter(|_| !late && !case.is_written()) } else { engines(&case) };
         let ours = queue.value.as_secs_f64() * 1e3;
         let kind = if case.is_written() { " (fixture)" } else { "" };
         let name = format!("`{}`{kind}", case.name);
-        let Some((theirs, by)) = said else {
+        let Some((theirs, by)) = stated else {
             alone.push(format!("{} {name}", case.engine));
             continue;
         };
@@ -223,8 +223,8 @@ fn phases_of_every_recording_add_up_to_its_duration() {
         assert_eq!(sum + phases.blocked(), record.ended);
         let queue = phases.iter().find(|part| part.kind.as_str() == "queue").map(|part| part.to - part.from);
         let fits = match (queue, record.queue) {
-            (Some(part), Some(told)) if told.source == QueueSource::Remainder => part <= told.value,
-            (part, told) => part == told.map(|queue| queue.value),
+            (Some(part), Some(reported)) if reported.source == QueueSource::Remainder => part <= reported.value,
+            (part, reported) => part == reported.map(|queue| queue.value),
         };
         assert!(fits, "{queue:?} of {:?}", record.queue);
         (records, with_queue) = (records + 1, with_queue + usize::from(queue.is_some()));

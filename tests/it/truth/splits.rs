@@ -24,7 +24,7 @@ const AHEAD: usize = 512;
 
 /// Output in order.
 #[derive(Clone, Debug, PartialEq)]
-enum Told {
+enum Reported {
     Interim(u16),
     Head(u16),
     Event(Box<StreamEvent>),
@@ -39,22 +39,22 @@ type Names<'a> = (Option<&'a str>, Option<&'a str>, Option<&'a str>, EngineFacts
 struct Reader {
     route: Route,
     decoder: Option<ResponseDecoder>,
-    told: Vec<Told>,
+    reported: Vec<Reported>,
     body_bytes: usize,
 }
 
 impl Reader {
     fn events(&mut self, read: impl FnOnce(&mut ResponseDecoder, &mut dyn FnMut(&StreamEvent))) {
-        let Reader { decoder, told, .. } = self;
+        let Reader { decoder, reported, .. } = self;
         if let Some(decoder) = decoder {
-            read(decoder, &mut |event| told.push(Told::Event(Box::new(*event))));
+            read(decoder, &mut |event| reported.push(Reported::Event(Box::new(*event))));
         }
     }
 
     /// All output so far.
-    fn said(&self) -> (&[Told], usize, Option<Names<'_>>) {
+    fn stated(&self) -> (&[Reported], usize, Option<Names<'_>>) {
         let names = self.decoder.as_ref().map(|d| (d.response_id(), d.model(), d.error_type(), d.engine()));
-        (&self.told, self.body_bytes, names)
+        (&self.reported, self.body_bytes, names)
     }
 }
 
@@ -68,11 +68,11 @@ impl Visitor for Reader {
     fn request_end(&mut self, _: u64, _at: Instant) {}
 
     fn interim(&mut self, _: u64, status: u16, _at: Instant) {
-        self.told.push(Told::Interim(status));
+        self.reported.push(Reported::Interim(status));
     }
 
     fn response_head(&mut self, _: u64, head: &ResponseHead<'_>, _at: Instant) {
-        self.told.push(Told::Head(head.status));
+        self.reported.push(Reported::Head(head.status));
         let framing = head.header("content-type").and_then(Framing::of_content_type);
         self.decoder = framing.map(|framing| ResponseDecoder::new(self.route, framing));
     }
@@ -88,7 +88,7 @@ impl Visitor for Reader {
 
     fn response_end(&mut self, _: u64, _at: Instant) {
         self.events(|decoder, mut each| decoder.finish(&mut each));
-        self.told.push(Told::End);
+        self.reported.push(Reported::End);
     }
 }
 
@@ -136,8 +136,8 @@ fn cut_everywhere(case: &Case) -> usize {
         for at in 1..read.len() {
             let (a, b) = read.split_at(at);
             let cut = place.then(&[a, b, ahead], now);
-            if cut.reader.said() != whole.reader.said() {
-                let (cut, whole) = (cut.reader.said(), whole.reader.said());
+            if cut.reader.stated() != whole.reader.stated() {
+                let (cut, whole) = (cut.reader.stated(), whole.reader.stated());
                 panic!("{}, read {number} cut at {at}:\n  {cut:?}\nwhole:\n  {whole:?}", case.title());
             }
         }

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use tokometer_decode::AnswerText;
 use tokometer_decode::Framing;
 use tokometer_decode::ResponseDecoder;
+use tokometer_decode::ResponseText;
 use tokometer_decode::Route;
 use tokometer_decode::TextLimits;
 use tokometer_decode::TextLost;
@@ -19,7 +19,7 @@ use super::naive::body;
 use super::naive::events;
 use super::{Api, Case, cases};
 
-const LIMITS: TextLimits = TextLimits { answer_bytes: 1 << 20, all_bytes: 1 << 24 };
+const LIMITS: TextLimits = TextLimits { response_bytes: 1 << 20, all_bytes: 1 << 24 };
 
 /// Vocabulary of the model used by llama.cpp's recordings and by the tests.
 pub(crate) fn vocabulary() -> PathBuf {
@@ -27,7 +27,7 @@ pub(crate) fn vocabulary() -> PathBuf {
 }
 
 /// The text kept of a body that arrives in these pieces; `None` if none is kept.
-fn kept<'a>(case: &Case, content_type: &[u8], pieces: impl IntoIterator<Item = &'a [u8]>) -> Option<Box<AnswerText>> {
+fn kept<'a>(case: &Case, content_type: &[u8], pieces: impl IntoIterator<Item = &'a [u8]>) -> Option<Box<ResponseText>> {
     let route = Route::of_request(case.text("method"), case.text("path"));
     let framing = Framing::of_content_type(content_type)?;
     let mut decoder = ResponseDecoder::new(route, framing);
@@ -41,7 +41,7 @@ fn kept<'a>(case: &Case, content_type: &[u8], pieces: impl IntoIterator<Item = &
 }
 
 /// Text of one event or body, reasoning first; `None` if it contains more than text.
-fn said(api: Api, json: &Value) -> Option<[String; 2]> {
+fn stated(api: Api, json: &Value) -> Option<[String; 2]> {
     let text = |values: &[&Value]| values.iter().filter_map(|value| value.as_str()).collect::<String>();
     let first = |values: &[&Value]| values.iter().find_map(|value| value.as_str()).unwrap_or_default().to_owned();
     let mut all = [String::new(), String::new()];
@@ -97,7 +97,7 @@ fn said(api: Api, json: &Value) -> Option<[String; 2]> {
             all[0] = text(&[&message["content"]["thinking"], &message["tool_plan"]]);
             all[1] = text(&[&message["content"]["text"]]);
         }
-        Api::Generate if json.as_array().is_some_and(|answers| answers.len() > 1) => return None,
+        Api::Generate if json.as_array().is_some_and(|responses| responses.len() > 1) => return None,
         Api::Generate => all[1] = text(&[&json["text"], &json["generated_text"]]),
         Api::VllmGenerate | Api::Transcription => {}
     }
@@ -107,13 +107,13 @@ fn said(api: Api, json: &Value) -> Option<[String; 2]> {
 /// The whole text by the naive parser, in order of arrival.
 fn naive(case: &Case) -> Option<String> {
     let api = case.api?;
-    let said: Option<Vec<[String; 2]>> = events(case).iter().map(|(_, json)| said(api, json)).collect();
-    let text: String = said?.into_iter().flatten().collect();
+    let stated: Option<Vec<[String; 2]>> = events(case).iter().map(|(_, json)| stated(api, json)).collect();
+    let text: String = stated?.into_iter().flatten().collect();
     (!text.contains(char::REPLACEMENT_CHARACTER)).then_some(text)
 }
 
 /// Cases whose response text is kept, with content type and body.
-fn told() -> Vec<(Case, &'static [u8], Vec<u8>)> {
+fn reported() -> Vec<(Case, &'static [u8], Vec<u8>)> {
     let read = cases().into_iter().filter(|case| case.status() == Some(200) || case.is_written());
     let read = read.filter_map(|case| {
         let (content_type, body) = body(&case)?;
@@ -127,7 +127,7 @@ fn told() -> Vec<(Case, &'static [u8], Vec<u8>)> {
 #[test]
 fn kept_text_matches_naive_reading() {
     let (mut texts, mut not_plain) = (0, 0);
-    for (case, content_type, body) in told() {
+    for (case, content_type, body) in reported() {
         let text = kept(&case, content_type, [&body[..]]).expect("its text is kept");
         match (text.runs(), naive(&case)) {
             (Ok(runs), Some(read)) => {
@@ -149,9 +149,9 @@ fn kept_text_matches_naive_reading() {
 #[test]
 fn kept_text_is_independent_of_splits() {
     let mut cut = 0;
-    for (case, content_type, body) in told().into_iter().filter(|(_, _, body)| body.len() < 3000) {
+    for (case, content_type, body) in reported().into_iter().filter(|(_, _, body)| body.len() < 3000) {
         let whole = kept(&case, content_type, [&body[..]]).expect("its text is kept");
-        let check = |text: Box<AnswerText>, how: &str| {
+        let check = |text: Box<ResponseText>, how: &str| {
             assert_eq!((text.runs(), text.first()), (whole.runs(), whole.first()), "{} {how}", case.title());
         };
         check(kept(&case, content_type, body.chunks(1)).expect("kept"), "byte by byte");
@@ -183,7 +183,7 @@ fn text_token_count_differs_only_by_tokens_without_text() {
     let settings = Settings { path: Some(vocabulary()), ..Settings::default() };
     let vocabularies = Vocabularies::read(&settings).expect("the vocabulary is in the repository");
     let mut off: BTreeMap<(usize, i64), usize> = BTreeMap::new();
-    for (case, content_type, body) in told() {
+    for (case, content_type, body) in reported() {
         // Skip fixtures of other models, echoed prompts (which are text too), and crashed engines (whose counters are
         // incomplete).
         let echoed = case.meta["request"]["body"]["echo"] == true;

@@ -32,7 +32,7 @@ fn folders(path: &Path) -> Vec<std::path::PathBuf> {
 
 fn read(path: &Path) -> Case {
     let text = fs::read_to_string(path).expect("the fixture is readable");
-    let (comments, exchange) = text.split_once(">>>\n").unwrap_or_else(|| panic!("{path:?}: no >>>"));
+    let (comments, rest) = text.split_once(">>>\n").unwrap_or_else(|| panic!("{path:?}: no >>>"));
     let fact = |name: &str| {
         let mut lines =
             comments.lines().filter_map(|line| line.strip_prefix("# ")?.strip_prefix(name)?.strip_prefix(": "));
@@ -40,7 +40,7 @@ fn read(path: &Path) -> Case {
     };
     let number = |name: &str| fact(name).map(|text| text.parse::<u64>().unwrap_or_else(|_| panic!("{path:?}: {name}")));
     assert!(fact("source").is_some(), "{path:?}: missing `# source:`");
-    let mut sections = exchange.split("<<< ");
+    let mut sections = rest.split("<<< ");
     let (head, body) = sections.next().and_then(|request| request.split_once("\n\n")).expect("missing request");
     let body = body.trim_end();
     let request = format!("{}\r\ncontent-length: {}\r\n\r\n{body}", head.replace('\n', "\r\n"), body.len());
@@ -60,9 +60,9 @@ fn read(path: &Path) -> Case {
 }
 
 /// Reads with their times, and how the connection ended.
-type Answer = (Vec<(Duration, Vec<u8>)>, Option<(Duration, End)>);
+type Response = (Vec<(Duration, Vec<u8>)>, Option<(Duration, End)>);
 
-fn response(sections: &[&str], path: &Path) -> Answer {
+fn response(sections: &[&str], path: &Path) -> Response {
     let mut reads: Vec<(Duration, Vec<u8>)> = Vec::new();
     let (mut end, mut at, mut chunked) = (None, Duration::ZERO, false);
     for (number, section) in sections.iter().enumerate() {

@@ -5,9 +5,9 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-use crate::pair::reserved;
+use crate::listener::reserved;
 use tokometer_proxy::listen::Address;
-use tokometer_proxy::listen::Pair;
+use tokometer_proxy::listen::Listener;
 use tokometer_sim::server;
 use tokometer_sim::server::Listen;
 
@@ -29,11 +29,11 @@ fn good_proxy_passes_every_check() {
     let report = run(&rig.settings());
     println!("{report}");
     for name in ALL {
-        assert_told(&report, name, Grade::Good, &[]);
+        assert_reported(&report, name, Grade::Good, &[]);
     }
     assert!(report.good);
     assert_eq!((report.model.as_deref(), report.engine, report.requests), (Some("sim"), Some("vLLM"), 6));
-    assert_told(
+    assert_reported(
         &report,
         CheckName::Bytes,
         Grade::Good,
@@ -46,14 +46,14 @@ fn good_proxy_passes_every_check() {
         ],
     );
     // Six canaries and the warm-up one, of 32 tokens each.
-    assert_told(
+    assert_reported(
         &report,
         CheckName::Counts,
         Grade::Good,
         &["all 7 canaries were counted, with exactly their 224 output tokens"],
     );
-    assert_told(&report, CheckName::Queue, Grade::Good, &["by in_band"]);
-    assert_told(&report, CheckName::Bypass, Grade::Good, &["127.0.0.2"]);
+    assert_reported(&report, CheckName::Queue, Grade::Good, &["by in_band"]);
+    assert_reported(&report, CheckName::Bypass, Grade::Good, &["127.0.0.2"]);
     // Three times, at two percentiles each.
     assert_eq!(report.latency.len(), 6);
     assert!(report.latency.iter().all(|row| row.beside_ms > 0.0 && row.through_ms > 0.0 && row.low_ms <= row.high_ms));
@@ -63,7 +63,7 @@ fn good_proxy_passes_every_check() {
 fn sampled_text_is_compared_by_event_kinds() {
     let rig = Rig::new(server::Settings { text: server::Text::Words, ..telling() });
     let report = run(&rig.settings());
-    assert_told(
+    assert_reported(
         &report,
         CheckName::Bytes,
         Grade::Good,
@@ -77,7 +77,7 @@ fn completions_api_passes() {
     let rig = Rig::new(telling());
     let report = run(&Settings { api: tokometer::verify::Api::Completions, ..rig.settings() });
     assert!(report.good, "{report}");
-    assert_told(&report, CheckName::Counts, Grade::Good, &["exactly their 224 output tokens"]);
+    assert_reported(&report, CheckName::Counts, Grade::Good, &["exactly their 224 output tokens"]);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn changed_text_byte_is_detected() {
     let proxy = proxy::start(rig.relay, |bytes| proxy::replace(bytes, b"xxxx\"}", b"xxyx\"}"));
     let report = run(&rig.through(proxy));
     assert!(!report.good);
-    assert_told(
+    assert_reported(
         &report,
         CheckName::Bytes,
         Grade::Wrong,
@@ -99,7 +99,7 @@ fn changed_header_byte_is_detected_with_sampled_text() {
     let rig = Rig::new(server::Settings { text: server::Text::Words, ..telling() });
     let proxy = proxy::start(rig.relay, |bytes| proxy::replace(bytes, b"server: uvicorn", b"server: unicorn"));
     let report = run(&rig.through(proxy));
-    assert_told(&report, CheckName::Bytes, Grade::Wrong, &["6 of 6 streams", "unknown path", "unicorn"]);
+    assert_reported(&report, CheckName::Bytes, Grade::Wrong, &["6 of 6 streams", "unknown path", "unicorn"]);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn slow_proxy_is_detected() {
     let report = run(&settings);
     println!("{report}");
     assert!(!report.good);
-    assert_told(
+    assert_reported(
         &report,
         CheckName::Latency,
         Grade::Wrong,
@@ -120,7 +120,7 @@ fn slow_proxy_is_detected() {
     assert!(first.added_ms.unwrap() >= 75.0, "{first:?}");
     // The same, with `--accept latency`.
     let accepted = run(&Settings { accept: vec![CheckName::Latency], ..settings });
-    assert_told(&accepted, CheckName::Latency, Grade::Accepted, &["to the first token"]);
+    assert_reported(&accepted, CheckName::Latency, Grade::Accepted, &["to the first token"]);
     assert!(accepted.good, "{accepted}");
 }
 
@@ -130,9 +130,9 @@ fn missing_usage_names_the_engine_flag() {
     let rig = Rig::new(server);
     let report = run(&rig.settings());
     assert!(!report.good);
-    assert_told(&report, CheckName::Usage, Grade::Wrong, &["lower bound", "--enable-force-include-usage"]);
-    assert_told(&report, CheckName::Queue, Grade::Note, &["--enable-per-request-metrics"]);
-    assert_told(&report, CheckName::Counts, Grade::Good, &["exactly"]);
+    assert_reported(&report, CheckName::Usage, Grade::Wrong, &["lower bound", "--enable-force-include-usage"]);
+    assert_reported(&report, CheckName::Queue, Grade::Note, &["--enable-per-request-metrics"]);
+    assert_reported(&report, CheckName::Counts, Grade::Good, &["exactly"]);
     let accepted = run(&Settings { accept: vec![CheckName::Usage], ..rig.settings() });
     assert!(accepted.good, "{accepted}");
 }
@@ -144,7 +144,7 @@ fn server_on_all_addresses_can_be_bypassed() {
     let report = run(&rig.settings());
     assert!(!report.good);
     let place = format!("answers at 127.0.0.2:{}", rig.upstream.port());
-    assert_told(&report, CheckName::Bypass, Grade::Wrong, &[&place, "--host 127.0.0.1"]);
+    assert_reported(&report, CheckName::Bypass, Grade::Wrong, &[&place, "--host 127.0.0.1"]);
 }
 
 #[test]
@@ -152,18 +152,23 @@ fn proxy_on_the_server_port_is_no_bypass() {
     let rig = Rig::new(telling());
     // The proxy listens on one address, the server on the same port of another.
     let listen = Address::Tcp { host: "127.0.0.2".to_owned(), port: rig.upstream.port() };
-    let pair = Pair { listen, ..pair(rig.upstream) };
-    let mut all = config::Settings::of_pair(pair);
+    let listener = Listener { listen, ..listener_to(rig.upstream) };
+    let mut all = config::Settings::with_listener(listener);
     all.admin.listen = SocketAddr::from(([127, 0, 0, 1], 0));
     let instrument = Instrument::start(&all, None, Arc::new(String::new)).unwrap();
     let relay = SocketAddr::from(([127, 0, 0, 2], rig.upstream.port()));
     let admin = format!("http://{}", instrument.admin()).parse().unwrap();
     let report = run(&Settings { admin, ..rig.through(relay) });
-    assert_told(&report, CheckName::Bypass, Grade::Good, &[]);
+    assert_reported(&report, CheckName::Bypass, Grade::Good, &[]);
     assert!(report.good, "{report}");
     let unread = "http://127.0.0.1:1".parse().unwrap();
     let report = run(&Settings { admin: unread, admin_is_named: false, ..rig.through(relay) });
-    assert_told(&report, CheckName::Bypass, Grade::Unknown, &["it is unknown whether that is the proxy", "--admin"]);
+    assert_reported(
+        &report,
+        CheckName::Bypass,
+        Grade::Unknown,
+        &["it is unknown whether that is the proxy", "--admin"],
+    );
     instrument.stop();
 }
 
@@ -173,7 +178,7 @@ fn unreachable_proxy_is_reported_with_its_address() {
     let free = reserved();
     let report = run(&rig.through(free));
     assert!(!report.good);
-    assert_told(
+    assert_reported(
         &report,
         CheckName::Reach,
         Grade::Wrong,
@@ -187,7 +192,7 @@ fn unreachable_server_is_reported_with_its_address() {
     let mut rig = Rig::new(telling());
     rig.stop_server();
     let report = run(&rig.settings());
-    assert_told(
+    assert_reported(
         &report,
         CheckName::Reach,
         Grade::Wrong,
@@ -200,25 +205,25 @@ fn proxy_of_a_dead_server_is_reported_with_its_response() {
     let (rig, mut dead) = (Rig::new(telling()), Rig::new(telling()));
     dead.stop_server();
     let report = run(&rig.through(dead.relay));
-    assert_told(&report, CheckName::Reach, Grade::Wrong, &["the proxy at", "status 503", "tokometer"]);
+    assert_reported(&report, CheckName::Reach, Grade::Wrong, &["the proxy at", "status 503", "tokometer"]);
 }
 
 #[test]
 fn canaries_through_another_proxy_are_not_counted() {
     let rig = Rig::new(telling());
     let report = run(&rig.through(rig.upstream));
-    assert_told(&report, CheckName::Counts, Grade::Wrong, &["none of 7 canaries was counted", "--admin"]);
+    assert_reported(&report, CheckName::Counts, Grade::Wrong, &["none of 7 canaries was counted", "--admin"]);
     let wrong = Settings { admin: format!("http://{}", rig.upstream).parse().unwrap(), ..rig.settings() };
-    assert_told(&run(&wrong), CheckName::Counts, Grade::Wrong, &["without tokometer metrics"]);
+    assert_reported(&run(&wrong), CheckName::Counts, Grade::Wrong, &["without tokometer metrics"]);
     let unnamed = Settings { admin_is_named: false, ..wrong };
-    assert_told(&run(&unnamed), CheckName::Counts, Grade::Unknown, &["set its address with --admin"]);
+    assert_reported(&run(&unnamed), CheckName::Counts, Grade::Unknown, &["set its address with --admin"]);
 }
 
 #[test]
 fn unknown_model_is_reported_with_the_servers_message() {
     let rig = Rig::new(telling());
     let report = run(&Settings { model: Some("nobody".to_owned()), ..rig.settings() });
-    assert_told(&report, CheckName::Reach, Grade::Wrong, &["the server at", "status 404", "nobody", "--model"]);
+    assert_reported(&report, CheckName::Reach, Grade::Wrong, &["the server at", "status 404", "nobody", "--model"]);
 }
 
 #[test]
@@ -228,6 +233,6 @@ fn silent_server_times_out() {
     let target = || format!("http://{address}").parse().unwrap();
     let settings = Settings { timeout: Duration::from_millis(200), ..Settings::of(target(), target()) };
     let report = run(&settings);
-    assert_told(&report, CheckName::Reach, Grade::Wrong, &["sent no complete response within 0.2 s"]);
+    assert_reported(&report, CheckName::Reach, Grade::Wrong, &["sent no complete response within 0.2 s"]);
     drop(TcpStream::connect(address));
 }

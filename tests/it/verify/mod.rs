@@ -18,7 +18,7 @@ use tokometer::verify::run;
 use tokometer_sim::server;
 use tokometer_sim::server::Simulator;
 
-use crate::pair::pair;
+use crate::listener::listener_to;
 
 /// A server with deterministic responses that reports everything vLLM can.
 fn telling() -> server::Settings {
@@ -53,7 +53,7 @@ impl Rig {
         let mut upstream = simulator.local_address();
         // A server that listens on all addresses is requested on loopback.
         upstream.set_ip([127, 0, 0, 1].into());
-        let mut all = config::Settings::of_pair(pair(upstream));
+        let mut all = config::Settings::with_listener(listener_to(upstream));
         all.threads = Some(1);
         all.admin.listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let instrument = Instrument::start(&all, None, Arc::new(String::new)).unwrap();
@@ -98,15 +98,15 @@ impl Drop for Rig {
 }
 
 /// Grade and text of a check.
-fn told(report: &Report, name: CheckName) -> (Grade, String) {
+fn reported(report: &Report, name: CheckName) -> (Grade, String) {
     let check = report.check(name).unwrap_or_else(|| panic!("no {name:?} in:\n{report}"));
-    (check.grade, format!("{} fix: {}", check.said, check.mend.as_deref().unwrap_or("none")))
+    (check.grade, format!("{} fix: {}", check.detail, check.fix.as_deref().unwrap_or("none")))
 }
 
-fn assert_told(report: &Report, name: CheckName, grade: Grade, words: &[&str]) {
-    let (seen, said) = told(report, name);
-    assert_eq!(seen, grade, "{name:?}: {said}\n{report}");
+fn assert_reported(report: &Report, name: CheckName, grade: Grade, words: &[&str]) {
+    let (seen, detail) = reported(report, name);
+    assert_eq!(seen, grade, "{name:?}: {detail}\n{report}");
     for word in words {
-        assert!(said.contains(word), "no {word:?} in {said:?}");
+        assert!(detail.contains(word), "no {word:?} in {detail:?}");
     }
 }

@@ -6,7 +6,7 @@ use tokometer_wire::budget::Budget;
 use tokometer_wire::coding::Unreadable;
 use tokometer_wire::websocket::Sender;
 
-use super::Told;
+use super::Reported;
 use super::model::Deflater;
 use super::model::FIN;
 use super::model::RSV1;
@@ -19,11 +19,11 @@ use super::read_every_split;
 const MASK: Option<[u8; 4]> = Some([0x37, 0xfa, 0x21, 0x3d]);
 const DEFLATE: &str = "permessage-deflate";
 
-fn data(text: &str) -> Told {
-    Told::Data(text.as_bytes().to_vec())
+fn data(text: &str) -> Reported {
+    Reported::Data(text.as_bytes().to_vec())
 }
 
-const TEXT_END: Told = Told::End { text: true };
+const TEXT_END: Reported = Reported::End { text: true };
 
 /// RFC 6455, section 5.7.
 #[test]
@@ -61,7 +61,7 @@ fn payload_lengths_of_every_size_are_parsed() {
         let payload: Vec<u8> = (0..length).map(|at| at as u8).collect();
         for (sender, mask) in [(Sender::Server, None), (Sender::Client, MASK)] {
             let bytes = frame(FIN | 2, mask, &payload);
-            let mut expected = vec![Told::Data(payload.clone()), Told::End { text: false }];
+            let mut expected = vec![Reported::Data(payload.clone()), Reported::End { text: false }];
             if length == 0 {
                 expected.remove(0);
             }
@@ -82,10 +82,10 @@ fn control_frames_may_occur_between_message_fragments() {
         frame(FIN, MASK, b"b"),
         frame(FIN | 8, MASK, &[0x03, 0xe8, b'b', b'y', b'e']),
     ];
-    let told = read_every_split(Sender::Client, "", &bytes.concat());
-    assert_eq!(told, [data("ab"), TEXT_END, Told::Close(Some(1000))]);
-    assert_eq!(read_every_split(Sender::Server, "", &frame(FIN | 8, None, b"")), [Told::Close(None)]);
-    assert_eq!(read_every_split(Sender::Server, "", &frame(FIN | 8, None, b"\x03")), [Told::Close(None)]);
+    let reported = read_every_split(Sender::Client, "", &bytes.concat());
+    assert_eq!(reported, [data("ab"), TEXT_END, Reported::Close(Some(1000))]);
+    assert_eq!(read_every_split(Sender::Server, "", &frame(FIN | 8, None, b"")), [Reported::Close(None)]);
+    assert_eq!(read_every_split(Sender::Server, "", &frame(FIN | 8, None, b"\x03")), [Reported::Close(None)]);
 }
 
 /// Violations that endpoints reject (Autobahn's cases 3 to 5): the next frame is found nevertheless.
@@ -105,8 +105,8 @@ fn frames_rejected_by_endpoints_are_skipped() {
         frame(0, None, b"nothing to continue"),
         frame(1, None, b""),
     ] {
-        let told = read_every_split(Sender::Server, "", &[refused.clone(), after.clone()].concat());
-        assert_eq!(told, expected, "{refused:?}");
+        let reported = read_every_split(Sender::Server, "", &[refused.clone(), after.clone()].concat());
+        assert_eq!(reported, expected, "{refused:?}");
     }
     // An unexpected mask is removed; a missing one is not needed.
     assert_eq!(read_every_split(Sender::Server, "", &frame(FIN | 1, MASK, b"after")), expected);
@@ -130,25 +130,26 @@ fn corrupt_message_stops_only_compressed_messages() {
         frame(FIN | RSV1 | 1, None, b"\xf2\x48\xcd\xc9\xc9\x07\x00"),
         frame(FIN | 8, None, &[0x03, 0xe8]),
     ];
-    let told = read_every_split(Sender::Server, DEFLATE, &bytes.concat());
-    assert_eq!(told, [Told::Unreadable(Unreadable::Corrupt), Told::Close(Some(1000))]);
+    let reported = read_every_split(Sender::Server, DEFLATE, &bytes.concat());
+    assert_eq!(reported, [Reported::Unreadable(Unreadable::Corrupt), Reported::Close(Some(1000))]);
 }
 
 #[test]
 fn decompression_bomb_in_a_message_is_abandoned() {
     let bomb = Deflater::new(true).message(&vec![0; 8 << 20]);
     let account = Budget::new(usize::MAX).account(None, 24);
-    let (told, result) = read_by(Sender::Client, DEFLATE, &account, [frame(FIN | RSV1 | 2, MASK, &bomb).as_slice()]);
+    let (reported, result) =
+        read_by(Sender::Client, DEFLATE, &account, [frame(FIN | RSV1 | 2, MASK, &bomb).as_slice()]);
     assert_eq!(result, Ok(()));
-    assert_eq!(told.last(), Some(&Told::Unreadable(Unreadable::Ratio)));
-    let Some(Told::Data(data)) = told.first() else { panic!("{told:?}") };
+    assert_eq!(reported.last(), Some(&Reported::Unreadable(Unreadable::Ratio)));
+    let Some(Reported::Data(data)) = reported.first() else { panic!("{reported:?}") };
     assert!(data.len() <= 40 * 1024, "{}", data.len());
 }
 
 #[test]
 fn data_with_an_unknown_extension_is_not_reported() {
     let bytes = [frame(FIN | 1, None, b"whatever"), frame(FIN | 8, None, &[0x03, 0xe9])].concat();
-    assert_eq!(read_every_split(Sender::Server, "x-encrypt", &bytes), [Told::Close(Some(1001))]);
+    assert_eq!(read_every_split(Sender::Server, "x-encrypt", &bytes), [Reported::Close(Some(1001))]);
 }
 
 #[derive(Clone, Debug)]
@@ -201,9 +202,9 @@ proptest! {
                 (first, start) = (0, *place);
             }
         }
-        let expected: Vec<Told> = messages.iter().flat_map(|sent| {
-            let data = (!sent.data.is_empty()).then(|| Told::Data(sent.data.clone()));
-            data.into_iter().chain([Told::End { text: sent.text }])
+        let expected: Vec<Reported> = messages.iter().flat_map(|sent| {
+            let data = (!sent.data.is_empty()).then(|| Reported::Data(sent.data.clone()));
+            data.into_iter().chain([Reported::End { text: sent.text }])
         }).collect();
         prop_assert_eq!(&naive(&bytes, Some(takeover)), &expected);
         let sender = if of_client { Sender::Client } else { Sender::Server };

@@ -26,7 +26,7 @@ use tokometer_wire::websocket::WebSocket;
 
 /// Parsed frames, with adjacent data joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Reported {
     Data(Vec<u8>),
     End { text: bool },
     Close(Option<u16>),
@@ -34,25 +34,25 @@ pub(crate) enum Told {
 }
 
 #[derive(Default)]
-struct Trace(Vec<Told>);
+struct Trace(Vec<Reported>);
 
 impl Visitor for Trace {
-    fn websocket(&mut self, exchange: u64, _: Sender, seen: &Event<'_>, _: Instant) {
-        assert_eq!(exchange, 7);
-        let told = match seen {
+    fn websocket(&mut self, number: u64, _: Sender, seen: &Event<'_>, _: Instant) {
+        assert_eq!(number, 7);
+        let reported = match seen {
             Event::Data(bytes) => {
                 assert!(!bytes.is_empty(), "slices are never empty");
-                if let Some(Told::Data(data)) = self.0.last_mut() {
+                if let Some(Reported::Data(data)) = self.0.last_mut() {
                     data.extend_from_slice(bytes);
                     return;
                 }
-                Told::Data(bytes.to_vec())
+                Reported::Data(bytes.to_vec())
             }
-            Event::MessageEnd { text } => Told::End { text: *text },
-            Event::Close(code) => Told::Close(*code),
-            Event::Unreadable(why) => Told::Unreadable(*why),
+            Event::MessageEnd { text } => Reported::End { text: *text },
+            Event::Close(code) => Reported::Close(*code),
+            Event::Unreadable(why) => Reported::Unreadable(*why),
         };
-        self.0.push(told);
+        self.0.push(reported);
     }
 }
 
@@ -61,7 +61,7 @@ fn read<'a>(
     sender: Sender,
     extensions: &str,
     pieces: impl IntoIterator<Item = &'a [u8]>,
-) -> (Vec<Told>, Result<(), Fault>) {
+) -> (Vec<Reported>, Result<(), Fault>) {
     read_by(sender, extensions, &Account::unlimited(), pieces)
 }
 
@@ -71,7 +71,7 @@ fn read_by<'a>(
     extensions: &str,
     account: &Account,
     pieces: impl IntoIterator<Item = &'a [u8]>,
-) -> (Vec<Told>, Result<(), Fault>) {
+) -> (Vec<Reported>, Result<(), Fault>) {
     let extensions = Extensions::of([extensions.as_bytes()]);
     let mut websocket = WebSocket::new(7, extensions, account);
     let mut trace = Trace::default();
@@ -89,7 +89,7 @@ fn read_by<'a>(
 }
 
 /// Parses the bytes whole, byte by byte, and at every split in two; all results must be equal.
-fn read_every_split(sender: Sender, extensions: &str, bytes: &[u8]) -> Vec<Told> {
+fn read_every_split(sender: Sender, extensions: &str, bytes: &[u8]) -> Vec<Reported> {
     let (whole, result) = read(sender, extensions, [bytes]);
     assert_eq!(result, Ok(()));
     assert_eq!(read(sender, extensions, bytes.chunks(1)).0, whole, "byte by byte");

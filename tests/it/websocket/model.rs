@@ -6,7 +6,7 @@ use flate2::Decompress;
 use flate2::FlushCompress;
 use flate2::FlushDecompress;
 
-use super::Told;
+use super::Reported;
 
 pub(crate) const FIN: u8 = 0x80;
 pub(crate) const RSV1: u8 = 0x40;
@@ -67,8 +67,8 @@ impl Deflater {
 }
 
 /// The content of valid frames, parsed with all bytes at hand. `deflate`: `Some(takeover)`.
-pub(crate) fn naive(mut bytes: &[u8], deflate: Option<bool>) -> Vec<Told> {
-    let mut told = Vec::new();
+pub(crate) fn naive(mut bytes: &[u8], deflate: Option<bool>) -> Vec<Reported> {
+    let mut reported = Vec::new();
     let mut message: Option<(u8, Vec<u8>)> = None;
     let mut inflate = Decompress::new(false);
     while bytes.len() >= 2 {
@@ -86,7 +86,7 @@ pub(crate) fn naive(mut bytes: &[u8], deflate: Option<bool>) -> Vec<Told> {
         let payload: Vec<u8> = bytes[at..at + length].iter().enumerate().map(|(i, byte)| byte ^ mask[i % 4]).collect();
         bytes = &bytes[at + length..];
         match first & 0x0f {
-            8 => told.push(Told::Close(payload.first_chunk().map(|code| u16::from_be_bytes(*code)))),
+            8 => reported.push(Reported::Close(payload.first_chunk().map(|code| u16::from_be_bytes(*code)))),
             9.. => {}
             opcode => {
                 let (begun, data) = message.get_or_insert_with(|| (first, Vec::new()));
@@ -102,14 +102,14 @@ pub(crate) fn naive(mut bytes: &[u8], deflate: Option<bool>) -> Vec<Told> {
                         }
                     }
                     if !data.is_empty() {
-                        told.push(Told::Data(data));
+                        reported.push(Reported::Data(data));
                     }
-                    told.push(Told::End { text: begun & 0x0f == 1 });
+                    reported.push(Reported::End { text: begun & 0x0f == 1 });
                 }
             }
         }
     }
-    told
+    reported
 }
 
 fn inflated(inflate: &mut Decompress, data: &[u8]) -> Vec<u8> {

@@ -63,16 +63,16 @@ fn response_is_timed_from_the_commit_and_counted_by_usage() {
     let wire = wire.server(&of_server(DELTA)).server(&of_server(DELTA)).server(&of_server(DELTA));
     let replayed = wire.server(&of_server(DONE)).close(CLIENT_LEFT);
     assert_eq!(outcomes(&replayed), [Outcome::Ok, Outcome::Ok]);
-    let [handshake, answer] = replayed.records.as_slice() else { panic!("{replayed:?}") };
+    let [handshake, response] = replayed.records.as_slice() else { panic!("{replayed:?}") };
     assert_eq!((handshake.labels.route.operation(), handshake.status), ("other", Some(101)));
-    assert_eq!((answer.labels.route.operation(), answer.sequence), ("realtime", 1));
-    assert_eq!(answer.labels.response_model.as_deref(), Some("voxtral"));
-    assert_eq!(answer.since_requested(answer.first_token), Some(Duration::from_millis(1)));
-    assert_eq!(answer.last_token, Some(Duration::from_millis(3)));
-    assert_eq!(answer.headers, None, "a response on a WebSocket has no headers");
-    assert_eq!(answer.output_tokens.map(|n| (n.tokens, n.source)), Some((3, CountSource::Usage)));
-    assert_eq!(answer.input_tokens.map(|n| n.tokens), Some(38));
-    assert_eq!((answer.chunks, answer.decode_rate), (3, Some(1000.0)));
+    assert_eq!((response.labels.route.operation(), response.sequence), ("realtime", 1));
+    assert_eq!(response.labels.response_model.as_deref(), Some("voxtral"));
+    assert_eq!(response.since_requested(response.first_token), Some(Duration::from_millis(1)));
+    assert_eq!(response.last_token, Some(Duration::from_millis(3)));
+    assert_eq!(response.headers, None, "a response on a WebSocket has no headers");
+    assert_eq!(response.output_tokens.map(|n| (n.tokens, n.source)), Some((3, CountSource::Usage)));
+    assert_eq!(response.input_tokens.map(|n| n.tokens), Some(38));
+    assert_eq!((response.chunks, response.decode_rate), (3, Some(1000.0)));
     assert_eq!(replayed.live_tokens, 3);
 }
 
@@ -94,9 +94,9 @@ fn each_response_of_a_session_is_a_request_record() {
 fn unrequested_response_has_no_wait() {
     let wire = session().client(&of_client(APPEND)).server(&of_server(DELTA)).server(&of_server(DONE));
     let replayed = wire.close(CLIENT_LEFT);
-    let answer = &replayed.records[1];
-    assert_eq!((answer.outcome, answer.requested), (Outcome::Ok, None));
-    assert_eq!(answer.since_requested(answer.first_token), None);
+    let response = &replayed.records[1];
+    assert_eq!((response.outcome, response.requested), (Outcome::Ok, None));
+    assert_eq!(response.since_requested(response.first_token), None);
 }
 
 #[test]
@@ -159,8 +159,8 @@ fn corrupt_compressed_message_is_counted_as_unread() {
     let wire = Wire::open().client(HANDSHAKE).server(DEFLATED).client(&of_client(COMMIT)).server(&of_server(DELTA));
     let replayed = wire.server(&frame(FIN | RSV1 | 1, None, &[0xff; 9])).close(CLIENT_LEFT);
     assert_eq!(replayed.unread, [(Message::Response, Unread::Corrupt)]);
-    let answer = &replayed.records[1];
-    assert_eq!((answer.unread, answer.output_tokens.map(|n| n.source.is_exact())), (true, Some(false)));
+    let response = &replayed.records[1];
+    assert_eq!((response.unread, response.output_tokens.map(|n| n.source.is_exact())), (true, Some(false)));
 }
 
 /// The first frames often arrive in the same read as the headers.

@@ -27,11 +27,12 @@ fn session_is_forwarded_unmodified_and_its_responses_counted() {
     let notebook = Notebook::default();
     let (path, url) = relay_to(listener.local_addr().unwrap(), &notebook);
     let asked = [of_client(COMMIT), frame(FIN | 9, Some([7; 4]), b"ping")].concat();
-    let answered = [of_server(DELTA), frame(FIN | 10, None, b"ping"), of_server(DELTA), of_server(DONE)].concat();
+    let response_complete =
+        [of_server(DELTA), frame(FIN | 10, None, b"ping"), of_server(DELTA), of_server(DONE)].concat();
     let closes = (frame(FIN | 8, Some([5; 4]), &[0x03, 0xe8]), frame(FIN | 8, None, &[0x03, 0xe8]));
 
     let expected = [HANDSHAKE, &asked, &asked, &closes.0].concat();
-    let (length, ask, answer, close) = (asked.len(), asked.clone(), answered.clone(), closes.1.clone());
+    let (length, ask, response, close) = (asked.len(), asked.clone(), response_complete.clone(), closes.1.clone());
     let server = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut got = Vec::new();
@@ -44,7 +45,7 @@ fn session_is_forwarded_unmodified_and_its_responses_counted() {
         stream.write_all(SWITCHED).unwrap();
         for _ in 0..2 {
             read(&mut stream, length);
-            stream.write_all(&answer).unwrap();
+            stream.write_all(&response).unwrap();
         }
         read(&mut stream, close.len() + 4);
         stream.write_all(&close).unwrap();
@@ -61,21 +62,21 @@ fn session_is_forwarded_unmodified_and_its_responses_counted() {
     read(&mut client, SWITCHED.len());
     for _ in 0..2 {
         client.write_all(&ask).unwrap();
-        read(&mut client, answered.len());
+        read(&mut client, response_complete.len());
     }
     client.write_all(&closes.0).unwrap();
     client.read_to_end(&mut got).unwrap();
     drop(client);
     assert_eq!(server.join().unwrap(), expected);
-    assert_eq!(got, [SWITCHED, &answered, &answered, &closes.1].concat());
+    assert_eq!(got, [SWITCHED, &response_complete, &response_complete, &closes.1].concat());
     path.stop();
 
     let replayed = notebook.take();
     let outcomes: Vec<Outcome> = replayed.records.iter().map(|record| record.outcome).collect();
     assert_eq!(outcomes, [Outcome::Ok; 3]);
-    for answer in &replayed.records[1..] {
-        assert_eq!(answer.output_tokens.map(|n| (n.tokens, n.source)), Some((3, CountSource::Usage)));
-        assert!(answer.since_requested(answer.first_token).is_some());
+    for response in &replayed.records[1..] {
+        assert_eq!(response.output_tokens.map(|n| (n.tokens, n.source)), Some((3, CountSource::Usage)));
+        assert!(response.since_requested(response.first_token).is_some());
     }
     assert_eq!((replayed.detached.len(), replayed.in_flight), (0, 0));
 }

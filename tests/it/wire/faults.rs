@@ -8,27 +8,27 @@ use tokometer_wire::Limits;
 use tokometer_wire::websocket::Extensions;
 
 use crate::wire::traffic::Trace;
-use crate::wire::traffic::answer;
 use crate::wire::traffic::ask;
 use crate::wire::traffic::feed_every_split;
 use crate::wire::traffic::read;
+use crate::wire::traffic::reply;
 
 const GET: &str = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// Checks the fault of these request bytes, and the calls before it.
-fn asking(request: impl AsRef<[u8]>, fault: Fault, told: &str) {
+fn asking(request: impl AsRef<[u8]>, fault: Fault, reported: &str) {
     let request = request.as_ref();
     let outcome = read(&[ask(request)]);
     let text = request.escape_ascii().to_string();
-    assert_eq!((outcome.fault, outcome.line().as_str()), (Some(fault), told), "{text}");
+    assert_eq!((outcome.fault, outcome.line().as_str()), (Some(fault), reported), "{text}");
 }
 
 /// Checks the fault of these response bytes to a GET, and the calls before it.
-fn answering(response: impl AsRef<[u8]>, fault: Fault, told: &str) {
+fn response_started(response: impl AsRef<[u8]>, fault: Fault, reported: &str) {
     let response = response.as_ref();
-    let outcome = read(&[ask(GET), answer(response)]);
+    let outcome = read(&[ask(GET), reply(response)]);
     let text = response.escape_ascii().to_string();
-    assert_eq!((outcome.fault, outcome.line()), (Some(fault), format!("+ GET /x .{told}")), "{text}");
+    assert_eq!((outcome.fault, outcome.line()), (Some(fault), format!("+ GET /x .{reported}")), "{text}");
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn ambiguous_request_length_is_rejected() {
 
 #[test]
 fn malformed_chunks_are_rejected() {
-    for (body, told) in [
+    for (body, reported) in [
         ("\r\n", ""),
         ("x\r\n", ""),
         (" 5\r\nhello", ""),
@@ -126,12 +126,12 @@ fn malformed_chunks_are_rejected() {
         asking(
             format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{body}"),
             Fault::MalformedRequest,
-            &format!("+ POST /{told}"),
+            &format!("+ POST /{reported}"),
         );
-        answering(
+        response_started(
             format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}"),
             Fault::MalformedResponse,
-            &format!(" 200{told}"),
+            &format!(" 200{reported}"),
         );
     }
 }
@@ -139,9 +139,9 @@ fn malformed_chunks_are_rejected() {
 #[test]
 fn largest_chunk_size_does_not_overflow() {
     let outcome =
-        read(&[ask(GET), answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\nand so on")]);
+        read(&[ask(GET), reply("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\nand so on")]);
     assert_eq!((outcome.line().as_str(), outcome.fault), (r#"+ GET /x . 200 "and so on""#, None));
-    let outcome = read(&[ask(GET), answer("HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551615\r\n\r\nand so on")]);
+    let outcome = read(&[ask(GET), reply("HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551615\r\n\r\nand so on")]);
     assert_eq!((outcome.line().as_str(), outcome.fault), (r#"+ GET /x . 200 "and so on""#, None));
 }
 
@@ -162,27 +162,27 @@ fn malformed_responses_are_rejected() {
         "HTTP/1.1 200 OK\r\nContent-Length: five\r\n\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, chunked\r\n\r\n",
     ] {
-        answering(head, Fault::MalformedResponse, "");
+        response_started(head, Fault::MalformedResponse, "");
     }
 }
 
 #[test]
 fn response_bytes_without_a_request_are_rejected() {
-    let outcome = read(&[answer("HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n")]);
+    let outcome = read(&[reply("HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n")]);
     assert_eq!((outcome.line().as_str(), outcome.fault), ("", Some(Fault::UnexpectedResponse)));
-    answering("HTTP/1.1 204 -\r\n\r\nHTTP/1.1 204 -\r\n\r\n", Fault::UnexpectedResponse, " 204 !");
-    answering("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nab", Fault::UnexpectedResponse, r#" 200 "a" !"#);
+    response_started("HTTP/1.1 204 -\r\n\r\nHTTP/1.1 204 -\r\n\r\n", Fault::UnexpectedResponse, " 204 !");
+    response_started("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nab", Fault::UnexpectedResponse, r#" 200 "a" !"#);
 }
 
 #[test]
 fn protocol_switch_is_reported_with_its_headers() {
-    answering("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x-other\r\n\r\n\x01\x02", Fault::Upgraded, " 101");
+    response_started("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x-other\r\n\r\n\x01\x02", Fault::Upgraded, " 101");
     let websocket = Fault::WebSocket(Extensions::default());
-    answering("HTTP/1.1 101 -\r\nUpgrade: WebSocket\r\n\r\n\x01\x02", websocket, " 101");
+    response_started("HTTP/1.1 101 -\r\nUpgrade: WebSocket\r\n\r\n\x01\x02", websocket, " 101");
     for status in [200, 299] {
         let outcome = read(&[
             ask("CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n"),
-            answer(format!("HTTP/1.1 {status} Connection established\r\nContent-Length: 5\r\n\r\n\x16\x03")),
+            reply(format!("HTTP/1.1 {status} Connection established\r\nContent-Length: 5\r\n\r\n\x16\x03")),
         ]);
         assert_eq!(outcome.fault, Some(Fault::Upgraded));
         assert_eq!(outcome.line(), format!("+ CONNECT a:443 . {status}"));
@@ -203,7 +203,7 @@ fn headers_over_the_cap_are_rejected() {
     let endless = feed_every_split(limits, &[ask("x".repeat(200))]);
     assert_eq!((endless.line().as_str(), endless.fault), ("", Some(Fault::HeadTooLarge)));
     let response = format!("HTTP/1.1 200 OK\r\na: {}", "x".repeat(200));
-    let endless = feed_every_split(limits, &[ask(head(60)), answer(response)]);
+    let endless = feed_every_split(limits, &[ask(head(60)), reply(response)]);
     assert_eq!((endless.line().as_str(), endless.fault), ("+ GET / .", Some(Fault::HeadTooLarge)));
 }
 
@@ -213,7 +213,7 @@ fn more_than_512_header_fields_are_rejected() {
     let limits = Limits::default();
     let request = crate::wire::traffic::feed(limits, &[ask(format!("GET / HTTP/1.1\r\n{fields}\r\n"))]);
     assert_eq!((request.line().as_str(), request.fault), ("+", Some(Fault::HeadTooLarge)));
-    let response = answer(format!("HTTP/1.1 200 OK\r\n{fields}\r\n"));
+    let response = reply(format!("HTTP/1.1 200 OK\r\n{fields}\r\n"));
     let response = crate::wire::traffic::feed(limits, &[ask(GET), response]);
     assert_eq!((response.line().as_str(), response.fault), ("+ GET /x .", Some(Fault::HeadTooLarge)));
 }
@@ -227,5 +227,5 @@ fn fault_is_final() {
     assert_eq!(http1.request(GET.as_bytes(), at, &mut trace), Err(Fault::NotHttp));
     assert_eq!(http1.response(b"HTTP/1.1 204 -\r\n\r\n", at, &mut trace), Err(Fault::NotHttp));
     assert_eq!(http1.response_finished(at, &mut trace), Err(Fault::NotHttp));
-    assert!(trace.told.is_empty());
+    assert!(trace.reported.is_empty());
 }

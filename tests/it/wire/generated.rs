@@ -9,13 +9,13 @@ use tokometer_wire::Limits;
 use crate::wire::model;
 use crate::wire::model::Stop;
 use crate::wire::model::agree;
+use crate::wire::traffic::Reported;
 use crate::wire::traffic::Step;
-use crate::wire::traffic::Told;
 use crate::wire::traffic::Trace;
-use crate::wire::traffic::answer;
 use crate::wire::traffic::ask;
 use crate::wire::traffic::feed;
 use crate::wire::traffic::feed_random_splits;
+use crate::wire::traffic::reply;
 
 fn data() -> impl Strategy<Value = Vec<u8>> {
     // Bytes that look like framing could confuse the parser.
@@ -83,7 +83,7 @@ fn response(method: &'static str, last: bool) -> impl Strategy<Value = Vec<u8>> 
 }
 
 /// The requests and responses of one connection.
-fn exchanges() -> impl Strategy<Value = (Vec<Vec<u8>>, Vec<Vec<u8>>)> {
+fn traffic() -> impl Strategy<Value = (Vec<Vec<u8>>, Vec<Vec<u8>>)> {
     vec(request(), 0..6).prop_flat_map(|requests| {
         let count = requests.len();
         let responses: Vec<_> = requests
@@ -110,34 +110,34 @@ fn damage(bytes: &mut Vec<u8>, (place, kind, byte): &(Index, u8, u8)) {
 
 proptest! {
     #[test]
-    fn complete_traffic_matches_the_model((requests, responses) in exchanges()) {
-        let steps = [ask(requests.concat()), answer(responses.concat())];
+    fn complete_traffic_matches_the_model((requests, responses) in traffic()) {
+        let steps = [ask(requests.concat()), reply(responses.concat())];
         feed_random_splits(Limits::default(), &steps, &agree(&requests.concat(), &responses.concat()));
     }
 
     #[test]
     fn truncated_or_damaged_traffic_matches_the_model(
-        (requests, responses) in exchanges(),
+        (requests, responses) in traffic(),
         asked in vec((any::<Index>(), 0..3u8, prop_oneof![Just(b'\r'), Just(b'\n'), Just(b' '), any::<u8>()]), 0..2),
-        answered in vec((any::<Index>(), 0..3u8, prop_oneof![Just(b'\r'), Just(b'\n'), Just(b' '), any::<u8>()]), 0..2),
+        response_complete in vec((any::<Index>(), 0..3u8, prop_oneof![Just(b'\r'), Just(b'\n'), Just(b' '), any::<u8>()]), 0..2),
         keep in (0.0..2.0f64, 0.0..2.0f64),
     ) {
         let (mut requests, mut responses) = (requests.concat(), responses.concat());
         asked.iter().for_each(|one| damage(&mut requests, one));
-        answered.iter().for_each(|one| damage(&mut responses, one));
+        response_complete.iter().for_each(|one| damage(&mut responses, one));
         requests.truncate((requests.len() as f64 * keep.0) as usize);
         responses.truncate((responses.len() as f64 * keep.1) as usize);
-        let steps = [ask(&requests), answer(&responses)];
+        let steps = [ask(&requests), reply(&responses)];
         feed_random_splits(Limits::default(), &steps, &agree(&requests, &responses));
     }
 
     #[test]
     fn responses_may_begin_once_the_request_headers_are_complete(
-        (requests, responses) in exchanges(),
+        (requests, responses) in traffic(),
         turns in vec((any::<bool>(), 1..80usize), 0..200),
     ) {
         let all_asked = model::requests(&requests.concat());
-        let all_answered = model::responses(&responses.concat(), &all_asked.methods, true);
+        let all_responses_complete = model::responses(&responses.concat(), &all_asked.methods, true);
         // End offset of each request's headers in all request bytes.
         let mut start = 0;
         let heads: Vec<usize> = requests
@@ -149,7 +149,7 @@ proptest! {
             })
             .collect();
         let (request_bytes, response_bytes) = (requests.concat(), responses.concat());
-        let (mut asked, mut answered) = (0usize, 0usize);
+        let (mut asked, mut response_complete) = (0usize, 0usize);
         let mut steps: Vec<Step> = Vec::new();
         for (client, length) in turns.into_iter().chain([(true, usize::MAX), (false, usize::MAX)]) {
             if client {
@@ -159,35 +159,35 @@ proptest! {
             } else {
                 let answerable = heads.iter().filter(|head| **head <= asked).count();
                 let limit: usize = responses[..answerable].iter().map(Vec::len).sum();
-                let next = answered.max(answered.saturating_add(length).min(limit));
-                steps.push(answer(&response_bytes[answered..next]));
-                answered = next;
+                let next = response_complete.max(response_complete.saturating_add(length).min(limit));
+                steps.push(reply(&response_bytes[response_complete..next]));
+                response_complete = next;
             }
         }
         let outcome = feed(Limits::default(), &steps);
         let joined = |request| {
             // Joins bodies that were reported in parts, between messages of the other direction.
             let mut parts = Trace::default();
-            outcome.of(request).into_iter().for_each(|told| parts.note(told, std::time::Instant::now()));
-            parts.told
+            outcome.of(request).into_iter().for_each(|reported| parts.note(reported, std::time::Instant::now()));
+            parts.reported
         };
         match outcome.fault {
             // If the server ends early, both directions stop being parsed.
             Some(Fault::Upgraded | Fault::MalformedResponse) => {
-                assert_eq!(all_answered.stop, Stop::Bad(outcome.fault.unwrap()));
-                assert!(all_asked.told.starts_with(&without_open_body(joined(true))));
+                assert_eq!(all_responses_complete.stop, Stop::Bad(outcome.fault.unwrap()));
+                assert!(all_asked.reported.starts_with(&without_open_body(joined(true))));
             }
             fault => {
                 assert_eq!(fault, None);
-                assert_eq!(joined(true), all_asked.told);
+                assert_eq!(joined(true), all_asked.reported);
             }
         }
-        assert_eq!(joined(false), all_answered.told);
+        assert_eq!(joined(false), all_responses_complete.reported);
     }
 }
 
 /// Without a trailing body that may be incomplete.
-fn without_open_body(mut told: Vec<Told>) -> Vec<Told> {
-    told.pop_if(|last| matches!(last, Told::RequestBody(_)));
-    told
+fn without_open_body(mut reported: Vec<Reported>) -> Vec<Reported> {
+    reported.pop_if(|last| matches!(last, Reported::RequestBody(_)));
+    reported
 }

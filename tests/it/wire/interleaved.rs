@@ -7,9 +7,9 @@ use tokometer_wire::Http1;
 use tokometer_wire::Limits;
 
 use crate::wire::traffic::Trace;
-use crate::wire::traffic::answer;
 use crate::wire::traffic::ask;
 use crate::wire::traffic::read;
+use crate::wire::traffic::reply;
 
 const NO_CONTENT: &str = "HTTP/1.1 204 -\r\n\r\n";
 
@@ -17,7 +17,7 @@ const NO_CONTENT: &str = "HTTP/1.1 204 -\r\n\r\n";
 fn pipelined_requests_match_responses_in_order() {
     let outcome = read(&[
         ask("GET /1 HTTP/1.1\r\n\r\nHEAD /2 HTTP/1.1\r\n\r\nPOST /3 HTTP/1.1\r\nContent-Length: 2\r\n\r\nabGET /4 HT"),
-        answer(
+        reply(
             "HTTP/1.1 200 1\r\nContent-Length: 1\r\n\r\nx\
              HTTP/1.1 200 2\r\nContent-Length: 1\r\n\r\n\
              HTTP/1.1 200 3\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nyz\r\n0\r\n\r\n",
@@ -29,8 +29,8 @@ fn pipelined_requests_match_responses_in_order() {
 
 #[test]
 fn connection_is_reused() {
-    let exchange = [ask("GET / HTTP/1.1\r\n\r\n"), answer("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx")];
-    let outcome = read(&[exchange.clone(), exchange.clone(), exchange].concat());
+    let whole = [ask("GET / HTTP/1.1\r\n\r\n"), reply("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx")];
+    let outcome = read(&[whole.clone(), whole.clone(), whole].concat());
     assert_eq!(outcome.line(), [r#"+ GET / . 200 "x" !"#; 3].join(" "));
     assert_eq!((outcome.fault, outcome.open), (None, 0));
 }
@@ -39,13 +39,13 @@ fn connection_is_reused() {
 fn response_may_begin_while_the_body_is_being_sent() {
     let outcome = read(&[
         ask("POST /1 HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 6\r\n\r\n"),
-        answer("HTTP/1.1 100 Continue\r\n\r\n"),
+        reply("HTTP/1.1 100 Continue\r\n\r\n"),
         ask("ab"),
-        answer("HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\n\r\nno"),
+        reply("HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\n\r\nno"),
         ask("cd"),
-        answer("pe"),
+        reply("pe"),
         ask("efGET /2 HTTP/1.1\r\n\r\n"),
-        answer(NO_CONTENT),
+        reply(NO_CONTENT),
     ]);
     assert_eq!(outcome.line(), r#"+ POST /1 100 "ab" 413 "no" "cd" "pe" ! "ef" . + GET /2 . 204 !"#);
     assert_eq!((outcome.fault, outcome.open), (None, 0));
@@ -55,9 +55,9 @@ fn response_may_begin_while_the_body_is_being_sent() {
 fn response_may_end_before_the_request_headers() {
     let outcome = read(&[
         ask("POST /1 HTTP/1.1\r\nContent-Length: 2\r\n"),
-        answer(NO_CONTENT),
+        reply(NO_CONTENT),
         ask("\r\nabHEAD /2 HTTP/1.1\r\n\r\n"),
-        answer("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"),
+        reply("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"),
     ]);
     assert_eq!(outcome.line(), r#"+ 204 ! POST /1 "ab" . + HEAD /2 . 200 !"#);
     assert_eq!((outcome.fault, outcome.open, outcome.request_open), (None, 0, false));
@@ -66,7 +66,7 @@ fn response_may_end_before_the_request_headers() {
 #[test]
 fn second_response_to_an_unfinished_request_is_unexpected() {
     let outcome =
-        read(&[ask("POST /1 HTTP/1.1\r\nContent-Length: 2\r\n\r\n"), answer([NO_CONTENT, NO_CONTENT].concat())]);
+        read(&[ask("POST /1 HTTP/1.1\r\nContent-Length: 2\r\n\r\n"), reply([NO_CONTENT, NO_CONTENT].concat())]);
     assert_eq!(outcome.line(), "+ POST /1 204 !");
     assert_eq!((outcome.fault, outcome.request_open), (Some(Fault::UnexpectedResponse), true));
 }

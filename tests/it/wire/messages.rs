@@ -6,18 +6,18 @@ use std::time::Instant;
 use tokometer_wire::Http1;
 use tokometer_wire::Limits;
 
+use crate::wire::traffic::Reported;
 use crate::wire::traffic::Step;
-use crate::wire::traffic::Told;
 use crate::wire::traffic::Trace;
-use crate::wire::traffic::answer;
 use crate::wire::traffic::ask;
 use crate::wire::traffic::read;
+use crate::wire::traffic::reply;
 
 const GET: &str = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// Checks a response to a plain GET: the calls after those of the request, and that it is complete.
-fn answered(response: impl AsRef<[u8]>, expected: &str) {
-    let outcome = read(&[ask(GET), answer(response)]);
+fn response_complete(response: impl AsRef<[u8]>, expected: &str) {
+    let outcome = read(&[ask(GET), reply(response)]);
     assert_eq!(outcome.line(), format!("+ GET /x . {expected}"));
     assert_eq!((outcome.fault, outcome.open, outcome.response_open), (None, 0, false));
 }
@@ -34,14 +34,14 @@ fn content_length_delimits_a_body() {
     asked("POST /x HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", r#"+ POST /x "hello" ."#);
     asked("POST /x HTTP/1.1\r\nContent-Length: 0\r\n\r\n", "+ POST /x .");
     asked("POST /x HTTP/1.1\r\ncontent-length:  0005 \r\n\r\nhello", r#"+ POST /x "hello" ."#);
-    answered("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", r#"200 "hi" !"#);
-    answered("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "200 !");
+    response_complete("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", r#"200 "hi" !"#);
+    response_complete("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "200 !");
 }
 
 #[test]
 fn repeated_equal_content_length_is_one_length() {
     asked("POST /x HTTP/1.1\r\nContent-Length: 5\r\ncontent-length: 5\r\n\r\nhello", r#"+ POST /x "hello" ."#);
-    answered("HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nhi", r#"200 "hi" !"#);
+    response_complete("HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nhi", r#"200 "hi" !"#);
 }
 
 #[test]
@@ -62,14 +62,14 @@ fn chunks_delimit_a_body() {
         asked(format!("{head}{body}"), expected);
         let response = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
         let body = expected.trim_start_matches("+ POST /x").trim_end_matches('.');
-        answered(response, &format!("200{body}!"));
+        response_complete(response, &format!("200{body}!"));
     }
 }
 
 #[test]
 fn chunks_longer_than_a_slice_are_reported_in_parts() {
     let data = "x".repeat(70_000);
-    answered(
+    response_complete(
         format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{data}\r\n0\r\n\r\n", data.len()),
         &format!(r#"200 "{data}" !"#),
     );
@@ -91,11 +91,11 @@ fn end_of_the_connection_delimits_a_body_without_length() {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\n\r\n",
     ] {
-        let open = read(&[ask(GET), answer(format!("{head}to the end\r\n\r\n"))]);
+        let open = read(&[ask(GET), reply(format!("{head}to the end\r\n\r\n"))]);
         assert_eq!(open.line(), r#"+ GET /x . 200 "to the end\r\n\r\n""#);
         assert_eq!((open.fault, open.open, open.response_open), (None, 1, true));
 
-        let ended = read(&[ask(GET), answer(format!("{head}to the end\r\n\r\n")), Step::ServerFin]);
+        let ended = read(&[ask(GET), reply(format!("{head}to the end\r\n\r\n")), Step::ServerFin]);
         assert_eq!(ended.line(), r#"+ GET /x . 200 "to the end\r\n\r\n" !"#);
         assert_eq!((ended.fault, ended.open, ended.response_open), (None, 0, false));
     }
@@ -108,27 +108,27 @@ fn fin_within_a_response_leaves_it_open() {
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n", r#"+ GET /x . 200 "hel""#),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n0\r\n", r#"+ GET /x . 200 "hel""#),
     ] {
-        let outcome = read(&[ask(GET), answer(response), Step::ServerFin]);
+        let outcome = read(&[ask(GET), reply(response), Step::ServerFin]);
         assert_eq!(outcome.line(), expected);
         assert_eq!((outcome.fault, outcome.open, outcome.response_open), (None, 1, true));
     }
     for cut_head in ["", "HTT", "HTTP/1.1 200 OK\r\nContent-Le", "HTTP/1.1 100 Continue\r\n\r\n"] {
-        let outcome = read(&[ask(GET), answer(cut_head), Step::ServerFin]);
+        let outcome = read(&[ask(GET), reply(cut_head), Step::ServerFin]);
         assert_eq!((outcome.fault, outcome.open, outcome.response_open), (None, 1, false), "{cut_head}");
     }
 }
 
 #[test]
 fn responses_without_a_body_ignore_their_length() {
-    answered("HTTP/1.1 204 No Content\r\n\r\n", "204 !");
-    answered("HTTP/1.1 304 Not Modified\r\nContent-Length: 500\r\n\r\n", "304 !");
+    response_complete("HTTP/1.1 204 No Content\r\n\r\n", "204 !");
+    response_complete("HTTP/1.1 304 Not Modified\r\nContent-Length: 500\r\n\r\n", "304 !");
     let head = "HEAD /x HTTP/1.1\r\n\r\n";
     for response in [
         "HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
         "HTTP/1.0 404 Not Found\r\n\r\n",
     ] {
-        let outcome = read(&[ask([head, GET].concat()), answer([response, "HTTP/1.1 204 -\r\n\r\n"].concat())]);
+        let outcome = read(&[ask([head, GET].concat()), reply([response, "HTTP/1.1 204 -\r\n\r\n"].concat())]);
         let status = &response[9..12];
         assert_eq!(outcome.line(), format!("+ HEAD /x . + GET /x . {status} ! 204 !"));
         assert_eq!((outcome.fault, outcome.open), (None, 0));
@@ -137,7 +137,7 @@ fn responses_without_a_body_ignore_their_length() {
 
 #[test]
 fn any_number_of_interim_responses_is_allowed() {
-    answered(
+    response_complete(
         "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n\
          HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na",
         r#"100 102 103 100 200 "a" !"#,
@@ -148,7 +148,7 @@ fn any_number_of_interim_responses_is_allowed() {
 fn chunked_http_1_0_responses_are_parsed_as_chunked() {
     let outcome = read(&[
         ask("GET /x HTTP/1.0\r\n\r\n"),
-        answer("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"),
+        reply("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"),
     ]);
     assert_eq!(outcome.line(), r#"+ GET /x . 200 "a" !"#);
 }
@@ -174,14 +174,14 @@ fn any_token_is_a_method_and_any_target_is_accepted() {
 fn bare_line_feeds_end_header_lines() {
     asked("GET / HTTP/1.1\nHost: a\n\n", "+ GET / .");
     asked("GET / HTTP/1.1\r\nHost: a\n\r\n", "+ GET / .");
-    answered("HTTP/1.1 200 OK\nContent-Length: 1\n\na", r#"200 "a" !"#);
+    response_complete("HTTP/1.1 200 OK\nContent-Length: 1\n\na", r#"200 "a" !"#);
 }
 
 #[test]
 fn refused_connect_has_an_ordinary_response() {
     let outcome = read(&[
         ask("CONNECT a:443 HTTP/1.1\r\n\r\n"),
-        answer("HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 2\r\n\r\nno"),
+        reply("HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 2\r\n\r\nno"),
         ask(GET),
     ]);
     assert_eq!(outcome.line(), r#"+ CONNECT a:443 . 405 "no" ! + GET /x ."#);
@@ -192,28 +192,28 @@ fn refused_connect_has_an_ordinary_response() {
 fn headers_are_reported_with_all_fields() {
     let outcome = read(&[
         ask("POST /v1/chat?x=1 HTTP/1.0\r\nHost: A\r\nx-Y:  caf\u{e9} \r\nEmpty:\r\n\r\n"),
-        answer("HTTP/1.1 429\r\nretry-after: 3\r\ncontent-length: 0\r\n\r\n"),
+        reply("HTTP/1.1 429\r\nretry-after: 3\r\ncontent-length: 0\r\n\r\n"),
     ]);
     let owned = |pairs: &[(&str, &str)]| {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_owned())).collect()
     };
     assert_eq!(
-        outcome.told,
+        outcome.reported,
         [
-            Told::RequestBegin,
-            Told::RequestHead {
+            Reported::RequestBegin,
+            Reported::RequestHead {
                 method: "POST".to_owned(),
                 target: "/v1/chat?x=1".to_owned(),
                 minor: 0,
                 fields: owned(&[("Host", "A"), ("x-Y", "caf\u{e9}"), ("Empty", "")]),
             },
-            Told::RequestEnd,
-            Told::ResponseHead {
+            Reported::RequestEnd,
+            Reported::ResponseHead {
                 status: 429,
                 minor: 1,
                 fields: owned(&[("retry-after", "3"), ("content-length", "0")]),
             },
-            Told::ResponseEnd,
+            Reported::ResponseEnd,
         ]
     );
 }
@@ -223,7 +223,7 @@ fn headers_may_have_512_fields() {
     for count in [127, 128, 129, 511, 512] {
         let request = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(count));
         let response = format!("HTTP/1.1 204 -\r\n{}\r\n", "a: b\r\n".repeat(count));
-        let outcome = crate::wire::traffic::feed(Limits::default(), &[ask(request), answer(response)]);
+        let outcome = crate::wire::traffic::feed(Limits::default(), &[ask(request), reply(response)]);
         assert_eq!((outcome.line().as_str(), outcome.fault), ("+ GET / . 204 !", None), "{count}");
     }
 }
@@ -237,12 +237,12 @@ fn request_begins_at_its_first_byte_and_headers_at_their_last() {
     // The method is split twice: it is known with the third piece, but the request began with the first.
     for (ms, piece) in [(0, "\r\n"), (1, "G"), (2, "E"), (3, "T / HTTP/1.1\r\n"), (4, "\r"), (5, "\n")] {
         http1.request(piece.as_bytes(), at(ms), &mut trace).unwrap();
-        assert_eq!(trace.told.len(), [0, 0, 0, 1, 1, 3][ms as usize], "after piece {ms}");
+        assert_eq!(trace.reported.len(), [0, 0, 0, 1, 1, 3][ms as usize], "after piece {ms}");
     }
     http1.response(b"HTTP/1.1 200 OK\r\n", at(6), &mut trace).unwrap();
     http1.response(b"Content-Length: 2\r\n\r\na", at(7), &mut trace).unwrap();
     http1.response(b"b", at(8), &mut trace).unwrap();
-    assert_eq!(trace.told.len(), 6);
+    assert_eq!(trace.reported.len(), 6);
     assert_eq!(trace.times, [1, 5, 5, 7, 7, 8, 8].map(at));
 }
 
@@ -253,8 +253,8 @@ fn possible_http2_preface_is_no_request_until_complete() {
     let start = Instant::now();
     let later = start + Duration::from_millis(1);
     http1.request(b"PRI * HTTP/", start, &mut trace).unwrap();
-    assert_eq!((trace.told.len(), http1.open(), http1.request_open()), (0, 0, false));
+    assert_eq!((trace.reported.len(), http1.open(), http1.request_open()), (0, 0, false));
     http1.request(b"1.1\r\n\r\n", later, &mut trace).unwrap();
-    assert_eq!((trace.told.len(), http1.open()), (3, 1));
+    assert_eq!((trace.reported.len(), http1.open()), (3, 1));
     assert_eq!(trace.times, [start, later, later]);
 }

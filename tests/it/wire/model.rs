@@ -5,11 +5,11 @@ use tokometer_wire::Limits;
 use tokometer_wire::websocket::Extensions;
 
 use crate::wire::traffic::Outcome;
-use crate::wire::traffic::Told;
-use crate::wire::traffic::answer;
+use crate::wire::traffic::Reported;
 use crate::wire::traffic::ask;
 use crate::wire::traffic::feed;
 use crate::wire::traffic::fields;
+use crate::wire::traffic::reply;
 
 /// Why the model stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) enum Stop {
 /// The result of parsing one direction.
 #[derive(Debug)]
 pub(crate) struct Reading {
-    pub(crate) told: Vec<Told>,
+    pub(crate) reported: Vec<Reported>,
     pub(crate) stop: Stop,
     /// The methods of the requests with complete headers.
     pub(crate) methods: Vec<String>,
@@ -32,7 +32,7 @@ pub(crate) struct Reading {
 
 struct Cursor<'a> {
     bytes: &'a [u8],
-    told: Vec<Told>,
+    reported: Vec<Reported>,
     /// The fault for malformed bytes of this direction.
     malformed: Fault,
 }
@@ -84,22 +84,22 @@ impl<'a> Cursor<'a> {
     }
 
     /// `length` bytes of a body, or as many as are available.
-    fn data(&mut self, length: usize, told: fn(Vec<u8>) -> Told) -> Result<(), Stop> {
+    fn data(&mut self, length: usize, reported: fn(Vec<u8>) -> Reported) -> Result<(), Stop> {
         let (data, rest) = self.bytes.split_at(length.min(self.bytes.len()));
         self.bytes = rest;
         if !data.is_empty() {
-            match self.told.last_mut() {
-                Some(Told::RequestBody(body) | Told::ResponseBody(body)) => body.extend_from_slice(data),
-                _ => self.told.push(told(data.to_owned())),
+            match self.reported.last_mut() {
+                Some(Reported::RequestBody(body) | Reported::ResponseBody(body)) => body.extend_from_slice(data),
+                _ => self.reported.push(reported(data.to_owned())),
             }
         }
         if data.len() < length { Err(Stop::Cut) } else { Ok(()) }
     }
 
-    fn body(&mut self, length: Length, told: fn(Vec<u8>) -> Told) -> Result<(), Stop> {
+    fn body(&mut self, length: Length, reported: fn(Vec<u8>) -> Reported) -> Result<(), Stop> {
         match length {
-            Length::Exactly(length) => self.data(length, told),
-            Length::UntilClose => self.data(usize::MAX, told),
+            Length::Exactly(length) => self.data(length, reported),
+            Length::UntilClose => self.data(usize::MAX, reported),
             Length::Chunked => loop {
                 let line = self.line()?;
                 let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
@@ -115,7 +115,7 @@ impl<'a> Cursor<'a> {
                     while !self.line()?.is_empty() {}
                     return Ok(());
                 }
-                self.data(size as usize, told)?;
+                self.data(size as usize, reported)?;
                 if !self.line_end()? {
                     return self.bad();
                 }
@@ -184,10 +184,10 @@ impl<'a> Cursor<'a> {
             if head == b"PRI * HTTP/2.0\r\n\r\n" {
                 return Err(Stop::Bad(Fault::Http2));
             }
-            self.told.push(Told::RequestBegin);
+            self.reported.push(Reported::RequestBegin);
             head
         } else {
-            self.told.push(Told::RequestBegin);
+            self.reported.push(Reported::RequestBegin);
             self.head()?
         };
         let mut headers = [httparse::EMPTY_HEADER; 512];
@@ -201,9 +201,9 @@ impl<'a> Cursor<'a> {
         }
         methods.push(method.to_owned());
         let (method, target) = (method.to_owned(), request.path.unwrap().to_owned());
-        self.told.push(Told::RequestHead { method, target, minor, fields: fields(request.headers) });
-        self.body(length.unwrap_or(Length::Exactly(0)), Told::RequestBody)?;
-        self.told.push(Told::RequestEnd);
+        self.reported.push(Reported::RequestHead { method, target, minor, fields: fields(request.headers) });
+        self.body(length.unwrap_or(Length::Exactly(0)), Reported::RequestBody)?;
+        self.reported.push(Reported::RequestEnd);
         Ok(())
     }
 
@@ -223,23 +223,23 @@ impl<'a> Cursor<'a> {
             let mut response = httparse::Response::new(&mut headers);
             self.split(response.parse(head))?;
             let (status, minor) = (response.code.unwrap(), response.version.unwrap());
-            let told = Told::ResponseHead { status, minor, fields: fields(response.headers) };
+            let reported = Reported::ResponseHead { status, minor, fields: fields(response.headers) };
             if status < 100 {
                 return self.bad();
             } else if status == 101 || method == "CONNECT" && status / 100 == 2 {
                 let upgrade = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case("upgrade"));
                 let upgrade = upgrade.filter(|_| status == 101 && may_upgrade).map(|header| header.value.trim_ascii());
                 if upgrade == Some(b"h2c") {
-                    self.told.push(Told::Interim(status));
+                    self.reported.push(Reported::Interim(status));
                     return Err(Stop::Bad(Fault::Http2));
                 }
-                self.told.push(told);
+                self.reported.push(reported);
                 if upgrade.is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket")) {
                     return Err(Stop::Bad(Fault::WebSocket(Extensions::default())));
                 }
                 return Err(Stop::Bad(Fault::Upgraded));
             } else if status < 200 {
-                self.told.push(Told::Interim(status));
+                self.reported.push(Reported::Interim(status));
                 continue;
             }
             let length = if method == "HEAD" || status == 204 || status == 304 {
@@ -247,9 +247,9 @@ impl<'a> Cursor<'a> {
             } else {
                 self.length(response.headers)?.unwrap_or(Length::UntilClose)
             };
-            self.told.push(told);
-            self.body(length, Told::ResponseBody)?;
-            self.told.push(Told::ResponseEnd);
+            self.reported.push(reported);
+            self.body(length, Reported::ResponseBody)?;
+            self.reported.push(Reported::ResponseEnd);
             return Ok(());
         }
     }
@@ -257,12 +257,12 @@ impl<'a> Cursor<'a> {
 
 /// Parses all bytes of a client.
 pub(crate) fn requests(bytes: &[u8]) -> Reading {
-    let mut cursor = Cursor { bytes, told: Vec::new(), malformed: Fault::MalformedRequest };
+    let mut cursor = Cursor { bytes, reported: Vec::new(), malformed: Fault::MalformedRequest };
     let mut methods = Vec::new();
     let mut first = true;
     loop {
         if let Err(stop) = cursor.request(first, &mut methods) {
-            return Reading { told: cursor.told, stop, methods };
+            return Reading { reported: cursor.reported, stop, methods };
         }
         first = false;
     }
@@ -270,11 +270,11 @@ pub(crate) fn requests(bytes: &[u8]) -> Reading {
 
 /// Parses all bytes of a server in response to requests with these methods. `whole`: the last request is complete.
 pub(crate) fn responses(bytes: &[u8], methods: &[String], whole: bool) -> Reading {
-    let mut cursor = Cursor { bytes, told: Vec::new(), malformed: Fault::MalformedResponse };
+    let mut cursor = Cursor { bytes, reported: Vec::new(), malformed: Fault::MalformedResponse };
     let mut asked = methods.iter().cloned();
     loop {
         if let Err(stop) = cursor.response(&mut asked, whole) {
-            return Reading { told: cursor.told, stop, methods: methods.to_owned() };
+            return Reading { reported: cursor.reported, stop, methods: methods.to_owned() };
         }
     }
 }
@@ -283,9 +283,9 @@ pub(crate) fn responses(bytes: &[u8], methods: &[String], whole: bool) -> Readin
 pub(crate) fn agree(requests: &[u8], responses: &[u8]) -> Outcome {
     let limits = Limits { head_bytes: usize::MAX };
     let asked = self::requests(requests);
-    let steps = [ask(requests), answer(responses)];
+    let steps = [ask(requests), reply(responses)];
     let outcome = feed(limits, &steps);
-    assert_eq!(outcome.of(true), asked.told);
+    assert_eq!(outcome.of(true), asked.reported);
     let fault = |stop: Stop| match stop {
         Stop::Bad(fault) => Some(fault),
         Stop::Clean | Stop::Cut => None,
@@ -298,19 +298,19 @@ pub(crate) fn agree(requests: &[u8], responses: &[u8]) -> Outcome {
         return outcome;
     }
     // A request that has begun counts as sent, although its method is unknown.
-    let count = |what: Told| asked.told.iter().filter(|told| **told == what).count();
-    let (begun, whole) = (count(Told::RequestBegin), count(Told::RequestBegin) == count(Told::RequestEnd));
+    let count = |what: Reported| asked.reported.iter().filter(|reported| **reported == what).count();
+    let (begun, whole) = (count(Reported::RequestBegin), count(Reported::RequestBegin) == count(Reported::RequestEnd));
     let mut methods = asked.methods;
     methods.resize(begun, String::new());
-    let answered = self::responses(responses, &methods, whole);
-    assert_eq!(outcome.of(false), answered.told);
-    if answered.stop != Stop::Cut {
+    let response_complete = self::responses(responses, &methods, whole);
+    assert_eq!(outcome.of(false), response_complete.reported);
+    if response_complete.stop != Stop::Cut {
         // Other tests check the negotiated extensions.
         let plain = |fault| match fault {
             Fault::WebSocket(_) => Fault::WebSocket(Extensions::default()),
             other => other,
         };
-        assert_eq!(outcome.fault.map(plain), fault(answered.stop));
+        assert_eq!(outcome.fault.map(plain), fault(response_complete.stop));
     }
     outcome
 }

@@ -10,12 +10,12 @@ use serde_json::Value;
 use tokometer_wire::Limits;
 
 use crate::wire::traffic::Outcome;
+use crate::wire::traffic::Reported;
 use crate::wire::traffic::Step;
-use crate::wire::traffic::Told;
-use crate::wire::traffic::answer;
 use crate::wire::traffic::ask;
 use crate::wire::traffic::feed;
 use crate::wire::traffic::feed_random_splits;
+use crate::wire::traffic::reply;
 
 /// One request to a real server and its response.
 struct Recording {
@@ -80,8 +80,8 @@ fn naive_body(response: &[u8]) -> Vec<u8> {
 }
 
 fn body(outcome: &Outcome) -> Vec<u8> {
-    let bodies = outcome.told.iter().filter_map(|told| match told {
-        Told::ResponseBody(body) => Some(body.as_slice()),
+    let bodies = outcome.reported.iter().filter_map(|reported| match reported {
+        Reported::ResponseBody(body) => Some(body.as_slice()),
         _ => None,
     });
     bodies.collect::<Vec<_>>().concat()
@@ -95,23 +95,20 @@ fn every_recording_is_parsed_without_fault_at_every_split() {
     for recording in recordings {
         let name = recording.name.display();
         let fin = recording.fin.then_some(Step::ServerFin);
-        let as_read: Vec<Step> = [ask(&recording.request)]
-            .into_iter()
-            .chain(recording.reads.iter().map(answer))
-            .chain(fin.clone())
-            .collect();
+        let as_read: Vec<Step> =
+            [ask(&recording.request)].into_iter().chain(recording.reads.iter().map(reply)).chain(fin.clone()).collect();
         let response = recording.reads.concat();
-        let joined: Vec<Step> = [ask(&recording.request), answer(&response)].into_iter().chain(fin).collect();
+        let joined: Vec<Step> = [ask(&recording.request), reply(&response)].into_iter().chain(fin).collect();
 
         let outcome = feed(Limits::default(), &as_read);
         assert_eq!(outcome.fault, None, "{name}");
         assert_eq!(outcome, feed(Limits::default(), &joined), "{name}");
         feed_random_splits(Limits::default(), &joined, &outcome);
 
-        assert!(outcome.told.contains(&Told::RequestEnd), "{name}: the request is complete");
+        assert!(outcome.reported.contains(&Reported::RequestEnd), "{name}: the request is complete");
         let sent = recording.request.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
         if sent < recording.request.len() {
-            assert!(outcome.told.contains(&Told::RequestBody(recording.request[sent..].to_owned())), "{name}");
+            assert!(outcome.reported.contains(&Reported::RequestBody(recording.request[sent..].to_owned())), "{name}");
         }
         if response.is_empty() {
             assert_eq!((outcome.open, outcome.response_open), (1, false), "{name}");
@@ -120,7 +117,7 @@ fn every_recording_is_parsed_without_fault_at_every_split() {
         assert_eq!(body(&outcome), naive_body(&response), "{name}");
         if recording.complete {
             complete += 1;
-            assert_eq!((outcome.told.last(), outcome.open), (Some(&Told::ResponseEnd), 0), "{name}");
+            assert_eq!((outcome.reported.last(), outcome.open), (Some(&Reported::ResponseEnd), 0), "{name}");
         } else {
             assert_eq!((outcome.open, outcome.response_open), (1, true), "{name}");
         }

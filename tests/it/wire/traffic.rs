@@ -17,7 +17,7 @@ pub(crate) type Fields = Vec<(String, Vec<u8>)>;
 
 /// One call of the visitor. Calls for adjacent body slices are joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Reported {
     RequestBegin,
     RequestHead { method: String, target: String, minor: u8, fields: Fields },
     RequestBody(Vec<u8>),
@@ -31,27 +31,27 @@ pub(crate) enum Told {
     Unobserved,
 }
 
-impl Told {
+impl Reported {
     /// True for calls caused by the client's bytes.
     pub(crate) fn of_request(&self) -> bool {
-        use Told::*;
+        use Reported::*;
         matches!(self, RequestBegin | RequestHead { .. } | RequestBody(_) | RequestEnd)
     }
 }
 
-impl std::fmt::Display for Told {
+impl std::fmt::Display for Reported {
     /// `+ POST /x "body" .` for a request, `100 200 "body" !` for its response.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Told::RequestBegin => f.write_str("+"),
-            Told::RequestHead { method, target, .. } => write!(f, "{method} {target}"),
-            Told::RequestBody(body) | Told::ResponseBody(body) => write!(f, "\"{}\"", body.escape_ascii()),
-            Told::RequestEnd => f.write_str("."),
-            Told::Interim(status) | Told::ResponseHead { status, .. } => write!(f, "{status}"),
-            Told::Trailers(fields) => write!(f, "trailers({})", fields.len()),
-            Told::ResponseEnd => f.write_str("!"),
-            Told::Reset(reset) => write!(f, "{reset:?}"),
-            Told::Unobserved => f.write_str("?"),
+            Reported::RequestBegin => f.write_str("+"),
+            Reported::RequestHead { method, target, .. } => write!(f, "{method} {target}"),
+            Reported::RequestBody(body) | Reported::ResponseBody(body) => write!(f, "\"{}\"", body.escape_ascii()),
+            Reported::RequestEnd => f.write_str("."),
+            Reported::Interim(status) | Reported::ResponseHead { status, .. } => write!(f, "{status}"),
+            Reported::Trailers(fields) => write!(f, "trailers({})", fields.len()),
+            Reported::ResponseEnd => f.write_str("!"),
+            Reported::Reset(reset) => write!(f, "{reset:?}"),
+            Reported::Unobserved => f.write_str("?"),
         }
     }
 }
@@ -59,7 +59,7 @@ impl std::fmt::Display for Told {
 /// Records its calls.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
-    pub(crate) told: Vec<Told>,
+    pub(crate) reported: Vec<Reported>,
     /// The time of each call; joined body slices count separately.
     pub(crate) times: Vec<Instant>,
     begun: u64,
@@ -71,67 +71,67 @@ pub(crate) fn fields(headers: &[httparse::Header<'_>]) -> Fields {
 }
 
 impl Trace {
-    pub(crate) fn note(&mut self, told: Told, at: Instant) {
+    pub(crate) fn note(&mut self, reported: Reported, at: Instant) {
         self.times.push(at);
-        match (self.told.last_mut(), &told) {
-            (Some(Told::RequestBody(body)), Told::RequestBody(more)) => body.extend_from_slice(more),
-            (Some(Told::ResponseBody(body)), Told::ResponseBody(more)) => body.extend_from_slice(more),
-            _ => self.told.push(told),
+        match (self.reported.last_mut(), &reported) {
+            (Some(Reported::RequestBody(body)), Reported::RequestBody(more)) => body.extend_from_slice(more),
+            (Some(Reported::ResponseBody(body)), Reported::ResponseBody(more)) => body.extend_from_slice(more),
+            _ => self.reported.push(reported),
         }
     }
 }
 
 /// HTTP/1 numbers requests in the order in which they begin, and their responses end in the same order.
 impl Visitor for Trace {
-    fn request_begin(&mut self, exchange: u64, at: Instant) -> bool {
-        assert_eq!(exchange, self.begun);
+    fn request_begin(&mut self, number: u64, at: Instant) -> bool {
+        assert_eq!(number, self.begun);
         self.begun += 1;
-        self.note(Told::RequestBegin, at);
+        self.note(Reported::RequestBegin, at);
         true
     }
 
-    fn request_head(&mut self, exchange: u64, head: &RequestHead<'_>, at: Instant) {
-        assert_eq!(exchange + 1, self.begun);
+    fn request_head(&mut self, number: u64, head: &RequestHead<'_>, at: Instant) {
+        assert_eq!(number + 1, self.begun);
         let (method, target) = (head.method.to_owned(), head.target.to_owned());
-        self.note(Told::RequestHead { method, target, minor: head.minor, fields: fields(head.headers) }, at);
+        self.note(Reported::RequestHead { method, target, minor: head.minor, fields: fields(head.headers) }, at);
     }
 
-    fn request_body(&mut self, exchange: u64, bytes: &[u8], at: Instant) {
-        assert_eq!(exchange + 1, self.begun);
+    fn request_body(&mut self, number: u64, bytes: &[u8], at: Instant) {
+        assert_eq!(number + 1, self.begun);
         assert!(!bytes.is_empty(), "slices are never empty");
-        self.note(Told::RequestBody(bytes.to_owned()), at);
+        self.note(Reported::RequestBody(bytes.to_owned()), at);
     }
 
-    fn request_end(&mut self, exchange: u64, at: Instant) {
-        assert_eq!(exchange + 1, self.begun);
-        self.note(Told::RequestEnd, at);
+    fn request_end(&mut self, number: u64, at: Instant) {
+        assert_eq!(number + 1, self.begun);
+        self.note(Reported::RequestEnd, at);
     }
 
-    fn interim(&mut self, exchange: u64, status: u16, at: Instant) {
-        assert_eq!(exchange, self.ended);
-        self.note(Told::Interim(status), at);
+    fn interim(&mut self, number: u64, status: u16, at: Instant) {
+        assert_eq!(number, self.ended);
+        self.note(Reported::Interim(status), at);
     }
 
-    fn response_head(&mut self, exchange: u64, head: &ResponseHead<'_>, at: Instant) {
-        assert_eq!(exchange, self.ended);
-        let told = Told::ResponseHead { status: head.status, minor: head.minor, fields: fields(head.headers) };
-        self.note(told, at);
+    fn response_head(&mut self, number: u64, head: &ResponseHead<'_>, at: Instant) {
+        assert_eq!(number, self.ended);
+        let reported = Reported::ResponseHead { status: head.status, minor: head.minor, fields: fields(head.headers) };
+        self.note(reported, at);
     }
 
-    fn response_body(&mut self, exchange: u64, bytes: &[u8], at: Instant) {
-        assert_eq!(exchange, self.ended);
+    fn response_body(&mut self, number: u64, bytes: &[u8], at: Instant) {
+        assert_eq!(number, self.ended);
         assert!(!bytes.is_empty(), "slices are never empty");
-        self.note(Told::ResponseBody(bytes.to_owned()), at);
+        self.note(Reported::ResponseBody(bytes.to_owned()), at);
     }
 
     fn response_trailers(&mut self, _: u64, _: &Trailers<'_>, _: Instant) {
         panic!("trailers are reported only in HTTP/2");
     }
 
-    fn response_end(&mut self, exchange: u64, at: Instant) {
-        assert_eq!(exchange, self.ended);
+    fn response_end(&mut self, number: u64, at: Instant) {
+        assert_eq!(number, self.ended);
         self.ended += 1;
-        self.note(Told::ResponseEnd, at);
+        self.note(Reported::ResponseEnd, at);
     }
 
     fn reset(&mut self, _: u64, _: Reset, _: Instant) {
@@ -154,14 +154,14 @@ pub(crate) fn ask(bytes: impl AsRef<[u8]>) -> Step {
 }
 
 /// The server sends these bytes.
-pub(crate) fn answer(bytes: impl AsRef<[u8]>) -> Step {
+pub(crate) fn reply(bytes: impl AsRef<[u8]>) -> Step {
     Step::Response(bytes.as_ref().to_owned())
 }
 
 /// Everything observable about a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    pub(crate) told: Vec<Told>,
+    pub(crate) reported: Vec<Reported>,
     pub(crate) fault: Option<Fault>,
     pub(crate) open: usize,
     pub(crate) request_open: bool,
@@ -171,12 +171,12 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// The calls in one line.
     pub(crate) fn line(&self) -> String {
-        self.told.iter().map(Told::to_string).collect::<Vec<_>>().join(" ")
+        self.reported.iter().map(Reported::to_string).collect::<Vec<_>>().join(" ")
     }
 
     /// The calls for one direction.
-    pub(crate) fn of(&self, request: bool) -> Vec<Told> {
-        self.told.iter().filter(|told| told.of_request() == request).cloned().collect()
+    pub(crate) fn of(&self, request: bool) -> Vec<Reported> {
+        self.reported.iter().filter(|reported| reported.of_request() == request).cloned().collect()
     }
 }
 
@@ -199,7 +199,7 @@ pub(crate) fn feed(limits: Limits, steps: &[Step]) -> Outcome {
         }
     }
     Outcome {
-        told: trace.told,
+        reported: trace.reported,
         fault,
         open: http1.open(),
         request_open: http1.request_open(),

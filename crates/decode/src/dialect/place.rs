@@ -261,9 +261,9 @@ places! {
     /// `meta_info.queue_time`
     QueueSeconds: Number,
     /// The whole response of `/generate_stream` or `/` (TGI): one object or an array.
-    Tgi: OneOrMany(&native::TGI, Place::TgiAnswer),
+    Tgi: OneOrMany(&native::TGI, Place::TgiResponse),
     /// One element of it
-    TgiAnswer: Object(&native::TGI),
+    TgiResponse: Object(&native::TGI),
     /// `token`
     TgiToken: Object(&native::TGI_TOKEN),
     /// `token.special`
@@ -273,9 +273,9 @@ places! {
     /// `details`
     Details: Object(&native::DETAILS),
     /// The whole response of `/completion` or `/infill` (llama.cpp): one object or an array.
-    LlamaCpp: OneOrMany(&native::LLAMA_CPP, Place::LlamaCppAnswer),
+    LlamaCpp: OneOrMany(&native::LLAMA_CPP, Place::LlamaCppResponse),
     /// One element of it
-    LlamaCppAnswer: Object(&native::LLAMA_CPP),
+    LlamaCppResponse: Object(&native::LLAMA_CPP),
     /// `tokens_predicted`
     TokensPredicted: Number,
     /// `stop` (llama.cpp), `done` (Ollama)
@@ -312,9 +312,9 @@ places! {
     TotalOutput: Number,
 
     /// The whole body of embeddings and similar APIs: one object or an array.
-    InputOnly: OneOrMany(&openai::INPUT_ONLY, Place::InputOnlyAnswer),
+    InputOnly: OneOrMany(&openai::INPUT_ONLY, Place::InputOnlyResponse),
     /// One element of it
-    InputOnlyAnswer: Object(&openai::INPUT_ONLY_ELEMENT),
+    InputOnlyResponse: Object(&openai::INPUT_ONLY_ELEMENT),
     /// `meta`
     InputMeta: Object(&openai::INPUT_META),
     /// `meta.tokens`

@@ -14,10 +14,10 @@ pub(crate) use prediction::Prediction;
 pub(crate) use prediction::skip_counts;
 pub(crate) use reading::Reading;
 
-use crate::AnswerText;
 use crate::Channels;
 use crate::EngineFacts;
 use crate::Framing;
+use crate::ResponseText;
 use crate::Route;
 use crate::StreamEvent;
 use crate::TextLimits;
@@ -82,7 +82,7 @@ pub struct ResponseDecoder {
     /// Boxed: few responses use gRPC.
     grpc: Option<Box<GrpcResponse>>,
     /// The response text, if it is to be kept. Prediction is then off, because skipped strings are not captured.
-    kept: Option<Box<AnswerText>>,
+    kept: Option<Box<ResponseText>>,
     /// Set when the body is the plain text of the response.
     text: Option<PlainText>,
 }
@@ -103,17 +103,17 @@ impl ResponseDecoder {
             spaced: false,
             grpc: route.grpc().filter(|_| framing == Framing::Grpc).map(|method| Box::new(GrpcResponse::new(method))),
             kept: None,
-            text: (framing == Framing::Text && route.answers_in_text()).then(PlainText::default),
+            text: (framing == Framing::Text && route.has_text_response()).then(PlainText::default),
         }
     }
 
     /// Keeps the response text from here on ([`Route::writes_text`]).
     pub fn keep_text(&mut self, limits: TextLimits, memory: &TextMemory) {
-        self.kept = Some(Box::new(AnswerText::new(limits, memory.clone())));
+        self.kept = Some(Box::new(ResponseText::new(limits, memory.clone())));
     }
 
     /// Returns the kept text and stops keeping it.
-    pub fn take_text(&mut self) -> Option<Box<AnswerText>> {
+    pub fn take_text(&mut self) -> Option<Box<ResponseText>> {
         self.kept.take()
     }
 
@@ -190,8 +190,8 @@ impl ResponseDecoder {
 
     /// Starts another response on the same connection ([`Framing::Messages`]), with its own id and error type. The
     /// model and the engine marks are kept, because a session sends them only once.
-    pub fn begin_answer(&mut self) {
-        self.reading.begin_answer();
+    pub fn begin_response(&mut self) {
+        self.reading.begin_response();
     }
 
     /// Ends the body. A last event without its blank line is emitted. A truncated JSON text is emitted as

@@ -10,10 +10,10 @@ use super::draft::Facts;
 use super::draft::Flag;
 use super::kind;
 use super::kind::Kind;
-use crate::AnswerText;
 use crate::Channels;
 use crate::EngineFacts;
 use crate::FinishReason;
+use crate::ResponseText;
 use crate::StreamEvent;
 use crate::dialect::Place;
 use crate::engine;
@@ -91,7 +91,7 @@ impl Reading {
     }
 
     /// Clears the facts about a whole response before the next one. The model and the engine marks are kept.
-    pub(crate) fn begin_answer(&mut self) {
+    pub(crate) fn begin_response(&mut self) {
         self.id = Capture::default();
         self.error_type = Capture::default();
         self.error_rank = 0;
@@ -386,7 +386,7 @@ fn rank(place: Place) -> u8 {
 /// the scanner compiled for plain readings does not test for it.
 pub(crate) struct Keeping<'a> {
     pub(crate) reading: &'a mut Reading,
-    pub(crate) text: &'a mut AnswerText,
+    pub(crate) text: &'a mut ResponseText,
     /// The body is not streamed: a key with the whole text does not repeat earlier pieces.
     pub(crate) whole: bool,
 }

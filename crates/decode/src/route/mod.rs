@@ -222,7 +222,7 @@ impl Route {
     }
 
     /// True where a plain-text body may be the response: transcriptions.
-    pub(crate) fn answers_in_text(self) -> bool {
+    pub(crate) fn has_text_response(self) -> bool {
         self.row().plain_text
     }
 

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::engine_spans::message::Message;
-use crate::engine_spans::stats::Figures;
+use crate::engine_spans::stats::Measurements;
 use crate::engine_spans::stats::Unsent;
 
 /// Pause before the first retry of a message; each further one is twice as long.
@@ -56,23 +56,23 @@ pub(crate) async fn run(
     collector: Arc<dyn Collector>,
     mut inbox: UnboundedReceiver<Message>,
     patience: Duration,
-    figures: Arc<Figures>,
+    measurements: Arc<Measurements>,
     mut closing: Closing,
 ) {
     while let Some(message) = inbox.recv().await {
-        let forwarder = Forwarder { collector: &*collector, patience, figures: &figures };
+        let forwarder = Forwarder { collector: &*collector, patience, measurements: &measurements };
         tokio::select! {
             biased;
             () = forwarder.deliver(&message) => {}
             () = over(&mut closing) => {
-                figures.unsend(Unsent::Shutdown, message.spans);
+                measurements.unsend(Unsent::Shutdown, message.spans);
                 break;
             }
         }
     }
     inbox.close();
     while let Ok(message) = inbox.try_recv() {
-        figures.unsend(Unsent::Shutdown, message.spans);
+        measurements.unsend(Unsent::Shutdown, message.spans);
     }
 }
 
@@ -88,7 +88,7 @@ async fn over(closing: &mut Closing) {
 struct Forwarder<'a> {
     collector: &'a dyn Collector,
     patience: Duration,
-    figures: &'a Figures,
+    measurements: &'a Measurements,
 }
 
 impl Forwarder<'_> {
@@ -99,20 +99,20 @@ impl Forwarder<'_> {
             match self.collector.export(message.bytes.clone(), message.headers.clone()).await {
                 Reply::Taken { rejected } => {
                     let rejected = rejected.min(message.spans);
-                    self.figures.forward(message.spans - rejected);
-                    self.figures.unsend(Unsent::Rejected, rejected);
+                    self.measurements.forward(message.spans - rejected);
+                    self.measurements.unsend(Unsent::Rejected, rejected);
                     return;
                 }
                 Reply::Refused { why } => {
                     tracing::warn!(why, spans = message.spans, "The collector refuses engine spans.");
-                    return self.figures.unsend(Unsent::Refused, message.spans);
+                    return self.measurements.unsend(Unsent::Refused, message.spans);
                 }
                 Reply::Later { after, why } => {
                     let jitter = pause.mul_f64(0.5 + fastrand::f64() / 2.0);
                     let next = after.unwrap_or(jitter).min(LONGEST_PAUSE);
                     if begun.elapsed() + next > self.patience {
                         tracing::warn!(why, spans = message.spans, "Engine spans could not be forwarded.");
-                        return self.figures.unsend(Unsent::GivenUp, message.spans);
+                        return self.measurements.unsend(Unsent::GivenUp, message.spans);
                     }
                     tracing::debug!(why, ?next, "Forwarding of engine spans will be retried.");
                     tokio::time::sleep(next).await;

@@ -27,7 +27,7 @@ use crate::engine_spans::response::Protocol;
 use crate::engine_spans::response::Refused;
 use crate::engine_spans::response::ResponseBody;
 use crate::engine_spans::spans;
-use crate::engine_spans::stats::Figures;
+use crate::engine_spans::stats::Measurements;
 
 /// Common prefix of the OTLP over gRPC methods, followed by the signal's name.
 const GRPC_PREFIX: &str = "/opentelemetry.proto.collector.";
@@ -50,7 +50,7 @@ pub(crate) struct Intake {
     pub(crate) settings: Settings,
     /// Memory for messages while they are read.
     pub(crate) budget: Budget,
-    pub(crate) figures: Arc<Figures>,
+    pub(crate) measurements: Arc<Measurements>,
     /// Messages for the joiner; `budget` bounds their number.
     pub(crate) join: UnboundedSender<Message>,
     /// Messages to forward, and the memory for them while they wait.
@@ -65,7 +65,7 @@ impl Intake {
         match self.message(protocol, request).await.and_then(|message| self.pass_on(message)) {
             Ok(()) => response::accepted(protocol),
             Err(refused) => {
-                self.figures.refuse(refused.why);
+                self.measurements.refuse(refused.why);
                 tracing::debug!(?refused, "The engine span receiver refused a message.");
                 response::refused(protocol, &refused)
             }
@@ -85,7 +85,7 @@ impl Intake {
         if !accepted {
             return Err(Refused::busy());
         }
-        self.figures.receive(spans);
+        self.measurements.receive(spans);
         Ok(())
     }
 

@@ -16,9 +16,9 @@ use tokometer_observe::measure::Record;
 use crate::engine_spans::interpret::RequestSpan;
 use crate::engine_spans::interpret::comparable_id;
 use crate::engine_spans::interpret::is_number;
-use crate::engine_spans::stats::Figures;
 use crate::engine_spans::stats::Join;
 use crate::engine_spans::stats::Lost;
+use crate::engine_spans::stats::Measurements;
 
 /// How long an id is remembered. A span may arrive long before a slow client has received the end of its response, and
 /// anything with the same id within this time is ambiguous.
@@ -100,11 +100,11 @@ pub(crate) struct Joiner {
     /// By listener: records in a row that waited in vain.
     misses: Vec<u32>,
     done: Vec<Arc<Record>>,
-    figures: Arc<Figures>,
+    measurements: Arc<Measurements>,
 }
 
 impl Joiner {
-    pub(crate) fn new(wait: Duration, most: usize, figures: Arc<Figures>) -> Joiner {
+    pub(crate) fn new(wait: Duration, most: usize, measurements: Arc<Measurements>) -> Joiner {
         Joiner {
             wait,
             most: most.max(1),
@@ -117,13 +117,13 @@ impl Joiner {
             next: 0,
             misses: Vec::new(),
             done: Vec::new(),
-            figures,
+            measurements,
         }
     }
 
     /// Takes the records that are complete or have waited long enough.
     pub(crate) fn take(&mut self) -> Vec<Arc<Record>> {
-        self.figures.hold(self.records.len());
+        self.measurements.hold(self.records.len());
         mem::take(&mut self.done)
     }
 
@@ -158,7 +158,7 @@ impl Joiner {
                 return self.join(record, span, Join::Id);
             }
         }
-        if !self.is_worth_waiting(record.labels.pair) {
+        if !self.is_worth_waiting(record.labels.listener) {
             return self.pass(record, Join::Silent);
         }
         if self.records.len() >= self.most {
@@ -209,7 +209,7 @@ impl Joiner {
             let slot = self.slot(id, now);
             if slot.spans > 1 {
                 let other = slot.span.take().and_then(|ticket| self.spans.remove(&ticket));
-                self.figures.lose(Lost::Ambiguous, 1 + u64::from(other.is_some()));
+                self.measurements.lose(Lost::Ambiguous, 1 + u64::from(other.is_some()));
                 return self.release(id, Join::Ambiguous);
             }
             let (certain, passed, ticket) = (slot.is_certain(), slot.passed, slot.record);
@@ -286,12 +286,12 @@ impl Joiner {
         if let Some((_, ticket)) = self.kept.pop_front()
             && self.spans.remove(&ticket).is_some()
         {
-            self.figures.lose(Lost::NoExchange, 1);
+            self.measurements.lose(Lost::NoRequest, 1);
         }
     }
 
-    fn is_worth_waiting(&mut self, pair: usize) -> bool {
-        let misses = self.misses_of(pair);
+    fn is_worth_waiting(&mut self, listener: usize) -> bool {
+        let misses = self.misses_of(listener);
         if *misses < PATIENCE {
             return true;
         }
@@ -299,11 +299,11 @@ impl Joiner {
         misses.is_multiple_of(PROBE)
     }
 
-    fn misses_of(&mut self, pair: usize) -> &mut u32 {
-        if self.misses.len() <= pair {
-            self.misses.resize(pair + 1, 0);
+    fn misses_of(&mut self, listener: usize) -> &mut u32 {
+        if self.misses.len() <= listener {
+            self.misses.resize(listener + 1, 0);
         }
-        &mut self.misses[pair]
+        &mut self.misses[listener]
     }
 
     /// The record has waited its full time. Where ids could not be compared, the caller's span decides now.
@@ -317,7 +317,7 @@ impl Joiner {
         if let Some(span) = ticket.and_then(|ticket| self.spans.remove(&ticket)) {
             return self.join(record, span, Join::Trace);
         }
-        let misses = self.misses_of(record.labels.pair);
+        let misses = self.misses_of(record.labels.listener);
         *misses = misses.saturating_add(u32::from(*misses < PATIENCE));
         self.pass(record, Join::NoSpan);
     }
@@ -325,10 +325,10 @@ impl Joiner {
     fn join(&mut self, mut record: Arc<Record>, span: Box<RequestSpan>, by: Join) {
         // The engine's part of a request cannot be longer than the request.
         if span.duration() > record.ended + TOLERANCE {
-            self.figures.lose(Lost::Contradicted, 1);
+            self.measurements.lose(Lost::Contradicted, 1);
             return self.pass(record, Join::Contradicted);
         }
-        *self.misses_of(record.labels.pair) = 0;
+        *self.misses_of(record.labels.listener) = 0;
         Arc::make_mut(&mut record).complete(span.reported);
         self.pass(record, by);
     }
@@ -339,7 +339,7 @@ impl Joiner {
             Some(_) => Join::Differs,
             None => Join::Late,
         };
-        self.figures.join(join);
+        self.measurements.join(join);
     }
 
     /// Passes on the record that waits under this key.
@@ -351,7 +351,7 @@ impl Joiner {
     }
 
     fn pass(&mut self, record: Arc<Record>, why: Join) {
-        self.figures.join(why);
+        self.measurements.join(why);
         self.done.push(record);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use bytes::Bytes;
 use http::HeaderMap;
 
-use crate::engine_spans::stats::Figures;
+use crate::engine_spans::stats::Measurements;
 
 /// Maximum number of forwarded headers per message; further ones are dropped.
 const MOST_HEADERS: usize = 16;
@@ -80,13 +80,13 @@ pub(crate) struct Budget(Arc<Inner>);
 struct Inner {
     most: usize,
     taken: AtomicUsize,
-    figures: Arc<Figures>,
+    measurements: Arc<Measurements>,
 }
 
 impl Budget {
-    /// `figures` counts what all budgets together have granted.
-    pub(crate) fn new(most: usize, figures: Arc<Figures>) -> Budget {
-        Budget(Arc::new(Inner { most, taken: AtomicUsize::new(0), figures }))
+    /// `measurements` counts what all budgets together have granted.
+    pub(crate) fn new(most: usize, measurements: Arc<Measurements>) -> Budget {
+        Budget(Arc::new(Inner { most, taken: AtomicUsize::new(0), measurements }))
     }
 
     /// A share for a message of this size; `None` when there is no room.
@@ -106,12 +106,12 @@ pub(crate) struct Share {
 impl Share {
     /// Adds this many bytes; returns false and adds nothing when there is no room.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
-        let Inner { most, taken, figures } = &*self.budget.0;
+        let Inner { most, taken, measurements } = &*self.budget.0;
         let within = |taken: usize| taken.checked_add(bytes).filter(|sum| sum <= most);
         let grown = taken.fetch_update(Relaxed, Relaxed, within).is_ok();
         if grown {
             self.bytes += bytes;
-            figures.occupy(bytes);
+            measurements.occupy(bytes);
         }
         grown
     }
@@ -119,9 +119,9 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let Inner { taken, figures, .. } = &*self.budget.0;
+        let Inner { taken, measurements, .. } = &*self.budget.0;
         taken.fetch_sub(self.bytes, Relaxed);
-        figures.vacate(self.bytes);
+        measurements.vacate(self.bytes);
     }
 }
 
@@ -158,18 +158,18 @@ mod tests {
 
     #[test]
     fn shares_are_granted_until_full_and_returned() {
-        let figures = Arc::new(Figures::default());
-        let budget = Budget::new(4 * OVERHEAD, Arc::clone(&figures));
+        let measurements = Arc::new(Measurements::default());
+        let budget = Budget::new(4 * OVERHEAD, Arc::clone(&measurements));
         let mut first = budget.share(0).unwrap();
         assert!(first.grow(2 * OVERHEAD));
         assert!(!first.grow(OVERHEAD + 1));
         assert!(!first.grow(usize::MAX));
         let second = budget.share(0).unwrap();
         assert!(budget.share(0).is_none());
-        assert_eq!(figures.waiting_bytes(), 4 * OVERHEAD);
+        assert_eq!(measurements.waiting_bytes(), 4 * OVERHEAD);
         drop(second);
         assert!(first.grow(OVERHEAD));
         drop(first);
-        assert_eq!(figures.waiting_bytes(), 0);
+        assert_eq!(measurements.waiting_bytes(), 0);
     }
 }

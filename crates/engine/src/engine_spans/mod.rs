@@ -25,7 +25,7 @@ pub use forward::{Collector, Reply};
 pub use receiver::{Error, Receiver};
 pub use response::RpcStatus;
 pub use stage::SpanJoin;
-pub use stats::{Figures, Join, Lost, Refusal, Unsent};
+pub use stats::{Join, Lost, Measurements, Refusal, Unsent};
 
 /// The engine span receiver, and how long requests wait for their spans.
 #[derive(Clone, Debug, PartialEq, Eq)]

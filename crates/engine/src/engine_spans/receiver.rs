@@ -36,7 +36,7 @@ use crate::engine_spans::joiner::Joiner;
 use crate::engine_spans::message::Budget;
 use crate::engine_spans::stage::Joining;
 use crate::engine_spans::stage::SpanJoin;
-use crate::engine_spans::stats::Figures;
+use crate::engine_spans::stats::Measurements;
 
 /// Niceness of the thread (setpriority(2)): streams take precedence where they share a core with it.
 const NICENESS: i32 = 10;
@@ -79,7 +79,7 @@ pub enum Error {
 pub struct Receiver {
     addresses: Vec<SocketAddr>,
     stage: Arc<SpanJoin>,
-    figures: Arc<Figures>,
+    measurements: Arc<Measurements>,
     stop: watch::Sender<bool>,
     close: watch::Sender<Option<Instant>>,
     thread: Option<JoinHandle<()>>,
@@ -104,23 +104,23 @@ impl Receiver {
             let _inside = runtime.enter();
             listeners.into_iter().map(TcpListener::from_std).collect::<io::Result<Vec<_>>>().map_err(Error::Start)?
         };
-        let figures = Arc::new(Figures::default());
+        let measurements = Arc::new(Measurements::default());
         let (ended, ended_inbox) = channel(settings.max_held.max(1));
-        let stage = SpanJoin::new(Arc::clone(&next), ended, Arc::clone(&figures));
+        let stage = SpanJoin::new(Arc::clone(&next), ended, Arc::clone(&measurements));
         let (join, messages) = unbounded_channel();
         let (stop, stopped) = watch::channel(false);
         let (close, closing) = watch::channel(None);
         let (forward, forwarding) = match collector {
             Some(collector) => {
                 let (sender, inbox) = unbounded_channel();
-                let run = forward::run(collector, inbox, settings.forward_for, Arc::clone(&figures), closing);
-                let budget = Budget::new(settings.max_waiting_bytes, Arc::clone(&figures));
+                let run = forward::run(collector, inbox, settings.forward_for, Arc::clone(&measurements), closing);
+                let budget = Budget::new(settings.max_waiting_bytes, Arc::clone(&measurements));
                 (Some((sender, budget)), Some(run))
             }
             None => (None, None),
         };
         let joining = Joining {
-            joiner: Joiner::new(settings.wait, settings.max_held, Arc::clone(&figures)),
+            joiner: Joiner::new(settings.wait, settings.max_held, Arc::clone(&measurements)),
             interpreter: Interpreter::new(settings.max_held.saturating_mul(4)),
             next,
             ended: ended_inbox,
@@ -128,8 +128,8 @@ impl Receiver {
         };
         let intake = Arc::new(Intake {
             settings: settings.clone(),
-            budget: Budget::new(settings.max_message_bytes.saturating_mul(BEING_READ), Arc::clone(&figures)),
-            figures: Arc::clone(&figures),
+            budget: Budget::new(settings.max_message_bytes.saturating_mul(BEING_READ), Arc::clone(&measurements)),
+            measurements: Arc::clone(&measurements),
             join,
             forward,
         });
@@ -149,7 +149,7 @@ impl Receiver {
         };
         let thread =
             std::thread::Builder::new().name("tokometer-spans".to_owned()).spawn(work).map_err(Error::Start)?;
-        Ok(Receiver { addresses, stage: Arc::new(stage), figures, stop, close, thread: Some(thread) })
+        Ok(Receiver { addresses, stage: Arc::new(stage), measurements, stop, close, thread: Some(thread) })
     }
 
     /// The listen addresses, with the actual ports where 0 was requested.
@@ -163,8 +163,8 @@ impl Receiver {
     }
 
     /// Statistics of spans so far.
-    pub fn figures(&self) -> Arc<Figures> {
-        Arc::clone(&self.figures)
+    pub fn measurements(&self) -> Arc<Measurements> {
+        Arc::clone(&self.measurements)
     }
 
     /// Stops receiving, passes on every waiting record, forwards the last messages within `limit`, and waits for
@@ -222,7 +222,7 @@ async fn accept_on(
                     });
                 }
                 // The protocol is not known yet, so no understandable response can be sent.
-                Err(_) => intake.figures.refuse_connection(),
+                Err(_) => intake.measurements.refuse_connection(),
             },
             Err(error) => {
                 tracing::warn!(%error, "The engine span receiver cannot accept a connection.");

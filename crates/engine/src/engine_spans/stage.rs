@@ -20,8 +20,8 @@ use crate::engine_spans::joiner::Joiner;
 use crate::engine_spans::joiner::Passed;
 use crate::engine_spans::message::Message;
 use crate::engine_spans::spans;
-use crate::engine_spans::stats::Figures;
 use crate::engine_spans::stats::Join;
+use crate::engine_spans::stats::Measurements;
 
 /// A request that the data path hands over.
 pub(crate) enum Ended {
@@ -35,7 +35,7 @@ pub(crate) enum Ended {
 pub struct SpanJoin {
     next: Arc<dyn Sink>,
     ended: Sender<Ended>,
-    figures: Arc<Figures>,
+    measurements: Arc<Measurements>,
 }
 
 impl fmt::Debug for SpanJoin {
@@ -45,8 +45,8 @@ impl fmt::Debug for SpanJoin {
 }
 
 impl SpanJoin {
-    pub(crate) fn new(next: Arc<dyn Sink>, ended: Sender<Ended>, figures: Arc<Figures>) -> SpanJoin {
-        SpanJoin { next, ended, figures }
+    pub(crate) fn new(next: Arc<dyn Sink>, ended: Sender<Ended>, measurements: Arc<Measurements>) -> SpanJoin {
+        SpanJoin { next, ended, measurements }
     }
 }
 
@@ -70,7 +70,7 @@ impl Stage for SpanJoin {
             self.ended.try_send(Ended::Waits(Arc::clone(record)))
             && let Ended::Waits(record) = unsent
         {
-            self.figures.join(Join::Full);
+            self.measurements.join(Join::Full);
             self.next.record(&record);
         }
     }

@@ -36,7 +36,7 @@ closed_enum! {
     /// Why a request's span matched no request record.
     pub enum Lost {
         /// No request has its id: it was not relayed here, or its connection was not read.
-        NoExchange = "no_exchange",
+        NoRequest = "no_exchange",
         /// Another span has the same id.
         Ambiguous = "ambiguous",
         /// It was longer than its request.
@@ -76,7 +76,7 @@ closed_enum! {
 
 /// All counts since the process started.
 #[derive(Debug, Default)]
-pub struct Figures {
+pub struct Measurements {
     received: AtomicU64,
     forwarded: AtomicU64,
     held: AtomicUsize,
@@ -88,7 +88,7 @@ pub struct Figures {
     refused_connections: AtomicU64,
 }
 
-impl Figures {
+impl Measurements {
     /// Spans in accepted messages.
     pub fn received(&self) -> u64 {
         self.received.load(Relaxed)
@@ -142,8 +142,8 @@ impl Figures {
         self.forwarded.fetch_add(spans, Relaxed);
     }
 
-    pub(crate) fn hold(&self, exchanges: usize) {
-        self.held.store(exchanges, Relaxed);
+    pub(crate) fn hold(&self, requests: usize) {
+        self.held.store(requests, Relaxed);
     }
 
     pub(crate) fn occupy(&self, bytes: usize) {

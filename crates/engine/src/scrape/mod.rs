@@ -18,7 +18,7 @@ pub use families::{SOURCES, markdown};
 pub use request::{Dial, Wire};
 pub use scraper::{Engines, Scraper};
 pub use state::{Page, Ratio, RatioSource, State, Tracker};
-pub use watch::{Failure, Figures, Watch};
+pub use watch::{Failure, Measurements, Watch};
 
 /// Settings for scraping the engine's own metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::scrape::Failure;
-use crate::scrape::Figures;
+use crate::scrape::Measurements;
 use crate::scrape::Settings;
 use crate::scrape::State;
 use crate::scrape::Target;
@@ -40,13 +40,13 @@ pub struct Engines(Arc<[Option<Arc<Watch>>]>);
 
 impl Engines {
     /// Current statistics of each listener's engine; `None` for an engine that is not scraped.
-    pub fn figures(&self, now: Instant) -> Vec<Option<Figures>> {
-        self.0.iter().map(|watch| watch.as_ref().map(|watch| watch.figures(now))).collect()
+    pub fn measurements(&self, now: Instant) -> Vec<Option<Measurements>> {
+        self.0.iter().map(|watch| watch.as_ref().map(|watch| watch.measurements(now))).collect()
     }
 
     /// The state of a listener's engine at that moment, and how old it was then.
-    pub fn at(&self, pair: usize, moment: Instant) -> Option<(Arc<State>, Duration)> {
-        self.0.get(pair)?.as_ref()?.at(moment)
+    pub fn at(&self, listener: usize, moment: Instant) -> Option<(Arc<State>, Duration)> {
+        self.0.get(listener)?.as_ref()?.at(moment)
     }
 }
 
@@ -77,9 +77,9 @@ impl Scraper {
     /// When no thread or runtime can be started.
     pub fn start(settings: &Settings, dial: impl Fn(usize, &Target) -> Option<Arc<dyn Dial>>) -> io::Result<Scraper> {
         let settings = Arc::new(settings.clone());
-        let engine = |(pair, target): (usize, &Option<Target>)| {
+        let engine = |(listener, target): (usize, &Option<Target>)| {
             let target = target.clone()?;
-            let (dial, watch) = (dial(pair, &target)?, Arc::new(Watch::new(&settings)));
+            let (dial, watch) = (dial(listener, &target)?, Arc::new(Watch::new(&settings)));
             Some(Engine { target, dial, watch, settings: Arc::clone(&settings), place: None, logged: None })
         };
         let engines: Vec<Option<Engine>> = settings.targets.iter().enumerate().map(engine).collect();

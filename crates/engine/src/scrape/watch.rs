@@ -50,7 +50,7 @@ closed_enum! {
 
 /// Statistics of one engine at a moment.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Figures {
+pub struct Measurements {
     /// The current state; `None` when the last attempt failed, or the state is too old.
     pub state: Option<Arc<State>>,
     /// Attempts to read the page.
@@ -117,9 +117,9 @@ impl Watch {
     }
 
     /// Statistics at this moment.
-    pub fn figures(&self, now: Instant) -> Figures {
+    pub fn measurements(&self, now: Instant) -> Measurements {
         let inner = self.inner();
-        Figures {
+        Measurements {
             state: self.find(&inner, now).map(|(state, _)| state),
             attempts: inner.attempts,
             failures: inner.failures,

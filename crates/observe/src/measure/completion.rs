@@ -10,8 +10,8 @@ use crate::measure::QueueTime;
 use crate::measure::Record;
 use crate::measure::Thresholds;
 use crate::measure::tokens::plausible;
-use tokometer_decode::AnswerText;
 use tokometer_decode::EngineTiming;
+use tokometer_decode::ResponseText;
 use tokometer_decode::TextLost;
 
 /// Values of one request from the engine's trace, by the engine's clock; absent values are `None`.
@@ -75,14 +75,19 @@ impl From<TextLost> for Uncounted {
 #[derive(Debug)]
 pub struct UncountedText {
     /// The text, or why there is none.
-    pub text: Box<AnswerText>,
+    pub text: Box<ResponseText>,
     /// Thresholds for the decode rate computed from the count.
     pub thresholds: Thresholds,
 }
 
 impl UncountedText {
     /// The text of this record's response. `echo`: the text includes the prompt.
-    pub(super) fn of(mut text: Box<AnswerText>, record: &Record, echo: bool, thresholds: &Thresholds) -> UncountedText {
+    pub(super) fn of(
+        mut text: Box<ResponseText>,
+        record: &Record,
+        echo: bool,
+        thresholds: &Thresholds,
+    ) -> UncountedText {
         // The text combines several responses, or is incomplete.
         if echo || record.choices > 1 || record.unread {
             text.lose(TextLost::NotPlain);

@@ -3,22 +3,22 @@
 //! Reads no clock and depends on no exporter. Unknown values stay `None`.
 
 mod completion;
-mod exchange;
 mod inbox;
 mod models;
 mod phases;
 mod record;
+mod request;
 mod sink;
 mod timeline;
 mod tokens;
 mod watch;
 
 pub use completion::{EngineSpan, TextTokens, Uncounted, UncountedText};
-pub use exchange::{Blocked, Closing, Ending, Exchange, Parameters, Profile, Thresholds};
 pub use inbox::Inbox;
 pub use models::{LABEL_IDLE, Models};
 pub use phases::{Interval, PhaseKind, Phases};
 pub use record::{Count, CountSource, Outcome, QueueSource, QueueTime, Record, TraceParent};
+pub use request::{Blocked, Closing, Ending, Parameters, Profile, Request, Thresholds};
 pub use sink::{Detach, Gap, Labels, Live, Message, Phase, Sink, Stage, Unread};
 pub use timeline::{POINTS, Point, TimeLine};
 pub use tokens::Habits;

@@ -259,7 +259,7 @@ pub struct Record {
 impl Record {
     /// Creates a minimal record: the first request of connection 0, with one choice and no observed values.
     ///
-    /// [`Exchange`](crate::measure::Exchange) fills it with what it observed.
+    /// [`Request`](crate::measure::Exchange) fills it with what it observed.
     pub fn new(labels: Labels, started: Instant, outcome: Outcome, ended: Duration) -> Record {
         Record {
             labels: Arc::new(labels),

@@ -14,7 +14,7 @@ use tokometer_decode::Route;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Labels {
     /// Index of the listener.
-    pub pair: usize,
+    pub listener: usize,
     /// Route of the request.
     pub route: Route,
     /// `gen_ai.provider.name`: `vllm`, `sglang`, `llama_cpp`, ... `None` until the engine is recognised.
@@ -111,7 +111,7 @@ closed_enum! {
 /// only the callbacks you need; a sink that wraps another one must forward all of them.
 pub trait Sink: Send + Sync + 'static {
     /// A request entered (`+1`) or left (`-1`) this phase.
-    fn in_flight(&self, _pair: usize, _phase: Phase, _delta: i64) {}
+    fn in_flight(&self, _listener: usize, _phase: Phase, _delta: i64) {}
 
     /// Returns the handles for the series of these labels; called once per request, at its first token. `None` if the
     /// sink needs no updates while a stream runs.
@@ -135,10 +135,10 @@ pub trait Sink: Send + Sync + 'static {
     }
 
     /// An observer stopped parsing a connection of this listener.
-    fn detached(&self, _pair: usize, _why: Detach) {}
+    fn detached(&self, _listener: usize, _why: Detach) {}
 
     /// A body that should have been parsed was not, or not to its end.
-    fn unread(&self, _pair: usize, _of: Message, _why: Unread) {}
+    fn unread(&self, _listener: usize, _of: Message, _why: Unread) {}
 }
 
 /// Holds some records back until more data is available, for a bounded time and in bounded memory, and then forwards
@@ -157,8 +157,8 @@ pub trait Stage: Send + Sync + 'static {
 }
 
 impl<S: Stage> Sink for S {
-    fn in_flight(&self, pair: usize, phase: Phase, delta: i64) {
-        self.next().in_flight(pair, phase, delta);
+    fn in_flight(&self, listener: usize, phase: Phase, delta: i64) {
+        self.next().in_flight(listener, phase, delta);
     }
 
     fn live(&self, labels: &Labels) -> Option<Arc<dyn Live>> {
@@ -177,12 +177,12 @@ impl<S: Stage> Sink for S {
         Stage::record_with_text(self, record, text);
     }
 
-    fn detached(&self, pair: usize, why: Detach) {
-        self.next().detached(pair, why);
+    fn detached(&self, listener: usize, why: Detach) {
+        self.next().detached(listener, why);
     }
 
-    fn unread(&self, pair: usize, of: Message, why: Unread) {
-        self.next().unread(pair, of, why);
+    fn unread(&self, listener: usize, of: Message, why: Unread) {
+        self.next().unread(listener, of, why);
     }
 }
 

@@ -11,7 +11,7 @@ use tokometer_decode::Route;
 #[derive(Clone, Copy, Debug)]
 pub struct Opening {
     /// Index of the listener.
-    pub pair: usize,
+    pub listener: usize,
     /// Route of the request.
     pub route: Route,
     /// Number of the connection in this process.
@@ -72,7 +72,7 @@ pub trait Watch: Send {
     fn requested(&mut self, request: &Requested<'_>, at: Duration);
 
     /// The final response headers arrived. `streaming`: the body is an event stream.
-    fn answering(&mut self, status: u16, streaming: bool);
+    fn response_started(&mut self, status: u16, streaming: bool);
 
     /// The server reported prompt processing progress.
     fn prefilling(&mut self, at: Duration);
@@ -86,13 +86,13 @@ pub trait Watch: Send {
     fn warm(&self) {}
 
     /// The client stopped reading: data that the server sends from now on is not read.
-    fn held_up(&mut self, at: Duration);
+    fn client_blocked(&mut self, at: Duration);
 
     /// The client reads again.
     fn resumed(&mut self, at: Duration);
 
     /// The response's end marker arrived; no more tokens follow.
-    fn answered(&mut self);
+    fn response_complete(&mut self);
 
     /// The request ended with this record.
     fn ended(self: Box<Self>, record: &Record);
@@ -148,8 +148,8 @@ impl Watches {
     }
 
     /// Calls [`Watch::answering`] on each.
-    pub fn answering(&mut self, status: u16, streaming: bool) {
-        self.each(|watch| watch.answering(status, streaming));
+    pub fn response_started(&mut self, status: u16, streaming: bool) {
+        self.each(|watch| watch.response_started(status, streaming));
     }
 
     /// Calls [`Watch::prefilling`] on each.
@@ -178,9 +178,9 @@ impl Watches {
         }
     }
 
-    /// Calls [`Watch::held_up`] on each.
-    pub fn held_up(&mut self, at: Duration) {
-        self.each(|watch| watch.held_up(at));
+    /// Calls [`Watch::client_blocked`] on each.
+    pub fn client_blocked(&mut self, at: Duration) {
+        self.each(|watch| watch.client_blocked(at));
     }
 
     /// Calls [`Watch::resumed`] on each.
@@ -189,8 +189,8 @@ impl Watches {
     }
 
     /// Calls [`Watch::answered`] on each.
-    pub fn answered(&mut self) {
-        self.each(|watch| watch.answered());
+    pub fn response_complete(&mut self) {
+        self.each(|watch| watch.response_complete());
     }
 
     /// Calls [`Watch::ended`] on each.
@@ -223,16 +223,16 @@ mod tests {
         fn requested(&mut self, _: &Requested<'_>, _: Duration) {
             self.note("requested");
         }
-        fn answering(&mut self, _: u16, _: bool) {}
+        fn response_started(&mut self, _: u16, _: bool) {}
         fn prefilling(&mut self, _: Duration) {}
         fn token(&mut self, _: Duration, _: u64) -> bool {
             self.note("token");
             self.1 = self.1.saturating_sub(1);
             self.1 > 0
         }
-        fn held_up(&mut self, _: Duration) {}
+        fn client_blocked(&mut self, _: Duration) {}
         fn resumed(&mut self, _: Duration) {}
-        fn answered(&mut self) {}
+        fn response_complete(&mut self) {}
         fn ended(self: Box<Self>, _: &Record) {
             self.note("ended");
         }

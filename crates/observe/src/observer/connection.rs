@@ -18,8 +18,8 @@ use crate::observer::Shared;
 use crate::observer::cost::CpuBudget;
 use crate::observer::cost::Sample;
 use crate::observer::cost::cpu_time;
-use crate::observer::exchange::Exchange;
 use crate::observer::open::Open;
+use crate::observer::request::OpenRequest;
 use crate::observer::session::Effect;
 use crate::observer::session::Session;
 use tokometer_decode::StreamEvent;
@@ -61,20 +61,20 @@ fn earning(direction: Direction, bytes: usize) -> u32 {
 #[derive(Debug)]
 pub(super) struct ConnectionObserver {
     http: Option<Reader>,
-    exchanges: Exchanges,
+    requests: Requests,
 }
 
 /// Open requests of a connection, and their shared state.
 #[derive(Debug)]
-struct Exchanges {
+struct Requests {
     shared: Arc<Shared>,
     connection: u64,
     /// Small types here and below: every connection has one of these.
-    pair: u16,
+    listener: u16,
     /// Bytes of the current read that count for its decoding allowance.
     earning: u32,
     /// The client is not reading at the moment.
-    held_up: bool,
+    client_blocked: bool,
     /// Bodies or messages of the connection are or were decoded.
     decodes: bool,
     /// Low half of the number of a skipped request whose headers are still to come.
@@ -96,12 +96,12 @@ impl ConnectionObserver {
         share.hold(size_of::<ConnectionObserver>())?;
         Ok(ConnectionObserver {
             http: Some(Reader::new(shared.limits())),
-            exchanges: Exchanges {
+            requests: Requests {
                 shared,
                 connection: connection.id,
-                pair: u16::try_from(connection.pair).unwrap_or(u16::MAX),
+                listener: u16::try_from(connection.listener).unwrap_or(u16::MAX),
                 earning: 0,
-                held_up: false,
+                client_blocked: false,
                 decodes: false,
                 passed: NONE_PASSED,
                 share,
@@ -115,38 +115,38 @@ impl ConnectionObserver {
     /// Stops parsing. Open requests are recorded as unobserved; the reason is counted.
     fn detach(&mut self, why: Detach, at: Option<Instant>) {
         self.http = None;
-        self.exchanges.lose_all(at);
-        self.exchanges.session = None;
-        self.exchanges.shared.sink.detached(self.exchanges.pair as usize, why);
+        self.requests.lose_all(at);
+        self.requests.session = None;
+        self.requests.shared.sink.detached(self.requests.listener as usize, why);
         // Cannot fail: the share only shrinks.
-        self.exchanges.share.hold(size_of::<ConnectionObserver>()).ok();
+        self.requests.share.hold(size_of::<ConnectionObserver>()).ok();
     }
 
     /// Charges the connection for its current memory.
     fn charge(&mut self, at: Instant) {
-        let exchanges = &mut self.exchanges;
-        let session = if exchanges.session.is_some() { SESSION_BYTES } else { 0 };
-        let requests = exchanges.open.len() * REQUEST_BYTES;
+        let requests = &mut self.requests;
+        let session = if requests.session.is_some() { SESSION_BYTES } else { 0 };
+        let request_bytes = requests.open.len() * REQUEST_BYTES;
         let reader = self.http.as_ref().map_or(0, Reader::holds);
-        if exchanges.share.hold(size_of::<ConnectionObserver>() + requests + session + reader).is_err() {
+        if requests.share.hold(size_of::<ConnectionObserver>() + request_bytes + session + reader).is_err() {
             self.detach(Detach::Memory, Some(at));
         }
     }
 
     /// Parses the bytes, and charges for CPU time and memory.
     fn read_metered(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
-        self.exchanges.earning = earning(direction, bytes.len());
+        self.requests.earning = earning(direction, bytes.len());
         // Requests and compressed bodies can be made expensive to parse; the plain bytes of a response cannot.
-        if !self.exchanges.decodes && direction == Direction::Response {
+        if !self.requests.decodes && direction == Direction::Response {
             self.read(direction, bytes, at);
         } else {
-            if self.exchanges.decodes {
-                self.exchanges.account().earn(self.exchanges.earning as usize);
+            if self.requests.decodes {
+                self.requests.account().earn(self.requests.earning as usize);
             }
             let begin = cpu_time();
             self.read(direction, bytes, at);
             let taken = cpu_time().saturating_sub(begin);
-            if !self.exchanges.cpu.spend(bytes.len(), taken) && self.http.is_some() {
+            if !self.requests.cpu.spend(bytes.len(), taken) && self.http.is_some() {
                 self.detach(Detach::Work, Some(at));
             }
         }
@@ -158,19 +158,19 @@ impl ConnectionObserver {
         // On HTTP/2 the request is known only after parsing the frames.
         if direction == Direction::Response && !http.is_shared() {
             http.warm();
-            if let Some(exchange) = self.exchanges.open.first() {
-                exchange.warm();
+            if let Some(request) = self.requests.open.first() {
+                request.warm();
             }
         }
         let result = match direction {
-            Direction::Request => http.request(bytes, at, &mut self.exchanges),
-            Direction::Response => match http.response(bytes, at, &mut self.exchanges) {
+            Direction::Request => http.request(bytes, at, &mut self.requests),
+            Direction::Response => match http.response(bytes, at, &mut self.requests) {
                 Err(Fault::WebSocket(extensions)) => {
                     if matches!(extensions, Extensions::Deflate(_)) {
-                        self.exchanges.begin_decoding();
+                        self.requests.begin_decoding();
                     }
-                    let account = self.exchanges.account().clone();
-                    http.follow_websocket(extensions, &account, bytes, at, &mut self.exchanges)
+                    let account = self.requests.account().clone();
+                    http.follow_websocket(extensions, &account, bytes, at, &mut self.requests)
                 }
                 result => result,
             },
@@ -203,11 +203,11 @@ impl Observer for ConnectionObserver {
     fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
         let sample = Sample::begin();
         self.read_metered(direction, bytes, at);
-        sample.end(&self.exchanges.shared.lasting.busy_nanos);
+        sample.end(&self.requests.shared.lasting.busy_nanos);
     }
 
     fn is_costly(&self) -> bool {
-        self.exchanges.decodes && self.http.is_some()
+        self.requests.decodes && self.http.is_some()
     }
 
     fn finished(&mut self, direction: Direction, at: Instant) {
@@ -215,30 +215,30 @@ impl Observer for ConnectionObserver {
         if let Some(http) = &mut self.http {
             match direction {
                 Direction::Response => {
-                    let result = http.response_finished(at, &mut self.exchanges);
+                    let result = http.response_finished(at, &mut self.requests);
                     self.followed(result, at);
                 }
-                Direction::Request => self.exchanges.open.iter_mut().for_each(|exchange| exchange.client_left()),
+                Direction::Request => self.requests.open.iter_mut().for_each(|request| request.client_left()),
             }
         }
-        sample.end(&self.exchanges.shared.lasting.busy_nanos);
+        sample.end(&self.requests.shared.lasting.busy_nanos);
     }
 
     fn waits(&mut self, direction: Direction, since: Instant) {
         if direction == Direction::Response && self.http.is_some() {
-            self.exchanges.held_up = true;
+            self.requests.client_blocked = true;
             // Later requests are blocked as well, because nothing is read from the server.
-            self.exchanges.open.iter_mut().for_each(|exchange| exchange.held_up(since));
+            self.requests.open.iter_mut().for_each(|request| request.client_blocked(since));
         }
     }
 
     fn blocked(&mut self, direction: Direction, since: Instant, until: Instant) {
         let Some(http) = &self.http else { return };
         if direction == Direction::Response {
-            self.exchanges.held_up = false;
-            self.exchanges.open.iter_mut().for_each(|exchange| exchange.resumed(until));
-            let held_up = if http.is_shared() { usize::MAX } else { 1 };
-            self.exchanges.open.iter_mut().take(held_up).for_each(|exchange| exchange.blocked(since, until));
+            self.requests.client_blocked = false;
+            self.requests.open.iter_mut().for_each(|request| request.resumed(until));
+            let client_blocked = if http.is_shared() { usize::MAX } else { 1 };
+            self.requests.open.iter_mut().take(client_blocked).for_each(|request| request.blocked(since, until));
         }
     }
 
@@ -254,25 +254,25 @@ impl Observer for ConnectionObserver {
             Close::IdleTimeout => Ending::IdleTimeout,
             Close::Drained => Ending::Drained,
         };
-        if let Some(session) = self.exchanges.session.take() {
-            self.exchanges.end_session(*session, ending, at);
+        if let Some(session) = self.requests.session.take() {
+            self.requests.end_session(*session, ending, at);
         }
-        while let Some(exchange) = self.exchanges.take_oldest() {
-            exchange.end(ending, at, &self.exchanges.shared);
+        while let Some(request) = self.requests.take_oldest() {
+            request.end(ending, at, &self.requests.shared);
         }
-        sample.end(&self.exchanges.shared.lasting.busy_nanos);
+        sample.end(&self.requests.shared.lasting.busy_nanos);
     }
 
     fn idle(&self) -> bool {
         // A connection that cannot be parsed, or a WebSocket with an unknown protocol, may be in the middle of a
         // request. A session counts as in use even between two responses.
         let known = self.http.as_ref().is_some_and(|http| !http.is_websocket());
-        known && self.exchanges.open.is_empty() && self.exchanges.session.is_none()
+        known && self.requests.open.is_empty() && self.requests.session.is_none()
     }
 }
 
-impl Exchanges {
-    fn find(&mut self, number: u64) -> Option<(&mut Exchange, &Account, &Shared)> {
+impl Requests {
+    fn find(&mut self, number: u64) -> Option<(&mut OpenRequest, &Account, &Shared)> {
         Some((self.open.find(number)?, self.share.account(), &self.shared))
     }
 
@@ -289,27 +289,27 @@ impl Exchanges {
     }
 
     fn end(&mut self, number: u64, ending: Ending, at: Instant) {
-        if let Some(exchange) = self.open.remove(number) {
+        if let Some(request) = self.open.remove(number) {
             self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
-            exchange.end(ending, at, &self.shared);
+            request.end(ending, at, &self.shared);
         }
     }
 
-    fn take_oldest(&mut self) -> Option<Box<Exchange>> {
-        let exchange = self.open.pop_first()?;
+    fn take_oldest(&mut self) -> Option<Box<OpenRequest>> {
+        let request = self.open.pop_first()?;
         self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
-        Some(exchange)
+        Some(request)
     }
 
     /// Starts a response of the session.
-    fn begin_answer(&mut self, asked: bool, at: Instant) {
+    fn begin_response(&mut self, asked: bool, at: Instant) {
         let Some(session) = &mut self.session else { return };
         self.shared.lasting.open.fetch_add(1, Ordering::Relaxed);
-        let mut exchange = Exchange::begin_in_session(session, asked, at, &self.shared);
-        if self.held_up {
-            exchange.held_up(at);
+        let mut request = OpenRequest::begin_in_session(session, asked, at, &self.shared);
+        if self.client_blocked {
+            request.client_blocked(at);
         }
-        self.open.push(exchange);
+        self.open.push(request);
     }
 
     /// Processes an event that the server sent in the session.
@@ -319,35 +319,35 @@ impl Exchanges {
             if event.channels.is_empty() {
                 return;
             }
-            self.begin_answer(false, at);
+            self.begin_response(false, at);
         }
         let Some(session) = &mut self.session else { return };
-        if let (Some(exchange), Some(decoder)) = (self.open.first_mut(), session.server()) {
-            exchange.message(event, decoder, at, &self.shared);
+        if let (Some(request), Some(decoder)) = (self.open.first_mut(), session.server()) {
+            request.message(event, decoder, at, &self.shared);
         }
         if event.end
-            && let Some(exchange) = self.open.pop_first()
+            && let Some(request) = self.open.pop_first()
         {
             self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
-            session.end(*exchange, Ending::Complete, at, &self.shared);
+            session.end(*request, Ending::Complete, at, &self.shared);
         }
     }
 
     /// Ends the session with its connection.
     fn end_session(&mut self, mut session: Session, ending: Ending, at: Instant) {
-        let Some(mut exchange) = self.take_oldest() else { return };
+        let Some(mut request) = self.take_oldest() else { return };
         let ending = session.ending(ending).unwrap_or_else(|| {
-            exchange.fail();
+            request.fail();
             ending
         });
-        session.end(*exchange, ending, at, &self.shared);
+        session.end(*request, ending, at, &self.shared);
     }
 
     /// Records all open requests as unobserved.
     fn lose_all(&mut self, at: Option<Instant>) {
-        while let Some(exchange) = self.take_oldest() {
+        while let Some(request) = self.take_oldest() {
             // Parsing this request may have panicked; the others must be recorded nevertheless.
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| exchange.lose(at, &self.shared))) {
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| request.lose(at, &self.shared))) {
                 std::mem::forget(payload);
             }
         }
@@ -360,59 +360,59 @@ impl Drop for ConnectionObserver {
         if self.http.is_some() {
             self.detach(Detach::Panic, None);
         }
-        self.exchanges.lose_all(None);
-        self.exchanges.shared.forget();
+        self.requests.lose_all(None);
+        self.requests.shared.forget();
     }
 }
 
-impl Visitor for Exchanges {
-    fn request_begin(&mut self, exchange: u64, at: Instant) -> bool {
+impl Visitor for Requests {
+    fn request_begin(&mut self, number: u64, at: Instant) -> bool {
         let full = self.open.len() >= self.shared.settings.max_open_requests;
         if full || self.share.hold(self.share.bytes() + REQUEST_BYTES).is_err() {
-            self.passed = exchange as u32;
+            self.passed = number as u32;
             return false;
         }
         self.shared.lasting.open.fetch_add(1, Ordering::Relaxed);
-        self.open.push(Exchange::begin(self.connection, exchange, self.pair as usize, at));
+        self.open.push(OpenRequest::begin(self.connection, number, self.listener as usize, at));
         true
     }
 
-    fn request_head(&mut self, exchange: u64, head: &RequestHead<'_>, at: Instant) {
-        if self.passed == exchange as u32 {
+    fn request_head(&mut self, number: u64, head: &RequestHead<'_>, at: Instant) {
+        if self.passed == number as u32 {
             self.passed = NONE_PASSED;
-            let mut exchange = Exchange::begin(self.connection, exchange, self.pair as usize, at);
-            exchange.request_head(head, self.share.account(), &self.shared);
-            return exchange.lose(Some(at), &self.shared);
+            let mut request = OpenRequest::begin(self.connection, number, self.listener as usize, at);
+            request.request_head(head, self.share.account(), &self.shared);
+            return request.lose(Some(at), &self.shared);
         }
-        let held_up = self.held_up;
-        let Some((exchange, account, shared)) = self.find(exchange) else { return };
-        exchange.request_head(head, account, shared);
-        if held_up {
-            exchange.held_up(at);
+        let client_blocked = self.client_blocked;
+        let Some((request, account, shared)) = self.find(number) else { return };
+        request.request_head(head, account, shared);
+        if client_blocked {
+            request.client_blocked(at);
         }
-        if exchange.decodes() {
+        if request.decodes() {
             self.begin_decoding();
         }
     }
 
-    fn unobserved(&mut self, exchange: u64, at: Instant) {
-        self.end(exchange, Ending::Unobserved, at);
+    fn unobserved(&mut self, number: u64, at: Instant) {
+        self.end(number, Ending::Unobserved, at);
     }
 
-    fn request_body(&mut self, exchange: u64, bytes: &[u8], _at: Instant) {
-        if let Some((exchange, _, shared)) = self.find(exchange) {
-            exchange.request_body(bytes, shared);
+    fn request_body(&mut self, number: u64, bytes: &[u8], _at: Instant) {
+        if let Some((request, _, shared)) = self.find(number) {
+            request.request_body(bytes, shared);
         }
     }
 
-    fn request_end(&mut self, exchange: u64, at: Instant) {
-        if let Some((exchange, _, shared)) = self.find(exchange) {
-            exchange.request_end(at, shared);
+    fn request_end(&mut self, number: u64, at: Instant) {
+        if let Some((request, _, shared)) = self.find(number) {
+            request.request_end(at, shared);
         }
     }
 
-    fn response_head(&mut self, exchange: u64, head: &ResponseHead<'_>, at: Instant) {
-        if let Some((found, account, shared)) = self.find(exchange) {
+    fn response_head(&mut self, number: u64, head: &ResponseHead<'_>, at: Instant) {
+        if let Some((found, account, shared)) = self.find(number) {
             found.response_head(head, at, account, shared);
             if found.decodes() {
                 self.begin_decoding();
@@ -420,51 +420,51 @@ impl Visitor for Exchanges {
         }
         if head.status == 101 {
             let connection = self.connection;
-            let session = self.find(exchange).and_then(|(exchange, ..)| exchange.handshake(connection));
+            let session = self.find(number).and_then(|(request, ..)| request.handshake(connection));
             self.session = session.filter(|_| head.is_websocket()).map(Box::new);
-            self.response_end(exchange, at);
+            self.response_end(number, at);
         }
     }
 
-    fn response_body(&mut self, exchange: u64, bytes: &[u8], at: Instant) {
-        if let Some((exchange, _, shared)) = self.find(exchange) {
-            exchange.response_body(bytes, at, shared);
+    fn response_body(&mut self, number: u64, bytes: &[u8], at: Instant) {
+        if let Some((request, _, shared)) = self.find(number) {
+            request.response_body(bytes, at, shared);
         }
     }
 
-    fn response_trailers(&mut self, exchange: u64, trailers: &Trailers<'_>, _at: Instant) {
-        if let Some((exchange, ..)) = self.find(exchange) {
-            exchange.response_trailers(trailers);
+    fn response_trailers(&mut self, number: u64, trailers: &Trailers<'_>, _at: Instant) {
+        if let Some((request, ..)) = self.find(number) {
+            request.response_trailers(trailers);
         }
     }
 
-    fn response_end(&mut self, exchange: u64, at: Instant) {
-        self.end(exchange, Ending::Complete, at);
+    fn response_end(&mut self, number: u64, at: Instant) {
+        self.end(number, Ending::Complete, at);
     }
 
-    fn websocket(&mut self, _exchange: u64, sender: Sender, event: &Event<'_>, at: Instant) {
+    fn websocket(&mut self, _request: u64, sender: Sender, event: &Event<'_>, at: Instant) {
         let Some(effect) = self.session.as_mut().and_then(|session| session.take(sender, event)) else { return };
         match effect {
             Effect::Bytes(of, bytes) => {
-                if let Some(exchange) = self.open.first_mut() {
-                    exchange.message_bytes(of, bytes);
+                if let Some(request) = self.open.first_mut() {
+                    request.message_bytes(of, bytes);
                 }
             }
-            Effect::Requested if self.open.is_empty() => self.begin_answer(true, at),
+            Effect::Requested if self.open.is_empty() => self.begin_response(true, at),
             // vLLM's clients commit repeatedly during a response.
             Effect::Requested => {}
             Effect::Event(event) => self.session_event(&event, at),
             Effect::Unread(of, why) => {
-                if let Some(exchange) = self.open.first_mut().filter(|_| of == Message::Response) {
-                    exchange.messages_unread();
+                if let Some(request) = self.open.first_mut().filter(|_| of == Message::Response) {
+                    request.messages_unread();
                 }
-                self.shared.sink.unread(self.pair as usize, of, why);
+                self.shared.sink.unread(self.listener as usize, of, why);
             }
         }
     }
 
-    fn reset(&mut self, exchange: u64, reset: Reset, at: Instant) {
-        self.end(exchange, ending(reset), at);
+    fn reset(&mut self, number: u64, reset: Reset, at: Instant) {
+        self.end(number, ending(reset), at);
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::measure::Targets;
 use crate::observer::TargetHeaders;
-use crate::observer::exchange::id;
+use crate::observer::request::id;
 use tokometer_decode::Counter;
 use tokometer_wire::RequestHead;
 

@@ -7,9 +7,9 @@ mod body;
 mod connection;
 mod cost;
 mod engine;
-mod exchange;
 mod headers;
 mod open;
+mod request;
 mod session;
 mod settings;
 #[cfg(test)]
@@ -73,8 +73,8 @@ impl fmt::Debug for Shared {
 
 impl Observers {
     /// Creates the observers of this many listeners.
-    pub fn new(settings: Settings, pairs: usize, sink: Arc<dyn Sink>) -> Observers {
-        let engines = (0..pairs).map(|_| LastSeen::default()).collect();
+    pub fn new(settings: Settings, listeners: usize, sink: Arc<dyn Sink>) -> Observers {
+        let engines = (0..listeners).map(|_| LastSeen::default()).collect();
         let lasting = Arc::new(Lasting {
             engines,
             observed: AtomicUsize::new(0),
@@ -104,8 +104,8 @@ impl Observers {
     }
 
     /// Engine last recognised behind a listener; `None` if none was.
-    pub fn engine(&self, pair: usize) -> Option<&'static str> {
-        self.shared.load().last_engine(pair)
+    pub fn engine(&self, listener: usize) -> Option<&'static str> {
+        self.shared.load().last_engine(listener)
     }
 
     /// The memory budget.
@@ -127,14 +127,14 @@ impl Observe for Observers {
         }
         if shared.lasting.observed.fetch_add(1, Ordering::Relaxed) >= shared.settings.max_observed {
             shared.forget();
-            shared.sink.detached(connection.pair, Detach::Shed);
+            shared.sink.detached(connection.listener, Detach::Shed);
             return None;
         }
         match ConnectionObserver::new(connection, Arc::clone(&shared)) {
             Ok(observer) => Some(Box::new(observer)),
             Err(Exhausted) => {
                 shared.forget();
-                shared.sink.detached(connection.pair, Detach::Shed);
+                shared.sink.detached(connection.listener, Detach::Shed);
                 None
             }
         }
@@ -164,13 +164,13 @@ impl Shared {
         self.lasting.observed.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn recognised(&self, pair: usize, engine: &'static str) {
-        if let Some(last) = self.lasting.engines.get(pair) {
+    fn recognised(&self, listener: usize, engine: &'static str) {
+        if let Some(last) = self.lasting.engines.get(listener) {
             last.set(engine);
         }
     }
 
-    fn last_engine(&self, pair: usize) -> Option<&'static str> {
-        self.settings.engine.or_else(|| self.lasting.engines.get(pair)?.get())
+    fn last_engine(&self, listener: usize) -> Option<&'static str> {
+        self.settings.engine.or_else(|| self.lasting.engines.get(listener)?.get())
     }
 }

@@ -2,24 +2,24 @@
 
 use std::collections::VecDeque;
 
-use crate::observer::exchange::Exchange;
+use crate::observer::request::OpenRequest;
 
 /// Open requests, oldest first, in the order of their numbers.
 ///
 /// Most connections have one open request at a time: it is stored without a queue, which saves a memory access.
 #[derive(Debug, Default)]
 pub(super) struct Open {
-    first: Option<Box<Exchange>>,
+    first: Option<Box<OpenRequest>>,
     /// Empty if there is no first.
-    rest: VecDeque<Box<Exchange>>,
+    rest: VecDeque<Box<OpenRequest>>,
 }
 
 impl Open {
     /// Adds the newest request.
-    pub(super) fn push(&mut self, exchange: Exchange) {
+    pub(super) fn push(&mut self, request: OpenRequest) {
         match &self.first {
-            None => self.first = Some(Box::new(exchange)),
-            Some(_) => self.rest.push_back(Box::new(exchange)),
+            None => self.first = Some(Box::new(request)),
+            Some(_) => self.rest.push_back(Box::new(request)),
         }
     }
 
@@ -31,16 +31,16 @@ impl Open {
         self.first.is_none()
     }
 
-    pub(super) fn first(&self) -> Option<&Exchange> {
+    pub(super) fn first(&self) -> Option<&OpenRequest> {
         self.first.as_deref()
     }
 
-    pub(super) fn first_mut(&mut self) -> Option<&mut Exchange> {
+    pub(super) fn first_mut(&mut self) -> Option<&mut OpenRequest> {
         self.first.as_deref_mut()
     }
 
     /// Finds the request with this number. On HTTP/1 it is the first (for responses) or the last (for requests).
-    pub(super) fn find(&mut self, number: u64) -> Option<&mut Exchange> {
+    pub(super) fn find(&mut self, number: u64) -> Option<&mut OpenRequest> {
         if self.is_first(number) {
             return self.first_mut();
         }
@@ -49,16 +49,16 @@ impl Open {
     }
 
     /// Removes the request with this number.
-    pub(super) fn remove(&mut self, number: u64) -> Option<Box<Exchange>> {
+    pub(super) fn remove(&mut self, number: u64) -> Option<Box<OpenRequest>> {
         if self.is_first(number) { self.pop_first() } else { self.rest.remove(self.place(number)?) }
     }
 
     /// Removes the oldest request.
-    pub(super) fn pop_first(&mut self) -> Option<Box<Exchange>> {
+    pub(super) fn pop_first(&mut self) -> Option<Box<OpenRequest>> {
         std::mem::replace(&mut self.first, self.rest.pop_front())
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Exchange> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut OpenRequest> {
         self.first.iter_mut().chain(&mut self.rest).map(Box::as_mut)
     }
 
@@ -68,7 +68,7 @@ impl Open {
 
     /// Index in `rest`.
     fn place(&self, number: u64) -> Option<usize> {
-        self.rest.binary_search_by_key(&number, |exchange| exchange.number()).ok()
+        self.rest.binary_search_by_key(&number, |request| request.number()).ok()
     }
 }
 
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     fn numbers(open: &mut Open) -> Vec<u64> {
-        open.iter_mut().map(|exchange| exchange.number()).collect()
+        open.iter_mut().map(|request| request.number()).collect()
     }
 
     proptest::proptest! {
@@ -89,23 +89,23 @@ mod tests {
             for (step, number) in steps {
                 match step {
                     0 | 1 => {
-                        open.push(Exchange::begin(1, next, 0, Instant::now()));
+                        open.push(OpenRequest::begin(1, next, 0, Instant::now()));
                         naive.push(next);
                         next += 1;
                     }
                     2 => {
-                        let removed = open.remove(number).map(|exchange| exchange.number());
+                        let removed = open.remove(number).map(|request| request.number());
                         let place = naive.iter().position(|known| *known == number);
                         proptest::prop_assert_eq!(removed, place.map(|place| naive.remove(place)));
                     }
                     _ => {
-                        let first = open.pop_first().map(|exchange| exchange.number());
+                        let first = open.pop_first().map(|request| request.number());
                         proptest::prop_assert_eq!(first, (!naive.is_empty()).then(|| naive.remove(0)));
                     }
                 }
                 proptest::prop_assert_eq!(numbers(&mut open), naive.clone());
                 proptest::prop_assert_eq!(open.is_empty(), naive.is_empty());
-                proptest::prop_assert_eq!(open.first().map(Exchange::number), naive.first().copied());
+                proptest::prop_assert_eq!(open.first().map(OpenRequest::number), naive.first().copied());
                 proptest::prop_assert_eq!(open.find(number).is_some(), naive.contains(&number));
             }
         }

@@ -12,7 +12,7 @@ use crate::measure::Targets;
 use crate::measure::Unread;
 use crate::observer::body::unread;
 use crate::observer::engine::Recogniser;
-use crate::observer::exchange::Exchange;
+use crate::observer::request::OpenRequest;
 use tokometer_decode::Framing;
 use tokometer_decode::ResponseDecoder;
 use tokometer_decode::Route;
@@ -27,7 +27,7 @@ const WELL: [u16; 2] = [1000, 1001];
 #[derive(Debug)]
 pub(super) struct Session {
     connection: u64,
-    pair: usize,
+    listener: usize,
     /// Sequence number of the next request on the connection.
     next: u64,
     route: Route,
@@ -56,11 +56,11 @@ pub(super) enum Effect {
 }
 
 impl Session {
-    pub(super) fn new(connection: u64, pair: usize, next: u64, route: Route, recogniser: Recogniser) -> Session {
+    pub(super) fn new(connection: u64, listener: usize, next: u64, route: Route, recogniser: Recogniser) -> Session {
         let decoder = || ResponseDecoder::new(route, Framing::Messages);
         Session {
             connection,
-            pair,
+            listener,
             next,
             route,
             recogniser,
@@ -117,7 +117,13 @@ impl Session {
     pub(super) fn begin(&mut self) -> Begin {
         let number = self.next;
         self.next += 1;
-        Begin { connection: self.connection, number, pair: self.pair, route: self.route, recogniser: self.recogniser }
+        Begin {
+            connection: self.connection,
+            number,
+            listener: self.listener,
+            route: self.route,
+            recogniser: self.recogniser,
+        }
     }
 
     /// Decoder of the server's messages.
@@ -126,10 +132,10 @@ impl Session {
     }
 
     /// Ends the record of a response, and prepares for the next one.
-    pub(super) fn end(&mut self, exchange: Exchange, ending: Ending, at: Instant, shared: &crate::observer::Shared) {
-        self.server = exchange.end_in_session(self.server.take(), ending, at, shared);
+    pub(super) fn end(&mut self, request: OpenRequest, ending: Ending, at: Instant, shared: &crate::observer::Shared) {
+        self.server = request.end_in_session(self.server.take(), ending, at, shared);
         if let Some(server) = &mut self.server {
-            server.begin_answer();
+            server.begin_response();
         }
     }
 
@@ -150,7 +156,7 @@ impl Session {
 pub(super) struct Begin {
     pub(super) connection: u64,
     pub(super) number: u64,
-    pub(super) pair: usize,
+    pub(super) listener: usize,
     pub(super) route: Route,
     pub(super) recogniser: Recogniser,
 }

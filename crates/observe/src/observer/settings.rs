@@ -64,14 +64,14 @@ impl Default for TargetHeaders {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Text {
     /// Maximum bytes of one response; larger texts are dropped.
-    pub answer_bytes: usize,
+    pub response_bytes: usize,
     /// Maximum bytes of all texts together.
     pub memory_bytes: usize,
 }
 
 impl Text {
     pub(super) fn limits(self) -> TextLimits {
-        TextLimits { answer_bytes: self.answer_bytes, all_bytes: self.memory_bytes }
+        TextLimits { response_bytes: self.response_bytes, all_bytes: self.memory_bytes }
     }
 }
 

@@ -170,7 +170,7 @@ fn source(variable: &str, label: &str, kind: &str, description: &str) -> Value {
 /// before the first response.
 fn variables(by_objective: bool) -> Vec<Value> {
     let info = name(Id::BuildInfo);
-    let exchanges = name(Id::Requests);
+    let requests = name(Id::Requests);
     let of_jobs = r#"job=~"$job",namespace=~"$namespace""#;
     let mut all = vec![
         source("datasource", "Data Source", "prometheus", "The Prometheus that scrapes tokometer."),
@@ -179,7 +179,7 @@ fn variables(by_objective: bool) -> Vec<Value> {
         choice(
             "model",
             Key::ResponseModel.label(),
-            &format!("{exchanges}{{{of_jobs}}}"),
+            &format!("{requests}{{{of_jobs}}}"),
             ".*",
             "Models that answered. With one chosen, requests that nobody answered are left out of what is told by model.",
         ),

@@ -211,7 +211,7 @@ fn wire(spec: &Value, server: &Server<'_>, options: &Options, notes: &mut Vec<St
     Ok(match mode {
         Mode::Auto | Mode::AddressSplit => {
             let setting = reaching(server, engine::host(listen()?, "127.0.0.1", port, has, direct))?;
-            notes.push(format!("the server is set to listen on 127.0.0.1:{port} ({}); the sidecar listens on the pod's addresses and the same port, so Services, probes and policies need no change", told(&setting)));
+            notes.push(format!("the server is set to listen on 127.0.0.1:{port} ({}); the sidecar listens on the pod's addresses and the same port, so Services, probes and policies need no change", reported(&setting)));
             Wiring { setting: Some(setting), ..at(format!("127.0.0.1:{port}")) }
         }
         Mode::Uds => {
@@ -222,7 +222,7 @@ fn wire(spec: &Value, server: &Server<'_>, options: &Options, notes: &mut Vec<St
             notes.push(format!(
                 "the server is set to listen on {} ({}), in a volume that both mount",
                 container::SOCKET,
-                told(&setting)
+                reported(&setting)
             ));
             let user = Some(user(spec, server, notes)?);
             Wiring { setting: Some(setting), user, socket: true, ..at(format!("unix:{}", container::SOCKET)) }
@@ -236,7 +236,7 @@ fn wire(spec: &Value, server: &Server<'_>, options: &Options, notes: &mut Vec<St
             let setting = reaching(server, engine::port(listen()?, inner, has, direct))?;
             notes.push(format!(
                 "the server is set to listen on port {inner} ({}); the sidecar listens on port {port}",
-                told(&setting)
+                reported(&setting)
             ));
             Wiring { setting: Some(setting), ..at(format!("127.0.0.1:{inner}")) }
         }
@@ -278,7 +278,7 @@ fn reaching(server: &Server<'_>, setting: Setting) -> Result<Setting, String> {
     }
 }
 
-fn told(setting: &Setting) -> String {
+fn reported(setting: &Setting) -> String {
     match setting {
         Setting::Joined(name, value) | Setting::Single(name, value) => format!("{name}={value}"),
         Setting::Spaced(name, value) => format!("{name} {value}"),

@@ -27,9 +27,9 @@ fn engine(settings: &Settings) -> Vec<Rule> {
     let live = series(Id::LiveTokens);
     let phase = Key::Phase.label();
     let waiting = format!("sum by ({POD}) ({in_flight}{{{phase}=\"waiting_first_token\"}})");
-    let exchanges = series(Id::Requests);
+    let requests = series(Id::Requests);
     let outcome = Key::Outcome.label();
-    let ended = |matchers: &str, window| format!("sum by ({POD}) (increase({exchanges}{matchers}[{window}]))");
+    let ended = |matchers: &str, window| format!("sum by ({POD}) (increase({requests}{matchers}[{window}]))");
     let truncated = format!("{{{outcome}=\"truncated\"}}");
     let left = format!("{{{outcome}=~\"client_abort_.*\"}}");
     let (failures, opened) = (series(Id::ConnectFailures), series(Id::ConnectionsOpened));

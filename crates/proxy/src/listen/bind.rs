@@ -22,7 +22,7 @@ use socket2::Type;
 
 use crate::listen::error::Error;
 use crate::listen::settings::Address;
-use crate::listen::settings::Pair;
+use crate::listen::settings::Listener;
 use crate::relay::Settings;
 
 /// The kernel caps it at net.core.somaxconn.
@@ -31,7 +31,7 @@ const BACKLOG: i32 = 65_535;
 /// A listener whose socket is open. Connections wait in its backlog until the listener is served.
 #[derive(Debug)]
 pub struct Bound {
-    pub(crate) pair: Pair,
+    pub(crate) listener: Listener,
     pub(crate) address: Address,
     pub(crate) socket: OwnedFd,
     pub(crate) file: Option<Arc<SocketFile>>,
@@ -44,8 +44,8 @@ impl Bound {
     }
 
     /// The listener as configured.
-    pub fn pair(&self) -> &Pair {
-        &self.pair
+    pub fn listener(&self) -> &Listener {
+        &self.listener
     }
 
     /// One socket per thread. The kernel distributes TCP connections over sockets with SO_REUSEPORT; Unix sockets have
@@ -66,7 +66,7 @@ impl Bound {
         });
         first.chain(more).collect::<io::Result<_>>().map_err(|source| Error::Bind {
             address: self.address.clone(),
-            mend: mend(&source),
+            fix: fix(&source),
             source,
         })
     }
@@ -80,15 +80,15 @@ impl Bound {
 ///
 /// # Errors
 /// When the address is in use, does not belong to this machine, or is not permitted.
-pub fn bind(pair: Pair, settings: &Settings) -> Result<Bound, Error> {
-    let opened = match &pair.listen {
+pub fn bind(listener: Listener, settings: &Settings) -> Result<Bound, Error> {
+    let opened = match &listener.listen {
         Address::Tcp { host, port } => bind_tcp(host, *port, settings),
         Address::Unix(path) => bind_unix(path),
         Address::OriginalDestination => return Err(Error::ListenOnOriginal),
     };
     match opened {
-        Ok((socket, address, file)) => Ok(Bound { pair, address, socket, file: file.map(Arc::new) }),
-        Err(source) => Err(Error::Bind { mend: mend(&source), address: pair.listen, source }),
+        Ok((socket, address, file)) => Ok(Bound { listener, address, socket, file: file.map(Arc::new) }),
+        Err(source) => Err(Error::Bind { fix: fix(&source), address: listener.listen, source }),
     }
 }
 
@@ -134,7 +134,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-fn mend(error: &io::Error) -> &'static str {
+fn fix(error: &io::Error) -> &'static str {
     match error.kind() {
         // TCP only; for a Unix socket the error comes from `remove_stale`.
         io::ErrorKind::AddrInUse if error.raw_os_error().is_some() => {

@@ -11,12 +11,12 @@ use crate::listen::settings::Address;
 #[non_exhaustive]
 pub enum Error {
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {source}; {mend}")]
+    #[error("cannot listen on {address}: {source}; {fix}")]
     Bind {
         /// The address as configured.
         address: Address,
         /// What the user should do about it.
-        mend: &'static str,
+        fix: &'static str,
         /// The system error.
         source: io::Error,
     },

@@ -23,7 +23,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The application behind one listening socket.
 pub(crate) struct Frontend {
     pub(crate) relay: Arc<Relay>,
-    pub(crate) pair: usize,
+    pub(crate) listener: usize,
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) upstream: Upstream,
 }
@@ -43,7 +43,7 @@ impl Frontend {
 
     async fn serve(&self, socket: Socket, peer: Option<SocketAddr>) {
         let (upstream, route) = self.upstream.route(&socket);
-        let accepted = match self.relay.accept(self.pair, Arc::clone(&upstream), peer) {
+        let accepted = match self.relay.accept(self.listener, Arc::clone(&upstream), peer) {
             Ok(accepted) => accepted,
             // With TLS, no response is possible before the handshake.
             Err(_) if self.tls.is_some() => return Stream::Plain(socket).reset(),
@@ -60,7 +60,7 @@ impl Frontend {
                         Stream::Tls(Box::new(stream.into()))
                     }
                     _ => {
-                        accepted.relay().stats_of(self.pair).count_handshake_failure();
+                        accepted.relay().stats_of(self.listener).count_handshake_failure();
                         return accepted.end(Close::Reset(Side::Client));
                     }
                 }

@@ -40,11 +40,11 @@ pub fn intercepts(listen: &Address, upstream: &Address, all: &[Address]) -> Opti
             _ => return unknown("remote"),
         },
     };
-    if !answers(server, port) {
+    if !responses(server, port) {
         return None;
     }
     let mode = match listen {
-        Address::Tcp { port: same, .. } if *same == port && answers(OTHER_LOOPBACK, port) => "shadow_bind",
+        Address::Tcp { port: same, .. } if *same == port && responses(OTHER_LOOPBACK, port) => "shadow_bind",
         Address::Tcp { port: same, .. } if *same == port => "address_split",
         _ => "other_port",
     };
@@ -54,7 +54,7 @@ pub fn intercepts(listen: &Address, upstream: &Address, all: &[Address]) -> Opti
     }
     // At tokometer's own listen addresses, tokometer itself would respond.
     let ours = |ip: IpAddr| all.iter().any(|address| specific(address) == Some((ip, port)));
-    let open = own.into_iter().any(|ip| !ours(ip) && answers(ip, port));
+    let open = own.into_iter().any(|ip| !ours(ip) && responses(ip, port));
     Some(Interception { mode, result: if open { "open" } else { "closed" } })
 }
 
@@ -65,7 +65,7 @@ fn specific(address: &Address) -> Option<(IpAddr, u16)> {
     (!ip.is_loopback() && !ip.is_unspecified()).then_some((ip, *port))
 }
 
-fn answers(ip: IpAddr, port: u16) -> bool {
+fn responses(ip: IpAddr, port: u16) -> bool {
     TcpStream::connect_timeout(&SocketAddr::new(ip, port), PATIENCE).is_ok()
 }
 

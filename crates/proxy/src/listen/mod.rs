@@ -17,7 +17,7 @@ pub use bind::{Bound, bind};
 pub use error::Error;
 pub use interception::{Interception, intercepts};
 pub use service::{Worker, serve};
-pub use settings::{Address, ClientTls, Pair, ServerTls};
+pub use settings::{Address, ClientTls, Listener, ServerTls};
 pub use tls::usable_tls;
 
 pub use tls::Protocol;

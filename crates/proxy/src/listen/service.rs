@@ -87,14 +87,14 @@ pub fn serve(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<Ve
     set_fast_timeout_to_tokio_threshold(Some(Duration::ZERO));
     let mut workers: Vec<Worker> = Vec::new();
     workers.resize_with(threads.max(1), || Worker { listeners: Vec::new(), relay: Arc::clone(relay) });
-    for (pair, bound) in bound.into_iter().enumerate() {
+    for (listener, bound) in bound.into_iter().enumerate() {
         let frontend = Arc::new(Frontend {
             relay: Arc::clone(relay),
-            pair,
-            tls: bound.pair.tls.as_ref().map(tls::acceptor).transpose()?,
+            listener,
+            tls: bound.listener.tls.as_ref().map(tls::acceptor).transpose()?,
             upstream: Upstream::new(
-                &bound.pair.upstream,
-                bound.pair.upstream_tls.as_ref(),
+                &bound.listener.upstream,
+                bound.listener.upstream_tls.as_ref(),
                 relay.settings().keepalive,
             )?,
         });
@@ -140,7 +140,7 @@ impl Listener {
             }
             address => (address.to_string(), ListenerConfig::tcp(address.to_string())),
         };
-        let mut service = Service::new(bound.pair.name.clone(), frontend);
+        let mut service = Service::new(bound.listener.name.clone(), frontend);
         // The relay does its own reads and writes: pingora's buffers would waste 64 KiB per connection.
         service.add_listener(listener.l4_buffer(L4BufferSettings::new(0, 0)));
         // Without a duplicate the listener still closes, but may cut off connecting clients.

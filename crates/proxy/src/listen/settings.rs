@@ -65,7 +65,7 @@ pub struct ClientTls {
 
 /// A listener: listen address and upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pair {
+pub struct Listener {
     /// Name in logs; the listen address if none was given.
     pub name: String,
     /// The address that clients connect to.

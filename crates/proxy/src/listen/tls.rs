@@ -33,7 +33,7 @@ use tokio_rustls::TlsConnector;
 use crate::listen::error::Error;
 use crate::listen::settings::Address;
 use crate::listen::settings::ClientTls;
-use crate::listen::settings::Pair;
+use crate::listen::settings::Listener;
 use crate::listen::settings::ServerTls;
 
 const HTTP1: &[u8] = b"http/1.1";
@@ -60,13 +60,13 @@ impl Protocol {
 /// # Errors
 ///
 /// The first file with invalid contents, or an invalid server name.
-pub fn usable_tls(pair: &Pair) -> Result<(), Error> {
-    if let Some(tls) = &pair.tls {
+pub fn usable_tls(listener: &Listener) -> Result<(), Error> {
+    if let Some(tls) = &listener.tls {
         acceptor(tls)?;
     }
-    if let Some(tls) = &pair.upstream_tls {
+    if let Some(tls) = &listener.upstream_tls {
         connectors(tls)?;
-        server_name(&pair.upstream, tls)?;
+        server_name(&listener.upstream, tls)?;
     }
     Ok(())
 }

@@ -50,9 +50,9 @@ impl fmt::Debug for Relay {
 
 impl Relay {
     /// A relay for this many listeners (at least one). It reports connections to `observe` and ends with `drain`.
-    pub fn new(settings: Settings, pairs: usize, observe: Arc<dyn Observe>, drain: Drain) -> Arc<Relay> {
+    pub fn new(settings: Settings, listeners: usize, observe: Arc<dyn Observe>, drain: Drain) -> Arc<Relay> {
         let settings = ArcSwap::from_pointee(settings);
-        let stats = (0..pairs.max(1)).map(|_| Stats::default()).collect();
+        let stats = (0..listeners.max(1)).map(|_| Stats::default()).collect();
         let (lags, last_id, capacity) = (Lags::default(), AtomicU64::new(0), AtomicUsize::new(usize::MAX));
         let waiting = AtomicUsize::new(0);
         Arc::new(Relay { settings, observe, drain, stats, lags, capacity, waiting, last_id })
@@ -79,8 +79,8 @@ impl Relay {
     }
 
     /// The counters of this listener.
-    pub fn stats_of(&self, pair: usize) -> &Stats {
-        &self.stats[pair.min(self.stats.len() - 1)]
+    pub fn stats_of(&self, listener: usize) -> &Stats {
+        &self.stats[listener.min(self.stats.len() - 1)]
     }
 
     /// Timer lag of the data path's threads: the maximum over all threads of the last lag, or of the current lag of an
@@ -118,7 +118,7 @@ impl Relay {
     /// client.
     pub fn accept(
         self: &Arc<Relay>,
-        pair: usize,
+        listener: usize,
         upstream: Arc<str>,
         peer: Option<SocketAddr>,
     ) -> Result<Accepted, Full> {
@@ -128,13 +128,13 @@ impl Relay {
             _ => (capacity, Full::Descriptors),
         };
         let Some(ticket) = self.drain.enter(max) else {
-            self.stats_of(pair).count_refused(why);
+            self.stats_of(listener).count_refused(why);
             tracing::warn!(reason = why.as_str(), max, "The maximum number of connections is open: refusing new ones.");
             return Err(why);
         };
-        self.stats_of(pair).count_accepted();
+        self.stats_of(listener).count_accepted();
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let connection = Connection { id, peer, pair, upstream, accepted: Instant::now() };
+        let connection = Connection { id, peer, listener, upstream, accepted: Instant::now() };
         Ok(Accepted { guard: Guard::new(Arc::clone(self), &connection), ticket })
     }
 

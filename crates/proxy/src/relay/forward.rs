@@ -240,13 +240,13 @@ impl Forwarder {
             return Poll::Ready(Some(Turn::Finished));
         }
         // If the shutdown fails, the receiver is gone; its own direction reports the cause.
-        let told = match ends.to {
+        let reported = match ends.to {
             // The receiver sees the truncation too.
             Stream::Tls(_) if self.truncated => SockRef::from(ends.to.socket()).shutdown(Shutdown::Write),
             _ => ready!(Pin::new(&mut *ends.to).poll_shutdown(cx)),
         };
         self.state = State::Finished;
-        Poll::Ready(Some(if told.is_ok() { Turn::Finished } else { Turn::ReceiverGone }))
+        Poll::Ready(Some(if reported.is_ok() { Turn::Finished } else { Turn::ReceiverGone }))
     }
 
     fn lose_receiver(&mut self, context: &mut ReadContext<'_>) -> Turn {

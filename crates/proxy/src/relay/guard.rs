@@ -17,7 +17,7 @@ use tokometer_observe::input::Observer;
 /// Dropping it without a call to `closed` (the runtime stops) records `Close::Drained`.
 pub(crate) struct Guard {
     relay: Arc<Relay>,
-    pair: u32,
+    listener: u32,
     ended: bool,
     costly: bool,
     observer: Option<Box<dyn Observer>>,
@@ -27,8 +27,8 @@ impl Guard {
     /// Creates the observer of this connection.
     pub(crate) fn new(relay: Arc<Relay>, connection: &Connection) -> Guard {
         let observer =
-            contain(relay.stats_of(connection.pair), &relay, || relay.observe().accepted(connection)).flatten();
-        Guard { relay, pair: connection.pair as u32, ended: false, costly: false, observer }
+            contain(relay.stats_of(connection.listener), &relay, || relay.observe().accepted(connection)).flatten();
+        Guard { relay, listener: connection.listener as u32, ended: false, costly: false, observer }
     }
 
     pub(crate) fn relay(&self) -> &Arc<Relay> {
@@ -37,7 +37,7 @@ impl Guard {
 
     /// The counters of the connection's listener.
     pub(crate) fn stats(&self) -> &Stats {
-        self.relay.stats_of(self.pair as usize)
+        self.relay.stats_of(self.listener as usize)
     }
 
     pub(crate) fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
@@ -81,7 +81,7 @@ impl Guard {
 
     fn call<R>(&mut self, call: impl FnOnce(&mut dyn Observer) -> R) -> Option<R> {
         let observer = self.observer.as_mut()?;
-        let result = contain(self.relay.stats_of(self.pair as usize), &self.relay, || call(observer.as_mut()));
+        let result = contain(self.relay.stats_of(self.listener as usize), &self.relay, || call(observer.as_mut()));
         if result.is_none() {
             self.dismiss();
         }

@@ -89,12 +89,12 @@ impl Accepted {
         }
         match self.relay().settings().unreachable {
             Unreachable::Reset => client.reset(),
-            Unreachable::Http503 => self.answer(client, address, reason).await,
+            Unreachable::Http503 => self.response(client, address, reason).await,
         }
         self.end(close);
     }
 
-    async fn answer(&mut self, mut client: Stream, address: &str, reason: &str) {
+    async fn response(&mut self, mut client: Stream, address: &str, reason: &str) {
         let relay = Arc::clone(self.relay());
         let mut chunk = vec![0; CHUNK_BYTES];
         let mut start = Vec::new();
@@ -201,9 +201,9 @@ mod tests {
     #[test]
     fn error_response_is_valid_json_for_any_address() {
         let message = "tokometer: cannot reach the inference server at unix:/run/a\"b\\c\n: refused";
-        let answer = service_unavailable("upstream_unreachable", message);
-        let answer = String::from_utf8(answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let response = service_unavailable("upstream_unreachable", message);
+        let response = String::from_utf8(response).unwrap();
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}");
         let body: serde_json::Value = serde_json::from_str(body).unwrap();
         assert_eq!(body["error"]["message"], message);

@@ -43,7 +43,7 @@ impl Drop for Open<'_> {
 }
 
 /// The response to one request, as it arrives.
-pub(crate) struct Answer<'a> {
+pub(crate) struct Measured<'a> {
     events: &'a mut Events,
     outcome: &'a mut Outcome,
     settings: &'a Settings,
@@ -52,7 +52,7 @@ pub(crate) struct Answer<'a> {
     media: Media,
 }
 
-impl Answer<'_> {
+impl Measured<'_> {
     /// Marks the request as sent.
     pub(crate) fn asked(&mut self) {
         self.outcome.sent = Some(Instant::now());
@@ -94,14 +94,14 @@ impl Answer<'_> {
 
     /// Returns how the request ended. Call it when the body is complete.
     pub(crate) fn end(&mut self) -> End {
-        let told = self.events.end();
-        self.outcome.usage = told.usage;
+        let reported = self.events.end();
+        self.outcome.usage = reported.usage;
         let unread = self.settings.inspect == Inspect::Bytes || self.media == Media::Whole;
         match self.outcome.status {
-            Some(200..=299) if told.error => End::ErrorEvent,
+            Some(200..=299) if reported.error => End::ErrorEvent,
             Some(200..=299) if unread => End::Complete,
-            Some(200..=299) if self.outcome.token_events == 0 && told.usage.unwrap_or(0) == 0 => End::NoTokens,
-            Some(200..=299) if !told.done => End::NoDone,
+            Some(200..=299) if self.outcome.token_events == 0 && reported.usage.unwrap_or(0) == 0 => End::NoTokens,
+            Some(200..=299) if !reported.done => End::NoDone,
             Some(200..=299) => End::Complete,
             _ => End::ErrorStatus,
         }
@@ -133,7 +133,7 @@ impl Client {
             recorder.begin();
             let outcome = Outcome::default();
             let mut open = Open { recorder: &recorder, outcome, timed: recorder.is_warm(settings.warm_up) };
-            let mut answer = Answer {
+            let mut measured = Measured {
                 events: &mut self.events,
                 outcome: &mut open.outcome,
                 settings,
@@ -141,15 +141,15 @@ impl Client {
                 aborts_after: abort_after(settings, number),
                 media: Media::default(),
             };
-            let exchange = async {
+            let round_trip = async {
                 match &mut self.connection {
-                    Connection::Http1(connection) => connection.exchange(&mut answer).await,
-                    Connection::Http2(connection) => connection.exchange(&mut answer).await,
+                    Connection::Http1(connection) => connection.round_trip(&mut measured).await,
+                    Connection::Http2(connection) => connection.round_trip(&mut measured).await,
                 }
             };
             let end = match settings.timeout {
-                Some(limit) => tokio::time::timeout(limit, exchange).await.unwrap_or(Ok(End::Timeout)),
-                None => exchange.await,
+                Some(limit) => tokio::time::timeout(limit, round_trip).await.unwrap_or(Ok(End::Timeout)),
+                None => round_trip.await,
             };
             open.outcome.end = end.unwrap_or_else(|error| match error.kind() {
                 io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => End::Reset,

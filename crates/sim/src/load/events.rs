@@ -53,7 +53,7 @@ pub(crate) struct Events {
     partial: Vec<u8>,
     /// Whether to look for timestamps.
     stamped: bool,
-    told: Received,
+    reported: Received,
 }
 
 /// Summary of a response so far.
@@ -104,14 +104,14 @@ struct Usage {
 impl Events {
     /// Creates a parser for responses of this API; it looks for timestamps if `stamped`.
     pub(crate) fn new(api: Api, stamped: bool) -> Events {
-        let told = Received::default();
-        Events { api, description: api.description(), media: Media::default(), partial: Vec::new(), stamped, told }
+        let reported = Received::default();
+        Events { api, description: api.description(), media: Media::default(), partial: Vec::new(), stamped, reported }
     }
 
     /// Resets everything but the settings, for the next response.
     pub(crate) fn restart(&mut self, media: Media) {
         self.partial.clear();
-        (self.media, self.told) = (media, Received::default());
+        (self.media, self.reported) = (media, Received::default());
     }
 
     /// Processes the next bytes of a body.
@@ -141,10 +141,10 @@ impl Events {
     pub(crate) fn end(&mut self) -> Received {
         if self.media == Media::Whole {
             let body = serde_json::from_slice::<serde_json::Value>(&self.partial).unwrap_or_default();
-            self.told.usage = body.pointer(&self.description.whole).and_then(serde_json::Value::as_u64);
+            self.reported.usage = body.pointer(&self.description.whole).and_then(serde_json::Value::as_u64);
         }
-        self.told.done |= self.description.ends_unmarked();
-        self.told
+        self.reported.done |= self.description.ends_unmarked();
+        self.reported
     }
 
     fn line(&mut self, line: &[u8], found: &mut Found) {
@@ -155,7 +155,7 @@ impl Events {
         };
         let Some(data) = data.map(<[u8]>::trim_ascii).filter(|data| !data.is_empty()) else { return };
         if data == b"[DONE]" {
-            self.told.done |= self.description.ends_with_done();
+            self.reported.done |= self.description.ends_with_done();
         } else if let Some(stamp) = self.stamped.then(|| find_stamp(data)).flatten() {
             found.token_events += 1;
             found.stamp = Some(stamp);
@@ -166,16 +166,16 @@ impl Events {
             };
             match contents {
                 Ok(contents) => self.note(contents, found),
-                Err(_) => self.told.unreadable += 1,
+                Err(_) => self.reported.unreadable += 1,
             }
         }
     }
 
     fn note(&mut self, contents: Contents, found: &mut Found) {
         found.token_events += u64::from(contents.tokens);
-        self.told.usage = contents.count.or(self.told.usage);
-        self.told.done |= contents.done;
-        self.told.error |= contents.error;
+        self.reported.usage = contents.count.or(self.reported.usage);
+        self.reported.done |= contents.done;
+        self.reported.error |= contents.error;
     }
 }
 
@@ -229,8 +229,8 @@ mod tests {
             let (mut events, mut found) = (Events::new(Api::Chat, false), Found::default());
             events.take(head, &mut found);
             events.take(tail, &mut found);
-            let told = Received { usage: Some(3), done: true, error: false, unreadable: 1 };
-            assert_eq!((found.token_events, events.end()), (3, told), "cut at {cut}");
+            let reported = Received { usage: Some(3), done: true, error: false, unreadable: 1 };
+            assert_eq!((found.token_events, events.end()), (3, reported), "cut at {cut}");
         }
     }
 
@@ -241,8 +241,8 @@ mod tests {
             let (mut events, mut found) = (Events::new(Api::OllamaGenerate, false), Found::default());
             events.restart(media);
             events.take(stream, &mut found);
-            let told = events.end();
-            assert_eq!((found.token_events, told.usage, told.done), (token_events, usage, usage.is_some()));
+            let reported = events.end();
+            assert_eq!((found.token_events, reported.usage, reported.done), (token_events, usage, usage.is_some()));
         }
     }
 

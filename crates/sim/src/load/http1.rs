@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::body::{Delimiter, Progress};
-use crate::load::client::Answer;
+use crate::load::client::Measured;
 use crate::load::events::Found;
 use crate::load::request::Request;
 use crate::load::settings::{Inspect, Settings};
@@ -55,36 +55,36 @@ impl Connection {
     ///
     /// A server may close a reused connection at any time, and llama.cpp does so after each stream. A request on a
     /// reused connection that closes before the response begins is retried on a new one (RFC 9112, 9.3.1).
-    pub(crate) async fn exchange(&mut self, answer: &mut Answer<'_>) -> io::Result<End> {
+    pub(crate) async fn round_trip(&mut self, measured: &mut Measured<'_>) -> io::Result<End> {
         if let Some(used) = self.stream.take()
-            && let Some(end) = self.ask(used, answer, true).await?
+            && let Some(end) = self.ask(used, measured, true).await?
         {
             return Ok(end);
         }
         let Ok(stream) = TcpStream::connect(self.address).await else { return Ok(End::Refused) };
         stream.set_nodelay(true)?;
-        Ok(self.ask(stream, answer, false).await?.unwrap_or(End::Truncated))
+        Ok(self.ask(stream, measured, false).await?.unwrap_or(End::Truncated))
     }
 
     /// One attempt on this connection; `None` if it was `used` and closed before a response began.
-    async fn ask(&mut self, mut stream: TcpStream, answer: &mut Answer<'_>, used: bool) -> io::Result<Option<End>> {
-        let length = match self.first(&mut stream, answer).await {
+    async fn ask(&mut self, mut stream: TcpStream, measured: &mut Measured<'_>, used: bool) -> io::Result<Option<End>> {
+        let length = match self.first(&mut stream, measured).await {
             Ok(0) | Err(_) if used => return Ok(None),
             Ok(0) => return Ok(Some(End::Truncated)),
             length => length?,
         };
-        self.read(stream, answer, length).await.map(Some)
+        self.read(stream, measured, length).await.map(Some)
     }
 
     /// Sends the request and waits for the first bytes of the response; returns their number.
-    async fn first(&mut self, stream: &mut TcpStream, answer: &mut Answer<'_>) -> io::Result<usize> {
+    async fn first(&mut self, stream: &mut TcpStream, measured: &mut Measured<'_>) -> io::Result<usize> {
         stream.write_all(&self.request).await?;
-        answer.asked();
+        measured.asked();
         stream.read(&mut self.buffer).await
     }
 
     /// Reads a response whose first `filled` bytes are in the buffer.
-    async fn read(&mut self, mut stream: TcpStream, answer: &mut Answer<'_>, mut filled: usize) -> io::Result<End> {
+    async fn read(&mut self, mut stream: TcpStream, measured: &mut Measured<'_>, mut filled: usize) -> io::Result<End> {
         let head = loop {
             match parse_head(self.buffer.get(..filled).unwrap_or_default()) {
                 Ok(Some(head)) => break head,
@@ -104,7 +104,7 @@ impl Connection {
             }
             filled += length;
         };
-        answer.head(head.status, &head.content_type);
+        measured.head(head.status, &head.content_type);
         let mut delimiter = head.delimiter;
         let mut range = head.length..filled;
         let mut last = delimiter == Delimiter::Length(0);
@@ -123,22 +123,22 @@ impl Connection {
                 break;
             }
             let mut found = Found::default();
-            let progress = delimiter.take(bytes, |body| answer.body(body, &mut found));
-            answer.read(bytes.len(), found, now);
+            let progress = delimiter.take(bytes, |body| measured.body(body, &mut found));
+            measured.read(bytes.len(), found, now);
             range = 0..0;
             match progress {
                 Progress::More => {}
                 Progress::End => last = true,
                 Progress::Broken => return Ok(End::Malformed),
             }
-            if answer.is_given_up() {
+            if measured.is_given_up() {
                 return Ok(End::Aborted);
             }
         }
         if !head.close && delimiter != Delimiter::Close {
             self.stream = Some(stream);
         }
-        Ok(answer.end())
+        Ok(measured.end())
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-use crate::load::client::Answer;
+use crate::load::client::Measured;
 use crate::load::events::Found;
 use crate::load::request::Request;
 use crate::load::summary::End;
@@ -78,18 +78,18 @@ impl Connection {
     }
 
     /// Sends the request and reads the response until it ends or the client aborts it.
-    pub(crate) async fn exchange(&self, answer: &mut Answer<'_>) -> io::Result<End> {
+    pub(crate) async fn round_trip(&self, measured: &mut Measured<'_>) -> io::Result<End> {
         let mut sender = match self.sender().await {
             Ok(sender) => sender,
             Err(end) => return Ok(end),
         };
-        match self.ask(&mut sender, answer).await {
+        match self.ask(&mut sender, measured).await {
             Ok(end) => Ok(end),
             Err(error) => Ok(end_of(&error)),
         }
     }
 
-    async fn ask(&self, sender: &mut SendRequest<Bytes>, answer: &mut Answer<'_>) -> Result<End, h2::Error> {
+    async fn ask(&self, sender: &mut SendRequest<Bytes>, measured: &mut Measured<'_>) -> Result<End, h2::Error> {
         let Request { authority, path, headers, body, .. } = self.request.as_ref();
         let mut head = http::Request::post(format!("http://{authority}{path}"));
         for (name, value) in headers {
@@ -98,25 +98,25 @@ impl Connection {
         let Ok(head) = head.header("content-length", body.len()).body(()) else { return Ok(End::Malformed) };
         let (response, mut stream) = sender.send_request(head, false)?;
         stream.send_data(body.clone(), true)?;
-        answer.asked();
+        measured.asked();
         let response = response.await?;
         let content_type = response.headers().get(http::header::CONTENT_TYPE);
-        answer.head(response.status().as_u16(), content_type.map(|value| value.as_bytes()).unwrap_or_default());
+        measured.head(response.status().as_u16(), content_type.map(|value| value.as_bytes()).unwrap_or_default());
         let mut body = response.into_body();
         while let Some(bytes) = body.data().await {
             let bytes = bytes?;
             let now = Instant::now();
             let mut found = Found::default();
-            answer.body(&bytes, &mut found);
-            answer.read(bytes.len(), found, now);
+            measured.body(&bytes, &mut found);
+            measured.read(bytes.len(), found, now);
             body.flow_control().release_capacity(bytes.len())?;
-            if answer.is_given_up() {
+            if measured.is_given_up() {
                 stream.send_reset(Reason::CANCEL);
                 return Ok(End::Aborted);
             }
         }
         body.trailers().await?;
-        Ok(answer.end())
+        Ok(measured.end())
     }
 }
 

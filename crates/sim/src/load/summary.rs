@@ -141,8 +141,9 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let wall = Duration::from_secs_f64(self.seconds);
         writeln!(f, "{} requests in {wall:.1?}, {:.2} per second", self.requests, self.requests as f64 / self.seconds)?;
-        let told = if self.tokens_from_usage == self.tokens { "" } else { " (lower bound: some counted by events)" };
-        writeln!(f, "{} output tokens{told}, {:.1} per second", self.tokens, self.tokens as f64 / self.seconds)?;
+        let reported =
+            if self.tokens_from_usage == self.tokens { "" } else { " (lower bound: some counted by events)" };
+        writeln!(f, "{} output tokens{reported}, {:.1} per second", self.tokens, self.tokens as f64 / self.seconds)?;
         for (end, count) in &self.ends {
             writeln!(f, "  {end:<14} {count:>8}")?;
         }

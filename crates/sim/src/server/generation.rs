@@ -69,7 +69,7 @@ pub(crate) struct Generation {
 impl Generation {
     pub(crate) fn new(job: &Job, settings: &Settings, mut chance: fastrand::Rng) -> Generation {
         let pieces = (0..job.choices).map(|choice| {
-            let natural = chance.u64(settings.answer_tokens.clone()).max(1);
+            let natural = chance.u64(settings.response_tokens.clone()).max(1);
             let (target, end) = match job.ignore_eos || natural > job.max_tokens {
                 true => (job.max_tokens, Finish::Length),
                 false => (natural, Finish::Stop),

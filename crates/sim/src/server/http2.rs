@@ -37,7 +37,7 @@ pub(crate) async fn serve(stream: Client, engine: Arc<Engine>) {
         tokio::select! {
             accepted = connection.accept() => match accepted {
                 Some(Ok((request, respond))) => {
-                    streams.spawn(answer(request, respond, Arc::clone(&engine)));
+                    streams.spawn(reply(request, respond, Arc::clone(&engine)));
                 }
                 Some(Err(_)) | None => return,
             },
@@ -51,13 +51,13 @@ pub(crate) async fn serve(stream: Client, engine: Arc<Engine>) {
     }
 }
 
-async fn answer(request: Request<RecvStream>, respond: SendResponse<Bytes>, engine: Arc<Engine>) {
+async fn reply(request: Request<RecvStream>, respond: SendResponse<Bytes>, engine: Arc<Engine>) {
     let (head, body) = request.into_parts();
     // The client reset the stream, so no response is sent.
     let Some(body) = whole(body).await else { return };
     let is_head = head.method == http::Method::HEAD;
-    let stream = Stream { request: rendered(&head, &body), respond, answer: Answer::Head, is_head };
-    request::answer_all(Client::new(Box::new(stream)), &engine).await;
+    let stream = Stream { request: rendered(&head, &body), respond, reply: Reply::Head, is_head };
+    request::serve_requests(Client::new(Box::new(stream)), &engine).await;
 }
 
 /// Reads the whole request body.
@@ -95,13 +95,13 @@ struct Stream {
     /// Request bytes not read yet.
     request: Bytes,
     respond: SendResponse<Bytes>,
-    answer: Answer,
+    reply: Reply,
     is_head: bool,
 }
 
 /// State of the response.
 #[derive(Debug)]
-enum Answer {
+enum Reply {
     Head,
     Body(SendStream<Bytes>, Delimiter),
     Over,
@@ -114,10 +114,10 @@ fn broken(error: h2::Error) -> io::Error {
 impl Stream {
     /// Resets a stream whose response is incomplete.
     fn give_up(&mut self, reason: Reason) {
-        match std::mem::replace(&mut self.answer, Answer::Over) {
-            Answer::Head => self.respond.send_reset(reason),
-            Answer::Body(mut stream, _) => stream.send_reset(reason),
-            Answer::Over => {}
+        match std::mem::replace(&mut self.reply, Reply::Over) {
+            Reply::Head => self.respond.send_reset(reason),
+            Reply::Body(mut stream, _) => stream.send_reset(reason),
+            Reply::Over => {}
         }
     }
 
@@ -148,19 +148,19 @@ impl Stream {
         let response = response.body(()).map_err(io::Error::other)?;
         let empty = self.is_head || delimiter == Delimiter::Length(0);
         let stream = self.respond.send_response(response, empty).map_err(broken)?;
-        self.answer = if empty { Answer::Over } else { Answer::Body(stream, delimiter) };
+        self.reply = if empty { Reply::Over } else { Reply::Body(stream, delimiter) };
         self.body(bytes.get(length..).unwrap_or_default())
     }
 
     fn body(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let Answer::Body(stream, delimiter) = &mut self.answer else { return Ok(()) };
+        let Reply::Body(stream, delimiter) = &mut self.reply else { return Ok(()) };
         let mut data = Vec::new();
         match delimiter.take(bytes, |part| data.extend_from_slice(part)) {
             Progress::More if data.is_empty() => Ok(()),
             Progress::More => stream.send_data(data.into(), false).map_err(broken),
             Progress::End => {
                 let sent = stream.send_data(data.into(), true).map_err(broken);
-                self.answer = Answer::Over;
+                self.reply = Reply::Over;
                 sent
             }
             Progress::Broken => {
@@ -180,10 +180,10 @@ impl AsyncRead for Stream {
             return Poll::Ready(Ok(()));
         }
         let this = &mut *self;
-        let reset = match &mut this.answer {
-            Answer::Head => this.respond.poll_reset(cx),
-            Answer::Body(stream, _) => stream.poll_reset(cx),
-            Answer::Over => return Poll::Ready(Ok(())),
+        let reset = match &mut this.reply {
+            Reply::Head => this.respond.poll_reset(cx),
+            Reply::Body(stream, _) => stream.poll_reset(cx),
+            Reply::Over => return Poll::Ready(Ok(())),
         };
         reset.map(|_| Ok(()))
     }
@@ -193,9 +193,9 @@ impl AsyncWrite for Stream {
     /// Accepts all of the bytes as soon as the client accepts any.
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
-        let written = match &mut this.answer {
-            Answer::Head => this.head(bytes),
-            Answer::Body(stream, _) => {
+        let written = match &mut this.reply {
+            Reply::Head => this.head(bytes),
+            Reply::Body(stream, _) => {
                 stream.reserve_capacity(bytes.len().max(1));
                 if stream.capacity() == 0 {
                     match stream.poll_capacity(cx) {
@@ -207,7 +207,7 @@ impl AsyncWrite for Stream {
                 }
                 this.body(bytes)
             }
-            Answer::Over => Err(io::ErrorKind::BrokenPipe.into()),
+            Reply::Over => Err(io::ErrorKind::BrokenPipe.into()),
         };
         Poll::Ready(written.map(|()| bytes.len()))
     }

@@ -24,13 +24,13 @@ close\r\n\r\nInvalid HTTP request received.";
 
 /// Serves a connection until either side closes it.
 pub(crate) async fn serve(stream: Box<dyn Wire>, engine: Arc<Engine>) {
-    if let Some(client) = answer_all(Client::new(stream), &engine).await {
+    if let Some(client) = serve_requests(Client::new(stream), &engine).await {
         http2::serve(client, engine).await;
     }
 }
 
 /// Serves HTTP/1.1 requests until either side closes the connection; returns the client if it uses HTTP/2.
-pub(crate) async fn answer_all(mut client: Client, engine: &Engine) -> Option<Client> {
+pub(crate) async fn serve_requests(mut client: Client, engine: &Engine) -> Option<Client> {
     let mut first = true;
     loop {
         let after = match client.request(engine.settings.idle_timeout).await {
@@ -38,7 +38,7 @@ pub(crate) async fn answer_all(mut client: Client, engine: &Engine) -> Option<Cl
                 realtime::serve(client, engine, &head).await;
                 return None;
             }
-            Ok((head, body)) => answer_one(&mut client, engine, &head, body).await,
+            Ok((head, body)) => serve_request(&mut client, engine, &head, body).await,
             Err(Ended::Http2) if first => return Some(client),
             Err(Ended::Malformed | Ended::Http2) => client.send(MALFORMED).await.map(|()| After::Close),
             Err(gone) => Err(gone),
@@ -55,11 +55,11 @@ pub(crate) async fn answer_all(mut client: Client, engine: &Engine) -> Option<Cl
     }
 }
 
-async fn answer_one(client: &mut Client, engine: &Engine, head: &Head, body: Vec<u8>) -> Result<After, Ended> {
+async fn serve_request(client: &mut Client, engine: &Engine, head: &Head, body: Vec<u8>) -> Result<After, Ended> {
     let (get, post) = (matches!(head.method.as_str(), "GET" | "HEAD"), head.method == "POST");
     let apis = Dialect::at(&head.path);
     if post && !apis.is_empty() {
-        return answer(client, engine, head, &apis, body).await;
+        return reply(client, engine, head, &apis, body).await;
     }
     let front = Front::new(Imitation::Vllm, head.close);
     // vLLM's metrics page is a mounted app that ignores the method.
@@ -128,7 +128,7 @@ struct Request<'a> {
 }
 
 /// Answers one request to one of the APIs at its path.
-async fn answer(
+async fn reply(
     client: &mut Client,
     engine: &Engine,
     head: &Head,

@@ -111,7 +111,7 @@ pub struct Settings {
     /// Text of the generated tokens.
     pub text: Text,
     /// Number of tokens after which a response ends (end-of-text token included), uniformly distributed.
-    pub answer_tokens: RangeInclusive<u64>,
+    pub response_tokens: RangeInclusive<u64>,
     /// Maximum number of concurrently generating requests; further ones wait (`--max-num-seqs` in vLLM).
     pub max_concurrency: usize,
     /// Report queue and generation times in the usage chunk (`--enable-per-request-metrics`).
@@ -146,7 +146,7 @@ impl Default for Settings {
             max_model_len: 32 * 1024,
             pace: Pace::default(),
             text: Text::default(),
-            answer_tokens: 40..=240,
+            response_tokens: 40..=240,
             max_concurrency: 256,
             per_request_metrics: false,
             force_include_usage: false,

@@ -201,8 +201,8 @@ impl Sender {
         let kind = if grpc { "application/grpc" } else { "application/x-protobuf" };
         let request = Request::post(self.uri.clone()).header("content-type", kind).header("te", "trailers");
         let request = request.body(Full::new(body.freeze())).map_err(|error| error.to_string())?;
-        let answer = self.client.request(request).await.map_err(|error| error.to_string())?;
-        let (head, body) = answer.into_parts();
+        let reply = self.client.request(request).await.map_err(|error| error.to_string())?;
+        let (head, body) = reply.into_parts();
         let body = body.collect().await.map_err(|error| error.to_string())?;
         let trailers = body.trailers().cloned().unwrap_or_default();
         let status = trailers.get("grpc-status").or_else(|| head.headers.get("grpc-status"));

@@ -3,15 +3,15 @@
 //! Disabled unless configured. Tenant names are client-supplied and not verified; their label is a hash unless
 //! configured otherwise. A request with unknown token counts adds no cost and is counted as unpriced.
 
-mod ledger;
 mod price;
+mod sink;
 mod tenants;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-pub use ledger::{Costs, Ledger, Rules, Spent, Sums, TOKENS, TenantUsage, UnpricedAnswers, Usage};
 pub use price::{Basis, Unpriced, cost};
+pub use sink::{Accounting, Costs, Rules, Spent, Sums, TOKENS, TenantUsage, UnpricedResponses, Usage};
 pub use tenants::Error;
 
 /// Which tenants are counted separately, token prices, and budgets.

@@ -97,10 +97,10 @@ impl Exporters {
         Ok(Arc::new(Exporters { families, recorder, tracer, otlp, owners, resource: info_labels(&settings.resource) }))
     }
 
-    /// Keeps the trace of every request for which `judge` reports a broken objective, up to the cap on kept traces.
-    /// Called when a request is recorded, so it must not block. Only the first `judge` is used.
-    pub fn keep_when(&self, judge: impl Fn(&Record) -> bool + Send + Sync + 'static) {
-        self.tracer.keep_when(Box::new(judge));
+    /// Keeps the trace of every request for which `evaluate` reports a broken objective, up to the cap on kept traces.
+    /// Called when a request is recorded, so it must not block. Only the first `evaluate` is used.
+    pub fn keep_when(&self, evaluate: impl Fn(&Record) -> bool + Send + Sync + 'static) {
+        self.tracer.keep_when(Box::new(evaluate));
     }
 
     /// Exports the values of this owner from now on.
@@ -171,8 +171,8 @@ fn label(name: &str) -> String {
 }
 
 impl Sink for Exporters {
-    fn in_flight(&self, pair: usize, phase: Phase, delta: i64) {
-        self.recorder.in_flight(pair, phase, delta);
+    fn in_flight(&self, listener: usize, phase: Phase, delta: i64) {
+        self.recorder.in_flight(listener, phase, delta);
     }
 
     fn live(&self, labels: &Labels) -> Option<Arc<dyn Live>> {
@@ -184,12 +184,12 @@ impl Sink for Exporters {
         self.recorder.record(record, exemplar);
     }
 
-    fn detached(&self, pair: usize, why: Detach) {
-        self.recorder.detached(pair, why);
+    fn detached(&self, listener: usize, why: Detach) {
+        self.recorder.detached(listener, why);
     }
 
-    fn unread(&self, pair: usize, of: Message, why: Unread) {
-        self.recorder.unread(pair, of, why);
+    fn unread(&self, listener: usize, of: Message, why: Unread) {
+        self.recorder.unread(listener, of, why);
     }
 }
 
@@ -229,9 +229,16 @@ mod tests {
 
     #[test]
     fn resource_attributes_with_equal_labels_are_joined() {
-        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let resource = [pair("a.b", "1"), pair("2nd", "x"), pair("a_b", "3"), pair("__name__", "up"), pair("_a", "y")];
-        let labels = [pair("a_b", "1;3"), pair("key_2nd", "x"), pair("key___name__", "up"), pair("_a", "y")];
+        let listener = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let resource = [
+            listener("a.b", "1"),
+            listener("2nd", "x"),
+            listener("a_b", "3"),
+            listener("__name__", "up"),
+            listener("_a", "y"),
+        ];
+        let labels =
+            [listener("a_b", "1;3"), listener("key_2nd", "x"), listener("key___name__", "up"), listener("_a", "y")];
         assert_eq!(info_labels(&resource), labels);
     }
 }

@@ -67,7 +67,8 @@ impl Recorder {
         servers: Servers,
         settings: &Settings,
     ) -> Recorder {
-        let listeners = (0..settings.servers.len()).map(|pair| Listener::new(&families, servers.of(pair))).collect();
+        let listeners =
+            (0..settings.servers.len()).map(|listener| Listener::new(&families, servers.of(listener))).collect();
         Recorder {
             sets: LabelSets::new(settings),
             families,
@@ -78,26 +79,30 @@ impl Recorder {
         }
     }
 
-    pub(crate) fn in_flight(&self, pair: usize, phase: Phase, delta: i64) {
+    pub(crate) fn in_flight(&self, listener: usize, phase: Phase, delta: i64) {
         let phase = match phase {
             Phase::WaitingFirstToken => 0,
             Phase::Streaming => 1,
         };
-        if let Some(Some(up_down)) = self.listeners.get(pair).and_then(|pair| pair.phases.get(phase)) {
+        if let Some(Some(up_down)) = self.listeners.get(listener).and_then(|listener| listener.phases.get(phase)) {
             up_down.add(delta);
         }
     }
 
-    pub(crate) fn detached(&self, pair: usize, why: Detach) {
+    pub(crate) fn detached(&self, listener: usize, why: Detach) {
         let at = Detach::ALL.iter().position(|reason| *reason == why);
-        if let Some(Some(counter)) = self.listeners.get(pair).zip(at).and_then(|(pair, at)| pair.detached.get(at)) {
+        if let Some(Some(counter)) =
+            self.listeners.get(listener).zip(at).and_then(|(listener, at)| listener.detached.get(at))
+        {
             counter.add(1);
         }
     }
 
-    pub(crate) fn unread(&self, pair: usize, of: Message, why: Unread) {
+    pub(crate) fn unread(&self, listener: usize, of: Message, why: Unread) {
         let at = unread_series().position(|series| series == (of, why));
-        if let Some(Some(counter)) = self.listeners.get(pair).zip(at).and_then(|(pair, at)| pair.unread.get(at)) {
+        if let Some(Some(counter)) =
+            self.listeners.get(listener).zip(at).and_then(|(listener, at)| listener.unread.get(at))
+        {
             counter.add(1);
         }
     }
@@ -222,7 +227,7 @@ impl Recorder {
         known.extend(labels.engine.map(|engine| (Key::Provider, engine.into())));
         known.extend(request.map(|name| (Key::RequestModel, Value::Text(Arc::clone(&name.text)))));
         known.extend(response.map(|name| (Key::ResponseModel, Value::Text(Arc::clone(&name.text)))));
-        known.extend_from_slice(self.servers.of(labels.pair));
+        known.extend_from_slice(self.servers.of(labels.listener));
         known.extend(labels.streaming.map(|streaming| (Key::Streaming, Value::Flag(streaming))));
         known
     }
@@ -366,7 +371,7 @@ fn tokens(found: &mut Found, record: &Record) {
     };
     own(Id::InputTokens, record.input_tokens);
     own(Id::OutputTokens, record.output_tokens);
-    let told = [
+    let reported = [
         (Id::CachedTokens, record.cached_tokens),
         (Id::CacheCreationTokens, record.cache_creation_tokens),
         (Id::InputAudioTokens, record.input_audio_tokens),
@@ -374,7 +379,7 @@ fn tokens(found: &mut Found, record: &Record) {
         (Id::ReasoningTokens, record.reasoning_tokens),
         (Id::OutputAudioTokens, record.output_audio_tokens),
     ];
-    for (id, count) in told {
+    for (id, count) in reported {
         if let Some(count) = count {
             found.add(id, NONE, count);
         }
@@ -415,11 +420,11 @@ fn tokens(found: &mut Found, record: &Record) {
 /// parts exceed `all`, the report is inconsistent and everything counts as `unknown`.
 fn modalities(found: &mut Found, id: Id, all: Option<u64>, parts: &[(&'static str, Option<u64>)]) {
     let mut add = |modality, tokens| found.add(id, one(Key::TokenModality, modality), tokens);
-    let told = || parts.iter().filter_map(|(modality, tokens)| Some((*modality, tokens.filter(|n| *n > 0)?)));
-    let rest = told().fold(all, |left, (_, tokens)| left?.checked_sub(tokens));
+    let reported = || parts.iter().filter_map(|(modality, tokens)| Some((*modality, tokens.filter(|n| *n > 0)?)));
+    let rest = reported().fold(all, |left, (_, tokens)| left?.checked_sub(tokens));
     match rest {
         Some(text) => {
-            told().for_each(|(modality, tokens)| add(modality, tokens));
+            reported().for_each(|(modality, tokens)| add(modality, tokens));
             add("text", text);
         }
         None => add("unknown", all.unwrap_or(0)),

@@ -82,7 +82,7 @@ pub struct Stats {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Phases {
     /// Number of requests.
-    pub exchanges: u64,
+    pub requests: u64,
     /// Sum of their ages, from the first byte of each request.
     pub ages: Duration,
     /// Age of the oldest request.
@@ -95,7 +95,7 @@ pub struct Phases {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Open {
     /// Index of the listener.
-    pub pair: usize,
+    pub listener: usize,
     /// Route name as in the configuration.
     pub route: &'static str,
     /// `model` of the request.
@@ -104,7 +104,7 @@ pub struct Open {
     pub connection: u64,
     /// Request number on its connection, from 0.
     pub sequence: u64,
-    /// State: `requesting`, `prefill`, `decode`, `whole` (non-streamed response), `held_up` (blocked on the client),
+    /// State: `requesting`, `prefill`, `decode`, `whole` (non-streamed response), `blocked` (blocked on the client),
     /// `ending` (refused, or the end marker has arrived), `session` (a conversation in which the engine may be silent).
     pub doing: &'static str,
     /// Time since the first byte of the request.
@@ -143,8 +143,8 @@ impl InFlight {
     ///
     /// # Errors
     /// When the thread that keeps finished requests cannot be started.
-    pub fn start(settings: Settings, pairs: &[String], epoch: Instant) -> std::io::Result<Arc<InFlight>> {
-        let requests = Arc::new(Requests::new(settings.max_in_flight, pairs, epoch));
+    pub fn start(settings: Settings, listeners: &[String], epoch: Instant) -> std::io::Result<Arc<InFlight>> {
+        let requests = Arc::new(Requests::new(settings.max_in_flight, listeners, epoch));
         let recent = Recent::start(&settings)?;
         let totals = Arc::new(Totals::default());
         let history = History::new(epoch, totals.sample());
@@ -162,7 +162,7 @@ impl InFlight {
     }
 
     /// Names of the listeners.
-    pub fn pairs(&self) -> impl Iterator<Item = &str> {
+    pub fn listeners(&self) -> impl Iterator<Item = &str> {
         self.requests.listeners.iter().map(|listener| &*listener.name)
     }
 
@@ -246,7 +246,7 @@ impl InFlight {
 
 impl Phases {
     fn add(&mut self, age: Duration, waited: Duration) {
-        self.exchanges += 1;
+        self.requests += 1;
         self.ages = self.ages.saturating_add(age);
         self.oldest = self.oldest.max(age);
         self.waited = self.waited.max(waited);
@@ -267,7 +267,7 @@ fn open(request: &Request, progress: &Progress, now: u64) -> Open {
     let details = request.details();
     let first = progress.first_token.zip(progress.requested);
     Open {
-        pair: usize::from(request.listener),
+        listener: usize::from(request.listener),
         route: request.route.name(),
         model: details.and_then(|details| details.model.clone()),
         connection: request.connection,
@@ -276,7 +276,7 @@ fn open(request: &Request, progress: &Progress, now: u64) -> Open {
             Activity::NotPending if request.is_session() => "session",
             Activity::NotPending if progress.requested.is_none() => "requesting",
             Activity::NotPending => "ending",
-            Activity::Blocked => "held_up",
+            Activity::Blocked => "blocked",
             Activity::Prefilling => "prefill",
             Activity::Decoding => "decode",
             Activity::Whole => "whole",
@@ -293,10 +293,10 @@ fn open(request: &Request, progress: &Progress, now: u64) -> Open {
 
 impl Collect for InFlight {
     fn collect(&self, points: &mut Points<'_>) {
-        for (pair, stats) in self.stats(Instant::now()).into_iter().enumerate() {
+        for (listener, stats) in self.stats(Instant::now()).into_iter().enumerate() {
             for (word, phase) in ["waiting_first_token", "streaming"].into_iter().zip(stats.phases) {
                 let word = [(Key::Phase, word.into())];
-                let number = u32::try_from(phase.exchanges).unwrap_or(u32::MAX);
+                let number = u32::try_from(phase.requests).unwrap_or(u32::MAX);
                 // Without requests there is no age.
                 let times = [
                     (Id::InFlightMeanAge, phase.ages.checked_div(number)),
@@ -304,15 +304,15 @@ impl Collect for InFlight {
                     (Id::InFlightWaited, (number > 0).then_some(phase.waited)),
                 ];
                 for (id, time) in times {
-                    points.put_at(pair, id, &word, time);
+                    points.put_at(listener, id, &word, time);
                 }
             }
             let verdict = stats.verdict;
-            points.put_at(pair, Id::InFlightStalled, &[], stats.stalled);
-            points.put_at(pair, Id::InFlightBlocked, &[], verdict.held_up);
-            points.put_at(pair, Id::EngineSilence, &[], verdict.silent);
-            points.put_at(pair, Id::EngineSilenceBound, &[], verdict.rule.map(|_| verdict.bound));
-            points.put_at(pair, Id::EngineWedged, &[], verdict.state == State::Wedged);
+            points.put_at(listener, Id::InFlightStalled, &[], stats.stalled);
+            points.put_at(listener, Id::InFlightBlocked, &[], verdict.client_blocked);
+            points.put_at(listener, Id::EngineSilence, &[], verdict.silent);
+            points.put_at(listener, Id::EngineSilenceBound, &[], verdict.rule.map(|_| verdict.bound));
+            points.put_at(listener, Id::EngineWedged, &[], verdict.state == State::Wedged);
         }
         let (recent, bytes) = self.recent.held();
         points.put(Id::InFlightUntracked, &[], self.untracked());
@@ -329,8 +329,8 @@ struct Watching {
 }
 
 impl Sink for Watching {
-    fn in_flight(&self, pair: usize, phase: Phase, delta: i64) {
-        self.next.in_flight(pair, phase, delta);
+    fn in_flight(&self, listener: usize, phase: Phase, delta: i64) {
+        self.next.in_flight(listener, phase, delta);
     }
 
     fn live(&self, labels: &Labels) -> Option<Arc<dyn Live>> {
@@ -351,11 +351,11 @@ impl Sink for Watching {
         self.next.record_with_text(record, text);
     }
 
-    fn detached(&self, pair: usize, why: Detach) {
-        self.next.detached(pair, why);
+    fn detached(&self, listener: usize, why: Detach) {
+        self.next.detached(listener, why);
     }
 
-    fn unread(&self, pair: usize, of: Message, why: Unread) {
-        self.next.unread(pair, of, why);
+    fn unread(&self, listener: usize, of: Message, why: Unread) {
+        self.next.unread(listener, of, why);
     }
 }

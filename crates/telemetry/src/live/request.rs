@@ -78,7 +78,7 @@ impl Request {
             complete: no(),
             ended: no(),
             route: opening.route,
-            listener: u16::try_from(opening.pair).unwrap_or(u16::MAX),
+            listener: u16::try_from(opening.listener).unwrap_or(u16::MAX),
             first_token: never(),
             progressed: never(),
             tokens: AtomicU64::new(0),
@@ -248,7 +248,7 @@ impl Watch for RequestWatch {
         self.settle();
     }
 
-    fn answering(&mut self, status: u16, streaming: bool) {
+    fn response_started(&mut self, status: u16, streaming: bool) {
         self.request.has_headers.store(true, Relaxed);
         self.request.streamed.store(streaming, Relaxed);
         self.request.failed.store(status >= 400, Relaxed);
@@ -288,7 +288,7 @@ impl Watch for RequestWatch {
         }
     }
 
-    fn held_up(&mut self, at: Duration) {
+    fn client_blocked(&mut self, at: Duration) {
         self.request.blocked.store(self.time(at), Relaxed);
         self.settle();
     }
@@ -301,7 +301,7 @@ impl Watch for RequestWatch {
         self.settle();
     }
 
-    fn answered(&mut self) {
+    fn response_complete(&mut self) {
         self.request.complete.store(true, Relaxed);
         self.settle();
     }

@@ -196,7 +196,7 @@ mod tests {
     }
 
     fn add(requests: &Requests, sequence: u64) -> Option<(Arc<Request>, usize)> {
-        let opening = Opening { pair: 0, route: Route::Chat, connection: 1, sequence, started: requests.epoch };
+        let opening = Opening { listener: 0, route: Route::Chat, connection: 1, sequence, started: requests.epoch };
         requests.add(Request::new(&opening, sequence))
     }
 

@@ -27,7 +27,7 @@ pub struct Snapshot {
     /// Draining: new connections are not accepted.
     pub draining: bool,
     /// The listeners. Streams refer to them by index.
-    pub pairs: Vec<Pair>,
+    pub listeners: Vec<Listener>,
     /// Model names. Streams refer to them by index.
     pub models: Vec<String>,
     /// Requests in flight.
@@ -49,7 +49,7 @@ pub struct Snapshot {
 
 /// A listener and the engine behind it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Pair {
+pub struct Listener {
     /// Name in the configuration.
     pub name: String,
     /// Last recognised engine (`vllm`, `sglang`, ...).
@@ -87,13 +87,13 @@ pub struct Engine {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct InFlight {
     /// Watched requests in flight.
-    pub exchanges: u64,
+    pub requests: u64,
     /// Of them, those without a token yet.
     pub waiting: u64,
     /// Of them, those with at least one token.
     pub streaming: u64,
     /// Of all, those blocked on the client (backpressure).
-    pub held_up: u64,
+    pub blocked: u64,
     /// Streams with tokens whose next token takes longer than the stall threshold.
     pub stalled: u64,
     /// Age of the oldest request, seconds.
@@ -112,13 +112,13 @@ pub struct Stream {
     /// Connection number, a dash, and request number on that connection: stable and unique.
     pub id: String,
     /// Index in [`Snapshot::pairs`].
-    pub pair: usize,
+    pub listener: usize,
     /// Route name as in the configuration.
     pub route: Cow<'static, str>,
     /// Index in [`Snapshot::models`]; `None` when the request named no model.
     pub model: Option<usize>,
     /// State. Without tokens: `requesting` (the request is incomplete), `prefill`, `whole` (non-streamed response).
-    /// With tokens: `decode`. Either: `held_up` (blocked on the client), `ending` (refused, or the end marker has
+    /// With tokens: `decode`. Either: `blocked` (blocked on the client), `ending` (refused, or the end marker has
     /// arrived), `session` (a conversation in which the engine may be silent).
     pub doing: Cow<'static, str>,
     /// Milliseconds since the first byte of the request.
@@ -233,7 +233,7 @@ pub struct Slow {
     /// As [`Stream::id`].
     pub id: String,
     /// Index in [`Snapshot::pairs`].
-    pub pair: usize,
+    pub listener: usize,
     /// Route name as in the configuration.
     pub route: Cow<'static, str>,
     /// Model named by the response, else by the request.
@@ -280,7 +280,7 @@ pub struct SinceStart {
     pub tokens: u64,
     /// Ended requests by outcome, without zero counts: sums of `tokometer_requests_total`, without the operation
     /// `other`.
-    pub exchanges: BTreeMap<String, u64>,
+    pub requests: BTreeMap<String, u64>,
     /// Requests not watched in flight because there were too many. They are still counted.
     pub unwatched: u64,
 }

@@ -68,7 +68,7 @@ impl Stage {
     /// Opens a request that is not complete yet.
     fn open(&self, route: Route, at: f64) -> Asked {
         let started = self.began + seconds(at);
-        let opening = Opening { pair: 0, route, connection: 1, sequence: 0, started };
+        let opening = Opening { listener: 0, route, connection: 1, sequence: 0, started };
         let watch = self.sink.opened(&opening);
         assert!(!watch.is_empty());
         Asked { began: at, watch }
@@ -116,9 +116,9 @@ impl Asked {
         self
     }
 
-    fn held_up(mut self, at: f64) -> Asked {
+    fn client_blocked(mut self, at: f64) -> Asked {
         let at = self.since(at);
-        self.watch.held_up(at);
+        self.watch.client_blocked(at);
         self
     }
 
@@ -212,14 +212,14 @@ fn silence_continues_across_cancelled_and_retried_requests() {
 #[test]
 fn client_backpressure_is_no_evidence_of_a_wedge() {
     let stage = Stage::new();
-    let stream = stage.stream(0.0).token(1.0).held_up(2.0);
+    let stream = stage.stream(0.0).token(1.0).client_blocked(2.0);
     let verdict = stage.verdict(10_000.0);
-    assert_eq!((verdict.state, verdict.held_up), (State::Idle, 1));
+    assert_eq!((verdict.state, verdict.client_blocked), (State::Idle, 1));
     // Backpressure ends: the wait for the next token starts now.
     let stream = stream.resumed(10_000.0);
     assert_eq!(stage.state(10_059.0), State::Working);
     stage.wedged_from(10_060.0, Rule::Decode);
-    drop(stream.held_up(10_061.0));
+    drop(stream.client_blocked(10_061.0));
     assert_eq!(stage.state(10_062.0), State::Idle);
 }
 
@@ -227,7 +227,7 @@ fn client_backpressure_is_no_evidence_of_a_wedge() {
 fn resumed_stream_does_not_inherit_the_silence_of_others() {
     let stage = Stage::new();
     let _prefilling = stage.stream(0.0);
-    let _resumed = stage.stream(0.0).token(0.0).held_up(1.0).resumed(90.0);
+    let _resumed = stage.stream(0.0).token(0.0).client_blocked(1.0).resumed(90.0);
     // Silent for 90 s: too long between two tokens, but not before a first one.
     assert_eq!(stage.state(91.0), State::Working);
     assert_eq!(stage.verdict(91.0).silent, Duration::from_secs(1));
@@ -240,10 +240,10 @@ fn incomplete_refused_or_answered_request_is_not_pending() {
     let _sending = stage.open(Route::Chat, 0.0);
     assert_eq!(stage.state(1000.0), State::Idle);
     let mut refused = stage.stream(0.0);
-    refused.watch.answering(500, false);
+    refused.watch.response_started(500, false);
     assert_eq!(stage.state(1000.0), State::Idle);
-    let mut answered = stage.stream(0.0).token(1.0);
-    answered.watch.answered();
+    let mut response_complete = stage.stream(0.0).token(1.0);
+    response_complete.watch.response_complete();
     assert_eq!((stage.state(1000.0), stage.verdict(1000.0).in_flight), (State::Idle, 3));
 }
 
@@ -252,7 +252,7 @@ fn session_is_never_pending_but_its_tokens_count_as_progress() {
     let stage = Stage::new();
     let mut session = stage.open(Route::Realtime, 0.0);
     session.watch.requested(&Requested { streaming: Some(true), ..Requested::default() }, Duration::ZERO);
-    session.watch.answering(101, true);
+    session.watch.response_started(101, true);
     let _session = session.token(50.0);
     assert_eq!(stage.state(1000.0), State::Idle);
     let _waiting = stage.stream(0.5);
@@ -289,7 +289,7 @@ fn decode_rule_applies_unless_most_responses_are_not_streamed() {
 fn response_headers_override_the_requested_streaming() {
     let stage = Stage::new();
     let mut asked = stage.ask(false, 400, None, 0.0);
-    asked.watch.answering(200, true);
+    asked.watch.response_started(200, true);
     stage.wedged_from(120.5, Rule::Prefill);
     let mut asked = asked.token(1.0);
     asked.watch.prefilling(seconds(30.0));
@@ -321,8 +321,8 @@ fn listeners_are_evaluated_separately() {
     let names = ["one".to_owned(), "two".to_owned()];
     let in_flight = InFlight::start(Settings::default(), &names, began).unwrap();
     let sink = in_flight.before(Arc::new(Nobody));
-    let open = |pair| {
-        let opening = Opening { pair, route: Route::Chat, connection: 1, sequence: 0, started: began };
+    let open = |listener| {
+        let opening = Opening { listener, route: Route::Chat, connection: 1, sequence: 0, started: began };
         let mut watch = sink.opened(&opening);
         assert!(!watch.is_empty());
         watch.requested(&Requested { streaming: Some(true), ..Requested::default() }, Duration::ZERO);
@@ -332,7 +332,7 @@ fn listeners_are_evaluated_separately() {
     one.token(seconds(299.0), 1);
     let verdicts = in_flight.verdicts(began + seconds(300.0));
     assert_eq!(verdicts.iter().map(|verdict| verdict.state).collect::<Vec<_>>(), [State::Working, State::Wedged]);
-    assert_eq!(in_flight.pairs().collect::<Vec<_>>(), ["one", "two"]);
+    assert_eq!(in_flight.listeners().collect::<Vec<_>>(), ["one", "two"]);
 }
 
 #[test]
@@ -351,13 +351,13 @@ fn stats_report_ages_and_waits_by_phase_and_stalls() {
     let _waiting = [stage.stream(0.0), stage.stream(2.0)];
     let _fast = stage.stream(3.0).token(9.9);
     let _slow = stage.stream(4.0).token(5.0);
-    let _held_up = stage.stream(4.0).token(5.0).held_up(5.0);
+    let _client_blocked = stage.stream(4.0).token(5.0).client_blocked(5.0);
     let stats = stage.in_flight.stats(stage.began + seconds(10.0))[0];
     let [waiting, streaming] = stats.phases;
-    assert_eq!((waiting.exchanges, waiting.ages, waiting.oldest), (2, seconds(18.0), seconds(10.0)));
+    assert_eq!((waiting.requests, waiting.ages, waiting.oldest), (2, seconds(18.0), seconds(10.0)));
     assert_eq!(waiting.waited, seconds(10.0));
-    assert_eq!((streaming.exchanges, streaming.oldest, streaming.waited), (3, seconds(7.0), seconds(5.0)));
-    assert_eq!((stats.stalled, stats.verdict.held_up, stats.verdict.in_flight), (1, 1, 5));
+    assert_eq!((streaming.requests, streaming.oldest, streaming.waited), (3, seconds(7.0), seconds(5.0)));
+    assert_eq!((stats.stalled, stats.verdict.client_blocked, stats.verdict.in_flight), (1, 1, 5));
 }
 
 #[test]
@@ -380,7 +380,7 @@ fn requests_in_flight_are_listed_oldest_first() {
 #[test]
 fn requests_over_the_limit_are_counted_and_not_watched() {
     let stage = Stage::with(Settings { max_in_flight: 2, ..Settings::default() });
-    let opening = Opening { pair: 0, route: Route::Chat, connection: 1, sequence: 0, started: stage.began };
+    let opening = Opening { listener: 0, route: Route::Chat, connection: 1, sequence: 0, started: stage.began };
     let first = stage.sink.opened(&opening);
     let second = stage.sink.opened(&opening);
     assert!(!first.is_empty() && !second.is_empty() && stage.sink.opened(&opening).is_empty());
@@ -399,7 +399,7 @@ fn concurrent_reads_never_overstate_the_silence() {
         scope.spawn(|| {
             for n in 0..30_000_u64 {
                 let started = stage.began + Duration::from_micros(n);
-                let opening = Opening { pair: 0, route: Route::Chat, connection: 1, sequence: n, started };
+                let opening = Opening { listener: 0, route: Route::Chat, connection: 1, sequence: n, started };
                 let mut watch = stage.sink.opened(&opening);
                 assert!(!watch.is_empty());
                 now.store(n, std::sync::atomic::Ordering::SeqCst);

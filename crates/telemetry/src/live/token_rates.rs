@@ -97,7 +97,7 @@ mod tests {
 
     fn stream(connection: u64, decoding: Option<f64>, tokens: u64) -> Open {
         Open {
-            pair: 0,
+            listener: 0,
             route: "chat",
             model: None,
             connection,

@@ -43,7 +43,7 @@ impl View {
         let (streams, models) = self.streams(&open, now);
         let [ttft_seconds, decode_tokens_per_second] = history.distributions(now, &totals);
         Snapshot {
-            pairs: self.in_flight.pairs().zip(&stats).map(|(name, stats)| pair(name, stats)).collect(),
+            listeners: self.in_flight.listeners().zip(&stats).map(|(name, stats)| listener(name, stats)).collect(),
             models,
             in_flight: sums(&stats, streams),
             rates: history.rates(now, &totals),
@@ -52,7 +52,7 @@ impl View {
             slowest: slowest(&self.in_flight.kept(now), now),
             since_start: snapshot::SinceStart {
                 tokens: totals.tokens,
-                exchanges: by_outcome(&totals),
+                requests: by_outcome(&totals),
                 unwatched: self.in_flight.untracked(),
             },
             ..Snapshot::default()
@@ -81,7 +81,7 @@ impl View {
 fn stream(open: &Open, model: Option<usize>, rate: Option<f64>) -> Stream {
     Stream {
         id: format!("{}-{}", open.connection, open.sequence),
-        pair: open.pair,
+        listener: open.listener,
         route: Cow::Borrowed(open.route),
         model,
         doing: Cow::Borrowed(open.doing),
@@ -98,31 +98,31 @@ fn stream(open: &Open, model: Option<usize>, rate: Option<f64>) -> Stream {
 fn sums(all: &[Stats], streams: Vec<Stream>) -> snapshot::InFlight {
     let of = |number: fn(&Stats) -> u64| all.iter().map(number).sum::<u64>();
     let phases = || all.iter().flat_map(|stats| &stats.phases);
-    let exchanges = phases().map(|phase| phase.exchanges).sum();
-    let oldest = phases().filter(|phase| phase.exchanges > 0).map(|phase| phase.oldest).max();
+    let requests = phases().map(|phase| phase.requests).sum();
+    let oldest = phases().filter(|phase| phase.requests > 0).map(|phase| phase.oldest).max();
     let waiting = all.iter().map(|stats| &stats.phases[0]);
-    let some = |phase: &&Phases| phase.exchanges > 0;
+    let some = |phase: &&Phases| phase.requests > 0;
     snapshot::InFlight {
-        exchanges,
-        waiting: of(|stats| stats.phases[0].exchanges),
-        streaming: of(|stats| stats.phases[1].exchanges),
-        held_up: of(|stats| stats.verdict.held_up),
+        requests,
+        waiting: of(|stats| stats.phases[0].requests),
+        streaming: of(|stats| stats.phases[1].requests),
+        blocked: of(|stats| stats.verdict.client_blocked),
         stalled: of(|stats| stats.stalled),
         oldest_seconds: oldest.map(seconds),
         longest_wait_seconds: waiting.filter(some).map(|phase| phase.waited).max().map(seconds),
-        left_out: exchanges.saturating_sub(streams.len() as u64),
+        left_out: requests.saturating_sub(streams.len() as u64),
         streams,
     }
 }
 
-fn pair(name: &str, stats: &Stats) -> snapshot::Pair {
+fn listener(name: &str, stats: &Stats) -> snapshot::Listener {
     let owes = stats.verdict.rule.is_some();
-    snapshot::Pair {
+    snapshot::Listener {
         name: name.to_owned(),
         state: stats.verdict.state.as_str().to_owned(),
         silent_seconds: owes.then(|| seconds(stats.verdict.silent)),
         bound_seconds: owes.then(|| seconds(stats.verdict.bound)),
-        ..snapshot::Pair::default()
+        ..snapshot::Listener::default()
     }
 }
 
@@ -171,7 +171,7 @@ fn slow_request(wait: Duration, kept: &Finished, now: Instant) -> Slow {
     let model = labels.response_model.as_deref().or(labels.request_model.as_deref());
     Slow {
         id: format!("{}-{}", record.connection, record.sequence),
-        pair: labels.pair,
+        listener: labels.listener,
         route: Cow::Borrowed(labels.route.name()),
         model: model.map(str::to_owned),
         outcome: record.outcome.as_str().to_owned(),
@@ -227,7 +227,7 @@ mod tests {
     /// A stream on connection `connection` that began at `at` (seconds) and requested `model`.
     fn open(stage: &Stage, connection: u64, at: f64, model: &str) -> Watches {
         let started = stage.began + after(at);
-        let opening = Opening { pair: 0, route: Route::Chat, connection, sequence: 0, started };
+        let opening = Opening { listener: 0, route: Route::Chat, connection, sequence: 0, started };
         let mut watch = stage.sink.opened(&opening);
         assert!(!watch.is_empty());
         let request = Requested { model: Some(model), streaming: Some(true), bytes: 400, ..Requested::default() };
@@ -246,12 +246,12 @@ mod tests {
             (0..20).for_each(|token| watch.token(after(0.1 * f64::from(token)), 1));
         }
         let view = View::new(Arc::clone(&stage.in_flight));
-        let told = view.look(stage.began + after(5.0)).in_flight;
-        assert_eq!((told.exchanges, told.waiting, told.streaming), (2500, 1250, 1250));
-        assert_eq!((told.streams.len(), told.left_out), (MOST_STREAMS, 500));
-        assert_eq!(told.oldest_seconds, Some(5.0));
-        assert!(told.streams.windows(2).all(|pair| pair[0].age_ms >= pair[1].age_ms));
-        let [streaming, waiting] = &told.streams[..2] else { panic!("fewer than two streams") };
+        let reported = view.look(stage.began + after(5.0)).in_flight;
+        assert_eq!((reported.requests, reported.waiting, reported.streaming), (2500, 1250, 1250));
+        assert_eq!((reported.streams.len(), reported.left_out), (MOST_STREAMS, 500));
+        assert_eq!(reported.oldest_seconds, Some(5.0));
+        assert!(reported.streams.windows(2).all(|listener| listener[0].age_ms >= listener[1].age_ms));
+        let [streaming, waiting] = &reported.streams[..2] else { panic!("fewer than two streams") };
         assert_eq!((streaming.id.as_str(), &*streaming.doing, streaming.tokens), ("0-0", "decode", 20));
         assert_eq!((waiting.id.as_str(), &*waiting.doing, waiting.ttft_ms), ("1-0", "prefill", None));
         // The rate is over the whole time since the first token, and tokens stopped long ago.
@@ -264,9 +264,9 @@ mod tests {
     fn streams_refer_to_models_by_index() {
         let stage = Stage::new();
         let _all: Vec<_> = ["x", "y", "x"].iter().zip(0..).map(|(model, n)| open(&stage, n, n as f64, model)).collect();
-        let told = View::new(Arc::clone(&stage.in_flight)).look(stage.began + after(9.0));
-        let places: Vec<_> = told.in_flight.streams.iter().map(|stream| stream.model).collect();
-        assert_eq!((told.models, places), (vec!["x".to_owned(), "y".to_owned()], vec![Some(0), Some(1), Some(0)]));
+        let reported = View::new(Arc::clone(&stage.in_flight)).look(stage.began + after(9.0));
+        let places: Vec<_> = reported.in_flight.streams.iter().map(|stream| stream.model).collect();
+        assert_eq!((reported.models, places), (vec!["x".to_owned(), "y".to_owned()], vec![Some(0), Some(1), Some(0)]));
     }
 
     #[test]
@@ -274,11 +274,14 @@ mod tests {
         let stage = Stage::new();
         let view = View::new(Arc::clone(&stage.in_flight));
         let idle = view.look(stage.began + after(9.0));
-        assert_eq!((idle.pairs[0].state.as_str(), idle.pairs[0].silent_seconds), ("idle", None));
+        assert_eq!((idle.listeners[0].state.as_str(), idle.listeners[0].silent_seconds), ("idle", None));
         let _waits = open(&stage, 1, 10.0, "m");
-        let told = view.look(stage.began + after(12.0));
-        assert_eq!((told.pairs[0].state.as_str(), told.pairs[0].silent_seconds), ("working", Some(2.0)));
-        assert_eq!(told.in_flight.longest_wait_seconds, Some(2.0));
+        let reported = view.look(stage.began + after(12.0));
+        assert_eq!(
+            (reported.listeners[0].state.as_str(), reported.listeners[0].silent_seconds),
+            ("working", Some(2.0))
+        );
+        assert_eq!(reported.in_flight.longest_wait_seconds, Some(2.0));
     }
 
     /// A request that began `at` seconds after `start`; `first` and `gap` in milliseconds.
@@ -311,8 +314,8 @@ mod tests {
             longest_gap: vec![gap],
         };
         let all = slowest(&kept, start + Duration::from_secs(2));
-        let told: Vec<_> = all.iter().map(|slow| (slow.id.as_str(), slow.longest_wait_ms)).collect();
-        assert_eq!(told, [("3-0", 1000.0), ("2-0", 950.0), ("1-0", 900.0), ("4-0", 5.0)]);
+        let reported: Vec<_> = all.iter().map(|slow| (slow.id.as_str(), slow.longest_wait_ms)).collect();
+        assert_eq!(reported, [("3-0", 1000.0), ("2-0", 950.0), ("1-0", 900.0), ("4-0", 5.0)]);
         assert_eq!((all[0].ttft_ms, all[0].ended_seconds_ago, all[0].points.len()), (None, 1.0, 0));
     }
 
@@ -323,7 +326,7 @@ mod tests {
         latest.extend((1..=9).map(|n| finished(start, n, 300, Some(n), None)));
         let kept = Kept { latest, ..Kept::default() };
         let all = slowest(&kept, start + Duration::from_secs(302));
-        let told: Vec<&str> = all.iter().map(|slow| slow.id.as_str()).collect();
-        assert_eq!(told, ["9-0", "8-0", "7-0", "6-0", "5-0"]);
+        let reported: Vec<&str> = all.iter().map(|slow| slow.id.as_str()).collect();
+        assert_eq!(reported, ["9-0", "8-0", "7-0", "6-0", "5-0"]);
     }
 }

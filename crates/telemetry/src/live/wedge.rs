@@ -53,7 +53,7 @@ pub struct Verdict {
     /// Of them, non-streamed responses.
     pub whole: u64,
     /// Of them, those blocked on the client. They are no evidence about the engine.
-    pub held_up: u64,
+    pub client_blocked: u64,
 }
 
 /// How long an engine may be silent while it has pending requests. The rules are in `docs/WEDGE.md`.
@@ -111,7 +111,7 @@ pub(super) struct Evidence {
     decoding: u64,
     prefilling: u64,
     whole: u64,
-    held_up: u64,
+    client_blocked: u64,
     /// Latest progress of any request.
     progressed: u64,
     /// Longest wait of a decoding stream for its next token.
@@ -130,7 +130,7 @@ impl Evidence {
         let of_prompt = bounds.of_prompt(request.details().map_or(0, |details| details.bytes));
         match progress.activity() {
             Activity::NotPending => {}
-            Activity::Blocked => self.held_up += 1,
+            Activity::Blocked => self.client_blocked += 1,
             Activity::Decoding => {
                 self.decoding += 1;
                 self.decode_waited = self.decode_waited.max(now.saturating_sub(progress.waits_since()));
@@ -182,7 +182,7 @@ impl Evidence {
             decoding: self.decoding,
             prefilling: self.prefilling,
             whole: self.whole,
-            held_up: self.held_up,
+            client_blocked: self.client_blocked,
         }
     }
 }

@@ -4,13 +4,13 @@
 //! A request without a first token has no time to first token, so a histogram of these times looks best during an
 //! outage. Each request is therefore evaluated at the source, with its own limits.
 
-mod judge;
+mod evaluator;
 mod settings;
 mod verdict;
 mod waiting;
 mod window;
 
-pub use judge::{Counts, Judge, Judged};
+pub use evaluator::{Counts, Evaluated, Evaluator};
 pub use settings::{Goal, Objective, RuleSettings, Scope, Settings};
 pub use verdict::{Exclusion, Reason, Verdict, concerns, verdict};
 pub use waiting::{Wait, Waiting};

@@ -151,7 +151,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn set_answered(&mut self) {
+    fn set_has_response(&mut self) {
         if let Some(entry) = &self.entry {
             entry.state.store(ANSWERED, Ordering::Release);
         }
@@ -174,26 +174,26 @@ impl Watch for Watcher {
         }
     }
 
-    fn answering(&mut self, status: u16, streaming: bool) {
+    fn response_started(&mut self, status: u16, streaming: bool) {
         // Refused requests and non-streamed responses are evaluated when they end.
         if !(200..300).contains(&status) || !streaming {
-            self.set_answered();
+            self.set_has_response();
         }
     }
 
     fn prefilling(&mut self, _at: Duration) {}
 
     fn token(&mut self, _at: Duration, _tokens: u64) -> bool {
-        self.set_answered();
+        self.set_has_response();
         false
     }
 
-    fn held_up(&mut self, _at: Duration) {}
+    fn client_blocked(&mut self, _at: Duration) {}
 
     fn resumed(&mut self, _at: Duration) {}
 
-    fn answered(&mut self) {
-        self.set_answered();
+    fn response_complete(&mut self) {
+        self.set_has_response();
     }
 
     fn ended(self: Box<Self>, _record: &Record) {}

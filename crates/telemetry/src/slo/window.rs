@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use tokometer_observe::closed_enum;
 
-use crate::slo::Judged;
+use crate::slo::Evaluated;
 use crate::slo::Reason;
 
 /// Length of the window: the short window of the fast burn alert.
@@ -51,14 +51,14 @@ impl Window {
         Window(Mutex::new(VecDeque::from([(start, BTreeMap::new())])))
     }
 
-    /// Stores the sums of `judged` if the last ones are old enough. Call about once per second.
-    pub fn note(&self, now: Instant, judged: impl FnOnce() -> Vec<Judged>) {
+    /// Stores the sums of `evaluated` if the last ones are old enough. Call about once per second.
+    pub fn note(&self, now: Instant, evaluated: impl FnOnce() -> Vec<Evaluated>) {
         let age = |at: &Instant| now.saturating_duration_since(*at);
         let is_time = |kept: &VecDeque<(Instant, _)>| kept.back().is_none_or(|(at, _)| age(at) >= STEP);
         if !is_time(&self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
             return;
         }
-        let sums = sums(&judged());
+        let sums = sums(&evaluated());
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push_back((now, sums));
         // The first entry is older than the window: it is the baseline.
@@ -78,9 +78,9 @@ impl Window {
 }
 
 /// Total counts of each objective, over all models.
-pub fn sums(judged: &[Judged]) -> BTreeMap<String, Sum> {
+pub fn sums(evaluated: &[Evaluated]) -> BTreeMap<String, Sum> {
     let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
-    for Judged { objective, counts, .. } in judged {
+    for Evaluated { objective, counts, .. } in evaluated {
         let sum = sums.entry(objective.clone()).or_default();
         sum.good += counts.good;
         for (reason, n) in counts.bad.iter().filter(|(_, n)| *n > 0) {
@@ -135,9 +135,9 @@ mod tests {
     use super::*;
     use crate::slo::Counts;
 
-    fn judged(objective: &str, model: &str, good: u64, bad: &[(Reason, u64)]) -> Judged {
+    fn evaluated(objective: &str, model: &str, good: u64, bad: &[(Reason, u64)]) -> Evaluated {
         let counts = Counts { good, bad: bad.to_vec(), ..Counts::default() };
-        Judged { objective: objective.to_owned(), model: Some(model.into()), counts }
+        Evaluated { objective: objective.to_owned(), model: Some(model.into()), counts }
     }
 
     #[test]
@@ -145,7 +145,8 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let window = Window::new(start);
-        let of = |n| vec![judged("ttft", "a", 10 * n, &[(Reason::LateFirstToken, n)]), judged("ttft", "b", n, &[])];
+        let of =
+            |n| vec![evaluated("ttft", "a", 10 * n, &[(Reason::LateFirstToken, n)]), evaluated("ttft", "b", n, &[])];
         for second in 1..=700 {
             window.note(at(second), || of(second));
         }
@@ -164,11 +165,11 @@ mod tests {
         for second in 0..=20 {
             window.note(start + Duration::from_secs(second), || {
                 asked.set(asked.get() + 1);
-                vec![judged("ttft", "a", 5, &[])]
+                vec![evaluated("ttft", "a", 5, &[])]
             });
         }
         assert_eq!(asked.get(), 2);
-        let (over, lately) = window.lately(start + Duration::from_secs(20), &sums(&[judged("ttft", "a", 9, &[])]));
+        let (over, lately) = window.lately(start + Duration::from_secs(20), &sums(&[evaluated("ttft", "a", 9, &[])]));
         assert_eq!((over, lately["ttft"].good), (Duration::from_secs(20), 9));
     }
 
@@ -176,9 +177,9 @@ mod tests {
     fn counter_resets_give_no_negative_counts() {
         let start = Instant::now();
         let window = Window::new(start);
-        window.note(start + Duration::from_secs(10), || vec![judged("a", "m", 100, &[(Reason::Stalled, 7)])]);
-        window.note(start + Duration::from_secs(311), || vec![judged("a", "m", 3, &[])]);
-        let (_, lately) = window.lately(start + Duration::from_secs(311), &sums(&[judged("a", "m", 3, &[])]));
+        window.note(start + Duration::from_secs(10), || vec![evaluated("a", "m", 100, &[(Reason::Stalled, 7)])]);
+        window.note(start + Duration::from_secs(311), || vec![evaluated("a", "m", 3, &[])]);
+        let (_, lately) = window.lately(start + Duration::from_secs(311), &sums(&[evaluated("a", "m", 3, &[])]));
         assert_eq!(lately["a"], Sum::default());
     }
 

@@ -25,7 +25,7 @@ use crate::export::Points;
 use crate::export::table::Id;
 use crate::export::table::Key;
 use arc_swap::ArcSwap;
-use tokometer_decode::AnswerText;
+use tokometer_decode::ResponseText;
 use tokometer_observe::measure::Record;
 use tokometer_observe::measure::Sink;
 use tokometer_observe::measure::Stage;
@@ -88,12 +88,12 @@ struct Shared {
 }
 
 impl Counting {
-    /// Starts counting with these vocabularies in front of `next`, with at most `queue_answers` waiting responses. No
+    /// Starts counting with these vocabularies in front of `next`, with at most `queue_responses` waiting responses. No
     /// thread is started without a vocabulary.
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub fn start(next: Arc<dyn Sink>, vocabularies: Vocabularies, queue_answers: usize) -> io::Result<Counting> {
+    pub fn start(next: Arc<dyn Sink>, vocabularies: Vocabularies, queue_responses: usize) -> io::Result<Counting> {
         let (queue, jobs) = channel();
         let shared = Arc::new(Shared {
             next,
@@ -107,7 +107,7 @@ impl Counting {
             uncounted: Default::default(),
         });
         let counting = Counting { queue, shared };
-        counting.reload(vocabularies, queue_answers)?;
+        counting.reload(vocabularies, queue_responses)?;
         Ok(counting)
     }
 
@@ -115,7 +115,7 @@ impl Counting {
     ///
     /// # Errors
     /// The thread cannot be started; the old vocabularies are kept.
-    pub fn reload(&self, vocabularies: Vocabularies, queue_answers: usize) -> io::Result<()> {
+    pub fn reload(&self, vocabularies: Vocabularies, queue_responses: usize) -> io::Result<()> {
         let shared = &self.shared;
         if !vocabularies.is_empty() && !shared.started.swap(true, Relaxed) {
             let worker = Arc::clone(shared);
@@ -129,7 +129,7 @@ impl Counting {
                 .spawn(work)
                 .inspect_err(|_| shared.started.store(false, Relaxed))?;
         }
-        shared.most.store(queue_answers, Relaxed);
+        shared.most.store(queue_responses, Relaxed);
         shared.vocabularies.store(Arc::new(vocabularies));
         Ok(())
     }
@@ -275,7 +275,7 @@ impl Shared {
 }
 
 /// Counts the tokens of every run of the text separately: markers separated them.
-fn count(text: &AnswerText, vocabulary: &dyn Tokenize) -> Result<TextTokens, Uncounted> {
+fn count(text: &ResponseText, vocabulary: &dyn Tokenize) -> Result<TextTokens, Uncounted> {
     let runs = text.runs().map_err(Uncounted::from)?;
     let all = runs.iter().map(|run| vocabulary.tokens(run)).sum::<Option<u64>>().ok_or(Uncounted::Failed)?;
     let first = text.first().and_then(|first| vocabulary.tokens(first)).unwrap_or(1);

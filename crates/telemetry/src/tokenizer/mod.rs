@@ -25,7 +25,7 @@ pub struct Settings {
     /// `tokenizer.json` by the model's name in requests and responses.
     pub models: BTreeMap<String, PathBuf>,
     /// Maximum number of responses waiting to be counted.
-    pub queue_answers: usize,
+    pub queue_responses: usize,
 }
 
 impl Settings {
@@ -37,6 +37,6 @@ impl Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { path: None, models: BTreeMap::new(), queue_answers: 256 }
+        Settings { path: None, models: BTreeMap::new(), queue_responses: 256 }
     }
 }

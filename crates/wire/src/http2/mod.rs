@@ -61,8 +61,8 @@ impl Http2 {
 
     /// A connection that a 101 switched to HTTP/2 during this request, which is complete: its response is on stream 1
     /// (RFC 7540, section 3.2).
-    pub fn upgraded(limits: Limits, exchange: u64) -> Http2 {
-        let mut http2 = Http2 { first: exchange, ..Http2::new(limits) };
+    pub fn upgraded(limits: Limits, number: u64) -> Http2 {
+        let mut http2 = Http2 { first: number, ..Http2::new(limits) };
         http2.streams.open(1);
         http2.streams.end_request(1);
         http2
@@ -207,13 +207,13 @@ impl Http2 {
             self.streams.close(stream);
             return visitor.unobserved(number, at);
         }
-        if self.streams.is_answered(stream) {
+        if self.streams.has_response(stream) {
             return head::trailers(fields, |trailers| visitor.response_trailers(number, trailers, at));
         }
         match head::status(fields) {
             Some(status @ 100..200) if !ends => visitor.interim(number, status, at),
             status => {
-                self.streams.answer(stream);
+                self.streams.mark_response(stream);
                 if let Some(status) = status {
                     head::response(status, fields, |head| visitor.response_head(number, head, at));
                 }

@@ -9,7 +9,7 @@ struct Stream {
     /// The client has not ended its side of the stream.
     asking: bool,
     /// The headers of its final response were received.
-    answered: bool,
+    response_complete: bool,
 }
 
 /// The open streams of the client, by id, which is also the order of opening.
@@ -42,7 +42,7 @@ impl Streams {
 
     pub(super) fn open(&mut self, id: u32) {
         self.highest = id;
-        self.open.push_back(Stream { id, asking: true, answered: false });
+        self.open.push_back(Stream { id, asking: true, response_complete: false });
     }
 
     pub(super) fn is_open(&self, id: u32) -> bool {
@@ -53,8 +53,8 @@ impl Streams {
         self.find(id).is_some_and(|stream| stream.asking)
     }
 
-    pub(super) fn is_answered(&self, id: u32) -> bool {
-        self.find(id).is_some_and(|stream| stream.answered)
+    pub(super) fn has_response(&self, id: u32) -> bool {
+        self.find(id).is_some_and(|stream| stream.response_complete)
     }
 
     pub(super) fn end_request(&mut self, id: u32) {
@@ -63,9 +63,9 @@ impl Streams {
         }
     }
 
-    pub(super) fn answer(&mut self, id: u32) {
+    pub(super) fn mark_response(&mut self, id: u32) {
         if let Some(stream) = self.place(id).and_then(|place| self.open.get_mut(place)) {
-            stream.answered = true;
+            stream.response_complete = true;
         }
     }
 

@@ -47,21 +47,21 @@ pub enum Event<'a> {
 /// Both directions of one WebSocket.
 #[derive(Debug)]
 pub struct WebSocket {
-    exchange: u64,
+    number: u64,
     client: Receiver,
     server: Receiver,
 }
 
 impl WebSocket {
-    /// A connection that the response to request `exchange` switched to WebSocket with these extensions.
-    pub fn new(exchange: u64, extensions: Extensions, account: &Account) -> WebSocket {
+    /// A connection that the response to request `number` switched to WebSocket with these extensions.
+    pub fn new(number: u64, extensions: Extensions, account: &Account) -> WebSocket {
         let receiver = |takeover| Receiver::new(extensions, takeover, account.clone());
         let deflate = match extensions {
             Extensions::Deflate(deflate) => deflate,
             Extensions::None | Extensions::Unknown => Deflate::default(),
         };
         WebSocket {
-            exchange,
+            number,
             client: receiver(!deflate.client_no_context_takeover),
             server: receiver(!deflate.server_no_context_takeover),
         }
@@ -72,8 +72,8 @@ impl WebSocket {
     /// # Errors
     /// When the start of the next frame is unknown; final.
     pub fn request(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
-        let exchange = self.exchange;
-        self.client.read(bytes, &mut |event| visitor.websocket(exchange, Sender::Client, &event, at))
+        let number = self.number;
+        self.client.read(bytes, &mut |event| visitor.websocket(number, Sender::Client, &event, at))
     }
 
     /// Parses `bytes`, sent by the server and read at `at`.
@@ -81,7 +81,7 @@ impl WebSocket {
     /// # Errors
     /// See [`WebSocket::request`].
     pub fn response(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
-        let exchange = self.exchange;
-        self.server.read(bytes, &mut |event| visitor.websocket(exchange, Sender::Server, &event, at))
+        let number = self.number;
+        self.server.read(bytes, &mut |event| visitor.websocket(number, Sender::Server, &event, at))
     }
 }

@@ -49,17 +49,17 @@ const bars = {
     this.received = now;
     this.limits = snapshot.objectives.filter(one => one.kind === "ttft").map(one => one.thresholds);
     const seen = new Set();
-    for (const told of snapshot.in_flight.streams) {
-      seen.add(told.id);
-      const born = now - told.age_ms;
-      let stream = this.streams.get(told.id);
+    for (const reported of snapshot.in_flight.streams) {
+      seen.add(reported.id);
+      const born = now - reported.age_ms;
+      let stream = this.streams.get(reported.id);
       if (!stream) {
-        stream = { id: told.id, born, lane: null, gone: null };
-        this.streams.set(told.id, stream);
+        stream = { id: reported.id, born, lane: null, gone: null };
+        this.streams.set(reported.id, stream);
       }
       // Snapshots arrive slightly early or late; smooth the bar's growth.
       stream.born += (born - stream.born) * (Math.abs(born - stream.born) > 2000 ? 1 : 0.25);
-      stream.told = told;
+      stream.reported = reported;
       stream.gone = null;
     }
     for (const stream of this.streams.values()) if (!seen.has(stream.id) && stream.gone === null) stream.gone = now;
@@ -70,8 +70,8 @@ const bars = {
   },
 
   /** True if this wait in milliseconds exceeds every objective for a prompt of this length. */
-  late(told, waited) {
-    const allows = limit => limit.ttft_seconds + limit.ttft_seconds_per_1k_uncached_tokens * told.request_bytes / BYTES_PER_TOKEN / 1000;
+  late(reported, waited) {
+    const allows = limit => limit.ttft_seconds + limit.ttft_seconds_per_1k_uncached_tokens * reported.request_bytes / BYTES_PER_TOKEN / 1000;
     return this.limits.length > 0 && this.limits.every(limit => waited / 1000 > allows(limit));
   },
 
@@ -96,7 +96,7 @@ const bars = {
     for (const [id, stream] of this.streams) if (stream.gone !== null && now - stream.gone > GHOST_MS) this.streams.delete(id);
     const all = [...this.streams.values()];
     if (this.order !== "lanes") {
-      const rate = stream => stream.told.tokens_per_second ?? -1;
+      const rate = stream => stream.reported.tokens_per_second ?? -1;
       const rank = this.order === "oldest" ? (a, b) => a.born - b.born : (a, b) => rate(a) - rate(b) || a.born - b.born;
       this.lanes = all.sort(rank);
     } else {
@@ -148,24 +148,24 @@ const bars = {
     const thick = Math.max(1, this.pitch >= 6 ? this.pitch - 2 : this.pitch - 1);
     this.lanes.forEach((stream, lane) => {
       if (!stream) return;
-      const { told } = stream, x = Math.floor(lane / this.rows) * this.lane, y = (lane % this.rows) * this.pitch;
+      const { reported } = stream, x = Math.floor(lane / this.rows) * this.lane, y = (lane % this.rows) * this.pitch;
       const age = (stream.gone ?? at) - stream.born, end = Math.max(1.5, Math.min(room, age * perMs));
       if (stream.gone !== null) {
         if (now - stream.gone < GHOST_MS) put(colours.line, x, y, end, thick);
         return;
       }
-      const waits = WAITS.has(told.doing) || !known(told.ttft_ms);
-      const late = this.late(told, told.ttft_ms ?? age);
-      const first = waits ? end : Math.min(end, told.ttft_ms * perMs);
-      if (told.doing === "held_up") put(colours.held, x, y, end, thick);
+      const waits = WAITS.has(reported.doing) || !known(reported.ttft_ms);
+      const late = this.late(reported, reported.ttft_ms ?? age);
+      const first = waits ? end : Math.min(end, reported.ttft_ms * perMs);
+      if (reported.doing === "blocked") put(colours.held, x, y, end, thick);
       else {
         put(late ? colours.late : colours.wait, x, y, first, thick);
         if (!waits && end > first) {
-          const step = this.step(told.tokens_per_second);
+          const step = this.step(reported.tokens_per_second);
           put(colours.ramp[step], x + first, y, end - first, thick);
           // A red end marks a stalled stream.
-          if (told.waited_ms > STALL_MS) put(colours.late, x + Math.max(first, end - 4), y, Math.min(4, end - first), thick);
-          if (thick >= 5 && !this.still.matches) flows.push([x + first, y, end - first, told]);
+          if (reported.waited_ms > STALL_MS) put(colours.late, x + Math.max(first, end - 4), y, Math.min(4, end - first), thick);
+          if (thick >= 5 && !this.still.matches) flows.push([x + first, y, end - first, reported]);
         }
       }
       if (age * perMs > room) put(colours.card, x + room - 5, y, 2, thick);
@@ -187,17 +187,17 @@ const bars = {
     const { context, colours } = this, spacing = 18;
     context.fillStyle = colours.card;
     context.globalAlpha = 0.28;
-    for (const [x, y, width, told] of flows) {
-      const rate = told.tokens_per_second ?? 0;
-      const made = told.tokens + rate * (at - this.received) / 1000;
+    for (const [x, y, width, reported] of flows) {
+      const rate = reported.tokens_per_second ?? 0;
+      const made = reported.tokens + rate * (at - this.received) / 1000;
       for (let mark = made * 3 % spacing; mark < width - 2; mark += spacing) context.fillRect(x + mark, y, 2, thick);
     }
     context.globalAlpha = 1;
     if (this.columns > 1 || this.pitch < 17) return;
     context.font = "11px system-ui, sans-serif";
     context.textBaseline = "middle";
-    for (const [x, y, width, told] of flows) {
-      const text = `${digits(told.tokens_per_second)} tok/s`, size = context.measureText(text).width;
+    for (const [x, y, width, reported] of flows) {
+      const text = `${digits(reported.tokens_per_second)} tok/s`, size = context.measureText(text).width;
       const inside = width > size + 16;
       context.fillStyle = inside ? colours.card : colours.dim;
       context.fillText(text, inside ? x + width - size - 8 : Math.min(x + width + 8, this.width - size), y + thick / 2 + 0.5);
@@ -295,15 +295,15 @@ const bars = {
   tell() {
     const stream = this.streams.get(this.selected), lane = this.lanes.indexOf(stream);
     if (!stream || lane < 0) return tip.hide();
-    const { told } = stream, box = this.canvas.getBoundingClientRect(), [x, y] = this.spot ?? this.corner(lane);
-    const model = known(told.model) ? this.snapshot.models[told.model] : "no model", pair = this.snapshot.pairs[told.pair];
-    const doing = { requesting: "sends its request", prefill: "waits for its first token", whole: "waits for its non-streamed response", decode: "streams", held_up: "blocked on a slow client", ending: "is ending", session: "in conversation" }[told.doing] ?? told.doing;
-    const of = known(told.max_tokens) ? ` of ${told.max_tokens} at most` : "";
+    const { reported } = stream, box = this.canvas.getBoundingClientRect(), [x, y] = this.spot ?? this.corner(lane);
+    const model = known(reported.model) ? this.snapshot.models[reported.model] : "no model", listener = this.snapshot.listeners[reported.listener];
+    const doing = { requesting: "sends its request", prefill: "waits for its first token", whole: "waits for its non-streamed response", decode: "streams", blocked: "blocked on a slow client", ending: "is ending", session: "in conversation" }[reported.doing] ?? reported.doing;
+    const of = known(reported.max_tokens) ? ` of ${reported.max_tokens} at most` : "";
     tip.show(box.left + x, box.top + y, model, [
-      ["state", doing], ["age", ms(told.age_ms)], ["first token", ms(told.ttft_ms)],
-      ["tokens", `${told.tokens}${of}`], ["speed", known(told.tokens_per_second) ? `${digits(told.tokens_per_second)} tok/s` : NONE],
-      ["since last token", ms(told.waited_ms)], ["route", told.route],
-      ["engine", [pair?.engine, this.snapshot.pairs.length > 1 ? pair?.name : null].filter(Boolean).join(", ") || "not detected"], ["number", told.id],
+      ["state", doing], ["age", ms(reported.age_ms)], ["first token", ms(reported.ttft_ms)],
+      ["tokens", `${reported.tokens}${of}`], ["speed", known(reported.tokens_per_second) ? `${digits(reported.tokens_per_second)} tok/s` : NONE],
+      ["since last token", ms(reported.waited_ms)], ["route", reported.route],
+      ["engine", [listener?.engine, this.snapshot.listeners.length > 1 ? listener?.name : null].filter(Boolean).join(", ") || "not detected"], ["number", reported.id],
     ]);
   },
 };

@@ -30,27 +30,27 @@ const charts = {
   },
 
   /** A distribution on a logarithmic axis. `limit`: threshold of an objective; values beyond it are marked. */
-  distribution(svg, told, { tick, value, limit, beyond, name, limitName }) {
+  distribution(svg, reported, { tick, value, limit, beyond, name, limitName }) {
     const [width, height] = measure(svg), foot = 20, top = 22, base = height - foot;
-    if (told.count === 0) {
+    if (reported.count === 0) {
       svg.setAttribute("aria-label", `${name}: no requests ended in the last minute`);
       return svg.replaceChildren(draw("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "no requests ended in the last minute"));
     }
-    const least = told.buckets[0][0] || told.buckets[0][1] / 2, last = told.buckets.at(-1), greatest = last[1] ?? last[0] * 2;
+    const least = reported.buckets[0][0] || reported.buckets[0][1] / 2, last = reported.buckets.at(-1), greatest = last[1] ?? last[0] * 2;
     // Round to octaves, so that the axis does not move with small changes.
     let from = 2 ** Math.floor(Math.log2(least) - 0.25), to = 2 ** Math.ceil(Math.log2(greatest) + 0.25);
     const middle = Math.sqrt(from * to);
     if (to / from < 16) [from, to] = [middle / 4, middle * 4];
     if (known(limit) && limit > 0) [from, to] = [Math.min(from, limit / 1.3), Math.max(to, limit * 1.3)];
     const span = Math.log(to / from), x = at => Math.log(Math.max(from, Math.min(to, at)) / from) / span * width;
-    const most = Math.max(...told.buckets.map(([, , count]) => count)), parts = [];
+    const most = Math.max(...reported.buckets.map(([, , count]) => count)), parts = [];
     for (const mark of this.marks(from, to, width)) {
       parts.push(draw("line", { class: "grid", x1: x(mark), x2: x(mark), y1: top, y2: base }));
       const text = draw("text", { x: x(mark), y: height - 5, "text-anchor": "middle" }, tick(mark));
       if (x(mark) > 12 && x(mark) < width - 14) parts.push(text);
     }
     parts.push(draw("line", { class: "axis", x1: 0, x2: width, y1: base + 0.5, y2: base + 0.5 }));
-    const boxes = told.buckets.map(([lower, upper, count]) => {
+    const boxes = reported.buckets.map(([lower, upper, count]) => {
       const left = x(lower || from), right = x(upper ?? to), tall = Math.max(2, count / most * (base - top - 4));
       const is = known(limit) && (beyond === "above" ? lower >= limit : (upper ?? to) <= limit);
       const box = draw("rect", { class: is ? "bar beyond" : "bar", x: left + 0.5, y: base - tall, width: Math.max(1.5, right - left - 1), height: tall, rx: 1.5 });
@@ -65,20 +65,20 @@ const charts = {
     // Place quantile labels side by side if there is room.
     let taken = -Infinity;
     for (const share of ["p10", "p50", "p90", "p99"]) {
-      const at = x(told[share]), main = share === "p50";
+      const at = x(reported[share]), main = share === "p50";
       parts.push(draw("line", { class: main ? "mark" : "mark soft", x1: at, x2: at, y1: 14, y2: base }));
       if (at - taken < 26) continue;
       parts.push(draw("text", { class: main ? "strong" : "", x: Math.max(10, Math.min(width - 10, at)), y: 10, "text-anchor": "middle" }, share));
       taken = at;
     }
     svg.replaceChildren(...parts);
-    svg.setAttribute("aria-label", `${name}: ${told.count} in the last minute, a tenth under ${value(told.p10)}, half under ${value(told.p50)}, nine tenths under ${value(told.p90)}, 99 of a hundred under ${value(told.p99)}`);
+    svg.setAttribute("aria-label", `${name}: ${reported.count} in the last minute, a tenth under ${value(reported.p10)}, half under ${value(reported.p50)}, nine tenths under ${value(reported.p90)}, 99 of a hundred under ${value(reported.p99)}`);
     svg.onpointermove = svg.onpointerdown = event => {
       const at = event.clientX - svg.getBoundingClientRect().left, found = boxes.find(box => at >= box.left && at < box.right);
       boxes.forEach(box => box.box.classList.toggle("on", box === found));
       if (!found) return tip.hide();
       const title = found.upper === null ? `${value(found.lower)} and more` : `${value(found.lower)} to ${value(found.upper)}`;
-      tip.show(event.clientX, event.clientY, title, [["requests", String(found.count)], ["share", percent(found.count / told.count, 1)]]);
+      tip.show(event.clientX, event.clientY, title, [["requests", String(found.count)], ["share", percent(found.count / reported.count, 1)]]);
     };
     svg.onpointerleave = () => { boxes.forEach(box => box.box.classList.remove("on")); tip.hide(); };
   },

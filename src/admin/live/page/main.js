@@ -38,9 +38,9 @@ const main = {
   async refused() {
     this.tries += 1;
     try {
-      const answer = await fetch("live/snapshot", { cache: "no-store" });
-      if (!answer.ok) throw new Error(answer.status);
-      this.take(await answer.json(), "polling");
+      const response = await fetch("live/snapshot", { cache: "no-store" });
+      if (!response.ok) throw new Error(response.status);
+      this.take(await response.json(), "polling");
       this.timer = setTimeout(() => this.tries % 8 === 0 ? this.connect() : this.refused(), POLL_MS);
     } catch {
       this.state("lost", "connection lost, reconnecting");
@@ -117,15 +117,15 @@ const main = {
     this.objectives(snapshot.objectives);
     this.distributions(snapshot);
     timeline.render(snapshot);
-    this.engines(snapshot.pairs);
+    this.engines(snapshot.listeners);
   },
 
-  tiles({ rates, in_flight: flight, ttft_seconds: first, decode_tokens_per_second: decode, pairs }) {
+  tiles({ rates, in_flight: flight, ttft_seconds: first, decode_tokens_per_second: decode, listeners }) {
     fill("tokens", digits(rates.tokens_per_second));
     charts.spark(find("tokens-spark"), rates.history.map(second => second.tokens / second.seconds));
-    fill("flying", digits(flight.exchanges));
+    fill("flying", digits(flight.requests));
     const parts = [`${flight.streaming} streaming`, `${flight.waiting} waiting`];
-    if (flight.held_up > 0) parts.push(`${flight.held_up} blocked on slow clients`);
+    if (flight.blocked > 0) parts.push(`${flight.blocked} blocked on slow clients`);
     if (flight.stalled > 0) parts.push(`${flight.stalled} stalled`);
     if (flight.waiting > 0) parts.push(`longest wait ${time(flight.longest_wait_seconds)}`);
     fill("flying-more", parts.join(", "));
@@ -137,27 +137,27 @@ const main = {
     const failed = Object.entries(rates.failed_per_second).sort((a, b) => b[1] - a[1]);
     fill("requests-more", failed.length > 0 ? failed.slice(0, 2).map(([outcome, rate]) => `${word(outcome)} ${digits(rate)}`).join(", ") : "no failures");
     charts.stacks(find("requests-spark"), rates.history, ["failed", "aborted", "ok"]);
-    const order = ["wedged", "working", "idle"], worst = [...pairs].sort((a, b) => order.indexOf(a.state) - order.indexOf(b.state))[0];
+    const order = ["wedged", "working", "idle"], worst = [...listeners].sort((a, b) => order.indexOf(a.state) - order.indexOf(b.state))[0];
     fill("engine", worst?.state ?? NONE);
     find("engine").dataset.state = worst?.state ?? "";
     // For several engines: the sums, and the fullest cache.
-    const all = name => pairs.map(pair => pair.own?.[name]).filter(known), sum = values => values.reduce((total, value) => total + value, 0), told = [];
+    const all = name => listeners.map(listener => listener.own?.[name]).filter(known), sum = values => values.reduce((total, value) => total + value, 0), reported = [];
     const [running, waiting, usage] = ["running", "waiting", "kv_usage"].map(all);
-    if (worst?.state === "wedged") told.push(`silent for ${time(worst.silent_seconds)}`);
-    if (running.length > 0) told.push(`${digits(sum(running))} running`);
-    if (waiting.length > 0) told.push(`${digits(sum(waiting))} queued`);
-    if (usage.length > 0) told.push(`KV ${percent(Math.max(...usage), 0)}`);
-    fill("engine-more", told.join(", ") || worst?.engine || "not detected yet");
+    if (worst?.state === "wedged") reported.push(`silent for ${time(worst.silent_seconds)}`);
+    if (running.length > 0) reported.push(`${digits(sum(running))} running`);
+    if (waiting.length > 0) reported.push(`${digits(sum(waiting))} queued`);
+    if (usage.length > 0) reported.push(`KV ${percent(Math.max(...usage), 0)}`);
+    fill("engine-more", reported.join(", ") || worst?.engine || "not detected yet");
   },
 
   empty({ in_flight: flight, since_start: start }) {
-    const element = find("empty"), ended = Object.values(start.exchanges).reduce((sum, n) => sum + n, 0);
-    element.hidden = flight.exchanges > 0;
+    const element = find("empty"), ended = Object.values(start.requests).reduce((sum, n) => sum + n, 0);
+    element.hidden = flight.requests > 0;
     element.textContent = ended > 0 ? `Nothing is in flight.\n${digits(ended)} requests have ended since the start.`
       : "No traffic yet.\nPoint a client at the address that tokometer listens on: its streams appear here automatically.";
-    const left = flight.left_out > 0 ? `the oldest ${flight.streams.length} of ${flight.exchanges}` : `${flight.exchanges}`;
-    fill("streams-note", flight.exchanges > 0 ? `${left}; the length of a bar shows the age of its stream` : "");
-    find("bars").setAttribute("aria-label", `Streams in flight as bars: ${flight.exchanges} in total, ${flight.waiting} waiting and ${flight.streaming} streaming. Arrow keys select a stream.`);
+    const left = flight.left_out > 0 ? `the oldest ${flight.streams.length} of ${flight.requests}` : `${flight.requests}`;
+    fill("streams-note", flight.requests > 0 ? `${left}; the length of a bar shows the age of its stream` : "");
+    find("bars").setAttribute("aria-label", `Streams in flight as bars: ${flight.requests} in total, ${flight.waiting} waiting and ${flight.streaming} streaming. Arrow keys select a stream.`);
   },
 
   objectives(all) {
@@ -167,17 +167,17 @@ const main = {
       decode_tokens_per_second: `at least ${digits(value)} tok/s`, gap_seconds: `no gap over ${time(value)}`,
     })[name] ?? `${word(name)} ${digits(value)}`).join(" ");
     const items = all.map(one => {
-      const { good, bad, burn_rate: burn, reasons } = one.recent, judged = good + bad;
+      const { good, bad, burn_rate: burn, reasons } = one.recent, evaluated = good + bad;
       const why = Object.entries(reasons).sort((a, b) => b[1] - a[1]).slice(0, 2).map(([reason, n]) => `${word(reason)} ${n}`).join(", ");
       // The bar shows the share of bad requests; the mark shows the share allowed by the target.
-      const allowed = 1 - one.target, share = judged > 0 ? bad / judged : 0, full = Math.min(1, Math.max(allowed * 3, share * 1.1));
+      const allowed = 1 - one.target, share = evaluated > 0 ? bad / evaluated : 0, full = Math.min(1, Math.max(allowed * 3, share * 1.1));
       const meter = make("div", { class: "meter", role: "img", "data-state": one.state, "aria-label": `${percent(share)} bad, ${percent(allowed)} allowed` }, make("i"), make("u"));
       meter.children[0].style.width = `${share / full * 100}%`;
       meter.children[1].style.left = `calc(${allowed / full * 100}% - 1px)`;
       const target = [`target ${percent(one.target)}`, limit(one)].filter(Boolean).join(", ");
-      const told = judged > 0 ? `${percent(good / judged)} of ${judged} good; ${target}` : target;
+      const reported = evaluated > 0 ? `${percent(good / evaluated)} of ${evaluated} good; ${target}` : target;
       const burns = known(burn) && bad > 0 ? make("span", { class: "small" }, `burn rate ${digits(burn)}×: ${why}`) : "";
-      return make("li", {}, make("strong", {}, word(one.name)), make("span", { class: "badge", "data-state": one.state }, words[one.state] ?? one.state), meter, make("span", { class: "small" }, told), burns);
+      return make("li", {}, make("strong", {}, word(one.name)), make("span", { class: "badge", "data-state": one.state }, words[one.state] ?? one.state), meter, make("span", { class: "small" }, reported), burns);
     });
     const none = make("li", {}, make("span", { class: "small" }, "No objectives are configured."));
     find("slo").replaceChildren(...(items.length > 0 ? items : [none]));
@@ -189,23 +189,23 @@ const main = {
       const all = objectives.filter(one => one.kind === kind);
       return all.length === 1 ? all[0].thresholds[name] : undefined;
     };
-    const note = told => told.count > 0 ? `${told.count} in the last minute` : "";
+    const note = reported => reported.count > 0 ? `${reported.count} in the last minute` : "";
     fill("ttft-note", note(first));
     fill("rate-note", note(decode) + (decode.at_least > 0 ? `, ${decode.at_least} of them lower bounds` : ""));
     charts.distribution(find("ttft-chart"), first, { name: "Time to first token", tick: shortTime, value: time, limit: threshold("ttft", "ttft_seconds"), beyond: "above", limitName: "objective" });
     charts.distribution(find("rate-chart"), decode, { name: "Decode tokens per second", tick: mark => String(+mark.toPrecision(2)), value: rate => `${digits(rate)} tok/s`, limit: threshold("decode_rate", "decode_tokens_per_second"), beyond: "below", limitName: "objective" });
   },
 
-  engines(pairs) {
-    const items = pairs.map(pair => {
-      const own = pair.own, figures = [["Running", digits(own?.running)], ["Queued", digits(own?.waiting)], ["Queue wait", time(own?.queue_seconds)], ["Prefix cache", percent(own?.cache_ratio, 0)], ["Preempted", digits(own?.preemptions)], ["Last token", known(pair.silent_seconds) ? `${time(pair.silent_seconds)} ago` : "none pending"]];
-      const parts = [make("div", { class: "row" }, make("strong", {}, [pair.name, pair.engine].filter(Boolean).join(", ")), make("span", { class: "badge", "data-state": pair.state }, pair.state))];
+  engines(listeners) {
+    const items = listeners.map(listener => {
+      const own = listener.own, values = [["Running", digits(own?.running)], ["Queued", digits(own?.waiting)], ["Queue wait", time(own?.queue_seconds)], ["Prefix cache", percent(own?.cache_ratio, 0)], ["Preempted", digits(own?.preemptions)], ["Last token", known(listener.silent_seconds) ? `${time(listener.silent_seconds)} ago` : "none pending"]];
+      const parts = [make("div", { class: "row" }, make("strong", {}, [listener.name, listener.engine].filter(Boolean).join(", ")), make("span", { class: "badge", "data-state": listener.state }, listener.state))];
       if (known(own?.kv_usage)) {
         const meter = make("div", { class: "meter", role: "img", "data-state": own.kv_usage > 0.95 ? "over" : "plain", "aria-label": `KV cache ${percent(own.kv_usage, 0)} full` }, make("i"));
         meter.children[0].style.width = `${own.kv_usage * 100}%`;
         parts.push(make("div", { class: "row small" }, make("span", {}, "KV cache"), make("span", {}, percent(own.kv_usage, 0))), meter);
       }
-      parts.push(make("dl", {}, ...figures.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))));
+      parts.push(make("dl", {}, ...values.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))));
       if (!own) parts.push(make("p", { class: "small" }, "Its metrics are not scraped, or the scrape failed."));
       return make("li", {}, ...parts);
     });

@@ -33,14 +33,14 @@ const timeline = {
       button.setAttribute("aria-checked", String(slow === shown));
       button.tabIndex = slow === shown ? 0 : -1;
     });
-    const figures = find("slow-figures"), svg = find("slow-line");
+    const values = find("slow-values"), svg = find("slow-line");
     svg.toggleAttribute("hidden", !shown);
-    if (!shown) return figures.replaceChildren();
-    this.figures(figures, shown, snapshot);
+    if (!shown) return values.replaceChildren();
+    this.values(values, shown, snapshot);
     this.picture(svg, shown);
   },
 
-  figures(list, slow, snapshot) {
+  values(list, slow, snapshot) {
     const exact = slow.output_source && !["deltas_lower_bound", "tokenizer"].includes(slow.output_source);
     const tokens = known(slow.output_tokens) ? `${slow.output_tokens}${exact ? "" : " or more"}` : NONE;
     const rows = [
@@ -50,7 +50,7 @@ const timeline = {
       ["Response", `${tokens} tokens`], ["Decode", known(slow.decode_tokens_per_second) ? `${digits(slow.decode_tokens_per_second)} tok/s` : NONE],
       ["Blocked on a slow client", ms(slow.blocked_ms)], ["Ended", `${time(slow.ended_seconds_ago)} ago`], ["Number", slow.id],
     ];
-    if (snapshot.pairs.length > 1) rows.splice(2, 0, ["Listener", snapshot.pairs[slow.pair]?.name ?? NONE]);
+    if (snapshot.listeners.length > 1) rows.splice(2, 0, ["Listener", snapshot.listeners[slow.listener]?.name ?? NONE]);
     // Unchanged elements are kept, so that text can be selected.
     if (list.children.length !== rows.length) list.replaceChildren(...rows.map(([name]) => make("div", {}, make("dt", {}, name), make("dd"))));
     rows.forEach(([name, value], at) => {

@@ -1,6 +1,6 @@
 //! Naive parser of the same reads: no state machine, parses the whole body again after every read.
 
-mod said;
+mod stated;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use memchr::memmem::find;
 use serde_json::Value;
 
 use super::Case;
-use said::said;
+use stated::stated;
 
 /// Measurements of one stream, relative to the moment its request was sent.
 #[derive(Debug, Default, PartialEq)]
@@ -133,20 +133,20 @@ pub(super) fn naive(case: &Case) -> Option<Naive> {
     let mut last_of: BTreeMap<u64, Duration> = BTreeMap::new();
     let mut counters = BTreeMap::new();
     for (at, json) in events {
-        for said in said(case.api?, &json, stepwise, &mut counters) {
-            naive.finishes.extend(said.finish);
-            if !said.token {
+        for stated in stated(case.api?, &json, stepwise, &mut counters) {
+            naive.finishes.extend(stated.finish);
+            if !stated.token {
                 continue;
             }
             naive.chunks += 1;
             if naive.first_token.is_none() {
-                (naive.first_token, naive.first_tokens) = (Some(at), said.tokens);
+                (naive.first_token, naive.first_tokens) = (Some(at), stated.tokens);
             }
             naive.last_token = Some(at);
-            if said.visible {
+            if stated.visible {
                 naive.first_visible.get_or_insert(at);
             }
-            if let Some(before) = last_of.insert(said.choice, at) {
+            if let Some(before) = last_of.insert(stated.choice, at) {
                 naive.longest_gap = naive.longest_gap.max(Some(at - before));
             }
         }

@@ -10,8 +10,8 @@ use crate::wire::http2::frames::*;
 use crate::wire::http2::trace::Trace;
 use crate::wire::http2::trace::feed_every_split;
 use crate::wire::http2::trace::read;
-use crate::wire::traffic::answer;
 use crate::wire::traffic::ask;
+use crate::wire::traffic::reply;
 
 /// These client frames cause this fault.
 fn asking(frames: &[Vec<u8>], fault: Fault) {
@@ -20,8 +20,8 @@ fn asking(frames: &[Vec<u8>], fault: Fault) {
 }
 
 /// These server bytes, after a GET, cause this fault.
-fn answering(bytes: &[u8], fault: Fault) {
-    let outcome = read(&[ask([opening(), get(1)].concat()), answer(bytes)]);
+fn response_started(bytes: &[u8], fault: Fault) {
+    let outcome = read(&[ask([opening(), get(1)].concat()), reply(bytes)]);
     assert_eq!(outcome.fault, Some(fault), "{}", bytes.escape_ascii());
     assert_eq!(outcome.open, Some(1));
 }
@@ -32,9 +32,12 @@ fn each_side_must_begin_with_its_preface() {
         assert_eq!(read(&[ask(preface)]).fault, Some(Fault::MalformedRequest));
     }
     assert_eq!(read(&[ask([PREFACE, &get(1)].concat())]).fault, Some(Fault::MalformedRequest));
-    answering(&ok(1, 0), Fault::MalformedResponse);
+    response_started(&ok(1, 0), Fault::MalformedResponse);
     // uvicorn's response to a preface.
-    answering(b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n", Fault::MalformedResponse);
+    response_started(
+        b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n",
+        Fault::MalformedResponse,
+    );
 }
 
 #[test]
@@ -42,7 +45,7 @@ fn frames_without_a_stream_are_malformed() {
     for frames in [vec![data(0, 0, b"a")], vec![headers(0, 0, &[])], vec![frame(CONTINUATION, END_HEADERS, 1, b"")]] {
         asking(&frames, Fault::MalformedRequest);
     }
-    answering(&[settings(), frame(PUSH_PROMISE, END_HEADERS, 0, &[0; 4])].concat(), Fault::MalformedResponse);
+    response_started(&[settings(), frame(PUSH_PROMISE, END_HEADERS, 0, &[0; 4])].concat(), Fault::MalformedResponse);
 }
 
 #[test]
@@ -80,8 +83,8 @@ fn no_frame_may_interrupt_a_header_block() {
 #[test]
 fn undecodable_header_block_is_a_connection_fault() {
     asking(&[frame(HEADERS, END_HEADERS, 1, &[0xbe])], Fault::HeaderCompression);
-    answering(&[settings(), frame(HEADERS, END_HEADERS, 1, &[0x80])].concat(), Fault::HeaderCompression);
-    answering(
+    response_started(&[settings(), frame(HEADERS, END_HEADERS, 1, &[0x80])].concat(), Fault::HeaderCompression);
+    response_started(
         &[settings(), frame(HEADERS, END_HEADERS, 1, &[0x3f, 0xe2, 0xff, 0x03])].concat(),
         Fault::HeaderTableTooLarge,
     );
@@ -96,7 +99,7 @@ fn requests_over_the_cap_are_unobserved_and_others_continue() {
     assert_eq!((fits.fault, fits.open), (None, Some(1)));
     for length in [86, 150] {
         let steps =
-            [ask([opening(), request(1, length), get(3)].concat()), answer([settings(), ok(3, END_STREAM)].concat())];
+            [ask([opening(), request(1, length), get(3)].concat()), reply([settings(), ok(3, END_STREAM)].concat())];
         let over = feed_every_split(limits, &steps);
         assert_eq!((over.fault, over.line().as_str()), (None, "0:+ 0:GET  0:? 1:+ 1:GET /x 1:. 1:200 1:!"), "{length}");
     }
@@ -112,7 +115,7 @@ fn responses_over_the_cap_are_unobserved() {
     let large = headers(1, 0, &[(":status", "200"), ("x", &"y".repeat(150))]);
     let steps = [
         ask([opening(), get(1), get(3)].concat()),
-        answer([settings(), large, data(1, END_STREAM, b"a"), ok(3, END_STREAM)].concat()),
+        reply([settings(), large, data(1, END_STREAM, b"a"), ok(3, END_STREAM)].concat()),
     ];
     let over = feed_every_split(limits, &steps);
     assert_eq!(over.line(), "0:+ 0:GET /x 0:. 1:+ 1:GET /x 1:. 0:? 1:200 1:!");
@@ -137,5 +140,5 @@ fn fault_is_final() {
     assert_eq!(http2.request(b"PRI * HTTP/1", at, &mut trace), Err(Fault::MalformedRequest));
     assert_eq!(http2.request(&opening(), at, &mut trace), Err(Fault::MalformedRequest));
     assert_eq!(http2.response(&settings(), at, &mut trace), Err(Fault::MalformedRequest));
-    assert!(trace.told.is_empty());
+    assert!(trace.reported.is_empty());
 }

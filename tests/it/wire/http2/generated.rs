@@ -9,8 +9,8 @@ use crate::wire::http2::frames::*;
 use crate::wire::http2::model;
 use crate::wire::http2::trace::feed;
 use crate::wire::http2::trace::feed_random_splits;
-use crate::wire::traffic::answer;
 use crate::wire::traffic::ask;
+use crate::wire::traffic::reply;
 
 /// The frames of a stream without its id; those of a header block are one item.
 type Frames = Vec<Vec<u8>>;
@@ -158,39 +158,39 @@ fn mixed(streams: &[Frames], turns: &[(Index, Vec<u8>)], in_order: bool) -> Vec<
 proptest! {
     #[test]
     fn mixed_streams_match_the_model(
-        exchanges in vec((request(), response()), 0..6),
+        traffic in vec((request(), response()), 0..6),
         turns in vec((any::<Index>(), between()), 1..40),
         last in prop_oneof![3 => Just(None), 1 => (0..7u32).prop_map(Some)],
     ) {
-        let (requests, responses): (Vec<Frames>, Vec<Frames>) = exchanges.into_iter().unzip();
+        let (requests, responses): (Vec<Frames>, Vec<Frames>) = traffic.into_iter().unzip();
         let asked = [opening(), mixed(&requests, &turns, true)].concat();
         let goodbye = last.map(|last| go_away(2 * last + 1, 0)).unwrap_or_default();
-        let answered = [settings(), mixed(&responses, &turns, false), goodbye].concat();
-        let steps = [ask(&asked), answer(&answered)];
+        let response_complete = [settings(), mixed(&responses, &turns, false), goodbye].concat();
+        let steps = [ask(&asked), reply(&response_complete)];
         let outcome = feed(Limits::default(), &steps);
         prop_assert_eq!(outcome.fault, None);
-        prop_assert_eq!(&outcome.told, &model::told(&asked, &answered));
+        prop_assert_eq!(&outcome.reported, &model::reported(&asked, &response_complete));
         feed_random_splits(Limits::default(), &steps, &outcome);
     }
 
     #[test]
     fn damaged_traffic_is_parsed_the_same_at_every_split(
-        exchanges in vec((request(), response()), 1..4),
+        traffic in vec((request(), response()), 1..4),
         turns in vec((any::<Index>(), between()), 1..20),
         damage in vec((any::<bool>(), any::<Index>(), any::<u8>()), 0..4),
         keep in (0.0..1.5f64, 0.0..1.5f64),
     ) {
-        let (requests, responses): (Vec<Frames>, Vec<Frames>) = exchanges.into_iter().unzip();
+        let (requests, responses): (Vec<Frames>, Vec<Frames>) = traffic.into_iter().unzip();
         let mut asked = [opening(), mixed(&requests, &turns, true)].concat();
-        let mut answered = [settings(), mixed(&responses, &turns, false)].concat();
+        let mut response_complete = [settings(), mixed(&responses, &turns, false)].concat();
         for (of_client, place, byte) in damage {
-            let bytes = if of_client { &mut asked } else { &mut answered };
+            let bytes = if of_client { &mut asked } else { &mut response_complete };
             let place = place.index(bytes.len());
             bytes[place] = byte;
         }
         asked.truncate((asked.len() as f64 * keep.0) as usize);
-        answered.truncate((answered.len() as f64 * keep.1) as usize);
-        let steps = [ask(&asked), answer(&answered)];
+        response_complete.truncate((response_complete.len() as f64 * keep.1) as usize);
+        let steps = [ask(&asked), reply(&response_complete)];
         let limits = Limits { head_bytes: 200 };
         feed_random_splits(limits, &steps, &feed(limits, &steps));
     }

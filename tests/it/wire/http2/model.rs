@@ -10,7 +10,7 @@ use crate::wire::http2::frames::*;
 use crate::wire::http2::trace::Call;
 use crate::wire::http2::trace::note;
 use crate::wire::traffic::Fields;
-use crate::wire::traffic::Told;
+use crate::wire::traffic::Reported;
 
 struct Frame {
     kind: u8,
@@ -66,8 +66,8 @@ fn text(fields: &Fields, name: &str) -> Option<String> {
 }
 
 /// The expected calls for complete client bytes, followed by complete server bytes.
-pub(crate) fn told(requests: &[u8], responses: &[u8]) -> Vec<Call> {
-    let mut told = Vec::new();
+pub(crate) fn reported(requests: &[u8], responses: &[u8]) -> Vec<Call> {
+    let mut reported = Vec::new();
     // Open streams, and whether their response headers were received.
     let mut open: BTreeMap<u32, bool> = BTreeMap::new();
     for Frame { kind, flags, stream, payload } in frames(&requests[PREFACE.len()..]) {
@@ -76,22 +76,26 @@ pub(crate) fn told(requests: &[u8], responses: &[u8]) -> Vec<Call> {
         if is_new {
             open.insert(stream, false);
             let fields = fields(&payload);
-            note(&mut told, number, Told::RequestBegin);
+            note(&mut reported, number, Reported::RequestBegin);
             let (method, target) = (text(&fields, ":method").unwrap(), text(&fields, ":path").unwrap());
-            note(&mut told, number, Told::RequestHead { method, target, minor: 0, fields });
+            note(&mut reported, number, Reported::RequestHead { method, target, minor: 0, fields });
         }
         if !open.contains_key(&stream) {
             continue;
         }
         if kind == DATA && !payload.is_empty() {
-            note(&mut told, number, Told::RequestBody(payload.clone()));
+            note(&mut reported, number, Reported::RequestBody(payload.clone()));
         }
         if [DATA, HEADERS].contains(&kind) && flags & END_STREAM != 0 {
-            note(&mut told, number, Told::RequestEnd);
+            note(&mut reported, number, Reported::RequestEnd);
         }
         if kind == RST_STREAM {
             open.remove(&stream);
-            note(&mut told, number, Told::Reset(Reset::ByClient(u32::from_be_bytes(payload.try_into().unwrap()))));
+            note(
+                &mut reported,
+                number,
+                Reported::Reset(Reset::ByClient(u32::from_be_bytes(payload.try_into().unwrap()))),
+            );
         }
     }
     for Frame { kind, flags, stream, payload } in frames(responses) {
@@ -99,31 +103,35 @@ pub(crate) fn told(requests: &[u8], responses: &[u8]) -> Vec<Call> {
         if kind == GOAWAY {
             let last = u32::from_be_bytes(payload[..4].try_into().unwrap());
             for (stream, _) in open.split_off(&(last + 1)) {
-                note(&mut told, u64::from(stream / 2), Told::Reset(Reset::NotTaken));
+                note(&mut reported, u64::from(stream / 2), Reported::Reset(Reset::NotTaken));
             }
         }
-        let Some(answered) = open.get_mut(&stream) else { continue };
+        let Some(response_complete) = open.get_mut(&stream) else { continue };
         if kind == HEADERS {
             let fields = fields(&payload);
             match text(&fields, ":status").map(|status| status.parse().unwrap()) {
-                Some(status @ 100..200) => note(&mut told, number, Told::Interim(status)),
+                Some(status @ 100..200) => note(&mut reported, number, Reported::Interim(status)),
                 Some(status) => {
-                    *answered = true;
-                    note(&mut told, number, Told::ResponseHead { status, minor: 0, fields });
+                    *response_complete = true;
+                    note(&mut reported, number, Reported::ResponseHead { status, minor: 0, fields });
                 }
-                None => note(&mut told, number, Told::Trailers(fields)),
+                None => note(&mut reported, number, Reported::Trailers(fields)),
             }
         }
         if kind == DATA && !payload.is_empty() {
-            note(&mut told, number, Told::ResponseBody(payload.clone()));
+            note(&mut reported, number, Reported::ResponseBody(payload.clone()));
         }
         if [DATA, HEADERS].contains(&kind) && flags & END_STREAM != 0 {
             open.remove(&stream);
-            note(&mut told, number, Told::ResponseEnd);
+            note(&mut reported, number, Reported::ResponseEnd);
         } else if kind == RST_STREAM {
             open.remove(&stream);
-            note(&mut told, number, Told::Reset(Reset::ByServer(u32::from_be_bytes(payload.try_into().unwrap()))));
+            note(
+                &mut reported,
+                number,
+                Reported::Reset(Reset::ByServer(u32::from_be_bytes(payload.try_into().unwrap()))),
+            );
         }
     }
-    told
+    reported
 }

@@ -27,8 +27,8 @@ use crate::wire::http2::trace::Outcome;
 use crate::wire::http2::trace::feed;
 use crate::wire::http2::trace::feed_random_splits;
 use crate::wire::traffic::Fields;
+use crate::wire::traffic::Reported;
 use crate::wire::traffic::Step;
-use crate::wire::traffic::Told;
 
 /// The writes of both sides in order.
 type Log = Arc<Mutex<Vec<Step>>>;
@@ -67,26 +67,25 @@ impl AsyncWrite for Recorded {
 
 /// One request and its response, as both sides intend them.
 #[derive(Clone, Debug)]
-struct Exchange {
+struct Case {
     path: String,
     fields: Vec<(String, String)>,
     body: Vec<u8>,
-    answer: Vec<Vec<u8>>,
+    reply: Vec<Vec<u8>>,
     trailers: Vec<(String, String)>,
     /// The server resets the stream after the body of its response.
     reset: bool,
 }
 
-fn exchange() -> impl Strategy<Value = Exchange> {
+fn case() -> impl Strategy<Value = Case> {
     // Few names and values, so that the tables are used; some long values, so that fields are evicted.
     let name = "x-[a-c]{1,2}";
     let value = prop_oneof!["[ -~]{0,3}[!-~]".prop_map(|v| v.trim_start().to_owned()), "[!-~]{600,900}"];
     let fields = vec((name, value), 0..6);
     let body = vec(any::<u8>(), 0..400);
-    let answer = vec(vec(any::<u8>(), 0..3000), 0..4);
-    ("/[a-z0-9%?=&]{0,30}", fields.clone(), body, answer, fields, prop::bool::weighted(0.1)).prop_map(
-        |(path, fields, body, answer, trailers, reset)| Exchange { path, fields, body, answer, trailers, reset },
-    )
+    let reply = vec(vec(any::<u8>(), 0..3000), 0..4);
+    ("/[a-z0-9%?=&]{0,30}", fields.clone(), body, reply, fields, prop::bool::weighted(0.1))
+        .prop_map(|(path, fields, body, reply, trailers, reset)| Case { path, fields, body, reply, trailers, reset })
 }
 
 fn map(fields: &[(String, String)]) -> HeaderMap {
@@ -110,28 +109,28 @@ fn sorted(fields: &[(String, String)]) -> Vec<(String, String)> {
     fields
 }
 
-async fn serve(stream: Recorded, exchanges: Vec<Exchange>, table: u32) {
+async fn serve(stream: Recorded, cases: Vec<Case>, table: u32) {
     let mut connection =
         h2::server::Builder::new().header_table_size(table).handshake::<_, Bytes>(stream).await.unwrap();
-    let mut exchanges = exchanges.into_iter();
+    let mut cases = cases.into_iter();
     while let Some(request) = connection.accept().await {
         let (request, mut respond) = request.unwrap();
-        let exchange = exchanges.next().unwrap();
+        let case = cases.next().unwrap();
         tokio::spawn(async move {
             let mut body = request.into_body();
             while let Some(bytes) = body.data().await {
                 body.flow_control().release_capacity(bytes.unwrap().len()).unwrap();
             }
             let mut response = Response::new(());
-            *response.headers_mut() = map(&exchange.fields);
+            *response.headers_mut() = map(&case.fields);
             let mut send = respond.send_response(response, false).unwrap();
-            for part in exchange.answer {
+            for part in case.reply {
                 send.send_data(part.into(), false).unwrap();
             }
-            if exchange.reset {
+            if case.reset {
                 send.send_reset(Reason::INTERNAL_ERROR);
             } else {
-                send.send_trailers(map(&exchange.trailers)).unwrap();
+                send.send_trailers(map(&case.trailers)).unwrap();
             }
         });
     }
@@ -139,46 +138,46 @@ async fn serve(stream: Recorded, exchanges: Vec<Exchange>, table: u32) {
 
 /// Sends all requests concurrently on one connection. Also checks what the client received, because the test is
 /// meaningless otherwise.
-async fn talk(exchanges: Vec<Exchange>, table: u32) -> Vec<Step> {
+async fn talk(cases: Vec<Case>, table: u32) -> Vec<Step> {
     let log = Log::default();
     let (client, server) = tokio::io::duplex(4096);
     let client = Recorded { stream: client, log: Arc::clone(&log), step: Step::Request };
     let server = Recorded { stream: server, log: Arc::clone(&log), step: Step::Response };
-    let served = tokio::spawn(serve(server, exchanges.clone(), table));
+    let served = tokio::spawn(serve(server, cases.clone(), table));
     let (mut send, connection) =
         h2::client::Builder::new().header_table_size(table).handshake::<_, Bytes>(client).await.unwrap();
     let driven = tokio::spawn(connection);
-    let mut answers = Vec::new();
-    for exchange in exchanges {
+    let mut responses = Vec::new();
+    for case in cases {
         send = send.ready().await.unwrap();
         let mut request = Request::new(());
         *request.method_mut() = http::Method::POST;
-        *request.uri_mut() = format!("http://server{}", exchange.path).parse().unwrap();
-        *request.headers_mut() = map(&exchange.fields);
+        *request.uri_mut() = format!("http://server{}", case.path).parse().unwrap();
+        *request.headers_mut() = map(&case.fields);
         let (response, mut body) = send.send_request(request, false).unwrap();
-        body.send_data(exchange.body.clone().into(), true).unwrap();
-        answers.push(tokio::spawn(async move {
+        body.send_data(case.body.clone().into(), true).unwrap();
+        responses.push(tokio::spawn(async move {
             // A reset may overtake the headers.
             let Ok(response) = response.await else {
-                assert!(exchange.reset);
+                assert!(case.reset);
                 return;
             };
             let mut body = response.into_body();
             let mut read = Vec::new();
             while let Some(bytes) = body.data().await {
                 let Ok(bytes) = bytes else {
-                    assert!(exchange.reset);
+                    assert!(case.reset);
                     return;
                 };
                 body.flow_control().release_capacity(bytes.len()).unwrap();
                 read.extend_from_slice(&bytes);
             }
-            assert_eq!(read, exchange.answer.concat());
-            assert_eq!(body.trailers().await.unwrap().unwrap_or_default(), map(&exchange.trailers));
+            assert_eq!(read, case.reply.concat());
+            assert_eq!(body.trailers().await.unwrap().unwrap_or_default(), map(&case.trailers));
         }));
     }
-    for answer in answers {
-        answer.await.unwrap();
+    for reply in responses {
+        reply.await.unwrap();
     }
     drop(send);
     driven.await.unwrap().unwrap();
@@ -187,32 +186,35 @@ async fn talk(exchanges: Vec<Exchange>, table: u32) -> Vec<Step> {
 }
 
 /// The calls for the request with this number must match the intended messages.
-fn check(outcome: &Outcome, number: u64, exchange: &Exchange) {
-    let told: Vec<&Told> = outcome.told.iter().filter(|(of, _)| *of == number).map(|(_, told)| told).collect();
-    let joined = |is: fn(&Told) -> Option<&Vec<u8>>| {
-        told.iter().filter_map(|told| is(told)).flatten().copied().collect::<Vec<u8>>()
+fn check(outcome: &Outcome, number: u64, case: &Case) {
+    let reported: Vec<&Reported> =
+        outcome.reported.iter().filter(|(of, _)| *of == number).map(|(_, reported)| reported).collect();
+    let joined = |is: fn(&Reported) -> Option<&Vec<u8>>| {
+        reported.iter().filter_map(|reported| is(reported)).flatten().copied().collect::<Vec<u8>>()
     };
-    let Told::RequestHead { method, target, fields, .. } = told[1] else { panic!("{told:?}") };
-    assert_eq!((method.as_str(), target.as_str()), ("POST", exchange.path.as_str()));
-    assert_eq!(plain(fields), sorted(&exchange.fields));
-    let asked = joined(|told| if let Told::RequestBody(body) = told { Some(body) } else { None });
-    assert_eq!(asked, exchange.body);
-    assert_eq!(told.iter().filter(|told| ***told == Told::RequestEnd).count(), 1);
-    let head = told.iter().find_map(|told| {
-        if let Told::ResponseHead { status, fields, .. } = told { Some((*status, plain(fields))) } else { None }
+    let Reported::RequestHead { method, target, fields, .. } = reported[1] else { panic!("{reported:?}") };
+    assert_eq!((method.as_str(), target.as_str()), ("POST", case.path.as_str()));
+    assert_eq!(plain(fields), sorted(&case.fields));
+    let asked = joined(|reported| if let Reported::RequestBody(body) = reported { Some(body) } else { None });
+    assert_eq!(asked, case.body);
+    assert_eq!(reported.iter().filter(|reported| ***reported == Reported::RequestEnd).count(), 1);
+    let head = reported.iter().find_map(|reported| {
+        if let Reported::ResponseHead { status, fields, .. } = reported { Some((*status, plain(fields))) } else { None }
     });
-    let answered = joined(|told| if let Told::ResponseBody(body) = told { Some(body) } else { None });
-    let trailers =
-        told.iter().find_map(|told| if let Told::Trailers(fields) = told { Some(plain(fields)) } else { None });
-    if exchange.reset {
+    let response_complete =
+        joined(|reported| if let Reported::ResponseBody(body) = reported { Some(body) } else { None });
+    let trailers = reported
+        .iter()
+        .find_map(|reported| if let Reported::Trailers(fields) = reported { Some(plain(fields)) } else { None });
+    if case.reset {
         // A reset may overtake bytes queued before it.
-        assert!(matches!(told.last(), Some(Told::Reset(_))), "{told:?}");
-        assert!(exchange.answer.concat().starts_with(&answered));
+        assert!(matches!(reported.last(), Some(Reported::Reset(_))), "{reported:?}");
+        assert!(case.reply.concat().starts_with(&response_complete));
     } else {
-        assert_eq!(head, Some((200, sorted(&exchange.fields))));
-        assert_eq!(answered, exchange.answer.concat());
-        assert_eq!(trailers, Some(sorted(&exchange.trailers)));
-        assert_eq!(told.last(), Some(&&Told::ResponseEnd));
+        assert_eq!(head, Some((200, sorted(&case.fields))));
+        assert_eq!(response_complete, case.reply.concat());
+        assert_eq!(trailers, Some(sorted(&case.trailers)));
+        assert_eq!(reported.last(), Some(&&Reported::ResponseEnd));
     }
 }
 
@@ -221,15 +223,15 @@ proptest! {
 
     #[test]
     fn parsed_messages_match_those_of_two_real_ends(
-        exchanges in vec(exchange(), 1..12),
+        cases in vec(case(), 1..12),
         table in prop::sample::select(&[0, 100, 4096, 65536][..]),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let steps = runtime.block_on(talk(exchanges.clone(), table));
+        let steps = runtime.block_on(talk(cases.clone(), table));
         let outcome = feed(Limits::default(), &steps);
         prop_assert_eq!((outcome.fault, outcome.open), (None, Some(0)));
-        for (number, exchange) in exchanges.iter().enumerate() {
-            check(&outcome, number as u64, exchange);
+        for (number, case) in cases.iter().enumerate() {
+            check(&outcome, number as u64, case);
         }
         feed_random_splits(Limits::default(), &steps, &outcome);
     }

@@ -12,95 +12,95 @@ use tokometer_wire::ResponseHead;
 use tokometer_wire::Trailers;
 use tokometer_wire::Visitor;
 
+use crate::wire::traffic::Reported;
 use crate::wire::traffic::Step;
-use crate::wire::traffic::Told;
 use crate::wire::traffic::fields;
 use crate::wire::traffic::same_at_random_splits;
 use crate::wire::traffic::same_at_splits;
 
 /// One call: the number of its request and its content.
-pub(crate) type Call = (u64, Told);
+pub(crate) type Call = (u64, Reported);
 
 /// Records its calls; adjacent body slices of a request or response are joined.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
-    pub(crate) told: Vec<Call>,
+    pub(crate) reported: Vec<Call>,
     /// The time of each call; joined body slices count separately.
     pub(crate) times: Vec<Instant>,
 }
 
 /// Adds a call to `calls`.
-pub(crate) fn note(calls: &mut Vec<Call>, exchange: u64, told: Told) {
-    match (calls.last_mut(), &told) {
-        (Some((of, Told::RequestBody(body))), Told::RequestBody(more)) if *of == exchange => body.extend(more),
-        (Some((of, Told::ResponseBody(body))), Told::ResponseBody(more)) if *of == exchange => body.extend(more),
-        _ => calls.push((exchange, told)),
+pub(crate) fn note(calls: &mut Vec<Call>, number: u64, reported: Reported) {
+    match (calls.last_mut(), &reported) {
+        (Some((of, Reported::RequestBody(body))), Reported::RequestBody(more)) if *of == number => body.extend(more),
+        (Some((of, Reported::ResponseBody(body))), Reported::ResponseBody(more)) if *of == number => body.extend(more),
+        _ => calls.push((number, reported)),
     }
 }
 
 impl Trace {
-    fn note(&mut self, exchange: u64, told: Told, at: Instant) {
+    fn note(&mut self, number: u64, reported: Reported, at: Instant) {
         self.times.push(at);
-        note(&mut self.told, exchange, told);
+        note(&mut self.reported, number, reported);
     }
 }
 
 impl Visitor for Trace {
-    fn request_begin(&mut self, exchange: u64, at: Instant) -> bool {
-        self.note(exchange, Told::RequestBegin, at);
+    fn request_begin(&mut self, number: u64, at: Instant) -> bool {
+        self.note(number, Reported::RequestBegin, at);
         true
     }
 
-    fn request_head(&mut self, exchange: u64, head: &RequestHead<'_>, at: Instant) {
+    fn request_head(&mut self, number: u64, head: &RequestHead<'_>, at: Instant) {
         let (method, target) = (head.method.to_owned(), head.target.to_owned());
-        let told = Told::RequestHead { method, target, minor: head.minor, fields: fields(head.headers) };
-        self.note(exchange, told, at);
+        let reported = Reported::RequestHead { method, target, minor: head.minor, fields: fields(head.headers) };
+        self.note(number, reported, at);
     }
 
-    fn request_body(&mut self, exchange: u64, bytes: &[u8], at: Instant) {
+    fn request_body(&mut self, number: u64, bytes: &[u8], at: Instant) {
         assert!(!bytes.is_empty(), "slices are never empty");
-        self.note(exchange, Told::RequestBody(bytes.to_owned()), at);
+        self.note(number, Reported::RequestBody(bytes.to_owned()), at);
     }
 
-    fn request_end(&mut self, exchange: u64, at: Instant) {
-        self.note(exchange, Told::RequestEnd, at);
+    fn request_end(&mut self, number: u64, at: Instant) {
+        self.note(number, Reported::RequestEnd, at);
     }
 
-    fn interim(&mut self, exchange: u64, status: u16, at: Instant) {
-        self.note(exchange, Told::Interim(status), at);
+    fn interim(&mut self, number: u64, status: u16, at: Instant) {
+        self.note(number, Reported::Interim(status), at);
     }
 
-    fn response_head(&mut self, exchange: u64, head: &ResponseHead<'_>, at: Instant) {
-        let told = Told::ResponseHead { status: head.status, minor: head.minor, fields: fields(head.headers) };
-        self.note(exchange, told, at);
+    fn response_head(&mut self, number: u64, head: &ResponseHead<'_>, at: Instant) {
+        let reported = Reported::ResponseHead { status: head.status, minor: head.minor, fields: fields(head.headers) };
+        self.note(number, reported, at);
     }
 
-    fn response_body(&mut self, exchange: u64, bytes: &[u8], at: Instant) {
+    fn response_body(&mut self, number: u64, bytes: &[u8], at: Instant) {
         assert!(!bytes.is_empty(), "slices are never empty");
-        self.note(exchange, Told::ResponseBody(bytes.to_owned()), at);
+        self.note(number, Reported::ResponseBody(bytes.to_owned()), at);
     }
 
-    fn response_trailers(&mut self, exchange: u64, trailers: &Trailers<'_>, at: Instant) {
-        self.note(exchange, Told::Trailers(fields(trailers.fields)), at);
+    fn response_trailers(&mut self, number: u64, trailers: &Trailers<'_>, at: Instant) {
+        self.note(number, Reported::Trailers(fields(trailers.fields)), at);
     }
 
-    fn response_end(&mut self, exchange: u64, at: Instant) {
-        self.note(exchange, Told::ResponseEnd, at);
+    fn response_end(&mut self, number: u64, at: Instant) {
+        self.note(number, Reported::ResponseEnd, at);
     }
 
-    fn unobserved(&mut self, exchange: u64, at: Instant) {
-        self.note(exchange, Told::Unobserved, at);
+    fn unobserved(&mut self, number: u64, at: Instant) {
+        self.note(number, Reported::Unobserved, at);
     }
 
-    fn reset(&mut self, exchange: u64, reset: Reset, at: Instant) {
-        self.note(exchange, Told::Reset(reset), at);
+    fn reset(&mut self, number: u64, reset: Reset, at: Instant) {
+        self.note(number, Reported::Reset(reset), at);
     }
 }
 
 /// Everything observable about a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    pub(crate) told: Vec<Call>,
+    pub(crate) reported: Vec<Call>,
     pub(crate) fault: Option<Fault>,
     /// Open streams once the connection has switched to HTTP/2.
     pub(crate) open: Option<usize>,
@@ -109,7 +109,7 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// The calls in one line: `0:+ 0:POST /x 0:"body" 0:. 0:200 ...`.
     pub(crate) fn line(&self) -> String {
-        self.told.iter().map(|(exchange, told)| format!("{exchange}:{told}")).collect::<Vec<_>>().join(" ")
+        self.reported.iter().map(|(number, reported)| format!("{number}:{reported}")).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn feed(limits: Limits, steps: &[Step]) -> Outcome {
         Reader::Http1(_) | Reader::WebSocket(_) => None,
         Reader::Http2(http2) => Some(http2.open()),
     };
-    Outcome { told: trace.told, fault, open }
+    Outcome { reported: trace.reported, fault, open }
 }
 
 /// Feeds the steps whole, byte by byte, split at every place, and split at random places; all outcomes must be equal.

@@ -355,7 +355,7 @@ impl Tokens {
     }
 
     /// Processes the body of a non-streamed response: its usage covers the request.
-    pub(super) fn whole_answer(&mut self, event: &StreamEvent) {
+    pub(super) fn whole_response(&mut self, event: &StreamEvent) {
         self.widest = self.widest.max(event.choices);
         self.logprobs += u64::from(event.logprobs.unwrap_or(0));
         self.token_ids = event.token_ids.map(u64::from);

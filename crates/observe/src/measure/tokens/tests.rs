@@ -79,16 +79,16 @@ fn implausible_counter_step_has_unknown_tokens() {
 /// Ollama 0.17: `message_start` estimates the input from the text's length, `message_delta` has the exact count.
 #[test]
 fn estimated_input_is_replaced_or_dropped() {
-    let told = |input, early| StreamEvent {
+    let reported = |input, early| StreamEvent {
         usage: Some(Usage { input: Some(input), total: true, early, ..Usage::default() }),
         ..StreamEvent::default()
     };
     let guessing = Habits { early_input_is_guessed: true, ..Habits::default() };
     let count = |tokens: &Tokens, habits| tokens.input(&Context { habits, ..ONE }).map(|count| count.tokens);
     let mut tokens = Tokens::default();
-    tokens.event(&told(2, true), guessing, false);
+    tokens.event(&reported(2, true), guessing, false);
     assert_eq!((count(&tokens, guessing), count(&tokens, Habits::default())), (None, Some(2)));
-    tokens.event(&told(14, false), guessing, false);
+    tokens.event(&reported(14, false), guessing, false);
     assert_eq!((count(&tokens, guessing), count(&tokens, Habits::default())), (Some(14), Some(14)));
 }
 
@@ -162,9 +162,9 @@ fn reasoning_count_of_one_choice_is_not_used_for_several() {
 /// vLLM's usage and ids exclude an echoed prompt.
 #[test]
 fn echoed_first_event_has_only_tokens_counted_by_engine() {
-    let told = |output| StreamEvent { usage: Some(Usage { output: Some(output), ..Usage::default() }), ..text(0) };
+    let reported = |output| StreamEvent { usage: Some(Usage { output: Some(output), ..Usage::default() }), ..text(0) };
     let first = |event: StreamEvent| Tokens::default().event(&event, Habits::default(), true).tokens;
-    assert_eq!(first(told(5)), Some(5));
+    assert_eq!(first(reported(5)), Some(5));
     assert_eq!(first(StreamEvent { token_ids: Some(5), ..text(0) }), Some(5));
     assert_eq!(first(text(0)), Some(0), "at most one of them is output");
 }

@@ -9,7 +9,7 @@ use crate::dashboards::viz::*;
 use tokometer_telemetry::export::table::Id;
 use tokometer_telemetry::export::table::Key;
 
-const TOLD: &str = "only where the engine tells it";
+const REPORTED: &str = "only where the engine tells it";
 const CLASSES: &str = "only with telemetry.prompt_classes";
 const USAGE: &str = "only with the GenAI names of v1.41, and where the engine tells its usage";
 
@@ -137,10 +137,10 @@ fn where_the_time_goes() -> Row {
                  requests where the cache and the queue are known.",
             )
             .trace_links()
-            .range_or("p10", quantile(0.1, Id::PrefillRate), TOLD)
+            .range_or("p10", quantile(0.1, Id::PrefillRate), REPORTED)
             .range("p50", quantile(0.5, Id::PrefillRate))
             .exemplars()
-            .optional(TOLD),
+            .optional(REPORTED),
         graph("Time that clients did not take", "s")
             .about(
                 "Streams' time in which the client took no bytes: it is slow, or its network is. It is never \
@@ -199,13 +199,13 @@ fn shape_of_the_traffic() -> Row {
                  falls, times to the first token rise without any fault of the server.",
             )
             .max(1)
-            .range_or(MODEL_LEGEND, share(by_model(Id::CachedTokens), divisor(by_model(Id::InputTokens))), TOLD),
+            .range_or(MODEL_LEGEND, share(by_model(Id::CachedTokens), divisor(by_model(Id::InputTokens))), REPORTED),
         graph("Tokens per event", "short")
             .about(
                 "Mean tokens in one event after the first, where the engine tells them: above 1 it sends in \
                  batches or speculates.",
             )
-            .range_or(MODEL_LEGEND, mean(Id::ChunkTokens).by(Key::ResponseModel), TOLD),
+            .range_or(MODEL_LEGEND, mean(Id::ChunkTokens).by(Key::ResponseModel), REPORTED),
     ];
     Row::open("Shape of the traffic", (5, 8), panels)
 }

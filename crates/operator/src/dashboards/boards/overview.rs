@@ -11,7 +11,7 @@ use crate::dashboards::viz::*;
 use tokometer_telemetry::export::table::Id;
 use tokometer_telemetry::export::table::Key;
 
-const TOLD: &str = "only where the engine tells it";
+const REPORTED: &str = "only where the engine tells it";
 const RULES: &str = "only where the rules of `tokometer rules` are loaded";
 const TENANTS: &str = "only where tenants are told apart";
 
@@ -160,8 +160,8 @@ fn traffic() -> Row {
             )
             .range("output", total(Id::LiveTokens))
             .range("prompt", total(Id::InputTokens))
-            .range_or("prompt, cached", total(Id::CachedTokens), TOLD)
-            .range_or("reasoning", total(Id::ReasoningTokens), TOLD),
+            .range_or("prompt, cached", total(Id::CachedTokens), REPORTED)
+            .range_or("reasoning", total(Id::ReasoningTokens), REPORTED),
     ];
     Row::open("Traffic", (12, 8), panels)
 }

@@ -12,7 +12,7 @@ use tokometer_telemetry::export::table::Id;
 use tokometer_telemetry::export::table::Key;
 
 const ENGINE: &str = "only where the engine's own metrics are read and tell it";
-const QUEUE_TOLD: &str = "only where the engine tells the queue time of a request";
+const QUEUE_REPORTED: &str = "only where the engine tells the queue time of a request";
 const NEVER_NEAR: &str = "only where a pod broke the floor of the decode rate within the last hour";
 
 pub(super) fn board() -> Board {
@@ -105,7 +105,7 @@ fn queue() -> Row {
         heatmap("Queue time", "s", buckets(Id::QueueTime))
             .about("How many requests waited how long in the server's queue, where it tells that of each.")
             .trace_links()
-            .may_be_empty(QUEUE_TOLD),
+            .may_be_empty(QUEUE_REPORTED),
         graph("Queue time by source (p95)", "s")
             .about(
                 "Times of different sources are never mixed (docs/QUEUE_TIME.md). The estimate is the mean of \
@@ -114,7 +114,7 @@ fn queue() -> Row {
             .trace_links()
             .range("{{source}}", quantile(0.95, Id::QueueTime).by(Key::Source))
             .exemplars()
-            .optional(QUEUE_TOLD)
+            .optional(QUEUE_REPORTED)
             .range_or(
                 "estimate (mean)",
                 max(Id::QueueTimeEstimate),

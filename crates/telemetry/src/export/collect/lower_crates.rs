@@ -27,9 +27,9 @@ impl Collect for Observers {
 
 impl Collect for scrape::Engines {
     fn collect(&self, points: &mut Points<'_>) {
-        for (listener, figures) in self.figures(Instant::now()).iter().enumerate() {
-            if let Some(figures) = figures {
-                points.put_engine(listener, figures);
+        for (listener, measurements) in self.measurements(Instant::now()).iter().enumerate() {
+            if let Some(measurements) = measurements {
+                points.put_engine(listener, measurements);
             }
         }
     }
@@ -37,14 +37,14 @@ impl Collect for scrape::Engines {
 
 impl Points<'_> {
     /// Adds what was scraped from a listener's engine.
-    pub fn put_engine(&mut self, listener: usize, figures: &scrape::Figures) {
-        self.put_at(listener, Id::EngineScrapes, &[], figures.attempts);
-        for (failure, count) in scrape::Failure::ALL.iter().zip(figures.failures) {
+    pub fn put_engine(&mut self, listener: usize, measurements: &scrape::Measurements) {
+        self.put_at(listener, Id::EngineScrapes, &[], measurements.attempts);
+        for (failure, count) in scrape::Failure::ALL.iter().zip(measurements.failures) {
             self.put_at(listener, Id::EngineScrapeFailures, &[(Key::Reason, failure.as_str().into())], count);
         }
-        self.put_at(listener, Id::EngineScrapeDuration, &[], figures.duration);
-        self.put_at(listener, Id::EngineScrapeAge, &[], figures.age);
-        let Some(state) = &figures.state else { return };
+        self.put_at(listener, Id::EngineScrapeDuration, &[], measurements.duration);
+        self.put_at(listener, Id::EngineScrapeAge, &[], measurements.age);
+        let Some(state) = &measurements.state else { return };
         let levels = [
             (Id::EngineRunning, state.running),
             (Id::EngineWaiting, state.waiting),
@@ -70,7 +70,7 @@ impl Points<'_> {
     }
 }
 
-impl Collect for engine_spans::Figures {
+impl Collect for engine_spans::Measurements {
     fn collect(&self, points: &mut Points<'_>) {
         points.put(Id::EngineSpansReceived, &[], self.received());
         points.put(Id::EngineSpansForwarded, &[], self.forwarded());

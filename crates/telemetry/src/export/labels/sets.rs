@@ -132,7 +132,7 @@ impl LabelSets {
                 return counts;
             }
         }
-        let place = self.overflow.get(labels.pair * Route::all().len() + labels.route as usize);
+        let place = self.overflow.get(labels.listener * Route::all().len() + labels.route as usize);
         place.map_or_else(make, |place| Arc::clone(place.get_or_init(make)))
     }
 
@@ -153,8 +153,8 @@ impl LabelSets {
     pub(crate) fn overflowed(&self) -> impl Iterator<Item = (Labels, &Arc<LiveCounts>)> {
         let places = self.overflow.iter().zip(Route::all().cycle()).enumerate();
         places.filter_map(|(at, (place, route))| {
-            let (pair, model) = (at / Route::all().len(), Some(Box::from(OTHER)));
-            let labels = Labels { pair, route, streaming: Some(true), ..Labels::default() };
+            let (listener, model) = (at / Route::all().len(), Some(Box::from(OTHER)));
+            let labels = Labels { listener, route, streaming: Some(true), ..Labels::default() };
             Some((Labels { request_model: model.clone(), response_model: model, ..labels }, place.get()?))
         })
     }

@@ -178,8 +178,8 @@ impl Client {
 
         let mut open = self.open.lock().await;
         let mut sender = open_sender(open.take(), &self.destination).await?;
-        let answer = match sender.try_send_request(request).await {
-            Ok(answer) => answer,
+        let response = match sender.try_send_request(request).await {
+            Ok(response) => response,
             Err(mut error) => match error.take_message() {
                 // The collector closed the idle connection before any of the request was sent.
                 Some(request) => {
@@ -189,7 +189,7 @@ impl Client {
                 None => return Err(error.into_error().into()),
             },
         };
-        let (parts, body) = answer.into_parts();
+        let (parts, body) = response.into_parts();
         let body = Limited::new(body, ANSWER_BYTES).collect().await?.to_bytes();
         *open = Some(sender);
         Ok(Response::from_parts(parts, body))
@@ -215,7 +215,7 @@ pub(super) struct Call {
     /// `grpc-status-details-bin`, in base64.
     pub(super) details: Option<Vec<u8>>,
     /// The response message.
-    pub(super) answer: Bytes,
+    pub(super) response: Bytes,
 }
 
 /// One connection to one server, kept open between calls.
@@ -247,8 +247,8 @@ impl Calls {
 
         let mut open = self.open.lock().await;
         let mut sender = open_sender(open.take(), &self.destination).await?;
-        let answer = sender.send_request(request).await?;
-        let (head, body) = answer.into_parts();
+        let response = sender.send_request(request).await?;
+        let (head, body) = response.into_parts();
         let body = Limited::new(body, ANSWER_BYTES).collect().await?;
         let trailers = body.trailers().cloned().unwrap_or_default();
         *open = Some(sender);
@@ -256,13 +256,13 @@ impl Calls {
 
         let of = |name: &str| trailers.get(name).or_else(|| head.headers.get(name));
         let text = |name: &str| of(name).and_then(|value| value.to_str().ok());
-        let mut answer = body.to_bytes();
+        let mut response = body.to_bytes();
         // Skip flag and length. The request offered no compression, so the response is uncompressed.
-        answer.advance(answer.len().min(5));
+        response.advance(response.len().min(5));
         Ok(Call {
             code: text("grpc-status").and_then(|code| code.parse().ok()).unwrap_or(2),
             details: of("grpc-status-details-bin").map(|value| value.as_bytes().to_vec()),
-            answer,
+            response,
         })
     }
 }

@@ -25,31 +25,31 @@ use crate::export::otlp::endpoint;
 pub(super) type Rejections = fn(&[u8]) -> u64;
 
 /// Number of rejected data points.
-pub(super) fn rejected_points(answer: &[u8]) -> u64 {
-    let partial = ExportMetricsServiceResponse::decode(answer).ok().and_then(|answer| answer.partial_success);
+pub(super) fn rejected_points(response: &[u8]) -> u64 {
+    let partial = ExportMetricsServiceResponse::decode(response).ok().and_then(|response| response.partial_success);
     partial.map_or(0, |partial| u64::try_from(partial.rejected_data_points).unwrap_or(0))
 }
 
 /// Number of rejected spans.
-pub(super) fn rejected_spans(answer: &[u8]) -> u64 {
-    let partial = ExportTraceServiceResponse::decode(answer).ok().and_then(|answer| answer.partial_success);
+pub(super) fn rejected_spans(response: &[u8]) -> u64 {
+    let partial = ExportTraceServiceResponse::decode(response).ok().and_then(|response| response.partial_success);
     partial.map_or(0, |partial| u64::try_from(partial.rejected_spans).unwrap_or(0))
 }
 
 /// An error with its chain of causes.
 pub(super) fn causes(error: &(dyn Cause + 'static)) -> String {
-    let mut told = error.to_string();
+    let mut reported = error.to_string();
     let mut behind = error.source();
     while let Some(cause) = behind {
         let text = cause.to_string();
         // Some errors include their cause in their own text.
-        if !told.contains(&text) {
-            told.push_str(": ");
-            told.push_str(&text);
+        if !reported.contains(&text) {
+            reported.push_str(": ");
+            reported.push_str(&text);
         }
         behind = cause.source();
     }
-    told
+    reported
 }
 
 /// Result of one export.
@@ -80,9 +80,9 @@ impl Delivery {
     }
 
     /// Combines the exporter's result with what the client saw.
-    pub(super) fn outcome(&self, said: Result<(), String>) -> Outcome {
+    pub(super) fn outcome(&self, stated: Result<(), String>) -> Outcome {
         let address = &self.address;
-        match (said, std::mem::take(&mut *self.last())) {
+        match (stated, std::mem::take(&mut *self.last())) {
             (Ok(()), Last { rejected: 0, .. }) => Outcome { result: Ok(()), rejected: 0 },
             (Ok(()), Last { rejected, .. }) => Outcome {
                 result: Err(format!("{address} rejected {rejected} items of the export; its log may give the reason")),
@@ -126,10 +126,10 @@ impl HttpClient for Watched {
         *self.delivery.last() = match &sent {
             Err(error) => Last { failure: Some(causes(error.as_ref())), rejected: 0 },
             // Only count and status are used: other response text may repeat one of our secrets.
-            Ok(answer) if answer.status().is_success() => {
-                Last { failure: None, rejected: (self.rejections)(answer.body()) }
+            Ok(response) if response.status().is_success() => {
+                Last { failure: None, rejected: (self.rejections)(response.body()) }
             }
-            Ok(answer) => Last { failure: Some(format!("status {}", answer.status())), rejected: 0 },
+            Ok(response) => Last { failure: Some(format!("status {}", response.status())), rejected: 0 },
         };
         sent
     }
@@ -143,7 +143,7 @@ mod tests {
         Delivery { address: "http://c:4318".to_owned(), last: Arc::default() }
     }
 
-    fn told(delivery: &Delivery, error: &str) -> String {
+    fn reported(delivery: &Delivery, error: &str) -> String {
         delivery.outcome(Err(error.to_owned())).result.unwrap_err()
     }
 
@@ -152,10 +152,10 @@ mod tests {
         let delivery = delivery();
         let failed = |why: &str| delivery.last().failure = Some(why.to_owned());
         failed("Connection refused");
-        assert_eq!(told(&delivery, "HTTP export failed: network error"), "http://c:4318: Connection refused");
-        assert_eq!(told(&delivery, "no response within 1s"), "http://c:4318: no response within 1s");
+        assert_eq!(reported(&delivery, "HTTP export failed: network error"), "http://c:4318: Connection refused");
+        assert_eq!(reported(&delivery, "no response within 1s"), "http://c:4318: no response within 1s");
         failed("status 503 Service Unavailable");
-        let shown = told(&delivery, "no response within 1s");
+        let shown = reported(&delivery, "no response within 1s");
         assert_eq!(shown, "http://c:4318: no response within 1s; before that: status 503 Service Unavailable");
         assert_eq!(delivery.outcome(Ok(())), Outcome { result: Ok(()), rejected: 0 });
     }

@@ -137,8 +137,8 @@ impl Pipeline {
             refresh();
             let result = match self.reader.collect(&mut metrics) {
                 Ok(()) => {
-                    let said = bounded(self.exporter.export(&metrics), self.limit, &closing).await;
-                    self.delivery.outcome(said).result
+                    let stated = bounded(self.exporter.export(&metrics), self.limit, &closing).await;
+                    self.delivery.outcome(stated).result
                 }
                 Err(error) => Err(error.to_string()),
             };

@@ -224,14 +224,14 @@ impl Otlp {
     fn ask(&self, limit: Duration, command: impl Fn(SyncSender<bool>) -> Command) -> bool {
         let deadline = std::time::Instant::now() + limit;
         let ask = |sender: &UnboundedSender<Command>| -> Option<Receiver<bool>> {
-            let (reply, answer) = sync_channel(1);
-            sender.send(command(reply)).is_ok().then_some(answer)
+            let (reply, response) = sync_channel(1);
+            sender.send(command(reply)).is_ok().then_some(response)
         };
         // All commands are sent before the first reply is awaited, so that the tasks run concurrently.
-        let answers: Vec<Option<Receiver<bool>>> = self.commands.iter().map(ask).collect();
-        answers.into_iter().fold(true, |all, answer| {
+        let responses: Vec<Option<Receiver<bool>>> = self.commands.iter().map(ask).collect();
+        responses.into_iter().fold(true, |all, response| {
             let left = deadline.saturating_duration_since(std::time::Instant::now());
-            all & answer.is_some_and(|answer| answer.recv_timeout(left).unwrap_or(false))
+            all & response.is_some_and(|response| response.recv_timeout(left).unwrap_or(false))
         })
     }
 }

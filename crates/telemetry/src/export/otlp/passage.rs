@@ -98,7 +98,7 @@ impl Collector for Passage {
             }
         };
         match tokio::time::timeout(self.timeout, sent).await {
-            Ok(Ok(answer)) => answer,
+            Ok(Ok(response)) => response,
             Ok(Err(why)) => Reply::Later { after: None, why },
             Err(_) => Reply::Later { after: None, why: format!("no response within {:?}", self.timeout) },
         }
@@ -126,16 +126,16 @@ async fn over_http(
     if gzip {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
-    let answer = client.send_bytes(request).await.map_err(|error| causes(error.as_ref()))?;
-    let status = answer.status();
+    let response = client.send_bytes(request).await.map_err(|error| causes(error.as_ref()))?;
+    let status = response.status();
     // Only the status is reported, here and below: other response text may repeat one of our secrets.
     let why = || format!("status {status}");
     Ok(match status {
         StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
-        | StatusCode::GATEWAY_TIMEOUT => Reply::Later { after: retry_after(answer.headers()), why: why() },
-        status if status.is_success() => Reply::Taken { rejected: rejected_spans(answer.body()) },
+        | StatusCode::GATEWAY_TIMEOUT => Reply::Later { after: retry_after(response.headers()), why: why() },
+        status if status.is_success() => Reply::Taken { rejected: rejected_spans(response.body()) },
         _ => Reply::Refused { why: why() },
     })
 }
@@ -154,7 +154,7 @@ async fn over_grpc(calls: &Calls, message: Bytes, headers: HeaderMap, gzip: bool
     let after = call.details.as_deref().and_then(retry_info);
     let why = format!("gRPC status {}", call.code);
     Ok(match call.code {
-        0 => Reply::Taken { rejected: rejected_spans(&call.answer) },
+        0 => Reply::Taken { rejected: rejected_spans(&call.response) },
         // RESOURCE_EXHAUSTED is temporary only if the collector sends a retry delay.
         8 if after.is_none() => Reply::Refused { why },
         // CANCELLED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, ABORTED, OUT_OF_RANGE, UNAVAILABLE, DATA_LOSS.

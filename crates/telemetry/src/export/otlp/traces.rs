@@ -157,9 +157,9 @@ impl Batcher {
 
     async fn export(&self, batch: Vec<SpanData>, closing: &Closing) -> bool {
         let count = batch.len() as u64;
-        let said = bounded(self.exporter.export(batch), self.limit, closing).await;
-        let taken = said.is_ok();
-        let Outcome { result, rejected } = self.delivery.outcome(said);
+        let stated = bounded(self.exporter.export(batch), self.limit, closing).await;
+        let taken = stated.is_ok();
+        let Outcome { result, rejected } = self.delivery.outcome(stated);
         let sent = if taken { count.saturating_sub(rejected) } else { 0 };
         self.telemetry.spans_sent.fetch_add(sent, Ordering::Relaxed);
         self.telemetry.spans_dropped.fetch_add(count - sent, Ordering::Relaxed);

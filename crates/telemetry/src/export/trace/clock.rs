@@ -49,8 +49,8 @@ impl Clock {
         let (anchor, checked) = &mut *kept;
         if instant.saturating_duration_since(*checked) >= CHECK_EVERY {
             *checked = instant;
-            let (told, system) = (anchor.at(instant), wall());
-            let off = told.duration_since(system).unwrap_or_else(|error| error.duration());
+            let (reported, system) = (anchor.at(instant), wall());
+            let off = reported.duration_since(system).unwrap_or_else(|error| error.duration());
             if off > TOLERANCE {
                 *anchor = Anchor { instant, system };
             }

@@ -39,7 +39,7 @@ pub(crate) struct Ids {
 }
 
 /// Evaluates the objectives of an ended request; true when it broke one.
-type Judge = Box<dyn Fn(&Record) -> bool + Send + Sync>;
+type Evaluator = Box<dyn Fn(&Record) -> bool + Send + Sync>;
 
 /// Looks up the state of a listener's engine at a moment, and how old it was then.
 type EngineState = Box<dyn Fn(usize, Instant) -> Option<(Arc<State>, Duration)> + Send + Sync>;
@@ -47,7 +47,7 @@ type EngineState = Box<dyn Fn(usize, Instant) -> Option<(Arc<State>, Duration)> 
 /// Decides on spans and creates them.
 pub(crate) struct Tracer {
     decision: Decision,
-    judge: OnceLock<Judge>,
+    evaluate: OnceLock<Evaluator>,
     engine_state: Arc<OnceLock<EngineState>>,
     clock: Clock,
     servers: Servers,
@@ -64,7 +64,7 @@ impl Tracer {
     ) -> Tracer {
         Tracer {
             decision: Decision::new(&settings.traces, telemetry),
-            judge: OnceLock::new(),
+            evaluate: OnceLock::new(),
             engine_state: Arc::default(),
             clock: Clock::new(),
             servers,
@@ -75,8 +75,8 @@ impl Tracer {
 
     /// Keeps the traces of requests that break an objective; called from the data path's threads, so it must not block.
     /// Later calls have no effect.
-    pub(crate) fn keep_when(&self, judge: Judge) {
-        self.judge.set(judge).ok();
+    pub(crate) fn keep_when(&self, evaluate: Evaluator) {
+        self.evaluate.set(evaluate).ok();
     }
 
     /// Adds the engine's state to the spans of requests; later calls have no effect.
@@ -99,13 +99,13 @@ impl Tracer {
         if !record.labels.route.is_read() && record.trace.is_none() {
             return None;
         }
-        let breaks_objective = || self.judge.get().is_some_and(|judge| judge(record));
+        let breaks_objective = || self.evaluate.get().is_some_and(|evaluate| evaluate(record));
         let ids = self.decision.decide(record, breaks_objective, ended)?;
         let layout = || -> Layout {
             let (record, servers, semconv) = (Arc::clone(record), self.servers.clone(), self.semconv);
             let engine_state = Arc::clone(&self.engine_state);
             Box::new(move || {
-                let mut all = spans::spans(&record, ids, anchor, servers.of(record.labels.pair), semconv);
+                let mut all = spans::spans(&record, ids, anchor, servers.of(record.labels.listener), semconv);
                 if let (Some(span), Some(state)) = (all.first_mut(), engine_state.get()) {
                     span.attributes.extend(engine_at_first_token(&record, state));
                 }
@@ -125,7 +125,7 @@ fn exemplar(trace_id: u128, span_id: u64, at: SystemTime) -> Exemplar {
 fn engine_at_first_token(record: &Record, engine_state: &EngineState) -> Vec<KeyValue> {
     let moment = record.started + record.first_token.unwrap_or(record.ended);
     // Health checks and the like have no tokens.
-    let state = record.labels.route.is_read().then(|| engine_state(record.labels.pair, moment)).flatten();
+    let state = record.labels.route.is_read().then(|| engine_state(record.labels.listener, moment)).flatten();
     let Some((state, age)) = state else { return Vec::new() };
     let count = |value: Option<f64>| value.map(|value| opentelemetry::Value::from(value.round() as i64));
     let attributes = [

@@ -123,12 +123,12 @@ fn name(record: &Record) -> Cow<'static, str> {
 fn children(record: &Record) -> impl Iterator<Item = Child> {
     let phases = Phases::of(record);
     let parts = phases.iter().filter(|part| part.from < part.to).count();
-    let told = record.labels.route.is_read() && parts > 1;
+    let reported = record.labels.route.is_read() && parts > 1;
     let phases = (0..phases.len()).filter_map(move |place| phases.get(place).copied());
     let phases = phases.filter(|part| part.from < part.to).map(|part| (part.kind, part.from, part.to));
     let blocked = record.blocked.intervals.iter().filter(|(from, to)| from < to);
     let blocked = blocked.map(|(from, to)| (PhaseKind::DeliveryBlocked, *from, *to));
-    phases.filter(move |_| told).chain(blocked)
+    phases.filter(move |_| reported).chain(blocked)
 }
 
 /// Details of a phase in addition to its duration.
@@ -136,7 +136,7 @@ fn of_phase(kind: PhaseKind, record: &Record) -> Vec<KeyValue> {
     let whole = |n: u64| i64::try_from(n).ok().map(Value::from);
     let tokens =
         |count: Option<Count>| count.filter(|count| count.source.is_exact()).and_then(|count| whole(count.tokens));
-    let said = match kind {
+    let stated = match kind {
         PhaseKind::Request => vec![("tokometer.request.bytes", whole(record.request_bytes))],
         PhaseKind::Queue => {
             vec![("tokometer.queue.source", record.queue.map(|queue| Value::from(queue.source.as_str())))]
@@ -153,7 +153,7 @@ fn of_phase(kind: PhaseKind, record: &Record) -> Vec<KeyValue> {
         ],
         _ => Vec::new(),
     };
-    said.into_iter().filter_map(|(key, value)| Some(KeyValue::new(key, value?))).collect()
+    stated.into_iter().filter_map(|(key, value)| Some(KeyValue::new(key, value?))).collect()
 }
 
 fn attributes(record: &Record, server: &[(Key, labels::Value)], semconv: Semconv) -> Vec<KeyValue> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::measure::Gap;
 use crate::measure::Live;
 use crate::measure::Record;
-use crate::measure::exchange::times::{NEVER, nanos};
+use crate::measure::request::times::{NEVER, nanos};
 
 /// Maximum number of buffered gaps.
 const BATCH: usize = 8;

@@ -10,13 +10,13 @@ use crate::measure::Record;
 use crate::measure::Sink;
 use crate::measure::Thresholds;
 use crate::measure::UncountedText;
-use crate::measure::exchange::Exchange;
-use crate::measure::exchange::outcome::Conclusion;
+use crate::measure::request::Request;
+use crate::measure::request::outcome::Conclusion;
 use crate::measure::tokens::Context;
 use crate::measure::tokens::Habits;
 use tokometer_decode::Route;
 
-impl Exchange {
+impl Request {
     /// Ends the request and passes its record to the sink.
     pub fn end(mut self, mut closing: Closing, at: Instant, thresholds: &Thresholds, sink: &dyn Sink) {
         self.leave(sink);
@@ -89,7 +89,7 @@ impl Exchange {
 
     /// Sets the token counts of the record.
     fn count(&self, record: &mut Record, complete: bool, habits: Habits) {
-        let answered = self.response.is_successful();
+        let response_complete = self.response.is_successful();
         // Requests that do not generate have no choices: their usage covers the whole request.
         let usage_per_choice = habits.usage_per_choice && self.generates();
         let context = Context {
@@ -101,8 +101,8 @@ impl Exchange {
         };
         self.tokens.fill(record, &context);
         record.first_tokens = self.first_tokens.map(u64::from);
-        record.output_tokens = record.output_tokens.filter(|_| answered && self.generates());
-        record.input_tokens = record.input_tokens.filter(|_| answered && !self.is_in_pieces());
+        record.output_tokens = record.output_tokens.filter(|_| response_complete && self.generates());
+        record.input_tokens = record.input_tokens.filter(|_| response_complete && !self.is_in_pieces());
     }
 
     /// The audio was transcribed in several pieces: `usage` then covers only the prompt of the last one (vLLM 0.33,

@@ -137,7 +137,7 @@ impl Times {
         if let Some(value) = self.header_queue.get() {
             return Some(QueueTime { value, source: QueueSource::ResponseHeader });
         }
-        if let Some(ms) = timing.and_then(|timing| timing.untold_ms()) {
+        if let Some(ms) = timing.and_then(|timing| timing.unreported_ms()) {
             return Some(QueueTime { value: time(ms)?, source: QueueSource::Remainder });
         }
         let mut began = self.headers.get().filter(|_| began_with_headers)?;

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use crate::measure::Closing;
 use crate::measure::Ending;
-use crate::measure::Exchange as Measured;
 use crate::measure::Labels;
 use crate::measure::Message;
 use crate::measure::Parameters;
+use crate::measure::Request as Measured;
 use crate::measure::TraceParent;
 use crate::measure::Unread;
 use crate::observer::Shared;
@@ -37,7 +37,7 @@ const ID_BYTES: usize = 128;
 
 /// A request, its decoders while they are needed, and the values decoded from it.
 #[derive(Debug)]
-pub(super) struct Exchange {
+pub(super) struct OpenRequest {
     measured: Measured,
     recogniser: Recogniser,
     request_model: Option<Box<str>>,
@@ -50,10 +50,10 @@ pub(super) struct Exchange {
     call: Option<GrpcStatus>,
 }
 
-impl Exchange {
-    pub(super) fn begin(connection: u64, sequence: u64, pair: usize, at: Instant) -> Exchange {
-        Exchange {
-            measured: Measured::begin(connection, sequence, pair, at),
+impl OpenRequest {
+    pub(super) fn begin(connection: u64, sequence: u64, listener: usize, at: Instant) -> OpenRequest {
+        OpenRequest {
+            measured: Measured::begin(connection, sequence, listener, at),
             recogniser: Recogniser::default(),
             request_model: None,
             asked_stream: None,
@@ -122,7 +122,7 @@ impl Exchange {
         if of == Message::Response {
             self.measured.response_unread();
         }
-        shared.sink.unread(self.measured.pair(), of, why);
+        shared.sink.unread(self.measured.listener(), of, why);
     }
 
     pub(super) fn request_end(&mut self, at: Instant, shared: &Shared) {
@@ -218,7 +218,7 @@ impl Exchange {
 
     /// Passes these bytes, or the end of the body, to the decoder.
     fn decode(&mut self, bytes: Option<&[u8]>, at: Instant, shared: &Shared) {
-        let Exchange { measured, recogniser, request_model, response, bodies, streaming, .. } = self;
+        let OpenRequest { measured, recogniser, request_model, response, bodies, streaming, .. } = self;
         let Some(decoder) = response else { return };
         let each = &mut Forward { measured, recogniser, request_model, streaming: *streaming, at, shared };
         match bytes {
@@ -242,8 +242,8 @@ impl Exchange {
         self.measured.blocked(since, until);
     }
 
-    pub(super) fn held_up(&mut self, at: Instant) {
-        self.measured.held_up(at);
+    pub(super) fn client_blocked(&mut self, at: Instant) {
+        self.measured.client_blocked(at);
     }
 
     pub(super) fn resumed(&mut self, at: Instant) {
@@ -277,9 +277,9 @@ impl Exchange {
         }
         self.recogniser.body(facts);
         let engine = self.recogniser.name();
-        let pair = self.measured.pair();
+        let listener = self.measured.listener();
         if let Some(engine) = engine {
-            shared.recognised(pair, engine);
+            shared.recognised(listener, engine);
         }
         if self.measured.route() == Route::Probe && !shared.settings.probes {
             self.abandon(shared);
@@ -288,9 +288,9 @@ impl Exchange {
         let closing = Closing {
             ending,
             labels: Labels {
-                pair,
+                listener,
                 route: self.measured.route(),
-                engine: engine.or_else(|| shared.last_engine(pair)),
+                engine: engine.or_else(|| shared.last_engine(listener)),
                 request_model: self.request_model.take(),
                 response_model: self.response.as_ref().and_then(|d| d.model()).map(Into::into),
                 streaming: self.asked_stream,
@@ -315,7 +315,7 @@ impl Exchange {
         let route = self.measured.route();
         let session = self.measured.generates().then(|| {
             let next = self.measured.sequence() + 1;
-            Session::new(connection, self.measured.pair(), next, route, self.recogniser)
+            Session::new(connection, self.measured.listener(), next, route, self.recogniser)
                 .of_tenant(self.measured.tenant())
         });
         self.measured.handshake();
@@ -323,17 +323,18 @@ impl Exchange {
     }
 
     /// Starts a response of a session. `asked`: the client requested it, with the bytes read at `at`.
-    pub(super) fn begin_in_session(session: &mut Session, asked: bool, at: Instant, shared: &Shared) -> Exchange {
-        let Begin { connection, number, pair, route, recogniser } = session.begin();
-        let mut exchange = Exchange { recogniser, streaming: true, ..Exchange::begin(connection, number, pair, at) };
-        exchange.measured.request_head(route, None, None, shared.sink.as_ref());
-        exchange.measured.targets(session.targets());
+    pub(super) fn begin_in_session(session: &mut Session, asked: bool, at: Instant, shared: &Shared) -> OpenRequest {
+        let Begin { connection, number, listener, route, recogniser } = session.begin();
+        let mut request =
+            OpenRequest { recogniser, streaming: true, ..OpenRequest::begin(connection, number, listener, at) };
+        request.measured.request_head(route, None, None, shared.sink.as_ref());
+        request.measured.targets(session.targets());
         if asked {
-            exchange.measured.request_end(Parameters::default(), at);
-            exchange.measured.announce(None, Some(true));
+            request.measured.request_end(Parameters::default(), at);
+            request.measured.announce(None, Some(true));
         }
-        exchange.measured.in_session();
-        exchange
+        request.measured.in_session();
+        request
     }
 
     /// Adds bytes of a session's messages.
@@ -346,13 +347,13 @@ impl Exchange {
 
     /// Processes a session message that `decoder` parsed.
     pub(super) fn message(&mut self, event: &StreamEvent, decoder: &ResponseDecoder, at: Instant, shared: &Shared) {
-        let (pair, route) = (self.measured.pair(), self.measured.route());
+        let (listener, route) = (self.measured.listener(), self.measured.route());
         self.recogniser.body(decoder.engine());
         let (engine, profile) = (self.recogniser.name(), self.recogniser.profile());
         self.measured.event(event, at, profile, &shared.thresholds, shared.sink.as_ref(), || Labels {
-            pair,
+            listener,
             route,
-            engine: engine.or_else(|| shared.last_engine(pair)),
+            engine: engine.or_else(|| shared.last_engine(listener)),
             request_model: None,
             response_model: decoder.model().map(Into::into),
             streaming: Some(true),
@@ -411,19 +412,19 @@ struct Forward<'a> {
 impl EventSink for Forward<'_> {
     fn event(&mut self, event: &StreamEvent, info: &ResponseInfo<'_>) {
         if !self.streaming {
-            self.measured.whole_answer(event, self.at);
+            self.measured.whole_response(event, self.at);
             return;
         }
         let shared = self.shared;
-        let pair = self.measured.pair();
+        let listener = self.measured.listener();
         let route = self.measured.route();
         self.recogniser.body(info.engine());
         let (recogniser, request_model) = (&*self.recogniser, self.request_model);
         let profile = recogniser.profile();
         self.measured.event(event, self.at, profile, &shared.thresholds, shared.sink.as_ref(), || Labels {
-            pair,
+            listener,
             route,
-            engine: recogniser.name().or_else(|| shared.last_engine(pair)),
+            engine: recogniser.name().or_else(|| shared.last_engine(listener)),
             request_model: request_model.clone(),
             response_model: info.model().map(Into::into),
             streaming: Some(true),

@@ -23,8 +23,8 @@ fn config(yaml: &str) -> Config {
 #[test]
 fn empty_config_counts_nothing_and_reads_no_header() {
     let settings = config("").settings;
-    assert_eq!(settings.ledger, Settings::default());
-    assert!(!settings.ledger.is_on());
+    assert_eq!(settings.accounting, Settings::default());
+    assert!(!settings.accounting.is_on());
     assert!(settings.observe.targets.tenant.is_empty() && settings.observe.targets.claim.is_none());
     let off = config("tenants: {from_headers: [x-team], from_jwt_claim: sub}").settings;
     assert!(off.observe.targets.tenant.is_empty() && off.observe.targets.claim.is_none());
@@ -42,20 +42,20 @@ fn example() -> String {
 fn documentation_example_gives_the_documented_settings() {
     let config = config(&example());
     assert_eq!(config.warnings, []);
-    let ledger = &config.settings.ledger;
-    let tenants = ledger.tenants.as_ref().unwrap();
+    let accounting = &config.settings.accounting;
+    let tenants = accounting.tenants.as_ref().unwrap();
     assert_eq!((tenants.form, tenants.most, tenants.only_named), (TenantForm::Hash, 100, false));
     assert_eq!(tenants.hash_key_file, Some(PathBuf::from("/etc/tokometer/tenant-key")));
     assert_eq!(tenants.names["4711"], "acme");
     let targets = &config.settings.observe.targets;
     assert_eq!((targets.tenant.as_slice(), targets.claim.as_deref()), (&["x-tenant".into()][..], Some("org.id")));
-    let prices = ledger.prices.as_ref().unwrap();
+    let prices = accounting.prices.as_ref().unwrap();
     assert_eq!((prices.currency.as_str(), prices.models.len()), ("USD", 2));
     let price = Price { model: "llama-3.1-8b*".to_owned(), input: 0.05, cached_input: Some(0.01), output: 0.08 };
     assert_eq!(prices.models[0], price);
-    assert_eq!(ledger.budgets[0].limit, Limit::Tokens(200_000_000));
+    assert_eq!(accounting.budgets[0].limit, Limit::Tokens(200_000_000));
     assert_eq!(
-        (ledger.budgets[1].limit, ledger.budgets[1].tenants.as_slice()),
+        (accounting.budgets[1].limit, accounting.budgets[1].tenants.as_slice()),
         (Limit::Cost(25.0), &["4711".to_owned()][..])
     );
 }

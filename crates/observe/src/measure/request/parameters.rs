@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::measure::Ending;
 use crate::measure::Labels;
 use crate::measure::tokens::Habits;
-use tokometer_decode::AnswerText;
+use tokometer_decode::ResponseText;
 
 /// Thresholds of the calculations.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -97,5 +97,5 @@ pub struct Closing {
     /// Engine-specific response semantics.
     pub profile: Profile,
     /// Text of the response, if it was kept.
-    pub text: Option<Box<AnswerText>>,
+    pub text: Option<Box<ResponseText>>,
 }

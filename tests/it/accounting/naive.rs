@@ -13,12 +13,12 @@ use tokometer_observe::measure::Record;
 use tokometer_telemetry::accounting::Limit;
 use tokometer_telemetry::accounting::Settings;
 
-use super::answer;
+use super::accounting;
 use super::budget;
 use super::by;
-use super::ledger;
 use super::plain;
 use super::prices;
+use super::response;
 
 const CAP: usize = 3;
 
@@ -47,14 +47,14 @@ impl Scene {
     }
 
     fn record(&self) -> Record {
-        let count = |told: Option<(u64, CountSource)>| told.map(|(tokens, source)| Count { tokens, source });
+        let count = |reported: Option<(u64, CountSource)>| reported.map(|(tokens, source)| Count { tokens, source });
         let record = Record {
             outcome: self.outcome,
             status: self.status(),
             input_tokens: count(self.input),
             cached_tokens: self.cached,
             output_tokens: count(self.output),
-            ..answer(self.model)
+            ..response(self.model)
         };
         match self.tenant {
             Some(tenant) => by(tenant, record),
@@ -109,8 +109,8 @@ fn naively(scenes: &[Scene]) -> Sums {
         };
         let mut add = |name: String, value: f64| *sums.entry(name).or_default() += value;
         add(format!("{tenant} {}", scene.outcome.as_str()), 1.0);
-        for (kind, told) in [("input", scene.input), ("output", scene.output)] {
-            if let Some((tokens, source)) = told {
+        for (kind, reported) in [("input", scene.input), ("output", scene.output)] {
+            if let Some((tokens, source)) = reported {
                 add(format!("{tenant} {kind} {}", source.as_str()), tokens as f64);
                 add("budget tokens".to_owned(), tokens as f64);
             }
@@ -145,22 +145,22 @@ fn naively(scenes: &[Scene]) -> Sums {
     sums
 }
 
-fn by_the_ledger(scenes: &[Scene]) -> Sums {
+fn by_accounting(scenes: &[Scene]) -> Sums {
     let budgets = vec![budget("t", Limit::Tokens(5)), budget("c", Limit::Cost(5.0))];
-    let ledger = ledger(Settings { prices: Some(prices()), budgets, ..plain(CAP) });
-    scenes.iter().for_each(|scene| ledger.add(&scene.record()));
-    let told = ledger.sums();
+    let accounting = accounting(Settings { prices: Some(prices()), budgets, ..plain(CAP) });
+    scenes.iter().for_each(|scene| accounting.add(&scene.record()));
+    let reported = accounting.sums();
     let mut sums = Sums::new();
     let mut put =
         |name: String, value: f64| assert_eq!(sums.insert(name.clone(), value), None, "{name} is reported twice");
-    for one in told.tenants {
+    for one in reported.tenants {
         let tenant = one.tenant.map_or("-".to_owned(), |name| name.to_string());
         one.usage.ended.iter().for_each(|(outcome, n)| put(format!("{tenant} {}", outcome.as_str()), *n as f64));
         one.usage.input.iter().for_each(|(source, n)| put(format!("{tenant} input {}", source.as_str()), *n as f64));
         one.usage.output.iter().for_each(|(source, n)| put(format!("{tenant} output {}", source.as_str()), *n as f64));
         put(format!("{tenant} cached"), one.usage.cached_input as f64);
     }
-    for cost in told.costs {
+    for cost in reported.costs {
         let (model, tenant) = (
             cost.model.expect("every response names its model"),
             cost.tenant.map_or("-".to_owned(), |name| name.to_string()),
@@ -169,11 +169,11 @@ fn by_the_ledger(scenes: &[Scene]) -> Sums {
             .iter()
             .for_each(|(basis, money)| put(format!("cost {model} {tenant} {}", basis.as_str()), *money));
     }
-    for unpriced in told.unpriced {
+    for unpriced in reported.unpriced {
         let model = unpriced.model.expect("every response names its model");
         unpriced.by_reason.iter().for_each(|(why, n)| put(format!("unpriced {model} {}", why.as_str()), *n as f64));
     }
-    told.budgets.iter().for_each(|budget| put(format!("budget {}", budget.unit), budget.spent));
+    reported.budgets.iter().for_each(|budget| put(format!("budget {}", budget.unit), budget.spent));
     sums.retain(|_, value| *value > 0.0);
     sums
 }
@@ -181,7 +181,7 @@ fn by_the_ledger(scenes: &[Scene]) -> Sums {
 proptest! {
     #[test]
     fn sums_match_the_reference(scenes in vec(scene(), 0..120)) {
-        let (ours, theirs) = (by_the_ledger(&scenes), naively(&scenes));
+        let (ours, theirs) = (by_accounting(&scenes), naively(&scenes));
         prop_assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
         for (name, value) in &ours {
             prop_assert!((value - theirs[name]).abs() < 1e-9 * value.abs().max(1.0), "{}: {} and {}", name, value, theirs[name]);

@@ -50,7 +50,7 @@ type Table<K, V> = RwLock<HashMap<K, Arc<V>>>;
 
 /// Adds up tokens, cost and budget use.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct Accounting {
     rules: ArcSwap<Rules>,
     models: Models,
     /// Labels of tenants without a configured name, and when each was last used.
@@ -93,7 +93,7 @@ pub struct Costs {
 
 /// Responses of one model that have no price.
 #[derive(Clone, Debug, PartialEq)]
-pub struct UnpricedAnswers {
+pub struct UnpricedResponses {
     /// The model; `None` until a server has named one.
     pub model: Option<Arc<str>>,
     /// Count for every reason.
@@ -124,19 +124,19 @@ pub struct Sums {
     /// Costs.
     pub costs: Vec<Costs>,
     /// Responses without a price, by model.
-    pub unpriced: Vec<UnpricedAnswers>,
+    pub unpriced: Vec<UnpricedResponses>,
     /// The current budgets.
     pub budgets: Vec<Spent>,
 }
 
-impl Ledger {
+impl Accounting {
     /// Creates an accounting sink.
     ///
     /// # Errors
     /// When the key of the tenant hash cannot be read.
-    pub fn new(settings: Settings) -> Result<Ledger, Error> {
+    pub fn new(settings: Settings) -> Result<Accounting, Error> {
         let models = Models::new(settings.max_models, &settings.models);
-        let ledger = Ledger {
+        let accounting = Accounting {
             rules: ArcSwap::from_pointee(Rules::new(settings)?),
             models,
             labels: RwLock::default(),
@@ -146,8 +146,8 @@ impl Ledger {
             unpriced: RwLock::default(),
             budgets: RwLock::default(),
         };
-        ledger.create_known();
-        Ok(ledger)
+        accounting.create_known();
+        Ok(accounting)
     }
 
     /// Replaces the settings. Existing sums are kept; new prices apply to later requests.
@@ -208,7 +208,7 @@ impl Ledger {
             }
         });
         costs.sort_by(|a, b| (&a.model, &a.tenant, &a.currency).cmp(&(&b.model, &b.tenant, &b.currency)));
-        let mut unpriced = each(&self.unpriced, |model, counts| UnpricedAnswers {
+        let mut unpriced = each(&self.unpriced, |model, counts| UnpricedResponses {
             model: model.clone(),
             by_reason: Unpriced::ALL.into_iter().zip(counts).map(|(why, n)| (why, n.load(Relaxed))).collect(),
         });
@@ -320,7 +320,7 @@ fn each<K, V, T>(table: &Table<K, V>, show: impl Fn(&K, &V) -> T) -> Vec<T> {
     table.read().unwrap_or_else(PoisonError::into_inner).iter().map(|(key, sum)| show(key, sum)).collect()
 }
 
-impl Collect for Ledger {
+impl Collect for Accounting {
     fn collect(&self, points: &mut Points<'_>) {
         let sums = self.sums();
         if !sums.tenants.is_empty() {
@@ -347,7 +347,7 @@ impl Collect for Ledger {
                 points.put(Id::Cost, &[model, tenant, currency, (Key::Source, basis.as_str().into())], money);
             }
         }
-        for UnpricedAnswers { model, by_reason } in sums.unpriced {
+        for UnpricedResponses { model, by_reason } in sums.unpriced {
             for (why, n) in by_reason {
                 points.put(Id::Unpriced, &[(Key::Model, model.clone().into()), (Key::Reason, why.as_str().into())], n);
             }
@@ -360,7 +360,7 @@ impl Collect for Ledger {
     }
 }
 
-impl Sink for Ledger {
+impl Sink for Accounting {
     fn record(&self, record: &Arc<Record>) {
         self.add(record);
     }
@@ -448,14 +448,14 @@ mod tests {
     #[test]
     fn exported_requests_of_a_tenant_are_grouped_by_outcome_class() {
         let settings = Settings { tenants: Some(Tenants::default()), ..Settings::default() };
-        let ledger = Ledger::new(settings).unwrap();
+        let accounting = Accounting::new(settings).unwrap();
         for outcome in [Outcome::Ok, Outcome::Drained, Outcome::Http4xx, Outcome::Ok, Outcome::Unobserved] {
             let labels = Labels { route: Route::Chat, ..Labels::default() };
-            ledger.add(&Record::new(labels, Instant::now(), outcome, Duration::ZERO));
+            accounting.add(&Record::new(labels, Instant::now(), outcome, Duration::ZERO));
         }
         // Requests without a tenant, and those of other tenants.
-        assert_eq!(values_of(&ledger, Id::TenantRequests), [2.0, 0.0, 2.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
-        assert_eq!(values_of(&ledger, Id::LabelsFolded), [0.0]);
+        assert_eq!(values_of(&accounting, Id::TenantRequests), [2.0, 0.0, 2.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
+        assert_eq!(values_of(&accounting, Id::LabelsFolded), [0.0]);
     }
 
     #[test]

@@ -37,7 +37,7 @@ fn tenant_usage_is_exported_without_secrets() {
     let layers = (Path::new("t.yaml"), yaml.as_str());
     let config = Config::from_layers(Some(layers), &Flags::default(), &Environment::default()).unwrap();
     let mut settings = config.settings.clone();
-    settings.pairs[0].listen = Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
+    settings.listeners[0].listen = Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
     let shown = config.effective_yaml();
     let instrument = Instrument::start(&settings, None, Arc::new(move || shown.clone())).unwrap();
     let Address::Tcp { host, port } = instrument.addresses()[0].clone() else { panic!("a TCP listener") };
@@ -72,9 +72,9 @@ fn tenant_usage_is_exported_without_secrets() {
     runtime.block_on(simulator.stop());
     let log = std::fs::read_to_string(log).unwrap();
     assert_eq!(log.lines().count(), 6);
-    for told in everything.iter().chain([&log]) {
+    for reported in everything.iter().chain([&log]) {
         for secret in [SECRET, "acme", "0123456789abcdef", "eyJzdWIi"] {
-            assert!(!told.contains(secret), "{secret} is in {told}");
+            assert!(!reported.contains(secret), "{secret} is in {reported}");
         }
     }
 }

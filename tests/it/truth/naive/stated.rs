@@ -8,7 +8,7 @@ use crate::truth::Api;
 
 /// Content of one choice in an event.
 #[derive(Default)]
-pub(super) struct Said {
+pub(super) struct Stated {
     pub(super) choice: u64,
     /// The choice carried a token.
     pub(super) token: bool,
@@ -21,7 +21,7 @@ pub(super) struct Said {
 
 /// Reads an event. `stepwise`: every chunk but the role's is a step of the engine. `counters`: the choices' previous
 /// counters.
-pub(super) fn said(api: Api, json: &Value, stepwise: bool, counters: &mut BTreeMap<u64, u64>) -> Vec<Said> {
+pub(super) fn stated(api: Api, json: &Value, stepwise: bool, counters: &mut BTreeMap<u64, u64>) -> Vec<Stated> {
     match api {
         Api::Chat | Api::Completions | Api::VllmGenerate | Api::Transcription => {
             json["choices"].as_array().into_iter().flatten().map(|choice| chat(choice, stepwise)).collect()
@@ -40,7 +40,7 @@ pub(super) fn said(api: Api, json: &Value, stepwise: bool, counters: &mut BTreeM
         Api::TgiStream => vec![tgi(json)],
         Api::Triton => {
             let token = full(&json["text_output"]);
-            vec![Said { token, visible: token, ..Said::default() }]
+            vec![Stated { token, visible: token, ..Stated::default() }]
         }
         Api::Cohere => vec![cohere(json)],
     }
@@ -60,7 +60,7 @@ fn finish(reason: &Value) -> Option<String> {
     (!word.is_empty()).then(|| word.to_owned())
 }
 
-fn chat(choice: &Value, stepwise: bool) -> Said {
+fn chat(choice: &Value, stepwise: bool) -> Stated {
     let delta = &choice["delta"];
     let visible = full(&delta["content"]) || full(&choice["text"]);
     let tool = delta["tool_calls"].as_array().into_iter().flatten();
@@ -68,35 +68,35 @@ fn chat(choice: &Value, stepwise: bool) -> Said {
     let thinks = full(&delta["reasoning"]) || full(&delta["reasoning_content"]);
     let held_back = stepwise && !full(&delta["role"]);
     let ids = choice["token_ids"].as_array().is_some_and(|ids| !ids.is_empty());
-    Said {
+    Stated {
         choice: choice["index"].as_u64().unwrap_or(0),
         token: visible || tool || thinks || held_back || ids,
         visible,
         finish: finish(&choice["finish_reason"]),
-        ..Said::default()
+        ..Stated::default()
     }
 }
 
-fn responses(json: &Value) -> Said {
+fn responses(json: &Value) -> Stated {
     let kind = json["type"].as_str().unwrap_or_default();
     let delta = kind.ends_with(".delta") && full(&json["delta"]);
     let call = kind == "response.output_item.added" && full(&json["item"]["name"]);
     let ended = ["response.completed", "response.incomplete", "response.failed"].contains(&kind);
     let response = &json["response"];
     let reason = &response["incomplete_details"]["reason"];
-    Said {
+    Stated {
         token: delta || call,
         visible: delta && kind == "response.output_text.delta",
         finish: ended.then(|| finish(if full(reason) { reason } else { &response["status"] })).flatten(),
-        ..Said::default()
+        ..Stated::default()
     }
 }
 
-fn messages(json: &Value) -> Said {
+fn messages(json: &Value) -> Stated {
     let (block, delta) = (&json["content_block"], &json["delta"]);
     let visible = full(&block["text"]) || full(&delta["text"]);
     let hidden = [&block["thinking"], &block["name"], &delta["thinking"], &delta["partial_json"]].into_iter().any(full);
-    Said { token: visible || hidden, visible, finish: finish(&delta["stop_reason"]), ..Said::default() }
+    Stated { token: visible || hidden, visible, finish: finish(&delta["stop_reason"]), ..Stated::default() }
 }
 
 /// An event with a running counter: its increment is the number of tokens, with or without text.
@@ -106,35 +106,35 @@ fn counted(
     text: &Value,
     reason: &Value,
     counters: &mut BTreeMap<u64, u64>,
-) -> Vec<Said> {
+) -> Vec<Stated> {
     let choice = json["index"].as_u64().unwrap_or(0);
     let Some(now) = counter.as_u64() else { return Vec::new() };
     let before = counters.insert(choice, now).unwrap_or(0);
     let token = now > before;
-    vec![Said { choice, token, tokens: Some(now - before), visible: token && full(text), finish: finish(reason) }]
+    vec![Stated { choice, token, tokens: Some(now - before), visible: token && full(text), finish: finish(reason) }]
 }
 
-fn ollama(json: &Value) -> Said {
+fn ollama(json: &Value) -> Stated {
     let message = &json["message"];
     let visible = full(&message["content"]) || full(&json["response"]);
     let thinks = full(&message["thinking"]) || full(&json["thinking"]);
     let tool = message["tool_calls"].as_array().is_some_and(|calls| !calls.is_empty());
-    Said { token: visible || thinks || tool, visible, finish: finish(&json["done_reason"]), ..Said::default() }
+    Stated { token: visible || thinks || tool, visible, finish: finish(&json["done_reason"]), ..Stated::default() }
 }
 
 /// One event per token, including tokens without text.
-fn tgi(json: &Value) -> Said {
+fn tgi(json: &Value) -> Stated {
     let token = &json["token"];
     let visible = full(&token["text"]) && token["special"] != true;
-    Said { token: token.is_object(), visible, finish: finish(&json["details"]["finish_reason"]), ..Said::default() }
+    Stated { token: token.is_object(), visible, finish: finish(&json["details"]["finish_reason"]), ..Stated::default() }
 }
 
-fn cohere(json: &Value) -> Said {
+fn cohere(json: &Value) -> Stated {
     let delta = &json["delta"];
     let message = &delta["message"];
     let visible = full(&message["content"]["text"]);
     let function = &message["tool_calls"]["function"];
     let hidden = [&message["content"]["thinking"], &message["tool_plan"], &function["name"], &function["arguments"]];
     let token = visible || hidden.into_iter().any(full);
-    Said { token, visible, finish: finish(&delta["finish_reason"]), ..Said::default() }
+    Stated { token, visible, finish: finish(&delta["finish_reason"]), ..Stated::default() }
 }

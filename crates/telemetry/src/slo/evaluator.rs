@@ -49,7 +49,7 @@ type TallyKey = (&'static str, Option<Arc<str>>);
 
 /// Evaluates requests, each once per objective whose scope covers it.
 #[derive(Debug)]
-pub struct Judge {
+pub struct Evaluator {
     settings: ArcSwap<Settings>,
     models: Models,
     /// Keyed by objective name, so that a lookup does not copy the name.
@@ -63,7 +63,7 @@ pub struct Judge {
 
 /// Counts of one objective and model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judged {
+pub struct Evaluated {
     /// Name of the objective.
     pub objective: String,
     /// The model; `None` until a server has named one.
@@ -151,11 +151,11 @@ enum Note {
     },
 }
 
-impl Judge {
+impl Evaluator {
     /// Creates an evaluator with these objectives.
-    pub fn new(settings: Settings) -> Judge {
+    pub fn new(settings: Settings) -> Evaluator {
         let models = Models::new(settings.max_models, &settings.models);
-        let judge = Judge {
+        let evaluate = Evaluator {
             settings: ArcSwap::from_pointee(settings),
             models,
             tallies: RwLock::default(),
@@ -163,8 +163,8 @@ impl Judge {
             notes: Mutex::default(),
             noted: AtomicUsize::new(0),
         };
-        judge.create_known();
-        judge
+        evaluate.create_known();
+        evaluate
     }
 
     /// Replaces the settings. The counts of an objective with the same name and kind are kept.
@@ -179,23 +179,23 @@ impl Judge {
     }
 
     /// The counts of the current objectives, sorted.
-    pub fn judged(&self) -> Vec<Judged> {
+    pub fn evaluated(&self) -> Vec<Evaluated> {
         let settings = self.settings.load();
         let tallies = self.tallies.read().unwrap_or_else(PoisonError::into_inner);
-        let mut judged = Vec::new();
+        let mut evaluated = Vec::new();
         for Objective { name, goal, .. } in &settings.objectives {
             let of_this_kind = tallies.get(name).into_iter().flatten().filter(|((word, _), _)| *word == goal.word());
-            judged.extend(of_this_kind.map(|((_, model), tally)| Judged {
+            evaluated.extend(of_this_kind.map(|((_, model), tally)| Evaluated {
                 objective: name.clone(),
                 model: model.clone(),
                 counts: tally.counts(goal),
             }));
         }
-        judged.sort_by(|a, b| (&a.objective, &a.model).cmp(&(&b.objective, &b.model)));
-        judged
+        evaluated.sort_by(|a, b| (&a.objective, &a.model).cmp(&(&b.objective, &b.model)));
+        evaluated
     }
 
-    /// Runs [`Judge::sweep`] over the requests that are open now. Call about once per second, never on a data path
+    /// Runs [`Evaluator::sweep`] over the requests that are open now. Call about once per second, never on a data path
     /// thread.
     pub fn look(&self, now: Instant) {
         self.sweep(&self.open.at(now), now);
@@ -243,7 +243,7 @@ impl Judge {
     }
 
     /// Evaluates a finished request.
-    pub fn judge(&self, record: &Record) {
+    pub fn evaluate(&self, record: &Record) {
         let settings = self.settings.load();
         if settings.objectives.is_empty() {
             return;
@@ -349,7 +349,7 @@ fn misses(objective: &Objective, wait: &Wait<'_>, model: Option<&str>, settings:
     }
 }
 
-impl Collect for Judge {
+impl Collect for Evaluator {
     fn collect(&self, points: &mut Points<'_>) {
         for Objective { name, goal, target, .. } in &self.settings.load().objectives {
             let slo = (Key::Slo, Arc::<str>::from(name.as_str()).into());
@@ -358,7 +358,7 @@ impl Collect for Judge {
                 points.put(Id::SloThreshold, &[slo.clone(), (Key::Threshold, threshold.into())], value);
             }
         }
-        for Judged { objective, model, counts } in self.judged() {
+        for Evaluated { objective, model, counts } in self.evaluated() {
             let known = [(Key::Slo, Arc::<str>::from(objective).into()), (Key::Model, model.into())];
             let mut put = |id, more: &[(Key, &'static str)], count: u64| {
                 let more = more.iter().map(|(key, word)| (*key, (*word).into()));
@@ -378,14 +378,14 @@ impl Collect for Judge {
     }
 }
 
-impl Sink for Judge {
+impl Sink for Evaluator {
     fn opened(&self, opening: &Opening) -> Watches {
         let settings = self.settings.load();
-        let judged = settings.objectives.iter().any(|objective| matches!(objective.goal, Goal::FirstToken { .. }));
-        if judged && opening.route.generates() { self.open.watch(opening) } else { Watches::default() }
+        let evaluated = settings.objectives.iter().any(|objective| matches!(objective.goal, Goal::FirstToken { .. }));
+        if evaluated && opening.route.generates() { self.open.watch(opening) } else { Watches::default() }
     }
 
     fn record(&self, record: &Arc<Record>) {
-        self.judge(record);
+        self.evaluate(record);
     }
 }

@@ -27,8 +27,8 @@ fn tenant(authorization: &str) -> Option<String> {
         "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nAuthorization: {authorization}\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    let answer = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
-    let reads = vec![(Duration::from_millis(5), answer.to_vec())];
+    let response = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
+    let reads = vec![(Duration::from_millis(5), response.to_vec())];
     let recording = Recording { path: "written".into(), request: request.into_bytes(), reads, end: None };
     let replayed = replay(&recording, &settings());
     assert_eq!((replayed.records.len(), replayed.detached.len()), (1, 0), "{authorization:?}");
@@ -75,8 +75,8 @@ proptest! {
         scheme in "(Bearer|bearer|Basic|)",
         parts in proptest::collection::vec("[A-Za-z0-9_=+/-]{0,60}", 0..6),
     ) {
-        let told = tenant(&format!("{scheme} {}", parts.join(".")));
-        prop_assert!(told.is_none_or(|tenant| tenant.len() <= 128));
+        let reported = tenant(&format!("{scheme} {}", parts.join(".")));
+        prop_assert!(reported.is_none_or(|tenant| tenant.len() <= 128));
     }
 
     #[test]
@@ -88,7 +88,7 @@ proptest! {
         tenant(&format!("Bearer a.{encoded}.c"));
         let good = token(r#"{"org":{"id":"acme"},"more":[{"deep":[[[1]]]}]}"#);
         let kept: String = good.chars().take(good.len() - cut).collect();
-        let told = tenant(&kept);
-        prop_assert!(told.is_none_or(|tenant| tenant == "acme"));
+        let reported = tenant(&kept);
+        prop_assert!(reported.is_none_or(|tenant| tenant == "acme"));
     }
 }

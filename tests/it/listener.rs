@@ -7,11 +7,11 @@ use socket2::Domain;
 use socket2::Socket;
 use socket2::Type;
 use tokometer_proxy::listen::Address;
-use tokometer_proxy::listen::Pair;
+use tokometer_proxy::listen::Listener;
 
 /// A listener without TLS on a free TCP port.
-pub(crate) fn pair(upstream: impl Into<Address>) -> Pair {
-    Pair {
+pub(crate) fn listener_to(upstream: impl Into<Address>) -> Listener {
+    Listener {
         name: "test".to_owned(),
         listen: Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 },
         upstream: upstream.into(),

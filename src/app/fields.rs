@@ -12,7 +12,7 @@ use tokometer_observe::measure::Phases;
 use tokometer_observe::measure::Record;
 
 /// A name and its value; an absent value is null.
-pub(super) type Figure = (&'static str, Value);
+pub(super) type Member = (&'static str, Value);
 
 /// One value: its name, its meaning, and how a record gives it.
 struct Field {
@@ -50,7 +50,7 @@ static FIELDS: [Field; 47] = fields! { |r|
     /// Whether the response is a stream of events; without a response, whether the request asked for one.
     streaming = r.labels.streaming,
     /// Index of the listener, from 0.
-    pair = r.labels.pair,
+    listener = r.labels.listener,
     /// Number of the connection in this process, from 1.
     connection = r.connection,
     /// Number of the request on its connection.
@@ -169,7 +169,7 @@ The program's exit codes are a stable interface too: 0 is success, 1 a failure, 
 ";
 
 /// All values of a request.
-pub(super) fn figures(record: &Record) -> Vec<Figure> {
+pub(super) fn members(record: &Record) -> Vec<Member> {
     let phases = Phases::of(record);
     let fields = FIELDS.iter().map(|field| (field.name, (field.value)(record)));
     let phases = PHASES.map(|(kind, name, _)| (name, milliseconds(length(&phases, kind)).into()));
@@ -185,8 +185,8 @@ pub fn markdown() -> String {
 }
 
 /// A JSON object with the members in this order.
-pub(super) fn object(figures: impl IntoIterator<Item = Figure>) -> String {
-    let members: Vec<String> = figures.into_iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+pub(super) fn object(members: impl IntoIterator<Item = Member>) -> String {
+    let members: Vec<String> = members.into_iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
     format!("{{{}}}", members.join(","))
 }
 

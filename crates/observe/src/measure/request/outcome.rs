@@ -2,8 +2,8 @@
 
 use crate::measure::Outcome;
 use crate::measure::Profile;
-use crate::measure::exchange::Exchange;
-use crate::measure::exchange::response::ErrorReport;
+use crate::measure::request::Request;
+use crate::measure::request::response::ErrorReport;
 use tokometer_decode::FinishReason;
 
 /// How a request ended on the wire.
@@ -65,8 +65,8 @@ pub(super) struct Conclusion {
 
 impl Conclusion {
     /// Concludes a request that ended on the wire with `ending`.
-    pub(super) fn of(exchange: &Exchange, ending: Ending, profile: Profile) -> Conclusion {
-        let Exchange { route, parameters, times, tokens, response, .. } = exchange;
+    pub(super) fn of(request: &Request, ending: Ending, profile: Profile) -> Conclusion {
+        let Request { route, parameters, times, tokens, response, .. } = request;
         let begun = times.first_token.is_known();
         let reported = match response.error {
             ErrorReport::None => Failure::None,
@@ -90,7 +90,7 @@ impl Conclusion {
             ending,
             status,
             failure,
-            generates: exchange.generates(),
+            generates: request.generates(),
             streaming: response.streaming,
             begun,
             has_body: response.bytes > 0,

@@ -29,11 +29,11 @@ pub(crate) async fn post(address: SocketAddr, path: &str, headers: &str, body: &
         "POST {path} HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    exchange(address, request.as_bytes()).await
+    round_trip(address, request.as_bytes()).await
 }
 
 /// Sends bytes and reads until the server closes.
-pub(crate) async fn exchange(address: SocketAddr, request: &[u8]) -> Received {
+pub(crate) async fn round_trip(address: SocketAddr, request: &[u8]) -> Received {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(request).await.unwrap();
     let mut bytes = Vec::new();

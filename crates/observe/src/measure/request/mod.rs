@@ -20,11 +20,11 @@ use crate::measure::Sink;
 use crate::measure::Targets;
 use crate::measure::TraceParent;
 use crate::measure::Watches;
-use crate::measure::exchange::gaps::Gaps;
-use crate::measure::exchange::response::ErrorReport;
-use crate::measure::exchange::response::Response;
-use crate::measure::exchange::times::Since;
-use crate::measure::exchange::times::Times;
+use crate::measure::request::gaps::Gaps;
+use crate::measure::request::response::ErrorReport;
+use crate::measure::request::response::Response;
+use crate::measure::request::times::Since;
+use crate::measure::request::times::Times;
 use crate::measure::sink::NoUpdates;
 use crate::measure::tokens::Tokens;
 use tokometer_decode::{Channels, Counter, Route, StreamEvent, Work};
@@ -49,7 +49,7 @@ enum State {
 }
 
 /// One open request. Times are passed in as instants and stored as offsets from the first byte of the request.
-pub struct Exchange {
+pub struct Request {
     connection: u64,
     sequence: u64,
     started: Instant,
@@ -62,8 +62,8 @@ pub struct Exchange {
     request_id: Option<Box<str>>,
     request_bytes: u64,
     /// `u32` keeps the memory of an open stream small.
-    pair: u32,
-    /// `u32` like `pair`.
+    listener: u32,
+    /// `u32` like `listener`.
     first_tokens: Option<u32>,
     state: State,
     /// The client closed its side of the connection.
@@ -76,7 +76,7 @@ pub struct Exchange {
     gaps: Gaps,
 }
 
-impl std::fmt::Debug for Exchange {
+impl std::fmt::Debug for Request {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Exchange")
             .field("connection", &self.connection)
@@ -85,10 +85,10 @@ impl std::fmt::Debug for Exchange {
     }
 }
 
-impl Exchange {
+impl Request {
     /// Starts a request whose first byte was read at `started`.
-    pub fn begin(connection: u64, sequence: u64, pair: usize, started: Instant) -> Exchange {
-        Exchange {
+    pub fn begin(connection: u64, sequence: u64, listener: usize, started: Instant) -> Request {
+        Request {
             connection,
             sequence,
             started,
@@ -98,7 +98,7 @@ impl Exchange {
             targets: None,
             request_id: None,
             request_bytes: 0,
-            pair: u32::try_from(pair).unwrap_or(u32::MAX),
+            listener: u32::try_from(listener).unwrap_or(u32::MAX),
             first_tokens: None,
             state: State::default(),
             client_left: false,
@@ -131,8 +131,8 @@ impl Exchange {
     }
 
     /// Index of the listener.
-    pub fn pair(&self) -> usize {
-        self.pair as usize
+    pub fn listener(&self) -> usize {
+        self.listener as usize
     }
 
     /// Request id from a header of the client, otherwise of the server.
@@ -187,7 +187,7 @@ impl Exchange {
         }
         if self.route.is_read() && self.route.work() != Work::Neither && self.watches.is_empty() {
             self.watches = sink.opened(&Opening {
-                pair: self.pair(),
+                listener: self.listener(),
                 route: self.route,
                 connection: self.connection,
                 sequence: self.sequence,
@@ -207,7 +207,7 @@ impl Exchange {
         self.times.requested = Since::at(self.since(at));
     }
 
-    /// Notifies the watches of the complete request. Call after [`Exchange::request_end`].
+    /// Notifies the watches of the complete request. Call after [`Request::request_end`].
     pub fn announce(&mut self, model: Option<&str>, streaming: Option<bool>) {
         if let Some(at) = self.times.requested.get() {
             let (max_tokens, bytes) = (self.parameters.max_tokens, self.request_bytes);
@@ -229,7 +229,7 @@ impl Exchange {
         if self.request_id.is_none() {
             self.request_id = request_id;
         }
-        self.watches.answering(status, streaming);
+        self.watches.response_started(status, streaming);
     }
 
     /// Queue time and token count from the headers of a non-streamed response (TGI).
@@ -256,7 +256,7 @@ impl Exchange {
     /// The response is sent on a WebSocket: it has no headers, so no time for them.
     pub fn in_session(&mut self) {
         let status = self.response.begin_session();
-        self.watches.answering(status, true);
+        self.watches.response_started(status, true);
     }
 
     /// The server reported an error.
@@ -270,9 +270,9 @@ impl Exchange {
     }
 
     /// The client stopped reading, at this response or at an earlier one on the connection.
-    pub fn held_up(&mut self, at: Instant) {
+    pub fn client_blocked(&mut self, at: Instant) {
         let at = self.since(at);
-        self.watches.held_up(at);
+        self.watches.client_blocked(at);
     }
 
     /// The client reads again.
@@ -309,7 +309,7 @@ impl Exchange {
             self.watches.prefilling(at);
         }
         if event.done || event.end {
-            self.watches.answered();
+            self.watches.response_complete();
         }
         if event.done || event.progress {
             return;
@@ -340,10 +340,10 @@ impl Exchange {
     }
 
     /// Processes the complete body of a non-streamed response; the time of its first token is unknown.
-    pub fn whole_answer(&mut self, event: &StreamEvent, at: Instant) {
+    pub fn whole_response(&mut self, event: &StreamEvent, at: Instant) {
         self.note(event, self.since(at));
         self.response.has_content |= !event.channels.is_empty() || event.pending;
-        self.tokens.whole_answer(event);
+        self.tokens.whole_response(event);
     }
 
     /// Processes what events of streams and whole bodies have in common.
@@ -360,10 +360,10 @@ impl Exchange {
             return;
         }
         if let State::InFlight(left) = std::mem::replace(&mut self.state, state) {
-            sink.in_flight(self.pair(), left, -1);
+            sink.in_flight(self.listener(), left, -1);
         }
         if let State::InFlight(entered) = state {
-            sink.in_flight(self.pair(), entered, 1);
+            sink.in_flight(self.listener(), entered, 1);
         }
     }
 

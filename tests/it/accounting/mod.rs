@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use tokometer_observe::measure::Record;
 use tokometer_observe::measure::Targets;
+use tokometer_telemetry::accounting::Accounting;
 use tokometer_telemetry::accounting::Budget;
-use tokometer_telemetry::accounting::Ledger;
 use tokometer_telemetry::accounting::Limit;
 use tokometer_telemetry::accounting::Price;
 use tokometer_telemetry::accounting::Prices;
@@ -41,12 +41,12 @@ fn budget(name: &str, limit: Limit) -> Budget {
     Budget { name: name.to_owned(), limit, models: Vec::new(), tenants: Vec::new() }
 }
 
-fn ledger(settings: Settings) -> Ledger {
-    Ledger::new(settings).expect("no key file is configured")
+fn accounting(settings: Settings) -> Accounting {
+    Accounting::new(settings).expect("no key file is configured")
 }
 
 /// A response of this model: 1000 input tokens, 600 of them cached, and 101 output tokens.
-fn answer(model: &str) -> Record {
+fn response(model: &str) -> Record {
     records::good(model)
 }
 
