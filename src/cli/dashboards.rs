@@ -42,40 +42,40 @@ pub struct DashboardsArgs {
 
 /// Prints or writes the dashboards.
 pub(super) fn run(arguments: &DashboardsArgs, settings: &Settings) -> ExitCode {
-    let boards = dashboards::dashboards(settings);
-    let text = |board: &Dashboard| if arguments.import { board.import.clone() } else { board.json.clone() };
+    let generated = dashboards::dashboards(settings);
+    let text = |dashboard: &Dashboard| if arguments.import { dashboard.import.clone() } else { dashboard.json.clone() };
     if let Some(folder) = &arguments.out {
-        return write(folder, &boards, &text);
+        return write(folder, &generated, &text);
     }
     if arguments.queries {
-        let lines = boards.iter().flat_map(|board| &board.queries).map(|query| query.json() + "\n");
+        let lines = generated.iter().flat_map(|dashboard| &dashboard.queries).map(|query| query.json() + "\n");
         return print(&lines.collect::<String>());
     }
     match &arguments.board {
-        Some(name) => print(&boards.iter().filter(|board| board.name == name).map(text).collect::<String>()),
-        None => print(&boards.iter().map(summary).collect::<String>()),
+        Some(name) => print(&generated.iter().filter(|dashboard| dashboard.name == name).map(text).collect::<String>()),
+        None => print(&generated.iter().map(summary).collect::<String>()),
     }
 }
 
-fn summary(board: &Dashboard) -> String {
-    format!("{:20} {}\n{:20} {}\n", board.name, board.title, "", board.description)
+fn summary(dashboard: &Dashboard) -> String {
+    format!("{:20} {}\n{:20} {}\n", dashboard.name, dashboard.title, "", dashboard.description)
 }
 
 /// Writes one file per dashboard; creates the directory if it is missing.
-fn write(folder: &Path, boards: &[Dashboard], text: &dyn Fn(&Dashboard) -> String) -> ExitCode {
+fn write(folder: &Path, generated: &[Dashboard], text: &dyn Fn(&Dashboard) -> String) -> ExitCode {
     if let Err(error) = fs::create_dir_all(folder) {
         return fail(&format!("--out {}: cannot create this directory: {error}", folder.display()));
     }
-    for board in boards {
-        let path = folder.join(format!("{}.json", board.name));
-        if let Err(error) = fs::write(&path, text(board)) {
+    for dashboard in generated {
+        let path = folder.join(format!("{}.json", dashboard.name));
+        if let Err(error) = fs::write(&path, text(dashboard)) {
             return fail(&format!("{}: cannot write the file: {error}", path.display()));
         }
     }
     print(
-        &boards
+        &generated
             .iter()
-            .map(|board| format!("{}\n", folder.join(format!("{}.json", board.name)).display()))
+            .map(|dashboard| format!("{}\n", folder.join(format!("{}.json", dashboard.name)).display()))
             .collect::<String>(),
     )
 }

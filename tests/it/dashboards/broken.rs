@@ -3,8 +3,8 @@
 use serde_json::Value;
 use serde_json::json;
 
-use super::boards;
 use super::document;
+use super::generated;
 use super::lint::RULES;
 use super::lint::broken;
 
@@ -13,70 +13,78 @@ type Damage = fn(&mut Value);
 
 /// Each rule, and a change that violates it.
 const DAMAGES: [(&str, Damage); 26] = [
-    ("template-datasource", |board| variable(board, "datasource")["label"] = json!("Prometheus")),
-    ("template-job", |board| variable(board, "job")["multi"] = json!(false)),
-    ("template-instance", |board| variable(board, "instance")["allValue"] = json!(".*")),
-    ("template-label-promql", |board| {
-        variable(board, "pod")["query"]["query"] = json!("label_values(up{a=~\"$b\"}, pod)")
+    ("template-datasource", |dashboard| variable(dashboard, "datasource")["label"] = json!("Prometheus")),
+    ("template-job", |dashboard| variable(dashboard, "job")["multi"] = json!(false)),
+    ("template-instance", |dashboard| variable(dashboard, "instance")["allValue"] = json!(".*")),
+    ("template-label-promql", |dashboard| {
+        variable(dashboard, "pod")["query"]["query"] = json!("label_values(up{a=~\"$b\"}, pod)")
     }),
-    ("template-label-promql", |board| variable(board, "job")["query"]["query"] = json!("label_values(job)")),
-    ("template-on-time-change-reload", |board| variable(board, "model")["refresh"] = json!(1)),
-    ("panel-datasource", |board| first_panel(board)["datasource"]["uid"] = json!("abc")),
-    ("panel-datasource", |board| first_panel(board)["targets"][0]["datasource"]["uid"] = json!("abc")),
-    ("panel-title-description", |board| first_panel(board)["description"] = json!(" ")),
-    ("panel-title-description", |board| board["description"] = json!("")),
-    ("panel-units", |board| first_panel(board)["fieldConfig"]["defaults"]["unit"] = json!("tokens")),
-    ("panel-no-targets", |board| first_panel(board)["targets"] = json!([])),
-    ("target-promql", |board| ask(board, "sum(rate(x[5m])")),
-    ("target-promql", |board| ask(board, "1 + 1")),
-    ("target-rate-interval", |board| ask(board, "sum(rate(tokometer_requests_total[5m]))")),
-    ("target-job", |board| ask(board, "tokometer_build_info{instance=~\"$instance\"}")),
-    ("target-instance", |board| {
-        ask(board, "tokometer_build_info{job=~\"$job\"} or tokometer_build_info{job=~\"$job\",instance=~\"$instance\"}")
+    ("template-label-promql", |dashboard| variable(dashboard, "job")["query"]["query"] = json!("label_values(job)")),
+    ("template-on-time-change-reload", |dashboard| variable(dashboard, "model")["refresh"] = json!(1)),
+    ("panel-datasource", |dashboard| first_panel(dashboard)["datasource"]["uid"] = json!("abc")),
+    ("panel-datasource", |dashboard| first_panel(dashboard)["targets"][0]["datasource"]["uid"] = json!("abc")),
+    ("panel-title-description", |dashboard| first_panel(dashboard)["description"] = json!(" ")),
+    ("panel-title-description", |dashboard| dashboard["description"] = json!("")),
+    ("panel-units", |dashboard| first_panel(dashboard)["fieldConfig"]["defaults"]["unit"] = json!("tokens")),
+    ("panel-no-targets", |dashboard| first_panel(dashboard)["targets"] = json!([])),
+    ("target-promql", |dashboard| ask(dashboard, "sum(rate(x[5m])")),
+    ("target-promql", |dashboard| ask(dashboard, "1 + 1")),
+    ("target-rate-interval", |dashboard| ask(dashboard, "sum(rate(tokometer_requests_total[5m]))")),
+    ("target-job", |dashboard| ask(dashboard, "tokometer_build_info{instance=~\"$instance\"}")),
+    ("target-instance", |dashboard| {
+        ask(
+            dashboard,
+            "tokometer_build_info{job=~\"$job\"} or tokometer_build_info{job=~\"$job\",instance=~\"$instance\"}",
+        )
     }),
-    ("target-counter-agg", |board| ask(board, "rate(tokometer_requests_total[$__rate_interval])")),
-    ("target-counter-agg", |board| ask(board, "sum(tokometer_requests_total)")),
-    ("target-both-histograms", |board| {
-        ask(board, "histogram_quantile(0.9, sum by (le) (rate(tokometer_chunk_gap_seconds_bucket[$__rate_interval])))")
+    ("target-counter-agg", |dashboard| ask(dashboard, "rate(tokometer_requests_total[$__rate_interval])")),
+    ("target-counter-agg", |dashboard| ask(dashboard, "sum(tokometer_requests_total)")),
+    ("target-both-histograms", |dashboard| {
+        ask(
+            dashboard,
+            "histogram_quantile(0.9, sum by (le) (rate(tokometer_chunk_gap_seconds_bucket[$__rate_interval])))",
+        )
     }),
-    ("uneditable", |board| board["editable"] = json!(true)),
-    ("frame", |board| board["graphTooltip"] = json!(0)),
-    ("annotations", |board| board["annotations"]["list"][1]["expr"] = json!("changes(x[2m)")),
-    ("unique-ids", |board| board["panels"][1]["id"] = json!(1)),
-    ("links", |board| first_panel(board)["fieldConfig"]["defaults"]["links"] = json!([{"url": "/d/elsewhere"}])),
-    ("size", |board| board["description"] = json!("x".repeat(1 << 20))),
+    ("uneditable", |dashboard| dashboard["editable"] = json!(true)),
+    ("frame", |dashboard| dashboard["graphTooltip"] = json!(0)),
+    ("annotations", |dashboard| dashboard["annotations"]["list"][1]["expr"] = json!("changes(x[2m)")),
+    ("unique-ids", |dashboard| dashboard["panels"][1]["id"] = json!(1)),
+    ("links", |dashboard| {
+        first_panel(dashboard)["fieldConfig"]["defaults"]["links"] = json!([{"url": "/d/elsewhere"}])
+    }),
+    ("size", |dashboard| dashboard["description"] = json!("x".repeat(1 << 20))),
 ];
 
-fn variable<'a>(board: &'a mut Value, name: &str) -> &'a mut Value {
-    let all = board["templating"]["list"].as_array_mut().expect("the dashboard has variables");
+fn variable<'a>(dashboard: &'a mut Value, name: &str) -> &'a mut Value {
+    let all = dashboard["templating"]["list"].as_array_mut().expect("the dashboard has variables");
     all.iter_mut().find(|variable| variable["name"] == name).expect("the variable exists")
 }
 
 /// The first panel that is not a heading.
-fn first_panel(board: &mut Value) -> &mut Value {
-    &mut board["panels"][1]
+fn first_panel(dashboard: &mut Value) -> &mut Value {
+    &mut dashboard["panels"][1]
 }
 
-fn ask(board: &mut Value, expr: &str) {
-    first_panel(board)["targets"][0]["expr"] = json!(expr);
+fn ask(dashboard: &mut Value, expr: &str) {
+    first_panel(dashboard)["targets"][0]["expr"] = json!(expr);
 }
 
 #[test]
 fn dashboards_satisfy_all_rules() {
-    for board in boards() {
-        let found = broken(&document(&board));
-        assert!(found.is_empty(), "{}: {} violations:\n{found:#?}", board.name, found.len());
+    for dashboard in generated() {
+        let found = broken(&document(&dashboard));
+        assert!(found.is_empty(), "{}: {} violations:\n{found:#?}", dashboard.name, found.len());
     }
 }
 
 #[test]
 fn every_rule_detects_its_violation() {
-    let good = document(&boards()[0]);
+    let good = document(&generated()[0]);
     for (rule, damage) in DAMAGES {
-        let mut board = good.clone();
-        damage(&mut board);
-        assert_ne!(board, good, "{rule}: the change had no effect");
-        let found = broken(&board);
+        let mut dashboard = good.clone();
+        damage(&mut dashboard);
+        assert_ne!(dashboard, good, "{rule}: the change had no effect");
+        let found = broken(&dashboard);
         assert!(found.iter().any(|(name, _)| *name == rule), "{rule} found nothing: {found:?}");
     }
     for (rule, _) in RULES {
@@ -86,17 +94,17 @@ fn every_rule_detects_its_violation() {
 
 #[test]
 fn misplaced_panels_are_found_also_in_collapsed_rows() {
-    let queue = boards().into_iter().find(|board| board.name == "tokometer-queue").unwrap();
+    let queue = generated().into_iter().find(|dashboard| dashboard.name == "tokometer-queue").unwrap();
     let is_found = |damage: &dyn Fn(&mut Value), reported: &str| {
-        let mut board = document(&queue);
-        damage(&mut board);
-        let found = broken(&board);
+        let mut dashboard = document(&queue);
+        damage(&mut dashboard);
+        let found = broken(&dashboard);
         assert!(found.iter().any(|(rule, what)| *rule == "grid" && what.contains(reported)), "{reported}: {found:?}");
     };
-    is_found(&|board| first_panel(board)["gridPos"]["w"] = json!(25), "not within the grid");
-    is_found(&|board| board["panels"][2]["gridPos"] = first_panel(board)["gridPos"].clone(), " lies on ");
-    let folded = |board: &mut Value| {
-        let rows = board["panels"].as_array_mut().unwrap();
+    is_found(&|dashboard| first_panel(dashboard)["gridPos"]["w"] = json!(25), "not within the grid");
+    is_found(&|dashboard| dashboard["panels"][2]["gridPos"] = first_panel(dashboard)["gridPos"].clone(), " lies on ");
+    let folded = |dashboard: &mut Value| {
+        let rows = dashboard["panels"].as_array_mut().unwrap();
         let row = rows.iter_mut().find(|row| row["collapsed"] == true).expect("a collapsed row");
         row["panels"][1]["gridPos"] = row["panels"][0]["gridPos"].clone();
     };

@@ -5,7 +5,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use super::boards;
+use super::generated;
 
 fn dashboards(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tokometer"))
@@ -24,15 +24,15 @@ fn printed(arguments: &[&str]) -> String {
 
 #[test]
 fn prints_list_dashboard_import_variant_and_queries() {
-    let (list, made) = (printed(&[]), boards());
-    for board in &made {
-        assert!(list.contains(board.name) && list.contains(board.title), "{list}");
+    let (list, made) = (printed(&[]), generated());
+    for dashboard in &made {
+        assert!(list.contains(dashboard.name) && list.contains(&dashboard.title), "{list}");
     }
     assert_eq!(printed(&["--board", "tokometer-slo"]), made[1].json);
     assert_eq!(printed(&["--board", "tokometer-slo", "--import"]), made[1].import);
     let lines = printed(&["--queries"]);
     let queries: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(queries.len(), made.iter().map(|board| board.queries.len()).sum::<usize>());
+    assert_eq!(queries.len(), made.iter().map(|dashboard| dashboard.queries.len()).sum::<usize>());
     for key in ["board", "panel", "ref", "expr", "legend"] {
         assert!(queries.iter().all(|query| query[key].is_string()), "{key}");
     }
@@ -45,9 +45,9 @@ fn dashboards_are_written_into_a_new_directory() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("a/b");
     let reported = printed(&["--out", out.to_str().unwrap(), "--import"]);
-    for board in boards() {
-        let path = out.join(format!("{}.json", board.name));
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), board.import);
+    for dashboard in generated() {
+        let path = out.join(format!("{}.json", dashboard.name));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), dashboard.import);
         assert!(reported.contains(path.to_str().unwrap()), "{reported}");
     }
 }

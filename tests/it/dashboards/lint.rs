@@ -13,8 +13,8 @@ pub(crate) type Rule = (&'static str, fn(&Value) -> Vec<String>);
 
 pub(crate) const RULES: [Rule; 22] = [
     ("template-datasource", template_datasource),
-    ("template-job", |board| template_choice(board, "job")),
-    ("template-instance", |board| template_choice(board, "instance")),
+    ("template-job", |dashboard| template_choice(dashboard, "job")),
+    ("template-instance", |dashboard| template_choice(dashboard, "instance")),
     ("template-label-promql", template_label_promql),
     ("template-on-time-change-reload", template_reload),
     ("panel-datasource", panel_datasource),
@@ -23,8 +23,8 @@ pub(crate) const RULES: [Rule; 22] = [
     ("panel-no-targets", panel_no_targets),
     ("target-promql", target_promql),
     ("target-rate-interval", target_rate_interval),
-    ("target-job", |board| target_matcher(board, "job")),
-    ("target-instance", |board| target_matcher(board, "instance")),
+    ("target-job", |dashboard| target_matcher(dashboard, "job")),
+    ("target-instance", |dashboard| target_matcher(dashboard, "instance")),
     ("target-counter-agg", target_counter_agg),
     ("target-both-histograms", target_both_histograms),
     ("uneditable", uneditable),
@@ -49,12 +49,14 @@ const EXCEPTIONS: [(&str, &str, &str); 5] = [
     ("target-instance", "all pods", "the peers are all the others"),
 ];
 
-pub(crate) fn broken(board: &Value) -> Vec<(&'static str, String)> {
+pub(crate) fn broken(dashboard: &Value) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
     for (name, rule) in RULES {
         let excepted =
             |reported: &String| EXCEPTIONS.iter().any(|(of, part, _)| *of == name && reported.contains(part));
-        found.extend(rule(board).into_iter().filter(|reported| !excepted(reported)).map(|reported| (name, reported)));
+        found.extend(
+            rule(dashboard).into_iter().filter(|reported| !excepted(reported)).map(|reported| (name, reported)),
+        );
     }
     found
 }
@@ -64,8 +66,8 @@ fn list<'a>(value: &'a Value) -> impl Iterator<Item = &'a Value> + use<'a> {
 }
 
 /// Every panel that is not a heading, including those in collapsed rows.
-pub(crate) fn panels(board: &Value) -> Vec<&Value> {
-    list(&board["panels"])
+pub(crate) fn panels(dashboard: &Value) -> Vec<&Value> {
+    list(&dashboard["panels"])
         .flat_map(|panel| std::iter::once(panel).chain(list(&panel["panels"])))
         .filter(|panel| panel["type"] != "row")
         .collect()
@@ -75,14 +77,14 @@ fn title(panel: &Value) -> &str {
     panel["title"].as_str().unwrap_or("(a panel without a title)")
 }
 
-fn variable<'a>(board: &'a Value, name: &str) -> Option<&'a Value> {
-    list(&board["templating"]["list"]).find(|variable| variable["name"] == name)
+fn variable<'a>(dashboard: &'a Value, name: &str) -> Option<&'a Value> {
+    list(&dashboard["templating"]["list"]).find(|variable| variable["name"] == name)
 }
 
 /// Each panel's Prometheus queries, with their location.
-fn targets(board: &Value) -> Vec<(String, &str)> {
+fn targets(dashboard: &Value) -> Vec<(String, &str)> {
     let mut all = Vec::new();
-    for panel in panels(board) {
+    for panel in panels(dashboard) {
         for target in list(&panel["targets"]) {
             let place = format!("{} {} {}", title(panel), target["refId"], target["legendFormat"]);
             all.extend(target["expr"].as_str().map(|expr| (place, expr)));
@@ -92,12 +94,12 @@ fn targets(board: &Value) -> Vec<(String, &str)> {
 }
 
 /// Selectors of every query; expressions that cannot be parsed are reported by `target-promql`.
-pub(crate) fn selectors(board: &Value) -> Vec<(String, Selector)> {
+pub(crate) fn selectors(dashboard: &Value) -> Vec<(String, Selector)> {
     let read = |(place, expr): (String, &str)| {
         let found = read(expr).map(|(selectors, _)| selectors).unwrap_or_default();
         found.into_iter().map(move |selector| (place.clone(), selector))
     };
-    targets(board).into_iter().flat_map(read).collect()
+    targets(dashboard).into_iter().flat_map(read).collect()
 }
 
 /// Whether this is a series from tokometer's own metrics page, with the labels of a scrape.
@@ -105,8 +107,8 @@ fn is_scraped(selector: &Selector) -> bool {
     ["tokometer_", "gen_ai_", "process_"].iter().any(|begin| selector.name.starts_with(begin)) || selector.name == "up"
 }
 
-fn template_datasource(board: &Value) -> Vec<String> {
-    match variable(board, "datasource") {
+fn template_datasource(dashboard: &Value) -> Vec<String> {
+    match variable(dashboard, "datasource") {
         Some(found)
             if found["type"] == "datasource" && found["query"] == "prometheus" && found["label"] == "Data Source" =>
         {
@@ -116,8 +118,8 @@ fn template_datasource(board: &Value) -> Vec<String> {
     }
 }
 
-fn template_choice(board: &Value, name: &str) -> Vec<String> {
-    let Some(found) = variable(board, name) else { return vec![format!("no variable `{name}`")] };
+fn template_choice(dashboard: &Value, name: &str) -> Vec<String> {
+    let Some(found) = variable(dashboard, name) else { return vec![format!("no variable `{name}`")] };
     let wanted = found["type"] == "query"
         && found["multi"] == true
         && found["includeAll"] == true
@@ -131,10 +133,10 @@ fn template_choice(board: &Value, name: &str) -> Vec<String> {
     }
 }
 
-fn template_label_promql(board: &Value) -> Vec<String> {
+fn template_label_promql(dashboard: &Value) -> Vec<String> {
     let mut known = BTreeSet::new();
     let mut found = Vec::new();
-    for variable in list(&board["templating"]["list"]) {
+    for variable in list(&dashboard["templating"]["list"]) {
         let name = variable["name"].as_str().unwrap_or_default();
         if let Some(query) = variable["query"]["query"].as_str() {
             let inside = query.strip_prefix("label_values(").and_then(|rest| rest.strip_suffix(')'));
@@ -155,60 +157,60 @@ fn template_label_promql(board: &Value) -> Vec<String> {
     found
 }
 
-fn template_reload(board: &Value) -> Vec<String> {
-    let queries = list(&board["templating"]["list"]).filter(|variable| variable["type"] == "query");
+fn template_reload(dashboard: &Value) -> Vec<String> {
+    let queries = list(&dashboard["templating"]["list"]).filter(|variable| variable["type"] == "query");
     queries
         .filter(|variable| variable["refresh"] != 2)
         .map(|variable| format!("{} is not refreshed when the time range changes", variable["name"]))
         .collect()
 }
 
-fn panel_datasource(board: &Value) -> Vec<String> {
+fn panel_datasource(dashboard: &Value) -> Vec<String> {
     let by_variable = |of: &Value| ["${datasource}", "${traces}"].iter().any(|uid| of["datasource"]["uid"] == *uid);
-    panels(board)
+    panels(dashboard)
         .into_iter()
         .filter(|panel| !by_variable(panel) || !list(&panel["targets"]).all(by_variable))
         .map(|panel| format!("{} has a fixed data source", title(panel)))
         .collect()
 }
 
-fn panel_title_description(board: &Value) -> Vec<String> {
+fn panel_title_description(dashboard: &Value) -> Vec<String> {
     let has = |panel: &Value, key: &str| panel[key].as_str().is_some_and(|text| !text.trim().is_empty());
-    let bare = panels(board).into_iter().filter(|panel| !has(panel, "title") || !has(panel, "description"));
+    let bare = panels(dashboard).into_iter().filter(|panel| !has(panel, "title") || !has(panel, "description"));
     let mut found: Vec<String> = bare.map(|panel| format!("{} has no title or no description", title(panel))).collect();
-    if !has(board, "title") || !has(board, "description") {
+    if !has(dashboard, "title") || !has(dashboard, "description") {
         found.push("the dashboard has no title or no description".to_owned());
     }
     found
 }
 
 /// Grafana's units that the dashboards use, and custom ones (grafana/grafana, packages/grafana-data/src/valueFormats).
-fn panel_units(board: &Value) -> Vec<String> {
+fn panel_units(dashboard: &Value) -> Vec<String> {
     const KNOWN: [&str; 9] = ["s", "short", "none", "percent", "percentunit", "bytes", "reqps", "ops", "Bps"];
     let known = |unit: &str| KNOWN.contains(&unit) || unit.starts_with("suffix:") || unit.starts_with("si:");
-    panels(board)
+    panels(dashboard)
         .into_iter()
         .filter(|panel| !panel["fieldConfig"]["defaults"]["unit"].as_str().is_some_and(known))
         .map(|panel| format!("{} has no valid Grafana unit", title(panel)))
         .collect()
 }
 
-fn panel_no_targets(board: &Value) -> Vec<String> {
-    let idle = panels(board).into_iter().filter(|panel| list(&panel["targets"]).next().is_none());
+fn panel_no_targets(dashboard: &Value) -> Vec<String> {
+    let idle = panels(dashboard).into_iter().filter(|panel| list(&panel["targets"]).next().is_none());
     idle.map(|panel| format!("{} has no query", title(panel))).collect()
 }
 
-fn target_promql(board: &Value) -> Vec<String> {
+fn target_promql(dashboard: &Value) -> Vec<String> {
     let unread = |(place, expr): (String, &str)| match read(expr) {
         Err(why) => Some(format!("{place}: {why}")),
         Ok((selectors, _)) if selectors.is_empty() => Some(format!("{place}: queries no series")),
         Ok(_) => None,
     };
-    targets(board).into_iter().filter_map(unread).collect()
+    targets(dashboard).into_iter().filter_map(unread).collect()
 }
 
-fn target_rate_interval(board: &Value) -> Vec<String> {
-    let rates = selectors(board).into_iter().filter(|(_, selector)| {
+fn target_rate_interval(dashboard: &Value) -> Vec<String> {
+    let rates = selectors(dashboard).into_iter().filter(|(_, selector)| {
         selector.inside.last().is_some_and(|name| ["rate", "irate", "increase"].contains(&name.as_str()))
     });
     rates
@@ -221,15 +223,15 @@ fn target_rate_interval(board: &Value) -> Vec<String> {
         .collect()
 }
 
-fn target_matcher(board: &Value, label: &str) -> Vec<String> {
-    selectors(board)
+fn target_matcher(dashboard: &Value, label: &str) -> Vec<String> {
+    selectors(dashboard)
         .into_iter()
         .filter(|(_, selector)| is_scraped(selector) && !selector.has(label, &format!("${label}")))
         .map(|(place, selector)| format!("{place}: {} is not limited to ${label}", selector.name))
         .collect()
 }
 
-fn target_counter_agg(board: &Value) -> Vec<String> {
+fn target_counter_agg(dashboard: &Value) -> Vec<String> {
     const AGGREGATIONS: [&str; 8] = ["sum", "min", "max", "avg", "count", "topk", "bottomk", "quantile"];
     let is_counter = |selector: &Selector| selector.name.ends_with("_total") || selector.name.ends_with("_bucket");
     let raw = |selector: &Selector| {
@@ -240,7 +242,7 @@ fn target_counter_agg(board: &Value) -> Vec<String> {
     // With `and on`, only the existence of the counter matters.
     let asked =
         |selector: &Selector| selector.name != "tokometer_slo_good_output_tokens_total" || selector.window.is_some();
-    selectors(board)
+    selectors(dashboard)
         .into_iter()
         .filter(|(_, selector)| is_counter(selector) && asked(selector) && raw(selector))
         .map(|(place, selector)| format!("{place}: the counter {} is shown raw, or not summed", selector.name))
@@ -249,8 +251,8 @@ fn target_counter_agg(board: &Value) -> Vec<String> {
 
 /// A quantile of classic buckets needs the native form too, or the panel is empty where Prometheus stores no classic
 /// buckets.
-fn target_both_histograms(board: &Value) -> Vec<String> {
-    let all = selectors(board);
+fn target_both_histograms(dashboard: &Value) -> Vec<String> {
+    let all = selectors(dashboard);
     all.iter()
         .filter_map(|(place, selector)| {
             let native = selector.name.strip_suffix("_bucket")?;
@@ -260,24 +262,24 @@ fn target_both_histograms(board: &Value) -> Vec<String> {
         .collect()
 }
 
-fn uneditable(board: &Value) -> Vec<String> {
-    if board["editable"] == false {
+fn uneditable(dashboard: &Value) -> Vec<String> {
+    if dashboard["editable"] == false {
         Vec::new()
     } else {
         vec!["is editable in Grafana, but manual changes would be lost".to_owned()]
     }
 }
 
-fn frame(board: &Value) -> Vec<String> {
-    let version = board["schemaVersion"].as_u64().unwrap_or(0);
-    let link = &board["links"][0];
+fn frame(dashboard: &Value) -> Vec<String> {
+    let version = dashboard["schemaVersion"].as_u64().unwrap_or(0);
+    let link = &dashboard["links"][0];
     let wanted = [
         ((39..=41).contains(&version), "a schemaVersion from 39 to 41"),
-        (board["graphTooltip"] == 1, "a shared crosshair"),
-        (board["refresh"] == "30s", "a refresh of 30 s"),
-        (board["time"]["from"] == "now-1h" && board["time"]["to"] == "now", "the last hour"),
-        (board["tags"][0] == "tokometer", "the tag"),
-        (board["uid"].as_str().is_some_and(|uid| uid.starts_with("tokometer-")), "a uid with the prefix"),
+        (dashboard["graphTooltip"] == 1, "a shared crosshair"),
+        (dashboard["refresh"] == "30s", "a refresh of 30 s"),
+        (dashboard["time"]["from"] == "now-1h" && dashboard["time"]["to"] == "now", "the last hour"),
+        (dashboard["tags"][0] == "tokometer", "the tag"),
+        (dashboard["uid"].as_str().is_some_and(|uid| uid.starts_with("tokometer-")), "a uid with the prefix"),
         (
             link["asDropdown"] == true
                 && link["keepTime"] == true
@@ -289,10 +291,10 @@ fn frame(board: &Value) -> Vec<String> {
     wanted.into_iter().filter(|(kept, _)| !kept).map(|(_, what)| format!("without {what}")).collect()
 }
 
-fn annotations(board: &Value) -> Vec<String> {
+fn annotations(dashboard: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let made: Vec<&Value> =
-        list(&board["annotations"]["list"]).filter(|annotation| annotation["builtIn"] != 1).collect();
+        list(&dashboard["annotations"]["list"]).filter(|annotation| annotation["builtIn"] != 1).collect();
     if made.len() < 4 {
         found.push(format!("{} annotations", made.len()));
     }
@@ -306,18 +308,18 @@ fn annotations(board: &Value) -> Vec<String> {
     found
 }
 
-fn unique_ids(board: &Value) -> Vec<String> {
+fn unique_ids(dashboard: &Value) -> Vec<String> {
     let mut seen = BTreeSet::new();
-    let all = list(&board["panels"]).flat_map(|panel| std::iter::once(panel).chain(list(&panel["panels"])));
+    let all = list(&dashboard["panels"]).flat_map(|panel| std::iter::once(panel).chain(list(&panel["panels"])));
     all.filter(|panel| !panel["id"].as_u64().is_some_and(|id| id > 0 && seen.insert(id)))
         .map(|panel| format!("{} has a duplicate id", title(panel)))
         .collect()
 }
 
 /// Panels are within 24 columns and do not overlap; those of a collapsed row are checked among themselves.
-fn grid(board: &Value) -> Vec<String> {
-    let mut found = overlaps(list(&board["panels"]).collect());
-    for row in list(&board["panels"]) {
+fn grid(dashboard: &Value) -> Vec<String> {
+    let mut found = overlaps(list(&dashboard["panels"]).collect());
+    for row in list(&dashboard["panels"]) {
         found.extend(overlaps(list(&row["panels"]).collect()));
     }
     found
@@ -345,9 +347,9 @@ fn overlaps(panels: Vec<&Value>) -> Vec<String> {
 }
 
 /// Links lead to existing dashboards, with the time range, and Explore links contain a pane in JSON.
-fn links(board: &Value) -> Vec<String> {
+fn links(dashboard: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    for panel in panels(board) {
+    for panel in panels(dashboard) {
         let defaults = list(&panel["fieldConfig"]["defaults"]["links"]);
         let properties = list(&panel["fieldConfig"]["overrides"]).flat_map(|of| list(&of["properties"]));
         let overrides =
@@ -373,7 +375,7 @@ fn links(board: &Value) -> Vec<String> {
     found
 }
 
-fn size(board: &Value) -> Vec<String> {
-    let bytes = board.to_string().len();
+fn size(dashboard: &Value) -> Vec<String> {
+    let bytes = dashboard.to_string().len();
     if bytes < 1 << 20 { Vec::new() } else { vec![format!("{bytes} bytes: a ConfigMap is limited to 1 MiB")] }
 }

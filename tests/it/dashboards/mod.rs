@@ -16,19 +16,19 @@ use tokometer_telemetry::slo::Settings;
 
 use crate::config_documents::same_as_committed;
 
-fn boards() -> Vec<Dashboard> {
+fn generated() -> Vec<Dashboard> {
     dashboards(&Settings::default())
 }
 
-fn document(board: &Dashboard) -> Value {
-    serde_json::from_str(&board.json).expect("a dashboard is JSON")
+fn document(dashboard: &Dashboard) -> Value {
+    serde_json::from_str(&dashboard.json).expect("a dashboard is JSON")
 }
 
 #[test]
-fn the_boards_of_the_default_configuration_are_committed() {
-    for board in boards() {
-        same_as_committed(&format!("dashboards/{}.json", board.name), &board.json);
-        same_as_committed(&format!("dashboards/import/{}.json", board.name), &board.import);
+fn committed_dashboards_match_the_default_configuration() {
+    for dashboard in generated() {
+        same_as_committed(&format!("dashboards/{}.json", dashboard.name), &dashboard.json);
+        same_as_committed(&format!("dashboards/import/{}.json", dashboard.name), &dashboard.import);
     }
 }
 
@@ -47,11 +47,11 @@ fn no_other_dashboard_is_committed() {
 
 #[test]
 fn dashboards_have_their_uid_and_link_to_each_other() {
-    let made = boards();
-    assert_eq!(made.iter().map(|board| board.name).collect::<Vec<_>>(), NAMES);
-    for board in &made {
-        assert_eq!(document(board)["uid"], board.name);
-        assert_eq!(document(board)["title"], board.title);
+    let made = generated();
+    assert_eq!(made.iter().map(|dashboard| dashboard.name).collect::<Vec<_>>(), NAMES);
+    for dashboard in &made {
+        assert_eq!(document(dashboard)["uid"], dashboard.name);
+        assert_eq!(document(dashboard)["title"], dashboard.title);
     }
     let overview = &made[0].json;
     for name in NAMES.iter().skip(1).filter(|name| **name != "tokometer-sidecar") {
@@ -61,37 +61,37 @@ fn dashboards_have_their_uid_and_link_to_each_other() {
 
 #[test]
 fn import_variant_declares_data_source_and_requirements() {
-    for board in boards() {
-        let import: Value = serde_json::from_str(&board.import).unwrap();
-        assert_eq!(import["__inputs"][0]["name"], "DS_PROMETHEUS", "{}", board.name);
+    for dashboard in generated() {
+        let import: Value = serde_json::from_str(&dashboard.import).unwrap();
+        assert_eq!(import["__inputs"][0]["name"], "DS_PROMETHEUS", "{}", dashboard.name);
         let source =
             import["templating"]["list"].as_array().unwrap().iter().find(|one| one["name"] == "datasource").unwrap();
-        assert_eq!(source["current"]["value"], "${DS_PROMETHEUS}", "{}", board.name);
+        assert_eq!(source["current"]["value"], "${DS_PROMETHEUS}", "{}", dashboard.name);
         let required: BTreeSet<&str> =
             import["__requires"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap()).collect();
-        assert!(required.contains("grafana") && required.contains("prometheus"), "{}", board.name);
+        assert!(required.contains("grafana") && required.contains("prometheus"), "{}", dashboard.name);
         for panel in lint::panels(&import) {
-            assert!(required.contains(panel["type"].as_str().unwrap()), "{}: {}", board.name, panel["type"]);
+            assert!(required.contains(panel["type"].as_str().unwrap()), "{}: {}", dashboard.name, panel["type"]);
         }
         // Without the import-only parts it equals the dashboard.
         let mut plain = import.clone();
         for key in ["__inputs", "__requires", "__elements", "id"] {
             plain.as_object_mut().unwrap().remove(key);
         }
-        let mut own = document(&board);
-        for board in [&mut plain, &mut own] {
-            let list = board["templating"]["list"].as_array_mut().unwrap();
+        let mut own = document(&dashboard);
+        for dashboard in [&mut plain, &mut own] {
+            let list = dashboard["templating"]["list"].as_array_mut().unwrap();
             list.iter_mut().find(|one| one["name"] == "datasource").unwrap()["current"] = Value::Null;
         }
-        assert_eq!(plain, own, "{}", board.name);
+        assert_eq!(plain, own, "{}", dashboard.name);
     }
 }
 
 #[test]
 fn latency_panels_have_exemplars_linked_to_traces() {
     let mut seen = 0;
-    for board in boards() {
-        for panel in lint::panels(&document(&board)) {
+    for dashboard in generated() {
+        for panel in lint::panels(&document(&dashboard)) {
             let exemplars = panel["targets"].as_array().unwrap().iter().any(|target| target["exemplar"] == true);
             let links = panel["fieldConfig"].to_string();
             if exemplars {
@@ -99,7 +99,7 @@ fn latency_panels_have_exemplars_linked_to_traces() {
                 assert!(
                     links.contains("trace_id") && links.contains("${traces}"),
                     "{}: {}",
-                    board.name,
+                    dashboard.name,
                     panel["title"]
                 );
             }
@@ -113,7 +113,7 @@ fn dashboards_use_the_rules_period_and_groups() {
     let mut settings = Settings::default();
     settings.rules.period_days = 7;
     settings.rules.group_by = vec!["team".to_owned()];
-    let slo = dashboards(&settings).into_iter().find(|board| board.name == "tokometer-slo").unwrap();
+    let slo = dashboards(&settings).into_iter().find(|dashboard| dashboard.name == "tokometer-slo").unwrap();
     let all: String = slo.queries.iter().map(|query| query.expr.clone()).collect();
     assert!(all.contains("slo:sli_bad:step5m{slo=~\"$slo\"}[7d]") && !all.contains("[30d]"));
     assert!(all.contains("max by (slo, team)") && !all.contains("slo, namespace"));

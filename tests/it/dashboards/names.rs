@@ -11,10 +11,10 @@ use tokometer_telemetry::export::table::Kind;
 use tokometer_telemetry::export::table::TABLE;
 use tokometer_telemetry::slo::Settings;
 
-use super::boards;
 use super::document;
 use super::expression::Selector;
 use super::expression::read;
+use super::generated;
 use super::lint::selectors;
 
 /// Labels that a scrape adds.
@@ -87,10 +87,10 @@ impl Names {
 #[test]
 fn queried_series_and_labels_are_exported_or_recorded() {
     let (names, mut asked) = (Names::read(), 0);
-    for board in boards() {
-        for (place, selector) in selectors(&document(&board)) {
+    for dashboard in generated() {
+        for (place, selector) in selectors(&document(&dashboard)) {
             asked += 1;
-            assert_eq!(names.unknown(&selector), None, "{}: {place}", board.name);
+            assert_eq!(names.unknown(&selector), None, "{}: {place}", dashboard.name);
         }
     }
     assert!(asked > 200, "{asked}");
@@ -109,14 +109,19 @@ fn unknown_names_are_reported() {
 fn grouping_joining_and_legend_labels_are_known() {
     let mut known: BTreeSet<&str> = Key::ALL.iter().map(|key| key.label()).collect();
     known.extend(SCRAPE.into_iter().chain(OTHER_LABELS).chain(["le"]));
-    for board in boards() {
-        for query in &board.queries {
+    for dashboard in generated() {
+        for query in &dashboard.queries {
             for label in read(&query.expr).unwrap().1 {
-                assert!(known.contains(label.as_str()), "{}: {}: {label}", board.name, query.panel);
+                assert!(known.contains(label.as_str()), "{}: {}: {label}", dashboard.name, query.panel);
             }
             for label in query.legend.split("{{").skip(1).filter_map(|rest| rest.split("}}").next()) {
-                assert!(known.contains(label), "{}: {}: {label}", board.name, query.panel);
-                assert!(query.expr.contains(label) || label == "le", "{}: {} has no {label}", board.name, query.panel);
+                assert!(known.contains(label), "{}: {}: {label}", dashboard.name, query.panel);
+                assert!(
+                    query.expr.contains(label) || label == "le",
+                    "{}: {} has no {label}",
+                    dashboard.name,
+                    query.panel
+                );
             }
         }
     }

@@ -1,21 +1,21 @@
-//! Grafana dashboards, generated from the metric table and the settings of the objectives.
+//! Grafana dashboards, generated from their definitions (`definitions/`), the metric catalogue and the settings of the
+//! objectives.
 //!
 //! The format is classic JSON, readable by Grafana 10.4 to 13, with one document per dashboard. Thresholds come from
 //! the objectives that tokometer exports as metrics, not from constants in the dashboards.
 
-mod board;
-mod boards;
-mod objectives;
+mod expression;
+mod layout;
 mod panel;
-mod promql;
-mod viz;
+mod schema;
 
-use std::collections::BTreeSet;
-
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::json;
 
-use crate::dashboards::panel::Source;
+use crate::dashboards::panel::Context;
+use crate::dashboards::schema::Definition;
+use crate::dashboards::schema::Shared;
 use tokometer_telemetry::slo::Settings;
 
 /// A generated dashboard.
@@ -24,9 +24,9 @@ pub struct Dashboard {
     /// Its `uid` in Grafana, and the name of its file.
     pub name: &'static str,
     /// Its title.
-    pub title: &'static str,
+    pub title: String,
     /// The question it answers.
-    pub description: &'static str,
+    pub description: String,
     /// JSON for provisioning: its data source is a variable.
     pub json: String,
     /// JSON for Grafana's import page: it declares the data source (`__inputs`) and the required components
@@ -40,7 +40,7 @@ pub struct Dashboard {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
     /// Name of the dashboard.
-    pub board: &'static str,
+    pub dashboard: &'static str,
     /// Title of the panel.
     pub panel: String,
     /// The query's reference letter.
@@ -52,14 +52,14 @@ pub struct Query {
     /// True for an instant query at the end of the time range.
     pub instant: bool,
     /// Why the result may be empty although a tokometer with traffic is scraped.
-    pub may_be_empty: Option<&'static str>,
+    pub may_be_empty: Option<String>,
 }
 
 impl Query {
     /// One line of JSON: `board`, `panel`, `ref`, `expr`, `legend`, `instant`, `may_be_empty` (or null).
     pub fn json(&self) -> String {
         json!({
-            "board": self.board,
+            "board": self.dashboard,
             "panel": self.panel,
             "ref": self.reference,
             "expr": self.expr,
@@ -71,105 +71,100 @@ impl Query {
     }
 }
 
-/// Name of every dashboard, in order.
-pub const NAMES: [&str; 6] =
-    [boards::OVERVIEW, boards::SLO, boards::LATENCY, boards::QUEUE, boards::POD, boards::SIDECAR];
+/// Name of every dashboard, in order: from the whole fleet to one process.
+pub const NAMES: [&str; 6] = [
+    "tokometer-overview",
+    "tokometer-slo",
+    "tokometer-latency",
+    "tokometer-queue",
+    "tokometer-pod",
+    "tokometer-sidecar",
+];
+
+/// The definitions, in the order of [`NAMES`].
+const DEFINITIONS: [&str; 6] = [
+    include_str!("definitions/overview.yaml"),
+    include_str!("definitions/slo.yaml"),
+    include_str!("definitions/latency.yaml"),
+    include_str!("definitions/queue.yaml"),
+    include_str!("definitions/pod.yaml"),
+    include_str!("definitions/sidecar.yaml"),
+];
+
+const SHARED: &str = include_str!("definitions/shared.yaml");
 
 /// Generates the dashboards, in the order of [`NAMES`]. They depend on the objectives' period and grouping labels.
 pub fn dashboards(settings: &Settings) -> Vec<Dashboard> {
-    boards::all(settings)
-        .iter()
-        .map(|board| {
-            let document = board.json();
-            Dashboard {
-                name: board.uid,
-                title: board.title,
-                description: board.description,
-                import: text(&import_copy(document.clone())),
-                json: text(&document),
-                queries: queries(board),
-            }
-        })
-        .collect()
+    let shared: Shared = read("shared", SHARED).expect("a committed file, which the tests read");
+    let made = NAMES.into_iter().zip(DEFINITIONS).map(|(name, text)| dashboard(name, text, &shared, settings));
+    made.collect::<Result<Vec<Dashboard>, String>>().expect("committed files, which the tests read")
 }
 
-fn text(document: &Value) -> String {
-    format!("{document:#}\n")
+fn read<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, String> {
+    serde_yaml::from_str(text).map_err(|error| format!("{name}: {error}"))
 }
 
-/// The oldest Grafana version that supports every panel: the XY chart has had these options since then.
-const GRAFANA: &str = "11.1.0";
+fn dashboard(name: &'static str, text: &str, shared: &Shared, settings: &Settings) -> Result<Dashboard, String> {
+    let definition: Definition = read(name, text)?;
+    let context = Context {
+        shared,
+        rules: &settings.rules,
+        settings: &expression::of_settings(&settings.rules),
+        expressions: &definition.expressions,
+    };
+    let document = layout::document(name, &definition, &context).map_err(|why| format!("{name}: {why}"))?;
+    let pretty = |document: &Value| format!("{document:#}\n");
+    let mut queries = Vec::new();
+    for panel in &document.panels {
+        queries.extend(panel.queries.iter().enumerate().map(|(at, query)| Query {
+            dashboard: name,
+            panel: panel.json["title"].as_str().unwrap_or_default().to_owned(),
+            reference: panel::ref_id(at),
+            expr: query.expr.clone(),
+            legend: query.legend.clone(),
+            instant: panel.instant,
+            may_be_empty: query.may_be_empty.clone(),
+        }));
+    }
+    Ok(Dashboard {
+        name,
+        json: pretty(&document.json),
+        import: pretty(&layout::import(&document)),
+        queries,
+        title: definition.title,
+        description: definition.description,
+    })
+}
 
-/// The placeholder that the import page replaces everywhere.
-const INPUT: &str = "DS_PROMETHEUS";
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The copy for Grafana's import page and grafana.com: it names what it requires, and asks once for the data source.
-fn import_copy(mut document: Value) -> Value {
-    let mut requires = vec![
-        json!({"type": "grafana", "id": "grafana", "name": "Grafana", "version": GRAFANA}),
-        json!({"type": "datasource", "id": "prometheus", "name": "Prometheus", "version": "1.0.0"}),
-    ];
-    requires.extend(
-        kinds(&document)
-            .into_iter()
-            .map(|kind| json!({"type": "panel", "id": kind, "name": kind_title(&kind), "version": ""})),
-    );
-    document["__inputs"] = json!([{
-        "name": INPUT,
-        "label": "Prometheus",
-        "description": "The Prometheus that scrapes tokometer",
-        "type": "datasource",
-        "pluginId": "prometheus",
-        "pluginName": "Prometheus",
-    }]);
-    document["__requires"] = json!(requires);
-    document["__elements"] = json!({});
-    document["id"] = Value::Null;
-    let chosen = format!("${{{INPUT}}}");
-    for variable in document["templating"]["list"].as_array_mut().into_iter().flatten() {
-        if variable["name"] == "datasource" {
-            variable["current"] = json!({"selected": true, "text": chosen, "value": chosen});
+    /// The error of a dashboard with one panel that has these lines.
+    fn fault(panel: &str) -> String {
+        let text =
+            format!("title: t\ndescription: d\nrows:\n  - title: r\n    size: [8, 8]\n    panels:\n      - {panel}");
+        let shared = read("shared", SHARED).unwrap();
+        dashboard("test", &text, &shared, &Settings::default()).unwrap_err()
+    }
+
+    #[test]
+    fn wrong_definition_is_reported_with_its_place() {
+        let panel = "{title: Speed, description: d, kind: graph, unit: s, queries: [{expr: up}]";
+        assert!(fault(&format!("{panel}, colour: red}}")).contains("colour"));
+        assert!(
+            fault(&format!("{panel}, styles: [wide]}}")).contains("test: panel `Speed`: no style is called `wide`")
+        );
+        assert!(
+            fault(&panel.replace("graph", "background").replace("expr: up}]", "expr: up}]}")).contains("not a kind")
+        );
+        for (key, why) in [
+            ("thresholds: {high: red}", "`high` is not a threshold"),
+            ("limit: {value: up, objective: speed}", "no limit is called `speed`"),
+            ("overrides: [{color: red}]", "either `series` or `field`"),
+            ("max: many", "`many` is not a number"),
+        ] {
+            assert!(fault(&format!("{panel}, {key}}}")).contains(why), "{key}");
         }
     }
-    document
-}
-
-fn kinds(document: &Value) -> BTreeSet<String> {
-    let open = document["panels"].as_array().into_iter().flatten();
-    open.flat_map(|panel| std::iter::once(panel).chain(panel["panels"].as_array().into_iter().flatten()))
-        .filter_map(|panel| panel["type"].as_str())
-        .filter(|kind| *kind != "row")
-        .map(str::to_owned)
-        .collect()
-}
-
-/// Grafana's name of a panel type.
-fn kind_title(kind: &str) -> &str {
-    match kind {
-        "timeseries" => "Time series",
-        "stat" => "Stat",
-        "bargauge" => "Bar gauge",
-        "table" => "Table",
-        "heatmap" => "Heatmap",
-        "state-timeline" => "State timeline",
-        "xychart" => "XY Chart",
-        other => other,
-    }
-}
-
-fn queries(board: &board::Board) -> Vec<Query> {
-    let of_prometheus = board.panels().filter(|panel| panel.source == Source::Prometheus);
-    of_prometheus
-        .flat_map(|panel| {
-            panel.targets.iter().enumerate().map(|(at, target)| Query {
-                board: board.uid,
-                panel: panel.title.clone(),
-                reference: panel::ref_id(at),
-                expr: target.expr.clone(),
-                legend: target.legend.clone(),
-                instant: target.instant,
-                may_be_empty: target.may_be_empty,
-            })
-        })
-        .collect()
 }

@@ -1,308 +1,341 @@
-//! A panel and its queries.
-
-use std::fmt::Display;
+//! Panels: Grafana's JSON from a panel's definition and its styles.
 
 use serde_json::Value;
 use serde_json::json;
 
-/// Layout of a query's result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
-    Series,
-    Table,
-    Heatmap,
+use crate::dashboards::expression::expand;
+use crate::dashboards::schema::Column;
+use crate::dashboards::schema::Link;
+use crate::dashboards::schema::Named;
+use crate::dashboards::schema::Override;
+use crate::dashboards::schema::Panel;
+use crate::dashboards::schema::Query;
+use crate::dashboards::schema::Shared;
+use crate::dashboards::schema::Style;
+use crate::dashboards::schema::Thresholds;
+use crate::rules::burn_factor;
+use tokometer_telemetry::slo::RuleSettings;
+
+/// The data source of everything but traces, by its variable.
+pub(super) fn prometheus() -> Value {
+    json!({"type": "prometheus", "uid": "${datasource}"})
 }
 
-/// A query.
-#[derive(Clone, Debug)]
-pub(super) struct Target {
-    pub(super) expr: String,
-    pub(super) legend: String,
-    /// Only the value at the end of the time range.
+/// What panels are made with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Context<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) rules: &'a RuleSettings,
+    /// Expressions of the settings and of the dashboard.
+    pub(super) settings: &'a Named<String>,
+    pub(super) expressions: &'a Named<String>,
+}
+
+/// A panel without its place.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) json: Value,
+    /// Grafana's panel type and its title.
+    pub(super) kind: (String, String),
+    /// Its Prometheus queries with expanded expressions.
+    pub(super) queries: Vec<Query>,
     pub(super) instant: bool,
-    layout: Layout,
-    exemplar: bool,
-    /// Why it may have no result on a Prometheus that scrapes a tokometer with traffic.
-    pub(super) may_be_empty: Option<&'static str>,
 }
 
-/// Data source of a panel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    Prometheus,
-    /// Traces, queried with TraceQL.
-    Traces,
-}
-
-impl Source {
-    /// Every part of a dashboard names its data source by a variable.
-    pub(super) fn reference(self) -> Value {
-        match self {
-            Source::Prometheus => json!({"type": "prometheus", "uid": "${datasource}"}),
-            Source::Traces => json!({"type": "tempo", "uid": "${traces}"}),
+impl Context<'_> {
+    /// # Errors
+    /// What is wrong in the definition.
+    pub(super) fn panel(&self, panel: &Panel) -> Result<Made, String> {
+        let mut style = Style::default();
+        for name in std::iter::once(&panel.kind).chain(&panel.styles) {
+            self.add(name, &mut style)?;
         }
-    }
-}
-
-/// A panel.
-#[derive(Clone, Debug)]
-pub(super) struct Panel {
-    pub(super) kind: &'static str,
-    pub(super) title: String,
-    description: String,
-    /// Columns of 24, and rows of about 30 pixels; `None`: the size of its row's panels.
-    pub(super) size: Option<(u32, u32)>,
-    pub(super) source: Source,
-    pub(super) targets: Vec<Target>,
-    /// `fieldConfig.defaults`.
-    defaults: Value,
-    options: Value,
-    overrides: Vec<Value>,
-    transformations: Vec<Value>,
-}
-
-impl Panel {
-    /// A panel with these `fieldConfig.defaults` and `options`.
-    pub(super) fn new(kind: &'static str, title: &str, unit: &str, mut defaults: Value, options: Value) -> Panel {
-        defaults["unit"] = json!(unit);
-        Panel {
-            kind,
-            title: title.to_owned(),
-            description: String::new(),
-            size: None,
-            source: Source::Prometheus,
-            targets: Vec::new(),
-            defaults,
-            options,
-            overrides: Vec::new(),
-            transformations: Vec::new(),
+        let kind = style.panel.ok_or_else(|| format!("`{}` is a style, not a kind of panel", panel.kind))?;
+        let limit = panel.limit.as_ref().map(|limit| {
+            let of = self.shared.limits.get(&limit.objective);
+            of.ok_or_else(|| format!("no limit is called `{}`", limit.objective)).map(|of| {
+                let definitions =
+                    [("value", &limit.value), ("limit", &of.value), ("violated", &of.violated)].into_iter();
+                definitions.map(|(name, text)| (name.to_owned(), text.clone())).collect::<Named<String>>()
+            })
+        });
+        let limit = limit.transpose()?.unwrap_or_default();
+        let mut queries = panel.queries.clone();
+        queries.extend(panel.columns.iter().map(|column| Query {
+            legend: String::new(),
+            expr: column.expr.clone(),
+            exemplars: false,
+            may_be_empty: column.may_be_empty.clone(),
+        }));
+        queries.extend(style.queries);
+        for query in &mut queries {
+            query.expr = self.expanded(&query.expr, &limit)?;
+            query.legend = self.legend(&query.legend);
+            query.may_be_empty = panel.may_be_empty.clone().or(query.may_be_empty.take());
+            query.exemplars |= kind == "heatmap" && panel.styles.iter().any(|style| style == "traces");
         }
-    }
 
-    /// Sets the description.
-    pub(super) fn about(mut self, description: &str) -> Panel {
-        self.description = description.to_owned();
-        self
-    }
-
-    pub(super) fn size(mut self, width: u32, height: u32) -> Panel {
-        self.size = Some((width, height));
-        self
-    }
-
-    /// Queries the time range.
-    pub(super) fn range(mut self, legend: &str, expr: impl Display) -> Panel {
-        let (expr, legend) = (expr.to_string(), legend.to_owned());
-        let layout = if self.kind == "heatmap" { Layout::Heatmap } else { Layout::Series };
-        self.targets.push(Target { expr, legend, instant: false, layout, exemplar: false, may_be_empty: None });
-        self
-    }
-
-    /// Queries the end of the time range.
-    pub(super) fn now(self, legend: &str, expr: impl Display) -> Panel {
-        self.range(legend, expr).last(|target| target.instant = true)
-    }
-
-    /// An instant query formatted as table rows.
-    pub(super) fn rows(self, expr: impl Display) -> Panel {
-        self.now("", expr).last(|target| target.layout = Layout::Table)
-    }
-
-    /// Queries the time range, as rows of a table.
-    pub(super) fn range_rows(self, expr: impl Display) -> Panel {
-        self.range("", expr).last(|target| target.layout = Layout::Table)
-    }
-
-    /// Queries traces, in TraceQL.
-    pub(super) fn traces(mut self, query: &str) -> Panel {
-        self.source = Source::Traces;
-        self.range("", query)
-    }
-
-    /// As [`Panel::range`], with a reason why it may have no result.
-    pub(super) fn range_or(self, legend: &str, expr: impl Display, reason: &'static str) -> Panel {
-        self.range(legend, expr).optional(reason)
-    }
-
-    /// As [`Panel::now`], with a reason why it may have no result.
-    pub(super) fn now_or(self, legend: &str, expr: impl Display, reason: &'static str) -> Panel {
-        self.now(legend, expr).optional(reason)
-    }
-
-    /// As [`Panel::rows`], with a reason why it may have no result.
-    pub(super) fn rows_or(self, expr: impl Display, reason: &'static str) -> Panel {
-        self.rows(expr).optional(reason)
-    }
-
-    /// Shows exemplars of the last query.
-    pub(super) fn exemplars(self) -> Panel {
-        self.last(|target| target.exemplar = true)
-    }
-
-    /// Why the last query may have no result.
-    pub(super) fn optional(self, reason: &'static str) -> Panel {
-        self.last(|target| target.may_be_empty = Some(reason))
-    }
-
-    /// Why none of its queries need have a result.
-    pub(super) fn may_be_empty(mut self, reason: &'static str) -> Panel {
-        self.targets.iter_mut().for_each(|target| target.may_be_empty = Some(reason));
-        self
-    }
-
-    fn last(mut self, change: impl FnOnce(&mut Target)) -> Panel {
-        self.targets.last_mut().map(change);
-        self
-    }
-
-    /// Sets a key of `fieldConfig.defaults`.
-    pub(super) fn field(mut self, key: &str, value: impl Into<Value>) -> Panel {
-        self.defaults[key] = value.into();
-        self
-    }
-
-    /// Sets a key of `fieldConfig.defaults.custom`.
-    pub(super) fn custom(mut self, key: &str, value: impl Into<Value>) -> Panel {
-        self.defaults["custom"][key] = value.into();
-        self
-    }
-
-    /// Sets a key of `options`.
-    pub(super) fn option(mut self, key: &str, value: impl Into<Value>) -> Panel {
-        self.options[key] = value.into();
-        self
-    }
-
-    pub(super) fn decimals(self, decimals: u32) -> Panel {
-        self.field("decimals", decimals)
-    }
-
-    /// The largest value of the scale.
-    pub(super) fn max(self, value: u64) -> Panel {
-        self.field("max", value)
-    }
-
-    /// Text without data.
-    pub(super) fn no_value(self, text: &str) -> Panel {
-        self.field("noValue", text)
-    }
-
-    /// Sets colours by thresholds: the first colour applies below the first threshold.
-    pub(super) fn thresholds(self, first: &str, others: &[(f64, &str)]) -> Panel {
-        self.field("thresholds", thresholds(first, others))
-    }
-
-    /// A dashed line, red above.
-    pub(super) fn dashed_limit(self, limit: f64) -> Panel {
-        self.custom("thresholdsStyle", json!({"mode": "dashed"})).thresholds("transparent", &[(limit, "red")])
-    }
-
-    /// A scale that doubles with each step, without 0.
-    pub(super) fn doubling(mut self) -> Panel {
-        if let Value::Object(defaults) = &mut self.defaults {
-            defaults.remove("min");
+        let mut defaults = style.defaults;
+        let mut set = |key: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                defaults[key] = value;
+            }
+        };
+        set("unit", Some(json!(panel.unit)));
+        set("decimals", panel.decimals.map(Value::from));
+        set("min", panel.min.clone());
+        set("noValue", panel.no_value.clone().map(Value::from));
+        set("max", panel.max.as_ref().map(|max| self.number(max)).transpose()?);
+        let thresholds = panel.thresholds.as_ref().or(style.thresholds.as_ref());
+        set("thresholds", thresholds.map(|of| self.thresholds(of)).transpose()?);
+        let links: Vec<Value> = style.links.iter().chain(&panel.links).map(link).collect();
+        set("links", (!links.is_empty()).then(|| json!(links)));
+        merge(&mut defaults, &panel.defaults);
+        let mut options = style.options;
+        merge(&mut options, &panel.options);
+        if kind == "heatmap" {
+            options["yAxis"]["unit"] = json!(panel.unit);
         }
-        self.custom("scaleDistribution", json!({"type": "log", "log": 2}))
-    }
 
-    /// Adds a link to every value.
-    pub(super) fn link(mut self, title: &str, url: &str) -> Panel {
-        let link = json!({"title": title, "url": url, "targetBlank": false});
-        match &mut self.defaults["links"] {
-            Value::Array(links) => links.push(link),
-            none => *none = json!([link]),
+        let mut overrides = Vec::new();
+        for column in &panel.columns {
+            overrides.push(self.column(column)?);
         }
-        self
-    }
-
-    fn overrides(mut self, matcher: Value, properties: &[(&str, Value)]) -> Panel {
-        let properties: Vec<Value> = properties.iter().map(|(id, value)| json!({"id": id, "value": value})).collect();
-        self.overrides.push(json!({"matcher": matcher, "properties": properties}));
-        self
-    }
-
-    /// Properties of the fields whose name matches this regular expression.
-    pub(super) fn fields_like(self, name: &str, properties: &[(&str, Value)]) -> Panel {
-        self.overrides(json!({"id": "byRegexp", "options": format!("/{name}/")}), properties)
-    }
-
-    /// Properties of the field with this name.
-    pub(super) fn named(self, name: &str, properties: &[(&str, Value)]) -> Panel {
-        self.overrides(json!({"id": "byName", "options": name}), properties)
-    }
-
-    /// Sets the colour of the series whose name matches.
-    pub(super) fn color(self, name: &str, color: &str) -> Panel {
-        self.fields_like(name, &[("color", fixed(color))])
-    }
-
-    pub(super) fn transform(mut self, id: &str, options: Value) -> Panel {
-        self.transformations.push(json!({"id": id, "options": options}));
-        self
-    }
-
-    /// The panel as Grafana's JSON, at this position.
-    pub(super) fn json(&self, id: u32, (x, y): (u32, u32), (w, h): (u32, u32)) -> Value {
-        json!({
-            "id": id,
-            "type": self.kind,
-            "title": self.title,
-            "description": self.description,
-            "datasource": self.source.reference(),
-            "gridPos": {"x": x, "y": y, "w": w, "h": h},
-            "fieldConfig": {"defaults": self.defaults, "overrides": self.overrides},
-            "options": self.options,
+        for of in style.overrides.iter().chain(&panel.overrides) {
+            overrides.push(self.fields(of)?);
+        }
+        let mut transformations = self.joined(panel);
+        transformations.extend(panel.transformations.iter().cloned());
+        let (format, instant) = (style.format.as_deref().unwrap_or("time_series"), style.instant.unwrap_or(false));
+        let targets = match &panel.traceql {
+            Some(query) => vec![traces_target(query)],
+            None => queries.iter().enumerate().map(|(at, query)| target(at, query, format, instant)).collect(),
+        };
+        let json = json!({
+            "type": kind,
+            "title": panel.title,
+            "description": panel.description,
+            "datasource": if panel.traceql.is_some() { tempo() } else { prometheus() },
+            "fieldConfig": {"defaults": defaults, "overrides": overrides},
+            "options": options,
             // A recent version, so that Grafana does not apply panel migrations to these options.
             "pluginVersion": "12.0.0",
-            "transformations": self.transformations,
-            "targets": self.targets.iter().enumerate().map(|(at, target)| self.query(at, target)).collect::<Vec<_>>(),
-        })
+            "transformations": transformations,
+            "targets": targets,
+        });
+        let title = style.title.unwrap_or_default();
+        Ok(Made { json, kind: (kind, title), queries, instant })
     }
 
-    fn query(&self, at: usize, target: &Target) -> Value {
-        let (ref_id, source) = (ref_id(at), self.source.reference());
-        match self.source {
-            Source::Prometheus => json!({
-                "refId": ref_id,
-                "datasource": source,
-                "expr": target.expr,
-                "legendFormat": target.legend,
-                "editorMode": "code",
-                "instant": target.instant,
-                "range": !target.instant,
-                "exemplar": target.exemplar,
-                "format": match target.layout {
-                    Layout::Series => "time_series",
-                    Layout::Table => "table",
-                    Layout::Heatmap => "heatmap",
-                },
-            }),
-            Source::Traces => json!({
-                "refId": ref_id,
-                "datasource": source,
-                "query": target.expr,
-                "queryType": "traceql",
-                "limit": 20,
-                "spss": 1,
-                "tableType": "traces",
-            }),
+    /// Adds a style, after the one that it extends.
+    fn add(&self, name: &str, to: &mut Style) -> Result<(), String> {
+        let style = self.shared.styles.get(name).ok_or_else(|| format!("no style is called `{name}`"))?;
+        if let Some(base) = &style.base {
+            self.add(base, to)?;
+        }
+        let Style { panel, title, instant, format, thresholds, .. } = style;
+        to.panel = panel.clone().or(to.panel.take());
+        to.title = title.clone().or(to.title.take());
+        to.instant = instant.or(to.instant);
+        to.format = format.clone().or(to.format.take());
+        to.thresholds = thresholds.clone().or(to.thresholds.take());
+        merge(&mut to.defaults, &style.defaults);
+        merge(&mut to.options, &style.options);
+        to.overrides.extend(style.overrides.iter().cloned());
+        to.links.extend(style.links.iter().cloned());
+        to.queries.extend(style.queries.iter().cloned());
+        Ok(())
+    }
+
+    fn expanded(&self, expr: &str, limit: &Named<String>) -> Result<String, String> {
+        expand(expr, &[limit, self.expressions, &self.shared.expressions, self.settings])
+    }
+
+    /// Braces in legends are Grafana's; only the labels of objectives are a placeholder.
+    fn legend(&self, text: &str) -> String {
+        let labels = self.settings.get("group_legend").map_or("", String::as_str);
+        text.replace("{group_legend}", labels)
+    }
+
+    fn number(&self, value: &Value) -> Result<Value, String> {
+        let Value::String(expr) = value else { return Ok(value.clone()) };
+        let text = self.expanded(expr, &Named::new())?;
+        text.parse::<serde_json::Number>().map(Value::from).map_err(|_| format!("`{text}` is not a number"))
+    }
+
+    /// Threshold steps, from the lowest.
+    fn thresholds(&self, of: &Thresholds) -> Result<Value, String> {
+        let mut steps: Vec<(Option<f64>, &String)> = Vec::new();
+        for (bound, color) in of {
+            let value = match bound.strip_prefix("burn_") {
+                _ if bound == "base" => None,
+                Some(window) => burn_factor(window, self.rules.period_days),
+                None => bound.parse().ok(),
+            };
+            if value.is_none() && bound != "base" {
+                return Err(format!("`{bound}` is not a threshold: a number, `base`, or burn_ and a window"));
+            }
+            steps.push((value, color));
+        }
+        steps.sort_by(|one, other| one.0.partial_cmp(&other.0).unwrap_or(std::cmp::Ordering::Equal));
+        let steps: Vec<Value> =
+            steps.into_iter().map(|(value, color)| json!({"color": color, "value": value})).collect();
+        Ok(json!({"mode": "absolute", "steps": steps}))
+    }
+
+    fn fields(&self, of: &Override) -> Result<Value, String> {
+        let mut properties = of.properties.clone();
+        if let Some(color) = &of.color {
+            properties.insert("color".to_owned(), json!({"mode": "fixed", "fixedColor": color}));
+        }
+        if let Some(thresholds) = &of.thresholds {
+            properties.insert("thresholds".to_owned(), self.thresholds(thresholds)?);
+        }
+        if !of.links.is_empty() {
+            properties.insert("links".to_owned(), of.links.iter().map(link).collect());
+        }
+        match (&of.field, &of.series) {
+            (Some(name), None) => Ok(overriding("byName", name, properties)),
+            (None, Some(names)) => Ok(overriding("byRegexp", &format!("/{names}/"), properties)),
+            _ => Err("an override has either `series` or `field`".to_owned()),
+        }
+    }
+
+    fn column(&self, column: &Column) -> Result<Value, String> {
+        let mut properties = column.properties.clone();
+        let mut style = Style::default();
+        for name in &column.styles {
+            self.add(name, &mut style)?;
+        }
+        properties.extend(style.defaults.as_object().cloned().unwrap_or_default());
+        // As wide as its heading, so that the labels get the remaining width.
+        let width = column.width.unwrap_or(34 + 7 * column.title.chars().count().max(8));
+        properties.extend([("unit".to_owned(), json!(column.unit)), ("custom.width".to_owned(), json!(width))]);
+        properties.extend(column.decimals.map(|decimals| ("decimals".to_owned(), json!(decimals))));
+        if let Some(thresholds) = &column.thresholds {
+            properties.insert("thresholds".to_owned(), self.thresholds(thresholds)?);
+            properties.insert("custom.cellOptions".to_owned(), json!({"type": "color-text"}));
+        }
+        Ok(overriding("byName", &column.title, properties))
+    }
+
+    /// The transformations of a table: joins the results of the queries by their labels, orders and names the columns,
+    /// and sorts the rows.
+    fn joined(&self, panel: &Panel) -> Vec<Value> {
+        let mut names: Vec<(String, String)> = Vec::new();
+        for label in &panel.labels {
+            let group_by =
+                if label == "group_by" { self.rules.group_by.as_slice() } else { std::slice::from_ref(label) };
+            names.extend(group_by.iter().map(|label| (label.clone(), self.heading(label))));
+        }
+        let many = panel.columns.len() > 1;
+        names.extend(panel.columns.iter().enumerate().map(|(at, column)| {
+            (if many { format!("Value #{}", ref_id(at)) } else { "Value".to_owned() }, column.title.clone())
+        }));
+        if panel.columns.is_empty() {
+            return Vec::new();
+        }
+        let order: Value = names.iter().enumerate().map(|(at, (field, _))| (field.clone(), json!(at))).collect();
+        let names: Value = names.into_iter().map(|(field, heading)| (field, json!(heading))).collect();
+        let organize = json!({"excludeByName": {"Time": true}, "indexByName": order, "renameByName": names});
+        let merge = many.then(|| json!({"id": "merge", "options": {}}));
+        let sort = panel.sort.as_ref().map(|sort| {
+            let column = sort.strip_prefix('-');
+            let sort = json!([{"field": column.unwrap_or(sort), "desc": column.is_some()}]);
+            json!({"id": "sortBy", "options": {"sort": sort}})
+        });
+        merge.into_iter().chain([json!({"id": "organize", "options": organize})]).chain(sort).collect()
+    }
+
+    fn heading(&self, label: &str) -> String {
+        self.shared.headings.get(label).cloned().unwrap_or_else(|| {
+            let (first, rest) = label.split_at(label.chars().next().map_or(0, char::len_utf8));
+            first.to_uppercase() + rest
+        })
+    }
+}
+
+/// Merges as RFC 7396 does: maps by key, everything else replaced, null removes.
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else { return };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    for (key, value) in patch {
+        match value {
+            Value::Object(_) => merge(&mut target[key], value),
+            Value::Null => drop(target.as_object_mut().and_then(|target| target.remove(key))),
+            _ => target[key] = value.clone(),
         }
     }
 }
 
-/// Threshold steps; the first colour is that of everything below the second's limit.
-pub(super) fn thresholds(first: &str, others: &[(f64, &str)]) -> Value {
-    let mut steps = vec![json!({"color": first, "value": null})];
-    steps.extend(others.iter().map(|(value, color)| json!({"color": color, "value": value})));
-    json!({"mode": "absolute", "steps": steps})
+fn overriding(matcher: &str, name: &str, properties: Named<Value>) -> Value {
+    let properties: Vec<Value> = properties.into_iter().map(|(id, value)| json!({"id": id, "value": value})).collect();
+    json!({"matcher": {"id": matcher, "options": name}, "properties": properties})
 }
 
-/// One colour for all values.
-pub(super) fn fixed(color: &str) -> Value {
-    json!({"mode": "fixed", "fixedColor": color})
+fn target(at: usize, query: &Query, format: &str, instant: bool) -> Value {
+    json!({
+        "refId": ref_id(at),
+        "datasource": prometheus(),
+        "expr": query.expr,
+        "legendFormat": query.legend,
+        "editorMode": "code",
+        "instant": instant,
+        "range": !instant,
+        "exemplar": query.exemplars,
+        "format": format,
+    })
+}
+
+fn tempo() -> Value {
+    json!({"type": "tempo", "uid": "${traces}"})
+}
+
+fn traces_target(query: &str) -> Value {
+    json!({
+        "refId": ref_id(0),
+        "datasource": tempo(),
+        "query": query,
+        "queryType": "traceql",
+        "limit": 20,
+        "spss": 1,
+        "tableType": "traces",
+    })
 }
 
 /// The reference letter of a panel's query: `A`, `B`, ...
 pub(super) fn ref_id(at: usize) -> String {
     char::from(b'A' + u8::try_from(at % 26).unwrap_or(0)).to_string()
+}
+
+fn link(link: &Link) -> Value {
+    let url = match (&link.dashboard, &link.variable) {
+        (None, _) => explore(&link.traces),
+        (Some(uid), None) => format!("/d/{uid}?${{__url_time_range}}&${{__all_variables}}"),
+        (Some(uid), Some(variable)) => format!(
+            "/d/{uid}?${{__url_time_range}}&${{datasource:queryparam}}&${{traces:queryparam}}&${{job:queryparam}}\
+             &${{namespace:queryparam}}&var-{variable}=${{{}}}",
+            link.value
+        ),
+    };
+    json!({"title": link.title, "url": url, "targetBlank": link.new_tab})
+}
+
+/// Explore on the selected traces data source, in the time range of the dashboard.
+fn explore(query: &str) -> String {
+    let query = json!({"refId": "A", "datasource": tempo(), "queryType": "traceql", "query": query, "limit": 20});
+    let panes = json!({"t": {
+        "datasource": "${traces}",
+        "queries": [query],
+        "range": {"from": "${__from}", "to": "${__to}"},
+    }});
+    format!("/explore?schemaVersion=1&panes={}", encode(&panes.to_string()))
+}
+
+/// Percent-encodes what a URL's query cannot contain; Grafana's variables are left unchanged.
+fn encode(text: &str) -> String {
+    let special = [('"', "%22"), (' ', "%20"), ('&', "%26"), ('=', "%3D"), ('\\', "%5C"), ('#', "%23"), ('|', "%7C")];
+    special.into_iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }

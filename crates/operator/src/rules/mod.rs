@@ -61,10 +61,11 @@ impl Format {
     }
 }
 
-/// Burn rate threshold of each pair of windows, as a multiple of the allowed rate. The fastest alert comes first.
-pub fn burn_factors(period_days: u32) -> [f64; 4] {
+/// Burn rate, as a multiple of the allowed rate, at which the alert with this long window fires.
+pub(crate) fn burn_factor(long_window: &str, period_days: u32) -> Option<f64> {
+    let burn = objective::BURNS.iter().find(|burn| burn.long == long_window)?;
     // Without floating-point noise, because the values are shown to users.
-    objective::BURNS.map(|burn| (burn.factor(period_days) * 1e6).round() / 1e6)
+    Some((burn.factor(period_days) * 1e6).round() / 1e6)
 }
 
 /// Share of bad requests above which the fast burn alert of this objective fires, if both windows exceed it.

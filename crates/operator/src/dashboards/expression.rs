@@ -1,0 +1,236 @@
+//! Placeholders in the expressions of the definitions.
+//!
+//! PromQL is written as it is, with these placeholders in braces:
+//!
+//! - `{Requests}`: the series of a metric, by its identifier in the catalogue, of the selected processes and models;
+//!   `{Requests, outcome="ok"}`: with more matchers;
+//! - `{quantile 0.99 by (outcome) over 5m DecodeRate, outcome="ok"}`: a function of a metric, where the parts from `by` and
+//!   `over` and the matchers are optional: `quantile`, `mean` and `sum_rate` (the rate of the sum) of a histogram, from
+//!   classic buckets or, if the Prometheus stores none, from native ones; `buckets` (for a heatmap); `name` (the metric's
+//!   name alone). With ` of peers` at the end: of all processes of the selected jobs and namespaces;
+//! - `{engine_state}`: an expression that the dashboard, its `limit` or `shared.yaml` defines;
+//! - `{period_days}`, `{period_seconds}`, `{groups}` (labels), `{objectives}` (matchers): the settings of the rules.
+//!
+//! A brace after a name (`up{job="x"}`) is PromQL's, and quoted text is left as it is.
+
+use tokometer_telemetry::export::table::Key;
+use tokometer_telemetry::export::table::Metric;
+use tokometer_telemetry::export::table::TABLE;
+use tokometer_telemetry::slo::RuleSettings;
+
+use crate::dashboards::schema::Named;
+
+/// The processes selected by the variables.
+const SELECTED: &str = r#"job=~"$job",namespace=~"$namespace",pod=~"$pod",instance=~"$instance""#;
+
+/// Every process of the selected jobs and namespaces, to compare the selected ones with.
+const PEERS: &str = r#"job=~"$job",namespace=~"$namespace",pod=~".*",instance=~".+""#;
+
+/// Window of a rate: at least four scrape intervals, and at least one point of the graph.
+const WINDOW: &str = "$__rate_interval";
+
+/// Labels that a scrape adds.
+const SCRAPE_LABELS: [&str; 4] = ["job", "namespace", "pod", "instance"];
+
+/// Maximum depth of expressions in expressions: more is a cycle.
+const MAX_DEPTH: usize = 8;
+
+/// The expressions that the settings of the rules define.
+pub(super) fn of_settings(rules: &RuleSettings) -> Named<String> {
+    let labels: Vec<&str> = [Key::Slo.label()].into_iter().chain(rules.group_by.iter().map(String::as_str)).collect();
+    // Only these labels have a variable.
+    let matched = labels.iter().filter(|label| ["slo", "namespace", "model"].contains(label));
+    let definitions = [
+        ("period_days", rules.period_days.to_string()),
+        ("period_seconds", (u64::from(rules.period_days) * 86_400).to_string()),
+        ("groups", labels.join(", ")),
+        ("group_legend", labels.iter().map(|label| format!("{{{{{label}}}}}")).collect::<Vec<_>>().join(" ")),
+        ("objectives", matched.map(|label| format!("{label}=~\"${label}\"")).collect::<Vec<_>>().join(",")),
+    ];
+    definitions.into_iter().map(|(name, text)| (name.to_owned(), text)).collect()
+}
+
+/// Expands placeholders; the definitions are searched in order.
+///
+/// # Errors
+/// The placeholder that is wrong, and why.
+pub(super) fn expand(text: &str, definitions: &[&Named<String>]) -> Result<String, String> {
+    expand_at(text, definitions, 0)
+}
+
+fn expand_at(text: &str, definitions: &[&Named<String>], depth: usize) -> Result<String, String> {
+    if depth > MAX_DEPTH {
+        return Err(format!("`{text}` is defined by itself"));
+    }
+    let (mut out, mut rest) = (String::with_capacity(4 * text.len()), text);
+    while let Some(at) = rest.find(['{', '"']) {
+        let (before, from) = rest.split_at(at);
+        out.push_str(before);
+        let is_selector = out.ends_with(|c: char| c.is_ascii_alphanumeric() || "_:".contains(c));
+        rest = if from.starts_with('"') {
+            let (quoted, after) = from.split_at(closed(from, '"')?);
+            out.push_str(quoted);
+            after
+        } else if is_selector {
+            out.push('{');
+            from.split_at(1).1
+        } else {
+            let (placeholder, after) = from.split_at(closed(from, '}')?);
+            let inside = placeholder.trim_matches(['{', '}']).trim();
+            let wrong = |why| format!("{placeholder}: {why}");
+            out.push_str(&match definitions.iter().find_map(|all| all.get(inside)) {
+                Some(definition) => expand_at(definition, definitions, depth + 1)?,
+                None => Function::parse(inside).map_err(wrong)?.promql(),
+            });
+            after
+        };
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// Length of the text up to the closing mark, which is not within quotes.
+fn closed(text: &str, mark: char) -> Result<usize, String> {
+    let mut quoted = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if c == mark && !quoted => return Ok(at + 1),
+            '"' => quoted = !quoted,
+            _ => {}
+        }
+    }
+    Err(format!("`{text}` has no closing {mark}"))
+}
+
+/// A metric, and what is calculated of it.
+#[derive(Clone, Debug)]
+struct Function<'a> {
+    /// Empty: the series themselves.
+    name: &'a str,
+    /// The argument of `quantile`.
+    quantile: &'a str,
+    metric: &'static Metric,
+    /// Labels by which it is aggregated.
+    by: &'a str,
+    window: &'a str,
+    /// Matchers of the metric's own labels, with a comma before them.
+    matchers: String,
+    processes: &'static str,
+}
+
+impl<'a> Function<'a> {
+    fn parse(text: &'a str) -> Result<Function<'a>, String> {
+        let (text, processes) = text.strip_suffix(" of peers").map_or((text, SELECTED), |text| (text, PEERS));
+        let is_id = |text: &str| text.starts_with(|c: char| c.is_ascii_uppercase());
+        let word = |text: &'a str| text.split_once(' ').unwrap_or((text, ""));
+        let (name, mut rest) = if is_id(text) { ("", text) } else { word(text) };
+        let mut quantile = "";
+        match name {
+            "" | "mean" | "sum_rate" | "buckets" | "name" => {}
+            "quantile" => (quantile, rest) = word(rest),
+            _ => return Err("is neither a metric, a function nor a definition".to_owned()),
+        }
+        let mut by = "";
+        if let Some(clause) = rest.strip_prefix("by (") {
+            (by, rest) = clause.split_once(") ").ok_or("`by (` has no closing )")?;
+        }
+        let mut window = WINDOW;
+        if let Some(clause) = rest.strip_prefix("over ") {
+            (window, rest) = word(clause);
+        }
+        let (id, matchers) = rest.split_once(',').unwrap_or((rest, ""));
+        let metric = TABLE.iter().find(|metric| format!("{:?}", metric.id) == id);
+        let metric = metric.ok_or_else(|| format!("`{id}` is not the identifier of a metric"))?;
+        let matchers: Vec<&str> = matchers.split(", ").map(str::trim).filter(|text| !text.is_empty()).collect();
+        let matched = matchers.iter().map(|matcher| matcher.split(['=', '!']).next().unwrap_or_default());
+        let known = |label: &str| {
+            let mut keys = metric.keys().chain(metric.optional.iter().copied());
+            SCRAPE_LABELS.contains(&label) || keys.any(|key| key.label() == label)
+        };
+        if let Some(label) = by.split(", ").filter(|by| !by.is_empty()).chain(matched).find(|label| !known(label)) {
+            return Err(format!("{id} has no label `{label}`"));
+        }
+        let matchers = matchers.iter().map(|matcher| format!(",{matcher}")).collect();
+        Ok(Function { name, quantile, metric, by, window, matchers, processes })
+    }
+
+    /// The series of the metric's name with this suffix.
+    fn series(&self, suffix: &str) -> String {
+        let models = [Key::ResponseModel, Key::Model].into_iter();
+        let models = models.filter(|model| self.metric.keys().any(|key| key == *model));
+        let model: String = models.map(|key| format!(",{}=~\"$model\"", key.label())).collect();
+        format!("{}{suffix}{{{}{model}{}}}", self.metric.prometheus().full(), self.processes, self.matchers)
+    }
+
+    fn promql(&self) -> String {
+        let (native, window) = (self.series(""), self.window);
+        let by = if self.by.is_empty() { String::new() } else { format!(" by ({})", self.by) };
+        match self.name {
+            "name" => self.metric.prometheus().full(),
+            "quantile" => {
+                let (quantile, classic) = (self.quantile, self.series("_bucket"));
+                let with_le = if self.by.is_empty() { "le".to_owned() } else { format!("{}, le", self.by) };
+                format!(
+                    "histogram_quantile({quantile}, sum by ({with_le}) (rate({classic}[{window}])))\nor\n\
+                     histogram_quantile({quantile}, sum{by} (rate({native}[{window}])))"
+                )
+            }
+            "sum_rate" => self.part("sum", &by),
+            "mean" => format!("({})\n/\n(({}) > 0)", self.part("sum", &by), self.part("count", &by)),
+            // `on ()`: the native form only if there is no classic one.
+            "buckets" => format!(
+                "sum by (le) (increase({}[{window}]))\nor on ()\nsum (increase({native}[{window}]))",
+                self.series("_bucket")
+            ),
+            _ => native,
+        }
+    }
+
+    /// The rate of a histogram's `sum` or `count`.
+    fn part(&self, part: &str, by: &str) -> String {
+        let (classic, native, window) = (self.series(&format!("_{part}")), self.series(""), self.window);
+        format!("sum{by} (rate({classic}[{window}])) or histogram_{part}(sum{by} (rate({native}[{window}])))")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definitions(all: &[(&str, &str)]) -> Named<String> {
+        all.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+    }
+
+    #[test]
+    fn metric_becomes_a_selector_of_the_selected_processes() {
+        let expr = r#"sum by (phase) ({InFlight, phase="streaming"}) / on () {worst} > up{job="{x}"}"#;
+        let expected = r#"sum by (phase) (tokometer_in_flight{job=~"$job",namespace=~"$namespace",pod=~"$pod",instance=~"$instance",phase="streaming"}) / on () max (up) > up{job="{x}"}"#;
+        assert_eq!(expand(expr, &[&definitions(&[("worst", "max ({up})"), ("up", "up")])]).unwrap(), expected);
+    }
+
+    #[test]
+    fn quantile_reads_classic_and_native_histograms() {
+        let found = expand("{quantile 0.1 by (pod) over 5m DecodeRate of peers}", &[]).unwrap();
+        assert!(found.starts_with("histogram_quantile(0.1, sum by (pod, le) (rate("), "{found}");
+        assert!(found.contains("\nor\nhistogram_quantile(0.1, sum by (pod) (rate("), "{found}");
+        assert_eq!(found.matches(r#"pod=~".*""#).count(), 2, "{found}");
+        assert_eq!(found.matches("[5m]").count(), 2, "{found}");
+    }
+
+    #[test]
+    fn wrong_placeholder_is_reported_with_its_fault() {
+        let cycle = definitions(&[("a", "1 + {b}"), ("b", "{a}")]);
+        for (expr, fault) in [
+            ("sum ({Unknown})", "{Unknown}: `Unknown` is not the identifier of a metric"),
+            ("{median DecodeRate}", "{median DecodeRate}: is neither a metric, a function nor a definition"),
+            ("{mean by (slo) DecodeRate}", "DecodeRate has no label `slo`"),
+            (r#"{Requests, verdict="bad"}"#, "Requests has no label `verdict`"),
+            ("{mean by (slo DecodeRate}", "`by (` has no closing )"),
+            ("{InFlight", "has no closing }"),
+            ("{a}", "is defined by itself"),
+        ] {
+            let why = expand(expr, &[&cycle]).unwrap_err();
+            assert!(why.contains(fault), "{expr}: {why}");
+        }
+    }
+}
