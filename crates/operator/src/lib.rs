@@ -2,4 +2,5 @@
 
 pub mod dashboards;
 pub mod inject;
+mod placeholder;
 pub mod rules;

@@ -10,15 +10,13 @@
 //!   name alone). With ` of peers` at the end: of all processes of the selected jobs and namespaces;
 //! - `{engine_state}`: an expression that the dashboard, its `limit` or `shared.yaml` defines;
 //! - `{period_days}`, `{period_seconds}`, `{groups}` (labels), `{objectives}` (matchers): the settings of the rules.
-//!
-//! A brace after a name (`up{job="x"}`) is PromQL's, and quoted text is left as it is.
 
 use tokometer_telemetry::export::table::Key;
 use tokometer_telemetry::export::table::Metric;
-use tokometer_telemetry::export::table::TABLE;
 use tokometer_telemetry::slo::RuleSettings;
 
-use crate::dashboards::schema::Named;
+use crate::placeholder;
+use crate::placeholder::Definitions;
 
 /// The processes selected by the variables.
 const SELECTED: &str = r#"job=~"$job",namespace=~"$namespace",pod=~"$pod",instance=~"$instance""#;
@@ -32,11 +30,8 @@ const WINDOW: &str = "$__rate_interval";
 /// Labels that a scrape adds.
 const SCRAPE_LABELS: [&str; 4] = ["job", "namespace", "pod", "instance"];
 
-/// Maximum depth of expressions in expressions: more is a cycle.
-const MAX_DEPTH: usize = 8;
-
 /// The expressions that the settings of the rules define.
-pub(super) fn of_settings(rules: &RuleSettings) -> Named<String> {
+pub(super) fn of_settings(rules: &RuleSettings) -> Definitions {
     let labels: Vec<&str> = [Key::Slo.label()].into_iter().chain(rules.group_by.iter().map(String::as_str)).collect();
     // Only these labels have a variable.
     let matched = labels.iter().filter(|label| ["slo", "namespace", "model"].contains(label));
@@ -54,52 +49,8 @@ pub(super) fn of_settings(rules: &RuleSettings) -> Named<String> {
 ///
 /// # Errors
 /// The placeholder that is wrong, and why.
-pub(super) fn expand(text: &str, definitions: &[&Named<String>]) -> Result<String, String> {
-    expand_at(text, definitions, 0)
-}
-
-fn expand_at(text: &str, definitions: &[&Named<String>], depth: usize) -> Result<String, String> {
-    if depth > MAX_DEPTH {
-        return Err(format!("`{text}` is defined by itself"));
-    }
-    let (mut out, mut rest) = (String::with_capacity(4 * text.len()), text);
-    while let Some(at) = rest.find(['{', '"']) {
-        let (before, from) = rest.split_at(at);
-        out.push_str(before);
-        let is_selector = out.ends_with(|c: char| c.is_ascii_alphanumeric() || "_:".contains(c));
-        rest = if from.starts_with('"') {
-            let (quoted, after) = from.split_at(closed(from, '"')?);
-            out.push_str(quoted);
-            after
-        } else if is_selector {
-            out.push('{');
-            from.split_at(1).1
-        } else {
-            let (placeholder, after) = from.split_at(closed(from, '}')?);
-            let inside = placeholder.trim_matches(['{', '}']).trim();
-            let wrong = |why| format!("{placeholder}: {why}");
-            out.push_str(&match definitions.iter().find_map(|all| all.get(inside)) {
-                Some(definition) => expand_at(definition, definitions, depth + 1)?,
-                None => Function::parse(inside).map_err(wrong)?.promql(),
-            });
-            after
-        };
-    }
-    out.push_str(rest);
-    Ok(out)
-}
-
-/// Length of the text up to the closing mark, which is not within quotes.
-fn closed(text: &str, mark: char) -> Result<usize, String> {
-    let mut quoted = false;
-    for (at, c) in text.char_indices().skip(1) {
-        match c {
-            _ if c == mark && !quoted => return Ok(at + 1),
-            '"' => quoted = !quoted,
-            _ => {}
-        }
-    }
-    Err(format!("`{text}` has no closing {mark}"))
+pub(super) fn expand(text: &str, definitions: &[&Definitions]) -> Result<String, String> {
+    placeholder::expand(text, definitions, |placeholder| Ok(Function::parse(placeholder)?.promql()))
 }
 
 /// A metric, and what is calculated of it.
@@ -139,8 +90,7 @@ impl<'a> Function<'a> {
             (window, rest) = word(clause);
         }
         let (id, matchers) = rest.split_once(',').unwrap_or((rest, ""));
-        let metric = TABLE.iter().find(|metric| format!("{:?}", metric.id) == id);
-        let metric = metric.ok_or_else(|| format!("`{id}` is not the identifier of a metric"))?;
+        let metric = placeholder::metric(id)?;
         let matchers: Vec<&str> = matchers.split(", ").map(str::trim).filter(|text| !text.is_empty()).collect();
         let matched = matchers.iter().map(|matcher| matcher.split(['=', '!']).next().unwrap_or_default());
         let known = |label: &str| {
@@ -197,7 +147,7 @@ impl<'a> Function<'a> {
 mod tests {
     use super::*;
 
-    fn definitions(all: &[(&str, &str)]) -> Named<String> {
+    fn definitions(all: &[(&str, &str)]) -> Definitions {
         all.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
     }
 

@@ -5,38 +5,14 @@
 //! alerts).
 
 mod alerts;
-mod document;
+mod format;
 mod objective;
+mod rule;
+mod time_scale;
 
 use tokometer_observe::closed_enum;
 use tokometer_telemetry::slo::Objective;
 use tokometer_telemetry::slo::Settings;
-
-/// Every alert that the rules can contain. Each has a page in `docs/runbooks`.
-pub const ALERTS: [&str; 22] = [
-    "LLMAvailabilityErrorBudgetBurn",
-    "LLMTTFTErrorBudgetBurn",
-    "LLMDecodeRateErrorBudgetBurn",
-    "LLMStallErrorBudgetBurn",
-    "LLMGoodputErrorBudgetBurn",
-    "LLMErrorBudgetExhausted",
-    "LLMSLOMetricAbsent",
-    "LLMTokensStalled",
-    "LLMQueueGrowing",
-    "LLMPodSlowOutlier",
-    "LLMTruncatedStreams",
-    "LLMUpstreamDown",
-    "LLMClientDisconnectsHigh",
-    "LLMSidecarDown",
-    "LLMSidecarMissing",
-    "LLMSidecarBypassed",
-    "LLMSidecarTelemetryDropped",
-    "LLMSidecarParseFallback",
-    "LLMSidecarRestarting",
-    "LLMSidecarOverheadHigh",
-    "LLMTokenBudgetBurn",
-    "LLMTokenBudgetExhausted",
-];
 
 closed_enum! {
     /// Output format of the rules.
@@ -83,10 +59,10 @@ pub fn rules(settings: &Settings, format: Format) -> String {
 /// without windows ([`Format::has_windows`]) are not changed.
 pub fn rules_at(settings: &Settings, format: Format, time_scale: u32) -> String {
     match format {
-        Format::Prometheus => document::prometheus(settings, time_scale),
-        Format::PrometheusRule => document::prometheus_rule(settings, time_scale),
-        Format::Sloth => document::sloth(settings),
-        Format::Pyrra => document::pyrra(settings),
-        Format::OpenSlo => document::openslo(settings),
+        Format::Prometheus => format::prometheus(settings, time_scale),
+        Format::PrometheusRule => format::prometheus_rule(settings, time_scale),
+        Format::Sloth => format::sloth(settings),
+        Format::Pyrra => format::pyrra(settings),
+        Format::OpenSlo => format::openslo(settings),
     }
 }

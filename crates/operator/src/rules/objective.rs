@@ -1,15 +1,16 @@
 //! Rules of one objective: error ratio per window, error budget, and burn rate alerts.
 
-use crate::rules::document::Group;
-use crate::rules::document::Rule;
-use crate::rules::document::STEP;
-use crate::rules::document::map;
+use crate::rules::rule::Group;
+use crate::rules::rule::INTERVAL;
+use crate::rules::rule::Rule;
+use crate::rules::rule::STEP;
+use crate::rules::rule::map;
 use tokometer_telemetry::export::table::Id;
 use tokometer_telemetry::export::table::Key;
 use tokometer_telemetry::export::table::metric;
 use tokometer_telemetry::slo::Goal;
 use tokometer_telemetry::slo::Objective;
-use tokometer_telemetry::slo::Settings;
+use tokometer_telemetry::slo::RuleSettings;
 
 /// The burn rate alert for this kind of objective.
 pub(super) fn burn_alert(goal: &Goal) -> &'static str {
@@ -22,25 +23,11 @@ pub(super) fn burn_alert(goal: &Goal) -> &'static str {
     }
 }
 
-/// The full Prometheus name of a metric.
-pub(super) fn series(id: Id) -> String {
-    metric(id).prometheus().full()
-}
-
 /// Selector of the evaluated requests of an objective: all of them, or only the bad ones.
 pub(super) fn events(objective: &Objective, bad: bool) -> String {
     let verdict = if bad { format!(",{}=\"bad\"", Key::Verdict.label()) } else { String::new() };
-    format!("{}{{{}=\"{}\"{verdict}}}", series(Id::SloEvents), Key::Slo.label(), objective.name)
-}
-
-/// The id by which Sloth's dashboards find an objective.
-pub(super) fn sloth_id(settings: &Settings, objective: &Objective) -> String {
-    format!("{}-{}", settings.rules.service, objective.name)
-}
-
-/// Selector of a recorded series of one objective.
-pub(super) fn recorded(settings: &Settings, objective: &Objective, name: &str) -> String {
-    format!("{name}{{sloth_id=\"{}\"}}", sloth_id(settings, objective))
+    let series = metric(Id::SloEvents).prometheus().full();
+    format!("{series}{{{}=\"{}\"{verdict}}}", Key::Slo.label(), objective.name)
 }
 
 /// Formats a number for PromQL and for people, without floating-point noise.
@@ -104,99 +91,96 @@ impl Burn {
     }
 }
 
-/// Evaluation interval of the alerts.
-const INTERVAL: &str = "30s";
-
 /// The rule groups of an objective.
-pub(super) fn groups(settings: &Settings, objective: &Objective) -> Vec<Group> {
-    let name = |what: &str| format!("tokometer-slo-{}-{what}", objective.name);
-    let rules = Rules { settings, objective };
+pub(super) fn groups(rules: &RuleSettings, objective: &Objective) -> Vec<Group> {
+    let group = |what: &str, interval: &str, rules: Vec<Rule>| Group {
+        name: format!("tokometer-slo-{}-{what}", objective.name),
+        interval: interval.to_owned(),
+        rules,
+    };
+    let of = Rules { rules, objective };
     vec![
-        Group::new(&name("ratios"), INTERVAL, rules.ratios()),
-        Group::new(&name("budget"), STEP, rules.budget()),
-        Group::new(&name("alerts"), INTERVAL, rules.alerts()),
+        group("ratios", INTERVAL, of.ratios()),
+        group("budget", STEP, of.budget()),
+        group("alerts", INTERVAL, of.alerts()),
     ]
 }
 
 struct Rules<'a> {
-    settings: &'a Settings,
+    rules: &'a RuleSettings,
     objective: &'a Objective,
 }
 
 impl Rules<'_> {
-    fn by(&self) -> String {
-        format!("by ({})", self.settings.rules.group_by.join(", "))
+    /// The id by which Sloth's dashboards find an objective.
+    fn sloth_id(&self) -> String {
+        format!("{}-{}", self.rules.service, self.objective.name)
+    }
+
+    /// A function of the evaluated requests, by the grouping labels.
+    fn sum(&self, function: &str, bad: bool, window: &str) -> String {
+        format!("sum by ({}) ({function}({}[{window}]))", self.rules.group_by.join(", "), events(self.objective, bad))
     }
 
     /// A recording rule with the labels that Sloth's dashboards use, and ours.
     fn record(&self, name: &str, window: Option<&str>, expr: String) -> Rule {
-        let id = sloth_id(self.settings, self.objective);
-        let (service, slo) = (self.settings.rules.service.as_str(), self.objective.name.as_str());
-        let mut labels = vec![
-            ("sloth_id", id.as_str()),
+        let id = self.sloth_id();
+        let (service, slo) = (self.rules.service.as_str(), self.objective.name.as_str());
+        let mut labels = map(&[
+            ("sloth_id", &id),
             ("sloth_service", service),
             ("sloth_slo", slo),
             ("service", service),
             ("slo", slo),
-        ];
-        labels.extend(window.map(|window| ("sloth_window", window)));
-        Rule::record(name, expr, &labels)
+        ]);
+        labels.extend(window.map(|window| ("sloth_window".to_owned(), window.to_owned())));
+        Rule { record: Some(name.to_owned()), expr, labels, ..Rule::default() }
     }
 
+    /// Selector of a recorded series.
     fn recorded(&self, name: &str) -> String {
-        recorded(self.settings, self.objective, name)
+        format!("{name}{{sloth_id=\"{}\"}}", self.sloth_id())
     }
 
     /// The share of bad requests. Without requests the series is absent, not NaN.
     fn ratios(&self) -> Vec<Rule> {
-        let (by, bad, all) = (self.by(), events(self.objective, true), events(self.objective, false));
-        let mut rules = Vec::new();
-        for window in WINDOWS {
-            let expr = format!("sum {by} (rate({bad}[{window}]))\n/\n(sum {by} (rate({all}[{window}])) > 0)");
-            rules.push(self.record(&format!("slo:sli_error:ratio_rate{window}"), Some(window), expr));
-        }
-        for window in ["5m"].into_iter().chain(BURNS.map(|burn| burn.long)) {
-            let expr = format!("sum {by} (increase({bad}[{window}]))");
-            rules.push(self.record(&format!("slo:sli_bad:increase{window}"), Some(window), expr));
-        }
-        rules
+        let ratios = WINDOWS.into_iter().map(|window| {
+            let expr = format!("{}\n/\n({} > 0)", self.sum("rate", true, window), self.sum("rate", false, window));
+            self.record(&format!("slo:sli_error:ratio_rate{window}"), Some(window), expr)
+        });
+        let counts = ["5m"].into_iter().chain(BURNS.map(|burn| burn.long)).map(|window| {
+            self.record(&format!("slo:sli_bad:increase{window}"), Some(window), self.sum("increase", true, window))
+        });
+        ratios.chain(counts).collect()
     }
 
     /// The period's ratio is computed from counts: a mean of ratios would weight an idle night like a busy day.
     fn budget(&self) -> Vec<Rule> {
-        let (by, bad, all) = (self.by(), events(self.objective, true), events(self.objective, false));
-        let days = self.settings.rules.period_days;
-        let budget = 1.0 - self.objective.target;
+        let days = self.rules.period_days;
+        let budget = number(1.0 - self.objective.target);
         let period = format!("slo:sli_error:ratio_rate{days}d");
         let (counted_bad, counted) = (self.recorded("slo:sli_bad:step5m"), self.recorded("slo:sli_all:step5m"));
-        let burn = |of: &str| format!("max without (sloth_window) ({}) / {}", self.recorded(of), number(budget));
+        let ratio = format!("sum_over_time({counted_bad}[{days}d])\n/\n(sum_over_time({counted}[{days}d]) > 0)");
+        let burn = |of: &str| format!("max without (sloth_window) ({}) / {budget}", self.recorded(of));
+        let left = format!("1 - {}", self.recorded("slo:period_burn_rate:ratio"));
         let target = number(self.objective.target);
-        let percent = number(self.objective.target * 100.0);
         let mut info = self.record("sloth_slo_info", None, "vector(1)".to_owned());
         info.labels.extend(map(&[
             ("sloth_mode", "tokometer"),
             ("sloth_spec", "tokometer"),
             ("sloth_version", env!("CARGO_PKG_VERSION")),
-            ("sloth_objective", &percent),
+            ("sloth_objective", &number(self.objective.target * 100.0)),
         ]));
         vec![
-            self.record("slo:sli_bad:step5m", None, format!("sum {by} (increase({bad}[{STEP}]))")),
-            self.record("slo:sli_all:step5m", None, format!("sum {by} (increase({all}[{STEP}]))")),
-            self.record(
-                &period,
-                Some(&format!("{days}d")),
-                format!("sum_over_time({counted_bad}[{days}d])\n/\n(sum_over_time({counted}[{days}d]) > 0)"),
-            ),
+            self.record("slo:sli_bad:step5m", None, self.sum("increase", true, STEP)),
+            self.record("slo:sli_all:step5m", None, self.sum("increase", false, STEP)),
+            self.record(&period, Some(&format!("{days}d")), ratio),
             self.record("slo:objective:ratio", None, format!("vector({target})")),
-            self.record("slo:error_budget:ratio", None, format!("vector({})", number(budget))),
+            self.record("slo:error_budget:ratio", None, format!("vector({budget})")),
             self.record("slo:time_period:days", None, format!("vector({days})")),
             self.record("slo:current_burn_rate:ratio", None, burn("slo:sli_error:ratio_rate5m")),
             self.record("slo:period_burn_rate:ratio", None, burn(&period)),
-            self.record(
-                "slo:period_error_budget_remaining:ratio",
-                None,
-                format!("1 - {}", self.recorded("slo:period_burn_rate:ratio")),
-            ),
+            self.record("slo:period_error_budget_remaining:ratio", None, left),
             info,
             // In the same group as the series that it reads: from another group these would be missing for a moment
             // every 5 minutes, which equals Prometheus' lookback period (since 3.0 it excludes the left boundary).
@@ -205,28 +189,25 @@ impl Rules<'_> {
     }
 
     fn alerts(&self) -> Vec<Rule> {
-        let mut rules: Vec<Rule> = BURNS.iter().map(|burn| self.burn(burn)).collect();
-        rules.push(self.hard_failure());
-        rules.push(self.absent());
-        rules
+        let absent = self.alert(
+            "LLMSLOMetricAbsent",
+            format!("absent({})", events(self.objective, false)),
+            "warning",
+            "No tokometer that is scraped judges this objective: nobody would be told if it were missed.",
+        );
+        let burns = BURNS.iter().map(|burn| self.burn(burn));
+        burns.chain([self.hard_failure(), absent.pending("10m")]).collect()
     }
 
-    /// Fires when both windows exceed the threshold: the burn is significant and ongoing. A minimum number of bad
-    /// requests is required.
+    /// Fires when both windows exceed the threshold: the burn is significant and ongoing.
     fn burn(&self, burn: &Burn) -> Rule {
-        let days = self.settings.rules.period_days;
+        let days = self.rules.period_days;
         let threshold = number(burn.threshold(self.objective, days));
-        let above = |window: &str| {
-            let ratio = self.recorded(&format!("slo:sli_error:ratio_rate{window}"));
-            format!("max without (sloth_window) ({ratio} > {threshold})")
-        };
-        let guard = self.guard(burn.long);
         let clamped = if burn.is_clamped(self.objective, days) {
             " The objective is so low that this window cannot burn faster: the limit is nine bad of ten."
         } else {
             ""
         };
-        let lasts = number((f64::from(days) / burn.factor(days) * 10.0).round() / 10.0);
         let description = format!(
             "{{{{ $value | humanizePercentage }}}} of the exchanges in the last {long} were bad; {threshold} is the limit of \
              this alert, and {allowed} is what the objective allows.{clamped} At {factor} times the allowed rate a whole \
@@ -234,58 +215,56 @@ impl Rules<'_> {
             long = burn.long,
             allowed = number(1.0 - self.objective.target),
             factor = number((burn.factor(days) * 100.0).round() / 100.0),
+            lasts = number((f64::from(days) / burn.factor(days) * 10.0).round() / 10.0),
             left = self.left(),
         );
-        let expr = format!("{}\nand\n{}\nand\n{guard}", above(burn.long), above(burn.short));
-        let mut rule = self.alert(burn_alert(&self.objective.goal), expr, burn.severity, &description);
-        rule.labels.extend(map(&[("long", burn.long), ("short", burn.short)]));
-        rule.keep_firing_for = burn.keep.map(str::to_owned);
-        rule.pending(burn.pending)
+        let rule = self.burn_alert((burn.long, burn.short), &threshold, burn.severity, &description);
+        Rule { keep_firing_for: burn.keep.map(str::to_owned), ..rule.pending(burn.pending) }
     }
 
     /// Total outage: fires within minutes, whatever the objective.
     fn hard_failure(&self) -> Rule {
-        let ratio = self.recorded("slo:sli_error:ratio_rate5m");
-        let above = format!("max without (sloth_window) ({ratio} > {})", number(HARD_FAILURE));
         let description = format!(
             "{{{{ $value | humanizePercentage }}}} of the exchanges in the last 5 minutes were bad. {}",
             self.left()
         );
-        let expr = format!("{above}\nand\n{}", self.guard("5m"));
-        let mut rule = self.alert(burn_alert(&self.objective.goal), expr, "critical", &description);
-        rule.labels.extend(map(&[("long", "5m"), ("short", "5m")]));
-        rule.keep_firing_for = Some("5m".to_owned());
-        rule.pending("2m")
+        let rule = self.burn_alert(("5m", "5m"), &number(HARD_FAILURE), "critical", &description);
+        Rule { keep_firing_for: Some("5m".to_owned()), ..rule.pending("2m") }
     }
 
-    fn guard(&self, window: &str) -> String {
-        let bad = self.recorded(&format!("slo:sli_bad:increase{window}"));
-        format!("max without (sloth_window) ({bad} >= {})", self.settings.rules.min_bad_events)
+    /// An alert on the ratio of bad requests in a long and a short window. A minimum number of bad requests in the long
+    /// one is required.
+    fn burn_alert(&self, (long, short): (&str, &str), threshold: &str, severity: &str, description: &str) -> Rule {
+        let above = |window: &str| {
+            let ratio = self.recorded(&format!("slo:sli_error:ratio_rate{window}"));
+            format!("max without (sloth_window) ({ratio} > {threshold})")
+        };
+        let bad = self.recorded(&format!("slo:sli_bad:increase{long}"));
+        let enough = format!("max without (sloth_window) ({bad} >= {})", self.rules.min_bad_events);
+        let mut conditions = vec![above(long), above(short), enough];
+        conditions.dedup();
+        let mut rule = self.alert(burn_alert(&self.objective.goal), conditions.join("\nand\n"), severity, description);
+        rule.labels.extend(map(&[("long", long), ("short", short)]));
+        rule
     }
 
     fn exhausted(&self) -> Rule {
-        let days = self.settings.rules.period_days;
-        let counted = self.recorded("slo:sli_bad:step5m");
+        let days = self.rules.period_days;
         let expr = format!(
-            "{} < 0\nand\nsum_over_time({counted}[{days}d]) >= {}",
+            "{} < 0\nand\nsum_over_time({}[{days}d]) >= {}",
             self.recorded("slo:period_error_budget_remaining:ratio"),
-            self.settings.rules.min_bad_events
+            self.recorded("slo:sli_bad:step5m"),
+            self.rules.min_bad_events
         );
         let description =
             format!("More exchanges were bad in the last {days} days than the objective allows. {}", self.left());
         self.alert("LLMErrorBudgetExhausted", expr, "warning", &description).pending("15m")
     }
 
-    fn absent(&self) -> Rule {
-        let expr = format!("absent({})", events(self.objective, false));
-        let description = "No tokometer that is scraped judges this objective: nobody would be told if it were missed.";
-        self.alert("LLMSLOMetricAbsent", expr, "warning", description).pending("10m")
-    }
-
     /// The remaining budget, queried when the alert's text is rendered.
     fn left(&self) -> String {
-        let by = &self.settings.rules.group_by;
-        let id = sloth_id(self.settings, self.objective);
+        let by = &self.rules.group_by;
+        let id = self.sloth_id();
         let matchers: String = by.iter().map(|label| format!(",{label}=%q")).collect();
         let values: String = by.iter().map(|label| format!(" $labels.{label}")).collect();
         format!(
@@ -295,14 +274,14 @@ impl Rules<'_> {
     }
 
     fn alert(&self, name: &str, expr: String, severity: &str, description: &str) -> Rule {
-        let (settings, of) = (self.settings, &self.settings.rules);
-        let whose: String = of.group_by.iter().map(|label| format!(" {label}={{{{ $labels.{label} }}}}")).collect();
+        let RuleSettings { service, group_by, .. } = self.rules;
+        let whose: String = group_by.iter().map(|label| format!(" {label}={{{{ $labels.{label} }}}}")).collect();
         let percent = number(self.objective.target * 100.0);
-        let summary = format!("{}: objective {} of {percent} %,{whose}", of.service, self.objective.name);
-        let mut rule = Rule::alert(settings, name, severity).when(expr).about(&summary, description);
-        // Sloth's dashboards list alerts by the labels with its name.
         let slo = self.objective.name.as_str();
-        rule.labels.extend(map(&[("slo", slo), ("sloth_service", &of.service), ("sloth_slo", slo)]));
+        let summary = format!("{service}: objective {slo} of {percent} %,{whose}");
+        let mut rule = Rule::alert(self.rules, name, severity, expr).about(&summary, description);
+        // Sloth's dashboards list alerts by the labels with its name.
+        rule.labels.extend(map(&[("slo", slo), ("sloth_service", service), ("sloth_slo", slo)]));
         rule
     }
 }

@@ -1,6 +1,4 @@
-//! Rule files: their structure, their time scale for trials, and the output formats.
-
-use std::collections::BTreeMap;
+//! The output formats of rules.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -12,149 +10,12 @@ use crate::rules::objective::BURNS;
 use crate::rules::objective::burn_alert;
 use crate::rules::objective::events;
 use crate::rules::objective::number;
+use crate::rules::rule::File;
+use crate::rules::rule::Group;
+use crate::rules::rule::links;
+use crate::rules::time_scale::accelerate;
 use tokometer_telemetry::slo::Objective;
 use tokometer_telemetry::slo::Settings;
-
-/// Rule groups.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct File {
-    pub(super) groups: Vec<Group>,
-}
-
-/// Rules that are evaluated in sequence.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Group {
-    pub(super) name: String,
-    pub(super) interval: String,
-    pub(super) rules: Vec<Rule>,
-}
-
-/// A recording rule or an alert.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Rule {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) record: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) alert: Option<String>,
-    pub(super) expr: String,
-    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
-    pub(super) pending: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) keep_firing_for: Option<String>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) labels: BTreeMap<String, String>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) annotations: BTreeMap<String, String>,
-}
-
-impl Group {
-    pub(super) fn new(name: &str, interval: &str, rules: Vec<Rule>) -> Group {
-        Group { name: name.to_owned(), interval: interval.to_owned(), rules }
-    }
-}
-
-impl Rule {
-    /// An alert without condition and texts.
-    pub(super) fn alert(settings: &Settings, name: &str, severity: &str) -> Rule {
-        Rule {
-            alert: Some(name.to_owned()),
-            labels: map(&[("severity", severity), ("service", &settings.rules.service)]),
-            annotations: links(settings, name),
-            ..Rule::default()
-        }
-    }
-
-    /// Sets the condition.
-    pub(super) fn when(mut self, expr: impl Into<String>) -> Rule {
-        self.expr = expr.into();
-        self
-    }
-
-    /// Sets the texts of an alert.
-    pub(super) fn about(mut self, summary: &str, description: &str) -> Rule {
-        self.annotations.extend(map(&[("summary", summary), ("description", description.trim())]));
-        self
-    }
-
-    /// Sets how long the condition must last before the alert fires (`for`).
-    pub(super) fn pending(mut self, time: &str) -> Rule {
-        self.pending = Some(time.to_owned());
-        self
-    }
-
-    pub(super) fn record(name: impl Into<String>, expr: impl Into<String>, labels: &[(&str, &str)]) -> Rule {
-        Rule { record: Some(name.into()), expr: expr.into(), labels: map(labels), ..Rule::default() }
-    }
-}
-
-pub(super) fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
-}
-
-/// Evaluation interval of counts per step, and length of a step: everything is counted in exactly one step.
-pub(super) const STEP: &str = "5m";
-
-/// Links to an alert's runbook and to the dashboard.
-fn links(settings: &Settings, name: &str) -> BTreeMap<String, String> {
-    let mut links = map(&[("runbook_url", &format!("{}/{name}.md", settings.rules.runbook_url))]);
-    links.extend(settings.rules.dashboard_url.iter().map(|url| ("dashboard_url".to_owned(), url.clone())));
-    links
-}
-
-/// Seconds per day, as written in expressions that compute the time of day.
-pub(super) const DAY: &str = "86400";
-
-/// Milliseconds per PromQL duration unit.
-const UNITS: [(&str, u64); 6] =
-    [("ms", 1), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("w", 604_800_000)];
-
-/// Divides every window, wait and interval of these groups. Names, labels and texts keep the original values, so that
-/// dashboards still find the series.
-fn accelerate(groups: &mut [Group], scale: u32) {
-    if scale <= 1 {
-        return;
-    }
-    for group in groups {
-        group.interval = shorter(&group.interval, scale);
-        for rule in &mut group.rules {
-            rule.expr = expression(&rule.expr, scale);
-            for wait in [&mut rule.pending, &mut rule.keep_firing_for].into_iter().flatten() {
-                *wait = shorter(wait, scale);
-            }
-        }
-    }
-}
-
-/// Divides the durations in brackets (`[1h]`, `[10m:30s]`) and [`DAY`] in an expression. Quoted text is not changed.
-fn expression(text: &str, scale: u32) -> String {
-    let day = DAY.parse::<f64>().map(|seconds| format!("{}", seconds / f64::from(scale)));
-    let day = day.unwrap_or_else(|_| DAY.to_owned());
-    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
-    while let Some(at) = rest.find(['[', '"']) {
-        let (before, from) = rest.split_at(at);
-        out.push_str(&before.replace(DAY, &day));
-        let close = if from.starts_with('[') { ']' } else { '"' };
-        let end = from.get(1..).and_then(|inside| inside.find(close)).map_or(from.len(), |end| end + 2);
-        let (inside, after) = from.split_at(end);
-        if close == ']' {
-            let range = inside.trim_matches(['[', ']']).split(':').map(|part| shorter(part, scale));
-            out.push_str(&format!("[{}]", range.collect::<Vec<_>>().join(":")));
-        } else {
-            out.push_str(inside);
-        }
-        rest = after;
-    }
-    out.push_str(&rest.replace(DAY, &day));
-    out
-}
-
-/// Divides a duration with one unit: in seconds if the result is whole, otherwise in milliseconds; at least 1 ms.
-fn shorter(text: &str, scale: u32) -> String {
-    let unit = UNITS.iter().find_map(|(unit, ms)| Some((text.strip_suffix(unit)?.parse::<u64>().ok()?, ms)));
-    let Some((number, ms)) = unit else { return text.to_owned() };
-    let ms = (number.saturating_mul(*ms) / u64::from(scale)).max(1);
-    if ms.is_multiple_of(1000) { format!("{}s", ms / 1000) } else { format!("{ms}ms") }
-}
 
 const HEAD: &str = "# Made by `tokometer rules` from the configuration: change that, not this.\n";
 
@@ -169,8 +30,8 @@ fn stream(documents: &[Value]) -> String {
 }
 
 fn groups(settings: &Settings, time_scale: u32) -> Vec<Group> {
-    let of_objectives = settings.objectives.iter().flat_map(|objective| objective::groups(settings, objective));
-    let mut groups: Vec<Group> = of_objectives.chain(alerts::groups(settings)).collect();
+    let of_objectives = settings.objectives.iter().flat_map(|objective| objective::groups(&settings.rules, objective));
+    let mut groups: Vec<Group> = of_objectives.chain(alerts::groups(&settings.rules)).collect();
     accelerate(&mut groups, time_scale);
     groups
 }
@@ -217,7 +78,8 @@ pub(super) fn sloth(settings: &Settings) -> String {
     let by = format!("by ({})", settings.rules.group_by.join(", "));
     let objective = |objective: &Objective| {
         let name = burn_alert(&objective.goal);
-        let alert = Rule::alert(settings, name, "critical").about(&describe(objective), &describe(objective));
+        let mut annotations = links(&settings.rules, name);
+        annotations.extend(["summary", "description"].map(|key| (key.to_owned(), describe(objective))));
         let rate = |bad| format!("sum {by} (rate({}[{{{{.window}}}}]))", events(objective, bad));
         json!({
             "name": objective.name,
@@ -227,7 +89,7 @@ pub(super) fn sloth(settings: &Settings) -> String {
             "sli": {"events": {"error_query": rate(true), "total_query": rate(false)}},
             "alerting": {
                 "name": name,
-                "annotations": alert.annotations,
+                "annotations": annotations,
                 "page_alert": {"labels": {"severity": "critical"}},
                 "ticket_alert": {"labels": {"severity": "warning"}},
             },
@@ -339,33 +201,4 @@ fn describe(objective: &Objective) -> String {
 /// Converts a name to a valid Kubernetes name (RFC 1123, section 2.1).
 fn kubernetes_name(name: &str) -> String {
     name.replace('_', "-")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn duration_is_divided_and_never_zero() {
-        for (text, scale, expected) in [
-            ("5m", 60, "5s"),
-            ("1h", 60, "60s"),
-            ("30s", 20, "1500ms"),
-            ("30d", 60, "43200s"),
-            ("500ms", 10, "50ms"),
-            ("1ms", 60, "1ms"),
-            ("5x", 60, "5x"),
-        ] {
-            assert_eq!(shorter(text, scale), expected, "{text} by {scale}");
-        }
-    }
-
-    #[test]
-    fn brackets_are_scaled_and_names_kept() {
-        let text = r#"deriv(slo:sli_error:ratio_rate1h{a="[1h] 86400"}[10m:30s]) > 0 and time() % 86400 > rate(x[1d])"#;
-        let expected =
-            r#"deriv(slo:sli_error:ratio_rate1h{a="[1h] 86400"}[10s:500ms]) > 0 and time() % 1440 > rate(x[1440s])"#;
-        assert_eq!(expression(text, 60), expected);
-        assert_eq!(expression("a[1h", 60), "a[60s]");
-    }
 }
