@@ -2,23 +2,23 @@
 
 use std::sync::LazyLock;
 
+use tokometer_decode::Engine;
+
+use crate::inject::Mode;
+use crate::inject::Options;
 use crate::inject::value::Value;
 use crate::inject::value::map;
+use crate::inject::wiring::OWN_PORT;
+use crate::inject::wiring::Wiring;
 
 /// Name of the sidecar container.
-pub const NAME: &str = "tokometer";
+pub(super) const NAME: &str = "tokometer";
 
 /// Default port of /metrics, health and drain.
 pub const ADMIN_PORT: u16 = 9464;
 
-/// The sidecar's own listen port, in the modes `redirect` and `explicit`.
-pub(super) const OWN_PORT: u16 = 15_080;
-
 /// Name and mount path of the volume with the server's Unix socket.
 pub(super) const VOLUME: (&str, &str) = ("tokometer-socket", "/run/tokometer");
-
-/// The server's Unix socket.
-pub(super) const SOCKET: &str = "/run/tokometer/engine.sock";
 
 /// The containers, without what varies. The chart uses the same file.
 static CONTAINERS: LazyLock<Value> =
@@ -42,41 +42,27 @@ fn constant(name: &str) -> Value {
 }
 
 /// The parts that differ between sidecars.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Sidecar<'a> {
-    pub(super) image: &'a str,
-    pub(super) listen: String,
-    pub(super) upstream: String,
-    /// Value of the setting `observe.engine`.
-    pub(super) engine: Option<&'static str>,
-    pub(super) admin_port: u16,
-    /// Whether it declares [`OWN_PORT`], because it does not use the server's port.
-    pub(super) own_port: bool,
-    /// Maximum seconds that open streams get in a drain.
-    pub(super) drain_secs: u64,
+    pub(super) options: &'a Options,
+    pub(super) wiring: &'a Wiring,
+    pub(super) engine: Option<Engine>,
     /// Whether the pod is Guaranteed and must stay so.
     pub(super) guaranteed: bool,
-    /// The server's user, if a socket or port must be shared with it.
-    pub(super) user: Option<i64>,
-    /// Whether it shares its port with the server (SO_REUSEPORT).
-    pub(super) port_sharing: bool,
-    /// Whether it mounts the volume with the server's socket.
-    pub(super) socket: bool,
-    pub(super) variables: &'a [(String, String)],
 }
 
 impl Sidecar<'_> {
     /// The container: a native sidecar (an init container with `restartPolicy: Always`; Kubernetes 1.29).
     pub(super) fn container(&self) -> Value {
         let mut container = constant("container");
-        container.set("image", self.image.into());
+        container.set("image", self.options.image.as_str().into());
         container.set("args", self.arguments().into());
         container.set("ports", self.ports().into());
         if let Some(Value::List(variables)) = container.get_mut("env") {
             let variable = |(name, value): &(String, String)| {
                 map([("name", name.as_str().into()), ("value", value.as_str().into())])
             };
-            variables.extend(self.variables.iter().map(variable));
+            variables.extend(self.options.variables.iter().map(variable));
         }
         for probe in ["startupProbe", "livenessProbe"] {
             if let Some(probe_of) = container.get_mut(probe) {
@@ -85,12 +71,12 @@ impl Sidecar<'_> {
         }
         container.set("lifecycle", map([("preStop", map([("exec", map([("command", self.drain().into())]))]))]));
         container.set("resources", self.resources());
-        let user = self.user.map_or_else(|| default("runAsUser"), Value::from);
+        let user = self.wiring.user.map_or_else(|| default("runAsUser"), Value::from);
         if let Some(context) = container.get_mut("securityContext") {
             context.set("runAsNonRoot", (user != Value::Integer(0)).into());
             context.set("runAsUser", user);
         }
-        if self.socket {
+        if self.wiring.socket {
             container.set("volumeMounts", vec![mount()].into());
         }
         container
@@ -99,8 +85,8 @@ impl Sidecar<'_> {
     /// The preStop command. It runs at the same time as the server's own hook, which waits for the drain.
     fn drain(&self) -> Vec<String> {
         let mut command = vec!["/tokometer".to_owned(), "drain".to_owned()];
-        if self.admin_port != ADMIN_PORT {
-            command.push(format!("--admin=http://127.0.0.1:{}", self.admin_port));
+        if self.options.admin_port != ADMIN_PORT {
+            command.push(format!("--admin=http://127.0.0.1:{}", self.options.admin_port));
         }
         command
     }
@@ -108,29 +94,29 @@ impl Sidecar<'_> {
     fn arguments(&self) -> Vec<String> {
         let mut arguments = vec![
             "run".to_owned(),
-            format!("--listen={}", self.listen),
-            format!("--upstream={}", self.upstream),
+            format!("--listen={}", self.wiring.listen),
+            format!("--upstream={}", self.wiring.upstream),
             // Without a host it binds both families: probes come to the pod's address of either family.
-            format!("--admin=:{}", self.admin_port),
+            format!("--admin=:{}", self.options.admin_port),
             // Without a CPU limit the default is one per core of the node, which may be hundreds.
             format!("--set=process.threads={}", default("threads").integer().unwrap_or(1)),
-            format!("--set=process.grace_period={}s", self.drain_secs),
+            format!("--set=process.grace_period={}s", self.options.drain.as_secs()),
         ];
-        arguments.extend(self.port_sharing.then(|| "--set=relay.port_sharing=true".to_owned()));
-        arguments.extend(self.engine.map(|engine| format!("--set=observe.engine={engine}")));
+        arguments.extend(self.wiring.port_sharing.then(|| "--set=relay.port_sharing=true".to_owned()));
+        arguments.extend(self.engine.map(|engine| format!("--set=observe.engine={}", engine.as_str())));
         arguments
     }
 
     fn ports(&self) -> Vec<Value> {
         let port = |name: &str, number: u16| map([("name", name.into()), ("containerPort", number.into())]);
-        let own = self.own_port.then(|| port("llm-traffic", OWN_PORT));
-        [port("llm-metrics", self.admin_port)].into_iter().chain(own).collect()
+        let own = (self.options.mode == Mode::Explicit).then(|| port("llm-traffic", OWN_PORT));
+        [port("llm-metrics", self.options.admin_port)].into_iter().chain(own).collect()
     }
 
     /// Sets the port and the numbers of a probe.
     fn fill(&self, probe: &mut Value, numbers: Value) {
         if let Some(get) = probe.get_mut("httpGet") {
-            get.set("port", self.admin_port.into());
+            get.set("port", self.options.admin_port.into());
         }
         if let Value::Map(numbers) = numbers {
             numbers.into_iter().for_each(|(name, number)| probe.set(&name, number));
@@ -226,21 +212,9 @@ mod tests {
     use super::*;
 
     fn sidecar(guaranteed: bool) -> Value {
-        let sidecar = Sidecar {
-            image: "i",
-            listen: ":1".to_owned(),
-            upstream: ":2".to_owned(),
-            engine: None,
-            admin_port: ADMIN_PORT,
-            own_port: true,
-            drain_secs: 1,
-            guaranteed,
-            user: None,
-            port_sharing: false,
-            socket: true,
-            variables: &[],
-        };
-        sidecar.container()
+        let options = Options { mode: Mode::Explicit, ..Options::new("i") };
+        let wiring = Wiring { listen: ":1".to_owned(), upstream: ":2".to_owned(), socket: true, ..Wiring::default() };
+        Sidecar { options: &options, wiring: &wiring, engine: None, guaranteed }.container()
     }
 
     #[test]

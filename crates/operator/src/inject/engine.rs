@@ -1,5 +1,7 @@
 //! Engine detection in a pod, and the settings for its listen address ([`Engine::info`]).
 
+use std::fmt;
+
 use tokometer_decode::Engine;
 use tokometer_decode::engine::FlagForm;
 use tokometer_decode::engine::Listen;
@@ -9,15 +11,22 @@ use crate::inject::value::Value;
 
 /// A setting of a program's listen address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Setting {
-    /// A flag and its value in one argument (`--host=127.0.0.1`). The last one takes precedence.
-    Joined(&'static str, String),
-    /// A flag and its value in two arguments. The last one takes precedence.
-    Spaced(&'static str, String),
-    /// As [`Setting::Joined`], but the flag must not be repeated.
-    Single(&'static str, String),
-    /// An environment variable.
-    Variable(&'static str, String),
+pub(super) struct Setting {
+    /// Name of the flag or of the environment variable.
+    pub(super) name: &'static str,
+    pub(super) value: String,
+    /// How the flag is written; `None` for a variable.
+    pub(super) form: Option<FlagForm>,
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.form {
+            None => write!(f, "the variable {}={}", self.name, self.value),
+            Some(FlagForm::Spaced) => write!(f, "{} {}", self.name, self.value),
+            Some(FlagForm::Joined | FlagForm::Once) => write!(f, "{}={}", self.name, self.value),
+        }
+    }
 }
 
 /// The engine of this container, and what it was recognised by. The command takes precedence over the image.
@@ -56,16 +65,10 @@ fn address(listen: &Listen, host: &str, port: u16) -> Option<String> {
 }
 
 fn setting(parameter: Parameter, value: String, has: impl Fn(&str) -> bool, direct: bool) -> Setting {
-    let (flag, form) = match parameter {
-        Parameter::Variable(variable) => return Setting::Variable(variable, value),
-        Parameter::Either(flag, form, variable) if !(has(flag) || direct && form == FlagForm::Once) => {
-            return Setting::Variable(variable, value);
-        }
-        Parameter::Either(flag, form, _) | Parameter::Flag(flag, form) => (flag, form),
+    let (name, form) = match parameter {
+        Parameter::Variable(variable) => (variable, None),
+        Parameter::Either(flag, form, variable) if !(has(flag) || direct && form == FlagForm::Once) => (variable, None),
+        Parameter::Either(flag, form, _) | Parameter::Flag(flag, form) => (flag, Some(form)),
     };
-    match form {
-        FlagForm::Joined => Setting::Joined(flag, value),
-        FlagForm::Spaced => Setting::Spaced(flag, value),
-        FlagForm::Once => Setting::Single(flag, value),
-    }
+    Setting { name, value, form }
 }

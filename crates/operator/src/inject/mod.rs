@@ -10,10 +10,11 @@ mod patch;
 mod plan;
 mod server;
 mod value;
+mod wiring;
 
-pub use container::{ADMIN_PORT, NAME};
-pub use patch::{ANNOTATION, Operation, apply};
-pub use plan::{Plan, plan};
+pub use container::ADMIN_PORT;
+use patch::ANNOTATION;
+use plan::{Plan, plan};
 pub use value::Value;
 
 use tokometer_decode::Engine;

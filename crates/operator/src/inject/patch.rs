@@ -8,7 +8,7 @@ use crate::inject::value::Value;
 /// One change. Paths are JSON Pointers (RFC 6901).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
-pub enum Operation {
+pub(super) enum Operation {
     /// Sets a key of a map, or inserts an item into a list before this index (`-`: at the end).
     Add {
         /// Where.
@@ -56,7 +56,7 @@ fn escape(name: &str) -> String {
 ///
 /// # Errors
 /// The path that does not match, and why.
-pub fn apply(target: &mut Value, patch: &[Operation]) -> Result<(), String> {
+pub(super) fn apply(target: &mut Value, patch: &[Operation]) -> Result<(), String> {
     undoing(target, patch).map(drop)
 }
 
@@ -172,7 +172,7 @@ fn parent<'a>(target: &'a mut Value, path: &str) -> Result<(&'a mut Value, Strin
 }
 
 /// The annotation.
-pub const ANNOTATION: &str = "tokometer/undo";
+pub(super) const ANNOTATION: &str = "tokometer/undo";
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {

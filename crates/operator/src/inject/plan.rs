@@ -1,11 +1,8 @@
 //! Plans the changes to a pod or pod template, as a patch with reasons.
 
-use crate::inject::Mode;
 use crate::inject::Options;
 use crate::inject::container;
 use crate::inject::container::Sidecar;
-use crate::inject::engine;
-use crate::inject::engine::Setting;
 use crate::inject::patch::Operation;
 use crate::inject::patch::add;
 use crate::inject::patch::replace;
@@ -13,6 +10,7 @@ use crate::inject::server;
 use crate::inject::server::Server;
 use crate::inject::value::Value;
 use crate::inject::value::map;
+use crate::inject::wiring::wire;
 
 /// Default termination grace period of Kubernetes.
 const GRACE_SECS: i64 = 30;
@@ -25,18 +23,18 @@ const FIRST_FREE_PORT: u16 = 1024;
 
 /// The changes to a pod.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub(super) struct Plan {
     /// The changes.
-    pub patch: Vec<Operation>,
+    pub(super) patch: Vec<Operation>,
     /// The decisions and their reasons, one sentence each.
-    pub notes: Vec<String>,
+    pub(super) notes: Vec<String>,
 }
 
 /// Plans the changes for a pod or a pod template: any object with a pod's `spec`. It must not have an injected sidecar.
 ///
 /// # Errors
 /// Why the sidecar cannot be added, and how to fix it.
-pub fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
+pub(super) fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
     let spec = pod.get("spec").ok_or("it has no spec")?;
     if let Some(why) = server::unfit(spec, options) {
         return Err(why);
@@ -75,27 +73,13 @@ pub fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
                 .to_owned(),
         );
     }
-    let sidecar = Sidecar {
-        image: &options.image,
-        listen: wiring.listen,
-        upstream: wiring.upstream,
-        engine: server.engine.map(|engine| engine.as_str()),
-        admin_port: options.admin_port,
-        own_port: options.mode == Mode::Explicit,
-        drain_secs: options.drain.as_secs(),
-        guaranteed,
-        user: wiring.user,
-        port_sharing: wiring.port_sharing,
-        socket: wiring.socket,
-        variables: &options.variables,
-    };
     let mut first = Vec::new();
     if wiring.redirect {
         let image = options.redirect_image.as_deref();
         let image = image.ok_or("the mode redirect needs an image with nft; set it with --redirect-image")?;
         first.push(container::redirect(image, server.port, guaranteed));
     }
-    first.push(sidecar.container());
+    first.push(Sidecar { options, wiring: &wiring, engine: server.engine, guaranteed }.container());
     if !is_list(spec, "initContainers") {
         patch.push(add("/spec/initContainers", Value::List(Vec::new())));
     }
@@ -170,137 +154,5 @@ fn low_port(spec: &Value, port: u16, notes: &mut Vec<String>) -> Vec<Operation> 
     match context {
         Some(context) => appended(context, "/spec/securityContext", "sysctls", sysctl),
         None => vec![add("/spec/securityContext", map([("sysctls", Value::List(vec![sysctl]))]))],
-    }
-}
-
-/// How sidecar and server are connected.
-#[derive(Clone, Debug, Default)]
-struct Wiring {
-    listen: String,
-    upstream: String,
-    /// The setting added to the server.
-    setting: Option<Setting>,
-    /// The server's user, if the sidecar must share it.
-    user: Option<i64>,
-    /// They share the socket volume.
-    socket: bool,
-    /// They share a port (SO_REUSEPORT).
-    port_sharing: bool,
-    /// An nftables rule redirects connections to the sidecar.
-    redirect: bool,
-    /// The sidecar's listen port.
-    port: u16,
-}
-
-/// The pod's own addresses, of both families if it has both. The kubelet expands the variable.
-fn of_the_pod(port: u16) -> String {
-    format!("[$(POD_IPS)]:{port}")
-}
-
-/// Plans the wiring and explains it in `notes`. The error is why the mode is impossible, and an alternative.
-fn wire(spec: &Value, server: &Server<'_>, options: &Options, notes: &mut Vec<String>) -> Result<Wiring, String> {
-    let port = server.port;
-    let at = |upstream: String| Wiring { listen: of_the_pod(port), upstream, port, ..Wiring::default() };
-    let direct = server::indirect(server.container).is_none();
-    let has = |flag: &str| server::flag(server.container, flag).is_some();
-    let listen = || {
-        let known = server.engine.and_then(|engine| engine.info().listen.as_ref());
-        known.ok_or("its engine is unknown, so its listen address cannot be set; set the engine with --engine")
-    };
-    let mode = if options.mode == Mode::Auto { Mode::AddressSplit } else { options.mode };
-    Ok(match mode {
-        Mode::Auto | Mode::AddressSplit => {
-            let setting = reaching(server, engine::host(listen()?, "127.0.0.1", port, has, direct))?;
-            notes.push(format!("the server is set to listen on 127.0.0.1:{port} ({}); the sidecar listens on the pod's addresses and the same port, so Services, probes and policies need no change", reported(&setting)));
-            Wiring { setting: Some(setting), ..at(format!("127.0.0.1:{port}")) }
-        }
-        Mode::Uds => {
-            let setting = engine::socket(listen()?, container::SOCKET, has);
-            let title = server.engine.map_or("", |engine| engine.info().title);
-            let setting = setting.ok_or_else(|| format!("{title} cannot listen on a Unix socket; omit --mode"))?;
-            let setting = reaching(server, setting)?;
-            notes.push(format!(
-                "the server is set to listen on {} ({}), in a volume that both mount",
-                container::SOCKET,
-                reported(&setting)
-            ));
-            let user = Some(user(spec, server, notes)?);
-            Wiring { setting: Some(setting), user, socket: true, ..at(format!("unix:{}", container::SOCKET)) }
-        }
-        Mode::ShadowBind => {
-            notes.push(format!("the server is not changed and listens on all addresses of port {port}; the sidecar binds the pod's addresses, which the kernel prefers. The server must set SO_REUSEPORT (vLLM does with --api-server-count above 1), or the one that starts last fails"));
-            Wiring { user: Some(user(spec, server, notes)?), port_sharing: true, ..at(format!("127.0.0.1:{port}")) }
-        }
-        Mode::PortSwap => {
-            let inner = port.checked_add(1).ok_or("its port is 65535, so there is no next port")?;
-            let setting = reaching(server, engine::port(listen()?, inner, has, direct))?;
-            notes.push(format!(
-                "the server is set to listen on port {inner} ({}); the sidecar listens on port {port}",
-                reported(&setting)
-            ));
-            Wiring { setting: Some(setting), ..at(format!("127.0.0.1:{inner}")) }
-        }
-        Mode::Redirect => {
-            if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
-                return Err(
-                    "it uses the node's network, where a redirect would affect connections of the node; use another mode"
-                        .to_owned(),
-                );
-            }
-            notes.push(format!("an init container redirects connections for port {port} to the sidecar with nftables. It needs root and NET_ADMIN, which the pod security profiles baseline and restricted forbid"));
-            let listen = of_the_pod(container::OWN_PORT);
-            Wiring { listen, redirect: true, port: container::OWN_PORT, ..at("original".to_owned()) }
-        }
-        Mode::Explicit => {
-            notes.push(format!(
-                "no traffic reaches the sidecar yet: point a Service to port {} (llm-traffic)",
-                container::OWN_PORT
-            ));
-            Wiring {
-                listen: of_the_pod(container::OWN_PORT),
-                port: container::OWN_PORT,
-                ..at(format!("127.0.0.1:{port}"))
-            }
-        }
-    })
-}
-
-/// A flag must reach the program, unless the command already has it; a variable always does.
-fn reaching(server: &Server<'_>, setting: Setting) -> Result<Setting, String> {
-    let (Setting::Joined(flag, value) | Setting::Spaced(flag, value) | Setting::Single(flag, value)) = &setting else {
-        return Ok(setting);
-    };
-    match server::indirect(server.container) {
-        Some(why) if server::flag(server.container, flag).as_ref() != Some(value) => {
-            Err(format!("{why}; add {flag} {value} to the command, or use --mode redirect"))
-        }
-        _ => Ok(setting),
-    }
-}
-
-fn reported(setting: &Setting) -> String {
-    match setting {
-        Setting::Joined(name, value) | Setting::Single(name, value) => format!("{name}={value}"),
-        Setting::Spaced(name, value) => format!("{name} {value}"),
-        Setting::Variable(name, value) => format!("the variable {name}={value}"),
-    }
-}
-
-/// The user of the server's process: a shared socket or port requires the same user.
-fn user(spec: &Value, server: &Server<'_>, notes: &mut Vec<String>) -> Result<i64, String> {
-    let of = |place: &Value, name: &str| place.at(&["securityContext", name]).cloned();
-    let set = |name: &str| of(server.container, name).or_else(|| of(spec, name));
-    match set("runAsUser").and_then(|user| user.integer()) {
-        Some(user) => {
-            notes.push(format!("the sidecar runs as the server's user, {user}"));
-            Ok(user)
-        }
-        None if set("runAsNonRoot") == Some(Value::Bool(true)) => {
-            Err("the sidecar must run as the server's user, which is set only in the image; set runAsUser".to_owned())
-        }
-        None => {
-            notes.push("the sidecar runs as root, the assumed user of the server because the pod sets none; it has no capabilities".to_owned());
-            Ok(0)
-        }
     }
 }

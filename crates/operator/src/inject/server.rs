@@ -10,6 +10,7 @@ use crate::inject::patch::replace;
 use crate::inject::value::Value;
 use crate::inject::value::map;
 use tokometer_decode::Engine;
+use tokometer_decode::engine::FlagForm;
 
 /// The server of a pod.
 #[derive(Clone, Debug)]
@@ -170,17 +171,14 @@ fn variable<'a>(container: &'a Value, name: &str) -> Option<&'a str> {
 
 /// The changes that apply a setting; none if it is already in effect. `at` is the container's pointer.
 pub(super) fn set(container: &Value, at: &str, setting: &Setting) -> Vec<Operation> {
-    match setting {
-        Setting::Joined(name, value) | Setting::Spaced(name, value) | Setting::Single(name, value)
-            if flag(container, name).as_deref() == Some(value) =>
-        {
-            Vec::new()
-        }
-        Setting::Joined(name, value) => arguments(container, at, vec![format!("{name}={value}")]),
-        Setting::Spaced(name, value) => arguments(container, at, vec![(*name).to_owned(), value.clone()]),
-        Setting::Single(name, value) => replaced(container, at, name, value)
-            .unwrap_or_else(|| arguments(container, at, vec![format!("{name}={value}")])),
-        Setting::Variable(name, value) => with_variable(container, at, name, value),
+    let Setting { name, value, form } = setting;
+    let joined = || arguments(container, at, vec![format!("{name}={value}")]);
+    match form {
+        None => with_variable(container, at, name, value),
+        Some(_) if flag(container, name).as_ref() == Some(value) => Vec::new(),
+        Some(FlagForm::Joined) => joined(),
+        Some(FlagForm::Spaced) => arguments(container, at, vec![(*name).to_owned(), value.clone()]),
+        Some(FlagForm::Once) => replaced(container, at, name, value).unwrap_or_else(joined),
     }
 }
 
