@@ -193,7 +193,7 @@ impl Rules<'_> {
             "LLMSLOMetricAbsent",
             format!("absent({})", events(self.objective, false)),
             "warning",
-            "No tokometer that is scraped judges this objective: nobody would be told if it were missed.",
+            "No scraped tokometer evaluates this objective: no alert would fire if it were missed.",
         );
         let burns = BURNS.iter().map(|burn| self.burn(burn));
         burns.chain([self.hard_failure(), absent.pending("10m")]).collect()
@@ -209,7 +209,7 @@ impl Rules<'_> {
             ""
         };
         let description = format!(
-            "{{{{ $value | humanizePercentage }}}} of the exchanges in the last {long} were bad; {threshold} is the limit of \
+            "{{{{ $value | humanizePercentage }}}} of the requests in the last {long} were bad; {threshold} is the limit of \
              this alert, and {allowed} is what the objective allows.{clamped} At {factor} times the allowed rate a whole \
              budget lasts {lasts} days. {left}",
             long = burn.long,
@@ -225,7 +225,7 @@ impl Rules<'_> {
     /// Total outage: fires within minutes, whatever the objective.
     fn hard_failure(&self) -> Rule {
         let description = format!(
-            "{{{{ $value | humanizePercentage }}}} of the exchanges in the last 5 minutes were bad. {}",
+            "{{{{ $value | humanizePercentage }}}} of the requests in the last 5 minutes were bad. {}",
             self.left()
         );
         let rule = self.burn_alert(("5m", "5m"), &number(HARD_FAILURE), "critical", &description);
@@ -257,7 +257,7 @@ impl Rules<'_> {
             self.rules.min_bad_events
         );
         let description =
-            format!("More exchanges were bad in the last {days} days than the objective allows. {}", self.left());
+            format!("More requests were bad in the last {days} days than the objective allows. {}", self.left());
         self.alert("LLMErrorBudgetExhausted", expr, "warning", &description).pending("15m")
     }
 
