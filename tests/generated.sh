@@ -15,8 +15,8 @@ esac
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-cargo test --locked --test it -- attach::component:: config_documents:: chart:: rules::committed_rules dashboards::committed_dashboards export::docs:: truth::document:: truth::queue:: scrape::docs:: replay::figures_md 2>&1 | tee "$log"
+cargo test --locked --test it -- inject::component:: config_documents:: chart:: rules::committed_rules dashboards::committed_dashboards export::docs:: truth::document:: truth::queue:: scrape::docs:: replay::figures_md 2>&1 | tee "$log"
 # A filter that matches no test passes, too.
-for name in attach::component:: config_documents:: chart:: rules::committed_rules dashboards::committed_dashboards export::docs:: truth::document:: truth::queue:: scrape::docs:: replay::figures_md; do
+for name in inject::component:: config_documents:: chart:: rules::committed_rules dashboards::committed_dashboards export::docs:: truth::document:: truth::queue:: scrape::docs:: replay::figures_md; do
     grep -q "^test .*$name" "$log" || { echo "test $name not found: update tests/generated.sh"; exit 1; }
 done

@@ -21,7 +21,7 @@ from namespace import Namespace
 from process import BINARY, Skip, until
 
 STAND_INS = Path(__file__).resolve().parent / "stand_ins"
-DEPLOYMENT = ROOT / "tests" / "fixtures" / "attach" / "deployment.yaml"
+DEPLOYMENT = ROOT / "tests" / "fixtures" / "inject" / "deployment.yaml"
 # What a reader substitutes for placeholders in capitals.
 READERS = {
     "REGISTRY/tokometer": "registry.example/tokometer",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from process import BINARY, Skip
 
-FOLDER = Path(__file__).resolve().parent.parent / "fixtures" / "attach" / "kustomize"
+FOLDER = Path(__file__).resolve().parent.parent / "fixtures" / "inject" / "kustomize"
 
 # Only inject adds the annotation with the undo instructions.
 WITHOUT_THE_NOTE = """

@@ -73,7 +73,7 @@ impl Sidecar<'_> {
         container.set("resources", self.resources());
         let user = self.wiring.user.map_or_else(|| default("runAsUser"), Value::from);
         if let Some(context) = container.get_mut("securityContext") {
-            context.set("runAsNonRoot", (user != Value::Integer(0)).into());
+            context.set("runAsNonRoot", (user.integer() != Some(0)).into());
             context.set("runAsUser", user);
         }
         if self.wiring.socket {
@@ -180,8 +180,7 @@ fn has_equal_limits(container: &Value) -> bool {
 /// Parses a Kubernetes quantity: `100m`, `2`, `1.5Gi`, `1e3`.
 fn quantity(value: &Value) -> Option<f64> {
     let text = match value {
-        Value::Integer(number) => return Some(*number as f64),
-        Value::Number(number) => return Some(*number),
+        Value::Number(number) => return number.as_f64(),
         Value::Text(text) => text.trim(),
         _ => return None,
     };

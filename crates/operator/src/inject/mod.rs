@@ -12,16 +12,16 @@ mod server;
 mod value;
 mod wiring;
 
-pub use container::ADMIN_PORT;
-use patch::ANNOTATION;
-use plan::{Plan, plan};
-pub use value::Value;
-
-use tokometer_decode::Engine;
-
 use std::time::Duration;
 
+use tokometer_decode::Engine;
 use tokometer_observe::closed_enum;
+
+pub use crate::inject::container::ADMIN_PORT;
+use crate::inject::patch::ANNOTATION;
+use crate::inject::plan::Plan;
+use crate::inject::plan::plan;
+use crate::inject::value::Value;
 
 closed_enum! {
     /// How client connections reach the sidecar instead of the server.

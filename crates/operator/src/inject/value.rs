@@ -8,21 +8,15 @@ use serde::de;
 use serde::de::MapAccess;
 use serde::de::SeqAccess;
 use serde::de::Visitor;
+use serde_json::Number;
 
 /// A value of a manifest.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
-    /// Null.
+pub(super) enum Value {
     Null,
-    /// True or false.
     Bool(bool),
-    /// An integer.
-    Integer(i64),
-    /// Any other number.
-    Number(f64),
-    /// Text.
+    Number(Number),
     Text(String),
-    /// A list.
     List(Vec<Value>),
     /// Keys and values, in their original order.
     Map(Vec<(String, Value)>),
@@ -30,7 +24,7 @@ pub enum Value {
 
 impl Value {
     /// The value of a key of a map.
-    pub fn get(&self, name: &str) -> Option<&Value> {
+    pub(super) fn get(&self, name: &str) -> Option<&Value> {
         match self {
             Value::Map(entries) => entries.iter().find(|(key, _)| key == name).map(|(_, value)| value),
             _ => None,
@@ -38,7 +32,7 @@ impl Value {
     }
 
     /// As [`Value::get`], mutable.
-    pub fn get_mut(&mut self, name: &str) -> Option<&mut Value> {
+    pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Value> {
         match self {
             Value::Map(entries) => entries.iter_mut().find(|(key, _)| key == name).map(|(_, value)| value),
             _ => None,
@@ -56,12 +50,12 @@ impl Value {
     }
 
     /// The value at a path of map keys.
-    pub fn at(&self, names: &[&str]) -> Option<&Value> {
+    pub(super) fn at(&self, names: &[&str]) -> Option<&Value> {
         names.iter().try_fold(self, |value, name| value.get(name))
     }
 
     /// The text of a key.
-    pub fn text(&self, name: &str) -> Option<&str> {
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
         match self.get(name) {
             Some(Value::Text(text)) => Some(text),
             _ => None,
@@ -69,7 +63,7 @@ impl Value {
     }
 
     /// The items of the list of a key; empty if there is no list.
-    pub fn list(&self, name: &str) -> &[Value] {
+    pub(super) fn list(&self, name: &str) -> &[Value] {
         match self.get(name) {
             Some(Value::List(items)) => items,
             _ => &[],
@@ -77,7 +71,7 @@ impl Value {
     }
 
     /// The texts in the list of a key; other items are left out.
-    pub fn texts(&self, name: &str) -> Vec<&str> {
+    pub(super) fn texts(&self, name: &str) -> Vec<&str> {
         let texts = self.list(name).iter().filter_map(|item| match item {
             Value::Text(text) => Some(text.as_str()),
             _ => None,
@@ -86,43 +80,33 @@ impl Value {
     }
 
     /// The integer, also if it is quoted.
-    pub fn integer(&self) -> Option<i64> {
+    pub(super) fn integer(&self) -> Option<i64> {
         match self {
-            Value::Integer(number) => Some(*number),
+            Value::Number(number) => number.as_i64(),
             Value::Text(text) => text.trim().parse().ok(),
             _ => None,
         }
     }
 }
 
-impl From<&str> for Value {
-    fn from(text: &str) -> Value {
-        Value::Text(text.to_owned())
-    }
+/// Conversions of scalars.
+macro_rules! from {
+    ($($type:ty => $variant:path),+ $(,)?) => { $(
+        impl From<$type> for Value {
+            fn from(value: $type) -> Value {
+                $variant(value.into())
+            }
+        }
+    )+ };
 }
 
-impl From<String> for Value {
-    fn from(text: String) -> Value {
-        Value::Text(text)
-    }
-}
-
-impl From<i64> for Value {
-    fn from(number: i64) -> Value {
-        Value::Integer(number)
-    }
-}
-
-impl From<u16> for Value {
-    fn from(number: u16) -> Value {
-        Value::Integer(number.into())
-    }
-}
-
-impl From<bool> for Value {
-    fn from(value: bool) -> Value {
-        Value::Bool(value)
-    }
+from! {
+    &str => Value::Text,
+    String => Value::Text,
+    bool => Value::Bool,
+    i64 => Value::Number,
+    u64 => Value::Number,
+    u16 => Value::Number,
 }
 
 impl<V: Into<Value>> From<Vec<V>> for Value {
@@ -141,8 +125,7 @@ impl Serialize for Value {
         match self {
             Value::Null => serializer.serialize_unit(),
             Value::Bool(value) => serializer.serialize_bool(*value),
-            Value::Integer(number) => serializer.serialize_i64(*number),
-            Value::Number(number) => serializer.serialize_f64(*number),
+            Value::Number(number) => number.serialize(serializer),
             Value::Text(text) => serializer.serialize_str(text),
             Value::List(items) => serializer.collect_seq(items),
             Value::Map(entries) => serializer.collect_map(entries.iter().map(|(name, value)| (name, value))),
@@ -174,23 +157,23 @@ impl<'de> Visitor<'de> for Reader {
     }
 
     fn visit_bool<E: de::Error>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
+        Ok(value.into())
     }
 
     fn visit_i64<E: de::Error>(self, number: i64) -> Result<Value, E> {
-        Ok(Value::Integer(number))
+        Ok(number.into())
     }
 
     fn visit_u64<E: de::Error>(self, number: u64) -> Result<Value, E> {
-        Ok(i64::try_from(number).map_or(Value::Number(number as f64), Value::Integer))
+        Ok(number.into())
     }
 
     fn visit_f64<E: de::Error>(self, number: f64) -> Result<Value, E> {
-        Ok(Value::Number(number))
+        Number::from_f64(number).map(Value::Number).ok_or_else(|| E::custom("the number is not finite"))
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Value, E> {
-        Ok(Value::Text(text.to_owned()))
+        Ok(text.into())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {

@@ -11,7 +11,7 @@ use tokometer_operator::inject::inject;
 use super::deployment;
 use super::json as read;
 
-const HEAD: &str = "# Made from the code by the test `attach::component`; do not edit.\n";
+const HEAD: &str = "# Made from the code by the test `inject::component`; do not edit.\n";
 
 /// Path of a file of the component.
 fn component(name: &str) -> PathBuf {

@@ -15,7 +15,7 @@ use super::json;
 use super::options;
 
 fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/attach")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/inject")
 }
 
 fn holds(name: &str, options: &Options) {
