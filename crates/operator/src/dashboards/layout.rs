@@ -29,12 +29,13 @@ pub(super) fn document(uid: &str, definition: &Definition, context: &Context<'_>
     let (mut panels, mut grid, mut id, mut y) = (Vec::new(), Vec::new(), 0, 0);
     for row in &definition.rows {
         id += 1;
-        let heading = json!({
+        let mut heading = json!({
             "id": id,
             "type": "row",
             "title": row.title,
             "collapsed": row.collapsed,
             "gridPos": {"x": 0, "y": y, "w": COLUMNS, "h": 1},
+            "panels": [],
         });
         y += 1;
         // From left to right, with a new line when the next panel does not fit.
@@ -54,15 +55,14 @@ pub(super) fn document(uid: &str, definition: &Definition, context: &Context<'_>
             tallest = tallest.max(height);
         }
         // The panels of a folded row are inside its heading, and take no space.
-        let (folded, open) = if row.collapsed { (placed, Vec::new()) } else { (Vec::new(), placed) };
-        if !row.collapsed {
+        if row.collapsed {
+            heading["panels"] = json!(placed);
+            placed.clear();
+        } else {
             y = line + tallest;
         }
         grid.push(heading);
-        if let Some(heading) = grid.last_mut() {
-            heading["panels"] = json!(folded);
-        }
-        grid.extend(open);
+        grid.append(&mut placed);
     }
     let shared = context.shared;
     let chosen = |variable: &&Variable| !variable.optional || definition.variables.contains(&variable.name);

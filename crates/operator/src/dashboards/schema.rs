@@ -190,7 +190,7 @@ pub(super) struct Query {
     /// Legend of its series.
     #[serde(default)]
     pub(super) legend: String,
-    /// PromQL with placeholders (see [`super::expression`]).
+    /// PromQL with placeholders (see `expression`).
     pub(super) expr: String,
     /// Whether exemplars are shown.
     #[serde(default)]

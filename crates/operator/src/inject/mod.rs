@@ -1,6 +1,6 @@
 //! Adds the sidecar to the pods of manifests and removes it: text in, text out.
 //!
-//! The core is [`plan`], a pure function from a pod to a JSON Patch and its reasons. The admission policy of the chart
+//! The core is `plan`, a pure function from a pod to a JSON Patch and its reasons. The admission policy of the chart
 //! adds the same containers: both read `charts/tokometer/files/sidecar.yaml` and the defaults of `values.yaml`.
 
 mod container;

@@ -36,7 +36,7 @@ pub(super) struct Plan {
 /// Why the sidecar cannot be added, and how to fix it.
 pub(super) fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
     let spec = pod.get("spec").ok_or("it has no spec")?;
-    if let Some(why) = server::unfit(spec, options) {
+    if let Some(why) = unfit(spec, options) {
         return Err(why);
     }
     let mut notes = Vec::new();
@@ -92,6 +92,27 @@ pub(super) fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
         ));
     }
     Ok(Plan { patch, notes })
+}
+
+/// Why this pod cannot have a sidecar.
+fn unfit(spec: &Value, options: &Options) -> Option<String> {
+    if spec.at(&["os", "name"]) == Some(&Value::from("windows")) {
+        return Some("it is a Windows pod".to_owned());
+    }
+    let all = || spec.list("initContainers").iter().chain(spec.list("containers"));
+    if all().any(|other| other.text("name") == Some(container::NAME)) {
+        return Some(format!(
+            "it already has a container called {}, which was not injected by this command",
+            container::NAME
+        ));
+    }
+    let port = i64::from(options.admin_port);
+    let taken = |other: &Value| {
+        other.list("ports").iter().any(|p| p.get("containerPort").and_then(Value::integer) == Some(port))
+    };
+    let other = all().find(|other| taken(other))?;
+    let name = other.text("name").unwrap_or_default();
+    Some(format!("the container {name} uses port {port} of /metrics; set another one with --admin-port"))
 }
 
 fn is_list(parent: &Value, name: &str) -> bool {

@@ -1,7 +1,6 @@
 //! The inference server of a pod: its container, engine, port and command.
 
 use crate::inject::Options;
-use crate::inject::container;
 use crate::inject::engine;
 use crate::inject::engine::Setting;
 use crate::inject::patch::Operation;
@@ -110,27 +109,6 @@ fn port(found: &Value, engine: Option<Engine>, options: &Options) -> Result<(u16
             }
         },
     }
-}
-
-/// Why this pod cannot have a sidecar.
-pub(super) fn unfit(spec: &Value, options: &Options) -> Option<String> {
-    if spec.at(&["os", "name"]) == Some(&Value::from("windows")) {
-        return Some("it is a Windows pod".to_owned());
-    }
-    let all = || spec.list("initContainers").iter().chain(spec.list("containers"));
-    if all().any(|other| other.text("name") == Some(container::NAME)) {
-        return Some(format!(
-            "it already has a container called {}, which was not injected by this command",
-            container::NAME
-        ));
-    }
-    let port = i64::from(options.admin_port);
-    let taken = |other: &Value| {
-        other.list("ports").iter().any(|p| p.get("containerPort").and_then(Value::integer) == Some(port))
-    };
-    let other = all().find(|other| taken(other))?;
-    let name = other.text("name").unwrap_or_default();
-    Some(format!("the container {name} uses port {port} of /metrics; set another one with --admin-port"))
 }
 
 const SHELLS: [&str; 7] = ["sh", "bash", "ash", "dash", "zsh", "ksh", "busybox"];
