@@ -192,7 +192,7 @@ impl Instrument {
         let window = Arc::new(slo::Window::new(started));
         let judging = ObjectiveMonitor::start(Arc::clone(&evaluate), Arc::clone(&in_flight), Arc::clone(&window));
         let judging = judging.map_err(Error::Judging)?;
-        let sink = in_flight.before(Arc::clone(&backlog) as Arc<dyn Sink>);
+        let sink = Tee::of(vec![Arc::clone(&in_flight) as Arc<dyn Sink>, Arc::clone(&backlog) as Arc<dyn Sink>]);
         let path = DataPath::start(&settings.listeners, relay, observe, sink, threads)?;
         let interceptions = Interceptions::default();
         let intercepting = InterceptionMonitor::start(

@@ -112,7 +112,7 @@ impl ObjectiveMonitor {
         let thread = thread::Builder::new().name("objectives".to_owned()).spawn(move || {
             while stopped.recv_timeout(EVALUATION) == Err(RecvTimeoutError::Timeout) {
                 let now = Instant::now();
-                evaluate.look(now);
+                evaluate.look(&in_flight, now);
                 in_flight.tick(now);
                 window.note(now, || evaluate.evaluated());
             }

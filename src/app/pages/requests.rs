@@ -33,10 +33,10 @@ pub(in crate::app) fn engine_health(in_flight: &Arc<InFlight>) -> JsonPage {
             Ok(asked) => asked,
             Err(message) => return (400, error(&message)),
         };
-        let verdicts = in_flight.verdicts(Instant::now());
+        let stats = in_flight.stats(Instant::now());
         let listeners: Vec<(&str, Verdict)> = in_flight
             .listeners()
-            .zip(verdicts)
+            .zip(stats.into_iter().map(|stats| stats.verdict))
             .enumerate()
             .filter(|(at, (name, _))| wanted.is_none_or(|listener| listener == *name || listener == at.to_string()))
             .map(|(_, listener)| listener)
@@ -79,7 +79,7 @@ pub(in crate::app) fn requests(in_flight: &Arc<InFlight>) -> TextPage {
         let ended = |finished: &Arc<Finished>| ended(finished, now, wall);
         let mut lists = Lists::new(MAX_BYTES);
         // Last, because it is the longest list.
-        lists.add("open", in_flight.open(now, most).iter().map(|open| flying(open, &in_flight)));
+        lists.add("open", in_flight.open(now).iter().take(most).map(|open| flying(open, &in_flight)));
         lists.add("slowest_first_token", kept.slowest_first_token.iter().take(most).map(ended));
         lists.add("longest_gap", kept.longest_gap.iter().take(most).map(ended));
         lists.add("latest", kept.latest.iter().rev().take(most).map(ended));
@@ -124,11 +124,11 @@ impl Lists {
 fn flying(open: &Open, in_flight: &InFlight) -> Value {
     json!({
         "listener": in_flight.listeners().nth(open.listener),
-        "route": open.route,
-        "model": open.model,
+        "route": open.route.name(),
+        "model": open.model.as_deref(),
         "connection": open.connection,
         "sequence": open.sequence,
-        "doing": open.doing,
+        "doing": open.doing.as_str(),
         "age_ms": milliseconds(open.age),
         "waited_ms": open.waited.map(milliseconds),
         "time_to_first_token_ms": open.first_token.map(milliseconds),

@@ -18,8 +18,8 @@ use tokometer_telemetry::live::snapshot::Objective;
 use tokometer_telemetry::live::snapshot::Recent;
 use tokometer_telemetry::live::snapshot::Snapshot;
 use tokometer_telemetry::slo;
+use tokometer_telemetry::slo::Counts;
 use tokometer_telemetry::slo::Evaluator;
-use tokometer_telemetry::slo::Sum;
 use tokometer_telemetry::slo::Window;
 
 /// The sources of a snapshot.
@@ -65,7 +65,7 @@ impl Sources {
         let all = slo::sums(&self.evaluate.evaluated());
         let (over, lately) = self.window.lately(now, &all);
         let reported = |objective: &slo::Objective| {
-            let of = |sums: &BTreeMap<String, Sum>| sums.get(&objective.name).cloned().unwrap_or_default();
+            let of = |sums: &BTreeMap<String, Counts>| sums.get(&objective.name).cloned().unwrap_or_default();
             let (all, lately, target) = (of(&all), of(&lately), objective.target);
             let alarming = rules::fast_threshold(objective, settings.rules.period_days);
             let standing = lately.standing(target, alarming, u64::from(settings.rules.min_bad_events));
@@ -83,7 +83,12 @@ impl Sources {
                     good: lately.good,
                     bad: lately.all_bad(),
                     burn_rate: lately.burn_rate(target),
-                    reasons: lately.bad.iter().map(|(reason, n)| (reason.as_str().to_owned(), *n)).collect(),
+                    reasons: lately
+                        .bad
+                        .iter()
+                        .filter(|(_, n)| **n > 0)
+                        .map(|(reason, n)| (reason.as_str().to_owned(), *n))
+                        .collect(),
                 },
             }
         };

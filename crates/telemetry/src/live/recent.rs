@@ -32,27 +32,24 @@ const BATCH: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Finished {
     /// The request record.
-    pub record: Record,
+    pub record: Arc<Record>,
     /// Arrival times of its tokens; `None` when no token was observed.
     pub line: Option<Box<TimeLine>>,
 }
 
 impl Finished {
-    pub(super) fn new(record: &Record, line: Option<Box<TimeLine>>) -> Finished {
-        // Tenants are not kept: this store has no use for them, and they are client-supplied.
-        Finished { record: Record { targets: None, ..record.clone() }, line }
-    }
-
     /// Memory use in bytes, including heap data.
     pub(super) fn bytes(&self) -> usize {
         let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
         let (record, labels) = (&self.record, &self.record.labels);
         size_of::<Finished>()
+            + size_of::<Record>()
             + self.line.as_ref().map_or(0, |_| size_of::<TimeLine>())
             + size_of_val(&**labels)
             + [&labels.request_model, &labels.response_model].into_iter().map(text).sum::<usize>()
             + [&record.response_id, &record.error_type, &record.request_id].into_iter().map(text).sum::<usize>()
             + size_of_val(record.finish_reasons.as_slice())
+            + record.targets.as_ref().map_or(0, |targets| size_of_val(&**targets) + text(&targets.tenant))
     }
 
     pub(super) fn ended(&self) -> Instant {
@@ -306,7 +303,7 @@ mod tests {
         let (queue, now) = (recent.queue().unwrap(), Instant::now());
         for gap in milliseconds {
             let record = Record { longest_gap: Some(Duration::from_millis(gap)), ..record(now) };
-            queue.add(|| Finished::new(&record, None));
+            queue.add(|| Finished { record: Arc::new(record), line: None });
         }
     }
 
@@ -376,7 +373,7 @@ mod tests {
             longest_gap: Some(Duration::from_millis(gap)),
             ..record(began + Duration::from_secs(at))
         };
-        Arc::new(Finished::new(&record, Some(Box::default())))
+        Arc::new(Finished { record: Arc::new(record), line: Some(Box::default()) })
     }
 
     fn firsts(all: &[Arc<Finished>]) -> Vec<u64> {

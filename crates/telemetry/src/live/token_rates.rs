@@ -94,15 +94,17 @@ fn rate(before: Sample, now: Sample) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::Doing;
+    use tokometer_decode::Route;
 
     fn stream(connection: u64, decoding: Option<f64>, tokens: u64) -> Open {
         Open {
             listener: 0,
-            route: "chat",
+            route: Route::Chat,
             model: None,
             connection,
             sequence: 0,
-            doing: "decode",
+            doing: Doing::Decode,
             age: Duration::from_secs(1),
             waited: None,
             first_token: None,
@@ -110,6 +112,9 @@ mod tests {
             tokens,
             max_tokens: None,
             request_bytes: 0,
+            without_token: None,
+            progressed: None,
+            targets: None,
         }
     }
 

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
@@ -87,37 +86,17 @@ impl Totals {
             at_least: self.at_least.load(Relaxed),
         }
     }
-
-    /// Counts the tokens of one stream and forwards every call to `next`.
-    pub(super) fn before(self: &Arc<Self>, next: Option<Arc<dyn Live>>) -> Arc<dyn Live> {
-        Arc::new(Counted { totals: Arc::clone(self), next })
-    }
 }
 
-struct Counted {
-    totals: Arc<Totals>,
-    next: Option<Arc<dyn Live>>,
-}
-
-impl Live for Counted {
-    fn progress(&self, gaps: &[Gap], tokens: u64) {
-        self.totals.tokens.fetch_add(tokens, Relaxed);
-        if let Some(next) = &self.next {
-            next.progress(gaps, tokens);
-        }
+impl Live for Totals {
+    fn progress(&self, _gaps: &[Gap], tokens: u64) {
+        self.tokens.fetch_add(tokens, Relaxed);
     }
 
-    fn stalled(&self) {
-        if let Some(next) = &self.next {
-            next.stalled();
-        }
-    }
+    fn stalled(&self) {}
 
     fn reconcile(&self, tokens: u64) {
-        self.totals.tokens.fetch_add(tokens, Relaxed);
-        if let Some(next) = &self.next {
-            next.reconcile(tokens);
-        }
+        self.tokens.fetch_add(tokens, Relaxed);
     }
 }
 
@@ -232,6 +211,8 @@ fn per_second(n: u64, seconds: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::live::tests::record;
     use tokometer_observe::measure::Record;
@@ -276,7 +257,7 @@ mod tests {
     #[test]
     fn rates_cover_the_last_seconds_history_has_one_entry_each() {
         let stage = Stage::new();
-        let live = stage.totals.before(None);
+        let live = &stage.totals;
         for second in 1..=20 {
             live.progress(&[], 100);
             stage.end(Outcome::Ok, 0.1, None);

@@ -39,7 +39,8 @@ impl View {
     /// The part of a snapshot that covers requests and engine state; all other fields keep their defaults.
     pub fn look(&self, now: Instant) -> Snapshot {
         let (totals, history) = (self.in_flight.totals(), self.in_flight.history());
-        let (stats, open) = self.in_flight.survey(now, MOST_STREAMS);
+        let (stats, mut open) = self.in_flight.survey(now);
+        open.truncate(MOST_STREAMS);
         let (streams, models) = self.streams(&open, now);
         let [ttft_seconds, decode_tokens_per_second] = history.distributions(now, &totals);
         Snapshot {
@@ -82,9 +83,9 @@ fn stream(open: &Open, model: Option<usize>, rate: Option<f64>) -> Stream {
     Stream {
         id: format!("{}-{}", open.connection, open.sequence),
         listener: open.listener,
-        route: Cow::Borrowed(open.route),
+        route: Cow::Borrowed(open.route.name()),
         model,
-        doing: Cow::Borrowed(open.doing),
+        doing: Cow::Borrowed(open.doing.as_str()),
         age_ms: milliseconds(open.age),
         waited_ms: open.waited.map(milliseconds),
         ttft_ms: open.first_token.map(milliseconds),
@@ -297,7 +298,7 @@ mod tests {
             longest_gap: gap.map(Duration::from_millis),
             ..record
         };
-        Arc::new(Finished::new(&record, None))
+        Arc::new(Finished { record: Arc::new(record), line: None })
     }
 
     #[test]

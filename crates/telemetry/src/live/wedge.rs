@@ -4,10 +4,9 @@
 
 use std::time::Duration;
 
-use crate::live::request::Activity;
-use crate::live::request::Progress;
-use crate::live::request::Request;
 use tokometer_observe::closed_enum;
+
+use crate::live::request::{Doing, Open};
 
 closed_enum! {
     /// Rule that applied to an engine.
@@ -104,85 +103,46 @@ impl Bounds {
     }
 }
 
-/// Accumulates the requests of one listener.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Evidence {
-    in_flight: u64,
-    decoding: u64,
-    prefilling: u64,
-    whole: u64,
-    client_blocked: u64,
-    /// Latest progress of any request.
-    progressed: u64,
-    /// Longest wait of a decoding stream for its next token.
-    decode_waited: u64,
-    /// Maximum that prompt length adds, over the requests without a token.
-    of_prompt: Duration,
-    /// Maximum time allowed for a non-streamed response.
-    of_whole: Duration,
-}
-
-impl Evidence {
-    /// Adds one request in flight, as read at `now`.
-    pub(super) fn add(&mut self, request: &Request, progress: &Progress, now: u64, bounds: &Bounds) {
-        self.in_flight += 1;
-        self.progressed = self.progressed.max(progress.progressed.unwrap_or(0));
-        let of_prompt = bounds.of_prompt(request.details().map_or(0, |details| details.bytes));
-        match progress.activity() {
-            Activity::NotPending => {}
-            Activity::Blocked => self.client_blocked += 1,
-            Activity::Decoding => {
-                self.decoding += 1;
-                self.decode_waited = self.decode_waited.max(now.saturating_sub(progress.waits_since()));
-            }
-            Activity::Prefilling => {
-                self.prefilling += 1;
-                self.of_prompt = self.of_prompt.max(of_prompt);
-            }
-            Activity::Whole => {
-                self.whole += 1;
-                self.of_prompt = self.of_prompt.max(of_prompt);
-                let max_tokens = request.details().and_then(|details| details.max_tokens);
-                let tokens = if request.route.generates() { bounds.of_whole(max_tokens) } else { Duration::ZERO };
-                self.of_whole = self.of_whole.max(of_prompt.saturating_add(tokens));
-            }
-        }
-    }
-
-    /// The verdict at `now`. `silent_since`: start of the engine's silence according to its listener's pending period
-    /// and finished requests.
-    pub(super) fn verdict(&self, silent_since: u64, now: u64, bounds: &Bounds) -> Verdict {
-        let silent = now.saturating_sub(self.progressed.max(silent_since));
-        let rule = if self.decoding > 0 && self.decoding >= self.whole {
+impl Verdict {
+    /// The verdict on one listener. `silent`: time since the engine's last progress according to its pending period and
+    /// finished requests.
+    pub(super) fn of(open: &[&Open], silent: Duration, bounds: &Bounds) -> Verdict {
+        let those = |doing| open.iter().filter(move |open| open.doing == doing);
+        let count = |doing| those(doing).count() as u64;
+        let (decoding, prefilling, whole) = (count(Doing::Decode), count(Doing::Prefill), count(Doing::Whole));
+        let silent = open.iter().filter_map(|open| open.progressed).fold(silent, Duration::min);
+        let of_prompt = |open: &&Open| bounds.of_prompt(open.request_bytes);
+        let prompts = those(Doing::Prefill).chain(those(Doing::Whole)).map(of_prompt).max();
+        let prompts = prompts.unwrap_or_default();
+        let rule = if decoding > 0 && decoding >= whole {
             Some(Rule::Decode)
-        } else if self.whole > 0 {
+        } else if whole > 0 {
             Some(Rule::Whole)
         } else {
-            (self.prefilling > 0).then_some(Rule::Prefill)
+            (prefilling > 0).then_some(Rule::Prefill)
         };
         let (silent, bound) = match rule {
-            None => (0, Duration::ZERO),
-            // A stream that has just resumed after backpressure has waited only since then.
-            Some(Rule::Decode) => (silent.min(self.decode_waited), bounds.decode.saturating_add(self.of_prompt)),
-            Some(Rule::Prefill) => (silent, bounds.prefill.saturating_add(self.of_prompt)),
-            Some(Rule::Whole) => (silent, bounds.prefill.saturating_add(self.of_prompt.max(self.of_whole))),
+            None => (Duration::ZERO, Duration::ZERO),
+            Some(Rule::Decode) => {
+                // A stream that has just resumed after backpressure has waited only since then.
+                let waited = those(Doing::Decode).filter_map(|open| open.waited).max();
+                (silent.min(waited.unwrap_or_default()), bounds.decode.saturating_add(prompts))
+            }
+            Some(Rule::Prefill) => (silent, bounds.prefill.saturating_add(prompts)),
+            Some(Rule::Whole) => {
+                let longest = those(Doing::Whole).map(|open| {
+                    let tokens = if open.route.generates() { bounds.of_whole(open.max_tokens) } else { Duration::ZERO };
+                    of_prompt(open).saturating_add(tokens)
+                });
+                (silent, bounds.prefill.saturating_add(longest.fold(prompts, Duration::max)))
+            }
         };
-        let silent = Duration::from_nanos(silent);
         let state = match rule {
             None => State::Idle,
             Some(_) if silent > bound => State::Wedged,
             Some(_) => State::Working,
         };
-        Verdict {
-            state,
-            rule,
-            silent,
-            bound,
-            in_flight: self.in_flight,
-            decoding: self.decoding,
-            prefilling: self.prefilling,
-            whole: self.whole,
-            client_blocked: self.client_blocked,
-        }
+        let (in_flight, client_blocked) = (open.len() as u64, count(Doing::Blocked));
+        Verdict { state, rule, silent, bound, in_flight, decoding, prefilling, whole, client_blocked }
     }
 }
