@@ -7,19 +7,13 @@ pub use crate::logging::AccessLogSettings as Settings;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
-use crate::logging::lines::Lines;
-use crate::logging::lines::Open;
+use crate::logging::lines::{Lines, Open};
 use tokometer_observe::measure::Record;
-use tokometer_telemetry::export::Collect;
-use tokometer_telemetry::export::Points;
-use tokometer_telemetry::export::table::Id;
-use tokometer_telemetry::export::table::Key;
+use tokometer_telemetry::export::table::{Id, Key};
+use tokometer_telemetry::export::{Collect, Points};
 
 /// The access log cannot be opened.
 #[derive(Debug, thiserror::Error)]

@@ -1,9 +1,5 @@
-use tokometer_decode::FinishReason;
-use tokometer_decode::Route;
-use tokometer_observe::measure::Count;
-use tokometer_observe::measure::CountSource;
-use tokometer_observe::measure::Labels;
-use tokometer_observe::measure::Outcome;
+use tokometer_decode::{FinishReason, Route};
+use tokometer_observe::measure::{Count, CountSource, Labels, Outcome};
 
 use std::path::PathBuf;
 

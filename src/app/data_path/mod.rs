@@ -2,11 +2,9 @@
 
 pub(super) mod descriptors;
 
-use std::fmt;
-use std::io;
 use std::sync::Arc;
-use std::thread;
 use std::thread::JoinHandle;
+use std::{fmt, io, thread};
 
 use tokio::runtime::Builder;
 use tokio::sync::watch;
@@ -14,13 +12,9 @@ use tokio::sync::watch;
 use tokometer_observe::measure::Sink;
 use tokometer_observe::observer;
 use tokometer_observe::observer::Observers;
-use tokometer_proxy::listen;
-use tokometer_proxy::listen::Address;
-use tokometer_proxy::listen::Listener;
-use tokometer_proxy::listen::Worker;
-use tokometer_proxy::relay;
-use tokometer_proxy::relay::Drain;
-use tokometer_proxy::relay::Relay;
+use tokometer_proxy::listen::{Address, Listener, Worker};
+use tokometer_proxy::relay::{Drain, Relay};
+use tokometer_proxy::{listen, relay};
 
 /// Why the data path cannot start.
 #[derive(Debug, thiserror::Error)]

@@ -3,18 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::admin::JsonPage;
-use crate::admin::TextPage;
+use crate::admin::{JsonPage, TextPage};
 use crate::app::fields::members;
 use tokometer_observe::measure::TimeLine;
-use tokometer_telemetry::live::Finished;
-use tokometer_telemetry::live::InFlight;
-use tokometer_telemetry::live::Open;
-use tokometer_telemetry::live::State;
-use tokometer_telemetry::live::Verdict;
+use tokometer_telemetry::live::{Finished, InFlight, Open, State, Verdict};
 
 /// Default number of requests listed, in flight and ended each.
 const LISTED: usize = 100;

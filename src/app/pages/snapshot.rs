@@ -6,27 +6,21 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::admin::Snapshots;
 use crate::app::data_path::Handles;
-use crate::app::sinks::backlog::Backlog;
 use tokometer_engine::scrape;
 use tokometer_engine::scrape::Engines;
 use tokometer_operator::rules;
 use tokometer_proxy::relay;
-use tokometer_telemetry::live::InFlight;
-use tokometer_telemetry::live::View;
-use tokometer_telemetry::live::snapshot::Engine;
-use tokometer_telemetry::live::snapshot::Objective;
-use tokometer_telemetry::live::snapshot::Recent;
-use tokometer_telemetry::live::snapshot::Snapshot;
+use tokometer_telemetry::backlog::Backlog;
+use tokometer_telemetry::live::snapshot::{Engine, Objective, Recent, Snapshot};
+use tokometer_telemetry::live::{InFlight, View};
 use tokometer_telemetry::slo;
-use tokometer_telemetry::slo::Counts;
-use tokometer_telemetry::slo::Evaluator;
-use tokometer_telemetry::slo::Window;
+use tokometer_telemetry::slo::{Counts, Evaluator, Window};
 
 /// The sources of a snapshot.
 pub(in crate::app) struct Sources {
     pub(in crate::app) started: Instant,
     pub(in crate::app) in_flight: Arc<InFlight>,
-    pub(in crate::app) evaluate: Arc<Evaluator>,
+    pub(in crate::app) evaluator: Arc<Evaluator>,
     pub(in crate::app) backlog: Arc<Backlog>,
     pub(in crate::app) window: Arc<Window>,
     pub(in crate::app) engines: Engines,
@@ -61,8 +55,8 @@ impl Sources {
     }
 
     fn objectives(&self, now: Instant) -> Vec<Objective> {
-        let settings = self.evaluate.settings();
-        let all = slo::sums(&self.evaluate.evaluated());
+        let settings = self.evaluator.settings();
+        let all = slo::sums(&self.evaluator.evaluated());
         let (over, lately) = self.window.lately(now, &all);
         let reported = |objective: &slo::Objective| {
             let of = |sums: &BTreeMap<String, Counts>| sums.get(&objective.name).cloned().unwrap_or_default();

@@ -294,15 +294,13 @@ impl Sink for Accounting {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::accounting::Tenants;
     use crate::export::values_of;
     use tokometer_decode::Route;
-    use tokometer_observe::measure::Labels;
-    use tokometer_observe::measure::Outcome;
+    use tokometer_observe::measure::{Labels, Outcome};
 
     #[test]
     fn exported_requests_of_a_tenant_are_grouped_by_outcome_class() {

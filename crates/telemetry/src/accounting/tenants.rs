@@ -1,16 +1,13 @@
 //! Maps client-supplied tenant names to labels: configured, hashed or plain, with bounded cardinality.
 
 use std::collections::HashMap;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use ring::digest;
-use ring::hmac;
+use ring::{digest, hmac};
 
-use crate::accounting::TenantForm;
-use crate::accounting::Tenants;
+use crate::accounting::{TenantForm, Tenants};
 use tokometer_observe::measure::LABEL_IDLE;
 
 /// The label of tenants over the limit, and of unknown tenants whose request the server refused.

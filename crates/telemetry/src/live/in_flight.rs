@@ -74,7 +74,8 @@ pub struct Phases {
 /// Tracks every request in flight and keeps recently finished ones.
 pub struct InFlight {
     requests: Arc<Requests>,
-    recent: Recent,
+    /// `None` when finished requests are not kept.
+    recent: Option<Arc<Recent>>,
     totals: Arc<Totals>,
     history: History,
     settings: ArcSwap<Settings>,
@@ -145,12 +146,7 @@ impl InFlight {
 
     /// The latest and the slowest finished requests.
     pub fn kept(&self, now: Instant) -> Kept {
-        self.recent.kept(now)
-    }
-
-    /// The store of finished requests, for its own metrics.
-    pub fn recent(&self) -> &Recent {
-        &self.recent
+        self.recent.as_ref().map_or_else(Kept::default, |recent| recent.kept(now))
     }
 
     /// Stores a sample of the totals, from which rates and distributions are computed. Call once per second, never on a
@@ -220,11 +216,11 @@ impl Collect for InFlight {
             points.put_at(listener, Id::EngineSilenceBound, &[], verdict.rule.map(|_| verdict.bound));
             points.put_at(listener, Id::EngineWedged, &[], verdict.state == State::Wedged);
         }
-        let (recent, bytes) = self.recent.held();
+        let (recent, bytes) = self.recent.as_ref().map_or((0, 0), |recent| recent.held());
         points.put(Id::InFlightUntracked, &[], self.untracked());
         points.put(Id::RecentRequests, &[], recent);
         points.put(Id::RecentMemory, &[], bytes);
-        points.put(Id::RecentDropped, &[], self.recent.dropped());
+        points.put(Id::RecentDropped, &[], self.recent.as_ref().map_or(0, |recent| recent.dropped()));
     }
 }
 
@@ -234,7 +230,7 @@ impl Sink for InFlight {
     }
 
     fn opened(&self, opening: &Opening) -> Watches {
-        let watch = RequestWatch::open(&self.requests, self.recent.queue(), opening);
+        let watch = RequestWatch::open(&self.requests, self.recent.clone(), opening);
         watch.map_or_else(Watches::default, Watches::of)
     }
 

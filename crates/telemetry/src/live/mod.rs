@@ -21,7 +21,7 @@ mod watch;
 mod wedge;
 
 pub use in_flight::{InFlight, Phases, Settings, Stats};
-pub use recent::{Finished, Kept, Recent};
+pub use recent::{Finished, Kept};
 pub use request::{Doing, Open};
 pub use view::View;
 pub use wedge::{Bounds, Rule, State, Verdict};

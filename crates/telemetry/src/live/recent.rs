@@ -3,30 +3,18 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem::size_of;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::OnceLock;
-use std::sync::PoisonError;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::Ordering::SeqCst;
-use std::thread;
-use std::thread::Thread;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
+use tokometer_observe::measure::{Record, TimeLine};
+
+use crate::batches::Batches;
 use crate::live::Settings;
-use tokometer_observe::measure::Inbox;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::TimeLine;
 
 /// Capacity of the queue of finished requests.
 const WAITING: usize = 1024;
-/// Queue length at which the storing thread is woken. Waking it for each request would cost a short request more than
-/// all its other measurements.
-const BATCH: usize = 256;
 
 /// A finished request.
 #[derive(Clone, Debug)]
@@ -72,114 +60,59 @@ pub struct Kept {
     pub longest_gap: Vec<Arc<Finished>>,
 }
 
-/// Lock-free queue of finished requests. When it is full, requests are dropped and counted.
-#[derive(Clone, Debug)]
-pub(super) struct Queue(Arc<Shared>);
-
-impl Queue {
-    pub(super) fn add(&self, finished: impl FnOnce() -> Finished) {
-        match self.0.arrived.push(|| Arc::new(finished())) {
-            None => drop(self.0.dropped.fetch_add(1, Relaxed)),
-            Some(BATCH) => self.0.wake(),
-            Some(_) => {}
-        }
-    }
-}
-
-/// State shared by the data path, the storing thread and the readers.
+/// Keeps finished requests. When the queue is full, requests are dropped and counted.
 #[derive(Debug)]
-struct Shared {
-    /// Requests that are queued but not stored yet.
-    arrived: Inbox<Arc<Finished>>,
-    /// The thread that stores requests when woken.
-    keeper: OnceLock<Thread>,
-    /// The last reader is gone.
-    over: AtomicBool,
+pub(super) struct Recent {
+    /// Empties into the store.
+    arrived: Batches<Arc<Finished>>,
     /// Never locked by the data path.
-    store: Mutex<Store>,
+    store: Arc<Mutex<Store>>,
     dropped: AtomicU64,
 }
 
-impl Shared {
-    fn wake(&self) {
-        if let Some(keeper) = self.keeper.get() {
-            keeper.unpark();
+impl Recent {
+    /// `None` when the settings keep no requests.
+    pub(super) fn start(settings: &Settings) -> io::Result<Option<Arc<Recent>>> {
+        if settings.recent_bytes == 0 {
+            return Ok(None);
+        }
+        let store = Arc::new(Mutex::new(Store::new(settings)));
+        let kept = Arc::clone(&store);
+        let arrived = Batches::start("recent", WAITING, move |all: &mut dyn Iterator<Item = Arc<Finished>>| {
+            let mut store = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            for finished in all {
+                let now = finished.ended();
+                store.add(finished, now);
+            }
+        })?;
+        Ok(Some(Arc::new(Recent { arrived, store, dropped: AtomicU64::new(0) })))
+    }
+
+    pub(super) fn add(&self, finished: impl FnOnce() -> Finished) {
+        if !self.arrived.push(|| Arc::new(finished())) {
+            self.dropped.fetch_add(1, Relaxed);
         }
     }
 
     /// The store, with every queued request added.
     fn store(&self) -> MutexGuard<'_, Store> {
-        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
-        for finished in self.arrived.drain() {
-            let now = finished.ended();
-            store.add(finished, now);
-        }
-        store
-    }
-
-    /// Waits for a batch; returns false on shutdown.
-    fn batch_arrived(&self) -> bool {
-        while self.arrived.len() < BATCH && !self.over.load(SeqCst) {
-            thread::park();
-        }
-        !self.over.load(SeqCst)
-    }
-}
-
-/// Keeps finished requests.
-#[derive(Debug)]
-pub struct Recent {
-    /// `None` when the store is disabled.
-    shared: Option<Arc<Shared>>,
-}
-
-impl Recent {
-    pub(super) fn start(settings: &Settings) -> io::Result<Recent> {
-        if settings.recent_bytes == 0 {
-            return Ok(Recent { shared: None });
-        }
-        let shared = Arc::new(Shared {
-            arrived: Inbox::new(WAITING),
-            keeper: OnceLock::new(),
-            over: AtomicBool::new(false),
-            store: Mutex::new(Store::new(settings)),
-            dropped: AtomicU64::new(0),
-        });
-        let keeper = Arc::clone(&shared);
-        thread::Builder::new().name("recent".to_owned()).spawn(move || {
-            keeper.keeper.set(thread::current()).ok();
-            while keeper.batch_arrived() {
-                drop(keeper.store());
-            }
-        })?;
-        Ok(Recent { shared: Some(shared) })
-    }
-
-    pub(super) fn queue(&self) -> Option<Queue> {
-        self.shared.clone().map(Queue)
+        self.arrived.settle();
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn kept(&self, now: Instant) -> Kept {
-        self.shared.as_ref().map_or_else(Kept::default, |shared| shared.store().kept(now))
+        self.store().kept(now)
     }
 
-    /// Stored requests, and the bytes they use.
-    pub fn held(&self) -> (u64, u64) {
-        self.shared.as_ref().map_or((0, 0), |shared| shared.store().held())
+    /// Number of latest requests, and the bytes used by all.
+    pub(super) fn held(&self) -> (u64, u64) {
+        let store = self.store();
+        (store.latest.len() as u64, store.bytes() as u64)
     }
 
     /// Requests dropped because the queue was full.
-    pub fn dropped(&self) -> u64 {
-        self.shared.as_ref().map_or(0, |shared| shared.dropped.load(Relaxed))
-    }
-}
-
-impl Drop for Recent {
-    fn drop(&mut self) {
-        if let Some(shared) = &self.shared {
-            shared.over.store(true, SeqCst);
-            shared.wake();
-        }
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped.load(Relaxed)
     }
 }
 
@@ -273,11 +206,6 @@ impl Store {
         self.latest_bytes + self.slowest.iter().map(|slowest| slowest.bytes).sum::<usize>()
     }
 
-    /// Number of latest requests, and bytes used by all.
-    fn held(&self) -> (u64, u64) {
-        (self.latest.len() as u64, self.bytes() as u64)
-    }
-
     /// The requests kept at `now`.
     fn kept(&self, now: Instant) -> Kept {
         let slowest = |slowest: &Slowest| {
@@ -297,13 +225,12 @@ impl Store {
 mod tests {
     use super::*;
     use crate::live::tests::record;
-    use tokometer_observe::measure::Record;
 
     fn queue(recent: &Recent, milliseconds: std::ops::Range<u64>) {
-        let (queue, now) = (recent.queue().unwrap(), Instant::now());
+        let now = Instant::now();
         for gap in milliseconds {
             let record = Record { longest_gap: Some(Duration::from_millis(gap)), ..record(now) };
-            queue.add(|| Finished { record: Arc::new(record), line: None });
+            recent.add(|| Finished { record: Arc::new(record), line: None });
         }
     }
 
@@ -312,8 +239,8 @@ mod tests {
         latest.iter().filter_map(|kept| Some(kept.record.longest_gap?.as_millis())).collect()
     }
 
-    fn recent(recent_bytes: usize) -> Recent {
-        Recent::start(&Settings { recent_bytes, ..Settings::default() }).unwrap()
+    fn recent(recent_bytes: usize) -> Arc<Recent> {
+        Recent::start(&Settings { recent_bytes, ..Settings::default() }).unwrap().unwrap()
     }
 
     #[test]
@@ -331,35 +258,31 @@ mod tests {
     #[test]
     fn batch_is_stored_without_a_reader() {
         let recent = recent(1 << 26);
-        queue(&recent, 0..BATCH as u64);
-        let shared = recent.shared.as_ref().unwrap();
-        while !shared.arrived.is_empty() {
+        queue(&recent, 0..256);
+        while recent.store.lock().unwrap().latest.len() < 256 {
             std::thread::yield_now();
         }
-        assert_eq!(recent.held().0, BATCH as u64);
+        assert_eq!(recent.held().0, 256);
     }
 
     #[test]
-    fn full_queue_counts_drops_and_disabled_store_has_no_queue() {
+    fn full_queue_counts_drops_and_disabled_store_keeps_nothing() {
         let recent = recent(1 << 20);
-        let shared = recent.shared.as_ref().unwrap();
         // Holding the lock blocks the storing thread.
-        let store = shared.store.lock().unwrap();
+        let store = recent.store.lock().unwrap();
         queue(&recent, 0..WAITING as u64 + 10);
         assert_eq!(recent.dropped(), 10);
         drop(store);
         assert!(!gaps(&recent).is_empty());
-        assert!(self::recent(0).queue().is_none());
+        assert!(Recent::start(&Settings { recent_bytes: 0, ..Settings::default() }).unwrap().is_none());
     }
 
     #[test]
     fn thread_ends_with_the_last_reader() {
         let recent = recent(1 << 20);
-        let shared = Arc::downgrade(recent.shared.as_ref().unwrap());
+        let store = Arc::downgrade(&recent.store);
         drop(recent);
-        while shared.strong_count() > 0 {
-            std::thread::yield_now();
-        }
+        assert_eq!(store.strong_count(), 0);
     }
 
     fn settings(recent_bytes: usize, slowest: usize) -> Settings {

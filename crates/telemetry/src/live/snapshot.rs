@@ -6,8 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Maximum number of listed streams; the oldest are listed.
 pub const MOST_STREAMS: usize = 2000;

@@ -1,24 +1,11 @@
 //! Wedge detection and in-flight metrics with scripted time.
 
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::live::Bounds;
-use crate::live::Doing;
-use crate::live::InFlight;
-use crate::live::Rule;
-use crate::live::Settings;
-use crate::live::State;
-use crate::live::Verdict;
+use crate::live::{Bounds, Doing, InFlight, Rule, Settings, State, Verdict};
 use tokometer_decode::Route;
-use tokometer_observe::measure::Labels;
-use tokometer_observe::measure::Opening;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Requested;
-use tokometer_observe::measure::Sink;
-use tokometer_observe::measure::Watches;
+use tokometer_observe::measure::{Labels, Opening, Outcome, Record, Requested, Sink, Watches};
 
 /// Memory of an open request besides its observer: state, watch and timeline.
 const OPEN_STREAM_BYTES: usize = 704;

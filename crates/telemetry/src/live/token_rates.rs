@@ -1,8 +1,7 @@
 //! Current token rate of each stream, from its token counts at a few earlier snapshots.
 
 use std::collections::HashMap;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::live::Open;
 

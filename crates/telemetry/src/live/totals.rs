@@ -1,26 +1,16 @@
 //! Totals since the start, and rates and distributions of the last minute, from samples taken once per second. The data
 //! path counts in atomics, so that taking a sample never makes it wait.
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::live::histogram;
-use crate::live::histogram::Buckets;
-use crate::live::histogram::Scale;
-use crate::live::snapshot::Distribution;
-use crate::live::snapshot::Rates;
-use crate::live::snapshot::Second;
-use tokometer_observe::measure::Gap;
-use tokometer_observe::measure::Live;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
+use crate::live::histogram::{Buckets, Scale};
+use crate::live::snapshot::{Distribution, Rates, Second};
+use tokometer_observe::measure::{Gap, Live, Outcome, Record};
 
 /// The counters.
 #[derive(Debug)]

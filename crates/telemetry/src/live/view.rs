@@ -1,26 +1,14 @@
 //! Builds the request part of a snapshot from the requests in flight, the totals and the finished requests.
 
 use std::borrow::Cow;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use crate::live::InFlight;
-use crate::live::Open;
-use crate::live::Phases;
-use crate::live::Stats;
-use crate::live::recent::Finished;
-use crate::live::recent::Kept;
-use crate::live::snapshot;
-use crate::live::snapshot::MOST_SLOW;
-use crate::live::snapshot::MOST_STREAMS;
-use crate::live::snapshot::Slow;
-use crate::live::snapshot::Snapshot;
-use crate::live::snapshot::Stream;
+use crate::live::recent::{Finished, Kept};
+use crate::live::snapshot::{MOST_SLOW, MOST_STREAMS, Slow, Snapshot, Stream};
 use crate::live::token_rates::TokenRates;
 use crate::live::totals::by_outcome;
+use crate::live::{InFlight, Open, Phases, Stats, snapshot};
 use tokometer_observe::measure::Record;
 
 /// Builds snapshots. Keeps the streams' recent token counts between two calls.
@@ -212,14 +200,9 @@ fn tenths(rate: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::tests::Stage;
-    use crate::live::tests::record;
+    use crate::live::tests::{Stage, record};
     use tokometer_decode::Route;
-    use tokometer_observe::measure::Labels;
-    use tokometer_observe::measure::Opening;
-    use tokometer_observe::measure::Outcome;
-    use tokometer_observe::measure::Requested;
-    use tokometer_observe::measure::Watches;
+    use tokometer_observe::measure::{Labels, Opening, Outcome, Requested, Watches};
 
     fn after(seconds: f64) -> Duration {
         Duration::from_secs_f64(seconds)

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokometer_observe::measure::{Opening, Record, Requested, TimeLine, Watch};
 
-use crate::live::recent::{Finished, Queue};
+use crate::live::recent::{Finished, Recent};
 use crate::live::request::{DONE, Details, NEVER, Request, STREAM, WHOLE};
 use crate::live::requests::{Listener, Requests, nanos};
 
@@ -18,7 +18,7 @@ pub(super) struct RequestWatch {
     /// Index of the shard that holds the request.
     shard: usize,
     /// `None` when finished requests are not kept.
-    recent: Option<Queue>,
+    recent: Option<Arc<Recent>>,
     /// The request is counted as pending at its listener.
     pending: bool,
     has_headers: bool,
@@ -32,7 +32,11 @@ pub(super) struct RequestWatch {
 
 impl RequestWatch {
     /// Adds a request; `None` when there are too many.
-    pub(super) fn open(requests: &Arc<Requests>, recent: Option<Queue>, opening: &Opening) -> Option<RequestWatch> {
+    pub(super) fn open(
+        requests: &Arc<Requests>,
+        recent: Option<Arc<Recent>>,
+        opening: &Opening,
+    ) -> Option<RequestWatch> {
         let started = requests.nanos(opening.started);
         let (request, shard) = requests.add(Request::new(opening, started))?;
         Some(RequestWatch {

@@ -3,13 +3,9 @@
 use std::time::Duration;
 
 use tokometer_observe::closed_enum;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Targets;
+use tokometer_observe::measure::{Outcome, Record, Targets};
 
-use crate::slo::Goal;
-use crate::slo::Objective;
-use crate::slo::Settings;
+use crate::slo::{Goal, Objective, Settings};
 
 /// The status of a WebSocket handshake (RFC 6455, section 4.2.2).
 const SWITCHING_PROTOCOLS: u16 = 101;
