@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokometer_engine::engine_spans::{self, Collector};
 use tokometer_engine::scrape::Scraper;
-use tokometer_observe::measure::{Labels, Record, Sink};
+use tokometer_observe::measure::{Labels, Sink};
 use tokometer_proxy::listen::Address;
 use tokometer_telemetry::accounting::{self, Accounting};
 use tokometer_telemetry::backlog::Backlog;
@@ -121,7 +121,7 @@ impl Instrument {
         let access_log = settings.access_log.as_ref().map(AccessLog::open).transpose()?.map(Arc::new);
         let mut sinks: Vec<Arc<dyn Sink>> =
             vec![Arc::clone(&exporters) as Arc<dyn Sink>, Arc::clone(&accounting) as Arc<dyn Sink>];
-        sinks.extend(access_log.clone().map(|log| Arc::new(Written(log)) as Arc<dyn Sink>));
+        sinks.extend(access_log.clone().map(|log| log as Arc<dyn Sink>));
         sinks.extend(also);
         let mut sink = Tee::of(sinks);
         let spans = match &settings.queue {
@@ -312,14 +312,5 @@ impl Instrument {
         }
         exporters.shutdown(LAST_TELEMETRY);
         admin.stop();
-    }
-}
-
-/// The access log as a sink; it ignores everything but records.
-struct Written(Arc<AccessLog>);
-
-impl Sink for Written {
-    fn record(&self, record: &Arc<Record>) {
-        self.0.write(record);
     }
 }

@@ -38,8 +38,7 @@ pub enum Error {
 /// A running data path. Dropping it closes every connection: drain first.
 #[derive(Debug)]
 pub struct DataPath {
-    relay: Arc<Relay>,
-    observers: Arc<Observers>,
+    handles: Handles,
     addresses: Vec<Address>,
     serving: Serving,
 }
@@ -78,7 +77,7 @@ impl DataPath {
             Drain::new(),
         );
         let serving = serve(listen::serve(bound, &relay, threads)?)?;
-        Ok(DataPath { relay, observers, addresses, serving })
+        Ok(DataPath { handles: Handles { relay, observers }, addresses, serving })
     }
 
     /// Listen addresses, by listener; port 0 is replaced by the actual port.
@@ -88,7 +87,7 @@ impl DataPath {
 
     /// The shared parts.
     pub fn handles(&self) -> Handles {
-        Handles { relay: Arc::clone(&self.relay), observers: Arc::clone(&self.observers) }
+        self.handles.clone()
     }
 
     /// Stops it; open connections are closed. Returns when its threads have ended.
@@ -138,21 +137,17 @@ pub fn serve(workers: Vec<Worker>) -> io::Result<Serving> {
 
 impl Serving {
     /// Stops immediately; open connections are closed. Returns when all threads have ended.
-    pub fn stop(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        self.stop.send_replace(true);
-        for thread in self.threads.drain(..) {
-            // A panic of that thread is already printed; there is nothing left to stop.
-            thread.join().ok();
-        }
+    pub fn stop(self) {
+        drop(self);
     }
 }
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.end();
+        self.stop.send_replace(true);
+        for thread in self.threads.drain(..) {
+            // A panic of that thread is already printed; there is nothing left to stop.
+            thread.join().ok();
+        }
     }
 }

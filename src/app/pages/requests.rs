@@ -24,7 +24,7 @@ pub(in crate::app) fn engine_health(in_flight: &Arc<InFlight>) -> JsonPage {
     let in_flight = Arc::clone(in_flight);
     Arc::new(move |query| {
         let wanted = match only(query, &["listener"]) {
-            Ok(asked) => asked,
+            Ok(value) => value,
             Err(message) => return (400, error(&message)),
         };
         let stats = in_flight.stats(Instant::now());
@@ -64,7 +64,7 @@ fn reported(name: &str, verdict: &Verdict) -> Value {
 pub(in crate::app) fn requests(in_flight: &Arc<InFlight>) -> TextPage {
     let in_flight = Arc::clone(in_flight);
     Arc::new(move |query| {
-        let most = match only(query, &["limit"]).and_then(|asked| asked.map_or(Ok(LISTED), number)) {
+        let most = match only(query, &["limit"]).and_then(|value| value.map_or(Ok(LISTED), number)) {
             Ok(most) => most.min(MAX_LISTED),
             Err(message) => return (400, format!("{}\n", error(&message)).into_bytes()),
         };
@@ -73,7 +73,7 @@ pub(in crate::app) fn requests(in_flight: &Arc<InFlight>) -> TextPage {
         let ended = |finished: &Arc<Finished>| ended(finished, now, wall);
         let mut lists = Lists::new(MAX_BYTES);
         // Last, because it is the longest list.
-        lists.add("open", in_flight.open(now).iter().take(most).map(|open| flying(open, &in_flight)));
+        lists.add("open", in_flight.open(now).iter().take(most).map(|open| in_flight_entry(open, &in_flight)));
         lists.add("slowest_first_token", kept.slowest_first_token.iter().take(most).map(ended));
         lists.add("longest_gap", kept.longest_gap.iter().take(most).map(ended));
         lists.add("latest", kept.latest.iter().rev().take(most).map(ended));
@@ -115,7 +115,7 @@ impl Lists {
     }
 }
 
-fn flying(open: &Open, in_flight: &InFlight) -> Value {
+fn in_flight_entry(open: &Open, in_flight: &InFlight) -> Value {
     json!({
         "listener": in_flight.listeners().nth(open.listener),
         "route": open.route.name(),

@@ -62,7 +62,7 @@ impl Sources {
             let of = |sums: &BTreeMap<String, Counts>| sums.get(&objective.name).cloned().unwrap_or_default();
             let (all, lately, target) = (of(&all), of(&lately), objective.target);
             let alarming = rules::fast_threshold(objective, settings.rules.period_days);
-            let standing = lately.standing(target, alarming, u64::from(settings.rules.min_bad_events));
+            let state = lately.state(target, alarming, u64::from(settings.rules.min_bad_events));
             let thresholds = objective.goal.thresholds().into_iter();
             Objective {
                 name: objective.name.clone(),
@@ -71,7 +71,7 @@ impl Sources {
                 thresholds: thresholds.map(|(name, value)| (name.to_owned(), value)).collect(),
                 good: all.good,
                 bad: all.all_bad(),
-                state: standing.as_str().to_owned(),
+                state: state.as_str().to_owned(),
                 recent: Recent {
                     window_seconds: seconds(over),
                     good: lately.good,

@@ -110,7 +110,7 @@ pub struct InFlight {
 pub struct Stream {
     /// Connection number, a dash, and request number on that connection: stable and unique.
     pub id: String,
-    /// Index in [`Snapshot::pairs`].
+    /// Index in [`Snapshot::listeners`].
     pub listener: usize,
     /// Route name as in the configuration.
     pub route: Cow<'static, str>,
@@ -231,7 +231,7 @@ pub struct Recent {
 pub struct Slow {
     /// As [`Stream::id`].
     pub id: String,
-    /// Index in [`Snapshot::pairs`].
+    /// Index in [`Snapshot::listeners`].
     pub listener: usize,
     /// Route name as in the configuration.
     pub route: Cow<'static, str>,

@@ -105,12 +105,12 @@ fn sums(all: &[Stats], streams: Vec<Stream>) -> snapshot::InFlight {
 }
 
 fn listener(name: &str, stats: &Stats) -> snapshot::Listener {
-    let owes = stats.verdict.rule.is_some();
+    let is_pending = stats.verdict.rule.is_some();
     snapshot::Listener {
         name: name.to_owned(),
         state: stats.verdict.state.as_str().to_owned(),
-        silent_seconds: owes.then(|| seconds(stats.verdict.silent)),
-        bound_seconds: owes.then(|| seconds(stats.verdict.bound)),
+        silent_seconds: is_pending.then(|| seconds(stats.verdict.silent)),
+        bound_seconds: is_pending.then(|| seconds(stats.verdict.bound)),
         ..snapshot::Listener::default()
     }
 }

@@ -12,4 +12,4 @@ mod window;
 pub use evaluator::{Counts, Evaluated, Evaluator, Pending};
 pub use settings::{Goal, Objective, RuleSettings, Scope, Settings};
 pub use verdict::{Exclusion, Reason, Verdict, concerns, verdict};
-pub use window::{Standing, Window, sums};
+pub use window::{ObjectiveState, Window, sums};

@@ -16,7 +16,7 @@ const STEP: Duration = Duration::from_secs(10);
 
 closed_enum! {
     /// State of an objective, derived from recent counts.
-    pub enum Standing {
+    pub enum ObjectiveState {
         /// No request was evaluated.
         Idle = "idle",
         /// The bad requests are within the target.
@@ -93,13 +93,13 @@ impl Counts {
 
     /// State of the objective. `alarming`: share of bad requests above which an alert fires, if at least `fewest`
     /// requests are bad.
-    pub fn standing(&self, target: f64, alarming: f64, fewest: u64) -> Standing {
+    pub fn state(&self, target: f64, alarming: f64, fewest: u64) -> ObjectiveState {
         match self.share() {
-            None => Standing::Idle,
-            Some(share) if share > alarming && self.all_bad() >= fewest => Standing::Burning,
+            None => ObjectiveState::Idle,
+            Some(share) if share > alarming && self.all_bad() >= fewest => ObjectiveState::Burning,
             // Tolerance: a share exactly at the limit may come out slightly above it.
-            Some(share) if share > (1.0 - target) * (1.0 + 1e-9) => Standing::Over,
-            Some(_) => Standing::Ok,
+            Some(share) if share > (1.0 - target) * (1.0 + 1e-9) => ObjectiveState::Over,
+            Some(_) => ObjectiveState::Ok,
         }
     }
 
@@ -169,14 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn standing_follows_the_share_of_bad_requests() {
+    fn state_follows_the_share_of_bad_requests() {
         let sum = |good, bad| Counts { good, bad: BTreeMap::from([(Reason::Stalled, bad)]), ..Counts::default() };
-        let standing = |good, bad| sum(good, bad).standing(0.99, 0.144, 5);
-        assert_eq!(Counts::default().standing(0.99, 0.144, 5), Standing::Idle);
-        assert_eq!(standing(99, 1), Standing::Ok, "exactly at the limit");
-        assert_eq!(standing(98, 2), Standing::Over);
-        assert_eq!(standing(50, 50), Standing::Burning);
-        assert_eq!(standing(1, 4), Standing::Over, "below the minimum for an alert");
+        let state = |good, bad| sum(good, bad).state(0.99, 0.144, 5);
+        assert_eq!(Counts::default().state(0.99, 0.144, 5), ObjectiveState::Idle);
+        assert_eq!(state(99, 1), ObjectiveState::Ok, "exactly at the limit");
+        assert_eq!(state(98, 2), ObjectiveState::Over);
+        assert_eq!(state(50, 50), ObjectiveState::Burning);
+        assert_eq!(state(1, 4), ObjectiveState::Over, "below the minimum for an alert");
         assert_eq!(sum(90, 10).burn_rate(0.9).map(|rate| (rate * 1e9).round() / 1e9), Some(1.0));
         assert_eq!(Counts::default().burn_rate(0.9), None);
     }
