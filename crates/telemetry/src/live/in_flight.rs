@@ -24,10 +24,6 @@ pub struct Settings {
     pub max_in_flight: usize,
     /// Maximum memory of finished requests, bytes. 0 keeps none.
     pub recent_bytes: usize,
-    /// Number of slowest requests to keep per measure, regardless of newer requests.
-    pub slowest: usize,
-    /// Maximum age of the slowest requests.
-    pub slowest_age: Duration,
     /// A stream is stalled when its next token takes longer than this.
     pub stall: Duration,
     /// When the engine counts as wedged.
@@ -39,8 +35,6 @@ impl Default for Settings {
         Settings {
             max_in_flight: 65_536,
             recent_bytes: 4 * 1024 * 1024,
-            slowest: 16,
-            slowest_age: Duration::from_secs(3600),
             stall: Duration::from_secs(1),
             bounds: Bounds::default(),
         }
@@ -94,7 +88,7 @@ impl InFlight {
     /// When the thread that keeps finished requests cannot be started.
     pub fn start(settings: Settings, listeners: &[String], epoch: Instant) -> std::io::Result<Arc<InFlight>> {
         let requests = Arc::new(Requests::new(settings.max_in_flight, listeners, epoch));
-        let recent = Recent::start(&settings)?;
+        let recent = Recent::start(settings.recent_bytes)?;
         let totals = Arc::new(Totals::default());
         let history = History::new(epoch, totals.sample());
         Ok(Arc::new(InFlight { requests, recent, totals, history, settings: ArcSwap::from_pointee(settings) }))

@@ -11,10 +11,15 @@ use std::time::{Duration, Instant};
 use tokometer_observe::measure::{Record, TimeLine};
 
 use crate::batches::Batches;
-use crate::live::Settings;
 
 /// Capacity of the queue of finished requests.
 const WAITING: usize = 1024;
+
+/// Number of slowest requests to keep per measure, regardless of newer requests.
+const SLOWEST: usize = 16;
+
+/// Maximum age of the slowest requests.
+const SLOWEST_AGE: Duration = Duration::from_secs(3600);
 
 /// A finished request.
 #[derive(Clone, Debug)]
@@ -71,12 +76,12 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// `None` when the settings keep no requests.
-    pub(super) fn start(settings: &Settings) -> io::Result<Option<Arc<Recent>>> {
-        if settings.recent_bytes == 0 {
+    /// Keeps requests in at most this memory; `None` for 0.
+    pub(super) fn start(max_bytes: usize) -> io::Result<Option<Arc<Recent>>> {
+        if max_bytes == 0 {
             return Ok(None);
         }
-        let store = Arc::new(Mutex::new(Store::new(settings)));
+        let store = Arc::new(Mutex::new(Store::new(max_bytes, SLOWEST, SLOWEST_AGE)));
         let kept = Arc::clone(&store);
         let arrived = Batches::start("recent", WAITING, move |all: &mut dyn Iterator<Item = Arc<Finished>>| {
             let mut store = kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -135,9 +140,8 @@ struct Slowest {
 }
 
 impl Slowest {
-    fn new(settings: &Settings, measure: Measure) -> Slowest {
-        let all = Vec::with_capacity(settings.slowest.min(64) + 1);
-        Slowest { measure, most: settings.slowest, age: settings.slowest_age, all, bytes: 0, scanned: None }
+    fn new(most: usize, age: Duration, measure: Measure) -> Slowest {
+        Slowest { measure, most, age, all: Vec::with_capacity(most + 1), bytes: 0, scanned: None }
     }
 
     /// Keeps the request if it is slow enough, and drops expired ones.
@@ -175,15 +179,15 @@ struct Store {
 }
 
 impl Store {
-    fn new(settings: &Settings) -> Store {
+    fn new(most_bytes: usize, slowest: usize, age: Duration) -> Store {
         Store {
             latest: VecDeque::new(),
             latest_bytes: 0,
             slowest: [
-                Slowest::new(settings, Finished::time_to_first_token),
-                Slowest::new(settings, |finished| finished.record.longest_gap),
+                Slowest::new(slowest, age, Finished::time_to_first_token),
+                Slowest::new(slowest, age, |finished| finished.record.longest_gap),
             ],
-            most_bytes: settings.recent_bytes,
+            most_bytes,
         }
     }
 
@@ -240,7 +244,7 @@ mod tests {
     }
 
     fn recent(recent_bytes: usize) -> Arc<Recent> {
-        Recent::start(&Settings { recent_bytes, ..Settings::default() }).unwrap().unwrap()
+        Recent::start(recent_bytes).unwrap().unwrap()
     }
 
     #[test]
@@ -274,7 +278,7 @@ mod tests {
         assert_eq!(recent.dropped(), 10);
         drop(store);
         assert!(!gaps(&recent).is_empty());
-        assert!(Recent::start(&Settings { recent_bytes: 0, ..Settings::default() }).unwrap().is_none());
+        assert!(Recent::start(0).unwrap().is_none());
     }
 
     #[test]
@@ -285,8 +289,8 @@ mod tests {
         assert_eq!(store.strong_count(), 0);
     }
 
-    fn settings(recent_bytes: usize, slowest: usize) -> Settings {
-        Settings { recent_bytes, slowest, slowest_age: Duration::from_secs(100), ..Settings::default() }
+    fn store(max_bytes: usize, slowest: usize) -> Store {
+        Store::new(max_bytes, slowest, Duration::from_secs(100))
     }
 
     /// A request that began `at` seconds after `began`; `first` and `gap` in milliseconds.
@@ -309,7 +313,7 @@ mod tests {
         let one = finished(began, 0, 1, 1).bytes();
         println!("{one} bytes each");
         // Room for two of the slowest by each measure, and for three of the latest.
-        let mut store = Store::new(&settings(one * 7, 2));
+        let mut store = store(one * 7, 2);
         for (at, (first, gap)) in
             [(900, 1), (100, 800), (500, 2), (200, 700), (300, 3), (400, 4)].into_iter().enumerate()
         {
@@ -327,7 +331,7 @@ mod tests {
     #[test]
     fn slowest_requests_expire() {
         let began = Instant::now();
-        let mut store = Store::new(&settings(1 << 20, 4));
+        let mut store = store(1 << 20, 4);
         for (at, first) in [(0, 900), (90, 100)] {
             let finished = finished(began, at, first, 1);
             let now = finished.ended();
@@ -346,7 +350,7 @@ mod tests {
     fn memory_never_exceeds_the_limit() {
         let began = Instant::now();
         for most in [1, 1000, 5000, 20_000] {
-            let mut store = Store::new(&settings(most, 3));
+            let mut store = store(most, 3);
             for at in 0..100 {
                 let finished = finished(began, at, (at * 37) % 101, (at * 53) % 97);
                 let now = finished.ended();

@@ -55,6 +55,21 @@ pub struct Verdict {
     pub client_blocked: u64,
 }
 
+/// Maximum that the length of a prompt adds to the bound.
+const PREFILL_MORE: Duration = Duration::from_secs(480);
+
+/// Slowest plausible prefill, prompt tokens per second.
+const PREFILL_TOKENS_PER_SECOND: f64 = 200.0;
+
+/// Bytes of the request body per prompt token.
+const BYTES_PER_TOKEN: f64 = 4.0;
+
+/// Slowest plausible decoding of a non-streamed response, tokens per second.
+const WHOLE_TOKENS_PER_SECOND: f64 = 10.0;
+
+/// Assumed tokens of a non-streamed response when the request has no `max_tokens`.
+const WHOLE_TOKENS: u64 = 16_384;
+
 /// How long an engine may be silent while it has pending requests. The rules are in `docs/WEDGE.md`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
@@ -62,45 +77,25 @@ pub struct Bounds {
     pub decode: Duration,
     /// Until the first token of a short prompt.
     pub prefill: Duration,
-    /// Maximum that the length of a prompt adds.
-    pub prefill_more: Duration,
-    /// Slowest plausible prefill, prompt tokens per second.
-    pub prefill_tokens_per_second: f64,
-    /// Bytes of the request body per prompt token.
-    pub bytes_per_token: f64,
-    /// Slowest plausible decoding of a non-streamed response, tokens per second.
-    pub whole_tokens_per_second: f64,
-    /// Assumed tokens of a non-streamed response when the request has no `max_tokens`.
-    pub whole_tokens: u64,
 }
 
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds {
-            decode: Duration::from_secs(60),
-            prefill: Duration::from_secs(120),
-            prefill_more: Duration::from_secs(480),
-            prefill_tokens_per_second: 200.0,
-            bytes_per_token: 4.0,
-            whole_tokens_per_second: 10.0,
-            whole_tokens: 16_384,
-        }
+        Bounds { decode: Duration::from_secs(60), prefill: Duration::from_secs(120) }
     }
 }
 
-impl Bounds {
-    /// Time that a prompt of `bytes` adds until its first token.
-    fn of_prompt(&self, bytes: u64) -> Duration {
-        let seconds = bytes as f64 / self.bytes_per_token / self.prefill_tokens_per_second;
-        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).min(self.prefill_more)
-    }
+/// Time that a prompt of `bytes` adds until its first token.
+fn of_prompt(bytes: u64) -> Duration {
+    let seconds = bytes as f64 / BYTES_PER_TOKEN / PREFILL_TOKENS_PER_SECOND;
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).min(PREFILL_MORE)
+}
 
-    /// Time allowed for the tokens of a non-streamed response.
-    fn of_whole(&self, max_tokens: Option<u64>) -> Duration {
-        let seconds = max_tokens.unwrap_or(self.whole_tokens) as f64 / self.whole_tokens_per_second;
-        // Clients set `max_tokens` to millions habitually; limit it to a day.
-        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).min(Duration::from_secs(24 * 3600))
-    }
+/// Time allowed for the tokens of a non-streamed response.
+fn of_whole(max_tokens: Option<u64>) -> Duration {
+    let seconds = max_tokens.unwrap_or(WHOLE_TOKENS) as f64 / WHOLE_TOKENS_PER_SECOND;
+    // Clients set `max_tokens` to millions habitually; limit it to a day.
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).min(Duration::from_secs(24 * 3600))
 }
 
 impl Verdict {
@@ -111,8 +106,7 @@ impl Verdict {
         let count = |doing| those(doing).count() as u64;
         let (decoding, prefilling, whole) = (count(Doing::Decode), count(Doing::Prefill), count(Doing::Whole));
         let silent = open.iter().filter_map(|open| open.progressed).fold(silent, Duration::min);
-        let of_prompt = |open: &&Open| bounds.of_prompt(open.request_bytes);
-        let prompts = those(Doing::Prefill).chain(those(Doing::Whole)).map(of_prompt).max();
+        let prompts = those(Doing::Prefill).chain(those(Doing::Whole)).map(|open| of_prompt(open.request_bytes)).max();
         let prompts = prompts.unwrap_or_default();
         let rule = if decoding > 0 && decoding >= whole {
             Some(Rule::Decode)
@@ -131,8 +125,8 @@ impl Verdict {
             Some(Rule::Prefill) => (silent, bounds.prefill.saturating_add(prompts)),
             Some(Rule::Whole) => {
                 let longest = those(Doing::Whole).map(|open| {
-                    let tokens = if open.route.generates() { bounds.of_whole(open.max_tokens) } else { Duration::ZERO };
-                    of_prompt(open).saturating_add(tokens)
+                    let tokens = if open.route.generates() { of_whole(open.max_tokens) } else { Duration::ZERO };
+                    of_prompt(open.request_bytes).saturating_add(tokens)
                 });
                 (silent, bounds.prefill.saturating_add(longest.fold(prompts, Duration::max)))
             }

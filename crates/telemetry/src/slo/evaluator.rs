@@ -324,8 +324,7 @@ fn misses(objective: &Objective, pending: &Pending<'_>, model: Option<&str>, set
         && scope.covers_model(model.unwrap_or_default())
         && match objective.goal {
             Goal::FirstToken { base, per_1k_uncached } => {
-                pending.waited
-                    > Some(longest_wait(base, per_1k_uncached, pending.request_bytes, pending.targets, settings))
+                pending.waited > Some(longest_wait(base, per_1k_uncached, pending.request_bytes, pending.targets))
             }
             Goal::Goodput => {
                 let first = |other: &&Objective| matches!(other.goal, Goal::FirstToken { .. });
