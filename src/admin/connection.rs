@@ -11,18 +11,16 @@ use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use hyper_util::rt::TokioTimer;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Sleep, sleep};
 
-use crate::admin::Settings;
 use crate::admin::guard::Addresses;
-use crate::admin::pages;
 use crate::admin::pages::Site;
 use crate::admin::slots::Slot;
+use crate::admin::{Settings, pages};
 
 /// Maximum bytes of the request headers; longer ones get 431. Scrapers and probes send a few hundred.
 const HEAD_BYTES: usize = 16 * 1024;

@@ -1,13 +1,41 @@
-//! `/drain`: reports a drain, and waits for its end.
+//! Health and drain of the program; `/drain` reports a drain and waits for its end.
 
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use hyper::StatusCode;
 
-use crate::admin::Control;
-use crate::admin::Draining;
 use crate::admin::duration;
+
+/// A drain that has started.
+#[derive(Clone, Debug)]
+pub struct Draining {
+    /// Start time.
+    pub began: Instant,
+    /// Source: a signal, or the address of a client.
+    pub requested_by: String,
+}
+
+/// Health and drain of the program. Only of tokometer itself: nothing here may depend on the inference server, or an
+/// outage there would restart the pod. The engine's health has a separate path.
+#[async_trait]
+pub trait Control: Send + Sync + 'static {
+    /// Stops accepting, possibly after a delay, lets open streams continue, and ends the process after the last one.
+    /// Further calls do nothing.
+    fn begin_drain(&self, requested_by: &str);
+
+    /// The drain, if one was started by [`Control::begin_drain`] or a signal.
+    fn draining(&self) -> Option<Draining>;
+
+    /// How long `/drain` waits if the request names no time.
+    fn grace_period(&self) -> Duration;
+
+    /// Number of requests in flight.
+    fn open_streams(&self) -> usize;
+
+    /// Returns when no request is in flight and no new one can start.
+    async fn wait_until_idle(&self);
+}
 
 /// Maximum wait that a request can ask for.
 const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);

@@ -1,15 +1,8 @@
 //! Access checks: against DNS rebinding, cross-site requests, and drains by other machines.
 
-use std::net::IpAddr;
-use std::net::Ipv4Addr;
-use std::net::Ipv6Addr;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use hyper::Method;
-use hyper::Request;
-use hyper::StatusCode;
-use hyper::Version;
-use hyper::header;
+use hyper::{Method, Request, StatusCode, Version, header};
 
 use crate::admin::Settings;
 

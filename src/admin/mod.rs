@@ -8,14 +8,16 @@
 pub mod duration;
 
 mod connection;
-mod content;
 mod drain;
+mod feed;
 mod guard;
 mod live;
 mod pages;
+mod response;
 mod server;
 mod slots;
 
-pub use live::Snapshots;
-pub use pages::{Control, Draining, JsonPage, Metrics, Pages, TextPage};
+pub use drain::{Control, Draining};
+pub use feed::Snapshots;
+pub use pages::{JsonPage, Metrics, Pages, TextPage};
 pub use server::{Error, Server, Settings};

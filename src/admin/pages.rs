@@ -2,29 +2,17 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::Instant;
 
-use async_trait::async_trait;
-use bytes::Bytes;
-use hyper::Method;
-use hyper::Request;
-use hyper::Response;
-use hyper::StatusCode;
 use hyper::body::Body;
-use hyper::header;
 use hyper::header::HeaderValue;
+use hyper::{Method, Request, StatusCode, header};
 
-use crate::admin::Snapshots;
-use crate::admin::content::Content;
-use crate::admin::drain;
-use crate::admin::guard::Addresses;
-use crate::admin::guard::Guard;
-use crate::admin::live;
-use crate::admin::live::Feed;
-use crate::admin::slots::Page;
-use crate::admin::slots::PageSlot;
-use crate::admin::slots::Slot;
+use crate::admin::drain::Control;
+use crate::admin::feed::{Feed, Snapshots};
+use crate::admin::guard::{Addresses, Guard};
+use crate::admin::response::{JSON, PageResponse, TEXT, error, json, not_rendered, respond, status_of, unavailable};
+use crate::admin::slots::{Page, PageSlot, Slot};
+use crate::admin::{drain, live};
 
 /// Renders the metrics: from the scraper's `Accept` header to content type and body.
 pub type Metrics = Arc<dyn Fn(Option<&str>) -> (String, Vec<u8>) + Send + Sync>;
@@ -34,36 +22,6 @@ pub type JsonPage = Arc<dyn Fn(Option<&str>) -> (u16, serde_json::Value) + Send 
 
 /// Renders JSON text: from the query of the request to status and text.
 pub type TextPage = Arc<dyn Fn(Option<&str>) -> (u16, Vec<u8>) + Send + Sync>;
-
-/// A drain that has started.
-#[derive(Clone, Debug)]
-pub struct Draining {
-    /// Start time.
-    pub began: Instant,
-    /// Source: a signal, or the address of a client.
-    pub requested_by: String,
-}
-
-/// Health and drain of the program. Only of tokometer itself: nothing here may depend on the inference server, or an
-/// outage there would restart the pod. The engine's health has a separate path.
-#[async_trait]
-pub trait Control: Send + Sync + 'static {
-    /// Stops accepting, possibly after a delay, lets open streams continue, and ends the process after the last one.
-    /// Further calls do nothing.
-    fn begin_drain(&self, requested_by: &str);
-
-    /// The drain, if one was started by [`Control::begin_drain`] or a signal.
-    fn draining(&self) -> Option<Draining>;
-
-    /// How long `/drain` waits if the request names no time.
-    fn grace_period(&self) -> Duration;
-
-    /// Number of requests in flight.
-    fn open_streams(&self) -> usize;
-
-    /// Returns when no request is in flight and no new one can start.
-    async fn wait_until_idle(&self);
-}
 
 /// The sources of all pages. Closures run on threads of the admin server.
 #[derive(Clone)]
@@ -125,8 +83,6 @@ pub(super) struct Site {
     pub(super) feed: Arc<Feed>,
     pub(super) guard: Guard,
 }
-
-pub(super) type PageResponse = Response<Content>;
 
 /// Handles a request. HEAD is handled as GET; hyper omits the body.
 pub(super) async fn response<B: Body>(
@@ -277,9 +233,6 @@ fn accept<B>(request: &Request<B>) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join(","))
 }
 
-const JSON: &str = "application/json";
-const TEXT: &str = "text/plain; charset=utf-8";
-
 fn index() -> PageResponse {
     let items: Vec<String> = PATHS
         .iter()
@@ -315,46 +268,4 @@ fn busy(page: Page) -> PageResponse {
     unavailable(&format!(
         "too many responses of this page are in progress (maximum {most}, {most_of_client} per client); try again later{instead}"
     ))
-}
-
-/// 503, and closes the connection, to free its slot.
-pub(super) fn unavailable(why: &str) -> PageResponse {
-    let mut response = json(StatusCode::SERVICE_UNAVAILABLE, &error(why));
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    response
-}
-
-pub(super) fn not_rendered() -> PageResponse {
-    json(StatusCode::INTERNAL_SERVER_ERROR, &error("the page could not be rendered; see the log"))
-}
-
-fn error(message: &str) -> serde_json::Value {
-    serde_json::json!({ "error": { "message": message } })
-}
-
-fn status_of(status: u16) -> StatusCode {
-    StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
-}
-
-fn json(status: StatusCode, body: &serde_json::Value) -> PageResponse {
-    respond(status, JSON, format!("{body}\n"))
-}
-
-pub(super) fn respond(status: StatusCode, content_type: &str, body: impl Into<Bytes>) -> PageResponse {
-    let mut response = Response::new(Content::page(body));
-    *response.status_mut() = status;
-    finish(&mut response, content_type);
-    response
-}
-
-/// Sets the headers of every response.
-pub(super) fn finish(response: &mut PageResponse, content_type: &str) {
-    let headers = response.headers_mut();
-    if let Ok(content_type) = HeaderValue::from_str(content_type) {
-        headers.insert(header::CONTENT_TYPE, content_type);
-    }
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // Probes and metrics must not be cached.
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }

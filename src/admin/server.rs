@@ -1,29 +1,23 @@
 //! The thread, its runtime, and the accept loop.
 
 use std::io;
-use std::net::Ipv4Addr;
-use std::net::Ipv6Addr;
-use std::net::SocketAddr;
 use std::net::TcpListener as Listener;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use socket2::Domain;
-use socket2::Socket;
-use socket2::Type;
+use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::admin::Pages;
-use crate::admin::connection;
-use crate::admin::guard::Addresses;
-use crate::admin::guard::Guard;
-use crate::admin::live::Feed;
+use crate::admin::feed::Feed;
+use crate::admin::guard::{Addresses, Guard};
 use crate::admin::pages::Site;
 use crate::admin::slots::Slots;
+use crate::admin::{Pages, connection};
 
 /// Maximum time for responses in progress when the server stops.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);

@@ -8,14 +8,11 @@ use std::time::{Duration, Instant};
 
 use crate::app::instrument;
 use crate::app::instrument::Instrument;
-use crate::config;
-use crate::top;
+use crate::{config, top};
 use tokometer_observe::measure::{Outcome, Record, Sink};
-use tokometer_proxy::listen::Address;
-use tokometer_proxy::listen::Listener;
-use tokometer_sim::load;
-use tokometer_sim::server;
+use tokometer_proxy::listen::{Address, Listener};
 use tokometer_sim::server::Simulator;
+use tokometer_sim::{load, server};
 
 /// Intervals between updates of the screen, and between plain lines.
 const REDRAW: Duration = Duration::from_secs(1);

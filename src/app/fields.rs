@@ -1,15 +1,12 @@
 //! The values of a request record under their public names: the single definition of the names in `tokometer replay
-//! --json` and the access log, and of the page about them. They are a stable interface.
+//! --json` and the access log. They are a stable interface.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
 use tokometer_decode::EngineTiming;
-use tokometer_observe::measure::Interval;
-use tokometer_observe::measure::PhaseKind;
-use tokometer_observe::measure::Phases;
-use tokometer_observe::measure::Record;
+use tokometer_observe::measure::{Interval, PhaseKind, Phases, Record};
 
 /// A name and its value; an absent value is null.
 pub(super) type Member = (&'static str, Value);
@@ -150,24 +147,6 @@ const PHASES: [(PhaseKind, &str, &str); 10] = [
     ),
 ];
 
-const HEAD: &str = "# Request values
-
-Generated from the code; do not edit.
-
-`tokometer replay --json` and the access log (`access_log.format: json`) write these values for each request, one JSON object
-per line. Names and meanings are a stable interface: they do not change, but new ones may be added. Unknown values are null,
-never 0. Times (`_ms`) are in milliseconds and start at the last byte of the request unless noted otherwise. Access log lines
-start with `time`, when the first byte of the request was received. Lines of `replay` end with `recording`, the file's directory
-and name, and with `--timeline` also `timeline`. The access log's text format omits null values.
-
-The phases are parts of `duration_ms` and add up to it ([TRACES.md](TRACES.md)).
-
-The program's exit codes are a stable interface too: 0 is success, 1 a failure, 2 wrong usage or an invalid configuration.
-
-| name | meaning |
-|---|---|
-";
-
 /// All values of a request.
 pub(super) fn members(record: &Record) -> Vec<Member> {
     let phases = Phases::of(record);
@@ -176,12 +155,10 @@ pub(super) fn members(record: &Record) -> Vec<Member> {
     fields.chain(phases).collect()
 }
 
-/// The documentation page of the values, in Markdown.
-pub fn markdown() -> String {
+/// Name and meaning of every value, in order.
+pub fn meanings() -> impl Iterator<Item = (&'static str, &'static str)> {
     let fields = FIELDS.iter().map(|field| (field.name, field.meaning.trim_start()));
-    let all = fields.chain(PHASES.iter().map(|(_, name, meaning)| (*name, *meaning)));
-    let rows = all.map(|(name, meaning)| format!("| `{name}` | {meaning} |\n"));
-    std::iter::once(HEAD.to_owned()).chain(rows).collect()
+    fields.chain(PHASES.iter().map(|(_, name, meaning)| (*name, *meaning)))
 }
 
 /// A JSON object with the members in this order.

@@ -1,51 +1,32 @@
 //! The whole program: starts and stops exporters, data path, access log and admin server in order.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::available_parallelism;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use tokometer_engine::engine_spans::{self, Collector};
+use tokometer_engine::scrape::Scraper;
+use tokometer_observe::measure::{Labels, Sink};
+use tokometer_proxy::listen::Address;
+use tokometer_telemetry::accounting::{self, Accounting};
+use tokometer_telemetry::backlog::Backlog;
+use tokometer_telemetry::export::{self, Collect, Exporters, Passage, Process};
+use tokometer_telemetry::live::InFlight;
+use tokometer_telemetry::slo::{self, Evaluator};
+use tokometer_telemetry::tokenizer::{self, Counting, Vocabularies};
 
 use crate::admin;
-use crate::app::access_log;
-use crate::app::access_log::AccessLog;
-use crate::app::data_path;
-use crate::app::data_path::descriptors;
-use crate::app::data_path::{DataPath, Handles};
-use crate::app::monitors;
-use crate::app::monitors::{InterceptionMonitor, Interceptions, ObjectiveMonitor};
-use crate::app::pages::control::ProgramControl;
+use crate::app::access_log::{self, AccessLog};
+use crate::app::data_path::{self, DataPath, Handles, descriptors};
+use crate::app::monitors::{self, ListenerStats, Monitor};
+use crate::app::pages::control::{LAST_TELEMETRY, ProgramControl};
 use crate::app::pages::{requests, snapshot};
-use crate::app::sinks::Tee;
-use crate::app::sinks::backlog::Backlog;
-use crate::app::stats::Listeners;
+use crate::app::tee::Tee;
 use crate::config::Settings;
-use tokometer_engine::engine_spans;
-use tokometer_engine::engine_spans::Collector;
-use tokometer_engine::scrape::Scraper;
-use tokometer_observe::measure::Labels;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Sink;
-use tokometer_proxy::listen::Address;
-use tokometer_telemetry::accounting;
-use tokometer_telemetry::accounting::Accounting;
-use tokometer_telemetry::export;
-use tokometer_telemetry::export::Collect;
-use tokometer_telemetry::export::Exporters;
-use tokometer_telemetry::export::Passage;
-use tokometer_telemetry::export::Process;
-use tokometer_telemetry::live::InFlight;
-use tokometer_telemetry::slo;
-use tokometer_telemetry::slo::Evaluator;
-use tokometer_telemetry::tokenizer;
-use tokometer_telemetry::tokenizer::Counting;
-use tokometer_telemetry::tokenizer::Vocabularies;
 
 /// Time for force-closed connections to be recorded after the grace period.
 const FORCED: Duration = Duration::from_millis(500);
-
-/// Maximum time for sending the last telemetry.
-pub(super) const LAST_TELEMETRY: Duration = Duration::from_millis(1500);
 
 /// Maximum time for the responses waiting to be counted at shutdown.
 const LAST_COUNTS: Duration = Duration::from_millis(500);
@@ -67,24 +48,12 @@ pub enum Error {
     /// Tenants, prices or budgets.
     #[error(transparent)]
     Accounting(#[from] accounting::Error),
-    /// The thread that counts.
-    #[error("cannot start the thread that counts tokens: {0}")]
-    Counting(#[source] std::io::Error),
-    /// The thread that records ended requests.
-    #[error("cannot start the thread that records ended requests: {0}")]
-    Backlog(#[source] std::io::Error),
+    /// A thread.
+    #[error("cannot start the thread that {0}: {1}")]
+    Thread(&'static str, #[source] std::io::Error),
     /// Scraping of the engines' metrics.
     #[error(transparent)]
     Engines(#[from] monitors::Error),
-    /// The thread that keeps ended requests.
-    #[error("cannot start the thread that keeps ended requests: {0}")]
-    Live(#[source] std::io::Error),
-    /// The thread that evaluates waiting requests.
-    #[error("cannot start the thread that evaluates waiting requests: {0}")]
-    Judging(#[source] std::io::Error),
-    /// The thread that checks whether the server is reachable directly.
-    #[error("cannot start the thread that checks for direct access to the server: {0}")]
-    Intercepting(#[source] std::io::Error),
     /// The data path.
     #[error(transparent)]
     Path(#[from] data_path::Error),
@@ -118,11 +87,9 @@ pub struct Instrument {
     counting: Arc<Counting>,
     exporters: Arc<Exporters>,
     access_log: Option<Arc<AccessLog>>,
-    evaluate: Arc<Evaluator>,
-    judging: ObjectiveMonitor,
+    evaluator: Arc<Evaluator>,
     accounting: Arc<Accounting>,
-    /// Runs until it is dropped.
-    _intercepting: InterceptionMonitor,
+    monitors: [Monitor; 2],
     in_flight: Arc<InFlight>,
     spans: Option<engine_spans::Receiver>,
     control: Arc<ProgramControl>,
@@ -141,29 +108,21 @@ impl Instrument {
         also: Option<Arc<dyn Sink>>,
         config: Arc<dyn Fn() -> String + Send + Sync>,
     ) -> Result<Instrument, Error> {
+        let thread = |what| move |error| Error::Thread(what, error);
         let vocabularies = Vocabularies::read(&settings.tokenizer)?;
-        let evaluate = Arc::new(Evaluator::new(settings.slo.clone()));
+        let evaluator = Arc::new(Evaluator::new(settings.slo.clone()));
         let scraper = monitors::scrape(&settings.scrape, &settings.listeners)?;
         let accounting = Arc::new(Accounting::new(settings.accounting.clone())?);
         let exporters = Exporters::start(&settings.export)?;
         let engines = scraper.engines();
         exporters.join_engine_state(move |listener, moment| engines.at(listener, moment));
-        exporters.add(Arc::new(Process));
-        exporters.add(Arc::new(scraper.engines()));
-        exporters.add(Arc::clone(&evaluate) as Arc<dyn Collect>);
-        exporters.add(Arc::clone(&accounting) as Arc<dyn Collect>);
-        let objectives = Arc::clone(&evaluate);
+        let objectives = Arc::clone(&evaluator);
         exporters.keep_when(move |record| objectives.is_broken_by(record));
         let access_log = settings.access_log.as_ref().map(AccessLog::open).transpose()?.map(Arc::new);
-        if let Some(log) = &access_log {
-            exporters.add(Arc::clone(log) as Arc<dyn Collect>);
-        }
         let mut sinks: Vec<Arc<dyn Sink>> =
             vec![Arc::clone(&exporters) as Arc<dyn Sink>, Arc::clone(&accounting) as Arc<dyn Sink>];
-        sinks.extend(access_log.clone().map(|log| Arc::new(Written(log)) as Arc<dyn Sink>));
+        sinks.extend(access_log.clone().map(|log| log as Arc<dyn Sink>));
         sinks.extend(also);
-        let threads = settings.threads.or_else(|| available_parallelism().ok().map(usize::from)).unwrap_or(1);
-        let (relay, observe) = (settings.relay.clone(), settings.observe.clone());
         let mut sink = Tee::of(sinks);
         let spans = match &settings.queue {
             Some(queue) => {
@@ -174,43 +133,50 @@ impl Instrument {
             None => None,
         };
         if let Some(spans) = &spans {
-            exporters.add(spans.measurements());
             sink = spans.stage();
         }
         let counting = Counting::start(sink, vocabularies, settings.tokenizer.queue_responses);
-        let counting = Arc::new(counting.map_err(Error::Counting)?);
-        // The judge comes before the counting, so requests are evaluated without delay.
-        let sinks = vec![Arc::clone(&evaluate) as Arc<dyn Sink>, Arc::clone(&counting) as Arc<dyn Sink>];
+        let counting = Arc::new(counting.map_err(thread("counts tokens"))?);
+        // The evaluator comes before the counting, so requests are evaluated without delay.
+        let sinks = vec![Arc::clone(&evaluator) as Arc<dyn Sink>, Arc::clone(&counting) as Arc<dyn Sink>];
         let unrecorded = Arc::clone(&exporters);
         let count = move |labels: &Labels, outcome, n| unrecorded.count_unrecorded(labels, outcome, n);
-        let backlog =
-            Backlog::start(Tee::of(sinks), settings.listeners.len(), Box::new(count)).map_err(Error::Backlog)?;
-        let backlog = Arc::new(backlog);
+        let backlog = Backlog::start(Tee::of(sinks), settings.listeners.len(), Box::new(count));
+        let backlog = Arc::new(backlog.map_err(thread("records ended requests"))?);
         let names: Vec<String> = settings.listeners.iter().map(|listener| listener.name.clone()).collect();
         let started = Instant::now();
-        let in_flight = InFlight::start(settings.live.clone(), &names, started).map_err(Error::Live)?;
+        let in_flight = InFlight::start(settings.live.clone(), &names, started);
+        let in_flight = in_flight.map_err(thread("keeps ended requests"))?;
         let window = Arc::new(slo::Window::new(started));
-        let judging = ObjectiveMonitor::start(Arc::clone(&evaluate), Arc::clone(&in_flight), Arc::clone(&window));
-        let judging = judging.map_err(Error::Judging)?;
-        let sink = in_flight.before(Arc::clone(&backlog) as Arc<dyn Sink>);
+        let objectives = monitors::objectives(Arc::clone(&evaluator), Arc::clone(&in_flight), Arc::clone(&window));
+        let objectives = objectives.map_err(thread("evaluates waiting requests"))?;
+        let sink = Tee::of(vec![Arc::clone(&in_flight) as Arc<dyn Sink>, Arc::clone(&backlog) as Arc<dyn Sink>]);
+        let threads = settings.threads.or_else(|| available_parallelism().ok().map(usize::from)).unwrap_or(1);
+        let (relay, observe) = (settings.relay.clone(), settings.observe.clone());
         let path = DataPath::start(&settings.listeners, relay, observe, sink, threads)?;
-        let interceptions = Interceptions::default();
-        let intercepting = InterceptionMonitor::start(
-            settings.listeners.clone(),
-            path.addresses().to_vec(),
-            Arc::clone(&interceptions),
-        );
-        let intercepting = intercepting.map_err(Error::Intercepting)?;
         let Handles { relay, observers } = path.handles();
-        exporters.add(Arc::new(Listeners { relay, interceptions }));
-        exporters.add(observers);
-        exporters.add(Arc::clone(&in_flight) as Arc<dyn Collect>);
-        exporters.add(Arc::clone(&counting) as Arc<dyn Collect>);
-        exporters.add(Arc::clone(&backlog) as Arc<dyn Collect>);
+        let listeners = Arc::new(ListenerStats { relay, interceptions: Mutex::default() });
+        let interception =
+            monitors::interception(settings.listeners.clone(), path.addresses().to_vec(), Arc::clone(&listeners));
+        let interception = interception.map_err(thread("checks for direct access to the server"))?;
+        let owners: [Arc<dyn Collect>; 9] = [
+            Arc::new(Process),
+            Arc::new(scraper.engines()),
+            Arc::clone(&evaluator) as Arc<dyn Collect>,
+            Arc::clone(&accounting) as Arc<dyn Collect>,
+            listeners,
+            observers,
+            Arc::clone(&in_flight) as Arc<dyn Collect>,
+            Arc::clone(&counting) as Arc<dyn Collect>,
+            Arc::clone(&backlog) as Arc<dyn Collect>,
+        ];
+        owners.into_iter().for_each(|owner| exporters.add(owner));
+        spans.iter().for_each(|spans| exporters.add(spans.measurements()));
+        access_log.iter().for_each(|log| exporters.add(Arc::clone(log) as Arc<dyn Collect>));
         let sources = snapshot::Sources {
             started,
             in_flight: Arc::clone(&in_flight),
-            evaluate: Arc::clone(&evaluate),
+            evaluator: Arc::clone(&evaluator),
             backlog: Arc::clone(&backlog),
             window,
             engines: scraper.engines(),
@@ -239,10 +205,9 @@ impl Instrument {
             counting,
             exporters,
             access_log,
-            evaluate,
-            judging,
+            evaluator,
             accounting,
-            _intercepting: intercepting,
+            monitors: [objectives, interception],
             in_flight,
             spans,
             control,
@@ -281,10 +246,11 @@ impl Instrument {
         let rules = accounting::Rules::new(settings.accounting.clone())?;
         // Requests that have ended are counted with the old settings.
         self.backlog.settle();
-        self.counting.reload(vocabularies, settings.tokenizer.queue_responses).map_err(Error::Counting)?;
+        let counting = self.counting.reload(vocabularies, settings.tokenizer.queue_responses);
+        counting.map_err(|error| Error::Thread("counts tokens", error))?;
         // No step after this one can fail.
         self.accounting.reload(rules);
-        self.evaluate.reload(settings.slo.clone());
+        self.evaluator.reload(settings.slo.clone());
         let handles = self.handles();
         handles.observers.reload(settings.observe.clone());
         handles.relay.reload(settings.relay.clone());
@@ -297,11 +263,6 @@ impl Instrument {
     pub fn drained(&self) -> impl Future<Output = ()> + use<> {
         let control = Arc::clone(&self.control);
         async move { control.drained().await }
-    }
-
-    /// The requests in flight.
-    pub fn in_flight(&self) -> &InFlight {
-        &self.in_flight
     }
 
     /// Reopens the access log after a rotation.
@@ -336,9 +297,9 @@ impl Instrument {
 
     /// Stops everything; the last telemetry gets at most 1.5 s.
     pub fn stop(self) {
-        let Instrument { path, backlog, counting, exporters, access_log, judging, spans, admin, scraper, .. } = self;
+        let Instrument { path, backlog, counting, exporters, access_log, monitors, spans, admin, scraper, .. } = self;
         path.stop();
-        drop(judging);
+        drop(monitors);
         backlog.stop();
         counting.stop(LAST_COUNTS);
         // The last scrape is sent with the last telemetry.
@@ -351,14 +312,5 @@ impl Instrument {
         }
         exporters.shutdown(LAST_TELEMETRY);
         admin.stop();
-    }
-}
-
-/// The access log as a sink; it ignores everything but records.
-struct Written(Arc<AccessLog>);
-
-impl Sink for Written {
-    fn record(&self, record: &Arc<Record>) {
-        self.0.write(record);
     }
 }

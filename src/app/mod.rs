@@ -10,14 +10,13 @@ mod monitors;
 mod pages;
 mod replay;
 mod run;
-mod sinks;
-mod stats;
+mod tee;
 
 pub use data_path::{DataPath, Error as PathError, Handles, Serving, serve};
 pub use demo::{Error as DemoError, Settings as DemoSettings, run as demo};
-pub use fields::markdown as figures_markdown;
+pub use fields::meanings as field_meanings;
 pub use instrument::{Error as StartError, Instrument};
 pub use monitors::Error as EnginesError;
 pub use replay::{ReplayError, Show, print as replay};
 pub use run::{Error as RunError, run};
-pub use sinks::Tee;
+pub use tee::Tee;

@@ -1,31 +1,19 @@
 //! Background threads that watch the engines, the objectives and the interception of traffic.
 
-use std::io;
-use std::sync::mpsc;
-use std::sync::mpsc::RecvTimeoutError;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use async_trait::async_trait;
-
-use tokometer_engine::scrape::Dial;
-use tokometer_engine::scrape::Scraper;
-use tokometer_engine::scrape::Settings;
-use tokometer_engine::scrape::Target;
-use tokometer_engine::scrape::Wire;
-use tokometer_proxy::listen;
-use tokometer_proxy::listen::Address;
-use tokometer_proxy::listen::Interception;
-use tokometer_proxy::listen::Listener;
-use tokometer_proxy::listen::Protocol;
-use tokometer_proxy::listen::Upstream;
-use tokometer_proxy::listen::intercepts;
+use tokometer_engine::scrape::{Dial, Scraper, Settings, Target, Wire};
+use tokometer_observe::input::Direction;
+use tokometer_proxy::listen::{self, Address, Interception, Listener, Protocol, Upstream, intercepts};
+use tokometer_proxy::relay::{Full, Relay};
+use tokometer_telemetry::export::table::{Id, Key};
+use tokometer_telemetry::export::{Collect, Points};
 use tokometer_telemetry::live::InFlight;
-use tokometer_telemetry::slo::Evaluator;
-use tokometer_telemetry::slo::Window;
+use tokometer_telemetry::slo::{Evaluator, Window};
 
 /// Why scraping cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -90,45 +78,48 @@ impl Dial for EngineDialer {
     }
 }
 
+/// A thread that repeats a task. Dropping it ends the thread without waiting.
+#[derive(Debug)]
+pub(super) struct Monitor {
+    _stop: Sender<()>,
+}
+
+impl Monitor {
+    /// Runs `task` after `delay`, and again after each time that it returns.
+    fn start(
+        name: &str,
+        mut delay: Duration,
+        mut task: impl FnMut() -> Duration + Send + 'static,
+    ) -> io::Result<Monitor> {
+        let (stop, stopped) = mpsc::channel();
+        thread::Builder::new().name(name.to_owned()).spawn(move || {
+            while stopped.recv_timeout(delay) == Err(RecvTimeoutError::Timeout) {
+                delay = task();
+            }
+        })?;
+        Ok(Monitor { _stop: stop })
+    }
+}
+
 /// Time between evaluations. A miss is counted at the second one.
 const EVALUATION: Duration = Duration::from_secs(1);
 
-/// Evaluates waiting requests once a second, and keeps the sums for the last minutes. Dropping it stops its thread.
-#[derive(Debug)]
-pub(super) struct ObjectiveMonitor {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl ObjectiveMonitor {
-    /// # Errors
-    /// If the thread cannot be started.
-    pub(super) fn start(
-        evaluate: Arc<Evaluator>,
-        in_flight: Arc<InFlight>,
-        window: Arc<Window>,
-    ) -> io::Result<ObjectiveMonitor> {
-        let (stop, stopped) = mpsc::channel();
-        let thread = thread::Builder::new().name("objectives".to_owned()).spawn(move || {
-            while stopped.recv_timeout(EVALUATION) == Err(RecvTimeoutError::Timeout) {
-                let now = Instant::now();
-                evaluate.look(now);
-                in_flight.tick(now);
-                window.note(now, || evaluate.evaluated());
-            }
-        })?;
-        Ok(ObjectiveMonitor { stop: Some(stop), thread: Some(thread) })
-    }
-}
-
-impl Drop for ObjectiveMonitor {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic of that thread is already printed; there is nothing left to stop.
-            thread.join().ok();
-        }
-    }
+/// Evaluates waiting requests once a second, and keeps the sums for the last minutes.
+///
+/// # Errors
+/// If the thread cannot be started.
+pub(super) fn objectives(
+    evaluator: Arc<Evaluator>,
+    in_flight: Arc<InFlight>,
+    window: Arc<Window>,
+) -> io::Result<Monitor> {
+    Monitor::start("objectives", EVALUATION, move || {
+        let now = Instant::now();
+        evaluator.look(&in_flight, now);
+        in_flight.tick(now);
+        window.note(now, || evaluator.evaluated());
+        EVALUATION
+    })
 }
 
 /// Time between checks.
@@ -137,46 +128,29 @@ const CHECK: Duration = Duration::from_secs(60);
 /// Time between checks while a server does not respond, as during startup, when it loads its model.
 const STARTUP_CHECK: Duration = Duration::from_secs(2);
 
-/// Result per listener; `None` while its server does not respond.
-pub(super) type Interceptions = Arc<Mutex<Vec<Option<Interception>>>>;
-
-/// Checks once a minute whether the server can be reached directly, bypassing tokometer. Dropping it stops its thread.
-#[derive(Debug)]
-pub(super) struct InterceptionMonitor {
-    /// Dropping it ends the thread without waiting: its last connect may take a second.
-    _stop: Sender<()>,
-}
-
-impl InterceptionMonitor {
-    /// # Errors
-    /// If the thread cannot be started.
-    pub(super) fn start(
-        listeners: Vec<Listener>,
-        addresses: Vec<Address>,
-        found: Interceptions,
-    ) -> io::Result<InterceptionMonitor> {
-        let (stop, stopped) = mpsc::channel();
-        thread::Builder::new().name("interception".to_owned()).spawn(move || {
-            let mut last: Vec<Option<Interception>> = vec![None; listeners.len()];
-            loop {
-                let look =
-                    |(listener, listen): (&Listener, &Address)| intercepts(listen, &listener.upstream, &addresses);
-                let now: Vec<Option<Interception>> = listeners.iter().zip(&addresses).map(look).collect();
-                for ((listener, now), last) in listeners.iter().zip(&now).zip(&last) {
-                    if let (Some(now), true) = (now, now != last) {
-                        log(listener, now);
-                    }
-                }
-                let period = if now.contains(&None) { STARTUP_CHECK } else { CHECK };
-                last.clone_from(&now);
-                *found.lock().unwrap_or_else(PoisonError::into_inner) = now;
-                if stopped.recv_timeout(period) != Err(RecvTimeoutError::Timeout) {
-                    return;
-                }
+/// Checks once a minute whether the server can be reached directly, bypassing tokometer.
+///
+/// # Errors
+/// If the thread cannot be started.
+pub(super) fn interception(
+    listeners: Vec<Listener>,
+    addresses: Vec<Address>,
+    found: Arc<ListenerStats>,
+) -> io::Result<Monitor> {
+    let mut last: Vec<Option<Interception>> = vec![None; listeners.len()];
+    Monitor::start("interception", Duration::ZERO, move || {
+        let look = |(listener, listen): (&Listener, &Address)| intercepts(listen, &listener.upstream, &addresses);
+        let now: Vec<Option<Interception>> = listeners.iter().zip(&addresses).map(look).collect();
+        for ((listener, now), last) in listeners.iter().zip(&now).zip(&last) {
+            if let (Some(now), true) = (now, now != last) {
+                log(listener, now);
             }
-        })?;
-        Ok(InterceptionMonitor { _stop: stop })
-    }
+        }
+        let period = if now.contains(&None) { STARTUP_CHECK } else { CHECK };
+        last.clone_from(&now);
+        *found.interceptions.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        period
+    })
 }
 
 fn log(listener: &Listener, Interception { mode, result }: &Interception) {
@@ -188,5 +162,38 @@ fn log(listener: &Listener, Interception { mode, result }: &Interception) {
         result => {
             tracing::info!(listener = %name, %upstream, mode, result, "Checked how tokometer intercepts traffic to the server.")
         }
+    }
+}
+
+/// The listeners' connections, and how each intercepts its server's traffic.
+#[derive(Debug)]
+pub(super) struct ListenerStats {
+    pub(super) relay: Arc<Relay>,
+    /// `None` while the server does not respond.
+    pub(super) interceptions: Mutex<Vec<Option<Interception>>>,
+}
+
+impl Collect for ListenerStats {
+    fn collect(&self, points: &mut Points<'_>) {
+        for (listener, stats) in self.relay.stats().iter().enumerate() {
+            let mut put = |id, key, word: &'static str, n: u64| points.put_at(listener, id, &[(key, word.into())], n);
+            for why in Full::ALL {
+                put(Id::ConnectionsRefused, Key::Reason, why.as_str(), stats.refused(why));
+            }
+            put(Id::ConnectFailures, Key::Reason, "refused", stats.connect_failures());
+            put(Id::ConnectFailures, Key::Reason, "timeout", stats.connect_timeouts());
+            put(Id::RelayIo, Key::Direction, "request", stats.bytes(Direction::Request));
+            put(Id::RelayIo, Key::Direction, "response", stats.bytes(Direction::Response));
+            points.put_at(listener, Id::ConnectionsOpened, &[], stats.accepted());
+            points.put_at(listener, Id::ConnectionsOpen, &[], stats.open());
+        }
+        let interceptions = self.interceptions.lock().unwrap_or_else(PoisonError::into_inner);
+        for (listener, found) in interceptions.iter().enumerate() {
+            if let Some(Interception { mode, result }) = *found {
+                let known = [(Key::Mode, mode.into()), (Key::Result, result.into())];
+                points.put_at(listener, Id::Interception, &known, 1.0);
+            }
+        }
+        points.put(Id::EventLoopLag, &[], self.relay.lag());
     }
 }

@@ -6,14 +6,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::app::fields::members;
-use crate::app::fields::object;
+use crate::app::fields::{members, object};
 use crate::app::pages::requests::time_line;
-use crate::replay::Error;
-use crate::replay::Recording;
-use crate::replay::replay;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::TimeLine;
+use crate::replay::{Error, Recording, replay};
+use tokometer_observe::measure::{Record, TimeLine};
 use tokometer_observe::observer::Settings;
 
 /// Why a replay failed.

@@ -6,16 +6,11 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::app::data_path;
 use crate::app::data_path::descriptors;
-use crate::app::instrument;
 use crate::app::instrument::Instrument;
-use crate::config;
-use crate::config::Config;
-use crate::config::Environment;
-use crate::config::Flags;
-use crate::config::Problem;
-use crate::logging;
+use crate::app::{data_path, instrument};
+use crate::config::{Config, Environment, Flags, Problem};
+use crate::{config, logging};
 
 /// Why `run` failed.
 #[derive(Debug, thiserror::Error)]

@@ -124,7 +124,7 @@ impl Watch for TimeLineWatch {
 
     fn response_complete(&mut self) {}
 
-    fn ended(self: Box<Self>, record: &Record) {
+    fn ended(self: Box<Self>, record: &Arc<Record>) {
         if let Some(line) = self.line {
             self.notebook.note(|all| all.lines.push((record.connection, record.sequence, line)));
         }

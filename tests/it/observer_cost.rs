@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prost::Message as _;
+use tokometer::app::Tee;
 use tokometer_observe::input::{Close, Connection, Direction, Observe, Side};
+use tokometer_observe::measure::Sink;
 use tokometer_observe::observer::{Observers, Settings};
 use tokometer_telemetry::export::{Exporters, Settings as ExportSettings};
 use tokometer_telemetry::live::{InFlight, Settings as LiveSettings};
@@ -29,7 +31,8 @@ fn allocations(opening: &[(Direction, Vec<u8>)], events: &[Vec<u8>]) -> u64 {
     let mut now = Instant::now();
     let in_flight =
         InFlight::start(LiveSettings::default(), &["pair".to_owned()], now).expect("the thread can be started");
-    let observers = Observers::new(Settings::default(), 1, in_flight.before(exporters));
+    let observers =
+        Observers::new(Settings::default(), 1, Tee::of(vec![Arc::clone(&in_flight) as Arc<dyn Sink>, exporters]));
     let mut stream = || {
         let connection = Connection { id: 1, peer: None, listener: 0, upstream: Arc::from("server"), accepted: now };
         let mut observer = observers.accepted(&connection).expect("observing is enabled");
@@ -39,7 +42,7 @@ fn allocations(opening: &[(Direction, Vec<u8>)], events: &[Vec<u8>]) -> u64 {
         };
         opening.iter().for_each(|(direction, bytes)| seen(*direction, bytes));
         let allocations = allocations_of(|| events.iter().for_each(|bytes| seen(Direction::Response, bytes)));
-        assert!(!in_flight.open(now, 1).is_empty(), "the stream is in the in-flight table");
+        assert!(!in_flight.open(now).is_empty(), "the stream is in the in-flight table");
         observer.closed(Close::Reset(Side::Client), now);
         allocations
     };
@@ -99,7 +102,8 @@ fn open_requests_use_no_more_memory_than_charged() {
     let exporters = Exporters::start(&ExportSettings::default()).expect("no endpoint is configured");
     let now = Instant::now();
     let in_flight = InFlight::start(LiveSettings::default(), &["pair".to_owned()], now).expect("the thread starts");
-    let observers = Observers::new(Settings::default(), 1, in_flight.before(exporters));
+    let observers =
+        Observers::new(Settings::default(), 1, Tee::of(vec![Arc::clone(&in_flight) as Arc<dyn Sink>, exporters]));
     let connection = Connection { id: 1, peer: None, listener: 0, upstream: Arc::from("server"), accepted: now };
     let mut observer = observers.accepted(&connection).expect("observing is enabled");
     observer.seen(Direction::Request, &frames::opening(), now);

@@ -116,10 +116,29 @@ fn timeline_text_has_one_sorted_row_per_point() {
     assert!(times.len() > 24 && times.len() == rows.len() && times.is_sorted(), "{text}");
 }
 
+const HEAD: &str = "# Request values
+
+Generated from the code; do not edit.
+
+`tokometer replay --json` and the access log (`access_log.format: json`) write these values for each request, one JSON object
+per line. Names and meanings are a stable interface: they do not change, but new ones may be added. Unknown values are null,
+never 0. Times (`_ms`) are in milliseconds and start at the last byte of the request unless noted otherwise. Access log lines
+start with `time`, when the first byte of the request was received. Lines of `replay` end with `recording`, the file's directory
+and name, and with `--timeline` also `timeline`. The access log's text format omits null values.
+
+The phases are parts of `duration_ms` and add up to it ([TRACES.md](TRACES.md)).
+
+The program's exit codes are a stable interface too: 0 is success, 1 a failure, 2 wrong usage or an invalid configuration.
+
+| name | meaning |
+|---|---|
+";
+
 #[test]
 fn figures_md_matches_the_code() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/FIGURES.md");
-    let made = tokometer::app::figures_markdown();
+    let rows = tokometer::app::field_meanings().map(|(name, meaning)| format!("| `{name}` | {meaning} |\n"));
+    let made: String = std::iter::once(HEAD.to_owned()).chain(rows).collect();
     if std::env::vars_os().any(|(name, _)| name == "UPDATE") {
         std::fs::write(&path, &made).unwrap();
     }

@@ -2,7 +2,10 @@
 //! objectives, accounting, and the tokenizer that counts what no engine counted.
 
 pub mod accounting;
+pub mod backlog;
 pub mod export;
 pub mod live;
 pub mod slo;
 pub mod tokenizer;
+
+mod batches;

@@ -4,9 +4,7 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use crate::app::fields::Member;
-use crate::app::fields::members;
-use crate::app::fields::object;
+use crate::app::fields::{Member, members, object};
 use tokometer_observe::measure::Record;
 
 /// One line with its line end. JSON: an object in which absent values are null. Text: `name=value` separated by spaces,

@@ -7,19 +7,13 @@ pub use crate::logging::AccessLogSettings as Settings;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
-use crate::logging::lines::Lines;
-use crate::logging::lines::Open;
-use tokometer_observe::measure::Record;
-use tokometer_telemetry::export::Collect;
-use tokometer_telemetry::export::Points;
-use tokometer_telemetry::export::table::Id;
-use tokometer_telemetry::export::table::Key;
+use crate::logging::lines::{Lines, Open};
+use tokometer_observe::measure::{Record, Sink};
+use tokometer_telemetry::export::table::{Id, Key};
+use tokometer_telemetry::export::{Collect, Points};
 
 /// The access log cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -56,13 +50,8 @@ impl AccessLog {
         Ok(AccessLog { lines, json: settings.json, reported: Arc::default() })
     }
 
-    /// Writes the record of a request that has just ended.
-    pub fn write(&self, record: &Record) {
-        self.write_at(record, Instant::now(), SystemTime::now());
-    }
-
-    /// Like `write`, with the current time on both clocks.
-    fn write_at(&self, record: &Record, now: Instant, wall: SystemTime) {
+    /// Writes the record of a request that has just ended; `now` and `wall` are the current time on both clocks.
+    fn write(&self, record: &Record, now: Instant, wall: SystemTime) {
         let started = wall.checked_sub(now.saturating_duration_since(record.started)).unwrap_or(wall);
         self.lines.add(line::format(record, started, self.json).into_bytes());
         let (dropped, failed) = (self.dropped(), self.failed());
@@ -93,6 +82,12 @@ impl AccessLog {
     /// Lines lost to write errors (such as a full disk).
     pub fn failed(&self) -> u64 {
         self.lines.failed()
+    }
+}
+
+impl Sink for AccessLog {
+    fn record(&self, record: &Arc<Record>) {
+        self.write(record, Instant::now(), SystemTime::now());
     }
 }
 

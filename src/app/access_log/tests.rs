@@ -1,9 +1,5 @@
-use tokometer_decode::FinishReason;
-use tokometer_decode::Route;
-use tokometer_observe::measure::Count;
-use tokometer_observe::measure::CountSource;
-use tokometer_observe::measure::Labels;
-use tokometer_observe::measure::Outcome;
+use tokometer_decode::{FinishReason, Route};
+use tokometer_observe::measure::{Count, CountSource, Labels, Outcome};
 
 use std::path::PathBuf;
 
@@ -51,7 +47,7 @@ fn written(json: bool) -> String {
     let log = AccessLog::open(&Settings { path: Some(path.clone()), json, queue_lines: 8 }).unwrap();
     let now = Instant::now();
     let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-    log.write_at(&record(now), now + Duration::from_secs(2), wall);
+    log.write(&record(now), now + Duration::from_secs(2), wall);
     assert!(log.flush(Duration::from_secs(10)));
     assert_eq!((log.dropped(), log.failed()), (0, 0));
     std::fs::read_to_string(path).unwrap()

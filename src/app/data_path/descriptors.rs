@@ -1,9 +1,6 @@
 //! File descriptors: the process limit, and the number of connections that fit.
 
-use rustix::process::Resource;
-use rustix::process::Rlimit;
-use rustix::process::getrlimit;
-use rustix::process::setrlimit;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::Settings;
 use tokometer_proxy::relay::DESCRIPTORS_PER_CONNECTION;

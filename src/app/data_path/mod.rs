@@ -2,11 +2,9 @@
 
 pub(super) mod descriptors;
 
-use std::fmt;
-use std::io;
 use std::sync::Arc;
-use std::thread;
 use std::thread::JoinHandle;
+use std::{fmt, io, thread};
 
 use tokio::runtime::Builder;
 use tokio::sync::watch;
@@ -14,13 +12,9 @@ use tokio::sync::watch;
 use tokometer_observe::measure::Sink;
 use tokometer_observe::observer;
 use tokometer_observe::observer::Observers;
-use tokometer_proxy::listen;
-use tokometer_proxy::listen::Address;
-use tokometer_proxy::listen::Listener;
-use tokometer_proxy::listen::Worker;
-use tokometer_proxy::relay;
-use tokometer_proxy::relay::Drain;
-use tokometer_proxy::relay::Relay;
+use tokometer_proxy::listen::{Address, Listener, Worker};
+use tokometer_proxy::relay::{Drain, Relay};
+use tokometer_proxy::{listen, relay};
 
 /// Why the data path cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -44,8 +38,7 @@ pub enum Error {
 /// A running data path. Dropping it closes every connection: drain first.
 #[derive(Debug)]
 pub struct DataPath {
-    relay: Arc<Relay>,
-    observers: Arc<Observers>,
+    handles: Handles,
     addresses: Vec<Address>,
     serving: Serving,
 }
@@ -84,7 +77,7 @@ impl DataPath {
             Drain::new(),
         );
         let serving = serve(listen::serve(bound, &relay, threads)?)?;
-        Ok(DataPath { relay, observers, addresses, serving })
+        Ok(DataPath { handles: Handles { relay, observers }, addresses, serving })
     }
 
     /// Listen addresses, by listener; port 0 is replaced by the actual port.
@@ -94,7 +87,7 @@ impl DataPath {
 
     /// The shared parts.
     pub fn handles(&self) -> Handles {
-        Handles { relay: Arc::clone(&self.relay), observers: Arc::clone(&self.observers) }
+        self.handles.clone()
     }
 
     /// Stops it; open connections are closed. Returns when its threads have ended.
@@ -144,21 +137,17 @@ pub fn serve(workers: Vec<Worker>) -> io::Result<Serving> {
 
 impl Serving {
     /// Stops immediately; open connections are closed. Returns when all threads have ended.
-    pub fn stop(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        self.stop.send_replace(true);
-        for thread in self.threads.drain(..) {
-            // A panic of that thread is already printed; there is nothing left to stop.
-            thread.join().ok();
-        }
+    pub fn stop(self) {
+        drop(self);
     }
 }
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.end();
+        self.stop.send_replace(true);
+        for thread in self.threads.drain(..) {
+            // A panic of that thread is already printed; there is nothing left to stop.
+            thread.join().ok();
+        }
     }
 }

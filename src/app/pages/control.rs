@@ -1,10 +1,7 @@
 //! Access of the admin server to the data path: health and drain.
 
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
@@ -14,9 +11,11 @@ use tokio::sync::watch;
 use crate::admin;
 use crate::admin::Draining;
 use crate::app::data_path::Handles;
-use crate::app::instrument::LAST_TELEMETRY;
 use tokometer_proxy::relay;
 use tokometer_telemetry::export::Exporters;
+
+/// Maximum time for sending the last telemetry.
+pub(in crate::app) const LAST_TELEMETRY: Duration = Duration::from_millis(1500);
 
 /// The data path, as seen by the admin server.
 #[derive(Debug)]

@@ -3,18 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::admin::JsonPage;
-use crate::admin::TextPage;
+use crate::admin::{JsonPage, TextPage};
 use crate::app::fields::members;
 use tokometer_observe::measure::TimeLine;
-use tokometer_telemetry::live::Finished;
-use tokometer_telemetry::live::InFlight;
-use tokometer_telemetry::live::Open;
-use tokometer_telemetry::live::State;
-use tokometer_telemetry::live::Verdict;
+use tokometer_telemetry::live::{Finished, InFlight, Open, State, Verdict};
 
 /// Default number of requests listed, in flight and ended each.
 const LISTED: usize = 100;
@@ -30,13 +24,13 @@ pub(in crate::app) fn engine_health(in_flight: &Arc<InFlight>) -> JsonPage {
     let in_flight = Arc::clone(in_flight);
     Arc::new(move |query| {
         let wanted = match only(query, &["listener"]) {
-            Ok(asked) => asked,
+            Ok(value) => value,
             Err(message) => return (400, error(&message)),
         };
-        let verdicts = in_flight.verdicts(Instant::now());
+        let stats = in_flight.stats(Instant::now());
         let listeners: Vec<(&str, Verdict)> = in_flight
             .listeners()
-            .zip(verdicts)
+            .zip(stats.into_iter().map(|stats| stats.verdict))
             .enumerate()
             .filter(|(at, (name, _))| wanted.is_none_or(|listener| listener == *name || listener == at.to_string()))
             .map(|(_, listener)| listener)
@@ -70,7 +64,7 @@ fn reported(name: &str, verdict: &Verdict) -> Value {
 pub(in crate::app) fn requests(in_flight: &Arc<InFlight>) -> TextPage {
     let in_flight = Arc::clone(in_flight);
     Arc::new(move |query| {
-        let most = match only(query, &["limit"]).and_then(|asked| asked.map_or(Ok(LISTED), number)) {
+        let most = match only(query, &["limit"]).and_then(|value| value.map_or(Ok(LISTED), number)) {
             Ok(most) => most.min(MAX_LISTED),
             Err(message) => return (400, format!("{}\n", error(&message)).into_bytes()),
         };
@@ -79,7 +73,7 @@ pub(in crate::app) fn requests(in_flight: &Arc<InFlight>) -> TextPage {
         let ended = |finished: &Arc<Finished>| ended(finished, now, wall);
         let mut lists = Lists::new(MAX_BYTES);
         // Last, because it is the longest list.
-        lists.add("open", in_flight.open(now, most).iter().map(|open| flying(open, &in_flight)));
+        lists.add("open", in_flight.open(now).iter().take(most).map(|open| in_flight_entry(open, &in_flight)));
         lists.add("slowest_first_token", kept.slowest_first_token.iter().take(most).map(ended));
         lists.add("longest_gap", kept.longest_gap.iter().take(most).map(ended));
         lists.add("latest", kept.latest.iter().rev().take(most).map(ended));
@@ -121,14 +115,14 @@ impl Lists {
     }
 }
 
-fn flying(open: &Open, in_flight: &InFlight) -> Value {
+fn in_flight_entry(open: &Open, in_flight: &InFlight) -> Value {
     json!({
         "listener": in_flight.listeners().nth(open.listener),
-        "route": open.route,
-        "model": open.model,
+        "route": open.route.name(),
+        "model": open.model.as_deref(),
         "connection": open.connection,
         "sequence": open.sequence,
-        "doing": open.doing,
+        "doing": open.doing.as_str(),
         "age_ms": milliseconds(open.age),
         "waited_ms": open.waited.map(milliseconds),
         "time_to_first_token_ms": open.first_token.map(milliseconds),

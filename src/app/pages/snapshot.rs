@@ -6,27 +6,21 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::admin::Snapshots;
 use crate::app::data_path::Handles;
-use crate::app::sinks::backlog::Backlog;
 use tokometer_engine::scrape;
 use tokometer_engine::scrape::Engines;
 use tokometer_operator::rules;
 use tokometer_proxy::relay;
-use tokometer_telemetry::live::InFlight;
-use tokometer_telemetry::live::View;
-use tokometer_telemetry::live::snapshot::Engine;
-use tokometer_telemetry::live::snapshot::Objective;
-use tokometer_telemetry::live::snapshot::Recent;
-use tokometer_telemetry::live::snapshot::Snapshot;
+use tokometer_telemetry::backlog::Backlog;
+use tokometer_telemetry::live::snapshot::{Engine, Objective, Recent, Snapshot};
+use tokometer_telemetry::live::{InFlight, View};
 use tokometer_telemetry::slo;
-use tokometer_telemetry::slo::Evaluator;
-use tokometer_telemetry::slo::Sum;
-use tokometer_telemetry::slo::Window;
+use tokometer_telemetry::slo::{Counts, Evaluator, Window};
 
 /// The sources of a snapshot.
 pub(in crate::app) struct Sources {
     pub(in crate::app) started: Instant,
     pub(in crate::app) in_flight: Arc<InFlight>,
-    pub(in crate::app) evaluate: Arc<Evaluator>,
+    pub(in crate::app) evaluator: Arc<Evaluator>,
     pub(in crate::app) backlog: Arc<Backlog>,
     pub(in crate::app) window: Arc<Window>,
     pub(in crate::app) engines: Engines,
@@ -61,14 +55,14 @@ impl Sources {
     }
 
     fn objectives(&self, now: Instant) -> Vec<Objective> {
-        let settings = self.evaluate.settings();
-        let all = slo::sums(&self.evaluate.evaluated());
+        let settings = self.evaluator.settings();
+        let all = slo::sums(&self.evaluator.evaluated());
         let (over, lately) = self.window.lately(now, &all);
         let reported = |objective: &slo::Objective| {
-            let of = |sums: &BTreeMap<String, Sum>| sums.get(&objective.name).cloned().unwrap_or_default();
+            let of = |sums: &BTreeMap<String, Counts>| sums.get(&objective.name).cloned().unwrap_or_default();
             let (all, lately, target) = (of(&all), of(&lately), objective.target);
             let alarming = rules::fast_threshold(objective, settings.rules.period_days);
-            let standing = lately.standing(target, alarming, u64::from(settings.rules.min_bad_events));
+            let state = lately.state(target, alarming, u64::from(settings.rules.min_bad_events));
             let thresholds = objective.goal.thresholds().into_iter();
             Objective {
                 name: objective.name.clone(),
@@ -77,13 +71,18 @@ impl Sources {
                 thresholds: thresholds.map(|(name, value)| (name.to_owned(), value)).collect(),
                 good: all.good,
                 bad: all.all_bad(),
-                state: standing.as_str().to_owned(),
+                state: state.as_str().to_owned(),
                 recent: Recent {
                     window_seconds: seconds(over),
                     good: lately.good,
                     bad: lately.all_bad(),
                     burn_rate: lately.burn_rate(target),
-                    reasons: lately.bad.iter().map(|(reason, n)| (reason.as_str().to_owned(), *n)).collect(),
+                    reasons: lately
+                        .bad
+                        .iter()
+                        .filter(|(_, n)| **n > 0)
+                        .map(|(reason, n)| (reason.as_str().to_owned(), *n))
+                        .collect(),
                 },
             }
         };

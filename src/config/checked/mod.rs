@@ -339,18 +339,8 @@ fn live(raw: &Raw, problems: &mut Problems<'_>) -> live::Settings {
     live::Settings {
         max_in_flight: fixed.max_in_flight,
         recent_bytes: fixed.recent_bytes,
-        slowest: fixed.slowest,
-        slowest_age: fixed.slowest_age,
         stall: stall.0,
-        bounds: live::Bounds {
-            decode: decode.0,
-            prefill: prefill.0,
-            prefill_more: fixed.bounds.prefill_more,
-            prefill_tokens_per_second: fixed.bounds.prefill_tokens_per_second,
-            bytes_per_token: fixed.bounds.bytes_per_token,
-            whole_tokens_per_second: fixed.bounds.whole_tokens_per_second,
-            whole_tokens: fixed.bounds.whole_tokens,
-        },
+        bounds: live::Bounds { decode: decode.0, prefill: prefill.0 },
     }
 }
 

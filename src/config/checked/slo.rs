@@ -46,17 +46,12 @@ pub(super) fn objectives(raw: &Raw, problems: &mut Problems<'_>) -> slo::Setting
         goal: one.goal,
     });
     let objectives: Vec<slo::Objective> = objectives.collect();
-    let fixed = slo::Settings::none();
     let settings = slo::Settings {
         objectives: if of.enabled { objectives } else { Vec::new() },
         models: of.models.clone(),
         max_models: size(raw.telemetry.max_models),
         busy_is_bad: of.busy_is_bad,
         min_tokens: of.min_tokens,
-        min_decode: fixed.min_decode,
-        client_limited: fixed.client_limited,
-        asked_first_token: fixed.asked_first_token,
-        asked_per_token: fixed.asked_per_token,
         rules: rules(&of.rules, problems),
     };
     if of.enabled && raw.observe.min_rate_tokens > of.min_tokens {

@@ -153,25 +153,21 @@ fn by_accounting(scenes: &[Scene]) -> Sums {
     let mut sums = Sums::new();
     let mut put =
         |name: String, value: f64| assert_eq!(sums.insert(name.clone(), value), None, "{name} is reported twice");
-    for one in reported.tenants {
-        let tenant = one.tenant.map_or("-".to_owned(), |name| name.to_string());
-        one.usage.ended.iter().for_each(|(outcome, n)| put(format!("{tenant} {}", outcome.as_str()), *n as f64));
-        one.usage.input.iter().for_each(|(source, n)| put(format!("{tenant} input {}", source.as_str()), *n as f64));
-        one.usage.output.iter().for_each(|(source, n)| put(format!("{tenant} output {}", source.as_str()), *n as f64));
-        put(format!("{tenant} cached"), one.usage.cached_input as f64);
+    for (tenant, usage) in reported.tenants {
+        let tenant = tenant.map_or("-".to_owned(), |name| name.to_string());
+        usage.ended.iter().for_each(|(outcome, n)| put(format!("{tenant} {}", outcome.as_str()), *n as f64));
+        usage.input.iter().for_each(|(source, n)| put(format!("{tenant} input {}", source.as_str()), *n as f64));
+        usage.output.iter().for_each(|(source, n)| put(format!("{tenant} output {}", source.as_str()), *n as f64));
+        put(format!("{tenant} cached"), usage.cached_input as f64);
     }
-    for cost in reported.costs {
-        let (model, tenant) = (
-            cost.model.expect("every response names its model"),
-            cost.tenant.map_or("-".to_owned(), |name| name.to_string()),
-        );
-        cost.by_basis
-            .iter()
-            .for_each(|(basis, money)| put(format!("cost {model} {tenant} {}", basis.as_str()), *money));
+    for ((model, tenant, _), by_basis) in reported.costs {
+        let model = model.expect("every response names its model");
+        let tenant = tenant.map_or("-".to_owned(), |name| name.to_string());
+        by_basis.iter().for_each(|(basis, money)| put(format!("cost {model} {tenant} {}", basis.as_str()), *money));
     }
-    for unpriced in reported.unpriced {
-        let model = unpriced.model.expect("every response names its model");
-        unpriced.by_reason.iter().for_each(|(why, n)| put(format!("unpriced {model} {}", why.as_str()), *n as f64));
+    for (model, by_reason) in reported.unpriced {
+        let model = model.expect("every response names its model");
+        by_reason.iter().for_each(|(why, n)| put(format!("unpriced {model} {}", why.as_str()), *n as f64));
     }
     reported.budgets.iter().for_each(|budget| put(format!("budget {}", budget.unit), budget.spent));
     sums.retain(|_, value| *value > 0.0);

@@ -55,11 +55,11 @@ fn verdicts_and_good_tokens_are_counted_once() {
     let evaluated = evaluate.evaluated();
     let available = &of(&evaluated, "availability", Some("m")).counts;
     assert_eq!((available.good, available.all_bad()), (1, 1));
-    assert!(available.bad.contains(&(Reason::RejectedBusy, 1)));
-    assert!(available.excluded.contains(&(Exclusion::ClientError, 1)));
+    assert_eq!(available.bad[&Reason::RejectedBusy], 1);
+    assert_eq!(available.excluded[&Exclusion::ClientError], 1);
     let goodput = &of(&evaluated, "goodput", Some("m")).counts;
     assert_eq!(goodput.good, 1);
-    assert!(goodput.good_tokens.contains(&(CountSource::Usage, 101)));
+    assert_eq!(goodput.good_tokens[&CountSource::Usage], 101);
     let all = |name| {
         let counts = &of(&evaluated, name, Some("m")).counts;
         counts.good + counts.all_bad() + counts.excluded.iter().map(|(_, n)| n).sum::<u64>()

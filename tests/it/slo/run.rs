@@ -20,6 +20,8 @@ use tokometer_sim::server::Fault;
 use tokometer_sim::server::Pace;
 use tokometer_sim::server::Settings as Simulated;
 use tokometer_sim::server::Simulator;
+use tokometer_telemetry::live;
+use tokometer_telemetry::live::InFlight;
 use tokometer_telemetry::slo::Evaluator;
 use tokometer_telemetry::slo::Settings;
 
@@ -95,7 +97,8 @@ fn ten_thousand_requests_match_the_reference() {
         })
         .await
         .unwrap();
-        let (path, url) = relay(simulator.local_address(), &notebook, &evaluate);
+        let (path, url) =
+            relay(simulator.local_address(), vec![Arc::new(notebook.clone()), Arc::clone(&evaluate) as Arc<dyn Sink>]);
         let load = |requests, more: load::Settings| {
             let own = load::Settings { url: url.clone(), requests: Some(requests), ..more };
             load::run(
@@ -154,11 +157,12 @@ fn concurrent_sweeps_count_each_miss_once() {
     let notebook = Notebook::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
-    let looking = Arc::clone(&evaluate);
+    let in_flight = InFlight::start(live::Settings::default(), &["a".to_owned()], std::time::Instant::now()).unwrap();
+    let (looking, watched) = (Arc::clone(&evaluate), Arc::clone(&in_flight));
     // Far more sweeps than in production, so that they hit every moment of a request.
     let looks = std::thread::spawn(move || {
         while stopped.recv_timeout(Duration::from_millis(2)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-            looking.look(std::time::Instant::now());
+            looking.look(&watched, std::time::Instant::now());
         }
     });
     let path = runtime.block_on(async {
@@ -166,7 +170,10 @@ fn concurrent_sweeps_count_each_miss_once() {
         let faults = vec![("hang".parse::<Fault>().unwrap(), 0.05), ("cut".parse().unwrap(), 0.05)];
         let settings = Simulated { pace, max_concurrency: 10, response_tokens: 4..=20, faults, ..Simulated::default() };
         let simulator = Simulator::start(settings).await.unwrap();
-        let (path, url) = relay(simulator.local_address(), &notebook, &evaluate);
+        let (path, url) = relay(
+            simulator.local_address(),
+            vec![in_flight, Arc::new(notebook.clone()), Arc::clone(&evaluate) as Arc<dyn Sink>],
+        );
         let settings = load::Settings {
             url,
             requests: Some(400),
@@ -198,9 +205,8 @@ fn concurrent_sweeps_count_each_miss_once() {
     assert_eq!(merged(stated), merged(by_the_naive_one(&records)));
 }
 
-/// A relay whose sinks are the notebook and the SLO evaluator.
-fn relay(upstream: std::net::SocketAddr, notebook: &Notebook, evaluate: &Arc<Evaluator>) -> (DataPath, String) {
-    let sinks: Vec<Arc<dyn Sink>> = vec![Arc::clone(evaluate) as Arc<dyn Sink>, Arc::new(notebook.clone())];
+/// A relay with these sinks.
+fn relay(upstream: std::net::SocketAddr, sinks: Vec<Arc<dyn Sink>>) -> (DataPath, String) {
     let targets = observer::TargetHeaders::default();
     let observe = observer::Settings { targets, ..observer::Settings::default() };
     let path = DataPath::start(&[listener_to(upstream)], relay::Settings::default(), observe, Tee::of(sinks), 1)

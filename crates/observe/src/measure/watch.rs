@@ -1,6 +1,7 @@
 //! Callbacks on the progress of one open request, for code that cannot wait for its record.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -95,7 +96,7 @@ pub trait Watch: Send {
     fn response_complete(&mut self);
 
     /// The request ended with this record.
-    fn ended(self: Box<Self>, record: &Record);
+    fn ended(self: Box<Self>, record: &Arc<Record>);
 }
 
 /// The watches of one request: none, usually one, or several, notified in order.
@@ -194,14 +195,13 @@ impl Watches {
     }
 
     /// Calls [`Watch::ended`] on each.
-    pub fn ended(self, record: &Record) {
+    pub fn ended(self, record: &Arc<Record>) {
         self.first.into_iter().chain(self.others).for_each(|watch| watch.ended(record));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::Mutex;
 
     use super::*;
@@ -233,7 +233,7 @@ mod tests {
         fn client_blocked(&mut self, _: Duration) {}
         fn resumed(&mut self, _: Duration) {}
         fn response_complete(&mut self) {}
-        fn ended(self: Box<Self>, _: &Record) {
+        fn ended(self: Box<Self>, _: &Arc<Record>) {
             self.note("ended");
         }
     }
@@ -254,7 +254,7 @@ mod tests {
             watches.token(Duration::ZERO, 1);
             assert_eq!(calls(), expected);
         }
-        watches.ended(&Record::new(Labels::default(), Instant::now(), Outcome::Ok, Duration::ZERO));
+        watches.ended(&Arc::new(Record::new(Labels::default(), Instant::now(), Outcome::Ok, Duration::ZERO)));
         assert_eq!(calls(), [('a', "ended"), ('b', "ended"), ('c', "ended")]);
     }
 

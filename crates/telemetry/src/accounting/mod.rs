@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub use price::{Basis, Unpriced, cost};
-pub use sink::{Accounting, Costs, Rules, Spent, Sums, TOKENS, TenantUsage, UnpricedResponses, Usage};
+pub use sink::{Accounting, Rules, Spent, Sums, TOKENS, Usage};
 pub use tenants::Error;
 
 /// Which tenants are counted separately, token prices, and budgets.

@@ -1,13 +1,9 @@
 //! Cost of a request.
 
 use tokometer_observe::closed_enum;
-use tokometer_observe::measure::CountSource;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
+use tokometer_observe::measure::{CountSource, Outcome, Record};
 
-use crate::accounting::Price;
-use crate::accounting::Prices;
-use crate::accounting::covers;
+use crate::accounting::{Price, Prices, covers};
 
 /// Prices are per million tokens.
 const PER: f64 = 1e6;

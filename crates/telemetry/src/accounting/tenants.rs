@@ -1,18 +1,13 @@
 //! Maps client-supplied tenant names to labels: configured, hashed or plain, with bounded cardinality.
 
 use std::collections::HashMap;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::time::Instant;
 
-use ring::digest;
-use ring::hmac;
+use ring::{digest, hmac};
 
-use crate::accounting::TenantForm;
-use crate::accounting::Tenants;
+use crate::accounting::{TenantForm, Tenants};
 use tokometer_observe::measure::LABEL_IDLE;
 
 /// The label of tenants over the limit, and of unknown tenants whose request the server refused.
@@ -49,8 +44,8 @@ pub enum Error {
     },
 }
 
-/// Labels in use, and when each was last used. Locked only by the threads that record.
-pub(super) type LabelsInUse = HashMap<Arc<str>, Mutex<Instant>>;
+/// Labels in use, and when each was last used.
+pub(super) type LabelsInUse = HashMap<Arc<str>, Instant>;
 
 /// Computes tenant labels. Stores no client-supplied names, only labels.
 #[derive(Debug)]
@@ -73,33 +68,38 @@ impl TenantLabels {
     /// The label of a client-supplied name. `known` are the labels in use; a new one is added only if `admitted`, since
     /// the tenant of a refused request may be made up. At the limit it replaces the least recently used label, if that
     /// has been idle for [`LABEL_IDLE`].
-    pub(super) fn label(&self, name: &str, admitted: bool, known: &LabelsInUse, now: Instant) -> TenantLabel {
-        let found = |label, is_new, folded| TenantLabel { label, is_new, folded, replaces: None };
+    pub(super) fn label(&self, name: &str, admitted: bool, known: &mut LabelsInUse, now: Instant) -> TenantLabel {
+        let found = |label, folded| TenantLabel { label, folded, replaces: None };
         if let Some(label) = self.settings.names.get(name) {
-            return found(label.as_str().into(), false, false);
+            return found(label.as_str().into(), false);
         }
-        let other = found(OTHER.into(), false, true);
         if self.settings.only_named {
-            return TenantLabel { folded: false, ..other };
+            return found(OTHER.into(), false);
         }
-        let label = match self.settings.form {
-            TenantForm::Hash => self.hash(name),
-            TenantForm::Plain => readable(name),
+        let label: Arc<str> = match self.settings.form {
+            TenantForm::Hash => self.hash(name).into(),
+            TenantForm::Plain => readable(name).into(),
         };
-        if let Some((label, used)) = known.get_key_value(label.as_str()) {
-            let mut used = used.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(used) = known.get_mut(&label) {
             *used = now.max(*used);
-            return found(Arc::clone(label), false, false);
+            return found(label, false);
         }
-        if admitted && known.len() < self.settings.most {
-            return found(label.into(), true, false);
+        if !admitted {
+            return found(OTHER.into(), true);
         }
-        let used = |used: &Mutex<Instant>| *used.lock().unwrap_or_else(PoisonError::into_inner);
-        let oldest = known.iter().map(|(label, at)| (used(at), label)).min().filter(|_| admitted);
-        match oldest.filter(|(used, _)| now.saturating_duration_since(*used) >= LABEL_IDLE) {
-            Some((_, oldest)) => TenantLabel { replaces: Some(Arc::clone(oldest)), ..found(label.into(), true, false) },
-            None => other,
+        let mut replaces = None;
+        if known.len() >= self.settings.most {
+            let oldest = known.iter().min_by_key(|(label, used)| (**used, *label));
+            match oldest.filter(|(_, used)| now.saturating_duration_since(**used) >= LABEL_IDLE) {
+                Some((oldest, _)) => replaces = Some(Arc::clone(oldest)),
+                None => return found(OTHER.into(), true),
+            }
         }
+        known.insert(Arc::clone(&label), now);
+        if let Some(gone) = &replaces {
+            known.remove(gone);
+        }
+        TenantLabel { replaces, ..found(label, false) }
     }
 
     fn hash(&self, name: &str) -> String {
@@ -117,8 +117,6 @@ impl TenantLabels {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TenantLabel {
     pub(super) label: Arc<str>,
-    /// It must be added to the labels in use.
-    pub(super) is_new: bool,
     /// It is [`OTHER`] because no label could be added.
     pub(super) folded: bool,
     /// The label that it replaces.
@@ -147,7 +145,11 @@ mod tests {
     use super::*;
 
     fn label(settings: Tenants, name: &str) -> String {
-        TenantLabels::new(&settings).unwrap().label(name, true, &LabelsInUse::new(), Instant::now()).label.to_string()
+        TenantLabels::new(&settings)
+            .unwrap()
+            .label(name, true, &mut LabelsInUse::new(), Instant::now())
+            .label
+            .to_string()
     }
 
     #[test]
@@ -191,9 +193,12 @@ mod tests {
         let identity = TenantLabels::new(&Tenants { form: TenantForm::Plain, most: 1, ..Tenants::default() }).unwrap();
         let now = Instant::now();
         let after = |name: &str, admitted, known: &[&str], idle| {
-            let known = known.iter().map(|label| (Arc::from(*label), Mutex::new(now))).collect();
-            let found = identity.label(name, admitted, &known, now + idle);
-            (found.label.to_string(), found.is_new, found.folded)
+            let known: LabelsInUse = known.iter().map(|label| (Arc::from(*label), now)).collect();
+            let mut in_use = known.clone();
+            let found = identity.label(name, admitted, &mut in_use, now + idle);
+            assert!(in_use.len() <= 1, "{in_use:?}");
+            let is_new = in_use.contains_key(&found.label) && !known.contains_key(&found.label);
+            (found.label.to_string(), is_new, found.folded)
         };
         let found = |name: &str, admitted, known: &[&str]| after(name, admitted, known, Duration::from_secs(599));
         assert_eq!(found("a", true, &[]), ("a".to_owned(), true, false));

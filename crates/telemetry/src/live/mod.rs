@@ -1,7 +1,7 @@
 //! Live state: requests in flight, engine health, recently finished requests with their token timelines, and totals of
 //! the last minute. `snapshot` is the JSON model of the live page and `tokometer top`.
 //!
-//! The observers feed [`InFlight`] as a [`Sink`](tokometer_observe::measure::Sink) that watches every request. The data path's
+//! [`InFlight`] is a [`Sink`](tokometer_observe::measure::Sink) that watches every request. The data path's
 //! threads only store to atomics and to their own memory, and never wait for a lock; readers do all arithmetic. Times
 //! are passed in by the caller.
 
@@ -17,9 +17,11 @@ mod tests;
 mod token_rates;
 mod totals;
 mod view;
+mod watch;
 mod wedge;
 
-pub use in_flight::{InFlight, Open, Phases, Settings, Stats};
-pub use recent::{Finished, Kept, Recent};
+pub use in_flight::{InFlight, Phases, Settings, Stats};
+pub use recent::{Finished, Kept};
+pub use request::{Doing, Open};
 pub use view::View;
 pub use wedge::{Bounds, Rule, State, Verdict};

@@ -3,56 +3,46 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem::size_of;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::OnceLock;
-use std::sync::PoisonError;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::Ordering::SeqCst;
-use std::thread;
-use std::thread::Thread;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use crate::live::Settings;
-use tokometer_observe::measure::Inbox;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::TimeLine;
+use tokometer_observe::measure::{Record, TimeLine};
+
+use crate::batches::Batches;
 
 /// Capacity of the queue of finished requests.
 const WAITING: usize = 1024;
-/// Queue length at which the storing thread is woken. Waking it for each request would cost a short request more than
-/// all its other measurements.
-const BATCH: usize = 256;
+
+/// Number of slowest requests to keep per measure, regardless of newer requests.
+const SLOWEST: usize = 16;
+
+/// Maximum age of the slowest requests.
+const SLOWEST_AGE: Duration = Duration::from_secs(3600);
 
 /// A finished request.
 #[derive(Clone, Debug)]
 pub struct Finished {
     /// The request record.
-    pub record: Record,
+    pub record: Arc<Record>,
     /// Arrival times of its tokens; `None` when no token was observed.
     pub line: Option<Box<TimeLine>>,
 }
 
 impl Finished {
-    pub(super) fn new(record: &Record, line: Option<Box<TimeLine>>) -> Finished {
-        // Tenants are not kept: this store has no use for them, and they are client-supplied.
-        Finished { record: Record { targets: None, ..record.clone() }, line }
-    }
-
     /// Memory use in bytes, including heap data.
     pub(super) fn bytes(&self) -> usize {
         let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
         let (record, labels) = (&self.record, &self.record.labels);
         size_of::<Finished>()
+            + size_of::<Record>()
             + self.line.as_ref().map_or(0, |_| size_of::<TimeLine>())
             + size_of_val(&**labels)
             + [&labels.request_model, &labels.response_model].into_iter().map(text).sum::<usize>()
             + [&record.response_id, &record.error_type, &record.request_id].into_iter().map(text).sum::<usize>()
             + size_of_val(record.finish_reasons.as_slice())
+            + record.targets.as_ref().map_or(0, |targets| size_of_val(&**targets) + text(&targets.tenant))
     }
 
     pub(super) fn ended(&self) -> Instant {
@@ -75,114 +65,59 @@ pub struct Kept {
     pub longest_gap: Vec<Arc<Finished>>,
 }
 
-/// Lock-free queue of finished requests. When it is full, requests are dropped and counted.
-#[derive(Clone, Debug)]
-pub(super) struct Queue(Arc<Shared>);
-
-impl Queue {
-    pub(super) fn add(&self, finished: impl FnOnce() -> Finished) {
-        match self.0.arrived.push(|| Arc::new(finished())) {
-            None => drop(self.0.dropped.fetch_add(1, Relaxed)),
-            Some(BATCH) => self.0.wake(),
-            Some(_) => {}
-        }
-    }
-}
-
-/// State shared by the data path, the storing thread and the readers.
+/// Keeps finished requests. When the queue is full, requests are dropped and counted.
 #[derive(Debug)]
-struct Shared {
-    /// Requests that are queued but not stored yet.
-    arrived: Inbox<Arc<Finished>>,
-    /// The thread that stores requests when woken.
-    keeper: OnceLock<Thread>,
-    /// The last reader is gone.
-    over: AtomicBool,
+pub(super) struct Recent {
+    /// Empties into the store.
+    arrived: Batches<Arc<Finished>>,
     /// Never locked by the data path.
-    store: Mutex<Store>,
+    store: Arc<Mutex<Store>>,
     dropped: AtomicU64,
 }
 
-impl Shared {
-    fn wake(&self) {
-        if let Some(keeper) = self.keeper.get() {
-            keeper.unpark();
+impl Recent {
+    /// Keeps requests in at most this memory; `None` for 0.
+    pub(super) fn start(max_bytes: usize) -> io::Result<Option<Arc<Recent>>> {
+        if max_bytes == 0 {
+            return Ok(None);
+        }
+        let store = Arc::new(Mutex::new(Store::new(max_bytes, SLOWEST, SLOWEST_AGE)));
+        let kept = Arc::clone(&store);
+        let arrived = Batches::start("recent", WAITING, move |all: &mut dyn Iterator<Item = Arc<Finished>>| {
+            let mut store = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            for finished in all {
+                let now = finished.ended();
+                store.add(finished, now);
+            }
+        })?;
+        Ok(Some(Arc::new(Recent { arrived, store, dropped: AtomicU64::new(0) })))
+    }
+
+    pub(super) fn add(&self, finished: impl FnOnce() -> Finished) {
+        if !self.arrived.push(|| Arc::new(finished())) {
+            self.dropped.fetch_add(1, Relaxed);
         }
     }
 
     /// The store, with every queued request added.
     fn store(&self) -> MutexGuard<'_, Store> {
-        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
-        for finished in self.arrived.drain() {
-            let now = finished.ended();
-            store.add(finished, now);
-        }
-        store
-    }
-
-    /// Waits for a batch; returns false on shutdown.
-    fn batch_arrived(&self) -> bool {
-        while self.arrived.len() < BATCH && !self.over.load(SeqCst) {
-            thread::park();
-        }
-        !self.over.load(SeqCst)
-    }
-}
-
-/// Keeps finished requests.
-#[derive(Debug)]
-pub struct Recent {
-    /// `None` when the store is disabled.
-    shared: Option<Arc<Shared>>,
-}
-
-impl Recent {
-    pub(super) fn start(settings: &Settings) -> io::Result<Recent> {
-        if settings.recent_bytes == 0 {
-            return Ok(Recent { shared: None });
-        }
-        let shared = Arc::new(Shared {
-            arrived: Inbox::new(WAITING),
-            keeper: OnceLock::new(),
-            over: AtomicBool::new(false),
-            store: Mutex::new(Store::new(settings)),
-            dropped: AtomicU64::new(0),
-        });
-        let keeper = Arc::clone(&shared);
-        thread::Builder::new().name("recent".to_owned()).spawn(move || {
-            keeper.keeper.set(thread::current()).ok();
-            while keeper.batch_arrived() {
-                drop(keeper.store());
-            }
-        })?;
-        Ok(Recent { shared: Some(shared) })
-    }
-
-    pub(super) fn queue(&self) -> Option<Queue> {
-        self.shared.clone().map(Queue)
+        self.arrived.settle();
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn kept(&self, now: Instant) -> Kept {
-        self.shared.as_ref().map_or_else(Kept::default, |shared| shared.store().kept(now))
+        self.store().kept(now)
     }
 
-    /// Stored requests, and the bytes they use.
-    pub fn held(&self) -> (u64, u64) {
-        self.shared.as_ref().map_or((0, 0), |shared| shared.store().held())
+    /// Number of latest requests, and the bytes used by all.
+    pub(super) fn held(&self) -> (u64, u64) {
+        let store = self.store();
+        (store.latest.len() as u64, store.bytes() as u64)
     }
 
     /// Requests dropped because the queue was full.
-    pub fn dropped(&self) -> u64 {
-        self.shared.as_ref().map_or(0, |shared| shared.dropped.load(Relaxed))
-    }
-}
-
-impl Drop for Recent {
-    fn drop(&mut self) {
-        if let Some(shared) = &self.shared {
-            shared.over.store(true, SeqCst);
-            shared.wake();
-        }
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped.load(Relaxed)
     }
 }
 
@@ -205,9 +140,8 @@ struct Slowest {
 }
 
 impl Slowest {
-    fn new(settings: &Settings, measure: Measure) -> Slowest {
-        let all = Vec::with_capacity(settings.slowest.min(64) + 1);
-        Slowest { measure, most: settings.slowest, age: settings.slowest_age, all, bytes: 0, scanned: None }
+    fn new(most: usize, age: Duration, measure: Measure) -> Slowest {
+        Slowest { measure, most, age, all: Vec::with_capacity(most + 1), bytes: 0, scanned: None }
     }
 
     /// Keeps the request if it is slow enough, and drops expired ones.
@@ -245,15 +179,15 @@ struct Store {
 }
 
 impl Store {
-    fn new(settings: &Settings) -> Store {
+    fn new(most_bytes: usize, slowest: usize, age: Duration) -> Store {
         Store {
             latest: VecDeque::new(),
             latest_bytes: 0,
             slowest: [
-                Slowest::new(settings, Finished::time_to_first_token),
-                Slowest::new(settings, |finished| finished.record.longest_gap),
+                Slowest::new(slowest, age, Finished::time_to_first_token),
+                Slowest::new(slowest, age, |finished| finished.record.longest_gap),
             ],
-            most_bytes: settings.recent_bytes,
+            most_bytes,
         }
     }
 
@@ -276,11 +210,6 @@ impl Store {
         self.latest_bytes + self.slowest.iter().map(|slowest| slowest.bytes).sum::<usize>()
     }
 
-    /// Number of latest requests, and bytes used by all.
-    fn held(&self) -> (u64, u64) {
-        (self.latest.len() as u64, self.bytes() as u64)
-    }
-
     /// The requests kept at `now`.
     fn kept(&self, now: Instant) -> Kept {
         let slowest = |slowest: &Slowest| {
@@ -300,13 +229,12 @@ impl Store {
 mod tests {
     use super::*;
     use crate::live::tests::record;
-    use tokometer_observe::measure::Record;
 
     fn queue(recent: &Recent, milliseconds: std::ops::Range<u64>) {
-        let (queue, now) = (recent.queue().unwrap(), Instant::now());
+        let now = Instant::now();
         for gap in milliseconds {
             let record = Record { longest_gap: Some(Duration::from_millis(gap)), ..record(now) };
-            queue.add(|| Finished::new(&record, None));
+            recent.add(|| Finished { record: Arc::new(record), line: None });
         }
     }
 
@@ -315,8 +243,8 @@ mod tests {
         latest.iter().filter_map(|kept| Some(kept.record.longest_gap?.as_millis())).collect()
     }
 
-    fn recent(recent_bytes: usize) -> Recent {
-        Recent::start(&Settings { recent_bytes, ..Settings::default() }).unwrap()
+    fn recent(recent_bytes: usize) -> Arc<Recent> {
+        Recent::start(recent_bytes).unwrap().unwrap()
     }
 
     #[test]
@@ -334,39 +262,35 @@ mod tests {
     #[test]
     fn batch_is_stored_without_a_reader() {
         let recent = recent(1 << 26);
-        queue(&recent, 0..BATCH as u64);
-        let shared = recent.shared.as_ref().unwrap();
-        while !shared.arrived.is_empty() {
+        queue(&recent, 0..256);
+        while recent.store.lock().unwrap().latest.len() < 256 {
             std::thread::yield_now();
         }
-        assert_eq!(recent.held().0, BATCH as u64);
+        assert_eq!(recent.held().0, 256);
     }
 
     #[test]
-    fn full_queue_counts_drops_and_disabled_store_has_no_queue() {
+    fn full_queue_counts_drops_and_disabled_store_keeps_nothing() {
         let recent = recent(1 << 20);
-        let shared = recent.shared.as_ref().unwrap();
         // Holding the lock blocks the storing thread.
-        let store = shared.store.lock().unwrap();
+        let store = recent.store.lock().unwrap();
         queue(&recent, 0..WAITING as u64 + 10);
         assert_eq!(recent.dropped(), 10);
         drop(store);
         assert!(!gaps(&recent).is_empty());
-        assert!(self::recent(0).queue().is_none());
+        assert!(Recent::start(0).unwrap().is_none());
     }
 
     #[test]
     fn thread_ends_with_the_last_reader() {
         let recent = recent(1 << 20);
-        let shared = Arc::downgrade(recent.shared.as_ref().unwrap());
+        let store = Arc::downgrade(&recent.store);
         drop(recent);
-        while shared.strong_count() > 0 {
-            std::thread::yield_now();
-        }
+        assert_eq!(store.strong_count(), 0);
     }
 
-    fn settings(recent_bytes: usize, slowest: usize) -> Settings {
-        Settings { recent_bytes, slowest, slowest_age: Duration::from_secs(100), ..Settings::default() }
+    fn store(max_bytes: usize, slowest: usize) -> Store {
+        Store::new(max_bytes, slowest, Duration::from_secs(100))
     }
 
     /// A request that began `at` seconds after `began`; `first` and `gap` in milliseconds.
@@ -376,7 +300,7 @@ mod tests {
             longest_gap: Some(Duration::from_millis(gap)),
             ..record(began + Duration::from_secs(at))
         };
-        Arc::new(Finished::new(&record, Some(Box::default())))
+        Arc::new(Finished { record: Arc::new(record), line: Some(Box::default()) })
     }
 
     fn firsts(all: &[Arc<Finished>]) -> Vec<u64> {
@@ -389,7 +313,7 @@ mod tests {
         let one = finished(began, 0, 1, 1).bytes();
         println!("{one} bytes each");
         // Room for two of the slowest by each measure, and for three of the latest.
-        let mut store = Store::new(&settings(one * 7, 2));
+        let mut store = store(one * 7, 2);
         for (at, (first, gap)) in
             [(900, 1), (100, 800), (500, 2), (200, 700), (300, 3), (400, 4)].into_iter().enumerate()
         {
@@ -407,7 +331,7 @@ mod tests {
     #[test]
     fn slowest_requests_expire() {
         let began = Instant::now();
-        let mut store = Store::new(&settings(1 << 20, 4));
+        let mut store = store(1 << 20, 4);
         for (at, first) in [(0, 900), (90, 100)] {
             let finished = finished(began, at, first, 1);
             let now = finished.ended();
@@ -426,7 +350,7 @@ mod tests {
     fn memory_never_exceeds_the_limit() {
         let began = Instant::now();
         for most in [1, 1000, 5000, 20_000] {
-            let mut store = Store::new(&settings(most, 3));
+            let mut store = store(most, 3);
             for at in 0..100 {
                 let finished = finished(began, at, (at * 37) % 101, (at * 53) % 97);
                 let now = finished.ended();

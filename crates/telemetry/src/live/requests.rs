@@ -4,27 +4,18 @@
 //! request goes to another one, and an ended request is left for the next read to remove.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::sync::TryLockError;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicI64;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::time::{Duration, Instant};
 
-use crate::live::request::Progress;
-use crate::live::request::Request;
-use crate::live::request::nanos;
+use crate::live::request::{NEVER, Open, Request};
 
 /// Far more than threads that hold a lock at the same time.
 const SHARDS: usize = 64;
 
 /// Requests by address.
-type Entries = BTreeMap<usize, Arc<Request>>;
+type Entries = BTreeMap<usize, Weak<Request>>;
 
 /// On its own cache lines: each thread has its own shard first.
 #[derive(Debug, Default)]
@@ -64,20 +55,20 @@ pub(super) struct Requests {
     max: usize,
     /// Requests that were not added.
     untracked: AtomicU64,
-    /// A shard holds ended requests.
-    stale: AtomicBool,
 }
 
 impl Requests {
     pub(super) fn new(max: usize, listeners: &[String], epoch: Instant) -> Requests {
         Requests {
             epoch,
-            listeners: listeners.iter().map(|name| Listener::new(name)).collect(),
+            listeners: listeners
+                .iter()
+                .map(|name| Listener { name: name.as_str().into(), ..Default::default() })
+                .collect(),
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             count: AtomicUsize::new(0),
             max: max.max(1),
             untracked: AtomicU64::new(0),
-            stale: AtomicBool::new(false),
         }
     }
 
@@ -92,7 +83,7 @@ impl Requests {
             let (request, first) = (Arc::new(request), first_shard());
             for at in (0..SHARDS).map(|n| first.wrapping_add(n) % SHARDS) {
                 if let Some(mut entries) = self.shards.get(at).and_then(Shard::try_lock) {
-                    entries.insert(key(&request), Arc::clone(&request));
+                    entries.insert(key(&request), Arc::downgrade(&request));
                     return Some((request, at));
                 }
             }
@@ -105,32 +96,23 @@ impl Requests {
     /// Removes a request that has ended.
     pub(super) fn remove(&self, shard: usize, request: &Arc<Request>) {
         self.count.fetch_sub(1, Relaxed);
-        match self.shards.get(shard).and_then(Shard::try_lock) {
-            Some(mut entries) => drop(entries.remove(&key(request))),
-            None => self.stale.store(true, Relaxed),
+        if let Some(mut entries) = self.shards.get(shard).and_then(Shard::try_lock) {
+            entries.remove(&key(request));
         }
     }
 
-    /// Every request in flight.
-    pub(super) fn read(&self) -> Vec<(Arc<Request>, Progress)> {
+    /// Every request in flight. Also removes ended requests that the data path could not remove: call it regularly.
+    pub(super) fn read(&self, now: Instant) -> Vec<Open> {
+        let now = self.nanos(now);
         let mut all = Vec::with_capacity(self.count.load(Relaxed));
         for shard in &self.shards {
             shard.lock().retain(|_, request| {
-                let in_flight = !request.has_ended();
-                if in_flight {
-                    all.push((Arc::clone(request), request.progress()));
-                }
-                in_flight
+                let request = request.upgrade();
+                all.extend(request.as_deref().map(|request| request.at(now)));
+                request.is_some()
             });
         }
         all
-    }
-
-    /// Removes ended requests that the data path could not remove.
-    pub(super) fn sweep(&self) {
-        if self.stale.swap(false, Relaxed) {
-            self.shards.iter().for_each(|shard| shard.lock().retain(|_, request| !request.has_ended()));
-        }
     }
 
     /// Requests that were not added because there were too many.
@@ -143,8 +125,13 @@ fn key(request: &Arc<Request>) -> usize {
     Arc::as_ptr(request).addr()
 }
 
+/// Saturates just below [`NEVER`], at 584 years.
+pub(super) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(NEVER).min(NEVER - 1)
+}
+
 /// Engine activity of a listener that is not derived from the requests in flight. Times are as in [`Requests`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Listener {
     pub(super) name: Box<str>,
     pending: AtomicI64,
@@ -155,11 +142,6 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    fn new(name: &str) -> Listener {
-        let (pending, pending_since, progressed) = (AtomicI64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        Listener { name: name.into(), pending, pending_since, progressed }
-    }
-
     /// A request became pending.
     pub(super) fn add_pending(&self, at: u64) {
         // If the last other pending request is removed in between, the period without pending requests was negligible.
@@ -201,7 +183,7 @@ mod tests {
     }
 
     fn sequences(requests: &Requests) -> Vec<u64> {
-        let mut all: Vec<u64> = requests.read().iter().map(|(request, _)| request.sequence).collect();
+        let mut all: Vec<u64> = requests.read(Instant::now()).iter().map(|open| open.sequence).collect();
         all.sort_unstable();
         all
     }
@@ -213,13 +195,12 @@ mod tests {
         let held = requests.shards[shard].lock();
         let (_second, other) = add(&requests, 1).unwrap();
         assert_ne!(other, shard);
-        first.end();
         requests.remove(shard, &first);
+        drop(first);
         assert_eq!(held.len(), 1, "left for a reader");
         drop(held);
-        requests.sweep();
-        assert!(requests.shards[shard].lock().is_empty());
         assert_eq!(sequences(&requests), [1]);
+        assert!(requests.shards[shard].lock().is_empty());
     }
 
     #[test]
@@ -240,13 +221,12 @@ mod tests {
                 scope.spawn(move || {
                     for n in 0..5000 {
                         let (request, shard) = add(requests, thread * 10_000 + n).unwrap();
-                        request.end();
                         requests.remove(shard, &request);
                     }
                 });
             }
             for _ in 0..200 {
-                assert!(requests.read().len() <= 4);
+                assert!(requests.read(Instant::now()).len() <= 4);
             }
         });
         let kept: Vec<_> = (0..100).map(|n| add(&requests, n)).collect();

@@ -6,8 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Maximum number of listed streams; the oldest are listed.
 pub const MOST_STREAMS: usize = 2000;
@@ -111,7 +110,7 @@ pub struct InFlight {
 pub struct Stream {
     /// Connection number, a dash, and request number on that connection: stable and unique.
     pub id: String,
-    /// Index in [`Snapshot::pairs`].
+    /// Index in [`Snapshot::listeners`].
     pub listener: usize,
     /// Route name as in the configuration.
     pub route: Cow<'static, str>,
@@ -232,7 +231,7 @@ pub struct Recent {
 pub struct Slow {
     /// As [`Stream::id`].
     pub id: String,
-    /// Index in [`Snapshot::pairs`].
+    /// Index in [`Snapshot::listeners`].
     pub listener: usize,
     /// Route name as in the configuration.
     pub route: Cow<'static, str>,

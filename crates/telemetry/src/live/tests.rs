@@ -1,33 +1,14 @@
 //! Wedge detection and in-flight metrics with scripted time.
 
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::live::Bounds;
-use crate::live::InFlight;
-use crate::live::Rule;
-use crate::live::Settings;
-use crate::live::State;
-use crate::live::Verdict;
+use crate::live::{Bounds, Doing, InFlight, Rule, Settings, State, Verdict};
 use tokometer_decode::Route;
-use tokometer_observe::measure::Labels;
-use tokometer_observe::measure::Opening;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Requested;
-use tokometer_observe::measure::Sink;
-use tokometer_observe::measure::Watches;
+use tokometer_observe::measure::{Labels, Opening, Outcome, Record, Requested, Sink, Watches};
 
 /// Memory of an open request besides its observer: state, watch and timeline.
 const OPEN_STREAM_BYTES: usize = 704;
-
-/// A sink that ignores everything.
-struct Nobody;
-
-impl Sink for Nobody {
-    fn record(&self, _record: &Arc<Record>) {}
-}
 
 /// A successful chat request without further details.
 pub(super) fn record(started: Instant) -> Record {
@@ -61,7 +42,7 @@ impl Stage {
     fn with(settings: Settings) -> Stage {
         let began = Instant::now();
         let in_flight = InFlight::start(settings, &["one".to_owned()], began).unwrap();
-        let sink = in_flight.before(Arc::new(Nobody));
+        let sink = Arc::clone(&in_flight) as Arc<dyn Sink>;
         Stage { began, in_flight, sink }
     }
 
@@ -88,7 +69,7 @@ impl Stage {
     }
 
     fn verdict(&self, at: f64) -> Verdict {
-        self.in_flight.verdicts(self.began + seconds(at))[0]
+        self.in_flight.stats(self.began + seconds(at))[0].verdict
     }
 
     fn state(&self, at: f64) -> State {
@@ -257,7 +238,7 @@ fn session_is_never_pending_but_its_tokens_count_as_progress() {
     assert_eq!(stage.state(1000.0), State::Idle);
     let _waiting = stage.stream(0.5);
     assert_eq!(stage.verdict(60.0).silent, seconds(10.0));
-    assert_eq!(stage.in_flight.open(stage.began + seconds(1000.0), 1)[0].doing, "session");
+    assert_eq!(stage.in_flight.open(stage.began + seconds(1000.0))[0].doing, Doing::Session);
 }
 
 #[test]
@@ -302,7 +283,7 @@ fn non_streamed_success_is_progress_and_an_error_is_not() {
         let stage = Stage::new();
         let _waiting = stage.stream(0.0);
         let whole = stage.ask(false, 400, Some(10), 50.0);
-        whole.watch.ended(&Record { outcome, ..record(stage.began + seconds(50.0)) });
+        whole.watch.ended(&Arc::new(Record { outcome, ..record(stage.began + seconds(50.0)) }));
         assert_eq!(stage.verdict(100.0).silent, seconds(silent), "{outcome:?}");
     }
 }
@@ -320,7 +301,7 @@ fn listeners_are_evaluated_separately() {
     let began = Instant::now();
     let names = ["one".to_owned(), "two".to_owned()];
     let in_flight = InFlight::start(Settings::default(), &names, began).unwrap();
-    let sink = in_flight.before(Arc::new(Nobody));
+    let sink = Arc::clone(&in_flight) as Arc<dyn Sink>;
     let open = |listener| {
         let opening = Opening { listener, route: Route::Chat, connection: 1, sequence: 0, started: began };
         let mut watch = sink.opened(&opening);
@@ -330,8 +311,8 @@ fn listeners_are_evaluated_separately() {
     };
     let (mut one, _two) = (open(0), open(1));
     one.token(seconds(299.0), 1);
-    let verdicts = in_flight.verdicts(began + seconds(300.0));
-    assert_eq!(verdicts.iter().map(|verdict| verdict.state).collect::<Vec<_>>(), [State::Working, State::Wedged]);
+    let stats = in_flight.stats(began + seconds(300.0));
+    assert_eq!(stats.iter().map(|stats| stats.verdict.state).collect::<Vec<_>>(), [State::Working, State::Wedged]);
     assert_eq!(in_flight.listeners().collect::<Vec<_>>(), ["one", "two"]);
 }
 
@@ -365,16 +346,16 @@ fn requests_in_flight_are_listed_oldest_first() {
     let stage = Stage::new();
     let _young = stage.ask(false, 400, Some(7), 8.0);
     let _old = stage.stream(1.0).token(3.0).token(4.0);
-    let open = stage.in_flight.open(stage.began + seconds(10.0), 5);
-    let doing: Vec<&str> = open.iter().map(|open| open.doing).collect();
+    let open = stage.in_flight.open(stage.began + seconds(10.0));
+    let doing: Vec<&str> = open.iter().map(|open| open.doing.as_str()).collect();
     assert_eq!(doing, ["decode", "whole"]);
-    assert_eq!((open[0].route, open[0].model.as_deref(), open[0].tokens), ("chat", Some("m"), 2));
+    assert_eq!((open[0].route, open[0].model.as_deref(), open[0].tokens), (Route::Chat, Some("m"), 2));
     assert_eq!(
         (open[0].age, open[0].waited, open[0].first_token),
         (seconds(9.0), Some(seconds(6.0)), Some(seconds(2.0)))
     );
     assert_eq!((open[1].max_tokens, open[1].request_bytes, open[1].first_token), (Some(7), 400, None));
-    assert_eq!(stage.in_flight.open(stage.began, 1).len(), 1);
+    assert_eq!(open.len(), 2);
 }
 
 #[test]
@@ -411,7 +392,7 @@ fn concurrent_reads_never_overstate_the_silence() {
         });
         while !done.load(std::sync::atomic::Ordering::SeqCst) {
             let asked = now.load(std::sync::atomic::Ordering::SeqCst);
-            let silent = stage.in_flight.verdicts(stage.began + Duration::from_micros(asked))[0].silent;
+            let silent = stage.in_flight.stats(stage.began + Duration::from_micros(asked))[0].verdict.silent;
             assert!(silent <= Duration::from_micros(2), "{silent:?} at {asked}");
         }
     });
@@ -420,7 +401,7 @@ fn concurrent_reads_never_overstate_the_silence() {
 #[test]
 fn open_stream_stays_within_its_memory_budget() {
     // 64 bytes: the counts of the `Arc`, and its entry in the shard.
-    let bytes = size_of::<crate::live::request::Request>() + 64 + size_of::<crate::live::request::RequestWatch>();
+    let bytes = size_of::<crate::live::request::Request>() + 64 + size_of::<crate::live::watch::RequestWatch>();
     println!("{bytes} bytes per open stream");
     assert!(bytes <= OPEN_STREAM_BYTES, "{bytes}");
 }

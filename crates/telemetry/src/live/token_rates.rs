@@ -1,8 +1,7 @@
 //! Current token rate of each stream, from its token counts at a few earlier snapshots.
 
 use std::collections::HashMap;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::live::Open;
 
@@ -94,15 +93,17 @@ fn rate(before: Sample, now: Sample) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::Doing;
+    use tokometer_decode::Route;
 
     fn stream(connection: u64, decoding: Option<f64>, tokens: u64) -> Open {
         Open {
             listener: 0,
-            route: "chat",
+            route: Route::Chat,
             model: None,
             connection,
             sequence: 0,
-            doing: "decode",
+            doing: Doing::Decode,
             age: Duration::from_secs(1),
             waited: None,
             first_token: None,
@@ -110,6 +111,9 @@ mod tests {
             tokens,
             max_tokens: None,
             request_bytes: 0,
+            without_token: None,
+            progressed: None,
+            targets: None,
         }
     }
 

@@ -1,27 +1,16 @@
 //! Totals since the start, and rates and distributions of the last minute, from samples taken once per second. The data
 //! path counts in atomics, so that taking a sample never makes it wait.
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::live::histogram;
-use crate::live::histogram::Buckets;
-use crate::live::histogram::Scale;
-use crate::live::snapshot::Distribution;
-use crate::live::snapshot::Rates;
-use crate::live::snapshot::Second;
-use tokometer_observe::measure::Gap;
-use tokometer_observe::measure::Live;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
+use crate::live::histogram::{Buckets, Scale};
+use crate::live::snapshot::{Distribution, Rates, Second};
+use tokometer_observe::measure::{Gap, Live, Outcome, Record};
 
 /// The counters.
 #[derive(Debug)]
@@ -87,37 +76,17 @@ impl Totals {
             at_least: self.at_least.load(Relaxed),
         }
     }
-
-    /// Counts the tokens of one stream and forwards every call to `next`.
-    pub(super) fn before(self: &Arc<Self>, next: Option<Arc<dyn Live>>) -> Arc<dyn Live> {
-        Arc::new(Counted { totals: Arc::clone(self), next })
-    }
 }
 
-struct Counted {
-    totals: Arc<Totals>,
-    next: Option<Arc<dyn Live>>,
-}
-
-impl Live for Counted {
-    fn progress(&self, gaps: &[Gap], tokens: u64) {
-        self.totals.tokens.fetch_add(tokens, Relaxed);
-        if let Some(next) = &self.next {
-            next.progress(gaps, tokens);
-        }
+impl Live for Totals {
+    fn progress(&self, _gaps: &[Gap], tokens: u64) {
+        self.tokens.fetch_add(tokens, Relaxed);
     }
 
-    fn stalled(&self) {
-        if let Some(next) = &self.next {
-            next.stalled();
-        }
-    }
+    fn stalled(&self) {}
 
     fn reconcile(&self, tokens: u64) {
-        self.totals.tokens.fetch_add(tokens, Relaxed);
-        if let Some(next) = &self.next {
-            next.reconcile(tokens);
-        }
+        self.tokens.fetch_add(tokens, Relaxed);
     }
 }
 
@@ -232,6 +201,8 @@ fn per_second(n: u64, seconds: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::live::tests::record;
     use tokometer_observe::measure::Record;
@@ -276,7 +247,7 @@ mod tests {
     #[test]
     fn rates_cover_the_last_seconds_history_has_one_entry_each() {
         let stage = Stage::new();
-        let live = stage.totals.before(None);
+        let live = &stage.totals;
         for second in 1..=20 {
             live.progress(&[], 100);
             stage.end(Outcome::Ok, 0.1, None);

@@ -1,26 +1,14 @@
 //! Builds the request part of a snapshot from the requests in flight, the totals and the finished requests.
 
 use std::borrow::Cow;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use crate::live::InFlight;
-use crate::live::Open;
-use crate::live::Phases;
-use crate::live::Stats;
-use crate::live::recent::Finished;
-use crate::live::recent::Kept;
-use crate::live::snapshot;
-use crate::live::snapshot::MOST_SLOW;
-use crate::live::snapshot::MOST_STREAMS;
-use crate::live::snapshot::Slow;
-use crate::live::snapshot::Snapshot;
-use crate::live::snapshot::Stream;
+use crate::live::recent::{Finished, Kept};
+use crate::live::snapshot::{MOST_SLOW, MOST_STREAMS, Slow, Snapshot, Stream};
 use crate::live::token_rates::TokenRates;
 use crate::live::totals::by_outcome;
+use crate::live::{InFlight, Open, Phases, Stats, snapshot};
 use tokometer_observe::measure::Record;
 
 /// Builds snapshots. Keeps the streams' recent token counts between two calls.
@@ -39,7 +27,8 @@ impl View {
     /// The part of a snapshot that covers requests and engine state; all other fields keep their defaults.
     pub fn look(&self, now: Instant) -> Snapshot {
         let (totals, history) = (self.in_flight.totals(), self.in_flight.history());
-        let (stats, open) = self.in_flight.survey(now, MOST_STREAMS);
+        let (stats, mut open) = self.in_flight.survey(now);
+        open.truncate(MOST_STREAMS);
         let (streams, models) = self.streams(&open, now);
         let [ttft_seconds, decode_tokens_per_second] = history.distributions(now, &totals);
         Snapshot {
@@ -82,9 +71,9 @@ fn stream(open: &Open, model: Option<usize>, rate: Option<f64>) -> Stream {
     Stream {
         id: format!("{}-{}", open.connection, open.sequence),
         listener: open.listener,
-        route: Cow::Borrowed(open.route),
+        route: Cow::Borrowed(open.route.name()),
         model,
-        doing: Cow::Borrowed(open.doing),
+        doing: Cow::Borrowed(open.doing.as_str()),
         age_ms: milliseconds(open.age),
         waited_ms: open.waited.map(milliseconds),
         ttft_ms: open.first_token.map(milliseconds),
@@ -116,12 +105,12 @@ fn sums(all: &[Stats], streams: Vec<Stream>) -> snapshot::InFlight {
 }
 
 fn listener(name: &str, stats: &Stats) -> snapshot::Listener {
-    let owes = stats.verdict.rule.is_some();
+    let is_pending = stats.verdict.rule.is_some();
     snapshot::Listener {
         name: name.to_owned(),
         state: stats.verdict.state.as_str().to_owned(),
-        silent_seconds: owes.then(|| seconds(stats.verdict.silent)),
-        bound_seconds: owes.then(|| seconds(stats.verdict.bound)),
+        silent_seconds: is_pending.then(|| seconds(stats.verdict.silent)),
+        bound_seconds: is_pending.then(|| seconds(stats.verdict.bound)),
         ..snapshot::Listener::default()
     }
 }
@@ -211,14 +200,9 @@ fn tenths(rate: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::tests::Stage;
-    use crate::live::tests::record;
+    use crate::live::tests::{Stage, record};
     use tokometer_decode::Route;
-    use tokometer_observe::measure::Labels;
-    use tokometer_observe::measure::Opening;
-    use tokometer_observe::measure::Outcome;
-    use tokometer_observe::measure::Requested;
-    use tokometer_observe::measure::Watches;
+    use tokometer_observe::measure::{Labels, Opening, Outcome, Requested, Watches};
 
     fn after(seconds: f64) -> Duration {
         Duration::from_secs_f64(seconds)
@@ -297,7 +281,7 @@ mod tests {
             longest_gap: gap.map(Duration::from_millis),
             ..record
         };
-        Arc::new(Finished::new(&record, None))
+        Arc::new(Finished { record: Arc::new(record), line: None })
     }
 
     #[test]

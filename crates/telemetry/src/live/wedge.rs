@@ -4,10 +4,9 @@
 
 use std::time::Duration;
 
-use crate::live::request::Activity;
-use crate::live::request::Progress;
-use crate::live::request::Request;
 use tokometer_observe::closed_enum;
+
+use crate::live::request::{Doing, Open};
 
 closed_enum! {
     /// Rule that applied to an engine.
@@ -56,6 +55,21 @@ pub struct Verdict {
     pub client_blocked: u64,
 }
 
+/// Maximum that the length of a prompt adds to the bound.
+const PREFILL_MORE: Duration = Duration::from_secs(480);
+
+/// Slowest plausible prefill, prompt tokens per second.
+const PREFILL_TOKENS_PER_SECOND: f64 = 200.0;
+
+/// Bytes of the request body per prompt token.
+const BYTES_PER_TOKEN: f64 = 4.0;
+
+/// Slowest plausible decoding of a non-streamed response, tokens per second.
+const WHOLE_TOKENS_PER_SECOND: f64 = 10.0;
+
+/// Assumed tokens of a non-streamed response when the request has no `max_tokens`.
+const WHOLE_TOKENS: u64 = 16_384;
+
 /// How long an engine may be silent while it has pending requests. The rules are in `docs/WEDGE.md`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
@@ -63,126 +77,66 @@ pub struct Bounds {
     pub decode: Duration,
     /// Until the first token of a short prompt.
     pub prefill: Duration,
-    /// Maximum that the length of a prompt adds.
-    pub prefill_more: Duration,
-    /// Slowest plausible prefill, prompt tokens per second.
-    pub prefill_tokens_per_second: f64,
-    /// Bytes of the request body per prompt token.
-    pub bytes_per_token: f64,
-    /// Slowest plausible decoding of a non-streamed response, tokens per second.
-    pub whole_tokens_per_second: f64,
-    /// Assumed tokens of a non-streamed response when the request has no `max_tokens`.
-    pub whole_tokens: u64,
 }
 
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds {
-            decode: Duration::from_secs(60),
-            prefill: Duration::from_secs(120),
-            prefill_more: Duration::from_secs(480),
-            prefill_tokens_per_second: 200.0,
-            bytes_per_token: 4.0,
-            whole_tokens_per_second: 10.0,
-            whole_tokens: 16_384,
-        }
+        Bounds { decode: Duration::from_secs(60), prefill: Duration::from_secs(120) }
     }
 }
 
-impl Bounds {
-    /// Time that a prompt of `bytes` adds until its first token.
-    fn of_prompt(&self, bytes: u64) -> Duration {
-        let seconds = bytes as f64 / self.bytes_per_token / self.prefill_tokens_per_second;
-        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).min(self.prefill_more)
-    }
-
-    /// Time allowed for the tokens of a non-streamed response.
-    fn of_whole(&self, max_tokens: Option<u64>) -> Duration {
-        let seconds = max_tokens.unwrap_or(self.whole_tokens) as f64 / self.whole_tokens_per_second;
-        // Clients set `max_tokens` to millions habitually; limit it to a day.
-        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).min(Duration::from_secs(24 * 3600))
-    }
+/// Time that a prompt of `bytes` adds until its first token.
+fn of_prompt(bytes: u64) -> Duration {
+    let seconds = bytes as f64 / BYTES_PER_TOKEN / PREFILL_TOKENS_PER_SECOND;
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).min(PREFILL_MORE)
 }
 
-/// Accumulates the requests of one listener.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Evidence {
-    in_flight: u64,
-    decoding: u64,
-    prefilling: u64,
-    whole: u64,
-    client_blocked: u64,
-    /// Latest progress of any request.
-    progressed: u64,
-    /// Longest wait of a decoding stream for its next token.
-    decode_waited: u64,
-    /// Maximum that prompt length adds, over the requests without a token.
-    of_prompt: Duration,
-    /// Maximum time allowed for a non-streamed response.
-    of_whole: Duration,
+/// Time allowed for the tokens of a non-streamed response.
+fn of_whole(max_tokens: Option<u64>) -> Duration {
+    let seconds = max_tokens.unwrap_or(WHOLE_TOKENS) as f64 / WHOLE_TOKENS_PER_SECOND;
+    // Clients set `max_tokens` to millions habitually; limit it to a day.
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).min(Duration::from_secs(24 * 3600))
 }
 
-impl Evidence {
-    /// Adds one request in flight, as read at `now`.
-    pub(super) fn add(&mut self, request: &Request, progress: &Progress, now: u64, bounds: &Bounds) {
-        self.in_flight += 1;
-        self.progressed = self.progressed.max(progress.progressed.unwrap_or(0));
-        let of_prompt = bounds.of_prompt(request.details().map_or(0, |details| details.bytes));
-        match progress.activity() {
-            Activity::NotPending => {}
-            Activity::Blocked => self.client_blocked += 1,
-            Activity::Decoding => {
-                self.decoding += 1;
-                self.decode_waited = self.decode_waited.max(now.saturating_sub(progress.waits_since()));
-            }
-            Activity::Prefilling => {
-                self.prefilling += 1;
-                self.of_prompt = self.of_prompt.max(of_prompt);
-            }
-            Activity::Whole => {
-                self.whole += 1;
-                self.of_prompt = self.of_prompt.max(of_prompt);
-                let max_tokens = request.details().and_then(|details| details.max_tokens);
-                let tokens = if request.route.generates() { bounds.of_whole(max_tokens) } else { Duration::ZERO };
-                self.of_whole = self.of_whole.max(of_prompt.saturating_add(tokens));
-            }
-        }
-    }
-
-    /// The verdict at `now`. `silent_since`: start of the engine's silence according to its listener's pending period
-    /// and finished requests.
-    pub(super) fn verdict(&self, silent_since: u64, now: u64, bounds: &Bounds) -> Verdict {
-        let silent = now.saturating_sub(self.progressed.max(silent_since));
-        let rule = if self.decoding > 0 && self.decoding >= self.whole {
+impl Verdict {
+    /// The verdict on one listener. `silent`: time since the engine's last progress according to its pending period and
+    /// finished requests.
+    pub(super) fn of(open: &[&Open], silent: Duration, bounds: &Bounds) -> Verdict {
+        let those = |doing| open.iter().filter(move |open| open.doing == doing);
+        let count = |doing| those(doing).count() as u64;
+        let (decoding, prefilling, whole) = (count(Doing::Decode), count(Doing::Prefill), count(Doing::Whole));
+        let silent = open.iter().filter_map(|open| open.progressed).fold(silent, Duration::min);
+        let prompts = those(Doing::Prefill).chain(those(Doing::Whole)).map(|open| of_prompt(open.request_bytes)).max();
+        let prompts = prompts.unwrap_or_default();
+        let rule = if decoding > 0 && decoding >= whole {
             Some(Rule::Decode)
-        } else if self.whole > 0 {
+        } else if whole > 0 {
             Some(Rule::Whole)
         } else {
-            (self.prefilling > 0).then_some(Rule::Prefill)
+            (prefilling > 0).then_some(Rule::Prefill)
         };
         let (silent, bound) = match rule {
-            None => (0, Duration::ZERO),
-            // A stream that has just resumed after backpressure has waited only since then.
-            Some(Rule::Decode) => (silent.min(self.decode_waited), bounds.decode.saturating_add(self.of_prompt)),
-            Some(Rule::Prefill) => (silent, bounds.prefill.saturating_add(self.of_prompt)),
-            Some(Rule::Whole) => (silent, bounds.prefill.saturating_add(self.of_prompt.max(self.of_whole))),
+            None => (Duration::ZERO, Duration::ZERO),
+            Some(Rule::Decode) => {
+                // A stream that has just resumed after backpressure has waited only since then.
+                let waited = those(Doing::Decode).filter_map(|open| open.waited).max();
+                (silent.min(waited.unwrap_or_default()), bounds.decode.saturating_add(prompts))
+            }
+            Some(Rule::Prefill) => (silent, bounds.prefill.saturating_add(prompts)),
+            Some(Rule::Whole) => {
+                let longest = those(Doing::Whole).map(|open| {
+                    let tokens = if open.route.generates() { of_whole(open.max_tokens) } else { Duration::ZERO };
+                    of_prompt(open.request_bytes).saturating_add(tokens)
+                });
+                (silent, bounds.prefill.saturating_add(longest.fold(prompts, Duration::max)))
+            }
         };
-        let silent = Duration::from_nanos(silent);
         let state = match rule {
             None => State::Idle,
             Some(_) if silent > bound => State::Wedged,
             Some(_) => State::Working,
         };
-        Verdict {
-            state,
-            rule,
-            silent,
-            bound,
-            in_flight: self.in_flight,
-            decoding: self.decoding,
-            prefilling: self.prefilling,
-            whole: self.whole,
-            client_blocked: self.client_blocked,
-        }
+        let (in_flight, client_blocked) = (open.len() as u64, count(Doing::Blocked));
+        Verdict { state, rule, silent, bound, in_flight, decoding, prefilling, whole, client_blocked }
     }
 }

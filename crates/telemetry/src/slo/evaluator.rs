@@ -1,64 +1,46 @@
 //! Evaluates every request against the SLO objectives: a sink that counts good and bad requests.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::RwLock;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use crate::export::Collect;
-use crate::export::Points;
-use crate::export::table::Id;
-use crate::export::table::Key;
-use arc_swap::ArcSwap;
-use tokometer_observe::measure::Count;
-use tokometer_observe::measure::CountSource;
-use tokometer_observe::measure::Labels;
-use tokometer_observe::measure::Models;
-use tokometer_observe::measure::Opening;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Sink;
-use tokometer_observe::measure::Watches;
+use tokometer_decode::Route;
+use tokometer_observe::measure::{Count, CountSource, Labels, Models, Record, Sink, Targets};
 
-use crate::slo::Exclusion;
-use crate::slo::Goal;
-use crate::slo::Objective;
-use crate::slo::Reason;
-use crate::slo::Settings;
-use crate::slo::Verdict;
-use crate::slo::Wait;
-use crate::slo::Waiting;
-use crate::slo::verdict::concerns;
-use crate::slo::verdict::longest_wait;
-use crate::slo::verdict::verdict;
-use crate::slo::waiting::MOST;
-use crate::slo::waiting::OpenRequests;
-use crate::slo::waiting::RequestId;
+use crate::export::table::{Id, Key};
+use crate::export::{Collect, Points};
+use crate::live::{InFlight, Open};
+use crate::slo::verdict::{concerns, longest_wait, verdict};
+use crate::slo::{Exclusion, Goal, Objective, Reason, Settings, Verdict};
 
 /// Maximum time to wait for the record of a closed request. It normally arrives at once, unless its thread waits for a
 /// CPU; after this time the connection was no longer observed and no record will arrive.
 const RECORD_COMES: Duration = Duration::from_secs(60);
 
-/// Objective kind and model.
-type TallyKey = (&'static str, Option<Arc<str>>);
+/// Maximum number of overdue requests that are noted; further ones are evaluated when they end.
+const MOST: usize = 100_000;
+
+/// Connection number, and request number on that connection.
+type RequestId = (u64, u64);
+
+/// Model; `None` until a server has named one.
+type Model = Option<Arc<str>>;
 
 /// Evaluates requests, each once per objective whose scope covers it.
 #[derive(Debug)]
 pub struct Evaluator {
-    settings: ArcSwap<Settings>,
     models: Models,
-    /// Keyed by objective name, so that a lookup does not copy the name.
-    tallies: RwLock<HashMap<String, HashMap<TallyKey, Arc<Tally>>>>,
-    open: Arc<OpenRequests>,
+    /// Never locked by the data path.
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    settings: Arc<Settings>,
+    /// By objective, in the order of the settings.
+    counts: Vec<BTreeMap<Model, Counts>>,
     /// On overdue requests; at most [`MOST`].
-    notes: Mutex<HashMap<RequestId, Note>>,
-    /// Number of notes: at zero, a record takes no lock.
-    noted: AtomicUsize,
+    notes: HashMap<RequestId, Note>,
 }
 
 /// Counts of one objective and model.
@@ -67,71 +49,87 @@ pub struct Evaluated {
     /// Name of the objective.
     pub objective: String,
     /// The model; `None` until a server has named one.
-    pub model: Option<Arc<str>>,
+    pub model: Model,
     /// The counts.
     pub counts: Counts,
 }
 
-/// Counter values at one moment.
+/// Evaluated requests so far. All counters are exported as zero from the start, so that `rate` sees the first event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Good requests.
     pub good: u64,
     /// Bad requests by reason; only reasons possible for the goal.
-    pub bad: Vec<(Reason, u64)>,
+    pub bad: BTreeMap<Reason, u64>,
     /// Excluded requests by cause; only causes possible for the goal.
-    pub excluded: Vec<(Exclusion, u64)>,
-    /// Output tokens of good requests; empty except for [`Goal::Goodput`].
-    pub good_tokens: Vec<(CountSource, u64)>,
+    pub excluded: BTreeMap<Exclusion, u64>,
+    /// Output tokens of good requests by source: counts from different sources are never in one series. Empty except
+    /// for [`Goal::Goodput`].
+    pub good_tokens: BTreeMap<CountSource, u64>,
 }
 
 impl Counts {
-    /// Total bad requests.
-    pub fn all_bad(&self) -> u64 {
-        self.bad.iter().map(|(_, n)| n).sum()
-    }
-}
-
-/// Evaluated requests so far. All counters are exported as zero from the start, so that `rate` sees the first event.
-#[derive(Debug, Default)]
-struct Tally {
-    good: AtomicU64,
-    bad: [AtomicU64; Reason::ALL.len()],
-    excluded: [AtomicU64; Exclusion::ALL.len()],
-    /// By source: counts from different sources are never in one series.
-    tokens: [AtomicU64; CountSource::ALL.len()],
-}
-
-impl Tally {
-    /// Counts a verdict, and the output tokens if it is good.
-    fn add(&self, verdict: Verdict, output: Option<Count>) {
-        match verdict {
-            Verdict::Good => {
-                self.good.fetch_add(1, Ordering::Relaxed);
-                if let Some(output) = output {
-                    self.tokens[output.source as usize].fetch_add(output.tokens, Ordering::Relaxed);
-                }
-            }
-            Verdict::Bad(reason) => {
-                self.bad[reason as usize].fetch_add(1, Ordering::Relaxed);
-            }
-            Verdict::Excluded(why) => {
-                self.excluded[why as usize].fetch_add(1, Ordering::Relaxed);
-            }
+    fn zero(goal: &Goal) -> Counts {
+        let sources = CountSource::ALL.into_iter().filter(|_| matches!(goal, Goal::Goodput));
+        Counts {
+            good: 0,
+            bad: Reason::of(goal).map(|reason| (reason, 0)).collect(),
+            excluded: Exclusion::of(goal).map(|why| (why, 0)).collect(),
+            good_tokens: sources.map(|source| (source, 0)).collect(),
         }
     }
 
-    /// The counter values that are possible for this goal.
-    fn counts(&self, goal: &Goal) -> Counts {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let bad = Reason::of(goal).map(|reason| (reason, read(&self.bad[reason as usize])));
-        let excluded = Exclusion::of(goal).map(|why| (why, read(&self.excluded[why as usize])));
-        let tokens = CountSource::ALL.iter().zip(&self.tokens).map(|(source, n)| (*source, read(n)));
-        Counts {
-            good: read(&self.good),
-            bad: bad.collect(),
-            excluded: excluded.collect(),
-            good_tokens: if matches!(goal, Goal::Goodput) { tokens.collect() } else { Vec::new() },
+    /// Counts a verdict, and the output tokens if it is good.
+    fn add(&mut self, verdict: Verdict, output: Option<Count>) {
+        match verdict {
+            Verdict::Good => {
+                self.good += 1;
+                if let Some(output) = output
+                    && let Some(tokens) = self.good_tokens.get_mut(&output.source)
+                {
+                    *tokens += output.tokens;
+                }
+            }
+            Verdict::Bad(reason) => *self.bad.entry(reason).or_default() += 1,
+            Verdict::Excluded(why) => *self.excluded.entry(why).or_default() += 1,
+        }
+    }
+
+    /// Total bad requests.
+    pub fn all_bad(&self) -> u64 {
+        self.bad.values().sum()
+    }
+}
+
+/// An open request, as far as its objectives need it.
+#[derive(Clone, Copy, Debug)]
+pub struct Pending<'a> {
+    /// Connection number in this process, as in the record.
+    pub connection: u64,
+    /// Request number on its connection.
+    pub sequence: u64,
+    /// Route of the request.
+    pub route: Route,
+    /// `model` of the request.
+    pub request_model: Option<&'a str>,
+    /// Time since the last byte of a complete request for a stream; `None` with a first token, and for other requests.
+    pub waited: Option<Duration>,
+    /// Size of the request body in bytes.
+    pub request_bytes: u64,
+    /// The SLO targets in the request itself.
+    pub targets: Option<&'a Targets>,
+}
+
+impl<'a> From<&'a Open> for Pending<'a> {
+    fn from(open: &'a Open) -> Pending<'a> {
+        Pending {
+            connection: open.connection,
+            sequence: open.sequence,
+            route: open.route,
+            request_model: open.model.as_deref(),
+            waited: open.without_token.filter(|_| open.route.generates()),
+            request_bytes: open.request_bytes,
+            targets: open.targets.as_deref(),
         }
     }
 }
@@ -151,207 +149,193 @@ enum Note {
     },
 }
 
+impl State {
+    /// Replaces the settings; keeps the counts of objectives with the same name and kind.
+    fn set(&mut self, settings: Settings, models: &Models) {
+        let key = |objective: &Objective| (objective.name.clone(), objective.goal.word());
+        let old = std::mem::take(&mut self.counts);
+        let mut old: HashMap<_, _> = self.settings.objectives.iter().map(key).zip(old).collect();
+        let counts = settings.objectives.iter().map(|objective| old.remove(&key(objective)).unwrap_or_default());
+        self.counts = counts.collect();
+        self.settings = Arc::new(settings);
+        let labels = models.labels();
+        for (Objective { scope, goal, .. }, counts) in self.settings.objectives.iter().zip(&mut self.counts) {
+            let known = labels.iter().filter(|label| scope.covers_model(label)).cloned();
+            // A name without a `*` is known before any server reports it.
+            let named = scope.models.iter().filter(|name| !name.ends_with('*')).map(|name| name.as_str().into());
+            let none = (labels.is_empty() && scope.models.is_empty()).then_some(None);
+            for model in known.chain(named).map(Some).chain(none) {
+                counts.entry(model).or_insert_with(|| Counts::zero(goal));
+            }
+        }
+    }
+
+    fn add(&mut self, objective: usize, model: &Model, verdict: Verdict, output: Option<Count>) {
+        if let Some(counts) = self.counts.get_mut(objective) {
+            let goal = &self.settings.objectives[objective].goal;
+            counts.entry(model.clone()).or_insert_with(|| Counts::zero(goal)).add(verdict, output);
+        }
+    }
+}
+
 impl Evaluator {
     /// Creates an evaluator with these objectives.
     pub fn new(settings: Settings) -> Evaluator {
         let models = Models::new(settings.max_models, &settings.models);
-        let evaluate = Evaluator {
-            settings: ArcSwap::from_pointee(settings),
-            models,
-            tallies: RwLock::default(),
-            open: Arc::default(),
-            notes: Mutex::default(),
-            noted: AtomicUsize::new(0),
-        };
-        evaluate.create_known();
-        evaluate
+        let mut state = State { settings: Arc::new(Settings::none()), counts: Vec::new(), notes: HashMap::new() };
+        state.set(settings, &models);
+        Evaluator { models, state: Mutex::new(state) }
     }
 
     /// Replaces the settings. The counts of an objective with the same name and kind are kept.
     pub fn reload(&self, settings: Settings) {
-        self.settings.store(Arc::new(settings));
-        self.create_known();
+        self.state().set(settings, &self.models);
     }
 
     /// The current settings.
     pub fn settings(&self) -> Arc<Settings> {
-        self.settings.load_full()
+        Arc::clone(&self.state().settings)
     }
 
     /// The counts of the current objectives, sorted.
     pub fn evaluated(&self) -> Vec<Evaluated> {
-        let settings = self.settings.load();
-        let tallies = self.tallies.read().unwrap_or_else(PoisonError::into_inner);
-        let mut evaluated = Vec::new();
-        for Objective { name, goal, .. } in &settings.objectives {
-            let of_this_kind = tallies.get(name).into_iter().flatten().filter(|((word, _), _)| *word == goal.word());
-            evaluated.extend(of_this_kind.map(|((_, model), tally)| Evaluated {
-                objective: name.clone(),
+        let state = self.state();
+        let each = state.settings.objectives.iter().zip(&state.counts).flat_map(|(objective, counts)| {
+            counts.iter().map(|(model, counts)| Evaluated {
+                objective: objective.name.clone(),
                 model: model.clone(),
-                counts: tally.counts(goal),
-            }));
-        }
+                counts: counts.clone(),
+            })
+        });
+        let mut evaluated: Vec<Evaluated> = each.collect();
         evaluated.sort_by(|a, b| (&a.objective, &a.model).cmp(&(&b.objective, &b.model)));
         evaluated
     }
 
-    /// Runs [`Evaluator::sweep`] over the requests that are open now. Call about once per second, never on a data path
-    /// thread.
-    pub fn look(&self, now: Instant) {
-        self.sweep(&self.open.at(now), now);
+    /// Runs [`Evaluator::sweep`] over the requests in flight. Call about once per second, never on a data path thread.
+    pub fn look(&self, in_flight: &InFlight, now: Instant) {
+        let open = in_flight.all(now);
+        self.sweep(&open.iter().map(Pending::from).collect::<Vec<_>>(), now);
     }
 
-    /// Counts pending requests whose first token is overdue. They are not evaluated again when they end.
+    /// Counts pending requests whose first token is overdue; `open` are all open requests. They are not evaluated again
+    /// when they end.
     ///
     /// The number of prompt tokens is unknown before the end, so every byte counts as one token: a miss is counted only
     /// when it is certain.
-    pub fn sweep(&self, waiting: &dyn Waiting, now: Instant) {
-        let settings = self.settings.load();
+    pub fn sweep(&self, open: &[Pending<'_>], now: Instant) {
+        let mut state = self.state();
+        let settings = Arc::clone(&state.settings);
         let mut late = HashMap::new();
-        waiting.each(&mut |wait| {
-            let model = self.models.led_to(&labels(wait));
-            let named = model.as_deref().or(wait.request_model);
-            let missed = settings.objectives.iter().filter(|objective| misses(objective, wait, named, &settings));
-            let missed: Vec<&Objective> = missed.collect();
-            if !missed.is_empty() && late.len() < MOST {
-                late.insert((wait.connection, wait.sequence), (missed, model));
+        for pending in open.iter().filter(|pending| pending.waited.is_some()) {
+            let model = self.models.led_to(&labels(pending));
+            let named = model.as_deref().or(pending.request_model);
+            let missed = settings.objectives.iter().enumerate();
+            let missed = missed.filter(|(_, objective)| misses(objective, pending, named, &settings));
+            let missed: Vec<usize> = missed.map(|(at, _)| at).collect();
+            if !missed.is_empty() {
+                late.insert((pending.connection, pending.sequence), (missed, model));
             }
-        });
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        notes.retain(|id, note| match note {
+        }
+        let ids: HashSet<RequestId> = open.iter().map(|pending| (pending.connection, pending.sequence)).collect();
+        state.notes.retain(|id, note| match note {
             Note::Late => late.contains_key(id),
-            Note::Counted { closed, .. } if waiting.is_open(id.0, id.1) => {
+            Note::Counted { closed, .. } if ids.contains(id) => {
                 *closed = None;
                 true
             }
             Note::Counted { closed, .. } => now.saturating_duration_since(*closed.get_or_insert(now)) < RECORD_COMES,
         });
         for (id, (missed, model)) in late {
-            match notes.get(&id) {
-                None if notes.len() < MOST => drop(notes.insert(id, Note::Late)),
+            match state.notes.get(&id) {
+                None if state.notes.len() < MOST => drop(state.notes.insert(id, Note::Late)),
                 None | Some(Note::Counted { .. }) => {}
                 Some(Note::Late) => {
                     for objective in &missed {
-                        self.tally(objective, model.clone()).add(Verdict::Bad(Reason::NoFirstToken), None);
+                        state.add(*objective, &model, Verdict::Bad(Reason::NoFirstToken), None);
                     }
-                    let by = missed.iter().map(|objective| objective.name.clone()).collect();
-                    notes.insert(id, Note::Counted { by, closed: None });
+                    let by = missed.iter().map(|at| settings.objectives[*at].name.clone()).collect();
+                    state.notes.insert(id, Note::Counted { by, closed: None });
                 }
             }
         }
-        self.noted.store(notes.len(), Ordering::Release);
     }
 
     /// Evaluates a finished request.
     pub fn evaluate(&self, record: &Record) {
-        let settings = self.settings.load();
-        if settings.objectives.is_empty() {
-            return;
-        }
-        let model = self.models.of(record, |gone| self.remove(gone));
-        let counted = self.take((record.connection, record.sequence));
-        for objective in &settings.objectives {
-            if counted.contains(&objective.name) || !concerns(objective, record, model.as_deref()) {
-                continue;
+        let model = self.model(record);
+        let mut state = self.state();
+        let settings = Arc::clone(&state.settings);
+        let counted = match state.notes.remove(&(record.connection, record.sequence)) {
+            Some(Note::Counted { by, .. }) => by,
+            Some(Note::Late) | None => Vec::new(),
+        };
+        for (at, objective) in settings.objectives.iter().enumerate() {
+            if !counted.contains(&objective.name) && concerns(objective, record, model.as_deref()) {
+                let verdict = verdict(record, model.as_deref(), objective, &settings);
+                state.add(at, &model, verdict, record.output_tokens);
             }
-            let verdict = verdict(record, model.as_deref(), objective, &settings);
-            self.tally(objective, model.clone()).add(verdict, record.output_tokens);
         }
     }
 
     /// True when the request is bad by any objective whose scope covers it, so that its trace is worth keeping. Counts
     /// nothing.
     pub fn is_broken_by(&self, record: &Record) -> bool {
-        let settings = self.settings.load();
-        let model = self.models.of(record, |gone| self.remove(gone));
+        let (settings, model) = (self.settings(), self.model(record));
+        let model = model.as_deref();
         settings.objectives.iter().any(|objective| {
-            concerns(objective, record, model.as_deref())
-                && matches!(verdict(record, model.as_deref(), objective, &settings), Verdict::Bad(_))
+            concerns(objective, record, model)
+                && matches!(verdict(record, model, objective, &settings), Verdict::Bad(_))
         })
     }
 
-    /// Removes the counts of a model evicted from the model list, unless an objective names it.
-    fn remove(&self, gone: &str) {
-        let settings = self.settings.load();
-        let mut tallies = self.tallies.write().unwrap_or_else(PoisonError::into_inner);
-        for (name, of_this) in tallies.iter_mut() {
-            let objective = settings.objectives.iter().find(|objective| objective.name == *name);
-            if !objective.is_some_and(|objective| objective.scope.models.iter().any(|model| model == gone)) {
-                of_this.retain(|(_, model), _| model.as_deref() != Some(gone));
-            }
-        }
-    }
-
-    /// Removes the note of a request and returns the objectives that have counted it while it was pending.
-    fn take(&self, id: RequestId) -> Vec<String> {
-        if self.noted.load(Ordering::Acquire) == 0 {
-            return Vec::new();
-        }
-        match self.notes.lock().unwrap_or_else(PoisonError::into_inner).remove(&id) {
-            Some(Note::Counted { by, .. }) => by,
-            Some(Note::Late) | None => Vec::new(),
-        }
-    }
-
-    /// Creates the counters of every objective and known model at zero.
-    fn create_known(&self) {
-        let settings = self.settings.load();
-        let labels = self.models.labels();
-        for objective in &settings.objectives {
-            if labels.is_empty() && objective.scope.models.is_empty() {
-                self.tally(objective, None);
-            }
-            for label in &labels {
-                if objective.scope.covers_model(label) {
-                    self.tally(objective, Some(Arc::clone(label)));
+    /// The model under which the request is counted. Removes the counts of a model evicted from the model list, unless
+    /// an objective names it.
+    fn model(&self, record: &Record) -> Model {
+        // Not removed in the callback: it runs under the lock of the model list, which is taken while the state is
+        // locked elsewhere.
+        let mut evicted = Vec::new();
+        let model = self.models.of(record, |name| evicted.push(name.to_owned()));
+        for name in evicted {
+            let state = &mut *self.state();
+            for (objective, counts) in state.settings.objectives.iter().zip(&mut state.counts) {
+                if !objective.scope.models.contains(&name) {
+                    counts.retain(|model, _| model.as_deref() != Some(&name));
                 }
             }
-            // A name without a `*` is known before any server reports it.
-            for name in objective.scope.models.iter().filter(|name| !name.ends_with('*')) {
-                self.tally(objective, Some(name.as_str().into()));
-            }
         }
+        model
     }
 
-    fn tally(&self, objective: &Objective, model: Option<Arc<str>>) -> Arc<Tally> {
-        let key = (objective.goal.word(), model);
-        let known = self.tallies.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(tally) = known.get(&objective.name).and_then(|of_this| of_this.get(&key)) {
-            return Arc::clone(tally);
-        }
-        drop(known);
-        let mut tallies = self.tallies.write().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(tallies.entry(objective.name.clone()).or_default().entry(key).or_default())
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn labels(wait: &Wait<'_>) -> Labels {
-    Labels { route: wait.route, request_model: wait.request_model.map(Into::into), ..Labels::default() }
+fn labels(pending: &Pending<'_>) -> Labels {
+    Labels { route: pending.route, request_model: pending.request_model.map(Into::into), ..Labels::default() }
 }
 
 /// True when the request is in the objective's scope, and its wait exceeds the limit for any prompt of that size.
-fn misses(objective: &Objective, wait: &Wait<'_>, model: Option<&str>, settings: &Settings) -> bool {
-    let about = |objective: &Objective| {
-        let tenant = wait.targets.and_then(|targets| targets.tenant.as_deref());
-        objective.scope.covers(wait.route, tenant) && objective.scope.covers_model(model.unwrap_or_default())
-    };
-    match objective.goal {
-        Goal::FirstToken { base, per_1k_uncached } => {
-            let limit = longest_wait(base, per_1k_uncached, wait.request_bytes, wait.targets, settings);
-            about(objective) && wait.waited > limit
+fn misses(objective: &Objective, pending: &Pending<'_>, model: Option<&str>, settings: &Settings) -> bool {
+    let tenant = pending.targets.and_then(|targets| targets.tenant.as_deref());
+    let scope = &objective.scope;
+    scope.covers(pending.route, tenant)
+        && scope.covers_model(model.unwrap_or_default())
+        && match objective.goal {
+            Goal::FirstToken { base, per_1k_uncached } => {
+                pending.waited > Some(longest_wait(base, per_1k_uncached, pending.request_bytes, pending.targets))
+            }
+            Goal::Goodput => {
+                let first = |other: &&Objective| matches!(other.goal, Goal::FirstToken { .. });
+                settings.objectives.iter().filter(first).any(|other| misses(other, pending, model, settings))
+            }
+            _ => false,
         }
-        Goal::Goodput => {
-            let first = |other: &&Objective| matches!(other.goal, Goal::FirstToken { .. });
-            about(objective)
-                && settings.objectives.iter().filter(first).any(|other| misses(other, wait, model, settings))
-        }
-        _ => false,
-    }
 }
-
 impl Collect for Evaluator {
     fn collect(&self, points: &mut Points<'_>) {
-        for Objective { name, goal, target, .. } in &self.settings.load().objectives {
+        for Objective { name, goal, target, .. } in &self.settings().objectives {
             let slo = (Key::Slo, Arc::<str>::from(name.as_str()).into());
             points.put(Id::SloObjective, std::slice::from_ref(&slo), *target);
             for (threshold, value) in goal.thresholds() {
@@ -379,12 +363,6 @@ impl Collect for Evaluator {
 }
 
 impl Sink for Evaluator {
-    fn opened(&self, opening: &Opening) -> Watches {
-        let settings = self.settings.load();
-        let evaluated = settings.objectives.iter().any(|objective| matches!(objective.goal, Goal::FirstToken { .. }));
-        if evaluated && opening.route.generates() { self.open.watch(opening) } else { Watches::default() }
-    }
-
     fn record(&self, record: &Arc<Record>) {
         self.evaluate(record);
     }

@@ -7,11 +7,9 @@
 mod evaluator;
 mod settings;
 mod verdict;
-mod waiting;
 mod window;
 
-pub use evaluator::{Counts, Evaluated, Evaluator};
+pub use evaluator::{Counts, Evaluated, Evaluator, Pending};
 pub use settings::{Goal, Objective, RuleSettings, Scope, Settings};
 pub use verdict::{Exclusion, Reason, Verdict, concerns, verdict};
-pub use waiting::{Wait, Waiting};
-pub use window::{Standing, Sum, Window, sums};
+pub use window::{ObjectiveState, Window, sums};

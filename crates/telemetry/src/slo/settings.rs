@@ -1,6 +1,5 @@
 //! Settings of the SLO objectives.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tokometer_decode::Route;
@@ -20,14 +19,6 @@ pub struct Settings {
     pub busy_is_bad: bool,
     /// Minimum output tokens for a decode rate to be evaluated.
     pub min_tokens: u64,
-    /// Minimum time between the first and the last token for a decode rate to be evaluated.
-    pub min_decode: Duration,
-    /// Share of the decoding time blocked on the client above which the client is the cause of a low rate.
-    pub client_limited: f64,
-    /// Limits of the time to first token that a request may ask for; values outside are clamped.
-    pub asked_first_token: RangeInclusive<Duration>,
-    /// Limits of the time per output token that a request may ask for; values outside are clamped.
-    pub asked_per_token: RangeInclusive<Duration>,
     /// Settings of `tokometer rules`.
     pub rules: RuleSettings,
 }
@@ -164,17 +155,12 @@ impl Default for RuleSettings {
 impl Settings {
     /// No objectives.
     pub fn none() -> Settings {
-        let ms = Duration::from_millis;
         Settings {
             objectives: Vec::new(),
             models: Vec::new(),
             max_models: 64,
             busy_is_bad: true,
             min_tokens: 16,
-            min_decode: ms(200),
-            client_limited: 0.1,
-            asked_first_token: ms(100)..=ms(600_000),
-            asked_per_token: ms(5)..=ms(10_000),
             rules: RuleSettings::default(),
         }
     }

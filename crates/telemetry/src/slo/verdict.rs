@@ -3,13 +3,9 @@
 use std::time::Duration;
 
 use tokometer_observe::closed_enum;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Targets;
+use tokometer_observe::measure::{Outcome, Record, Targets};
 
-use crate::slo::Goal;
-use crate::slo::Objective;
-use crate::slo::Settings;
+use crate::slo::{Goal, Objective, Settings};
 
 /// The status of a WebSocket handshake (RFC 6455, section 4.2.2).
 const SWITCHING_PROTOCOLS: u16 = 101;
@@ -17,6 +13,18 @@ const SWITCHING_PROTOCOLS: u16 = 101;
 /// Request bytes per token where the engine does not report the prompt length. An estimate: the usual value for English
 /// text and JSON.
 const BYTES_PER_TOKEN: u64 = 4;
+
+/// Minimum time between the first and the last token for a decode rate to be evaluated.
+const MIN_DECODE: Duration = Duration::from_millis(200);
+
+/// Share of the decoding time blocked on the client above which the client is the cause of a low rate.
+const CLIENT_LIMITED: f64 = 0.1;
+
+/// Limits of the time to first token that a request may ask for; values outside are clamped.
+const REQUESTED_FIRST_TOKEN: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(600)];
+
+/// Limits of the time per output token that a request may ask for; values outside are clamped.
+const REQUESTED_PER_TOKEN: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(10)];
 
 /// Result of evaluating a request against an objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -131,7 +139,7 @@ impl Exclusion {
 pub fn verdict(record: &Record, model: Option<&str>, objective: &Objective, settings: &Settings) -> Verdict {
     match objective.goal {
         Goal::Availability => availability(record, settings),
-        Goal::FirstToken { base, per_1k_uncached } => first_token(record, base, per_1k_uncached, settings),
+        Goal::FirstToken { base, per_1k_uncached } => first_token(record, base, per_1k_uncached),
         Goal::DecodeRate { floor } => decode_rate(record, floor, settings),
         Goal::Stall { longest } => stall(record, longest),
         Goal::Goodput => goodput(record, model, settings),
@@ -169,7 +177,7 @@ fn availability(record: &Record, settings: &Settings) -> Verdict {
     }
 }
 
-fn first_token(record: &Record, base: Duration, per_1k: Duration, settings: &Settings) -> Verdict {
+fn first_token(record: &Record, base: Duration, per_1k: Duration) -> Verdict {
     if record.outcome == Outcome::Http4xx {
         return Verdict::Excluded(Exclusion::ClientError);
     }
@@ -177,7 +185,7 @@ fn first_token(record: &Record, base: Duration, per_1k: Duration, settings: &Set
         return Verdict::Excluded(Exclusion::NotStreamed);
     }
     let uncached = uncached(record).unwrap_or(record.request_bytes / BYTES_PER_TOKEN);
-    let limit = longest_wait(base, per_1k, uncached, record.targets.as_deref(), settings);
+    let limit = longest_wait(base, per_1k, uncached, record.targets.as_deref());
     if record.first_token.is_some() {
         return match record.since_requested(record.first_token) {
             None => Verdict::Excluded(Exclusion::Unknown),
@@ -198,20 +206,18 @@ fn first_token(record: &Record, base: Duration, per_1k: Duration, settings: &Set
 
 /// The maximum wait for a first token: the request's own target, if any, within the configured limits; otherwise the
 /// objective's.
-pub(super) fn longest_wait(
-    base: Duration,
-    per_1k: Duration,
-    uncached: u64,
-    targets: Option<&Targets>,
-    settings: &Settings,
-) -> Duration {
+pub(super) fn longest_wait(base: Duration, per_1k: Duration, uncached: u64, targets: Option<&Targets>) -> Duration {
     match targets.and_then(|targets| targets.first_token) {
-        Some(asked) => asked.clamp(*settings.asked_first_token.start(), *settings.asked_first_token.end()),
+        Some(time) => clamped(time, REQUESTED_FIRST_TOKEN),
         None => {
             let more = Duration::try_from_secs_f64(per_1k.as_secs_f64() * (uncached as f64 / 1e3));
             base.saturating_add(more.unwrap_or(Duration::MAX))
         }
     }
+}
+
+fn clamped(time: Duration, [min, max]: [Duration; 2]) -> Duration {
+    time.clamp(min, max)
 }
 
 /// Prompt tokens that the engine had to process. If it does not report cached tokens, all of them, which allows the
@@ -238,18 +244,17 @@ fn decode_rate(record: &Record, floor: f64, settings: &Settings) -> Verdict {
     }
     let Some(output) = record.output_tokens else { return Verdict::Excluded(Exclusion::Unknown) };
     let span = last.saturating_sub(first);
-    if output.tokens < settings.min_tokens || span < settings.min_decode {
+    if output.tokens < settings.min_tokens || span < MIN_DECODE {
         return Verdict::Excluded(Exclusion::TooFewTokens);
     }
     if record.choices > 1 {
         return Verdict::Excluded(Exclusion::SeveralChoices);
     }
-    if record.delivery_blocked > span.mul_f64(settings.client_limited) {
+    if record.delivery_blocked > span.mul_f64(CLIENT_LIMITED) {
         return Verdict::Excluded(Exclusion::ClientLimited);
     }
-    let asked = record.targets.as_ref().and_then(|targets| targets.per_token);
-    let clamped = |asked: Duration| asked.clamp(*settings.asked_per_token.start(), *settings.asked_per_token.end());
-    let floor = asked.map_or(floor, |asked| clamped(asked).as_secs_f64().recip());
+    let requested = record.targets.as_ref().and_then(|targets| targets.per_token);
+    let floor = requested.map_or(floor, |time| clamped(time, REQUESTED_PER_TOKEN).as_secs_f64().recip());
     match (record.decode_rate, record.decode_rate_at_least) {
         (Some(rate), _) if rate >= floor => Verdict::Good,
         (Some(_), _) => Verdict::Bad(Reason::SlowDecode),

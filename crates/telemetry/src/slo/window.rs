@@ -1,16 +1,12 @@
 //! SLO counts of the last five minutes, from sums stored every ten seconds. Times are passed in by the caller.
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::time::Duration;
-use std::time::Instant;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokometer_observe::closed_enum;
 
-use crate::slo::Evaluated;
-use crate::slo::Reason;
+use crate::slo::{Counts, Evaluated, Reason};
 
 /// Length of the window: the short window of the fast burn alert.
 const REACH: Duration = Duration::from_secs(300);
@@ -18,18 +14,9 @@ const REACH: Duration = Duration::from_secs(300);
 /// Interval between stored sums.
 const STEP: Duration = Duration::from_secs(10);
 
-/// Counts of one objective, over all models.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
-    /// Good requests.
-    pub good: u64,
-    /// Bad requests by reason, without zero counts.
-    pub bad: BTreeMap<Reason, u64>,
-}
-
 closed_enum! {
     /// State of an objective, derived from recent counts.
-    pub enum Standing {
+    pub enum ObjectiveState {
         /// No request was evaluated.
         Idle = "idle",
         /// The bad requests are within the target.
@@ -43,7 +30,7 @@ closed_enum! {
 
 /// Sums of the last five minutes.
 #[derive(Debug)]
-pub struct Window(Mutex<VecDeque<(Instant, BTreeMap<String, Sum>)>>);
+pub struct Window(Mutex<VecDeque<(Instant, BTreeMap<String, Counts>)>>);
 
 impl Window {
     /// Creates an empty window.
@@ -68,34 +55,29 @@ impl Window {
     }
 
     /// The window length, and the counts of each objective within it; `sums` are the current totals.
-    pub fn lately(&self, now: Instant, sums: &BTreeMap<String, Sum>) -> (Duration, BTreeMap<String, Sum>) {
+    pub fn lately(&self, now: Instant, sums: &BTreeMap<String, Counts>) -> (Duration, BTreeMap<String, Counts>) {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((at, before)) = kept.front() else { return (Duration::ZERO, sums.clone()) };
-        let nothing = Sum::default();
-        let since = |(name, sum): (&String, &Sum)| (name.clone(), sum.since(before.get(name).unwrap_or(&nothing)));
+        let nothing = Counts::default();
+        let since = |(name, sum): (&String, &Counts)| (name.clone(), sum.since(before.get(name).unwrap_or(&nothing)));
         (now.saturating_duration_since(*at), sums.iter().map(since).collect())
     }
 }
 
-/// Total counts of each objective, over all models.
-pub fn sums(evaluated: &[Evaluated]) -> BTreeMap<String, Sum> {
-    let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
+/// Good and bad requests of each objective, over all models.
+pub fn sums(evaluated: &[Evaluated]) -> BTreeMap<String, Counts> {
+    let mut sums: BTreeMap<String, Counts> = BTreeMap::new();
     for Evaluated { objective, counts, .. } in evaluated {
         let sum = sums.entry(objective.clone()).or_default();
         sum.good += counts.good;
-        for (reason, n) in counts.bad.iter().filter(|(_, n)| *n > 0) {
+        for (reason, n) in &counts.bad {
             *sum.bad.entry(*reason).or_default() += n;
         }
     }
     sums
 }
 
-impl Sum {
-    /// Total bad requests.
-    pub fn all_bad(&self) -> u64 {
-        self.bad.values().sum()
-    }
-
+impl Counts {
     /// Share of bad requests; `None` when no request was evaluated.
     fn share(&self) -> Option<f64> {
         let (bad, all) = (self.all_bad(), self.good + self.all_bad());
@@ -111,32 +93,35 @@ impl Sum {
 
     /// State of the objective. `alarming`: share of bad requests above which an alert fires, if at least `fewest`
     /// requests are bad.
-    pub fn standing(&self, target: f64, alarming: f64, fewest: u64) -> Standing {
+    pub fn state(&self, target: f64, alarming: f64, fewest: u64) -> ObjectiveState {
         match self.share() {
-            None => Standing::Idle,
-            Some(share) if share > alarming && self.all_bad() >= fewest => Standing::Burning,
+            None => ObjectiveState::Idle,
+            Some(share) if share > alarming && self.all_bad() >= fewest => ObjectiveState::Burning,
             // Tolerance: a share exactly at the limit may come out slightly above it.
-            Some(share) if share > (1.0 - target) * (1.0 + 1e-9) => Standing::Over,
-            Some(_) => Standing::Ok,
+            Some(share) if share > (1.0 - target) * (1.0 + 1e-9) => ObjectiveState::Over,
+            Some(_) => ObjectiveState::Ok,
         }
     }
 
-    fn since(&self, before: &Sum) -> Sum {
+    /// The good and bad requests since `before`.
+    fn since(&self, before: &Counts) -> Counts {
         let less = |(reason, n): (&Reason, &u64)| {
-            let more = n.saturating_sub(before.bad.get(reason).copied().unwrap_or(0));
-            (more > 0).then_some((*reason, more))
+            (*reason, n.saturating_sub(before.bad.get(reason).copied().unwrap_or_default()))
         };
-        Sum { good: self.good.saturating_sub(before.good), bad: self.bad.iter().filter_map(less).collect() }
+        Counts {
+            good: self.good.saturating_sub(before.good),
+            bad: self.bad.iter().map(less).collect(),
+            ..Counts::default()
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slo::Counts;
 
     fn evaluated(objective: &str, model: &str, good: u64, bad: &[(Reason, u64)]) -> Evaluated {
-        let counts = Counts { good, bad: bad.to_vec(), ..Counts::default() };
+        let counts = Counts { good, bad: bad.iter().copied().collect(), ..Counts::default() };
         Evaluated { objective: objective.to_owned(), model: Some(model.into()), counts }
     }
 
@@ -180,19 +165,19 @@ mod tests {
         window.note(start + Duration::from_secs(10), || vec![evaluated("a", "m", 100, &[(Reason::Stalled, 7)])]);
         window.note(start + Duration::from_secs(311), || vec![evaluated("a", "m", 3, &[])]);
         let (_, lately) = window.lately(start + Duration::from_secs(311), &sums(&[evaluated("a", "m", 3, &[])]));
-        assert_eq!(lately["a"], Sum::default());
+        assert_eq!((lately["a"].good, lately["a"].all_bad()), (0, 0));
     }
 
     #[test]
-    fn standing_follows_the_share_of_bad_requests() {
-        let sum = |good, bad| Sum { good, bad: BTreeMap::from([(Reason::Stalled, bad)]) };
-        let standing = |good, bad| sum(good, bad).standing(0.99, 0.144, 5);
-        assert_eq!(Sum::default().standing(0.99, 0.144, 5), Standing::Idle);
-        assert_eq!(standing(99, 1), Standing::Ok, "exactly at the limit");
-        assert_eq!(standing(98, 2), Standing::Over);
-        assert_eq!(standing(50, 50), Standing::Burning);
-        assert_eq!(standing(1, 4), Standing::Over, "below the minimum for an alert");
+    fn state_follows_the_share_of_bad_requests() {
+        let sum = |good, bad| Counts { good, bad: BTreeMap::from([(Reason::Stalled, bad)]), ..Counts::default() };
+        let state = |good, bad| sum(good, bad).state(0.99, 0.144, 5);
+        assert_eq!(Counts::default().state(0.99, 0.144, 5), ObjectiveState::Idle);
+        assert_eq!(state(99, 1), ObjectiveState::Ok, "exactly at the limit");
+        assert_eq!(state(98, 2), ObjectiveState::Over);
+        assert_eq!(state(50, 50), ObjectiveState::Burning);
+        assert_eq!(state(1, 4), ObjectiveState::Over, "below the minimum for an alert");
         assert_eq!(sum(90, 10).burn_rate(0.9).map(|rate| (rate * 1e9).round() / 1e9), Some(1.0));
-        assert_eq!(Sum::default().burn_rate(0.9), None);
+        assert_eq!(Counts::default().burn_rate(0.9), None);
     }
 }

@@ -1,40 +1,20 @@
 //! Stage between the data path and the sinks, with the thread that counts tokens and its queue.
 
-use std::fmt;
-use std::io;
-use std::panic::AssertUnwindSafe;
-use std::panic::catch_unwind;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::AtomicUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::Receiver;
-use std::sync::mpsc::Sender;
-use std::sync::mpsc::SyncSender;
-use std::sync::mpsc::channel;
-use std::sync::mpsc::sync_channel;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{fmt, io};
 
-use crate::export::Collect;
-use crate::export::Points;
-use crate::export::table::Id;
-use crate::export::table::Key;
+use crate::export::table::{Id, Key};
+use crate::export::{Collect, Points};
 use arc_swap::ArcSwap;
 use tokometer_decode::ResponseText;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Sink;
-use tokometer_observe::measure::Stage;
-use tokometer_observe::measure::TextTokens;
-use tokometer_observe::measure::Uncounted;
-use tokometer_observe::measure::UncountedText;
+use tokometer_observe::measure::{Record, Sink, Stage, TextTokens, Uncounted, UncountedText};
 
-use crate::tokenizer::Tokenize;
-use crate::tokenizer::Vocabularies;
+use crate::tokenizer::{Tokenize, Vocabularies};
 
 /// Lower priority than the data path's threads, like telemetry.
 const NICENESS: i32 = 10;

@@ -1,22 +1,11 @@
-//! Sinks of request records: a queue before the others, and one sink that forwards to several.
-
-pub(super) mod backlog;
+//! A sink that forwards to several.
 
 use std::fmt;
 use std::sync::Arc;
 
-use tokometer_observe::measure::Detach;
-use tokometer_observe::measure::Gap;
-use tokometer_observe::measure::Labels;
-use tokometer_observe::measure::Live;
-use tokometer_observe::measure::Message;
-use tokometer_observe::measure::Opening;
-use tokometer_observe::measure::Phase;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Sink;
-use tokometer_observe::measure::UncountedText;
-use tokometer_observe::measure::Unread;
-use tokometer_observe::measure::Watches;
+use tokometer_observe::measure::{
+    Detach, Gap, Labels, Live, Message, Opening, Phase, Record, Sink, UncountedText, Unread, Watches,
+};
 
 /// Forwards every call to several sinks, in order.
 pub struct Tee(Vec<Arc<dyn Sink>>);

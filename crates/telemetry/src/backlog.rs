@@ -3,46 +3,19 @@
 //! A client sends its next request as soon as it has its response, so recording on the relay thread would delay that
 //! request.
 
-use std::fmt;
-use std::io;
 use std::mem::size_of;
-use std::panic::AssertUnwindSafe;
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::OnceLock;
-use std::sync::PoisonError;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::Ordering::SeqCst;
-use std::thread;
-use std::thread::JoinHandle;
-use std::thread::Thread;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::{fmt, io};
 
 use tokometer_decode::Route;
-use tokometer_observe::measure::Inbox;
-use tokometer_observe::measure::Labels;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Sink;
-use tokometer_observe::measure::Stage;
-use tokometer_observe::measure::UncountedText;
-use tokometer_telemetry::export::Collect;
-use tokometer_telemetry::export::Points;
-use tokometer_telemetry::export::table::Id;
+use tokometer_observe::measure::{Labels, Outcome, Record, Sink, Stage, UncountedText};
 
-/// Niceness of the thread (setpriority(2)): streams take precedence on a shared core.
-const NICENESS: i32 = 10;
-
-/// Maximum time that a record waits if `settle` is not called: larger batches cost less per record.
-const PAUSE: Duration = Duration::from_millis(100);
-
-/// This many waiting records end the pause.
-const MANY: usize = 256;
+use crate::batches::Batches;
+use crate::export::table::Id;
+use crate::export::{Collect, Points};
 
 /// Memory for waiting records. For records above it only the outcome is counted.
 const MOST_BYTES: usize = 8 * 1024 * 1024;
@@ -58,27 +31,13 @@ type Ended = (Arc<Record>, Option<UncountedText>);
 
 /// Called with the number of requests that are counted without their records. The labels contain a listener and a
 /// route.
-pub(in crate::app) type CountUnrecorded = Box<dyn Fn(&Labels, Outcome, u64) + Send + Sync>;
+pub type CountUnrecorded = Box<dyn Fn(&Labels, Outcome, u64) + Send + Sync>;
 
 /// Sits between the data path and the sinks.
-pub(in crate::app) struct Backlog {
-    shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-/// The data path uses `waiting`, `dropped` and the flags, but never the lock.
-struct Shared {
+pub struct Backlog {
     next: Arc<dyn Sink>,
-    waiting: Inbox<Ended>,
-    dropped: Dropped,
-    count_unrecorded: CountUnrecorded,
-    thread: OnceLock<Thread>,
-    /// The thread sleeps until it is woken.
-    idle: AtomicBool,
-    over: AtomicBool,
-    /// Held during processing, so that each record is processed once, and all earlier ones are done when `settle`
-    /// returns.
-    settling: Mutex<()>,
+    waiting: Batches<Ended>,
+    dropped: Arc<Dropped>,
 }
 
 /// Requests whose records did not fit, by listener, route and outcome.
@@ -126,82 +85,49 @@ impl Backlog {
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub(in crate::app) fn start(
-        next: Arc<dyn Sink>,
-        listeners: usize,
-        count_unrecorded: CountUnrecorded,
-    ) -> io::Result<Backlog> {
-        let shared = Arc::new(Shared {
-            next,
-            waiting: Inbox::new(MOST),
-            dropped: Dropped::new(listeners),
-            count_unrecorded,
-            thread: OnceLock::new(),
-            idle: AtomicBool::new(false),
-            over: AtomicBool::new(false),
-            settling: Mutex::default(),
-        });
-        let settler = Arc::clone(&shared);
-        let thread = thread::Builder::new().name("backlog".to_owned()).spawn(move || {
-            settler.thread.set(thread::current()).ok();
-            // Lowering the priority needs no privilege; if it fails anyway, records are still processed.
-            rustix::process::nice(NICENESS).ok();
-            while settler.wait() {
-                settler.settle();
+    pub fn start(next: Arc<dyn Sink>, listeners: usize, count_unrecorded: CountUnrecorded) -> io::Result<Backlog> {
+        let dropped = Arc::new(Dropped::new(listeners));
+        let (sink, lost) = (Arc::clone(&next), Arc::clone(&dropped));
+        let waiting = Batches::start("backlog", MOST, move |ended: &mut dyn Iterator<Item = Ended>| {
+            for (record, mut text) in ended {
+                // A record whose processing panics is lost; those after it are not.
+                if catch_unwind(AssertUnwindSafe(|| sink.record_with_text(&record, &mut text))).is_err() {
+                    tracing::error!("A request could not be recorded: this is a bug in tokometer.");
+                }
             }
+            lost.take(&count_unrecorded);
         })?;
-        Ok(Backlog { shared, thread: Mutex::new(Some(thread)) })
+        Ok(Backlog { next, waiting, dropped })
     }
 
     /// Processes all waiting records. Call it before the sinks are read, on a thread outside the data path, never from
     /// a sink.
-    pub(in crate::app) fn settle(&self) {
-        self.shared.settle();
+    pub fn settle(&self) {
+        self.waiting.settle();
     }
 
     /// Number of requests whose records were dropped because the queue was full.
-    pub(in crate::app) fn dropped(&self) -> u64 {
-        self.shared.dropped.all.load(Relaxed)
+    pub fn dropped(&self) -> u64 {
+        self.dropped.all.load(Relaxed)
     }
 
     /// Processes the rest. Later records are processed immediately.
-    pub(in crate::app) fn stop(&self) {
-        self.shared.over.store(true, SeqCst);
-        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            thread.thread().unpark();
-            // A panic of that thread is already printed; its remaining records are processed here.
-            thread.join().ok();
-        }
-        self.shared.settle();
+    pub fn stop(&self) {
+        self.waiting.stop();
     }
 
     fn take(&self, record: &Arc<Record>, text: &mut Option<UncountedText>) {
-        let shared = &self.shared;
         // A flood of requests without a valid response leaves room for the others.
-        let crowded = !record.proves_model() && shared.waiting.len() >= MOST / 2;
-        let waiting = if crowded { None } else { shared.waiting.push(|| (Arc::clone(record), text.take())) };
-        if waiting.is_none() {
-            shared.dropped.add(record);
+        let crowded = !record.proves_model() && self.waiting.waiting() >= MOST / 2;
+        if crowded || !self.waiting.push(|| (Arc::clone(record), text.take())) {
+            self.dropped.add(record);
         }
-        if waiting == Some(MANY) || shared.idle.load(SeqCst) && shared.idle.swap(false, SeqCst) {
-            shared.wake();
-        }
-        // The data path has already stopped.
-        if shared.over.load(SeqCst) {
-            shared.settle();
-        }
-    }
-}
-
-impl Drop for Backlog {
-    fn drop(&mut self) {
-        self.stop();
     }
 }
 
 impl Collect for Backlog {
     fn settle(&self) {
-        self.shared.settle();
+        self.waiting.settle();
     }
 
     fn collect(&self, points: &mut Points<'_>) {
@@ -211,7 +137,7 @@ impl Collect for Backlog {
 
 impl Stage for Backlog {
     fn next(&self) -> &Arc<dyn Sink> {
-        &self.shared.next
+        &self.next
     }
 
     fn record(&self, record: &Arc<Record>) {
@@ -223,50 +149,11 @@ impl Stage for Backlog {
     }
 }
 
-impl Shared {
-    fn wake(&self) {
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
-    }
-
-    /// Waits until a batch is due; false after `stop`.
-    fn wait(&self) -> bool {
-        let over = || self.over.load(SeqCst);
-        loop {
-            self.idle.store(true, SeqCst);
-            if !self.waiting.is_empty() || over() {
-                break;
-            }
-            thread::park();
-        }
-        self.idle.store(false, SeqCst);
-        let since = Instant::now();
-        while let Some(left) = PAUSE.checked_sub(since.elapsed()).filter(|_| self.waiting.len() < MANY && !over()) {
-            thread::park_timeout(left);
-        }
-        !over()
-    }
-
-    fn settling(&self) -> MutexGuard<'_, ()> {
-        self.settling.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn settle(&self) {
-        let _settling = self.settling();
-        for (record, mut text) in self.waiting.drain() {
-            // A record whose processing panics is lost; those after it are not.
-            if catch_unwind(AssertUnwindSafe(|| self.next.record_with_text(&record, &mut text))).is_err() {
-                tracing::error!("A request could not be recorded: this is a bug in tokometer.");
-            }
-        }
-        self.dropped.take(&self.count_unrecorded);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::sync::{Mutex, mpsc};
+    use std::thread;
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -336,7 +223,7 @@ mod tests {
         let (sum, reported_by) = sum();
         let (backlog, unrecorded) = started(&sum);
         // Block processing, so that the records pile up.
-        let settling = backlog.shared.settling();
+        let settling = backlog.waiting.pause();
         let labels = Arc::new(Labels { listener: 1, route: Route::Chat, ..Labels::default() });
         for n in 0..BURST {
             let outcome = if n % 4 == 0 { Outcome::Http4xx } else { Outcome::Ok };
@@ -346,13 +233,13 @@ mod tests {
             );
         }
         // Half of the queue is reserved for requests with a valid response.
-        assert_eq!((sum.reported.load(SeqCst), backlog.shared.waiting.len()), (0, MOST / 2));
+        assert_eq!((sum.reported.load(SeqCst), backlog.waiting.waiting()), (0, MOST / 2));
         let response = Arc::new(Record { labels, status: Some(200), ..Record::clone(&ended(1)) });
         assert!(response.proves_model());
         for _ in 0..MOST {
             Sink::record(&backlog, &response);
         }
-        assert_eq!((sum.reported.load(SeqCst), backlog.shared.waiting.len()), (0, MOST));
+        assert_eq!((sum.reported.load(SeqCst), backlog.waiting.waiting()), (0, MOST));
         drop(settling);
         backlog.settle();
         let recorded = sum.reported.load(SeqCst);

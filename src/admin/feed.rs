@@ -1,19 +1,13 @@
 //! The feed of the live page: one snapshot for all watchers.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::task::Context;
-use std::task::Poll;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
-use tokio::sync::watch;
-use tokio::time::Instant;
-use tokio::time::MissedTickBehavior;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior};
 
 /// Makes a JSON snapshot of the current state. Called on a thread that may block.
 pub type Snapshots = Arc<dyn Fn() -> Vec<u8> + Send + Sync>;
@@ -28,7 +22,7 @@ const WAITING: usize = 1;
 const RETRY_MS: u32 = 1000;
 
 /// Makes snapshots periodically while there are watchers, and on request.
-pub(in crate::admin) struct Feed {
+pub(super) struct Feed {
     make: Snapshots,
     /// Locked while a snapshot is made, so that concurrent requests share it.
     latest: tokio::sync::Mutex<Option<(Instant, Bytes)>>,
@@ -51,16 +45,16 @@ impl fmt::Debug for Feed {
 
 /// No snapshot: the function that makes it panicked.
 #[derive(Debug)]
-pub(in crate::admin) struct SnapshotError;
+pub(super) struct SnapshotError;
 
 impl Feed {
     /// Sends snapshots from `make` until `stopped`.
-    pub(in crate::admin) fn new(make: Snapshots, stopped: watch::Receiver<bool>) -> Arc<Feed> {
+    pub(super) fn new(make: Snapshots, stopped: watch::Receiver<bool>) -> Arc<Feed> {
         Arc::new(Feed { make, latest: tokio::sync::Mutex::default(), watchers: Mutex::default(), stopped })
     }
 
     /// A snapshot at most one second old, as JSON.
-    pub(in crate::admin) async fn latest(&self) -> Result<Bytes, SnapshotError> {
+    pub(super) async fn latest(&self) -> Result<Bytes, SnapshotError> {
         self.younger_than(PERIOD).await
     }
 
@@ -83,7 +77,7 @@ impl Feed {
     }
 
     /// Adds a watcher, which gets a snapshot immediately and then one per second; `None` if the server is stopping.
-    pub(in crate::admin) async fn watch(self: &Arc<Self>) -> Result<Option<Events>, SnapshotError> {
+    pub(super) async fn watch(self: &Arc<Self>) -> Result<Option<Events>, SnapshotError> {
         if *self.stopped.borrow() {
             return Ok(None);
         }
@@ -142,10 +136,10 @@ impl Watchers {
 
 /// The event stream of one watcher.
 #[derive(Debug)]
-pub(in crate::admin) struct Events(mpsc::Receiver<Bytes>);
+pub(super) struct Events(mpsc::Receiver<Bytes>);
 
 impl Events {
-    pub(in crate::admin) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         self.0.poll_recv(cx)
     }
 }

@@ -1,6 +1,4 @@
-//! `/live`: the live page and its feed.
-
-mod feed;
+//! `/live`: the live page, its snapshots and its event stream.
 
 use std::sync::{Arc, LazyLock};
 
@@ -10,19 +8,14 @@ use bytes::Bytes;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Response, StatusCode, header};
 
-use crate::admin::content::Content;
-use crate::admin::pages;
-use crate::admin::pages::PageResponse;
-
-pub(super) use feed::{Events, Feed};
-
-pub use feed::Snapshots;
+use crate::admin::feed::Feed;
+use crate::admin::response::{self, Content, PageResponse};
 
 /// The current snapshot.
 pub(super) async fn snapshot(feed: Arc<Feed>) -> PageResponse {
     match feed.latest().await {
-        Ok(snapshot) => pages::respond(StatusCode::OK, "application/json", snapshot),
-        Err(_) => pages::not_rendered(),
+        Ok(snapshot) => response::respond(StatusCode::OK, "application/json", snapshot),
+        Err(_) => response::not_rendered(),
     }
 }
 
@@ -30,8 +23,8 @@ pub(super) async fn snapshot(feed: Arc<Feed>) -> PageResponse {
 pub(super) async fn events(feed: Arc<Feed>) -> PageResponse {
     match feed.watch().await {
         Ok(Some(events)) => stream(Content::events(events)),
-        Ok(None) => pages::unavailable("the admin server is stopping"),
-        Err(_) => pages::not_rendered(),
+        Ok(None) => response::unavailable("the admin server is stopping"),
+        Err(_) => response::not_rendered(),
     }
 }
 
@@ -42,7 +35,7 @@ pub(super) fn no_events() -> PageResponse {
 
 fn stream(content: Content) -> PageResponse {
     let mut response = Response::new(content);
-    pages::finish(&mut response, "text/event-stream");
+    response::finish(&mut response, "text/event-stream");
     // nginx would otherwise buffer events.
     response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
@@ -50,20 +43,20 @@ fn stream(content: Content) -> PageResponse {
 
 /// The scripts, in order of their dependencies.
 const SCRIPTS: [&str; 6] = [
-    include_str!("page/format.js"),
-    include_str!("page/theme.js"),
-    include_str!("page/bars.js"),
-    include_str!("page/charts.js"),
-    include_str!("page/timeline.js"),
-    include_str!("page/main.js"),
+    include_str!("live/page/format.js"),
+    include_str!("live/page/theme.js"),
+    include_str!("live/page/bars.js"),
+    include_str!("live/page/charts.js"),
+    include_str!("live/page/timeline.js"),
+    include_str!("live/page/main.js"),
 ];
 
 /// The document, and a policy that restricts the browser to displaying it.
 static PAGE: LazyLock<(Bytes, String)> = LazyLock::new(|| {
-    let style = include_str!("page/page.css");
+    let style = include_str!("live/page/page.css");
     // A separate scope.
     let script = format!("\"use strict\";(() => {{\n{}}})();\n", SCRIPTS.concat());
-    let page = include_str!("page/page.html").replacen("/*STYLE*/", style, 1).replacen("/*SCRIPT*/", &script, 1);
+    let page = include_str!("live/page/page.html").replacen("/*STYLE*/", style, 1).replacen("/*SCRIPT*/", &script, 1);
     // Model names come from the network. If one ever got into the document as markup, the policy would still block it
     // as script.
     let policy = format!(
@@ -83,7 +76,7 @@ fn hash(text: &str) -> String {
 /// The page.
 pub(super) fn page() -> PageResponse {
     let (page, policy) = &*PAGE;
-    let mut response = pages::respond(StatusCode::OK, "text/html; charset=utf-8", page.clone());
+    let mut response = response::respond(StatusCode::OK, "text/html; charset=utf-8", page.clone());
     let more = [(header::CONTENT_SECURITY_POLICY, policy.as_str()), (header::REFERRER_POLICY, "no-referrer")];
     let valid = |(name, value): (HeaderName, &str)| Some((name, HeaderValue::from_str(value).ok()?));
     response.headers_mut().extend(more.into_iter().filter_map(valid));

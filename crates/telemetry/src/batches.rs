@@ -1,0 +1,162 @@
+//! Passes values from the data path to a thread of lower priority, which processes them in batches.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+use tokometer_observe::measure::Inbox;
+
+/// Niceness of the thread (setpriority(2)): streams take precedence on a shared core.
+const NICENESS: i32 = 10;
+
+/// Maximum time that a value waits if `settle` is not called: larger batches cost less per value, and waking the thread
+/// for each would cost a short request more than all its other measurements.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// This many waiting values end the pause.
+const MANY: usize = 256;
+
+/// Processes the values of one batch.
+type Process<T> = Box<dyn Fn(&mut dyn Iterator<Item = T>) + Send + Sync>;
+
+/// A bounded queue, and the thread that processes it. Dropping it processes the rest.
+pub(crate) struct Batches<T: Send + 'static> {
+    shared: Arc<Shared<T>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The data path uses `waiting` and the flags, but never the lock.
+struct Shared<T> {
+    waiting: Inbox<T>,
+    process: Process<T>,
+    thread: OnceLock<Thread>,
+    /// The thread sleeps until it is woken.
+    idle: AtomicBool,
+    over: AtomicBool,
+    /// Held during processing, so that each value is processed once, and all earlier ones are done when `settle`
+    /// returns.
+    settling: Mutex<()>,
+}
+
+impl<T: Send + 'static> fmt::Debug for Batches<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batches").field("waiting", &self.shared.waiting.len()).finish_non_exhaustive()
+    }
+}
+
+impl<T: Send + 'static> Batches<T> {
+    /// Starts a thread of this name, for at most `most` waiting values. `process` must take every value it is given.
+    ///
+    /// # Errors
+    /// If the thread cannot be started.
+    pub(crate) fn start(
+        name: &str,
+        most: usize,
+        process: impl Fn(&mut dyn Iterator<Item = T>) + Send + Sync + 'static,
+    ) -> io::Result<Batches<T>> {
+        let shared = Arc::new(Shared {
+            waiting: Inbox::new(most),
+            process: Box::new(process),
+            thread: OnceLock::new(),
+            idle: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            settling: Mutex::default(),
+        });
+        let settler = Arc::clone(&shared);
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
+            settler.thread.set(thread::current()).ok();
+            // Lowering the priority needs no privilege; if it fails anyway, values are still processed.
+            rustix::process::nice(NICENESS).ok();
+            while settler.wait() {
+                settler.settle();
+            }
+        })?;
+        Ok(Batches { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Adds the value that `make` returns; false if the queue is full. Never blocks.
+    pub(crate) fn push(&self, make: impl FnOnce() -> T) -> bool {
+        let shared = &self.shared;
+        let waiting = shared.waiting.push(make);
+        if waiting == Some(MANY) || shared.idle.load(SeqCst) && shared.idle.swap(false, SeqCst) {
+            shared.wake();
+        }
+        // The data path has already stopped.
+        if shared.over.load(SeqCst) {
+            shared.settle();
+        }
+        waiting.is_some()
+    }
+
+    /// Number of waiting values.
+    pub(crate) fn waiting(&self) -> usize {
+        self.shared.waiting.len()
+    }
+
+    /// Processes all waiting values. Call it on a thread outside the data path, never while processing a value.
+    pub(crate) fn settle(&self) {
+        self.shared.settle();
+    }
+
+    /// Holds up processing until the guard is dropped.
+    #[cfg(test)]
+    pub(crate) fn pause(&self) -> MutexGuard<'_, ()> {
+        self.shared.settling()
+    }
+
+    /// Processes the rest. Later values are processed immediately.
+    pub(crate) fn stop(&self) {
+        self.shared.over.store(true, SeqCst);
+        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            thread.thread().unpark();
+            // A panic of that thread is already printed; its remaining values are processed here.
+            thread.join().ok();
+        }
+        self.shared.settle();
+    }
+}
+
+impl<T: Send + 'static> Drop for Batches<T> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl<T> Shared<T> {
+    fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Waits until a batch is due; false after `stop`.
+    fn wait(&self) -> bool {
+        let over = || self.over.load(SeqCst);
+        loop {
+            self.idle.store(true, SeqCst);
+            if !self.waiting.is_empty() || over() {
+                break;
+            }
+            thread::park();
+        }
+        self.idle.store(false, SeqCst);
+        let since = Instant::now();
+        while let Some(left) = PAUSE.checked_sub(since.elapsed()).filter(|_| self.waiting.len() < MANY && !over()) {
+            thread::park_timeout(left);
+        }
+        !over()
+    }
+
+    fn settling(&self) -> MutexGuard<'_, ()> {
+        self.settling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settle(&self) {
+        let _settling = self.settling();
+        (self.process)(&mut self.waiting.drain());
+    }
+}

@@ -1,0 +1,198 @@
+//! Writes the state of one request in flight, on the thread of its connection.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::time::Duration;
+
+use tokometer_observe::measure::{Opening, Record, Requested, TimeLine, Watch};
+
+use crate::live::recent::{Finished, Recent};
+use crate::live::request::{DONE, Details, NEVER, Request, STREAM, WHOLE};
+use crate::live::requests::{Listener, Requests, nanos};
+
+/// Writes the state of its request.
+pub(super) struct RequestWatch {
+    requests: Arc<Requests>,
+    request: Arc<Request>,
+    /// Index of the shard that holds the request.
+    shard: usize,
+    /// `None` when finished requests are not kept.
+    recent: Option<Arc<Recent>>,
+    /// The request is counted as pending at its listener.
+    pending: bool,
+    has_headers: bool,
+    /// Copies of the request's values, so that a token only writes to the request: reading it would wait for a cache
+    /// miss.
+    started: u64,
+    tokens: Option<u64>,
+    /// Created with the headers of a streamed response. Kept here for the same reason.
+    line: Option<TimeLine>,
+}
+
+impl RequestWatch {
+    /// Adds a request; `None` when there are too many.
+    pub(super) fn open(
+        requests: &Arc<Requests>,
+        recent: Option<Arc<Recent>>,
+        opening: &Opening,
+    ) -> Option<RequestWatch> {
+        let started = requests.nanos(opening.started);
+        let (request, shard) = requests.add(Request::new(opening, started))?;
+        Some(RequestWatch {
+            requests: Arc::clone(requests),
+            request,
+            shard,
+            recent,
+            pending: false,
+            has_headers: false,
+            started,
+            tokens: None,
+            line: None,
+        })
+    }
+
+    fn time(&self, at: Duration) -> u64 {
+        self.started.saturating_add(nanos(at)).min(NEVER - 1)
+    }
+
+    fn listener(&self) -> Option<&Listener> {
+        self.requests.listeners.get(usize::from(self.request.listener))
+    }
+
+    /// Counts the request as pending. Must be called before its state shows it: a reader of the state must find it
+    /// counted at its listener.
+    fn count_pending(&mut self, at: u64) {
+        if !self.pending
+            && let Some(listener) = self.listener()
+        {
+            listener.add_pending(at);
+            self.pending = true;
+        }
+    }
+
+    /// Must be called after the state has changed: stops counting a request that is no longer pending.
+    fn settle(&mut self) {
+        if self.pending
+            && !self.request.doing().is_pending()
+            && let Some(listener) = self.listener()
+        {
+            listener.remove_pending();
+            self.pending = false;
+        }
+    }
+}
+
+impl Watch for RequestWatch {
+    fn requested(&mut self, request: &Requested<'_>, at: Duration) {
+        let requested = self.time(at);
+        self.count_pending(requested);
+        // The response headers may arrive before the end of the request; they take precedence.
+        if !self.has_headers && request.streaming == Some(true) {
+            self.request.response.store(STREAM, Relaxed);
+        }
+        let details = Details {
+            requested,
+            model: request.model.map(Into::into),
+            max_tokens: request.max_tokens.unwrap_or(u64::MAX),
+            bytes: request.bytes,
+            targets: request.targets.cloned().map(Arc::new),
+        };
+        self.request.details.set(details).ok();
+        self.settle();
+    }
+
+    fn response_started(&mut self, status: u16, streaming: bool) {
+        self.has_headers = true;
+        let response = match status {
+            400.. => DONE,
+            _ if streaming => STREAM,
+            _ => WHOLE,
+        };
+        self.request.response.store(response, Relaxed);
+        // Created here rather than at the first token, which must not allocate.
+        if response == STREAM && self.recent.is_some() {
+            self.line.get_or_insert_default();
+        }
+        self.settle();
+    }
+
+    fn prefilling(&mut self, at: Duration) {
+        self.request.progressed.store(self.time(at), Relaxed);
+    }
+
+    fn token(&mut self, at: Duration, tokens: u64) -> bool {
+        let time = self.time(at);
+        let first = self.tokens.is_none();
+        let sum = self.tokens.unwrap_or(0).saturating_add(tokens);
+        self.tokens = Some(sum);
+        self.request.progressed.store(time, Relaxed);
+        self.request.tokens.store(sum, Relaxed);
+        if let Some(line) = &mut self.line {
+            line.push(at, tokens);
+        }
+        if first {
+            self.count_pending(time);
+            self.request.first_token.store(time, Release);
+            self.settle();
+        }
+        true
+    }
+
+    fn warm(&self) {
+        black_box((self.started, self.tokens));
+        if let Some(line) = &self.line {
+            line.warm();
+        }
+    }
+
+    fn client_blocked(&mut self, at: Duration) {
+        self.request.blocked.store(self.time(at), Relaxed);
+        self.settle();
+    }
+
+    fn resumed(&mut self, at: Duration) {
+        let at = self.time(at);
+        self.count_pending(at);
+        self.request.resumed.store(at, Relaxed);
+        self.request.blocked.store(NEVER, Release);
+        self.settle();
+    }
+
+    fn response_complete(&mut self) {
+        self.request.response.store(DONE, Relaxed);
+        self.settle();
+    }
+
+    fn ended(mut self: Box<Self>, record: &Arc<Record>) {
+        if !record.labels.route.is_read() {
+            return;
+        }
+        // A non-streamed response shows engine progress only when it ends.
+        if record.outcome.is_ok()
+            && let Some(listener) = self.listener()
+        {
+            listener.progress(self.time(record.ended));
+        }
+        if let Some(recent) = self.recent.take() {
+            let line = self.line.take().filter(|line| line.points().next().is_some());
+            recent.add(|| Finished { record: Arc::clone(record), line: line.map(Box::new) });
+        }
+    }
+}
+
+/// Removes the request, also when it is dropped without a record.
+impl Drop for RequestWatch {
+    fn drop(&mut self) {
+        if let Some(listener) = self.listener() {
+            let progressed = self.request.progressed.load(Relaxed);
+            if progressed != NEVER {
+                listener.progress(progressed);
+            }
+            if self.pending {
+                listener.remove_pending();
+            }
+        }
+        self.requests.remove(self.shard, &self.request);
+    }
+}
