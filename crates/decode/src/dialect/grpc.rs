@@ -279,7 +279,7 @@ impl Sink<Field> for Taking<'_> {
     fn begin(&mut self, spot: Field, length: u64) {
         match spot {
             Field::Chunk | Field::Complete => {
-                self.reading.begin(Place::CompletionChoice, b'{');
+                self.reading.begin(Place::Choice, b'{');
                 if spot == Field::Chunk {
                     self.reading.draft().add(Count::TokenIds, 0);
                 }

@@ -26,10 +26,8 @@ macro_rules! places {
 places! {
     /// A text of which nothing is decoded.
     Unread: Mark,
-    /// The whole response of `/v1/chat/completions`.
-    Chat: Object(&openai::CHAT),
-    /// The whole response of `/v1/completions`.
-    Completion: Object(&openai::COMPLETION),
+    /// The whole response of `/v1/chat/completions` or `/v1/completions`.
+    OpenAi: Object(&openai::OPEN_AI),
     /// `id`
     Id: Word,
     /// `model`
@@ -64,14 +62,10 @@ places! {
     OuterErrorType: Word,
     /// `type` next to `object: "error"`
     FlatErrorType: Word,
-    /// `choices` of a chat
-    ChatChoices: Array(Place::ChatChoice),
-    /// `choices[]` of a chat
-    ChatChoice: Object(&openai::CHAT_CHOICE),
-    /// `choices` of a completion
-    CompletionChoices: Array(Place::CompletionChoice),
-    /// `choices[]` of a completion
-    CompletionChoice: Object(&openai::COMPLETION_CHOICE),
+    /// `choices`
+    Choices: Array(Place::Choice),
+    /// `choices[]`
+    Choice: Object(&openai::CHOICE),
     /// `choices[].index`
     Index: Number,
     /// `choices[].finish_reason`

@@ -167,7 +167,7 @@ impl Reading {
 impl Sink<Place> for Reading {
     fn begin(&mut self, place: Place, first: u8) {
         match (place, first) {
-            (Place::ChatChoice | Place::CompletionChoice, b'{') => {
+            (Place::Choice, b'{') => {
                 self.response();
                 self.draft.facts.choice = 0;
             }
