@@ -21,9 +21,6 @@ fn chat_parameters_are_decoded() {
             stream: Some(true),
             n: Some(2),
             max_tokens: Some(200),
-            include_usage: Some(true),
-            continuous_usage: Some(false),
-            return_token_ids: Some(true),
             complete: true,
             ..RequestFacts::default()
         },
