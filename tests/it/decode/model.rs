@@ -189,7 +189,6 @@ fn timing(metrics: &Value, timings: &Value) -> Option<EngineTiming> {
         queue_ms: metrics["queue_time_ms"].as_f64(),
         prefill_ms: metrics["time_to_first_token_ms"].as_f64(),
         decode_ms: metrics["generation_time_ms"].as_f64().or(timings["predicted_ms"].as_f64()),
-        mean_itl_ms: metrics["mean_itl_ms"].as_f64(),
         prompt_ms: timings["prompt_ms"].as_f64(),
         load_ms: None,
         total_ms: None,

@@ -55,6 +55,7 @@ const UNKNOWN: EngineInfo = EngineInfo {
 };
 
 const NO_HABITS: EngineHabits = EngineHabits {
+    empty_delta_is_token: false,
     head_when_scheduled: false,
     usage_per_choice: false,
     early_input_is_guessed: false,

@@ -197,15 +197,3 @@ pub trait Live: Send + Sync {
     /// Called at the end: the exact count exceeds the sum passed to [`Live::progress`] by this many tokens.
     fn reconcile(&self, tokens: u64);
 }
-
-/// Used if no sink needs updates while a stream runs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct NoUpdates;
-
-impl Live for NoUpdates {
-    fn progress(&self, _gaps: &[Gap], _tokens: u64) {}
-
-    fn stalled(&self) {}
-
-    fn reconcile(&self, _tokens: u64) {}
-}

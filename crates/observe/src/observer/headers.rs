@@ -12,9 +12,11 @@ use serde_json::Value;
 
 use crate::measure::Targets;
 use crate::observer::TargetHeaders;
-use crate::observer::request::id;
 use tokometer_decode::Counter;
 use tokometer_wire::RequestHead;
+
+/// Maximum length of a recorded id, in bytes.
+const ID_BYTES: usize = 128;
 
 /// Maximum size of a bearer token to parse, in bytes. Servers accept headers of about 8 KiB (nginx, Apache httpd); our
 /// limit may be higher.
@@ -76,6 +78,13 @@ fn find<'a>(claims: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
             find(claims.get(object)?.as_object()?, rest)
         })
     })
+}
+
+/// Reads an id from a header value, truncated to a length that a span may carry.
+pub(super) fn id(value: Option<&[u8]>) -> Option<Box<str>> {
+    let text = std::str::from_utf8(value?).ok()?.trim();
+    let end = (0..=text.len().min(ID_BYTES)).rev().find(|i| text.is_char_boundary(*i))?;
+    text.get(..end).filter(|t| !t.is_empty()).map(Into::into)
 }
 
 /// Queue time and counts from the response headers of Text Generation Inference (router/src/server.rs, `generate`,

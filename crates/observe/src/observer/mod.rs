@@ -36,7 +36,8 @@ use tokometer_wire::budget::Budget;
 use tokometer_wire::budget::Exhausted;
 use tokometer_wire::coding;
 
-pub use settings::{OwnPath, OwnPathError, Settings, TargetHeaders, Text};
+pub use settings::{OwnPath, OwnPathError, Settings, TargetHeaders};
+pub use tokometer_decode::TextLimits as Text;
 
 /// Observes every connection of the process, and reports to a [`Sink`].
 #[derive(Debug)]
