@@ -5,11 +5,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::Channels;
-use crate::StreamEvent;
+use crate::{Channels, StreamEvent};
 
 /// Maximum number of switches between reasoning and response text kept per text.
 const RUNS: usize = 64;

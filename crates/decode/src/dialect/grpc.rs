@@ -5,18 +5,11 @@
 //! `vllm --grpc`, SGLang and TensorRT-LLM; Triton and KServe `grpc_service.proto` (triton-inference-server/common).
 
 use super::Place;
-use crate::Channels;
-use crate::EngineFacts;
-use crate::FinishReason;
-use crate::StreamEvent;
-use crate::response::Flag;
-use crate::response::Reading;
+use crate::response::{Flag, Reading};
 use crate::scan::Capture;
 use crate::scan::Sink as _;
-use crate::scan::protobuf::Fields;
-use crate::scan::protobuf::Scanner;
-use crate::scan::protobuf::Shape;
-use crate::scan::protobuf::Sink;
+use crate::scan::protobuf::{Fields, Scanner, Shape, Sink};
+use crate::{Channels, EngineFacts, FinishReason, StreamEvent};
 
 /// The known fields of a message: the number of each, and the type and the meaning of its value.
 macro_rules! fields {

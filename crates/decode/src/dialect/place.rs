@@ -1,8 +1,6 @@
 //! The known places of all dialects in one table, so that a place fits in one byte.
 
-use super::native;
-use super::openai;
-use super::typed;
+use super::{native, openai, typed};
 use crate::scan;
 use crate::scan::Shape;
 

@@ -6,15 +6,9 @@ mod marks;
 mod metrics;
 mod table;
 
-pub use marks::EngineFacts;
-pub use marks::HeadMarks;
-pub(crate) use marks::of_fingerprint;
-pub(crate) use marks::of_id;
-pub(crate) use marks::of_model;
-pub use metrics::Combine;
-pub use metrics::Quantity;
-pub use metrics::Source;
-pub use metrics::Term;
+pub use marks::{EngineFacts, HeadMarks};
+pub(crate) use marks::{of_fingerprint, of_id, of_model};
+pub use metrics::{Combine, Quantity, Source, Term};
 pub use table::Engine;
 
 /// What is known about an engine: its row in the table.

@@ -6,10 +6,8 @@ mod sse;
 use memchr::memchr;
 pub(crate) use multipart::Multipart;
 
-pub(crate) use sse::DoneMark;
-pub use sse::Piece;
-pub use sse::SseFramer;
-pub(crate) use sse::Verdict;
+pub(crate) use sse::{DoneMark, Verdict};
+pub use sse::{Piece, SseFramer};
 
 /// How events are delimited in a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,7 @@
 //! The known places in a request body, and the API that its keys show.
 
-use crate::Route;
-use crate::scan;
-use crate::scan::Keys;
-use crate::scan::Shape;
+use crate::scan::{Keys, Shape};
+use crate::{Route, scan};
 
 /// A known place in a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

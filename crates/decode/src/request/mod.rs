@@ -4,12 +4,9 @@ mod keys;
 mod parameters;
 
 use super::framing::Multipart;
-use super::scan::Pause;
-use super::scan::Scanner;
-use super::scan::protobuf;
+use super::scan::{Pause, Scanner, protobuf};
 use crate::Route;
-use crate::dialect::grpc::Method;
-use crate::dialect::grpc::RequestField;
+use crate::dialect::grpc::{Method, RequestField};
 use keys::Place;
 use parameters::Parameters;
 

@@ -1,11 +1,8 @@
 //! The parameters of a request, collected while its body is decoded.
 
-use super::keys::Place;
-use super::keys::Shapes;
+use super::keys::{Place, Shapes};
 use crate::dialect::grpc::RequestField;
-use crate::scan::Capture;
-use crate::scan::Sink;
-use crate::scan::protobuf;
+use crate::scan::{Capture, Sink, protobuf};
 
 /// The parameters decoded so far.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,14 +1,8 @@
 //! The state of the event being decoded.
 
 use super::kind::Kind;
-use crate::Channels;
-use crate::Counter;
-use crate::EngineTiming;
-use crate::FinishReason;
-use crate::Finishes;
-use crate::StreamEvent;
-use crate::Usage;
 use crate::dialect::Place;
+use crate::{Channels, Counter, EngineTiming, FinishReason, Finishes, StreamEvent, Usage};
 
 /// The basic facts of an event: everything that a common token event has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

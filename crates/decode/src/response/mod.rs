@@ -13,24 +13,10 @@ pub(crate) use prediction::Prediction;
 pub(crate) use prediction::skip_counts;
 pub(crate) use reading::Reading;
 
-use crate::Channels;
-use crate::EngineFacts;
-use crate::Framing;
-use crate::ResponseText;
-use crate::Route;
-use crate::StreamEvent;
-use crate::TextLimits;
-use crate::TextMemory;
-use crate::dialect::GrpcResponse;
-use crate::dialect::Place;
-use crate::framing::DoneMark;
-use crate::framing::Piece;
-use crate::framing::PlainText;
-use crate::framing::SseFramer;
-use crate::framing::Verdict;
-use crate::framing::next_piece;
-use crate::scan::Pause;
-use crate::scan::Scanner;
+use crate::dialect::{GrpcResponse, Place};
+use crate::framing::{DoneMark, Piece, PlainText, SseFramer, Verdict, next_piece};
+use crate::scan::{Pause, Scanner};
+use crate::{Channels, EngineFacts, Framing, ResponseText, Route, StreamEvent, TextLimits, TextMemory};
 use reading::Keeping;
 
 /// The response metadata known up to an event.

@@ -3,20 +3,12 @@
 
 use std::hint::black_box;
 
-use super::draft::Draft;
-use super::draft::Facts;
-use super::draft::Flag;
+use super::draft::{Draft, Facts, Flag};
 use super::kind;
 use super::kind::Kind;
-use crate::Channels;
-use crate::EngineFacts;
-use crate::FinishReason;
-use crate::ResponseText;
-use crate::StreamEvent;
 use crate::dialect::Place;
-use crate::engine;
-use crate::scan::Capture;
-use crate::scan::Sink;
+use crate::scan::{Capture, Sink};
+use crate::{Channels, EngineFacts, FinishReason, ResponseText, StreamEvent, engine};
 
 /// The keys that may hold an error's type, in increasing priority.
 const RANKS: [Place; 4] = [Place::FlatErrorType, Place::ErrorCode, Place::OuterErrorType, Place::ErrorType];

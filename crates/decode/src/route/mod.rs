@@ -7,8 +7,7 @@ mod tests;
 use memchr::memchr2;
 
 use crate::Framing;
-use crate::dialect::Place;
-use crate::dialect::grpc;
+use crate::dialect::{Place, grpc};
 use table::OTHER;
 pub use table::Route;
 

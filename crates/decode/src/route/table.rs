@@ -1,11 +1,7 @@
 //! The routes: one row for each.
 
-use super::Dialect;
-use super::End;
-use super::Row;
-use super::Text;
-use crate::dialect::Place;
-use crate::dialect::grpc;
+use super::{Dialect, End, Row, Text};
+use crate::dialect::{Place, grpc};
 
 /// The name of everything that is not one of the APIs.
 pub(super) const OTHER: &str = "other";

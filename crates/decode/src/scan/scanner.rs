@@ -1,17 +1,9 @@
 //! The state machine of the JSON scanner.
 
-use super::Place;
-use super::Position;
-use super::Shape;
-use super::Sink;
-use super::bytes::Escape;
-use super::bytes::Unescape;
-use super::bytes::is_number_byte;
-use super::bytes::is_scalar_end;
-use super::bytes::nested_stop;
-use super::bytes::string_stop;
+use super::bytes::{Escape, Unescape, is_number_byte, is_scalar_end, nested_stop, string_stop};
 use super::partial::Capture;
 use super::position::State;
+use super::{Place, Position, Shape, Sink};
 
 /// Longer than every known key and every number that a server writes (the shortest exact form of a double has at most
 /// 24 characters).

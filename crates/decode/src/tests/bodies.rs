@@ -1,11 +1,5 @@
-use super::chat_event;
-use super::decode;
-use crate::Channels;
-use crate::EngineFacts;
-use crate::FinishReason;
-use crate::Framing;
-use crate::Route;
-use crate::StreamEvent;
+use super::{chat_event, decode};
+use crate::{Channels, EngineFacts, FinishReason, Framing, Route, StreamEvent};
 
 fn body(route: Route, json: &str) -> StreamEvent {
     let (events, _) = decode(route, Framing::Json, json.as_bytes());

@@ -4,10 +4,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::RequestDecoder;
-use crate::RequestFacts;
-use crate::Route;
 use crate::framing::Multipart;
+use crate::{RequestDecoder, RequestFacts, Route};
 
 const TYPE: &[u8] = b"multipart/form-data; boundary=XX";
 

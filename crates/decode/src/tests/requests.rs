@@ -1,6 +1,4 @@
-use crate::RequestDecoder;
-use crate::RequestFacts;
-use crate::Route;
+use crate::{RequestDecoder, RequestFacts, Route};
 
 fn check(body: &str, expected: RequestFacts<'_>) {
     for size in [body.len().max(1), 1, 7] {

@@ -3,13 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::Framing;
-use crate::ResponseDecoder;
-use crate::ResponseText;
-use crate::Route;
-use crate::TextLimits;
-use crate::TextLost;
-use crate::TextMemory;
+use crate::{Framing, ResponseDecoder, ResponseText, Route, TextLimits, TextLost, TextMemory};
 
 const LIMITS: TextLimits = TextLimits { response_bytes: 1 << 20, memory_bytes: 1 << 22 };
 

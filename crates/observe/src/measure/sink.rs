@@ -4,10 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::closed_enum;
-use crate::measure::Opening;
-use crate::measure::Record;
-use crate::measure::UncountedText;
-use crate::measure::Watches;
+use crate::measure::{Opening, Record, UncountedText, Watches};
 use tokometer_decode::Route;
 
 /// Labels of a series. Free text is as received (truncated to 128 bytes); the sink interns and limits it.

@@ -1,8 +1,7 @@
 //! Callbacks on the progress of one open request, for code that cannot wait for its record.
 
 use std::fmt;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::measure::Record;
 use tokometer_decode::Route;
@@ -201,12 +200,10 @@ impl Watches {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::measure::Labels;
-    use crate::measure::Outcome;
+    use crate::measure::{Labels, Outcome};
 
     type Journal = Arc<Mutex<Vec<(char, &'static str)>>>;
 

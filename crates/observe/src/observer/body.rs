@@ -1,14 +1,10 @@
 //! Passes bodies to their decoders: plain, decompressed, or no longer parsed.
 
-use crate::measure::Message;
-use crate::measure::Unread;
+use crate::measure::{Message, Unread};
 use crate::observer::Shared;
 use tokometer_wire::budget::Account;
-use tokometer_wire::coding::Codings;
-use tokometer_wire::coding::Decoder;
-use tokometer_wire::coding::Unreadable;
-use tokometer_wire::grpc::Event;
-use tokometer_wire::grpc::Messages;
+use tokometer_wire::coding::{Codings, Decoder, Unreadable};
+use tokometer_wire::grpc::{Event, Messages};
 
 /// State of both bodies of a request. Empty for most requests, whose bodies are plain.
 #[derive(Debug, Default)]

@@ -1,41 +1,21 @@
 //! Observer of one connection.
 
-use std::panic::AssertUnwindSafe;
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use crate::input::Close;
-use crate::input::Connection;
-use crate::input::Direction;
-use crate::input::Observer;
-use crate::input::Side;
-use crate::measure::Detach;
-use crate::measure::Ending;
-use crate::measure::Message;
+use crate::input::{Close, Connection, Direction, Observer, Side};
+use crate::measure::{Detach, Ending, Message};
 use crate::observer::Shared;
-use crate::observer::cost::CpuBudget;
-use crate::observer::cost::Sample;
-use crate::observer::cost::cpu_time;
+use crate::observer::cost::{CpuBudget, Sample, cpu_time};
 use crate::observer::open::Open;
 use crate::observer::request::OpenRequest;
-use crate::observer::session::Effect;
-use crate::observer::session::Session;
+use crate::observer::session::{Effect, Session};
 use tokometer_decode::StreamEvent;
-use tokometer_wire::Fault;
-use tokometer_wire::Reader;
-use tokometer_wire::RequestHead;
-use tokometer_wire::Reset;
-use tokometer_wire::ResponseHead;
-use tokometer_wire::Trailers;
-use tokometer_wire::Visitor;
-use tokometer_wire::budget::Account;
-use tokometer_wire::budget::Exhausted;
-use tokometer_wire::budget::Share;
-use tokometer_wire::websocket::Event;
-use tokometer_wire::websocket::Extensions;
-use tokometer_wire::websocket::Sender;
+use tokometer_wire::budget::{Account, Exhausted, Share};
+use tokometer_wire::websocket::{Event, Extensions, Sender};
+use tokometer_wire::{Fault, Reader, RequestHead, Reset, ResponseHead, Trailers, Visitor};
 
 /// Memory charged for each open request: its state, its decoders and its entries in the in-flight tables, rounded up
 /// (measured by a test in `tests/it/observer_cost.rs`).

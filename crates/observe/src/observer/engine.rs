@@ -11,11 +11,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use tokometer_decode::Engine;
-use tokometer_decode::EngineFacts;
-use tokometer_decode::EngineHabits;
-use tokometer_decode::HeadMarks;
-use tokometer_decode::Route;
+use tokometer_decode::{Engine, EngineFacts, EngineHabits, HeadMarks, Route};
 use tokometer_wire::ResponseHead;
 
 /// Recognises the engine of one request as its marks arrive.

@@ -4,11 +4,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::alphabet;
-use base64::engine::DecodePaddingMode;
-use base64::engine::GeneralPurpose;
-use base64::engine::GeneralPurposeConfig;
-use serde_json::Map;
-use serde_json::Value;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use serde_json::{Map, Value};
 
 use crate::measure::Targets;
 use crate::observer::TargetHeaders;

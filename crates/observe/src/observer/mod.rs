@@ -22,19 +22,13 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use crate::input::Connection;
-use crate::input::Observe;
-use crate::input::Observer;
-use crate::measure::Detach;
-use crate::measure::Sink;
-use crate::measure::Thresholds;
+use crate::input::{Connection, Observe, Observer};
+use crate::measure::{Detach, Sink, Thresholds};
 use crate::observer::connection::ConnectionObserver;
 use crate::observer::engine::LastSeen;
 use tokometer_decode::TextMemory;
-use tokometer_wire::Limits;
-use tokometer_wire::budget::Budget;
-use tokometer_wire::budget::Exhausted;
-use tokometer_wire::coding;
+use tokometer_wire::budget::{Budget, Exhausted};
+use tokometer_wire::{Limits, coding};
 
 pub use settings::{OwnPath, OwnPathError, Settings, TargetHeaders};
 pub use tokometer_decode::TextLimits as Text;

@@ -3,33 +3,18 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::measure::Closing;
-use crate::measure::Ending;
-use crate::measure::Message;
-use crate::measure::Parameters;
 use crate::measure::Request as Measured;
-use crate::measure::Server;
-use crate::measure::TraceParent;
-use crate::measure::Unread;
+use crate::measure::{Closing, Ending, Message, Parameters};
+use crate::measure::{Server, TraceParent, Unread};
 use crate::observer::Shared;
 use crate::observer::body::Bodies;
 use crate::observer::engine::Recogniser;
-use crate::observer::headers::GrpcStatus;
-use crate::observer::headers::TgiHeaders;
-use crate::observer::headers::id;
+use crate::observer::headers::{GrpcStatus, TgiHeaders, id};
 use crate::observer::session::Session;
-use tokometer_decode::EngineFacts;
-use tokometer_decode::Framing;
-use tokometer_decode::RequestDecoder;
-use tokometer_decode::ResponseDecoder;
-use tokometer_decode::ResponseInfo;
-use tokometer_decode::Route;
-use tokometer_decode::StreamEvent;
-use tokometer_wire::RequestHead;
-use tokometer_wire::ResponseHead;
-use tokometer_wire::Trailers;
+use tokometer_decode::{EngineFacts, Framing, RequestDecoder, ResponseDecoder, ResponseInfo, Route, StreamEvent};
 use tokometer_wire::budget::Account;
 use tokometer_wire::grpc::Event;
+use tokometer_wire::{RequestHead, ResponseHead, Trailers};
 
 /// A request, its decoders while they are needed, and the values decoded from it.
 #[derive(Debug)]

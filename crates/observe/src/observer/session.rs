@@ -4,19 +4,11 @@
 //! when it detects the end of speech; the latter has no waiting time. The handshake is recorded as a separate request
 //! without tokens.
 
-use crate::measure::Ending;
-use crate::measure::Message;
-use crate::measure::Request;
-use crate::measure::Targets;
-use crate::measure::Unread;
+use crate::measure::{Ending, Message, Request, Targets, Unread};
 use crate::observer::body::unread;
 use crate::observer::engine::Recogniser;
-use tokometer_decode::Framing;
-use tokometer_decode::ResponseDecoder;
-use tokometer_decode::Route;
-use tokometer_decode::StreamEvent;
-use tokometer_wire::websocket::Event;
-use tokometer_wire::websocket::Sender;
+use tokometer_decode::{Framing, ResponseDecoder, Route, StreamEvent};
+use tokometer_wire::websocket::{Event, Sender};
 
 /// Close codes that report no error (RFC 6455, section 7.4.1): normal, and going away.
 const WELL: [u16; 2] = [1000, 1001];

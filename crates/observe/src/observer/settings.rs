@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use crate::observer::cost::automatic_memory;
-use tokometer_decode::Route;
-use tokometer_decode::TextLimits;
+use tokometer_decode::{Route, TextLimits};
 
 /// How requests are parsed and measured.
 #[derive(Clone, Debug, PartialEq)]

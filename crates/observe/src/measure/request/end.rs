@@ -3,19 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::measure::Closing;
-use crate::measure::Count;
-use crate::measure::Labels;
-use crate::measure::Outcome;
-use crate::measure::Record;
-use crate::measure::Sink;
-use crate::measure::Thresholds;
-use crate::measure::UncountedText;
 use crate::measure::request::Request;
 use crate::measure::request::outcome::Conclusion;
 use crate::measure::tokens::Context;
-use tokometer_decode::EngineHabits;
-use tokometer_decode::Route;
+use crate::measure::{Closing, Count, Labels, Outcome, Record, Sink, Thresholds, UncountedText};
+use tokometer_decode::{EngineHabits, Route};
 
 impl Request {
     /// Ends the request and passes its record to the sink.

@@ -3,10 +3,8 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use crate::measure::Gap;
-use crate::measure::Live;
-use crate::measure::Record;
 use crate::measure::request::times::{Since, nanos};
+use crate::measure::{Gap, Live, Record};
 
 /// Maximum number of buffered gaps.
 const BATCH: usize = 8;

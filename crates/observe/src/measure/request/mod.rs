@@ -11,21 +11,11 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::measure::Labels;
-use crate::measure::Live;
-use crate::measure::Opening;
-use crate::measure::Phase;
-use crate::measure::Requested;
-use crate::measure::Sink;
-use crate::measure::Targets;
-use crate::measure::TraceParent;
-use crate::measure::Watches;
 use crate::measure::request::gaps::Gaps;
-use crate::measure::request::response::Failure;
-use crate::measure::request::response::Response;
-use crate::measure::request::times::Since;
-use crate::measure::request::times::Times;
+use crate::measure::request::response::{Failure, Response};
+use crate::measure::request::times::{Since, Times};
 use crate::measure::tokens::Tokens;
+use crate::measure::{Labels, Live, Opening, Phase, Requested, Sink, Targets, TraceParent, Watches};
 use tokometer_decode::{Channels, Counter, EngineHabits, Route, StreamEvent, Work};
 
 pub use outcome::Ending;

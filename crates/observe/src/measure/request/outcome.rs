@@ -3,8 +3,7 @@
 use crate::measure::Outcome;
 use crate::measure::request::Request;
 use crate::measure::request::response::Failure;
-use tokometer_decode::EngineHabits;
-use tokometer_decode::FinishReason;
+use tokometer_decode::{EngineHabits, FinishReason};
 
 /// How a request ended on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use crate::measure::Ending;
-use tokometer_decode::EngineHabits;
-use tokometer_decode::ResponseText;
+use tokometer_decode::{EngineHabits, ResponseText};
 
 /// Thresholds of the calculations.
 #[derive(Clone, Copy, Debug, PartialEq)]

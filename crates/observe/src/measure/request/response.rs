@@ -3,9 +3,7 @@
 use std::hint::black_box;
 
 use crate::measure::Record;
-use tokometer_decode::FinishReason;
-use tokometer_decode::Finishes;
-use tokometer_decode::StreamEvent;
+use tokometer_decode::{FinishReason, Finishes, StreamEvent};
 
 /// Status of a WebSocket handshake (RFC 6455, section 4.2.2).
 const SWITCHING_PROTOCOLS: u16 = 101;

@@ -3,9 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use crate::measure::QueueSource;
-use crate::measure::QueueTime;
-use crate::measure::Record;
+use crate::measure::{QueueSource, QueueTime, Record};
 use tokometer_decode::EngineTiming;
 
 /// Marks an unknown time.

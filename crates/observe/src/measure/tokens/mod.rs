@@ -7,10 +7,7 @@ mod tests;
 use std::hint::black_box;
 
 use crate::measure::Parameters;
-use tokometer_decode::Counter;
-use tokometer_decode::EngineHabits;
-use tokometer_decode::StreamEvent;
-use tokometer_decode::Usage;
+use tokometer_decode::{Counter, EngineHabits, StreamEvent, Usage};
 
 /// Choices whose counts are tracked separately; with further choices every count of the request is a lower bound.
 const CHOICES: usize = 4;

@@ -1,13 +1,7 @@
 //! Counts of a finished response, each from the most trusted source available.
 
-use crate::measure::Count;
-use crate::measure::CountSource;
-use crate::measure::Record;
-use crate::measure::tokens::Choice;
-use crate::measure::tokens::Context;
-use crate::measure::tokens::MAX_TOKENS;
-use crate::measure::tokens::NativeCounters;
-use crate::measure::tokens::Tokens;
+use crate::measure::tokens::{Choice, Context, MAX_TOKENS, NativeCounters, Tokens};
+use crate::measure::{Count, CountSource, Record};
 
 impl Tokens {
     /// Sets the counts of the record.

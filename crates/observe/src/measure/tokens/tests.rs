@@ -1,19 +1,8 @@
 //! Token counting in edge cases.
 
-use crate::measure::Count;
-use crate::measure::CountSource;
-use crate::measure::Parameters;
-use crate::measure::tokens::Context;
-use crate::measure::tokens::MAX_TOKENS;
-use crate::measure::tokens::Tokens;
-use tokometer_decode::Channels;
-use tokometer_decode::Counter;
-use tokometer_decode::EngineHabits;
-use tokometer_decode::EngineTiming;
-use tokometer_decode::FinishReason;
-use tokometer_decode::Finishes;
-use tokometer_decode::StreamEvent;
-use tokometer_decode::Usage;
+use crate::measure::tokens::{Context, MAX_TOKENS, Tokens};
+use crate::measure::{Count, CountSource, Parameters};
+use tokometer_decode::{Channels, Counter, EngineHabits, EngineTiming, FinishReason, Finishes, StreamEvent, Usage};
 
 /// A request for one response to one prompt.
 const ONE_RESPONSE: Parameters =
