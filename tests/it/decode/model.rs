@@ -220,7 +220,6 @@ fn rounded(event: &StreamEvent) -> StreamEvent {
         queue_ms: round(timing.queue_ms),
         prefill_ms: round(timing.prefill_ms),
         decode_ms: round(timing.decode_ms),
-        mean_itl_ms: round(timing.mean_itl_ms),
         prompt_ms: round(timing.prompt_ms),
         load_ms: round(timing.load_ms),
         total_ms: round(timing.total_ms),

@@ -254,7 +254,7 @@ pub struct Record {
 impl Record {
     /// Creates a minimal record: the first request of connection 0, with one choice and no observed values.
     ///
-    /// [`Request`](crate::measure::Exchange) fills it with what it observed.
+    /// [`Request`](crate::measure::Request) fills it with what it observed.
     pub fn new(labels: Labels, started: Instant, outcome: Outcome, ended: Duration) -> Record {
         Record {
             labels: Arc::new(labels),

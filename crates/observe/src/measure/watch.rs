@@ -187,7 +187,7 @@ impl Watches {
         self.each(|watch| watch.resumed(at));
     }
 
-    /// Calls [`Watch::answered`] on each.
+    /// Calls [`Watch::response_complete`] on each.
     pub fn response_complete(&mut self) {
         self.each(|watch| watch.response_complete());
     }

@@ -52,9 +52,9 @@ impl Recogniser {
         }
     }
 
-    /// The engine's `gen_ai.provider.name`.
-    pub(super) fn name(&self) -> Option<&'static str> {
-        self.found.map(Engine::as_str)
+    /// The engine, if it was recognised or is configured.
+    pub(super) fn engine(&self) -> Option<Engine> {
+        self.found
     }
 
     fn weigh(&mut self) {
@@ -90,10 +90,8 @@ pub(super) struct LastSeen(AtomicU8);
 
 impl LastSeen {
     /// Stores the engine.
-    pub(super) fn set(&self, name: &'static str) {
-        if let Some(engine) = Engine::of_name(name) {
-            self.0.store(engine as u8 + 1, Ordering::Relaxed);
-        }
+    pub(super) fn set(&self, engine: Engine) {
+        self.0.store(engine as u8 + 1, Ordering::Relaxed);
     }
 
     /// Returns the stored engine.
@@ -129,7 +127,7 @@ mod tests {
     fn last_recognised_engine_is_kept() {
         for engine in Engine::ALL {
             let last = LastSeen::default();
-            last.set(engine.as_str());
+            last.set(engine);
             assert_eq!(last.get(), Some(engine.as_str()));
         }
     }

@@ -107,10 +107,6 @@ impl TgiHeaders {
     }
 }
 
-/// The value of `grpc-status` (gRPC over HTTP/2, "Responses").
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct GrpcStatus(u8);
-
 /// Codes in numeric order, with name and HTTP status as mapped in google/rpc/code.proto.
 const GRPC_CODES: [(&str, u16); 17] = [
     ("OK", 200),
@@ -132,27 +128,10 @@ const GRPC_CODES: [(&str, u16); 17] = [
     ("UNAUTHENTICATED", 401),
 ];
 
-const UNKNOWN: GrpcStatus = GrpcStatus(2);
-
-impl GrpcStatus {
-    pub(super) const OK: GrpcStatus = GrpcStatus(0);
-
-    /// Parses the status in this field. Unknown codes become `UNKNOWN`.
-    pub(super) fn of(value: &[u8]) -> Option<GrpcStatus> {
-        let code: u32 = std::str::from_utf8(value).ok()?.trim().parse().ok()?;
-        let known = u8::try_from(code).ok().filter(|code| usize::from(*code) < GRPC_CODES.len());
-        Some(known.map_or(UNKNOWN, GrpcStatus))
-    }
-
-    /// `RESOURCE_EXHAUSTED` and so on.
-    pub(super) fn name(self) -> &'static str {
-        GRPC_CODES.get(usize::from(self.0)).map_or("UNKNOWN", |(name, _)| name)
-    }
-
-    /// The equivalent HTTP status.
-    pub(super) fn as_http(self) -> u16 {
-        GRPC_CODES.get(usize::from(self.0)).map_or(500, |(_, http)| *http)
-    }
+/// Name and HTTP status of the value of `grpc-status` (gRPC over HTTP/2, "Responses"). Unknown codes are `UNKNOWN`.
+pub(super) fn grpc_status(value: &[u8]) -> Option<(&'static str, u16)> {
+    let code: u32 = std::str::from_utf8(value).ok()?.trim().parse().ok()?;
+    GRPC_CODES.get(code as usize).or(GRPC_CODES.get(2)).copied()
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use crate::input::{Connection, Observe, Observer};
 use crate::measure::{Detach, Sink, Thresholds};
 use crate::observer::connection::ConnectionObserver;
 use crate::observer::engine::LastSeen;
-use tokometer_decode::TextMemory;
+use tokometer_decode::{Engine, TextMemory};
 use tokometer_wire::budget::{Budget, Exhausted};
 use tokometer_wire::{Limits, coding};
 
@@ -159,7 +159,7 @@ impl Shared {
         self.lasting.observed.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn recognised(&self, listener: usize, engine: &'static str) {
+    fn recognised(&self, listener: usize, engine: Engine) {
         if let Some(last) = self.lasting.engines.get(listener) {
             last.set(engine);
         }

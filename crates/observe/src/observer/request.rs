@@ -4,14 +4,15 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use crate::measure::Request as Measured;
-use crate::measure::{Closing, Ending, Message, Parameters};
-use crate::measure::{Server, TraceParent, Unread};
+use crate::measure::{Closing, Ending, Message, Parameters, Server, TraceParent, Unread};
 use crate::observer::Shared;
 use crate::observer::body::Bodies;
 use crate::observer::engine::Recogniser;
-use crate::observer::headers::{GrpcStatus, TgiHeaders, id};
+use crate::observer::headers::{TgiHeaders, grpc_status, id};
 use crate::observer::session::Session;
-use tokometer_decode::{EngineFacts, Framing, RequestDecoder, ResponseDecoder, ResponseInfo, Route, StreamEvent};
+use tokometer_decode::{
+    Engine, EngineFacts, Framing, RequestDecoder, ResponseDecoder, ResponseInfo, Route, StreamEvent,
+};
 use tokometer_wire::budget::Account;
 use tokometer_wire::grpc::Event;
 use tokometer_wire::{RequestHead, ResponseHead, Trailers};
@@ -25,8 +26,8 @@ pub(super) struct OpenRequest {
     request: Option<Box<RequestDecoder>>,
     response: Option<Box<ResponseDecoder>>,
     bodies: Bodies,
-    /// Status of a gRPC call that failed.
-    call: Option<GrpcStatus>,
+    /// Name of the status of a gRPC call that failed.
+    rpc_error: Option<&'static str>,
 }
 
 impl OpenRequest {
@@ -37,7 +38,7 @@ impl OpenRequest {
             request: None,
             response: None,
             bodies: Bodies::default(),
-            call: None,
+            rpc_error: None,
         }
     }
 
@@ -178,9 +179,9 @@ impl OpenRequest {
     }
 
     fn rpc_status(&mut self, status: Option<&[u8]>) {
-        if let Some(status) = status.and_then(GrpcStatus::of) {
-            self.measured.rpc_status(status.as_http());
-            self.call = Some(status).filter(|status| *status != GrpcStatus::OK);
+        if let Some((name, http_status)) = status.and_then(grpc_status) {
+            self.measured.rpc_status(http_status);
+            self.rpc_error = Some(name).filter(|_| http_status != 200);
         }
     }
 
@@ -238,14 +239,14 @@ impl OpenRequest {
             facts.insert(of_request(asked, id));
         }
         self.recogniser.body(facts);
-        if let Some(engine) = self.recogniser.name() {
+        if let Some(engine) = self.recogniser.engine() {
             shared.recognised(self.measured.listener(), engine);
         }
         if self.measured.route() == Route::Probe && !shared.settings.probes {
             self.measured.abandon(shared.sink.as_ref());
             return None;
         }
-        let error_type = response.and_then(ResponseDecoder::error_type).or(self.call.map(GrpcStatus::name));
+        let error_type = response.and_then(ResponseDecoder::error_type).or(self.rpc_error);
         let closing = Closing {
             ending,
             server: server(
@@ -330,7 +331,10 @@ fn stream_event(
 
 /// The server of a response. An engine that the response does not show is the listener's last recognised one.
 fn server(recogniser: &Recogniser, listener: usize, model: Option<&str>, shared: &Shared) -> Server {
-    Server { engine: recogniser.name().or_else(|| shared.last_engine(listener)), model: model.map(Into::into) }
+    Server {
+        engine: recogniser.engine().map(Engine::as_str).or_else(|| shared.last_engine(listener)),
+        model: model.map(Into::into),
+    }
 }
 
 /// Marks of a response whose id is derived from the request id: vLLM prefixes it with the kind of the response, and
