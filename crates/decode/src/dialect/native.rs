@@ -135,21 +135,6 @@ pub(super) static OLLAMA_MESSAGE: Keys<Place> = Keys::new(&[
     ("images", Place::Images),
 ]);
 
-// KoboldCpp's own API (koboldcpp.py): `/api/v1/generate` returns `results`, `/api/extra/generate/stream` sends events with
-// one token each. The last event has a finish reason; there is no `[DONE]`.
-
-/// The whole event or body.
-pub(super) static KOBOLD: Keys<Place> =
-    Keys::new(&[("token", Place::Content), ("finish_reason", Place::FinishReason), ("results", Place::KoboldResults)]);
-
-/// `results[]`
-pub(super) static KOBOLD_RESULT: Keys<Place> = Keys::new(&[
-    ("text", Place::Content),
-    ("finish_reason", Place::FinishReason),
-    ("prompt_tokens", Place::CounterInput),
-    ("completion_tokens", Place::TotalOutput),
-]);
-
 // Triton's generate extension, `/v2/models/M/generate` and `generate_stream` (server 2.73,
 // docs/protocol/extension_generate.md): the output tensors by name, one event per response of the model. Responses
 // have no token count, and only the end of the body ends a stream. An error after the headers is an event

@@ -321,13 +321,6 @@ places! {
     /// The whole response of `/inference/v1/generate`
     VllmGenerate: Object(&openai::VLLM_GENERATE),
 
-    /// The whole response of `/api/v1/generate` (KoboldCpp)
-    Kobold: Object(&native::KOBOLD),
-    /// `results`
-    KoboldResults: Array(Place::KoboldResult),
-    /// `results[]`
-    KoboldResult: Object(&native::KOBOLD_RESULT),
-
     /// The whole response of Triton's generate extension
     Triton: Object(&native::TRITON),
 }

@@ -270,19 +270,6 @@ engines! {
         title: "llama-cpp-python",
     }
 
-    /// KoboldCpp.
-    KoboldCpp = "kobold_cpp" {
-        title: "KoboldCpp",
-        programs: &["koboldcpp"],
-        listen: Some(Listen {
-            default_port: 5001,
-            host: Parameter::Flag("--host", FlagForm::Spaced),
-            port: Parameter::Flag("--port", FlagForm::Spaced),
-            socket: None,
-        }),
-        advice: Advice { bypass: LOCAL_HOST, ..Advice::GENERAL },
-    }
-
     /// transformers serve.
     Transformers = "transformers" {
         title: "transformers serve",

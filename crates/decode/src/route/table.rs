@@ -123,12 +123,6 @@ routes! {
         end: End::Body,
     }
 
-    /// KoboldCpp `/api/v1/generate` and `/api/extra/generate/stream`.
-    KoboldGenerate = "kobold_generate": GENERATES {
-        paths: &["/api/v1/generate", "/api/extra/generate/stream"],
-        dialect: Dialect::Same(Place::Kobold),
-    }
-
     /// vLLM `/inference/v1/generate`: tokens in, tokens out.
     VllmGenerate = "vllm_generate": GENERATES {
         paths: &["/inference/v1/generate"],

@@ -16,25 +16,6 @@ fn body(route: Route, json: &str) -> StreamEvent {
 }
 
 #[test]
-fn kobold_streams_have_tokens_and_bodies_have_counts() {
-    let decode = |target: &str, framing, body: &str| {
-        let mut events = Vec::new();
-        let mut decoder = crate::ResponseDecoder::new(Route::of_request("POST", target), framing);
-        body.as_bytes().chunks(3).for_each(|piece| decoder.feed(piece, &mut |event| events.push(*event)));
-        decoder.finish(&mut |event| events.push(*event));
-        events
-    };
-    let stream = "event: message\ndata: {\"token\": \" a\", \"finish_reason\": null}\n\n\
-        event: message\ndata: {\"token\": \"\", \"finish_reason\": \"length\"}\n\n";
-    let events = decode("/api/extra/generate/stream", crate::Framing::Sse, stream);
-    let seen: Vec<_> = events.iter().map(|event| (event.channels, event.finishes.len())).collect();
-    assert_eq!(seen, [(crate::Channels::CONTENT, 0), (crate::Channels::default(), 1)]);
-    let body = r#"{"results":[{"text":" a b","finish_reason":"stop","prompt_tokens":5,"completion_tokens":2}]}"#;
-    let counter = decode("/api/v1/generate", crate::Framing::Json, body)[0].counter.unwrap();
-    assert_eq!((counter.input, counter.output), (Some(5), Some(2)));
-}
-
-#[test]
 fn input_tokens_are_decoded_in_each_engine_format() {
     let usage = |event: StreamEvent| event.usage.and_then(|usage| usage.input);
     let native = |event: StreamEvent| event.counter.and_then(|counter| counter.input);
