@@ -271,7 +271,7 @@ impl Sink<Field> for Taking<'_> {
     fn begin(&mut self, spot: Field, length: u64) {
         match spot {
             Field::Chunk | Field::Complete => {
-                self.reading.begin(Place::Choice, b'{');
+                self.reading.begin(Place::CompletionChoice, b'{');
                 if spot == Field::Chunk {
                     self.reading.draft().add(Place::TokenId, 0);
                 }

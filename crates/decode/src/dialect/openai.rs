@@ -65,15 +65,14 @@ pub(super) static TIMINGS: Keys<Place> = Keys::new(&[
     ("draft_n_accepted", Place::AcceptedTokens),
 ]);
 
-// `/v1/chat/completions` (`chat.completion.chunk` events and `chat.completion` bodies) and `/v1/completions`
-// (`text_completion`), which differ only in the keys of their choices.
+// `/v1/chat/completions`: `chat.completion.chunk` events and `chat.completion` bodies.
 
 /// The whole event or body, or an error in its place.
-pub(super) static OPEN_AI: Keys<Place> = Keys::new(&[
+pub(super) static CHAT: Keys<Place> = Keys::new(&[
     ("id", Place::Id),
     ("object", Place::Object),
     ("model", Place::Model),
-    ("choices", Place::Choices),
+    ("choices", Place::ChatChoices),
     ("usage", Place::Usage),
     ("system_fingerprint", Place::Fingerprint),
     ("prompt_token_ids", Place::VllmMark),
@@ -89,19 +88,16 @@ pub(super) static OPEN_AI: Keys<Place> = Keys::new(&[
     ("predictions", Place::PredictedTexts),
 ]);
 
-/// `choices[]`: `delta` or `message` in chats, `text` in completions
-pub(super) static CHOICE: Keys<Place> = Keys::new(&[
+/// `choices[]`
+pub(super) static CHAT_CHOICE: Keys<Place> = Keys::new(&[
     ("index", Place::Index),
     ("delta", Place::Delta),
-    ("text", Place::CompletionText),
     ("logprobs", Place::Logprobs),
     ("finish_reason", Place::FinishReason),
     ("token_ids", Place::TokenIds),
     ("matched_stop", Place::SglangMark),
     ("avg_decoded_tokens_per_iter", Place::TensorrtLlmMark),
     ("message", Place::Message),
-    ("prompt_token_ids", Place::VllmMark),
-    ("gen_tokens", Place::LmdeployMark),
 ]);
 
 /// `choices[].delta`, `choices[].message`
@@ -127,6 +123,39 @@ pub(super) static FUNCTION: Keys<Place> =
 /// `audio`
 pub(super) static AUDIO: Keys<Place> = Keys::new(&[("data", Place::AudioText), ("transcript", Place::AudioText)]);
 
+// `/v1/completions`: `text_completion` events and bodies.
+
+/// The whole event or body, or an error in its place.
+pub(super) static COMPLETION: Keys<Place> = Keys::new(&[
+    ("id", Place::Id),
+    ("object", Place::Object),
+    ("model", Place::Model),
+    ("choices", Place::CompletionChoices),
+    ("usage", Place::Usage),
+    ("system_fingerprint", Place::Fingerprint),
+    ("kv_transfer_params", Place::VllmMark),
+    ("metrics", Place::Metrics),
+    ("timings", Place::Timings),
+    ("prompt_progress", Place::PromptProgress),
+    ("nvext", Place::Nvext),
+    ("error", Place::Error),
+    ("error_type", Place::OuterErrorType),
+    ("type", Place::FlatErrorType),
+]);
+
+/// `choices[]`
+pub(super) static COMPLETION_CHOICE: Keys<Place> = Keys::new(&[
+    ("index", Place::Index),
+    ("text", Place::CompletionText),
+    ("logprobs", Place::Logprobs),
+    ("finish_reason", Place::FinishReason),
+    ("token_ids", Place::TokenIds),
+    ("prompt_token_ids", Place::VllmMark),
+    ("matched_stop", Place::SglangMark),
+    ("avg_decoded_tokens_per_iter", Place::TensorrtLlmMark),
+    ("gen_tokens", Place::LmdeployMark),
+]);
+
 // `nvext`, which NVIDIA Dynamo 1.6 adds to OpenAI responses on request (`nvext.extra_fields`).
 
 /// `nvext`
@@ -146,7 +175,7 @@ pub(super) static VLLM_GENERATE: Keys<Place> = Keys::new(&[
     ("request_id", Place::Id),
     ("object", Place::Object),
     ("model", Place::Model),
-    ("choices", Place::Choices),
+    ("choices", Place::CompletionChoices),
     ("usage", Place::Usage),
     ("metrics", Place::Metrics),
     ("error", Place::Error),
@@ -164,7 +193,7 @@ pub(super) static TRANSCRIPT_EVENT: Keys<Place> = Keys::new(&[
     ("id", Place::Id),
     ("object", Place::Object),
     ("model", Place::Model),
-    ("choices", Place::Choices),
+    ("choices", Place::ChatChoices),
     ("usage", Place::TokenUsage),
     ("error", Place::Error),
 ]);

@@ -24,8 +24,10 @@ macro_rules! places {
 places! {
     /// A text of which nothing is decoded.
     Unread: Mark,
-    /// The whole response of `/v1/chat/completions` or `/v1/completions`.
-    OpenAi: Object(&openai::OPEN_AI),
+    /// The whole response of `/v1/chat/completions`.
+    Chat: Object(&openai::CHAT),
+    /// The whole response of `/v1/completions`.
+    Completion: Object(&openai::COMPLETION),
     /// `id`
     Id: Word,
     /// `model`
@@ -60,10 +62,14 @@ places! {
     OuterErrorType: Word,
     /// `type` next to `object: "error"`
     FlatErrorType: Word,
-    /// `choices`
-    Choices: Array(Place::Choice),
-    /// `choices[]`
-    Choice: Object(&openai::CHOICE),
+    /// `choices` of a chat
+    ChatChoices: Array(Place::ChatChoice),
+    /// `choices[]` of a chat
+    ChatChoice: Object(&openai::CHAT_CHOICE),
+    /// `choices` of a completion
+    CompletionChoices: Array(Place::CompletionChoice),
+    /// `choices[]` of a completion
+    CompletionChoice: Object(&openai::COMPLETION_CHOICE),
     /// `choices[].index`
     Index: Number,
     /// `choices[].finish_reason`

@@ -153,7 +153,7 @@ impl Reading {
 impl Sink<Place> for Reading {
     fn begin(&mut self, place: Place, first: u8) {
         match (place, first) {
-            (Place::Choice, b'{') => {
+            (Place::ChatChoice | Place::CompletionChoice, b'{') => {
                 self.response();
                 self.draft.facts.choice = 0;
             }

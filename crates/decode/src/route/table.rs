@@ -40,13 +40,13 @@ routes! {
     Chat = "chat": GENERATES {
         operation: "chat",
         paths: &["/chat/completions"],
-        dialect: Dialect::Same(Place::OpenAi),
+        dialect: Dialect::Same(Place::Chat),
     }
 
     /// OpenAI `/v1/completions`.
     Completions = "completions": GENERATES {
         paths: &["/v1/completions"],
-        dialect: Dialect::Same(Place::OpenAi),
+        dialect: Dialect::Same(Place::Completion),
     }
 
     /// OpenAI `/v1/responses`.
