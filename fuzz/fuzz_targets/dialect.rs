@@ -6,7 +6,6 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use tokometer_fuzz::cut::Cut;
 use tokometer_decode::ResponseText;
-use tokometer_decode::EventSink;
 use tokometer_decode::EngineFacts;
 use tokometer_decode::Framing;
 use tokometer_decode::RequestDecoder;
@@ -29,7 +28,7 @@ struct Reported {
     stated: Vec<(Option<String>, EngineFacts)>,
 }
 
-impl EventSink for Reported {
+impl Reported {
     fn event(&mut self, event: &StreamEvent, stated: &ResponseInfo<'_>) {
         self.events.push(*event);
         self.stated.push((stated.model().map(str::to_owned), stated.engine()));
@@ -40,9 +39,9 @@ fn respond(route: Route, framing: Framing, pieces: &[&[u8]]) -> (Reported, Respo
     let mut decoder = ResponseDecoder::new(route, framing);
     let mut reported = Reported::default();
     for piece in pieces {
-        decoder.feed_to(piece, &mut reported);
+        decoder.feed_to(piece, &mut |event, info| reported.event(event, info));
     }
-    decoder.finish_to(&mut reported);
+    decoder.finish_to(&mut |event, info| reported.event(event, info));
     (reported, decoder)
 }
 
@@ -50,12 +49,12 @@ fn respond(route: Route, framing: Framing, pieces: &[&[u8]]) -> (Reported, Respo
 fn keep(route: Route, framing: Framing, pieces: &[&[u8]], expected: &Reported) -> Box<ResponseText> {
     let mut decoder = ResponseDecoder::new(route, framing);
     let memory = TextMemory::default();
-    decoder.keep_text(TextLimits { response_bytes: 1 << 12, all_bytes: 1 << 13 }, &memory);
+    decoder.keep_text(TextLimits { response_bytes: 1 << 12, memory_bytes: 1 << 13 }, &memory);
     let mut reported = Reported::default();
     for piece in pieces {
-        decoder.feed_to(piece, &mut reported);
+        decoder.feed_to(piece, &mut |event, info| reported.event(event, info));
     }
-    decoder.finish_to(&mut reported);
+    decoder.finish_to(&mut |event, info| reported.event(event, info));
     assert_eq!(reported, *expected, "{route:?} {framing:?} with its text kept");
     assert!(memory.held() <= 1 << 13);
     decoder.take_text().expect("the text was requested")
@@ -66,8 +65,8 @@ fn converse(messages: &[Vec<u8>], size: usize) -> (Reported, ResponseDecoder) {
     let mut decoder = ResponseDecoder::new(Route::Realtime, Framing::Messages);
     let mut reported = Reported::default();
     for message in messages {
-        message.chunks(size).for_each(|piece| decoder.feed_to(piece, &mut reported));
-        decoder.end_message_to(&mut reported);
+        message.chunks(size).for_each(|piece| decoder.feed_to(piece, &mut |event, info| reported.event(event, info)));
+        decoder.end_message_to(&mut |event, info| reported.event(event, info));
     }
     (reported, decoder)
 }

@@ -37,7 +37,6 @@ const NOTHING: EngineTiming = EngineTiming {
     queue_ms: None,
     prefill_ms: None,
     decode_ms: None,
-    mean_itl_ms: None,
     prompt_ms: None,
     load_ms: None,
     total_ms: None,

@@ -199,8 +199,6 @@ pub struct EngineTiming {
     pub prefill_ms: Option<f64>,
     /// vLLM `metrics.generation_time_ms`, llama.cpp `timings.predicted_ms`, Ollama `eval_duration`.
     pub decode_ms: Option<f64>,
-    /// vLLM `metrics.mean_itl_ms`.
-    pub mean_itl_ms: Option<f64>,
     /// llama.cpp `timings.prompt_ms`, Ollama `prompt_eval_duration`.
     pub prompt_ms: Option<f64>,
     /// Ollama `load_duration`: from the request until the model's runner is ready, including the wait for another model

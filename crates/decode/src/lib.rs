@@ -16,11 +16,11 @@ pub mod scan;
 mod tests;
 mod text;
 
-pub use engine::{Engine, EngineFacts, HeadMarks};
+pub use engine::{Engine, EngineFacts, EngineHabits, HeadMarks};
 pub use event::{Channels, Counter, EngineTiming, FinishReason, Finishes, StreamEvent, Usage};
 pub use framing::Framing;
 pub use request::{RequestDecoder, RequestFacts};
-pub use response::{EventSink, ResponseDecoder, ResponseInfo};
+pub use response::{ResponseDecoder, ResponseInfo};
 pub use route::{Route, Work};
 pub use text::{ResponseText, TextLimits, TextLost, TextMemory};
 

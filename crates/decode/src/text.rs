@@ -5,11 +5,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::Channels;
-use crate::StreamEvent;
+use crate::{Channels, StreamEvent};
 
 /// Maximum number of switches between reasoning and response text kept per text.
 const RUNS: usize = 64;
@@ -23,7 +21,7 @@ pub struct TextLimits {
     /// Maximum size of one response's text in bytes; longer texts are dropped.
     pub response_bytes: usize,
     /// Maximum total size of all kept texts in bytes.
-    pub all_bytes: usize,
+    pub memory_bytes: usize,
 }
 
 /// Why a response's text is not kept, or no longer kept.
@@ -31,7 +29,7 @@ pub struct TextLimits {
 pub enum TextLost {
     /// It exceeds `response_bytes`.
     TooLong,
-    /// All texts together reached `all_bytes`.
+    /// All texts together reached `memory_bytes`.
     Memory,
     /// The tokens of the response are not those of its text: tool calls (their syntax was removed), audio, several
     /// choices, invalid escapes or bytes, or U+FFFD, which replaces invalid bytes.
@@ -228,7 +226,7 @@ impl ResponseText {
         if bytes > self.share {
             let more = bytes - self.share;
             let before = self.memory.0.fetch_add(more, Ordering::Relaxed);
-            if before.saturating_add(more) > self.limits.all_bytes {
+            if before.saturating_add(more) > self.limits.memory_bytes {
                 self.memory.0.fetch_sub(more, Ordering::Relaxed);
                 return false;
             }

@@ -19,7 +19,7 @@ use super::naive::body;
 use super::naive::events;
 use super::{Api, Case, cases};
 
-const LIMITS: TextLimits = TextLimits { response_bytes: 1 << 20, all_bytes: 1 << 24 };
+const LIMITS: TextLimits = TextLimits { response_bytes: 1 << 20, memory_bytes: 1 << 24 };
 
 /// Vocabulary of the model used by llama.cpp's recordings and by the tests.
 pub(crate) fn vocabulary() -> PathBuf {

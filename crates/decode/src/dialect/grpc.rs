@@ -5,19 +5,11 @@
 //! `vllm --grpc`, SGLang and TensorRT-LLM; Triton and KServe `grpc_service.proto` (triton-inference-server/common).
 
 use super::Place;
-use crate::Channels;
-use crate::EngineFacts;
-use crate::FinishReason;
-use crate::StreamEvent;
-use crate::response::Count;
-use crate::response::Flag;
-use crate::response::Reading;
+use crate::response::{Flag, Reading};
 use crate::scan::Capture;
 use crate::scan::Sink as _;
-use crate::scan::protobuf::Fields;
-use crate::scan::protobuf::Scanner;
-use crate::scan::protobuf::Shape;
-use crate::scan::protobuf::Sink;
+use crate::scan::protobuf::{Fields, Scanner, Shape, Sink};
+use crate::{Channels, EngineFacts, FinishReason, StreamEvent};
 
 /// The known fields of a message: the number of each, and the type and the meaning of its value.
 macro_rules! fields {
@@ -259,7 +251,7 @@ struct Taking<'a> {
 }
 
 impl Taking<'_> {
-    fn usage(&mut self, count: Count, value: u64) {
+    fn usage(&mut self, count: Place, value: u64) {
         let draft = self.reading.draft();
         draft.facts.set(Flag::Usage);
         draft.put(count, value);
@@ -281,7 +273,7 @@ impl Sink<Field> for Taking<'_> {
             Field::Chunk | Field::Complete => {
                 self.reading.begin(Place::CompletionChoice, b'{');
                 if spot == Field::Chunk {
-                    self.reading.draft().add(Count::TokenIds, 0);
+                    self.reading.draft().add(Place::TokenId, 0);
                 }
             }
             Field::Text if length > 0 => self.reading.draft().facts.channels.insert(Channels::CONTENT),
@@ -340,12 +332,12 @@ impl Sink<Field> for Taking<'_> {
     fn number(&mut self, spot: Field, value: u64) {
         match spot {
             Field::Index => self.reading.draft().facts.choice = u32::try_from(value).unwrap_or(u32::MAX),
-            Field::TokenId => self.reading.draft().add(Count::TokenIds, 1),
-            Field::NewTokens => self.reading.draft().add(Count::TokenIds, value),
-            Field::PromptTokens => self.usage(Count::Input, value),
-            Field::OutputTokens => self.usage(Count::Output, value),
-            Field::CachedTokens => self.usage(Count::Cached, value),
-            Field::ReasoningTokens => self.usage(Count::Reasoning, value),
+            Field::TokenId => self.reading.draft().add(Place::TokenId, 1),
+            Field::NewTokens => self.reading.draft().add(Place::TokenId, value),
+            Field::PromptTokens => self.usage(Place::PromptTokens, value),
+            Field::OutputTokens => self.usage(Place::CompletionTokens, value),
+            Field::CachedTokens => self.usage(Place::CachedTokens, value),
+            Field::ReasoningTokens => self.usage(Place::ReasoningTokens, value),
             Field::FinishCode => {
                 let reason = match value {
                     0 => return,

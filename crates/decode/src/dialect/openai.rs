@@ -47,7 +47,6 @@ pub(super) static METRICS: Keys<Place> = Keys::new(&[
     ("time_to_first_token_ms", Place::PrefillMs),
     ("generation_time_ms", Place::DecodeMs),
     ("queue_time_ms", Place::QueueMs),
-    ("mean_itl_ms", Place::MeanItlMs),
     ("speculative_decoding", Place::Speculation),
 ]);
 

@@ -1,8 +1,6 @@
 //! The known places of all dialects in one table, so that a place fits in one byte.
 
-use super::native;
-use super::openai;
-use super::typed;
+use super::{native, openai, typed};
 use crate::scan;
 use crate::scan::Shape;
 
@@ -104,56 +102,36 @@ places! {
     CompletionText: Text,
     /// `choices[].token_ids`
     TokenIds: Array(Place::TokenId),
-    /// `choices[].token_ids[]`
-    TokenId: Mark,
     /// `choices[].logprobs`
     Logprobs: Object(&openai::LOGPROBS),
     /// `choices[].logprobs.content`, `choices[].logprobs.tokens`
     LogprobList: Array(Place::Logprob),
-    /// One entry of it
-    Logprob: Mark,
     /// `usage`
     Usage: Object(&openai::USAGE),
-    /// `usage.prompt_tokens`
-    PromptTokens: Number,
-    /// `usage.completion_tokens`
-    CompletionTokens: Number,
     /// `usage.reasoning_tokens`
     OuterReasoningTokens: Number,
     /// `usage.prompt_tokens_details`
     PromptDetails: Object(&openai::PROMPT_DETAILS),
-    /// `usage.prompt_tokens_details.cached_tokens`
-    CachedTokens: Number,
     /// `usage.completion_tokens_details`
     CompletionDetails: Object(&openai::COMPLETION_DETAILS),
-    /// `usage.completion_tokens_details.reasoning_tokens`
-    ReasoningTokens: Number,
     /// `metrics` (vLLM)
     Metrics: Object(&openai::METRICS),
-    /// `metrics.queue_time_ms`
-    QueueMs: Number,
-    /// `metrics.time_to_first_token_ms`
-    PrefillMs: Number,
-    /// `metrics.generation_time_ms`, `timings.predicted_ms`
-    DecodeMs: Number,
-    /// `metrics.mean_itl_ms`
-    MeanItlMs: Number,
     /// `metrics.speculative_decoding`
     Speculation: Object(&openai::SPECULATION),
-    /// Draft tokens proposed
-    DraftTokens: Number,
-    /// Draft tokens accepted
-    AcceptedTokens: Number,
     /// `timings` (llama.cpp)
     Timings: Object(&openai::TIMINGS),
-    /// `timings.prompt_ms`
-    PromptMs: Number,
-    /// `timings.cache_n`
-    CacheN: Number,
-    /// `timings.prompt_n`
-    PromptN: Number,
-    /// `timings.predicted_n`
-    PredictedN: Number,
+    /// `usage.prompt_tokens_details.multimodal_tokens` (vLLM)
+    MultimodalTokens: Object(&openai::MULTIMODAL_TOKENS),
+
+    // The counts, in one block: `Draft` stores them by their position in it.
+    /// `usage.prompt_tokens`
+    PromptTokens: Number,
+    /// `usage.completion_tokens`
+    CompletionTokens: Number,
+    /// `usage.prompt_tokens_details.cached_tokens`
+    CachedTokens: Number,
+    /// `usage.completion_tokens_details.reasoning_tokens`
+    ReasoningTokens: Number,
     /// Prompt tokens that were written to the cache
     CacheCreationTokens: Number,
     /// Audio tokens of the prompt
@@ -162,8 +140,34 @@ places! {
     InputImageTokens: Number,
     /// Audio tokens of the response
     OutputAudioTokens: Number,
-    /// `usage.prompt_tokens_details.multimodal_tokens` (vLLM)
-    MultimodalTokens: Object(&openai::MULTIMODAL_TOKENS),
+    /// `choices[].token_ids[]`
+    TokenId: Mark,
+    /// One entry of it
+    Logprob: Mark,
+    /// `timings.cache_n`
+    CacheN: Number,
+    /// `timings.prompt_n`
+    PromptN: Number,
+    /// `timings.predicted_n`
+    PredictedN: Number,
+    /// Draft tokens proposed
+    DraftTokens: Number,
+    /// Draft tokens accepted
+    AcceptedTokens: Number,
+
+    // The durations, likewise.
+    /// `metrics.queue_time_ms`
+    QueueMs: Number,
+    /// `metrics.time_to_first_token_ms`
+    PrefillMs: Number,
+    /// `metrics.generation_time_ms`, `timings.predicted_ms`
+    DecodeMs: Number,
+    /// `timings.prompt_ms`
+    PromptMs: Number,
+    /// `load_duration`
+    LoadNs: Number,
+    /// `total_duration`
+    TotalNs: Number,
 
     /// `type` of an event
     EventType: Word,
@@ -292,10 +296,6 @@ places! {
     OllamaMessage: Object(&native::OLLAMA_MESSAGE),
     /// `message.images`
     Images: Mark,
-    /// `total_duration`
-    TotalNs: Number,
-    /// `load_duration`
-    LoadNs: Number,
     /// `prompt_eval_duration`
     PromptNs: Number,
     /// `eval_duration`
@@ -329,4 +329,30 @@ places! {
 
     /// The whole response of Triton's generate extension
     Triton: Object(&native::TRITON),
+}
+
+/// The first and the last count.
+const COUNTS: (Place, Place) = (Place::PromptTokens, Place::AcceptedTokens);
+/// The first and the last duration.
+const DURATIONS: (Place, Place) = (Place::QueueMs, Place::TotalNs);
+
+impl Place {
+    /// Number of counts.
+    pub(crate) const COUNTS: usize = Place::slot(COUNTS.1, COUNTS) + 1;
+    /// Number of durations.
+    pub(crate) const DURATIONS: usize = Place::slot(DURATIONS.1, DURATIONS) + 1;
+
+    /// Index among the counts; of another place, not below [`Place::COUNTS`].
+    pub(crate) const fn count_slot(self) -> usize {
+        self.slot(COUNTS)
+    }
+
+    /// Index among the durations; of another place, not below [`Place::DURATIONS`].
+    pub(crate) const fn duration_slot(self) -> usize {
+        self.slot(DURATIONS)
+    }
+
+    const fn slot(self, block: (Place, Place)) -> usize {
+        (self as usize).wrapping_sub(block.0 as usize)
+    }
 }

@@ -3,8 +3,7 @@
 //! together.
 
 use super::Engine;
-use crate::Route;
-use crate::Work;
+use crate::{Route, Work};
 
 /// Engine marks found in the body, a set of bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,15 +6,9 @@ mod marks;
 mod metrics;
 mod table;
 
-pub use marks::EngineFacts;
-pub use marks::HeadMarks;
-pub(crate) use marks::of_fingerprint;
-pub(crate) use marks::of_id;
-pub(crate) use marks::of_model;
-pub use metrics::Combine;
-pub use metrics::Quantity;
-pub use metrics::Source;
-pub use metrics::Term;
+pub use marks::{EngineFacts, HeadMarks};
+pub(crate) use marks::{of_fingerprint, of_id, of_model};
+pub use metrics::{Combine, Quantity, Source, Term};
 pub use table::Engine;
 
 /// What is known about an engine: its row in the table.
@@ -98,13 +92,19 @@ pub struct MetricsPage {
 /// How an engine's responses are interpreted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EngineHabits {
-    /// It sends the response headers when it starts to process the prompt: until then the request was queued.
+    /// An empty text delta without a role is a token whose text is held back, and an empty one with a finish reason is
+    /// the end-of-text token (vLLM 0.32's Python front end, TensorRT-LLM 1.x).
+    pub empty_delta_is_token: bool,
+    /// It sends the response headers of a stream when it starts to process the prompt (llama.cpp, server-context.cpp
+    /// `send_partial_response(.., is_begin)`): until then the request was queued.
     pub head_when_scheduled: bool,
-    /// `usage` counts one choice, not the request.
+    /// `usage` counts one choice, not the request (llama.cpp).
     pub usage_per_choice: bool,
-    /// The input count that precedes the output is an estimate.
+    /// The input count that precedes the output, in `message_start`, is an estimate (Ollama 0.17, anthropic/anthropic.go
+    /// `estimateInputTokens`).
     pub early_input_is_guessed: bool,
-    /// It reports a request whose client disconnected as an error.
+    /// It cancels a request whose client closed its side of the connection, and reports that as an error (Ollama 0.17:
+    /// Go's net/http cancels the request's context).
     pub gives_up_with_error: bool,
 }
 

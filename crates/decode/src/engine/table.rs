@@ -8,19 +8,8 @@
 //! llama.cpp of autumn 2026, Triton 2.73 and its TensorRT-LLM backend, Dynamo 1.6.1; "older" marks names of earlier
 //! releases. Engines come before the programs around them (Triton and Dynamo forward vLLM's metrics).
 
-use super::Advice;
-use super::EngineHabits;
-use super::EngineInfo;
-use super::FlagForm;
-use super::Listen;
-use super::MetricsPage;
-use super::Parameter;
-use super::Quantity;
-use super::metrics::alone;
-use super::metrics::labelled;
-use super::metrics::scaled;
-use super::metrics::source;
-use super::metrics::term;
+use super::metrics::{alone, labelled, scaled, source, term};
+use super::{Advice, EngineHabits, EngineInfo, FlagForm, Listen, MetricsPage, Parameter, Quantity};
 
 /// Declares [`Engine`] and its rows. Columns that are left out have the value of [`UNKNOWN`].
 macro_rules! engines {
@@ -55,6 +44,7 @@ const UNKNOWN: EngineInfo = EngineInfo {
 };
 
 const NO_HABITS: EngineHabits = EngineHabits {
+    empty_delta_is_token: false,
     head_when_scheduled: false,
     usage_per_choice: false,
     early_input_is_guessed: false,

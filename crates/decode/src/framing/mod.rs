@@ -6,10 +6,8 @@ mod sse;
 use memchr::memchr;
 pub(crate) use multipart::Multipart;
 
-pub(crate) use sse::DoneMark;
-pub use sse::Piece;
-pub use sse::SseFramer;
-pub(crate) use sse::Verdict;
+pub(crate) use sse::{DoneMark, Verdict};
+pub use sse::{Piece, SseFramer};
 
 /// How events are delimited in a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +27,19 @@ pub enum Framing {
     Text,
 }
 
-/// Media types of text that may be a response: plain, WebVTT, SubRip.
-const TEXTS: [&[u8]; 3] = [b"text/plain", b"text/vtt", b"application/x-subrip"];
-
-/// Media types of JSON lines: Ollama 0.17 and SGLang 0.5 send the first. None of them is registered.
-const NDJSON: [&[u8]; 3] = [b"application/x-ndjson", b"application/ndjson", b"application/jsonl"];
+/// The media types of each framing. JSON lines have no registered one: Ollama 0.17 and SGLang 0.5 send the first.
+const TYPES: [(&[u8], Framing); 10] = [
+    (b"text/event-stream", Framing::Sse),
+    (b"application/json", Framing::Json),
+    (b"application/x-ndjson", Framing::Ndjson),
+    (b"application/ndjson", Framing::Ndjson),
+    (b"application/jsonl", Framing::Ndjson),
+    (b"text/plain", Framing::Text),
+    (b"text/vtt", Framing::Text),
+    (b"application/x-subrip", Framing::Text),
+    (b"application/grpc", Framing::Grpc),
+    (b"application/grpc+proto", Framing::Grpc),
+];
 
 impl Framing {
     /// True where the body is a sequence of events; false for a single text.
@@ -44,26 +50,14 @@ impl Framing {
     /// The framing of this `content-type`, ignoring case and parameters. `None`: not supported.
     pub fn of_content_type(value: &[u8]) -> Option<Framing> {
         let essence = value.split(|byte| *byte == b';').next()?.trim_ascii();
-        if essence.eq_ignore_ascii_case(b"text/event-stream") {
-            return Some(Framing::Sse);
+        if let Some((_, framing)) = TYPES.iter().find(|(name, _)| essence.eq_ignore_ascii_case(name)) {
+            return Some(*framing);
         }
-        if NDJSON.iter().any(|name| essence.eq_ignore_ascii_case(name)) {
-            return Some(Framing::Ndjson);
-        }
-        if TEXTS.iter().any(|name| essence.eq_ignore_ascii_case(name)) {
-            return Some(Framing::Text);
-        }
+        let (kind, suffix) = essence.split_at_checked(essence.len().checked_sub(b"+json".len())?)?;
         // gRPC may carry other formats than protobuf: `application/grpc+json`.
-        if essence.eq_ignore_ascii_case(b"application/grpc") || essence.eq_ignore_ascii_case(b"application/grpc+proto")
-        {
-            return Some(Framing::Grpc);
-        }
-        if essence.get(..16).is_some_and(|start| start.eq_ignore_ascii_case(b"application/grpc")) {
-            return None;
-        }
-        let (start, suffix) = essence.split_at_checked(essence.len().saturating_sub(b"+json".len()))?;
-        let is_json = essence.eq_ignore_ascii_case(b"application/json")
-            || !start.is_empty() && suffix.eq_ignore_ascii_case(b"+json");
+        let is_json = !kind.is_empty()
+            && suffix.eq_ignore_ascii_case(b"+json")
+            && !kind.get(..16).is_some_and(|start| start.eq_ignore_ascii_case(b"application/grpc"));
         is_json.then_some(Framing::Json)
     }
 }

@@ -1,9 +1,7 @@
 //! The known places in a request body, and the API that its keys show.
 
-use crate::Route;
-use crate::scan;
-use crate::scan::Keys;
-use crate::scan::Shape;
+use crate::scan::{Keys, Shape};
+use crate::{Route, scan};
 
 /// A known place in a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,10 +14,6 @@ pub(super) enum Place {
     MaxTokens,
     MaxCompletionTokens,
     MaxOutputTokens,
-    StreamOptions,
-    IncludeUsage,
-    ContinuousUsage,
-    ReturnTokenIds,
     Echo,
     Prompt,
     PromptItem,
@@ -41,14 +35,12 @@ pub(super) enum Place {
 static BODY: Keys<Place> = Keys::new(&[
     ("model", Place::Model),
     ("stream", Place::Stream),
-    ("stream_options", Place::StreamOptions),
     ("max_tokens", Place::MaxTokens),
     ("max_completion_tokens", Place::MaxCompletionTokens),
     ("max_output_tokens", Place::MaxOutputTokens),
     ("n", Place::N),
     ("prompt", Place::Prompt),
     ("echo", Place::Echo),
-    ("return_token_ids", Place::ReturnTokenIds),
     // The engines' own routes.
     ("n_predict", Place::MaxCompletionTokens),
     ("n_cmpl", Place::N),
@@ -97,14 +89,10 @@ static INSTANCE: Keys<Place> = Keys::new(&[
 /// `instances[].parameters`
 static INSTANCE_SAMPLING: Keys<Place> = Keys::new(&[("max_new_tokens", Place::InstanceMaxTokens)]);
 
-static STREAM_OPTIONS: Keys<Place> =
-    Keys::new(&[("include_usage", Place::IncludeUsage), ("continuous_usage_stats", Place::ContinuousUsage)]);
-
 impl scan::Place for Place {
     fn shape(self) -> Shape<Place> {
         match self {
             Place::Body => Shape::Object(&BODY),
-            Place::StreamOptions => Shape::Object(&STREAM_OPTIONS),
             Place::Sampling => Shape::Object(&SAMPLING),
             Place::Parameters => Shape::Object(&PARAMETERS),
             Place::Instances => Shape::Array(Place::Instance),
@@ -118,16 +106,7 @@ impl scan::Place for Place {
             | Place::MaxCompletionTokens
             | Place::MaxOutputTokens
             | Place::InstanceMaxTokens => Shape::Number,
-            Place::Unread
-            | Place::Stream
-            | Place::IncludeUsage
-            | Place::ContinuousUsage
-            | Place::ReturnTokenIds
-            | Place::Echo
-            | Place::Distinct(_)
-            | Place::PromptItem
-            | Place::Document
-            | Place::ParametersStream => Shape::Mark,
+            _ => Shape::Mark,
         }
     }
 }

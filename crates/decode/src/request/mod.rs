@@ -4,12 +4,9 @@ mod keys;
 mod parameters;
 
 use super::framing::Multipart;
-use super::scan::Pause;
-use super::scan::Scanner;
-use super::scan::protobuf;
+use super::scan::{Pause, Scanner, protobuf};
 use crate::Route;
-use crate::dialect::grpc::Method;
-use crate::dialect::grpc::RequestField;
+use crate::dialect::grpc::{Method, RequestField};
 use keys::Place;
 use parameters::Parameters;
 
@@ -68,12 +65,6 @@ pub struct RequestFacts<'a> {
     /// llama.cpp's `n_predict`, Ollama's `options.num_predict`, and `max_new_tokens` of SGLang (`sampling_params`) and
     /// TGI (`parameters`).
     pub max_tokens: Option<u64>,
-    /// `stream_options.include_usage`.
-    pub include_usage: Option<bool>,
-    /// `stream_options.continuous_usage_stats` (vLLM, SGLang).
-    pub continuous_usage: Option<bool>,
-    /// `return_token_ids` (vLLM).
-    pub return_token_ids: Option<bool>,
     /// `echo`: the response begins with the prompt.
     pub echo: Option<bool>,
     /// Number of prompts, if `prompt` (SGLang `text`, `input_ids`) is an array of strings or of arrays; of `documents`
@@ -149,9 +140,6 @@ impl RequestDecoder {
                 .or(parameters.max_output_tokens)
                 // With several instances, each has its own limit.
                 .or(parameters.instance_max_tokens.filter(|_| parameters.instances == Some(1))),
-            include_usage: parameters.include_usage,
-            continuous_usage: parameters.continuous_usage,
-            return_token_ids: parameters.return_token_ids,
             echo: parameters.echo,
             prompts: parameters.prompts(),
             api: parameters.shape.api().filter(|_| self.is_shared),

@@ -1,11 +1,8 @@
 //! The parameters of a request, collected while its body is decoded.
 
-use super::keys::Place;
-use super::keys::Shapes;
+use super::keys::{Place, Shapes};
 use crate::dialect::grpc::RequestField;
-use crate::scan::Capture;
-use crate::scan::Sink;
-use crate::scan::protobuf;
+use crate::scan::{Capture, Sink, protobuf};
 
 /// The parameters decoded so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,9 +13,6 @@ pub(super) struct Parameters {
     pub(super) max_tokens: Option<u64>,
     pub(super) max_completion_tokens: Option<u64>,
     pub(super) max_output_tokens: Option<u64>,
-    pub(super) include_usage: Option<bool>,
-    pub(super) continuous_usage: Option<bool>,
-    pub(super) return_token_ids: Option<bool>,
     pub(super) echo: Option<bool>,
     pub(super) prompts: u64,
     /// The prompt list contains token ids, so it is a single prompt (for llama.cpp also if it contains text too).
@@ -51,8 +45,6 @@ impl Parameters {
                 self.model.settle();
             }
             b"stream" => self.stream = boolean_of_form(value),
-            b"stream_include_usage" => self.include_usage = boolean_of_form(value),
-            b"stream_continuous_usage_stats" => self.continuous_usage = boolean_of_form(value),
             b"max_completion_tokens" => self.max_completion_tokens = whole_number(value),
             _ => {}
         }
@@ -109,9 +101,6 @@ impl Sink<Place> for Parameters {
             Place::Stream => self.stream = boolean,
             Place::ParametersStream => self.parameters_stream = boolean,
             Place::Instance => self.instances = Some(self.instances.unwrap_or(0).saturating_add(1)),
-            Place::IncludeUsage => self.include_usage = boolean,
-            Place::ContinuousUsage => self.continuous_usage = boolean,
-            Place::ReturnTokenIds => self.return_token_ids = boolean,
             Place::Echo => self.echo = boolean,
             Place::Prompt => self.shape.insert(Shapes::PROMPT),
             Place::Distinct(shape) => self.shape.insert(shape),

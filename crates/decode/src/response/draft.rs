@@ -1,13 +1,8 @@
 //! The state of the event being decoded.
 
 use super::kind::Kind;
-use crate::Channels;
-use crate::Counter;
-use crate::EngineTiming;
-use crate::FinishReason;
-use crate::Finishes;
-use crate::StreamEvent;
-use crate::Usage;
+use crate::dialect::Place;
+use crate::{Channels, Counter, EngineTiming, FinishReason, Finishes, StreamEvent, Usage};
 
 /// The basic facts of an event: everything that a common token event has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,41 +64,6 @@ impl Facts {
     }
 }
 
-/// The counts of an event.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Count {
-    Input,
-    Output,
-    Cached,
-    Reasoning,
-    CacheCreation,
-    InputAudio,
-    InputImage,
-    OutputAudio,
-    TokenIds,
-    Logprobs,
-    CacheTokens,
-    PromptTokens,
-    PredictedTokens,
-    DraftTokens,
-    AcceptedTokens,
-}
-
-/// The durations of an event, in milliseconds.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Duration {
-    Queue,
-    Prefill,
-    Decode,
-    MeanItl,
-    Prompt,
-    Load,
-    Total,
-}
-
-const COUNTS: usize = Count::AcceptedTokens as usize + 1;
-const DURATIONS: usize = Duration::Total as usize + 1;
-
 /// The event being decoded.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Draft {
@@ -120,8 +80,8 @@ pub(crate) struct Draft {
     /// One bit for each count and each duration that is present: every open stream holds these numbers, and most events
     /// have none.
     present: u32,
-    counts: [u64; COUNTS],
-    durations: [f64; DURATIONS],
+    counts: [u64; Place::COUNTS],
+    durations: [f64; Place::DURATIONS],
 }
 
 impl Draft {
@@ -145,57 +105,64 @@ impl Draft {
             && !self.varies
     }
 
-    pub(crate) fn put(&mut self, count: Count, value: u64) {
-        if let Some(place) = self.counts.get_mut(count as usize) {
-            *place = value;
-            self.present |= 1 << count as u8;
+    /// Sets a count. Other places have no effect.
+    pub(crate) fn put(&mut self, count: Place, value: u64) {
+        if let Some(kept) = self.counts.get_mut(count.count_slot()) {
+            *kept = value;
+            self.present |= 1 << count.count_slot();
         }
     }
 
     /// Sets a count for which another key is preferred.
-    pub(super) fn put_if_absent(&mut self, count: Count, value: u64) {
+    pub(super) fn put_if_absent(&mut self, count: Place, value: u64) {
         if self.count(count).is_none() {
             self.put(count, value);
         }
     }
 
     /// Adds to a count. Makes it present even if it is 0.
-    pub(crate) fn add(&mut self, count: Count, more: u64) {
+    pub(crate) fn add(&mut self, count: Place, more: u64) {
         self.put(count, self.count(count).unwrap_or(0).saturating_add(more));
     }
 
-    pub(super) fn put_duration(&mut self, duration: Duration, milliseconds: f64) {
-        if let Some(place) = self.durations.get_mut(duration as usize) {
-            *place = milliseconds;
-            self.present |= 1 << (COUNTS + duration as usize);
+    /// Sets a duration.
+    pub(super) fn put_duration(&mut self, duration: Place, milliseconds: f64) {
+        if let Some(kept) = self.durations.get_mut(duration.duration_slot()) {
+            *kept = milliseconds;
+            self.present |= 1 << (Place::COUNTS + duration.duration_slot());
         }
     }
 
     /// Adds an engine's own prompt count for one response.
     pub(super) fn add_input(&mut self, tokens: u64) {
-        self.add(Count::Input, tokens);
+        self.add(Place::PromptTokens, tokens);
         self.counted_inputs = self.counted_inputs.saturating_add(1);
         self.facts.set(Flag::Counter);
     }
 
     /// Adds an engine's own output count for one response.
     pub(super) fn add_output(&mut self, tokens: u64) {
-        self.add(Count::Output, tokens);
+        self.add(Place::CompletionTokens, tokens);
         self.counted_outputs = self.counted_outputs.saturating_add(1);
         self.facts.set(Flag::Counter);
     }
 
-    fn count(&self, count: Count) -> Option<u64> {
-        if self.present & 1 << count as u8 == 0 { None } else { self.counts.get(count as usize).copied() }
+    fn has(&self, bit: usize) -> bool {
+        self.present & 1 << bit != 0
     }
 
-    fn short_count(&self, count: Count) -> Option<u32> {
+    fn count(&self, count: Place) -> Option<u64> {
+        let slot = count.count_slot();
+        if self.has(slot) { self.counts.get(slot).copied() } else { None }
+    }
+
+    fn short_count(&self, count: Place) -> Option<u32> {
         self.count(count).map(|count| u32::try_from(count).unwrap_or(u32::MAX))
     }
 
-    fn duration(&self, duration: Duration) -> Option<f64> {
-        let is_present = self.present & 1 << (COUNTS + duration as usize) != 0;
-        if is_present { self.durations.get(duration as usize).copied() } else { None }
+    fn duration(&self, duration: Place) -> Option<f64> {
+        let slot = duration.duration_slot();
+        if self.has(Place::COUNTS + slot) { self.durations.get(slot).copied() } else { None }
     }
 
     /// Builds the event.
@@ -222,8 +189,8 @@ impl Draft {
                 && !facts.has(Flag::Role)
                 && !facts.has(Flag::Progress)
                 && facts.channels.is_empty(),
-            token_ids: if plain { None } else { self.short_count(Count::TokenIds) },
-            logprobs: if plain { None } else { self.short_count(Count::Logprobs) },
+            token_ids: if plain { None } else { self.short_count(Place::TokenId) },
+            logprobs: if plain { None } else { self.short_count(Place::Logprob) },
             progress: facts.has(Flag::Progress),
             usage: if facts.has(Flag::Usage) { Some(self.usage()) } else { None },
             counter: if facts.has(Flag::Counter) { Some(self.counter()) } else { None },
@@ -242,8 +209,8 @@ impl Draft {
     }
 
     fn usage(&self) -> Usage {
-        let (cached, cache_creation) = (self.count(Count::Cached), self.count(Count::CacheCreation));
-        let mut input = self.count(Count::Input);
+        let (cached, cache_creation) = (self.count(Place::CachedTokens), self.count(Place::CacheCreationTokens));
+        let mut input = self.count(Place::PromptTokens);
         if self.facts.has(Flag::CachedApart) {
             let apart = cached.unwrap_or(0).saturating_add(cache_creation.unwrap_or(0));
             // A prompt is never empty: SGLang 0.5 sends 0 if its parsers dropped the chunk that had the number.
@@ -251,13 +218,13 @@ impl Draft {
         }
         Usage {
             input,
-            output: self.count(Count::Output),
+            output: self.count(Place::CompletionTokens),
             cached,
             cache_creation,
-            reasoning: self.count(Count::Reasoning),
-            input_audio: self.count(Count::InputAudio),
-            input_image: self.count(Count::InputImage),
-            output_audio: self.count(Count::OutputAudio),
+            reasoning: self.count(Place::ReasoningTokens),
+            input_audio: self.count(Place::InputAudioTokens),
+            input_image: self.count(Place::InputImageTokens),
+            output_audio: self.count(Place::OutputAudioTokens),
             total: self.facts.choices == 0,
             early: self.facts.has(Flag::Early),
         }
@@ -266,33 +233,32 @@ impl Draft {
     fn counter(&self) -> Counter {
         // The sum is valid only if every response contributed to it.
         let responses = self.facts.choices.max(1);
-        let input = self.count(Count::Input).filter(|_| u32::from(self.counted_inputs) == responses);
-        let output = self.count(Count::Output).filter(|_| u32::from(self.counted_outputs) == responses);
+        let input = self.count(Place::PromptTokens).filter(|_| u32::from(self.counted_inputs) == responses);
+        let output = self.count(Place::CompletionTokens).filter(|_| u32::from(self.counted_outputs) == responses);
         // Ollama omits zero values, and sends a prompt count only if it generated.
-        let nothing = output.is_none() && input.is_some() && self.duration(Duration::Load).is_some();
+        let nothing = output.is_none() && input.is_some() && self.duration(Place::LoadNs).is_some();
         Counter {
             input,
             output: if nothing { Some(0) } else { output },
-            cached: self.count(Count::Cached),
-            reasoning: self.count(Count::Reasoning),
+            cached: self.count(Place::CachedTokens),
+            reasoning: self.count(Place::ReasoningTokens),
             running: self.facts.has(Flag::Running),
         }
     }
 
     fn timing(&self) -> EngineTiming {
         EngineTiming {
-            queue_ms: self.duration(Duration::Queue),
-            prefill_ms: self.duration(Duration::Prefill),
-            decode_ms: self.duration(Duration::Decode),
-            mean_itl_ms: self.duration(Duration::MeanItl),
-            prompt_ms: self.duration(Duration::Prompt),
-            load_ms: self.duration(Duration::Load),
-            total_ms: self.duration(Duration::Total),
-            cached_tokens: self.count(Count::CacheTokens),
-            prompt_tokens: self.count(Count::PromptTokens),
-            predicted_tokens: self.count(Count::PredictedTokens),
-            draft_tokens: self.count(Count::DraftTokens),
-            accepted_tokens: self.count(Count::AcceptedTokens),
+            queue_ms: self.duration(Place::QueueMs),
+            prefill_ms: self.duration(Place::PrefillMs),
+            decode_ms: self.duration(Place::DecodeMs),
+            prompt_ms: self.duration(Place::PromptMs),
+            load_ms: self.duration(Place::LoadNs),
+            total_ms: self.duration(Place::TotalNs),
+            cached_tokens: self.count(Place::CacheN),
+            prompt_tokens: self.count(Place::PromptN),
+            predicted_tokens: self.count(Place::PredictedN),
+            draft_tokens: self.count(Place::DraftTokens),
+            accepted_tokens: self.count(Place::AcceptedTokens),
         }
     }
 }

@@ -7,31 +7,16 @@ mod reading;
 
 use std::hint::black_box;
 
-pub(crate) use draft::Count;
 pub(crate) use draft::Flag;
 pub(crate) use prediction::Prediction;
 #[cfg(test)]
 pub(crate) use prediction::skip_counts;
 pub(crate) use reading::Reading;
 
-use crate::Channels;
-use crate::EngineFacts;
-use crate::Framing;
-use crate::ResponseText;
-use crate::Route;
-use crate::StreamEvent;
-use crate::TextLimits;
-use crate::TextMemory;
-use crate::dialect::GrpcResponse;
-use crate::dialect::Place;
-use crate::framing::DoneMark;
-use crate::framing::Piece;
-use crate::framing::PlainText;
-use crate::framing::SseFramer;
-use crate::framing::Verdict;
-use crate::framing::next_piece;
-use crate::scan::Pause;
-use crate::scan::Scanner;
+use crate::dialect::{GrpcResponse, Place};
+use crate::framing::{DoneMark, Piece, PlainText, SseFramer, Verdict, next_piece};
+use crate::scan::{Pause, Scanner};
+use crate::{Channels, EngineFacts, Framing, ResponseText, Route, StreamEvent, TextLimits, TextMemory};
 use reading::Keeping;
 
 /// The response metadata known up to an event.
@@ -47,21 +32,6 @@ impl ResponseInfo<'_> {
     /// As [`ResponseDecoder::engine`].
     pub fn engine(&self) -> EngineFacts {
         self.0.engine()
-    }
-}
-
-/// A consumer of response events.
-pub trait EventSink {
-    /// Receives one event and the response metadata known so far.
-    fn event(&mut self, event: &StreamEvent, info: &ResponseInfo<'_>);
-}
-
-/// Adapts a closure that takes only the events.
-struct Plain<'a, F>(&'a mut F);
-
-impl<F: FnMut(&StreamEvent)> EventSink for Plain<'_, F> {
-    fn event(&mut self, event: &StreamEvent, _info: &ResponseInfo<'_>) {
-        (self.0)(event);
     }
 }
 
@@ -121,11 +91,11 @@ impl ResponseDecoder {
     /// line at its line feed, a JSON text at [`ResponseDecoder::finish`], a message at
     /// [`ResponseDecoder::end_message`].
     pub fn feed(&mut self, bytes: &[u8], each: &mut impl FnMut(&StreamEvent)) {
-        self.feed_to(bytes, &mut Plain(each));
+        self.feed_to(bytes, &mut |event, _| each(event));
     }
 
-    /// Like [`ResponseDecoder::feed`], for consumers that also need the response metadata.
-    pub fn feed_to(&mut self, bytes: &[u8], sink: &mut impl EventSink) {
+    /// Like [`ResponseDecoder::feed`]; `each` also receives the response metadata known so far.
+    pub fn feed_to(&mut self, bytes: &[u8], each: &mut impl FnMut(&StreamEvent, &ResponseInfo<'_>)) {
         if let Some(grpc) = &mut self.grpc {
             grpc.feed(bytes, &mut self.reading);
         }
@@ -142,7 +112,7 @@ impl ResponseDecoder {
                 while let Some(piece) = next_piece(&mut rest) {
                     match piece {
                         Piece::Part(part) => self.scan(part),
-                        _ => self.end_event(sink),
+                        _ => self.end_event(each),
                     }
                 }
             }
@@ -164,7 +134,7 @@ impl ResponseDecoder {
                         Some(Piece::Line(line)) => self.read_line(line),
                         Some(Piece::Part(part)) => self.read_part(part),
                         Some(Piece::Join) => self.read_part(b"\n"),
-                        Some(Piece::End) => self.end_event(sink),
+                        Some(Piece::End) => self.end_event(each),
                         None => break,
                     }
                 }
@@ -174,17 +144,17 @@ impl ResponseDecoder {
 
     /// Ends a message ([`Framing::Messages`], [`Framing::Grpc`]) and emits its event.
     pub fn end_message(&mut self, each: &mut impl FnMut(&StreamEvent)) {
-        self.end_message_to(&mut Plain(each));
+        self.end_message_to(&mut |event, _| each(event));
     }
 
-    /// Like [`ResponseDecoder::end_message`], for consumers that also need the response metadata.
-    pub fn end_message_to(&mut self, sink: &mut impl EventSink) {
+    /// Like [`ResponseDecoder::end_message`]; `each` also receives the response metadata.
+    pub fn end_message_to(&mut self, each: &mut impl FnMut(&StreamEvent, &ResponseInfo<'_>)) {
         if let Some(grpc) = &mut self.grpc {
             let event = grpc.end_message(&mut self.reading);
-            sink.event(&event, &ResponseInfo(&self.reading));
+            each(&event, &ResponseInfo(&self.reading));
         }
         if self.framing == Framing::Messages && self.root != Place::Unread {
-            self.end_event(sink);
+            self.end_event(each);
         }
     }
 
@@ -197,14 +167,14 @@ impl ResponseDecoder {
     /// Ends the body. A last event without its blank line is emitted. A truncated JSON text is emitted as
     /// [`StreamEvent::malformed`], with only the facts that are certain.
     pub fn finish(&mut self, each: &mut impl FnMut(&StreamEvent)) {
-        self.finish_to(&mut Plain(each));
+        self.finish_to(&mut |event, _| each(event));
     }
 
-    /// Like [`ResponseDecoder::finish`], for consumers that also need the response metadata.
-    pub fn finish_to(&mut self, sink: &mut impl EventSink) {
+    /// Like [`ResponseDecoder::finish`]; `each` also receives the response metadata.
+    pub fn finish_to(&mut self, each: &mut impl FnMut(&StreamEvent, &ResponseInfo<'_>)) {
         if self.text.is_some_and(|text| text.spoke()) {
             let event = StreamEvent { channels: Channels::CONTENT, ..StreamEvent::default() };
-            sink.event(&event, &ResponseInfo(&self.reading));
+            each(&event, &ResponseInfo(&self.reading));
         }
         let is_open = match self.framing {
             Framing::Sse => self.framer.finish(),
@@ -213,7 +183,7 @@ impl ResponseDecoder {
             Framing::Grpc | Framing::Text => false,
         };
         if is_open && self.root != Place::Unread {
-            self.end_event_as(true, sink);
+            self.end_event_as(true, each);
         }
     }
 
@@ -222,6 +192,11 @@ impl ResponseDecoder {
         black_box((self.framing, self.framer, self.grpc.is_some(), self.kept.is_some(), self.scanner.position()));
         self.prediction.warm();
         self.reading.warm();
+    }
+
+    /// The response metadata known so far.
+    pub fn info(&self) -> ResponseInfo<'_> {
+        ResponseInfo(&self.reading)
     }
 
     /// The first `id`, truncated to 128 bytes. `None` also if it was empty or not Unicode.
@@ -281,17 +256,17 @@ impl ResponseDecoder {
         };
     }
 
-    fn end_event(&mut self, sink: &mut impl EventSink) {
-        self.end_event_as(false, sink);
+    fn end_event(&mut self, each: &mut impl FnMut(&StreamEvent, &ResponseInfo<'_>)) {
+        self.end_event_as(false, each);
     }
 
     /// Ends the event. With `last` the body has ended too, so an incomplete event was truncated.
-    fn end_event_as(&mut self, last: bool, sink: &mut impl EventSink) {
+    fn end_event_as(&mut self, last: bool, each: &mut impl FnMut(&StreamEvent, &ResponseInfo<'_>)) {
         if self.done.is_set() {
             self.done = DoneMark::default();
             self.scanner.restart(self.root);
             self.reading.take(false);
-            sink.event(&StreamEvent { done: true, ..StreamEvent::default() }, &ResponseInfo(&self.reading));
+            each(&StreamEvent { done: true, ..StreamEvent::default() }, &ResponseInfo(&self.reading));
             return;
         }
         self.scan(self.done.held_back());
@@ -312,7 +287,7 @@ impl ResponseDecoder {
             text.settle(&event);
         }
         if !is_ping {
-            sink.event(&event, &ResponseInfo(&self.reading));
+            each(&event, &ResponseInfo(&self.reading));
         }
     }
 }

@@ -3,22 +3,12 @@
 
 use std::hint::black_box;
 
-use super::draft::Count;
-use super::draft::Draft;
-use super::draft::Duration;
-use super::draft::Facts;
-use super::draft::Flag;
+use super::draft::{Draft, Facts, Flag};
 use super::kind;
 use super::kind::Kind;
-use crate::Channels;
-use crate::EngineFacts;
-use crate::FinishReason;
-use crate::ResponseText;
-use crate::StreamEvent;
 use crate::dialect::Place;
-use crate::engine;
-use crate::scan::Capture;
-use crate::scan::Sink;
+use crate::scan::{Capture, Sink};
+use crate::{Channels, EngineFacts, FinishReason, ResponseText, StreamEvent, engine};
 
 /// The keys that may hold an error's type, in increasing priority.
 const RANKS: [Place; 4] = [Place::FlatErrorType, Place::ErrorCode, Place::OuterErrorType, Place::ErrorType];
@@ -108,12 +98,8 @@ impl Reading {
         self.draft.facts.kind = self.draft.facts.kind.in_session(self.transcribes);
         let event = self.draft.event(malformed);
         self.draft.clear();
-        if !self.id.is_settled() {
-            self.id.clear();
-        }
-        if !self.model.is_settled() {
-            self.model.clear();
-        }
+        self.id.begin();
+        self.model.begin();
         if !self.error_closed {
             if event.error {
                 self.error_closed = true;
@@ -172,10 +158,10 @@ impl Sink<Place> for Reading {
                 self.draft.facts.choice = 0;
             }
             (Place::Delta, b'{') | (Place::CompletionText, b'"') => self.draft.facts.set(Flag::Delta),
-            (Place::TokenIds, b'[') => self.draft.add(Count::TokenIds, 0),
-            (Place::TokenId, _) => self.draft.add(Count::TokenIds, 1),
-            (Place::LogprobList, b'[') => self.draft.add(Count::Logprobs, 0),
-            (Place::Logprob, _) => self.draft.add(Count::Logprobs, 1),
+            (Place::TokenIds, b'[') => self.draft.add(Place::TokenId, 0),
+            (Place::TokenId, _) => self.draft.add(Place::TokenId, 1),
+            (Place::LogprobList, b'[') => self.draft.add(Place::Logprob, 0),
+            (Place::Logprob, _) => self.draft.add(Place::Logprob, 1),
             (Place::Usage | Place::TokenUsage | Place::CohereUsage, b'{') => self.draft.facts.set(Flag::Usage),
             (Place::MessageUsage, b'{') => {
                 self.draft.facts.set(Flag::Usage);
@@ -206,7 +192,7 @@ impl Sink<Place> for Reading {
             (Place::InputTokens | Place::BilledUnits, b'{') => self.draft.facts.set(Flag::Usage),
             // The engines' own APIs.
             (Place::MetaInfo, b'{') => self.response(),
-            (Place::TgiToken, b'{') => self.draft.add(Count::TokenIds, 1),
+            (Place::TgiToken, b'{') => self.draft.add(Place::TokenId, 1),
             (Place::Special, b't') => self.draft.facts.set(Flag::Special),
             (Place::GeneratedText, b'"' | b'n') => {
                 self.response();
@@ -248,20 +234,8 @@ impl Sink<Place> for Reading {
 
     fn wants_word(&mut self, place: Place) -> bool {
         match place {
-            Place::Id => {
-                let wanted = !self.id.is_settled();
-                if wanted {
-                    self.id.clear();
-                }
-                wanted
-            }
-            Place::Model => {
-                let wanted = !self.model.is_settled();
-                if wanted {
-                    self.model.clear();
-                }
-                wanted
-            }
+            Place::Id => self.id.begin(),
+            Place::Model => self.model.begin(),
             Place::ErrorType | Place::OuterErrorType | Place::ErrorCode | Place::FlatErrorType => {
                 let rank = rank(place);
                 let wanted = !self.error_closed && rank > self.error_rank;
@@ -314,16 +288,11 @@ impl Sink<Place> for Reading {
                     self.draft.facts.choice = index;
                 }
             }
-            Place::QueueMs => self.duration(written, 1.0, Duration::Queue),
-            Place::PrefillMs => self.duration(written, 1.0, Duration::Prefill),
-            Place::DecodeMs => self.duration(written, 1.0, Duration::Decode),
-            Place::MeanItlMs => self.duration(written, 1.0, Duration::MeanItl),
-            Place::PromptMs => self.duration(written, 1.0, Duration::Prompt),
-            Place::QueueSeconds => self.duration(written, 1e3, Duration::Queue),
-            Place::TotalNs => self.duration(written, 1e-6, Duration::Total),
-            Place::LoadNs => self.duration(written, 1e-6, Duration::Load),
-            Place::PromptNs => self.duration(written, 1e-6, Duration::Prompt),
-            Place::DecodeNs => self.duration(written, 1e-6, Duration::Decode),
+            Place::QueueMs | Place::PrefillMs | Place::DecodeMs | Place::PromptMs => self.duration(written, 1.0, place),
+            Place::QueueSeconds => self.duration(written, 1e3, Place::QueueMs),
+            Place::TotalNs | Place::LoadNs => self.duration(written, 1e-6, place),
+            Place::PromptNs => self.duration(written, 1e-6, Place::PromptMs),
+            Place::DecodeNs => self.duration(written, 1e-6, Place::DecodeMs),
             place => {
                 if let Ok(tokens) = written.parse() {
                     self.count(place, tokens);
@@ -335,7 +304,7 @@ impl Sink<Place> for Reading {
 
 impl Reading {
     /// Sets a duration, given in this many milliseconds.
-    fn duration(&mut self, written: &str, milliseconds: f64, duration: Duration) {
+    fn duration(&mut self, written: &str, milliseconds: f64, duration: Place) {
         if let Some(value) = written.parse().ok().filter(|value: &f64| value.is_finite()) {
             self.draft.put_duration(duration, value * milliseconds);
             self.draft.facts.set(Flag::Timing);
@@ -343,33 +312,20 @@ impl Reading {
     }
 
     fn count(&mut self, place: Place, tokens: u64) {
-        let count = match place {
-            Place::PromptTokens => Count::Input,
-            Place::CompletionTokens => Count::Output,
-            Place::CachedTokens => Count::Cached,
-            Place::ReasoningTokens => Count::Reasoning,
-            Place::CacheN => Count::CacheTokens,
-            Place::PromptN => Count::PromptTokens,
-            Place::PredictedN => Count::PredictedTokens,
-            Place::DraftTokens => Count::DraftTokens,
-            Place::AcceptedTokens => Count::AcceptedTokens,
-            Place::CacheCreationTokens => Count::CacheCreation,
-            Place::InputAudioTokens => Count::InputAudio,
-            Place::InputImageTokens => Count::InputImage,
-            Place::OutputAudioTokens => Count::OutputAudio,
-            Place::OuterReasoningTokens => return self.draft.put_if_absent(Count::Reasoning, tokens),
-            Place::BilledTokens => return self.draft.put_if_absent(Count::Input, tokens),
-            Place::CounterInput => return self.draft.add_input(tokens),
-            Place::CounterCached => return self.draft.add(Count::Cached, tokens),
-            Place::CounterReasoning => return self.draft.add(Count::Reasoning, tokens),
-            Place::TotalOutput => return self.draft.add_output(tokens),
+        let draft = &mut self.draft;
+        match place {
+            Place::OuterReasoningTokens => draft.put_if_absent(Place::ReasoningTokens, tokens),
+            Place::BilledTokens => draft.put_if_absent(Place::PromptTokens, tokens),
+            Place::CounterInput => draft.add_input(tokens),
+            Place::CounterCached => draft.add(Place::CachedTokens, tokens),
+            Place::CounterReasoning => draft.add(Place::ReasoningTokens, tokens),
+            Place::TotalOutput => draft.add_output(tokens),
             Place::RunningOutput | Place::TokensPredicted => {
-                self.draft.facts.set(Flag::Running);
-                return self.draft.add_output(tokens);
+                draft.facts.set(Flag::Running);
+                draft.add_output(tokens);
             }
-            _ => return,
-        };
-        self.draft.put(count, tokens);
+            _ => draft.put(place, tokens),
+        }
     }
 
     /// Counts one choice, or one response of an engine's own API: the event's only one, or an element of an array.

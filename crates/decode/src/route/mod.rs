@@ -7,8 +7,7 @@ mod tests;
 use memchr::memchr2;
 
 use crate::Framing;
-use crate::dialect::Place;
-use crate::dialect::grpc;
+use crate::dialect::{Place, grpc};
 use table::OTHER;
 pub use table::Route;
 
@@ -98,6 +97,12 @@ impl Row {
         streams_by_default: false,
         shared: false,
     };
+    /// An API that generates text.
+    const GENERATES: Row = Row { operation: "text_completion", work: Work::Generates, text: Text::Every, ..Row::OTHER };
+    /// A gRPC method that generates text.
+    const GRPC: Row = Row { text: Text::Never, ..Row::GENERATES };
+    /// An API that returns values computed from its input.
+    const TAKES_INPUT: Row = Row { work: Work::TakesInput, dialect: Dialect::Same(Place::InputOnly), ..Row::OTHER };
 
     fn matches(&self, path: &str) -> bool {
         self.whole.contains(&path) || self.paths.iter().any(|pattern| ends_with(path, pattern))
@@ -168,7 +173,7 @@ impl Route {
 
     /// The value of `gen_ai.operation.name` for this route; `other` if its responses are not decoded.
     pub fn operation(self) -> &'static str {
-        if self.is_read() { self.row().operation } else { OTHER }
+        self.row().operation
     }
 
     /// True when requests on this route generate tokens and their responses are decoded.

@@ -1,19 +1,15 @@
 //! The routes: one row for each.
 
-use super::Dialect;
-use super::End;
-use super::Row;
-use super::Text;
-use super::Work;
-use crate::dialect::Place;
-use crate::dialect::grpc;
+use super::{Dialect, End, Row, Text};
+use crate::dialect::{Place, grpc};
 
 /// The name of everything that is not one of the APIs.
 pub(super) const OTHER: &str = "other";
 
-/// Declares [`Route`] and its rows. Columns that are left out have the value of [`Row::OTHER`].
+/// Declares [`Route`] and its rows: `Variant = "name": BASE { columns }`. Columns that are left out have the value of
+/// `Row::BASE`.
 macro_rules! routes {
-    ($( $(#[doc = $text:literal])+ $route:ident = $name:literal { $($column:ident: $value:expr,)* } )+) => {
+    ($( $(#[doc = $text:literal])+ $route:ident = $name:literal: $base:ident { $($column:ident: $value:expr,)* } )+) => {
         crate::closed_enum! {
             /// The API that a path belongs to.
             pub enum Route { $( $(#[doc = $text])+ $route = $name, )+ }
@@ -22,7 +18,7 @@ macro_rules! routes {
         impl Route {
             pub(super) fn row(self) -> &'static Row {
                 match self { $( Route::$route => {
-                    static ROW: Row = Row { $($column: $value,)* ..Row::OTHER };
+                    static ROW: Row = Row { $($column: $value,)* ..Row::$base };
                     &ROW
                 } )+ }
             }
@@ -41,48 +37,37 @@ macro_rules! routes {
 #[rustfmt::skip]
 routes! {
     /// OpenAI `/v1/chat/completions`.
-    Chat = "chat" {
+    Chat = "chat": GENERATES {
         operation: "chat",
-        work: Work::Generates,
         paths: &["/chat/completions"],
         dialect: Dialect::Same(Place::Chat),
-        text: Text::Every,
     }
 
     /// OpenAI `/v1/completions`.
-    Completions = "completions" {
-        operation: "text_completion",
-        work: Work::Generates,
+    Completions = "completions": GENERATES {
         paths: &["/v1/completions"],
         dialect: Dialect::Same(Place::Completion),
-        text: Text::Every,
     }
 
     /// OpenAI `/v1/responses`.
-    Responses = "responses" {
+    Responses = "responses": GENERATES {
         operation: "chat",
-        work: Work::Generates,
         paths: &["/v1/responses"],
         whole: &["/responses"],
         dialect: Dialect::Typed { event: Place::ResponseEvent, body: Place::Response },
         end: End::Named,
-        text: Text::Every,
     }
 
     /// Anthropic `/v1/messages`.
-    Messages = "messages" {
+    Messages = "messages": GENERATES {
         operation: "chat",
-        work: Work::Generates,
         paths: &["/v1/messages"],
         dialect: Dialect::Typed { event: Place::MessageEvent, body: Place::MessageBody },
         end: End::Named,
-        text: Text::Every,
     }
 
     /// `/generate` of SGLang, LMDeploy and TGI, distinguished by the body.
-    Generate = "generate" {
-        operation: "text_completion",
-        work: Work::Generates,
+    Generate = "generate": GENERATES {
         whole: &["/generate"],
         methods: &["POST", "PUT"],
         dialect: Dialect::Same(Place::Generate),
@@ -90,231 +75,184 @@ routes! {
     }
 
     /// TGI `/generate_stream`.
-    TgiStream = "tgi_stream" {
-        operation: "text_completion",
-        work: Work::Generates,
+    TgiStream = "tgi_stream": GENERATES {
         whole: &["/generate_stream"],
         dialect: Dialect::Same(Place::Tgi),
-        text: Text::Every,
     }
 
     /// TGI's compatibility route, `POST /`: streamed or not, depending on the request body.
-    TgiCompat = "tgi_compat" {
-        operation: "text_completion",
-        work: Work::Generates,
+    TgiCompat = "tgi_compat": GENERATES {
         whole: &["/"],
         dialect: Dialect::Same(Place::Tgi),
-        text: Text::Every,
     }
 
     /// llama.cpp's own `/completion`, and `/completions` without a prefix.
-    LlamaCompletion = "llama_completion" {
-        operation: "text_completion",
-        work: Work::Generates,
+    LlamaCompletion = "llama_completion": GENERATES {
         whole: &["/completion", "/completions"],
         dialect: Dialect::Same(Place::LlamaCpp),
-        text: Text::Every,
     }
 
     /// llama.cpp `/infill`.
-    Infill = "infill" {
-        operation: "text_completion",
-        work: Work::Generates,
+    Infill = "infill": GENERATES {
         whole: &["/infill"],
         dialect: Dialect::Same(Place::LlamaCpp),
-        text: Text::Every,
     }
 
     /// Ollama `/api/chat` (SGLang has it too).
-    OllamaChat = "ollama_chat" {
+    OllamaChat = "ollama_chat": GENERATES {
         operation: "chat",
-        work: Work::Generates,
         paths: &["/api/chat"],
         dialect: Dialect::Same(Place::Ollama),
-        text: Text::Every,
         streams_by_default: true,
     }
 
     /// Ollama `/api/generate` (SGLang has it too).
-    OllamaGenerate = "ollama_generate" {
-        operation: "text_completion",
-        work: Work::Generates,
+    OllamaGenerate = "ollama_generate": GENERATES {
         paths: &["/api/generate"],
         dialect: Dialect::Same(Place::Ollama),
-        text: Text::Every,
         streams_by_default: true,
     }
 
     /// Triton `/v2/models/M/generate` and `generate_stream`.
-    TritonGenerate = "triton_generate" {
-        operation: "text_completion",
-        work: Work::Generates,
+    TritonGenerate = "triton_generate": GENERATES {
         paths: &[
             "/v2/models/*/generate", "/v2/models/*/generate_stream", "/v2/models/*/versions/*/generate",
             "/v2/models/*/versions/*/generate_stream",
         ],
         dialect: Dialect::Same(Place::Triton),
         end: End::Body,
-        text: Text::Every,
     }
 
     /// vLLM `/inference/v1/generate`: tokens in, tokens out.
-    VllmGenerate = "vllm_generate" {
-        operation: "text_completion",
-        work: Work::Generates,
+    VllmGenerate = "vllm_generate": GENERATES {
         paths: &["/inference/v1/generate"],
         dialect: Dialect::Same(Place::VllmGenerate),
+        text: Text::Never,
     }
 
     /// Cohere `/v2/chat` (vLLM).
-    CohereChat = "cohere_chat" {
+    CohereChat = "cohere_chat": GENERATES {
         operation: "chat",
-        work: Work::Generates,
         paths: &["/v2/chat"],
         dialect: Dialect::Typed { event: Place::CohereEvent, body: Place::CohereBody },
         end: End::Named,
-        text: Text::Every,
     }
 
     /// OpenAI `/v1/audio/transcriptions`.
-    AudioTranscription = "audio_transcription" {
+    AudioTranscription = "audio_transcription": GENERATES {
         operation: "transcription",
-        work: Work::Generates,
         paths: &["/audio/transcriptions"],
         dialect: Dialect::Typed { event: Place::TranscriptEvent, body: Place::TranscriptBody },
+        text: Text::Never,
         end: End::Named,
         plain_text: true,
     }
 
     /// OpenAI `/v1/audio/translations`.
-    AudioTranslation = "audio_translation" {
+    AudioTranslation = "audio_translation": GENERATES {
         operation: "translation",
-        work: Work::Generates,
         paths: &["/audio/translations"],
         dialect: Dialect::Typed { event: Place::TranscriptEvent, body: Place::TranscriptBody },
+        text: Text::Never,
         end: End::Named,
         plain_text: true,
     }
 
     /// `/v1/realtime`, a WebSocket.
-    Realtime = "realtime" {
+    Realtime = "realtime": GENERATES {
         operation: "realtime",
-        work: Work::Generates,
         paths: &["/v1/realtime"],
         methods: &["GET"],
         dialect: Dialect::Messages(Place::ResponseEvent),
+        text: Text::Never,
         end: End::Named,
     }
 
     /// Embeddings: OpenAI, Cohere, Ollama, llama.cpp, SGLang.
-    Embeddings = "embeddings" {
+    Embeddings = "embeddings": TAKES_INPUT {
         operation: "embeddings",
-        work: Work::TakesInput,
         paths: &["/v1/embeddings", "/v2/embed", "/api/embed", "/api/embeddings"],
         whole: &["/embeddings", "/embedding", "/embed", "/encode"],
-        dialect: Dialect::Same(Place::InputOnly),
     }
 
     /// Documents ranked by relevance to a query.
-    Rerank = "rerank" {
+    Rerank = "rerank": TAKES_INPUT {
         operation: "rerank",
-        work: Work::TakesInput,
         paths: &["/v1/rerank", "/v2/rerank", "/v1/reranking"],
         whole: &["/rerank", "/reranking"],
-        dialect: Dialect::Same(Place::InputOnly),
     }
 
     /// Similarity of two texts (vLLM, SGLang).
-    Score = "score" {
+    Score = "score": TAKES_INPUT {
         operation: "score",
-        work: Work::TakesInput,
         paths: &["/v1/score"],
         whole: &["/score"],
-        dialect: Dialect::Same(Place::InputOnly),
     }
 
     /// Text classification (vLLM, SGLang).
-    Classify = "classify" {
+    Classify = "classify": TAKES_INPUT {
         operation: "classify",
-        work: Work::TakesInput,
         paths: &["/v1/classify"],
         whole: &["/classify"],
-        dialect: Dialect::Same(Place::InputOnly),
     }
 
     /// The raw output of a pooling model (vLLM, Dynamo).
-    Pooling = "pooling" {
+    Pooling = "pooling": TAKES_INPUT {
         operation: "pooling",
-        work: Work::TakesInput,
         paths: &["/v1/pooling"],
         whole: &["/pooling"],
-        dialect: Dialect::Same(Place::InputOnly),
     }
 
     /// `/invocations` (SageMaker), `/vertex`, `/vertex_generate`: any of the above, determined by the body.
-    Invocations = "invocations" {
+    Invocations = "invocations": OTHER {
         whole: &["/invocations", "/vertex", "/vertex_generate"],
         shared: true,
     }
 
     /// vLLM's Rust front end over gRPC, `vllm.Inference/Generate`.
-    VllmInference = "vllm_inference" {
-        operation: "text_completion",
-        work: Work::Generates,
+    VllmInference = "vllm_inference": GRPC {
         paths: &["/vllm.Inference/Generate"],
         dialect: Dialect::Grpc(&grpc::VLLM),
     }
 
     /// The same, streamed: `vllm.Inference/GenerateStream`.
-    VllmInferenceStream = "vllm_inference_stream" {
-        operation: "text_completion",
-        work: Work::Generates,
+    VllmInferenceStream = "vllm_inference_stream": GRPC {
         paths: &["/vllm.Inference/GenerateStream"],
         dialect: Dialect::Grpc(&grpc::VLLM_STREAM),
     }
 
     /// `vllm serve --grpc`: `vllm.grpc.engine.VllmEngine/Generate`.
-    VllmEngine = "vllm_engine" {
-        operation: "text_completion",
-        work: Work::Generates,
+    VllmEngine = "vllm_engine": GRPC {
         paths: &["/vllm.grpc.engine.VllmEngine/Generate"],
         dialect: Dialect::Grpc(&grpc::VLLM_ENGINE),
     }
 
     /// SGLang over gRPC: `sglang.grpc.scheduler.SglangScheduler/Generate`.
-    SglangScheduler = "sglang_scheduler" {
-        operation: "text_completion",
-        work: Work::Generates,
+    SglangScheduler = "sglang_scheduler": GRPC {
         paths: &["/sglang.grpc.scheduler.SglangScheduler/Generate"],
         dialect: Dialect::Grpc(&grpc::SGLANG),
     }
 
     /// TensorRT-LLM over gRPC: `trtllm.TrtllmService/Generate`.
-    TensorrtService = "tensorrt_service" {
-        operation: "text_completion",
-        work: Work::Generates,
+    TensorrtService = "tensorrt_service": GRPC {
         paths: &["/trtllm.TrtllmService/Generate"],
         dialect: Dialect::Grpc(&grpc::TENSORRT_LLM),
     }
 
     /// Triton and KServe over gRPC: `inference.GRPCInferenceService/ModelInfer`.
-    TritonInfer = "triton_infer" {
-        operation: "text_completion",
-        work: Work::Generates,
+    TritonInfer = "triton_infer": GRPC {
         paths: &["/inference.GRPCInferenceService/ModelInfer"],
         dialect: Dialect::Grpc(&grpc::TRITON),
     }
 
     /// The same as a bidirectional stream, `ModelStreamInfer`: counted as one request, however many it carries.
-    TritonInferStream = "triton_infer_stream" {
-        operation: "text_completion",
-        work: Work::Generates,
+    TritonInferStream = "triton_infer_stream": GRPC {
         paths: &["/inference.GRPCInferenceService/ModelStreamInfer"],
         dialect: Dialect::Grpc(&grpc::TRITON_STREAM),
     }
 
     /// A query about the server itself: health, metrics, models. Forwarded, but not counted as an API request.
-    Probe = "probe" {
+    Probe = "probe": OTHER {
         paths: &[
             "/health", "/healthz", "/livez", "/readyz", "/metrics", "/v1/models", "/v1/models/*",
             "/v2/health/live", "/v2/health/ready", "/v2/models/*/ready",
@@ -327,5 +265,5 @@ routes! {
     }
 
     /// Every other path: counted, not decoded.
-    Other = "other" {}
+    Other = "other": OTHER {}
 }

@@ -14,8 +14,7 @@ mod scanner;
 pub use keys::Keys;
 pub(crate) use partial::Capture;
 pub use position::Position;
-pub use scanner::Pause;
-pub use scanner::Scanner;
+pub use scanner::{Pause, Scanner};
 
 /// A known place in a JSON text: a node of a dialect's tree.
 pub trait Place: Copy + PartialEq + 'static {

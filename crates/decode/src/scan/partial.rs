@@ -1,85 +1,45 @@
-//! Short texts that are kept: a key or a number that is split across calls, and a word of the response.
-
-/// Longer than every known key and every number that a server writes (the shortest exact form of a double has at most
-/// 24 characters).
-const ROOM: usize = 36;
-
-/// The bytes so far. A token that does not fit is dropped, not truncated, because a truncated number would be wrong.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Partial {
-    bytes: [u8; ROOM],
-    len: u8,
-    lost: bool,
-}
-
-impl Partial {
-    /// An empty token.
-    pub(super) fn new() -> Self {
-        Self { bytes: [0; ROOM], len: 0, lost: false }
-    }
-
-    #[inline]
-    pub(super) fn clear(&mut self) {
-        self.len = 0;
-        self.lost = false;
-    }
-
-    /// True if no bytes were added since the last `clear`.
-    #[inline]
-    pub(super) fn is_empty(&self) -> bool {
-        self.len == 0 && !self.lost
-    }
-
-    /// Drops this token.
-    pub(super) fn lose(&mut self) {
-        self.lost = true;
-    }
-
-    pub(super) fn push(&mut self, part: &[u8]) {
-        let start = usize::from(self.len);
-        match self.bytes.get_mut(start..start + part.len()) {
-            Some(room) => {
-                room.copy_from_slice(part);
-                self.len = (start + part.len()) as u8;
-            }
-            None => self.lost = true,
-        }
-    }
-
-    /// The whole token, which ends with `last`, or `None` if it was dropped. The result does not depend on where the
-    /// token was split.
-    #[inline]
-    pub(super) fn complete<'a>(&'a mut self, last: &'a [u8]) -> Option<&'a [u8]> {
-        if self.is_empty() {
-            return (last.len() <= ROOM).then_some(last);
-        }
-        self.push(last);
-        if self.lost { None } else { self.bytes.get(..usize::from(self.len)) }
-    }
-}
+//! Short texts that arrive in pieces: a key or a number that is split across calls, and a word of the response.
 
 /// At most `N` bytes of a text that arrives in pieces.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Capture<const N: usize> {
     bytes: [u8; N],
     len: u8,
-    cut: bool,
-    settled: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// More pieces may follow.
+    Open,
+    /// As `Open`, and bytes were dropped.
+    Cut,
+    /// A complete text is stored.
+    Settled,
 }
 
 /// An empty text.
 impl<const N: usize> Default for Capture<N> {
     fn default() -> Self {
         const { assert!(N <= 128) };
-        Self { bytes: [0; N], len: 0, cut: false, settled: false }
+        Self { bytes: [0; N], len: 0, state: State::Open }
     }
 }
 
 impl<const N: usize> Capture<N> {
+    #[inline]
     pub(crate) fn clear(&mut self) {
         self.len = 0;
-        self.cut = false;
-        self.settled = false;
+        self.state = State::Open;
+    }
+
+    /// Prepares for a text, unless a complete one is stored. Returns false in that case.
+    pub(crate) fn begin(&mut self) -> bool {
+        let is_open = !self.is_settled();
+        if is_open {
+            self.clear();
+        }
+        is_open
     }
 
     /// Adds a piece; bytes that do not fit are dropped.
@@ -89,24 +49,48 @@ impl<const N: usize> Capture<N> {
         if let (Some(room), Some(part)) = (room.get_mut(..fits), part.get(..fits)) {
             room.copy_from_slice(part);
         }
-        self.cut |= fits < part.len();
+        if fits < part.len() {
+            self.state = State::Cut;
+        }
         self.len += fits as u8;
+    }
+
+    /// Marks the text as truncated.
+    pub(super) fn lose(&mut self) {
+        self.state = State::Cut;
+    }
+
+    /// True if nothing was added since the last `clear`.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0 && self.state == State::Open
+    }
+
+    /// The whole token, which ends with `last`, or `None` if it is longer than `N` bytes: a truncated number would be
+    /// wrong. The result does not depend on where the token was split.
+    #[inline]
+    pub(super) fn complete<'a>(&'a mut self, last: &'a [u8]) -> Option<&'a [u8]> {
+        if self.is_empty() {
+            return (last.len() <= N).then_some(last);
+        }
+        self.push(last);
+        (self.state == State::Open).then(|| self.bytes())
     }
 
     /// Ends the text: keeps it, truncated to whole characters, or drops it if it is empty or not UTF-8.
     pub(crate) fn settle(&mut self) {
         let valid = match std::str::from_utf8(self.bytes()) {
             Ok(text) => text.len(),
-            Err(error) if self.cut && error.error_len().is_none() => error.valid_up_to(),
+            Err(error) if self.state == State::Cut && error.error_len().is_none() => error.valid_up_to(),
             Err(_) => 0,
         };
         self.len = valid as u8;
-        self.settled = valid > 0;
+        self.state = if valid > 0 { State::Settled } else { State::Open };
     }
 
     /// True once a complete text is stored.
     pub(crate) fn is_settled(&self) -> bool {
-        self.settled
+        self.state == State::Settled
     }
 
     /// The bytes so far.
@@ -116,6 +100,6 @@ impl<const N: usize> Capture<N> {
 
     /// The stored text.
     pub(crate) fn text(&self) -> Option<&str> {
-        if self.settled { std::str::from_utf8(self.bytes()).ok() } else { None }
+        if self.is_settled() { std::str::from_utf8(self.bytes()).ok() } else { None }
     }
 }

@@ -1,7 +1,6 @@
 //! The position of the scanner in a JSON text.
 
-use super::Place;
-use super::Shape;
+use super::{Place, Shape};
 
 /// Maximum nesting of known containers; the deepest dialect has seven levels.
 const DEPTH: usize = 8;

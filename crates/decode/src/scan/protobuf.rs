@@ -33,7 +33,7 @@ pub(crate) trait Sink<P> {
 }
 
 /// An open message.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Open<P: 'static> {
     fields: &'static Fields<P>,
     /// The end of the message, as a byte offset in the outermost message.
@@ -41,14 +41,6 @@ struct Open<P: 'static> {
     /// `None` for the outermost.
     place: Option<P>,
 }
-
-impl<P: Copy> Clone for Open<P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P: Copy> Copy for Open<P> {}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At<P> {

@@ -1,17 +1,13 @@
 //! The state machine of the JSON scanner.
 
-use super::Place;
-use super::Position;
-use super::Shape;
-use super::Sink;
-use super::bytes::Escape;
-use super::bytes::Unescape;
-use super::bytes::is_number_byte;
-use super::bytes::is_scalar_end;
-use super::bytes::nested_stop;
-use super::bytes::string_stop;
-use super::partial::Partial;
+use super::bytes::{Escape, Unescape, is_number_byte, is_scalar_end, nested_stop, string_stop};
+use super::partial::Capture;
 use super::position::State;
+use super::{Place, Position, Shape, Sink};
+
+/// Longer than every known key and every number that a server writes (the shortest exact form of a double has at most
+/// 24 characters).
+const LONGEST: usize = 36;
 
 /// Where [`Scanner::feed`] stops before the end of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +31,7 @@ pub struct Scanner<P> {
     position: Position<P>,
     /// Number of open containers inside the skipped one.
     nested: u32,
-    partial: Partial,
+    partial: Capture<LONGEST>,
     unescape: Unescape,
 }
 
@@ -43,7 +39,7 @@ impl<P: Place> Scanner<P> {
     /// A scanner at the start of a text whose top-level value is at `root`.
     pub fn new(root: P) -> Self {
         let position = Position::before(root);
-        Self { position, nested: 0, partial: Partial::new(), unescape: Unescape::default() }
+        Self { position, nested: 0, partial: Capture::default(), unescape: Unescape::default() }
     }
 
     /// Resets the scanner for the next text.

@@ -1,11 +1,5 @@
-use super::chat_event;
-use super::decode;
-use crate::Channels;
-use crate::EngineFacts;
-use crate::FinishReason;
-use crate::Framing;
-use crate::Route;
-use crate::StreamEvent;
+use super::{chat_event, decode};
+use crate::{Channels, EngineFacts, FinishReason, Framing, Route, StreamEvent};
 
 fn body(route: Route, json: &str) -> StreamEvent {
     let (events, _) = decode(route, Framing::Json, json.as_bytes());
@@ -136,7 +130,7 @@ fn vllm_and_llama_cpp_timings_are_decoded() {
     .timing
     .unwrap();
     assert_eq!((vllm.prefill_ms, vllm.decode_ms), (Some(4.768186000092101), Some(101.25)));
-    assert_eq!((vllm.queue_ms, vllm.mean_itl_ms), (Some(0.0370650000149908), None));
+    assert_eq!(vllm.queue_ms, Some(0.0370650000149908));
     assert_eq!((vllm.draft_tokens, vllm.accepted_tokens), (Some(90), Some(50)));
     let llama = chat_event(
         r#"{"choices":[],"timings":{"cache_n":13,"prompt_n":1,"prompt_ms":0.344,"prompt_per_second":2906.9767441860467,"predicted_n":146,"predicted_ms":32.409,"draft_n":143,"draft_n_accepted":134}}"#,
@@ -153,10 +147,10 @@ fn vllm_and_llama_cpp_timings_are_decoded() {
 fn numbers_are_exact_or_absent() {
     let long = "1".repeat(40);
     let event = chat_event(&format!(
-        r#"{{"usage":{{"prompt_tokens":{long},"completion_tokens":1.5}},"metrics":{{"queue_time_ms":0.{long}e5,"mean_itl_ms":1e999}}}}"#
+        r#"{{"usage":{{"prompt_tokens":{long},"completion_tokens":1.5}},"metrics":{{"queue_time_ms":0.{long}e5,"generation_time_ms":1e999}}}}"#
     ));
     assert_eq!((event.usage.unwrap().input, event.usage.unwrap().output), (None, None));
-    assert_eq!((event.timing.unwrap().queue_ms, event.timing.unwrap().mean_itl_ms), (None, None));
+    assert_eq!((event.timing.unwrap().queue_ms, event.timing.unwrap().decode_ms), (None, None));
     assert!(!event.malformed);
 }
 

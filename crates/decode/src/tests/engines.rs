@@ -2,11 +2,7 @@
 //! (docs/protocol/extension_generate.md), TensorRT-LLM (tensorrt_llm/serve/postprocess_handlers.py), Dynamo 1.6.1
 //! (dynamo-llm), vLLM 0.33 (vllm/entrypoints/serve/disagg), and bodies of embeddings and similar APIs.
 
-use crate::Channels;
-use crate::EngineFacts;
-use crate::Framing;
-use crate::Route;
-use crate::StreamEvent;
+use crate::{Channels, EngineFacts, Framing, Route, StreamEvent};
 
 use super::decode;
 

@@ -4,10 +4,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::RequestDecoder;
-use crate::RequestFacts;
-use crate::Route;
 use crate::framing::Multipart;
+use crate::{RequestDecoder, RequestFacts, Route};
 
 const TYPE: &[u8] = b"multipart/form-data; boundary=XX";
 
@@ -29,12 +27,10 @@ fn form_fields_around_a_file_are_decoded() {
         Content-Type: audio/wav\r\n\r\nRIFF\r\n--X\r\n--XY\r\n\r\r\n-\r\n--\r\nname=\"model\"\r\n\x00\xff\r\n--XX\r\n\
         content-disposition: form-data; name=\"model\"\r\n\r\nwhisper/1\r\n--XX  \r\n\
         Content-Disposition:form-data;name=stream\r\n\r\nTrue\r\n--XX\r\n\
-        Content-Disposition: form-data; x; y=\"\\\"\"; Name=\"stream_include_usage\"\r\n\r\n0\r\n--XX\r\n\
-        Content-Disposition: form-data; name=\"max_completion_tokens\"\r\n\r\n7\r\n--XX--\r\nafter\r\n--XX\r\n";
+        Content-Disposition: form-data; x; y=\"\\\"\"; Name=\"max_completion_tokens\"\r\n\r\n7\r\n--XX--\r\nafter\r\n--XX\r\n";
     let expected = RequestFacts {
         model: Some("whisper/1"),
         stream: Some(true),
-        include_usage: Some(false),
         max_tokens: Some(7),
         complete: true,
         ..RequestFacts::default()

@@ -1,8 +1,5 @@
 use super::decode;
-use crate::Channels;
-use crate::Framing;
-use crate::ResponseDecoder;
-use crate::Route;
+use crate::{Channels, Framing, ResponseDecoder, Route};
 
 const TOKEN: &str = r#"{"choices":[{"delta":{"content":"a"}}]}"#;
 

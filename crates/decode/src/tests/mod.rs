@@ -9,10 +9,7 @@ mod predictions;
 mod requests;
 mod texts;
 
-use crate::Framing;
-use crate::ResponseDecoder;
-use crate::Route;
-use crate::StreamEvent;
+use crate::{Framing, ResponseDecoder, Route, StreamEvent};
 
 /// Decodes a body and checks that the events are the same byte by byte.
 fn decode(route: Route, framing: Framing, body: &[u8]) -> (Vec<StreamEvent>, ResponseDecoder) {

@@ -1,13 +1,7 @@
 //! Dialects with typed events. Cases without a recording are written from the cited sources.
 
 use super::decode;
-use crate::Channels;
-use crate::EngineFacts;
-use crate::FinishReason;
-use crate::Framing;
-use crate::ResponseDecoder;
-use crate::Route;
-use crate::StreamEvent;
+use crate::{Channels, EngineFacts, FinishReason, Framing, ResponseDecoder, Route, StreamEvent};
 
 fn events(route: Route, events: &[&str]) -> (Vec<StreamEvent>, ResponseDecoder) {
     let body: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();

@@ -1,12 +1,7 @@
 use super::decode;
-use crate::Channels;
-use crate::Framing;
-use crate::Route;
-use crate::response::Prediction;
-use crate::response::Reading;
-use crate::response::skip_counts;
-use crate::scan::Pause;
-use crate::scan::Scanner;
+use crate::response::{Prediction, Reading, skip_counts};
+use crate::scan::{Pause, Scanner};
+use crate::{Channels, Framing, Route};
 
 /// The main facts of each event. `decode` also decodes byte by byte, where nothing is predicted, and compares.
 fn channels_and_choices(events: &[&str]) -> Vec<(Channels, u32, bool)> {

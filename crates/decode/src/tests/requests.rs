@@ -1,6 +1,4 @@
-use crate::RequestDecoder;
-use crate::RequestFacts;
-use crate::Route;
+use crate::{RequestDecoder, RequestFacts, Route};
 
 fn check(body: &str, expected: RequestFacts<'_>) {
     for size in [body.len().max(1), 1, 7] {
@@ -21,9 +19,6 @@ fn chat_parameters_are_decoded() {
             stream: Some(true),
             n: Some(2),
             max_tokens: Some(200),
-            include_usage: Some(true),
-            continuous_usage: Some(false),
-            return_token_ids: Some(true),
             complete: true,
             ..RequestFacts::default()
         },

@@ -3,15 +3,9 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::Framing;
-use crate::ResponseDecoder;
-use crate::ResponseText;
-use crate::Route;
-use crate::TextLimits;
-use crate::TextLost;
-use crate::TextMemory;
+use crate::{Framing, ResponseDecoder, ResponseText, Route, TextLimits, TextLost, TextMemory};
 
-const LIMITS: TextLimits = TextLimits { response_bytes: 1 << 20, all_bytes: 1 << 22 };
+const LIMITS: TextLimits = TextLimits { response_bytes: 1 << 20, memory_bytes: 1 << 22 };
 
 /// The kept text of a body fed in these pieces.
 fn kept<'a>(route: Route, framing: Framing, pieces: impl IntoIterator<Item = &'a [u8]>) -> Box<ResponseText> {
@@ -111,7 +105,7 @@ fn invalid_escapes_and_replacement_characters_drop_the_text() {
 #[test]
 fn text_over_the_limit_is_dropped_and_frees_memory() {
     let memory = TextMemory::default();
-    let limits = TextLimits { response_bytes: 10, all_bytes: 1 << 20 };
+    let limits = TextLimits { response_bytes: 10, memory_bytes: 1 << 20 };
     let mut decoder = ResponseDecoder::new(Route::Chat, Framing::Sse);
     decoder.keep_text(limits, &memory);
     decoder.feed(chats(&[r#"{"content":"0123456789"}"#]).as_bytes(), &mut |_| {});
@@ -124,7 +118,7 @@ fn text_over_the_limit_is_dropped_and_frees_memory() {
 #[test]
 fn all_texts_share_one_memory_limit() {
     let memory = TextMemory::default();
-    let limits = TextLimits { response_bytes: 1 << 20, all_bytes: 3000 };
+    let limits = TextLimits { response_bytes: 1 << 20, memory_bytes: 3000 };
     let keep = |content: &str| {
         let mut decoder = ResponseDecoder::new(Route::Chat, Framing::Sse);
         decoder.keep_text(limits, &memory);

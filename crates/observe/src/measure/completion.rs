@@ -3,16 +3,9 @@
 use std::time::Duration;
 
 use crate::closed_enum;
-use crate::measure::Count;
-use crate::measure::CountSource;
-use crate::measure::QueueSource;
-use crate::measure::QueueTime;
-use crate::measure::Record;
-use crate::measure::Thresholds;
 use crate::measure::tokens::plausible;
-use tokometer_decode::EngineTiming;
-use tokometer_decode::ResponseText;
-use tokometer_decode::TextLost;
+use crate::measure::{Count, CountSource, QueueSource, QueueTime, Record, Thresholds};
+use tokometer_decode::{EngineTiming, ResponseText, TextLost};
 
 /// Values of one request from the engine's trace, by the engine's clock; absent values are `None`.
 #[derive(Clone, Debug, Default, PartialEq)]

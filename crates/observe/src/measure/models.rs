@@ -3,18 +3,12 @@
 //! Always a name reported by a server: names sent by clients create no series. A request without a response is counted
 //! under the model that its name resolved to before, so that a model's failures and successes share a label.
 
-use std::collections::HashMap;
-use std::collections::HashSet;
-use std::sync::Arc;
-use std::sync::PoisonError;
-use std::sync::RwLock;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
-use crate::measure::Labels;
-use crate::measure::Record;
+use crate::measure::{Labels, Record};
 
 /// Idle time after which a name in a full table may be replaced.
 pub const LABEL_IDLE: Duration = Duration::from_secs(600);

@@ -7,8 +7,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use crate::closed_enum;
-use crate::measure::QueueSource;
-use crate::measure::Record;
+use crate::measure::{QueueSource, Record};
 
 closed_enum! {
     /// Kind of a phase.

@@ -4,10 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::closed_enum;
-use crate::measure::Blocked;
-use crate::measure::EngineSpan;
-use crate::measure::Labels;
-use crate::measure::Targets;
+use crate::measure::{Blocked, EngineSpan, Labels, Targets};
 use tokometer_decode::{EngineTiming, FinishReason, Work};
 
 closed_enum! {
@@ -66,8 +63,6 @@ closed_enum! {
         /// A counter of the engine's own dialect (llama.cpp `timings.predicted_n` and `tokens_predicted`, SGLang
         /// `meta_info.completion_tokens`, Ollama `eval_count`, TGI `generated_tokens`).
         NativeCounter = "native_counter",
-        /// Entries of `logprobs`.
-        Logprobs = "logprobs",
         /// The response text, tokenized again: an estimate. The sampled tokens also include an end-of-text token and
         /// reasoning markers that are not in the text, and may have been split differently.
         Tokenizer = "tokenizer",
@@ -259,7 +254,7 @@ pub struct Record {
 impl Record {
     /// Creates a minimal record: the first request of connection 0, with one choice and no observed values.
     ///
-    /// [`Request`](crate::measure::Exchange) fills it with what it observed.
+    /// [`Request`](crate::measure::Request) fills it with what it observed.
     pub fn new(labels: Labels, started: Instant, outcome: Outcome, ended: Duration) -> Record {
         Record {
             labels: Arc::new(labels),

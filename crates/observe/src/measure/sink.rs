@@ -4,10 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::closed_enum;
-use crate::measure::Opening;
-use crate::measure::Record;
-use crate::measure::UncountedText;
-use crate::measure::Watches;
+use crate::measure::{Opening, Record, UncountedText, Watches};
 use tokometer_decode::Route;
 
 /// Labels of a series. Free text is as received (truncated to 128 bytes); the sink interns and limits it.
@@ -196,16 +193,4 @@ pub trait Live: Send + Sync {
 
     /// Called at the end: the exact count exceeds the sum passed to [`Live::progress`] by this many tokens.
     fn reconcile(&self, tokens: u64);
-}
-
-/// Used if no sink needs updates while a stream runs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct NoUpdates;
-
-impl Live for NoUpdates {
-    fn progress(&self, _gaps: &[Gap], _tokens: u64) {}
-
-    fn stalled(&self) {}
-
-    fn reconcile(&self, _tokens: u64) {}
 }

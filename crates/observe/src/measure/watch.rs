@@ -2,8 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::measure::Record;
 use tokometer_decode::Route;
@@ -189,7 +188,7 @@ impl Watches {
         self.each(|watch| watch.resumed(at));
     }
 
-    /// Calls [`Watch::answered`] on each.
+    /// Calls [`Watch::response_complete`] on each.
     pub fn response_complete(&mut self) {
         self.each(|watch| watch.response_complete());
     }
@@ -205,8 +204,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::measure::Labels;
-    use crate::measure::Outcome;
+    use crate::measure::{Labels, Outcome};
 
     type Journal = Arc<Mutex<Vec<(char, &'static str)>>>;
 

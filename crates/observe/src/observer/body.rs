@@ -1,18 +1,29 @@
 //! Passes bodies to their decoders: plain, decompressed, or no longer parsed.
 
-use crate::measure::Message;
-use crate::measure::Unread;
+use crate::measure::{Message, Unread};
 use crate::observer::Shared;
 use tokometer_wire::budget::Account;
-use tokometer_wire::coding::Codings;
-use tokometer_wire::coding::Decoder;
-use tokometer_wire::coding::Unreadable;
-use tokometer_wire::grpc::Event;
-use tokometer_wire::grpc::Messages;
+use tokometer_wire::coding::{Codings, Decoder, Unreadable};
+use tokometer_wire::grpc::{Event, Messages};
 
 /// State of both bodies of a request. Empty for most requests, whose bodies are plain.
 #[derive(Debug, Default)]
-pub(super) struct Bodies(Option<Box<[Body; 2]>>);
+pub(super) struct Bodies(Option<Box<Both>>);
+
+#[derive(Debug, Default)]
+struct Both {
+    request: Body,
+    response: Body,
+}
+
+impl Both {
+    fn of(&mut self, of: Message) -> &mut Body {
+        match of {
+            Message::Request => &mut self.request,
+            Message::Response => &mut self.response,
+        }
+    }
+}
 
 /// State of one body.
 #[derive(Debug, Default)]
@@ -55,30 +66,27 @@ impl Bodies {
     }
 
     fn set(&mut self, of: Message, body: Body) {
-        let [request, response] = self.0.get_or_insert_default().as_mut();
-        *if of == Message::Request { request } else { response } = body;
+        *self.0.get_or_insert_default().of(of) = body;
     }
 
     /// True if the body needs no decoding.
-    pub(super) fn is_plain(&self, of: Message) -> bool {
+    pub(super) fn is_plain(&mut self, of: Message) -> bool {
         matches!(self.of(of), None | Some(Body::Plain))
     }
 
     /// True if a body is decoded.
     pub(super) fn decodes(&self) -> bool {
-        self.0
-            .as_deref()
-            .is_some_and(|bodies| bodies.iter().any(|body| matches!(body, Body::Coded(_) | Body::Messages(_))))
+        let decoded = |body: &Body| matches!(body, Body::Coded(_) | Body::Messages(_));
+        self.0.as_deref().is_some_and(|both| decoded(&both.request) || decoded(&both.response))
     }
 
     /// True if parsing of the body was given up.
-    pub(super) fn is_unread(&self, of: Message) -> bool {
+    pub(super) fn is_unread(&mut self, of: Message) -> bool {
         matches!(self.of(of), Some(Body::Unread))
     }
 
-    fn of(&self, of: Message) -> Option<&Body> {
-        let [request, response] = self.0.as_deref()?;
-        Some(if of == Message::Request { request } else { response })
+    fn of(&mut self, of: Message) -> Option<&mut Body> {
+        self.0.as_deref_mut().map(|both| both.of(of))
     }
 
     /// Calls `each` with every decoded slice of these bytes, and with every end of a message.
@@ -86,11 +94,7 @@ impl Bodies {
     /// # Errors
     /// Why the body cannot be parsed any further; returned once.
     pub(super) fn show(&mut self, of: Message, bytes: &[u8], each: &mut dyn FnMut(Event<'_>)) -> Result<(), Unread> {
-        let body = self.0.as_deref_mut().map(|[request, response]| match of {
-            Message::Request => request,
-            Message::Response => response,
-        });
-        let Some(body) = body else {
+        let Some(body) = self.of(of) else {
             each(Event::Data(bytes));
             return Ok(());
         };

@@ -1,41 +1,21 @@
 //! Observer of one connection.
 
-use std::panic::AssertUnwindSafe;
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use crate::input::Close;
-use crate::input::Connection;
-use crate::input::Direction;
-use crate::input::Observer;
-use crate::input::Side;
-use crate::measure::Detach;
-use crate::measure::Ending;
-use crate::measure::Message;
+use crate::input::{Close, Connection, Direction, Observer, Side};
+use crate::measure::{Detach, Ending, Message};
 use crate::observer::Shared;
-use crate::observer::cost::CpuBudget;
-use crate::observer::cost::Sample;
-use crate::observer::cost::cpu_time;
+use crate::observer::cost::{CpuBudget, Sample, cpu_time};
 use crate::observer::open::Open;
 use crate::observer::request::OpenRequest;
-use crate::observer::session::Effect;
-use crate::observer::session::Session;
+use crate::observer::session::{Effect, Session};
 use tokometer_decode::StreamEvent;
-use tokometer_wire::Fault;
-use tokometer_wire::Reader;
-use tokometer_wire::RequestHead;
-use tokometer_wire::Reset;
-use tokometer_wire::ResponseHead;
-use tokometer_wire::Trailers;
-use tokometer_wire::Visitor;
-use tokometer_wire::budget::Account;
-use tokometer_wire::budget::Exhausted;
-use tokometer_wire::budget::Share;
-use tokometer_wire::websocket::Event;
-use tokometer_wire::websocket::Extensions;
-use tokometer_wire::websocket::Sender;
+use tokometer_wire::budget::{Account, Exhausted, Share};
+use tokometer_wire::websocket::{Event, Extensions, Sender};
+use tokometer_wire::{Fault, Reader, RequestHead, Reset, ResponseHead, Trailers, Visitor};
 
 /// Memory charged for each open request: its state, its decoders and its entries in the in-flight tables, rounded up
 /// (measured by a test in `tests/it/observer_cost.rs`).
@@ -218,7 +198,7 @@ impl Observer for ConnectionObserver {
                     let result = http.response_finished(at, &mut self.requests);
                     self.followed(result, at);
                 }
-                Direction::Request => self.requests.open.iter_mut().for_each(|request| request.client_left()),
+                Direction::Request => self.requests.open.iter_mut().for_each(|request| request.measured.client_left()),
             }
         }
         sample.end(&self.requests.shared.lasting.busy_nanos);
@@ -228,7 +208,7 @@ impl Observer for ConnectionObserver {
         if direction == Direction::Response && self.http.is_some() {
             self.requests.client_blocked = true;
             // Later requests are blocked as well, because nothing is read from the server.
-            self.requests.open.iter_mut().for_each(|request| request.client_blocked(since));
+            self.requests.open.iter_mut().for_each(|request| request.measured.client_blocked(since));
         }
     }
 
@@ -236,9 +216,13 @@ impl Observer for ConnectionObserver {
         let Some(http) = &self.http else { return };
         if direction == Direction::Response {
             self.requests.client_blocked = false;
-            self.requests.open.iter_mut().for_each(|request| request.resumed(until));
+            self.requests.open.iter_mut().for_each(|request| request.measured.resumed(until));
             let client_blocked = if http.is_shared() { usize::MAX } else { 1 };
-            self.requests.open.iter_mut().take(client_blocked).for_each(|request| request.blocked(since, until));
+            self.requests
+                .open
+                .iter_mut()
+                .take(client_blocked)
+                .for_each(|request| request.measured.blocked(since, until));
         }
     }
 
@@ -302,12 +286,12 @@ impl Requests {
     }
 
     /// Starts a response of the session.
-    fn begin_response(&mut self, asked: bool, at: Instant) {
+    fn begin_response(&mut self, asked: Option<Instant>, at: Instant) {
         let Some(session) = &mut self.session else { return };
         self.shared.lasting.open.fetch_add(1, Ordering::Relaxed);
         let mut request = OpenRequest::begin_in_session(session, asked, at, &self.shared);
         if self.client_blocked {
-            request.client_blocked(at);
+            request.measured.client_blocked(at);
         }
         self.open.push(request);
     }
@@ -319,17 +303,17 @@ impl Requests {
             if event.channels.is_empty() {
                 return;
             }
-            self.begin_response(false, at);
+            self.begin_response(None, at);
         }
         let Some(session) = &mut self.session else { return };
-        if let (Some(request), Some(decoder)) = (self.open.first_mut(), session.server()) {
+        if let (Some(request), Some(decoder)) = (self.open.first_mut(), session.server.as_deref()) {
             request.message(event, decoder, at, &self.shared);
         }
         if event.end
             && let Some(request) = self.open.pop_first()
         {
             self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
-            session.end(*request, Ending::Complete, at, &self.shared);
+            request.end_in_session(session, Ending::Complete, at, &self.shared);
         }
     }
 
@@ -337,10 +321,10 @@ impl Requests {
     fn end_session(&mut self, mut session: Session, ending: Ending, at: Instant) {
         let Some(mut request) = self.take_oldest() else { return };
         let ending = session.ending(ending).unwrap_or_else(|| {
-            request.fail();
+            request.measured.fail();
             ending
         });
-        session.end(*request, ending, at, &self.shared);
+        request.end_in_session(&mut session, ending, at, &self.shared);
     }
 
     /// Records all open requests as unobserved.
@@ -388,7 +372,7 @@ impl Visitor for Requests {
         let Some((request, account, shared)) = self.find(number) else { return };
         request.request_head(head, account, shared);
         if client_blocked {
-            request.client_blocked(at);
+            request.measured.client_blocked(at);
         }
         if request.decodes() {
             self.begin_decoding();
@@ -419,8 +403,7 @@ impl Visitor for Requests {
             }
         }
         if head.status == 101 {
-            let connection = self.connection;
-            let session = self.find(number).and_then(|(request, ..)| request.handshake(connection));
+            let session = self.find(number).and_then(|(request, ..)| request.handshake());
             self.session = session.filter(|_| head.is_websocket()).map(Box::new);
             self.response_end(number, at);
         }
@@ -447,16 +430,19 @@ impl Visitor for Requests {
         match effect {
             Effect::Bytes(of, bytes) => {
                 if let Some(request) = self.open.first_mut() {
-                    request.message_bytes(of, bytes);
+                    match of {
+                        Message::Request => request.measured.request_body(bytes),
+                        Message::Response => request.measured.response_body(bytes),
+                    }
                 }
             }
-            Effect::Requested if self.open.is_empty() => self.begin_response(true, at),
+            Effect::Requested if self.open.is_empty() => self.begin_response(Some(at), at),
             // vLLM's clients commit repeatedly during a response.
             Effect::Requested => {}
             Effect::Event(event) => self.session_event(&event, at),
             Effect::Unread(of, why) => {
                 if let Some(request) = self.open.first_mut().filter(|_| of == Message::Response) {
-                    request.messages_unread();
+                    request.measured.response_unread();
                 }
                 self.shared.sink.unread(self.listener as usize, of, why);
             }

@@ -7,16 +7,11 @@
 //! prompt, so until then the request was queued. SGLang 0.5 (chats and completions), Ollama and Triton send them with
 //! the first token. vLLM, TGI, TensorRT-LLM, LMDeploy, Dynamo and transformers send them before the request is queued:
 //! they carry no information on queue or prefill. Only the first meaning yields a separate measurement
-//! ([`Profile::head_when_scheduled`]); the second equals the time to first token.
+//! ([`EngineHabits::head_when_scheduled`]); the second equals the time to first token.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::measure::Habits;
-use crate::measure::Profile;
-use tokometer_decode::Engine;
-use tokometer_decode::EngineFacts;
-use tokometer_decode::HeadMarks;
-use tokometer_decode::Route;
+use tokometer_decode::{Engine, EngineFacts, EngineHabits, HeadMarks, Route};
 use tokometer_wire::ResponseHead;
 
 /// Recognises the engine of one request as its marks arrive.
@@ -57,9 +52,9 @@ impl Recogniser {
         }
     }
 
-    /// The engine's `gen_ai.provider.name`.
-    pub(super) fn name(&self) -> Option<&'static str> {
-        self.found.map(Engine::as_str)
+    /// The engine, if it was recognised or is configured.
+    pub(super) fn engine(&self) -> Option<Engine> {
+        self.found
     }
 
     fn weigh(&mut self) {
@@ -70,25 +65,21 @@ impl Recogniser {
 
     /// Response semantics of the engine. Based on the marks of this response: vLLM's two front ends share a name but
     /// count differently, and a configured name may be wrong.
-    pub(super) fn profile(&self) -> Profile {
+    pub(super) fn habits(&self) -> EngineHabits {
         let facts = self.facts;
         let rust_front_end = facts.contains(EngineFacts::ID_OF_8_HEX) && self.head.contains(HeadMarks::NAMELESS);
         let tensorrt_llm = facts.contains(EngineFacts::TENSORRT_LLM) || facts.contains(EngineFacts::SPACE_BEFORE_END);
-        let own = self.found.map(|engine| engine.info().habits);
-        let habits = own.unwrap_or_default();
-        Profile {
-            habits: Habits {
-                empty_delta_is_token: match self.found {
-                    None | Some(Engine::Vllm) => facts.contains(EngineFacts::VLLM) && !rust_front_end,
-                    Some(Engine::TensorrtLlm) => tensorrt_llm,
-                    Some(_) => false,
-                },
-                usage_per_choice: habits.usage_per_choice || facts.contains(EngineFacts::LLAMA_CPP),
-                early_input_is_guessed: habits.early_input_is_guessed,
+        // An unrecognised engine on Ollama's own routes is treated as Ollama.
+        let unknown = EngineHabits { gives_up_with_error: self.route.streams_by_default(), ..EngineHabits::default() };
+        let habits = self.found.map_or(unknown, |engine| engine.info().habits);
+        EngineHabits {
+            empty_delta_is_token: match self.found {
+                None | Some(Engine::Vllm) => facts.contains(EngineFacts::VLLM) && !rust_front_end,
+                Some(Engine::TensorrtLlm) => tensorrt_llm,
+                Some(_) => false,
             },
-            // An unrecognised engine on Ollama's own routes is treated as Ollama.
-            gives_up_with_error: own.map_or(self.route.streams_by_default(), |own| own.gives_up_with_error),
-            head_when_scheduled: habits.head_when_scheduled,
+            usage_per_choice: habits.usage_per_choice || facts.contains(EngineFacts::LLAMA_CPP),
+            ..habits
         }
     }
 }
@@ -99,10 +90,8 @@ pub(super) struct LastSeen(AtomicU8);
 
 impl LastSeen {
     /// Stores the engine.
-    pub(super) fn set(&self, name: &'static str) {
-        if let Some(engine) = Engine::of_name(name) {
-            self.0.store(engine as u8 + 1, Ordering::Relaxed);
-        }
+    pub(super) fn set(&self, engine: Engine) {
+        self.0.store(engine as u8 + 1, Ordering::Relaxed);
     }
 
     /// Returns the stored engine.
@@ -122,7 +111,7 @@ mod tests {
             let mut recogniser = Recogniser::new(Route::Chat, set);
             recogniser.head(&ResponseHead { status: 200, minor: 1, headers: &[] });
             recogniser.body(facts);
-            recogniser.profile().habits.empty_delta_is_token
+            recogniser.habits().empty_delta_is_token
         };
         assert!(profile(None, EngineFacts::VLLM));
         assert!(!profile(Some("vllm"), EngineFacts::NONE), "the Rust front end");
@@ -138,7 +127,7 @@ mod tests {
     fn last_recognised_engine_is_kept() {
         for engine in Engine::ALL {
             let last = LastSeen::default();
-            last.set(engine.as_str());
+            last.set(engine);
             assert_eq!(last.get(), Some(engine.as_str()));
         }
     }

@@ -4,17 +4,16 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::alphabet;
-use base64::engine::DecodePaddingMode;
-use base64::engine::GeneralPurpose;
-use base64::engine::GeneralPurposeConfig;
-use serde_json::Map;
-use serde_json::Value;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use serde_json::{Map, Value};
 
 use crate::measure::Targets;
 use crate::observer::TargetHeaders;
-use crate::observer::request::id;
 use tokometer_decode::Counter;
 use tokometer_wire::RequestHead;
+
+/// Maximum length of a recorded id, in bytes.
+const ID_BYTES: usize = 128;
 
 /// Maximum size of a bearer token to parse, in bytes. Servers accept headers of about 8 KiB (nginx, Apache httpd); our
 /// limit may be higher.
@@ -78,6 +77,13 @@ fn find<'a>(claims: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     })
 }
 
+/// Reads an id from a header value, truncated to a length that a span may carry.
+pub(super) fn id(value: Option<&[u8]>) -> Option<Box<str>> {
+    let text = std::str::from_utf8(value?).ok()?.trim();
+    let end = (0..=text.len().min(ID_BYTES)).rev().find(|i| text.is_char_boundary(*i))?;
+    text.get(..end).filter(|t| !t.is_empty()).map(Into::into)
+}
+
 /// Queue time and counts from the response headers of Text Generation Inference (router/src/server.rs, `generate`,
 /// version 3.3; also on chats and completions). Only on non-streamed responses: a stream's headers are sent before the
 /// values are known.
@@ -101,10 +107,6 @@ impl TgiHeaders {
     }
 }
 
-/// The value of `grpc-status` (gRPC over HTTP/2, "Responses").
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct GrpcStatus(u8);
-
 /// Codes in numeric order, with name and HTTP status as mapped in google/rpc/code.proto.
 const GRPC_CODES: [(&str, u16); 17] = [
     ("OK", 200),
@@ -126,27 +128,10 @@ const GRPC_CODES: [(&str, u16); 17] = [
     ("UNAUTHENTICATED", 401),
 ];
 
-const UNKNOWN: GrpcStatus = GrpcStatus(2);
-
-impl GrpcStatus {
-    pub(super) const OK: GrpcStatus = GrpcStatus(0);
-
-    /// Parses the status in this field. Unknown codes become `UNKNOWN`.
-    pub(super) fn of(value: &[u8]) -> Option<GrpcStatus> {
-        let code: u32 = std::str::from_utf8(value).ok()?.trim().parse().ok()?;
-        let known = u8::try_from(code).ok().filter(|code| usize::from(*code) < GRPC_CODES.len());
-        Some(known.map_or(UNKNOWN, GrpcStatus))
-    }
-
-    /// `RESOURCE_EXHAUSTED` and so on.
-    pub(super) fn name(self) -> &'static str {
-        GRPC_CODES.get(usize::from(self.0)).map_or("UNKNOWN", |(name, _)| name)
-    }
-
-    /// The equivalent HTTP status.
-    pub(super) fn as_http(self) -> u16 {
-        GRPC_CODES.get(usize::from(self.0)).map_or(500, |(_, http)| *http)
-    }
+/// Name and HTTP status of the value of `grpc-status` (gRPC over HTTP/2, "Responses"). Unknown codes are `UNKNOWN`.
+pub(super) fn grpc_status(value: &[u8]) -> Option<(&'static str, u16)> {
+    let code: u32 = std::str::from_utf8(value).ok()?.trim().parse().ok()?;
+    GRPC_CODES.get(code as usize).or(GRPC_CODES.get(2)).copied()
 }
 
 #[cfg(test)]

@@ -22,21 +22,16 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use crate::input::Connection;
-use crate::input::Observe;
-use crate::input::Observer;
-use crate::measure::Detach;
-use crate::measure::Sink;
-use crate::measure::Thresholds;
+use crate::input::{Connection, Observe, Observer};
+use crate::measure::{Detach, Sink, Thresholds};
 use crate::observer::connection::ConnectionObserver;
 use crate::observer::engine::LastSeen;
-use tokometer_decode::TextMemory;
-use tokometer_wire::Limits;
-use tokometer_wire::budget::Budget;
-use tokometer_wire::budget::Exhausted;
-use tokometer_wire::coding;
+use tokometer_decode::{Engine, TextMemory};
+use tokometer_wire::budget::{Budget, Exhausted};
+use tokometer_wire::{Limits, coding};
 
-pub use settings::{OwnPath, OwnPathError, Settings, TargetHeaders, Text};
+pub use settings::{OwnPath, OwnPathError, Settings, TargetHeaders};
+pub use tokometer_decode::TextLimits as Text;
 
 /// Observes every connection of the process, and reports to a [`Sink`].
 #[derive(Debug)]
@@ -164,7 +159,7 @@ impl Shared {
         self.lasting.observed.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn recognised(&self, listener: usize, engine: &'static str) {
+    fn recognised(&self, listener: usize, engine: Engine) {
         if let Some(last) = self.lasting.engines.get(listener) {
             last.set(engine);
         }

@@ -3,51 +3,31 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::measure::Closing;
-use crate::measure::Ending;
-use crate::measure::Labels;
-use crate::measure::Message;
-use crate::measure::Parameters;
 use crate::measure::Request as Measured;
-use crate::measure::TraceParent;
-use crate::measure::Unread;
+use crate::measure::{Closing, Ending, Message, Parameters, Server, TraceParent, Unread};
 use crate::observer::Shared;
 use crate::observer::body::Bodies;
 use crate::observer::engine::Recogniser;
-use crate::observer::headers::GrpcStatus;
-use crate::observer::headers::TgiHeaders;
-use crate::observer::session::Begin;
+use crate::observer::headers::{TgiHeaders, grpc_status, id};
 use crate::observer::session::Session;
-use tokometer_decode::EngineFacts;
-use tokometer_decode::EventSink;
-use tokometer_decode::Framing;
-use tokometer_decode::RequestDecoder;
-use tokometer_decode::ResponseDecoder;
-use tokometer_decode::ResponseInfo;
-use tokometer_decode::Route;
-use tokometer_decode::StreamEvent;
-use tokometer_wire::RequestHead;
-use tokometer_wire::ResponseHead;
-use tokometer_wire::Trailers;
+use tokometer_decode::{
+    Engine, EngineFacts, Framing, RequestDecoder, ResponseDecoder, ResponseInfo, Route, StreamEvent,
+};
 use tokometer_wire::budget::Account;
 use tokometer_wire::grpc::Event;
-
-/// Maximum length of a recorded id, in bytes.
-const ID_BYTES: usize = 128;
+use tokometer_wire::{RequestHead, ResponseHead, Trailers};
 
 /// A request, its decoders while they are needed, and the values decoded from it.
 #[derive(Debug)]
 pub(super) struct OpenRequest {
-    measured: Measured,
+    /// Receives also what the connection alone knows.
+    pub(super) measured: Measured,
     recogniser: Recogniser,
-    request_model: Option<Box<str>>,
-    asked_stream: Option<bool>,
     request: Option<Box<RequestDecoder>>,
     response: Option<Box<ResponseDecoder>>,
     bodies: Bodies,
-    streaming: bool,
-    /// Status of a gRPC call that failed.
-    call: Option<GrpcStatus>,
+    /// Name of the status of a gRPC call that failed.
+    rpc_error: Option<&'static str>,
 }
 
 impl OpenRequest {
@@ -55,13 +35,10 @@ impl OpenRequest {
         OpenRequest {
             measured: Measured::begin(connection, sequence, listener, at),
             recogniser: Recogniser::default(),
-            request_model: None,
-            asked_stream: None,
             request: None,
             response: None,
             bodies: Bodies::default(),
-            streaming: false,
-            call: None,
+            rpc_error: None,
         }
     }
 
@@ -71,7 +48,7 @@ impl OpenRequest {
         if let Some(response) = &self.response {
             response.warm();
         }
-        black_box((self.streaming, self.recogniser));
+        black_box(self.recogniser);
     }
 
     /// Sequence number on the connection.
@@ -83,8 +60,8 @@ impl OpenRequest {
         let route = shared.settings.route(head.method, head.target);
         self.recogniser = Recogniser::new(route, shared.settings.engine);
         let trace = head.header("traceparent").and_then(TraceParent::parse);
-        self.measured.request_head(route, trace, id(head.header("x-request-id")), shared.sink.as_ref());
-        self.measured.targets(shared.settings.targets.of(head));
+        let targets = shared.settings.targets.of(head);
+        self.measured.request_head(route, trace, id(head.header("x-request-id")), targets, shared.sink.as_ref());
         if !route.is_read() && route != Route::Invocations {
             return;
         }
@@ -126,14 +103,13 @@ impl OpenRequest {
     }
 
     pub(super) fn request_end(&mut self, at: Instant, shared: &Shared) {
-        self.tell_apart(shared);
+        self.determine_api(shared);
         let parameters = self.parameters();
         self.measured.request_end(parameters, at);
-        self.measured.announce(self.request_model.as_deref(), self.asked_stream);
     }
 
     /// On a path shared by several APIs, determines the API from the body received so far.
-    fn tell_apart(&mut self, shared: &Shared) {
+    fn determine_api(&mut self, shared: &Shared) {
         if self.measured.route() == Route::Invocations
             && let Some(route) = self.request.as_ref().and_then(|decoder| decoder.facts().api)
         {
@@ -146,9 +122,9 @@ impl OpenRequest {
     fn parameters(&mut self) -> Parameters {
         let Some(decoder) = self.request.take() else { return Parameters::default() };
         let facts = decoder.facts();
-        self.request_model = facts.model.map(Into::into);
-        self.asked_stream = facts.stream;
         Parameters {
+            model: facts.model.map(Into::into),
+            stream: facts.stream,
             n: facts.n,
             prompts: facts.prompts,
             max_tokens: facts.max_tokens,
@@ -157,14 +133,14 @@ impl OpenRequest {
     }
 
     pub(super) fn response_head(&mut self, head: &ResponseHead<'_>, at: Instant, account: &Account, shared: &Shared) {
-        self.tell_apart(shared);
+        self.determine_api(shared);
         self.recogniser.head(head);
         let framing = head.header("content-type").and_then(Framing::of_content_type);
         let streams = match framing {
             Some(Framing::Grpc) => self.measured.route().streams_rpc(),
             framing => framing.is_some_and(Framing::is_stream),
         };
-        self.streaming = self.measured.generates() && streams;
+        let streaming = self.measured.generates() && streams;
         let route = self.measured.route();
         if framing == Some(Framing::Grpc) && route.is_rpc() {
             self.bodies.begin_messages(Message::Response, head.header("grpc-encoding"), account, shared);
@@ -177,10 +153,8 @@ impl OpenRequest {
                 Err(why) => self.unread(Message::Response, why, shared),
             }
         }
-        self.measured.response_head(head.status, self.streaming, id(head.header("x-request-id")), at);
-        if !self.streaming
-            && let Some(TgiHeaders { queue, counter }) = TgiHeaders::parse(|name| head.header(name))
-        {
+        self.measured.response_head(head.status, streaming, id(head.header("x-request-id")), at);
+        if !streaming && let Some(TgiHeaders { queue, counter }) = TgiHeaders::parse(|name| head.header(name)) {
             self.measured.header_values(queue, counter);
         }
         // A response without messages has its trailers in its headers ("Trailers-Only").
@@ -195,7 +169,7 @@ impl OpenRequest {
             && status == 200
             && route.writes_text(framing)
         {
-            decoder.keep_text(text.limits(), &shared.lasting.texts);
+            decoder.keep_text(text, &shared.lasting.texts);
         }
         decoder
     }
@@ -205,9 +179,9 @@ impl OpenRequest {
     }
 
     fn rpc_status(&mut self, status: Option<&[u8]>) {
-        if let Some(status) = status.and_then(GrpcStatus::of) {
-            self.measured.rpc_status(status.as_http());
-            self.call = Some(status).filter(|status| *status != GrpcStatus::OK);
+        if let Some((name, http_status)) = status.and_then(grpc_status) {
+            self.measured.rpc_status(http_status);
+            self.rpc_error = Some(name).filter(|_| http_status != 200);
         }
     }
 
@@ -218,9 +192,15 @@ impl OpenRequest {
 
     /// Passes these bytes, or the end of the body, to the decoder.
     fn decode(&mut self, bytes: Option<&[u8]>, at: Instant, shared: &Shared) {
-        let OpenRequest { measured, recogniser, request_model, response, bodies, streaming, .. } = self;
+        let OpenRequest { measured, recogniser, response, bodies, .. } = self;
         let Some(decoder) = response else { return };
-        let each = &mut Forward { measured, recogniser, request_model, streaming: *streaming, at, shared };
+        let each = &mut |event: &StreamEvent, info: &ResponseInfo<'_>| {
+            if measured.is_streaming() {
+                stream_event(measured, recogniser, event, info, at, shared);
+            } else {
+                measured.whole_response(event, at);
+            }
+        };
         match bytes {
             Some(bytes) if bodies.is_plain(Message::Response) => decoder.feed_to(bytes, each),
             Some(bytes) => {
@@ -238,22 +218,6 @@ impl OpenRequest {
         }
     }
 
-    pub(super) fn blocked(&mut self, since: Instant, until: Instant) {
-        self.measured.blocked(since, until);
-    }
-
-    pub(super) fn client_blocked(&mut self, at: Instant) {
-        self.measured.client_blocked(at);
-    }
-
-    pub(super) fn resumed(&mut self, at: Instant) {
-        self.measured.resumed(at);
-    }
-
-    pub(super) fn client_left(&mut self) {
-        self.measured.client_left();
-    }
-
     pub(super) fn end(self, ending: Ending, at: Instant, shared: &Shared) {
         drop(self.finish(ending, at, shared));
     }
@@ -262,48 +226,39 @@ impl OpenRequest {
     fn finish(mut self, ending: Ending, at: Instant, shared: &Shared) -> Option<Box<ResponseDecoder>> {
         // Before the decoder runs: if it panics, the in-flight gauge would never be decremented.
         self.measured.leave(shared.sink.as_ref());
-        if ending == Ending::Complete || (self.streaming && ending != Ending::Unobserved) {
+        if ending == Ending::Complete || (self.measured.is_streaming() && ending != Ending::Unobserved) {
             self.decode(None, at, shared);
         }
         if self.request.is_some() {
             let parameters = self.parameters();
             self.measured.parameters(parameters);
         }
-        let mut facts = self.response.as_ref().map(|decoder| decoder.engine()).unwrap_or_default();
-        if let (Some(asked), Some(id)) =
-            (self.measured.request_id(), self.response.as_ref().and_then(|decoder| decoder.response_id()))
-        {
+        let response = self.response.as_deref();
+        let mut facts = response.map(ResponseDecoder::engine).unwrap_or_default();
+        if let (Some(asked), Some(id)) = (self.measured.request_id(), response.and_then(ResponseDecoder::response_id)) {
             facts.insert(of_request(asked, id));
         }
         self.recogniser.body(facts);
-        let engine = self.recogniser.name();
-        let listener = self.measured.listener();
-        if let Some(engine) = engine {
-            shared.recognised(listener, engine);
+        if let Some(engine) = self.recogniser.engine() {
+            shared.recognised(self.measured.listener(), engine);
         }
         if self.measured.route() == Route::Probe && !shared.settings.probes {
-            self.abandon(shared);
+            self.measured.abandon(shared.sink.as_ref());
             return None;
         }
+        let error_type = response.and_then(ResponseDecoder::error_type).or(self.rpc_error);
         let closing = Closing {
             ending,
-            labels: Labels {
-                listener,
-                route: self.measured.route(),
-                engine: engine.or_else(|| shared.last_engine(listener)),
-                request_model: self.request_model.take(),
-                response_model: self.response.as_ref().and_then(|d| d.model()).map(Into::into),
-                streaming: self.asked_stream,
-            },
-            response_id: self.response.as_ref().and_then(|d| d.response_id()).map(Into::into),
-            error_type: self
-                .response
-                .as_ref()
-                .and_then(|d| d.error_type())
-                .or(self.call.map(GrpcStatus::name))
-                .map(Into::into),
-            profile: self.recogniser.profile(),
-            text: self.response.as_mut().and_then(|d| d.take_text()),
+            server: server(
+                &self.recogniser,
+                self.measured.listener(),
+                response.and_then(ResponseDecoder::model),
+                shared,
+            ),
+            response_id: response.and_then(ResponseDecoder::response_id).map(Into::into),
+            error_type: error_type.map(Into::into),
+            habits: self.recogniser.habits(),
+            text: self.response.as_mut().and_then(|decoder| decoder.take_text()),
         };
         self.measured.end(closing, at, &shared.thresholds, shared.sink.as_ref());
         self.response
@@ -311,75 +266,39 @@ impl OpenRequest {
 
     /// The connection switches to another protocol after this handshake request. Returns the session if it can be
     /// parsed.
-    pub(super) fn handshake(&mut self, connection: u64) -> Option<Session> {
-        let route = self.measured.route();
-        let session = self.measured.generates().then(|| {
-            let next = self.measured.sequence() + 1;
-            Session::new(connection, self.measured.listener(), next, route, self.recogniser)
-                .of_tenant(self.measured.tenant())
-        });
-        self.measured.handshake();
+    pub(super) fn handshake(&mut self) -> Option<Session> {
+        let measured = &mut self.measured;
+        let session = measured.generates().then(|| Session::new(measured, self.recogniser));
+        measured.handshake();
         session
     }
 
-    /// Starts a response of a session. `asked`: the client requested it, with the bytes read at `at`.
-    pub(super) fn begin_in_session(session: &mut Session, asked: bool, at: Instant, shared: &Shared) -> OpenRequest {
-        let Begin { connection, number, listener, route, recogniser } = session.begin();
-        let mut request =
-            OpenRequest { recogniser, streaming: true, ..OpenRequest::begin(connection, number, listener, at) };
-        request.measured.request_head(route, None, None, shared.sink.as_ref());
-        request.measured.targets(session.targets());
-        if asked {
-            request.measured.request_end(Parameters::default(), at);
-            request.measured.announce(None, Some(true));
-        }
-        request.measured.in_session();
+    /// Starts a response of a session. `asked`: when the client requested it.
+    pub(super) fn begin_in_session(
+        session: &mut Session,
+        asked: Option<Instant>,
+        at: Instant,
+        shared: &Shared,
+    ) -> OpenRequest {
+        let Session { connection, listener, next, route, recogniser, .. } = *session;
+        session.next += 1;
+        let mut request = OpenRequest { recogniser, ..OpenRequest::begin(connection, next, listener, at) };
+        request.measured.begin_in_session(route, session.targets.clone(), asked, shared.sink.as_ref());
         request
-    }
-
-    /// Adds bytes of a session's messages.
-    pub(super) fn message_bytes(&mut self, of: Message, bytes: usize) {
-        match of {
-            Message::Request => self.measured.request_body(bytes),
-            Message::Response => self.measured.response_body(bytes),
-        }
     }
 
     /// Processes a session message that `decoder` parsed.
     pub(super) fn message(&mut self, event: &StreamEvent, decoder: &ResponseDecoder, at: Instant, shared: &Shared) {
-        let (listener, route) = (self.measured.listener(), self.measured.route());
-        self.recogniser.body(decoder.engine());
-        let (engine, profile) = (self.recogniser.name(), self.recogniser.profile());
-        self.measured.event(event, at, profile, &shared.thresholds, shared.sink.as_ref(), || Labels {
-            listener,
-            route,
-            engine: engine.or_else(|| shared.last_engine(listener)),
-            request_model: None,
-            response_model: decoder.model().map(Into::into),
-            streaming: Some(true),
-        });
+        stream_event(&mut self.measured, &mut self.recogniser, event, &decoder.info(), at, shared);
     }
 
-    /// The rest of the session's messages cannot be parsed.
-    pub(super) fn messages_unread(&mut self) {
-        self.measured.response_unread();
-    }
-
-    /// The server ended the session with a code that reports a failure.
-    pub(super) fn fail(&mut self) {
-        self.measured.fail();
-    }
-
-    /// Ends a response of a session and returns `decoder`.
-    pub(super) fn end_in_session(
-        mut self,
-        decoder: Option<Box<ResponseDecoder>>,
-        ending: Ending,
-        at: Instant,
-        shared: &Shared,
-    ) -> Option<Box<ResponseDecoder>> {
-        self.response = decoder;
-        self.finish(ending, at, shared)
+    /// Ends a response of a session, and prepares the session for the next one.
+    pub(super) fn end_in_session(mut self, session: &mut Session, ending: Ending, at: Instant, shared: &Shared) {
+        self.response = session.server.take();
+        session.server = self.finish(ending, at, shared);
+        if let Some(server) = &mut session.server {
+            server.begin_response();
+        }
     }
 
     /// True if one of its bodies is decoded.
@@ -392,43 +311,29 @@ impl OpenRequest {
         let at = at.unwrap_or_else(|| self.measured.latest());
         self.end(Ending::Unobserved, at, shared);
     }
-
-    /// Drops the request without a record.
-    fn abandon(self, shared: &Shared) {
-        self.measured.abandon(shared.sink.as_ref());
-    }
 }
 
-/// Passes decoded events to `measure`, all with the same time.
-struct Forward<'a> {
-    measured: &'a mut Measured,
-    recogniser: &'a mut Recogniser,
-    request_model: &'a Option<Box<str>>,
-    streaming: bool,
+/// Passes an event of a stream to `measure`.
+fn stream_event(
+    measured: &mut Measured,
+    recogniser: &mut Recogniser,
+    event: &StreamEvent,
+    info: &ResponseInfo<'_>,
     at: Instant,
-    shared: &'a Shared,
+    shared: &Shared,
+) {
+    recogniser.body(info.engine());
+    let (listener, recogniser) = (measured.listener(), &*recogniser);
+    measured.event(event, at, recogniser.habits(), &shared.thresholds, shared.sink.as_ref(), || {
+        server(recogniser, listener, info.model(), shared)
+    });
 }
 
-impl EventSink for Forward<'_> {
-    fn event(&mut self, event: &StreamEvent, info: &ResponseInfo<'_>) {
-        if !self.streaming {
-            self.measured.whole_response(event, self.at);
-            return;
-        }
-        let shared = self.shared;
-        let listener = self.measured.listener();
-        let route = self.measured.route();
-        self.recogniser.body(info.engine());
-        let (recogniser, request_model) = (&*self.recogniser, self.request_model);
-        let profile = recogniser.profile();
-        self.measured.event(event, self.at, profile, &shared.thresholds, shared.sink.as_ref(), || Labels {
-            listener,
-            route,
-            engine: recogniser.name().or_else(|| shared.last_engine(listener)),
-            request_model: request_model.clone(),
-            response_model: info.model().map(Into::into),
-            streaming: Some(true),
-        });
+/// The server of a response. An engine that the response does not show is the listener's last recognised one.
+fn server(recogniser: &Recogniser, listener: usize, model: Option<&str>, shared: &Shared) -> Server {
+    Server {
+        engine: recogniser.engine().map(Engine::as_str).or_else(|| shared.last_engine(listener)),
+        model: model.map(Into::into),
     }
 }
 
@@ -445,13 +350,6 @@ fn of_request(asked: &str, id: &str) -> EngineFacts {
         (true, true) => EngineFacts::ID_OF_REQUEST,
         (true, false) => EngineFacts::ID_OF_REQUEST.and(EngineFacts::ID_NO_UUID),
     }
-}
-
-/// Reads an id from a header value, truncated to a length that a span may carry.
-pub(super) fn id(value: Option<&[u8]>) -> Option<Box<str>> {
-    let text = std::str::from_utf8(value?).ok()?.trim();
-    let end = (0..=text.len().min(ID_BYTES)).rev().find(|i| text.is_char_boundary(*i))?;
-    text.get(..end).filter(|t| !t.is_empty()).map(Into::into)
 }
 
 #[cfg(test)]

@@ -4,21 +4,11 @@
 //! when it detects the end of speech; the latter has no waiting time. The handshake is recorded as a separate request
 //! without tokens.
 
-use std::time::Instant;
-
-use crate::measure::Ending;
-use crate::measure::Message;
-use crate::measure::Targets;
-use crate::measure::Unread;
+use crate::measure::{Ending, Message, Request, Targets, Unread};
 use crate::observer::body::unread;
 use crate::observer::engine::Recogniser;
-use crate::observer::request::OpenRequest;
-use tokometer_decode::Framing;
-use tokometer_decode::ResponseDecoder;
-use tokometer_decode::Route;
-use tokometer_decode::StreamEvent;
-use tokometer_wire::websocket::Event;
-use tokometer_wire::websocket::Sender;
+use tokometer_decode::{Framing, ResponseDecoder, Route, StreamEvent};
+use tokometer_wire::websocket::{Event, Sender};
 
 /// Close codes that report no error (RFC 6455, section 7.4.1): normal, and going away.
 const WELL: [u16; 2] = [1000, 1001];
@@ -26,17 +16,17 @@ const WELL: [u16; 2] = [1000, 1001];
 /// State of a session between and during its responses.
 #[derive(Debug)]
 pub(super) struct Session {
-    connection: u64,
-    listener: usize,
+    pub(super) connection: u64,
+    pub(super) listener: usize,
     /// Sequence number of the next request on the connection.
-    next: u64,
-    route: Route,
-    recogniser: Recogniser,
-    /// Tenant from the handshake request.
-    targets: Option<Box<Targets>>,
+    pub(super) next: u64,
+    pub(super) route: Route,
+    pub(super) recogniser: Recogniser,
+    /// Targets that every response starts with: the tenant of the handshake request.
+    pub(super) targets: Option<Box<Targets>>,
     client: ResponseDecoder,
-    /// `None` while a request that ends uses it.
-    server: Option<Box<ResponseDecoder>>,
+    /// Decoder of the server's messages. `None` while a request that ends uses it.
+    pub(super) server: Option<Box<ResponseDecoder>>,
     /// Sender and code of the first close frame.
     closing: Option<(Sender, Option<u16>)>,
 }
@@ -56,30 +46,21 @@ pub(super) enum Effect {
 }
 
 impl Session {
-    pub(super) fn new(connection: u64, listener: usize, next: u64, route: Route, recogniser: Recogniser) -> Session {
+    /// The session that this handshake request opens.
+    pub(super) fn new(handshake: &Request, recogniser: Recogniser) -> Session {
+        let route = handshake.route();
         let decoder = || ResponseDecoder::new(route, Framing::Messages);
         Session {
-            connection,
-            listener,
-            next,
+            connection: handshake.connection(),
+            listener: handshake.listener(),
+            next: handshake.sequence() + 1,
             route,
             recogniser,
-            targets: None,
+            targets: Targets { tenant: handshake.tenant().map(Into::into), ..Targets::default() }.if_any(),
             client: decoder(),
             server: Some(Box::new(decoder())),
             closing: None,
         }
-    }
-
-    /// Sets the tenant of the session's responses.
-    pub(super) fn of_tenant(mut self, tenant: Option<&str>) -> Session {
-        self.targets = Targets { tenant: tenant.map(Into::into), ..Targets::default() }.if_any();
-        self
-    }
-
-    /// Targets that the record of every response starts with.
-    pub(super) fn targets(&self) -> Option<Box<Targets>> {
-        self.targets.clone()
     }
 
     /// Processes a frame.
@@ -113,32 +94,6 @@ impl Session {
         }
     }
 
-    /// Parameters for the record of a response that starts now.
-    pub(super) fn begin(&mut self) -> Begin {
-        let number = self.next;
-        self.next += 1;
-        Begin {
-            connection: self.connection,
-            number,
-            listener: self.listener,
-            route: self.route,
-            recogniser: self.recogniser,
-        }
-    }
-
-    /// Decoder of the server's messages.
-    pub(super) fn server(&self) -> Option<&ResponseDecoder> {
-        self.server.as_deref()
-    }
-
-    /// Ends the record of a response, and prepares for the next one.
-    pub(super) fn end(&mut self, request: OpenRequest, ending: Ending, at: Instant, shared: &crate::observer::Shared) {
-        self.server = request.end_in_session(self.server.take(), ending, at, shared);
-        if let Some(server) = &mut self.server {
-            server.begin_response();
-        }
-    }
-
     /// Ending of an open response, given that of the connection: a close frame is more specific than the FIN that
     /// follows it. `None`: the server closed the session with a code that reports a failure.
     pub(super) fn ending(&self, ending: Ending) -> Option<Ending> {
@@ -149,14 +104,4 @@ impl Session {
             None => Some(ending),
         }
     }
-}
-
-/// Parameters for the record of a response.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Begin {
-    pub(super) connection: u64,
-    pub(super) number: u64,
-    pub(super) listener: usize,
-    pub(super) route: Route,
-    pub(super) recogniser: Recogniser,
 }

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use crate::observer::cost::automatic_memory;
-use tokometer_decode::Route;
-use tokometer_decode::TextLimits;
+use tokometer_decode::{Route, TextLimits};
 
 /// How requests are parsed and measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +39,7 @@ pub struct Settings {
     /// Request headers with targets and tenant.
     pub targets: TargetHeaders,
     /// Limits of the response text that is kept for a tokenizer; `None` keeps none.
-    pub text: Option<Text>,
+    pub text: Option<TextLimits>,
 }
 
 /// Request headers with latency targets and tenant.
@@ -57,21 +56,6 @@ pub struct TargetHeaders {
 impl Default for TargetHeaders {
     fn default() -> TargetHeaders {
         TargetHeaders { speed: true, tenant: Vec::new(), claim: None }
-    }
-}
-
-/// Limits of the response text that is kept while responses are in progress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Text {
-    /// Maximum bytes of one response; larger texts are dropped.
-    pub response_bytes: usize,
-    /// Maximum bytes of all texts together.
-    pub memory_bytes: usize,
-}
-
-impl Text {
-    pub(super) fn limits(self) -> TextLimits {
-        TextLimits { response_bytes: self.response_bytes, all_bytes: self.memory_bytes }
     }
 }
 

@@ -4,10 +4,8 @@ use std::mem::size_of;
 
 use crate::observer::connection::ConnectionObserver;
 use crate::observer::request::OpenRequest;
-use tokometer_decode::RequestDecoder;
-use tokometer_decode::ResponseDecoder;
-use tokometer_wire::Http1;
-use tokometer_wire::Http2;
+use tokometer_decode::{RequestDecoder, ResponseDecoder};
+use tokometer_wire::{Http1, Http2};
 
 /// Documented limit: the observer of an open stream uses less than this, including request and response decoder.
 const OPEN_STREAM_BYTES: usize = 2048;

@@ -3,18 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::measure::Closing;
-use crate::measure::Count;
-use crate::measure::Outcome;
-use crate::measure::Record;
-use crate::measure::Sink;
-use crate::measure::Thresholds;
-use crate::measure::UncountedText;
 use crate::measure::request::Request;
 use crate::measure::request::outcome::Conclusion;
 use crate::measure::tokens::Context;
-use crate::measure::tokens::Habits;
-use tokometer_decode::Route;
+use crate::measure::{Closing, Count, Labels, Outcome, Record, Sink, Thresholds, UncountedText};
+use tokometer_decode::{EngineHabits, Route};
 
 impl Request {
     /// Ends the request and passes its record to the sink.
@@ -33,9 +26,7 @@ impl Request {
 
     /// Corrects the counters that were updated while the stream ran.
     fn reconcile(&mut self, record: &Record, sink: &dyn Sink) {
-        if let Some(live) = &self.live {
-            self.gaps.forward(live.as_ref());
-        }
+        self.gaps.forward(self.live.as_deref());
         let forwarded = self.gaps.forwarded();
         let exact = record.output_tokens.filter(|n| n.source.is_exact()).map_or(0, |n| n.tokens);
         if exact > forwarded
@@ -55,13 +46,14 @@ impl Request {
     }
 
     fn record(&mut self, closing: Closing, at: Instant, thresholds: &Thresholds) -> Record {
-        let Closing { ending, mut labels, response_id, error_type, profile, text: _ } = closing;
-        let conclusion = Conclusion::of(self, ending, profile);
-        let asked_stream = labels.streaming;
-        labels.streaming = self.response.status.map(|_| self.response.streaming).or(labels.streaming);
+        let Closing { ending, server, response_id, error_type, habits, text: _ } = closing;
+        let conclusion = Conclusion::of(self, ending, habits);
+        let asked_stream = self.parameters.stream;
+        let streaming = self.response.status.map(|_| self.response.streaming).or(asked_stream);
+        let labels = Labels { request_model: self.parameters.model.take(), ..self.labels(server, streaming) };
         let choices = if self.generates() { self.parameters.choices() } else { 1 };
         let began_with_headers =
-            profile.head_when_scheduled && self.response.streaming && self.response.status == Some(200);
+            habits.head_when_scheduled && self.response.streaming && self.response.status == Some(200);
         let mut record = Record {
             connection: self.connection,
             sequence: self.sequence,
@@ -80,29 +72,23 @@ impl Request {
         self.response.fill(&mut record);
         self.times.fill(&mut record, began_with_headers);
         self.gaps.fill(&mut record);
-        self.count(&mut record, conclusion.is_complete(), profile.habits);
+        self.count(&mut record, conclusion.is_complete(), habits);
         record.decode_rate = self.decode_rate(record.output_tokens, true, thresholds);
         record.decode_rate_at_least = self.decode_rate(record.output_tokens, false, thresholds);
-        record.outcome = conclusion.outcome(record.output_tokens.is_some_and(|n| n.tokens > 0));
+        record.outcome = conclusion.outcome(self, record.output_tokens.is_some_and(|n| n.tokens > 0));
         record
     }
 
     /// Sets the token counts of the record.
-    fn count(&self, record: &mut Record, complete: bool, habits: Habits) {
-        let response_complete = self.response.is_successful();
+    fn count(&self, record: &mut Record, complete: bool, habits: EngineHabits) {
+        let successful = self.response.is_successful();
         // Requests that do not generate have no choices: their usage covers the whole request.
         let usage_per_choice = habits.usage_per_choice && self.generates();
-        let context = Context {
-            prompts: self.parameters.prompts(),
-            responses: self.parameters.responses(),
-            echo: self.parameters.echo,
-            complete,
-            habits: Habits { usage_per_choice, ..habits },
-        };
-        self.tokens.fill(record, &context);
+        let habits = EngineHabits { usage_per_choice, ..habits };
+        self.tokens.fill(record, &Context { parameters: &self.parameters, complete, habits });
         record.first_tokens = self.first_tokens.map(u64::from);
-        record.output_tokens = record.output_tokens.filter(|_| response_complete && self.generates());
-        record.input_tokens = record.input_tokens.filter(|_| response_complete && !self.is_in_pieces());
+        record.output_tokens = record.output_tokens.filter(|_| successful && self.generates());
+        record.input_tokens = record.input_tokens.filter(|_| successful && !self.is_in_pieces());
     }
 
     /// The audio was transcribed in several pieces: `usage` then covers only the prompt of the last one (vLLM 0.33,

@@ -3,10 +3,8 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use crate::measure::Gap;
-use crate::measure::Live;
-use crate::measure::Record;
-use crate::measure::request::times::{NEVER, nanos};
+use crate::measure::request::times::{Since, nanos};
+use crate::measure::{Gap, Live, Record};
 
 /// Maximum number of buffered gaps.
 const BATCH: usize = 8;
@@ -19,9 +17,9 @@ const PERIOD: Duration = Duration::from_secs(1);
 const UNKNOWN: u32 = u32::MAX;
 
 /// Gaps of one response. Times are nanoseconds since the start of the request: half the size of a [`Duration`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Gaps {
-    last: [u64; CHOICES],
+    last: [Since; CHOICES],
     /// Nanoseconds of the buffered gaps.
     batch: [u64; BATCH],
     /// Their tokens, [`UNKNOWN`] if unknown. Two arrays take half the memory of an array of [`Gap`].
@@ -32,8 +30,8 @@ pub(super) struct Gaps {
     forwarded: u64,
     /// Time of the last forwarded batch.
     forwarded_at: u64,
-    /// [`NEVER`] before the first gap.
-    longest: u64,
+    /// The longest gap.
+    longest: Since,
     /// Tokens of the event after the longest gap, [`UNKNOWN`] if unknown.
     longest_tokens: u32,
     stalls: u32,
@@ -41,50 +39,37 @@ pub(super) struct Gaps {
     interrupted: bool,
 }
 
-impl Default for Gaps {
-    fn default() -> Gaps {
-        Gaps {
-            last: [NEVER; CHOICES],
-            batch: [0; BATCH],
-            batch_tokens: [UNKNOWN; BATCH],
-            len: 0,
-            tokens: 0,
-            forwarded: 0,
-            forwarded_at: 0,
-            longest: NEVER,
-            longest_tokens: UNKNOWN,
-            stalls: 0,
-            interrupted: false,
-        }
-    }
-}
-
 impl Gaps {
     /// A token-bearing event of `choice` arrived at `at` with this many tokens (`None`: unknown, counted as one).
-    pub(super) fn token(&mut self, choice: u32, at: Duration, tokens: Option<u64>, stall: Duration, live: &dyn Live) {
+    pub(super) fn token(
+        &mut self,
+        choice: u32,
+        at: Duration,
+        tokens: Option<u64>,
+        stall: Duration,
+        live: Option<&dyn Live>,
+    ) {
         if tokens == Some(0) {
             return;
         }
         let at = nanos(at);
         self.tokens += tokens.unwrap_or(1);
         if let Some(last) = self.last.get_mut(choice as usize)
-            && let before = std::mem::replace(last, at)
-            && before != NEVER
+            && let Some(before) = std::mem::replace(last, Since::at_nanos(at)).nanos()
             && !self.interrupted
         {
             let gap = at.saturating_sub(before);
             let counted = tokens.and_then(|n| u32::try_from(n).ok()).unwrap_or(UNKNOWN);
-            if self.longest == NEVER || gap > self.longest {
-                (self.longest, self.longest_tokens) = (gap, counted);
+            if self.longest.nanos().is_none_or(|longest| gap > longest) {
+                (self.longest, self.longest_tokens) = (Since::at_nanos(gap), counted);
             }
             if gap > nanos(stall) {
                 self.stalls += 1;
-                live.stalled();
+                live.inspect(|live| live.stalled());
             }
             let place = usize::from(self.len);
             if let (Some(kept), Some(of)) = (self.batch.get_mut(place), self.batch_tokens.get_mut(place)) {
-                *kept = gap;
-                *of = counted;
+                (*kept, *of) = (gap, counted);
                 self.len += 1;
             }
         }
@@ -105,9 +90,11 @@ impl Gaps {
         self.interrupted = true;
     }
 
-    /// Forwards the buffered gaps and tokens.
-    pub(super) fn forward(&mut self, live: &dyn Live) {
-        if self.len > 0 || self.tokens > 0 {
+    /// Forwards the buffered gaps and tokens to the handles, if there are any.
+    pub(super) fn forward(&mut self, live: Option<&dyn Live>) {
+        if let Some(live) = live
+            && (self.len > 0 || self.tokens > 0)
+        {
             let kept: [Gap; BATCH] = std::array::from_fn(|place| Gap {
                 gap: Duration::from_nanos(self.batch[place]),
                 tokens: Some(self.batch_tokens[place]).filter(|tokens| *tokens != UNKNOWN),
@@ -126,8 +113,9 @@ impl Gaps {
 
     /// Sets the gaps of the record.
     pub(super) fn fill(&self, record: &mut Record) {
-        record.longest_gap = (self.longest != NEVER).then(|| Duration::from_nanos(self.longest));
-        record.longest_gap_tokens = Some(self.longest_tokens).filter(|tokens| *tokens != UNKNOWN);
+        record.longest_gap = self.longest.get();
+        record.longest_gap_tokens =
+            Some(self.longest_tokens).filter(|tokens| record.longest_gap.is_some() && *tokens != UNKNOWN);
         record.stalls = self.stalls;
     }
 }

@@ -11,26 +11,15 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::measure::Labels;
-use crate::measure::Live;
-use crate::measure::Opening;
-use crate::measure::Phase;
-use crate::measure::Requested;
-use crate::measure::Sink;
-use crate::measure::Targets;
-use crate::measure::TraceParent;
-use crate::measure::Watches;
 use crate::measure::request::gaps::Gaps;
-use crate::measure::request::response::ErrorReport;
-use crate::measure::request::response::Response;
-use crate::measure::request::times::Since;
-use crate::measure::request::times::Times;
-use crate::measure::sink::NoUpdates;
+use crate::measure::request::response::{Failure, Response};
+use crate::measure::request::times::{Since, Times};
 use crate::measure::tokens::Tokens;
-use tokometer_decode::{Channels, Counter, Route, StreamEvent, Work};
+use crate::measure::{Labels, Live, Opening, Phase, Requested, Sink, Targets, TraceParent, Watches};
+use tokometer_decode::{Channels, Counter, EngineHabits, Route, StreamEvent, Work};
 
 pub use outcome::Ending;
-pub use parameters::{Closing, Parameters, Profile, Thresholds};
+pub use parameters::{Closing, Parameters, Server, Thresholds};
 pub use times::Blocked;
 
 /// Channels that a person sees as the response: neither reasoning nor tool calls.
@@ -78,7 +67,7 @@ pub struct Request {
 
 impl std::fmt::Debug for Request {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Exchange")
+        f.debug_struct("Request")
             .field("connection", &self.connection)
             .field("sequence", &self.sequence)
             .finish_non_exhaustive()
@@ -125,6 +114,11 @@ impl Request {
         self.gaps.warm();
     }
 
+    /// Number of the connection in this process.
+    pub fn connection(&self) -> u64 {
+        self.connection
+    }
+
     /// Sequence number on the connection.
     pub fn sequence(&self) -> u64 {
         self.sequence
@@ -156,12 +150,13 @@ impl Request {
         route: Route,
         trace: Option<TraceParent>,
         request_id: Option<Box<str>>,
+        targets: Option<Box<Targets>>,
         sink: &dyn Sink,
     ) {
-        self.route = route;
         self.trace = trace.map(Box::new);
         self.request_id = request_id;
-        self.open(sink);
+        self.targets = targets;
+        self.request_is(route, sink);
     }
 
     /// Tenant of the request, if its headers named one.
@@ -169,19 +164,9 @@ impl Request {
         self.targets.as_ref()?.tenant.as_deref()
     }
 
-    /// Sets the latency targets from the request headers.
-    pub fn targets(&mut self, targets: Option<Box<Targets>>) {
-        self.targets = targets;
-    }
-
-    /// Sets the route from the body, if the path did not determine it.
+    /// Sets the route from the path, or from the body if the path did not determine it.
     pub fn request_is(&mut self, route: Route, sink: &dyn Sink) {
         self.route = route;
-        self.open(sink);
-    }
-
-    /// The route became known or more specific.
-    fn open(&mut self, sink: &dyn Sink) {
         if self.generates() && self.state == State::Open {
             self.enter(State::InFlight(Phase::WaitingFirstToken), sink);
         }
@@ -204,16 +189,17 @@ impl Request {
     /// The request is complete.
     pub fn request_end(&mut self, parameters: Parameters, at: Instant) {
         self.parameters = parameters;
-        self.times.requested = Since::at(self.since(at));
+        self.announce(self.parameters.stream, at);
     }
 
-    /// Notifies the watches of the complete request. Call after [`Request::request_end`].
-    pub fn announce(&mut self, model: Option<&str>, streaming: Option<bool>) {
-        if let Some(at) = self.times.requested.get() {
-            let (max_tokens, bytes) = (self.parameters.max_tokens, self.request_bytes);
-            let targets = self.targets.as_deref();
-            self.watches.requested(&Requested { model, streaming, max_tokens, bytes, targets }, at);
-        }
+    /// Notifies the watches of the complete request. `streaming`: a stream was requested.
+    fn announce(&mut self, streaming: Option<bool>, at: Instant) {
+        let at = self.since(at);
+        self.times.requested = Since::at(at);
+        let Parameters { model, max_tokens, .. } = &self.parameters;
+        let (model, max_tokens, bytes) = (model.as_deref(), *max_tokens, self.request_bytes);
+        let targets = self.targets.as_deref();
+        self.watches.requested(&Requested { model, streaming, max_tokens, bytes, targets }, at);
     }
 
     /// Sets the parameters of a request that was never completed.
@@ -253,15 +239,25 @@ impl Request {
         self.route = Route::Other;
     }
 
-    /// The response is sent on a WebSocket: it has no headers, so no time for them.
-    pub fn in_session(&mut self) {
+    /// Starts a response on a WebSocket: it has no headers, so no time for them. `asked`: when the client requested it.
+    pub fn begin_in_session(
+        &mut self,
+        route: Route,
+        targets: Option<Box<Targets>>,
+        asked: Option<Instant>,
+        sink: &dyn Sink,
+    ) {
+        self.request_head(route, None, None, targets, sink);
+        if let Some(at) = asked {
+            self.announce(Some(true), at);
+        }
         let status = self.response.begin_session();
         self.watches.response_started(status, true);
     }
 
     /// The server reported an error.
     pub fn fail(&mut self) {
-        self.response.error = ErrorReport::Reported;
+        self.response.failure = Failure::Reported;
     }
 
     /// The rest of the response body cannot be parsed.
@@ -293,15 +289,32 @@ impl Request {
         self.client_left = true;
     }
 
-    /// Processes one stream event that arrived at `at`. `labels` is called at the first token.
+    /// True if the response is an event stream.
+    pub fn is_streaming(&self) -> bool {
+        self.response.streaming
+    }
+
+    /// Labels of a response of this server.
+    fn labels(&self, server: Server, streaming: Option<bool>) -> Labels {
+        Labels {
+            listener: self.listener(),
+            route: self.route,
+            engine: server.engine,
+            request_model: None,
+            response_model: server.model,
+            streaming,
+        }
+    }
+
+    /// Processes one stream event that arrived at `at`. `server` is called at the first token.
     pub fn event(
         &mut self,
         event: &StreamEvent,
         at: Instant,
-        profile: Profile,
+        habits: EngineHabits,
         thresholds: &Thresholds,
         sink: &dyn Sink,
-        labels: impl FnOnce() -> Labels,
+        server: impl FnOnce() -> Server,
     ) {
         let at = self.since(at);
         self.note(event, at);
@@ -314,7 +327,7 @@ impl Request {
         if event.done || event.progress {
             return;
         }
-        let step = self.tokens.event(event, profile.habits, self.parameters.echo);
+        let step = self.tokens.event(event, habits, self.parameters.echo);
         if !step.has_token {
             return;
         }
@@ -322,21 +335,21 @@ impl Request {
             self.times.first_visible.first(at);
         }
         if !self.times.first_token.is_known() {
-            self.first_token(step.tokens, sink, labels);
+            self.first_token(step.tokens, sink, server);
         }
         self.times.token(at);
         self.watches.token(at, step.tokens.unwrap_or(1));
-        if let Some(live) = &self.live {
-            self.gaps.token(event.choice, at, step.tokens, thresholds.stall, live.as_ref());
-        }
+        self.gaps.token(event.choice, at, step.tokens, thresholds.stall, self.live.as_deref());
     }
 
     /// The first token arrived, in an event with this many.
-    fn first_token(&mut self, tokens: Option<u64>, sink: &dyn Sink, labels: impl FnOnce() -> Labels) {
+    fn first_token(&mut self, tokens: Option<u64>, sink: &dyn Sink, server: impl FnOnce() -> Server) {
         self.first_tokens = tokens.and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
         self.enter(State::InFlight(Phase::Streaming), sink);
-        let live = self.response.is_successful().then(|| sink.live(&labels())).flatten();
-        self.live = Some(live.unwrap_or_else(|| Arc::new(NoUpdates)));
+        if self.response.is_successful() {
+            let request_model = self.parameters.model.clone();
+            self.live = sink.live(&Labels { request_model, ..self.labels(server(), Some(true)) });
+        }
     }
 
     /// Processes the complete body of a non-streamed response; the time of its first token is unknown.
@@ -380,8 +393,6 @@ impl Request {
     /// Drops the request without a record: the observer lost its connection's thread.
     pub fn abandon(mut self, sink: &dyn Sink) {
         self.leave(sink);
-        if let Some(live) = self.live.take() {
-            self.gaps.forward(live.as_ref());
-        }
+        self.gaps.forward(self.live.as_deref());
     }
 }

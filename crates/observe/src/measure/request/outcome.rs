@@ -1,10 +1,9 @@
 //! Determines how a request ended.
 
 use crate::measure::Outcome;
-use crate::measure::Profile;
 use crate::measure::request::Request;
-use crate::measure::request::response::ErrorReport;
-use tokometer_decode::FinishReason;
+use crate::measure::request::response::Failure;
+use tokometer_decode::{EngineHabits, FinishReason};
 
 /// How a request ended on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,30 +30,15 @@ pub enum Ending {
     Unobserved,
 }
 
-/// Error that ended a response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Failure {
-    None,
-    /// The server reported an error.
-    Error,
-    /// The server reported that the client had left, as an error.
-    Cancelled,
-}
-
 /// A request and its response at their end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Conclusion {
     ending: Ending,
     /// Status of the response, or of a failed RPC.
     status: Option<u16>,
+    /// An error that the engine reported only because the client had left is [`Failure::AfterClientLeft`].
     failure: Failure,
-    /// The route is one that generates tokens.
-    generates: bool,
     streaming: bool,
-    /// A first token was seen.
-    begun: bool,
-    /// The body was not empty.
-    has_body: bool,
     /// An empty response is no error: none was requested, it comes later, or it has content that is not counted.
     may_be_empty: bool,
     /// The stream's end marker arrived: `[DONE]`, or a finish reason or end event of every choice.
@@ -65,20 +49,19 @@ pub(super) struct Conclusion {
 
 impl Conclusion {
     /// Concludes a request that ended on the wire with `ending`.
-    pub(super) fn of(request: &Request, ending: Ending, profile: Profile) -> Conclusion {
+    pub(super) fn of(request: &Request, ending: Ending, habits: EngineHabits) -> Conclusion {
         let Request { route, parameters, times, tokens, response, .. } = request;
         let begun = times.first_token.is_known();
-        let reported = match response.error {
-            ErrorReport::None => Failure::None,
-            ErrorReport::AfterClientLeft if profile.gives_up_with_error => Failure::Cancelled,
-            ErrorReport::AfterClientLeft | ErrorReport::Reported => Failure::Error,
+        let failure = match response.failure {
+            Failure::AfterClientLeft if !habits.gives_up_with_error => Failure::Reported,
+            failure => failure,
         };
         let (ending, status, failure) = match response.call {
             // Client closed request: the server noticed the client's disconnect.
-            Some(499) => (Ending::ClientGone, response.status, reported),
-            Some(200) | None => (ending, response.status, reported),
-            Some(_) if begun => (ending, response.status, Failure::Error),
-            Some(_) => (ending, response.call, reported),
+            Some(499) => (Ending::ClientGone, response.status, failure),
+            Some(200) | None => (ending, response.status, failure),
+            Some(_) if begun => (ending, response.status, Failure::Reported),
+            Some(_) => (ending, response.call, failure),
         };
         let finished = if response.streaming { tokens.finished() } else { u64::from(response.finishes.len()) };
         let ended = route.ends_with_body() && ending == Ending::Complete && !response.unread;
@@ -90,10 +73,7 @@ impl Conclusion {
             ending,
             status,
             failure,
-            generates: request.generates(),
             streaming: response.streaming,
-            begun,
-            has_body: response.bytes > 0,
             may_be_empty: response.finishes.iter().any(FinishReason::is_idle)
                 || parameters.allow_no_output(begun)
                 || (!response.streaming && (finished > 0 || response.has_content)),
@@ -112,8 +92,9 @@ impl Conclusion {
         whole && !self.unread && self.failure == Failure::None
     }
 
-    /// The outcome. `has_tokens`: the response has output tokens.
-    pub(super) fn outcome(&self, has_tokens: bool) -> Outcome {
+    /// The outcome of this request. `has_tokens`: the response has output tokens.
+    pub(super) fn outcome(&self, request: &Request, has_tokens: bool) -> Outcome {
+        let begun = request.times.first_token.is_known();
         match self.ending {
             Ending::Unobserved => return Outcome::Unobserved,
             // A server that has started to respond no longer refuses the request.
@@ -130,19 +111,19 @@ impl Conclusion {
         }
         match self.failure {
             // An error reported in the stream caused the way the connection ended.
-            Failure::Error => return Outcome::ErrorInStream,
-            Failure::Cancelled if self.begun => return Outcome::ClientAbortMidStream,
-            Failure::Cancelled => return Outcome::ClientAbortBeforeFirstToken,
+            Failure::Reported => return Outcome::ErrorInStream,
+            Failure::AfterClientLeft if begun => return Outcome::ClientAbortMidStream,
+            Failure::AfterClientLeft => return Outcome::ClientAbortBeforeFirstToken,
             Failure::None => {}
         }
         match self.ending {
-            Ending::Complete if !self.generates || self.unread => Outcome::Ok,
+            Ending::Complete if !request.generates() || self.unread => Outcome::Ok,
             Ending::Complete if !has_tokens && !self.may_be_empty => Outcome::NoOutput,
             Ending::Complete if self.streaming && !self.marked_end => Outcome::Truncated,
             Ending::Complete => Outcome::Ok,
             // Many clients disconnect at the end marker, before the last bytes of the message.
             Ending::ClientGone if self.streaming && self.marked_end => Outcome::Ok,
-            Ending::ClientGone if self.begun || (self.unread && self.has_body) => Outcome::ClientAbortMidStream,
+            Ending::ClientGone if begun || (self.unread && request.response.bytes > 0) => Outcome::ClientAbortMidStream,
             Ending::ClientGone => Outcome::ClientAbortBeforeFirstToken,
             Ending::ServerFinished => Outcome::Truncated,
             Ending::ServerReset | Ending::Refused | Ending::Busy => Outcome::UpstreamReset,

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use crate::measure::Ending;
-use crate::measure::Labels;
-use crate::measure::tokens::Habits;
-use tokometer_decode::ResponseText;
+use tokometer_decode::{EngineHabits, ResponseText};
 
 /// Thresholds of the calculations.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,8 +33,12 @@ impl Thresholds {
 }
 
 /// Request parameters; `None` if the request did not set them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parameters {
+    /// `model`.
+    pub model: Option<Box<str>>,
+    /// `stream`, or the default of the API.
+    pub stream: Option<bool>,
     /// `n`.
     pub n: Option<u64>,
     /// Prompts in one request (`prompt: [..., ...]`).
@@ -49,38 +51,34 @@ pub struct Parameters {
 
 impl Parameters {
     /// Number of prompts.
-    pub(super) fn prompts(&self) -> u64 {
+    pub(in crate::measure) fn prompts(&self) -> u64 {
         self.prompts.unwrap_or(1).max(1)
     }
 
     /// Number of responses per prompt.
-    pub(super) fn responses(&self) -> u64 {
+    pub(in crate::measure) fn responses(&self) -> u64 {
         self.n.unwrap_or(1).max(1)
     }
 
     /// Number of choices in the response.
-    pub(super) fn choices(&self) -> u64 {
+    pub(in crate::measure) fn choices(&self) -> u64 {
         self.responses().saturating_mul(self.prompts())
     }
 
     /// True if an empty response is not an error: `max_tokens` is 0, or the response contains an echoed prompt and the
     /// share of generated tokens in it is unknown. `begun`: text has arrived.
-    pub(super) fn allow_no_output(&self, begun: bool) -> bool {
+    pub(in crate::measure) fn allow_no_output(&self, begun: bool) -> bool {
         self.max_tokens == Some(0) || (self.echo && begun)
     }
 }
 
-/// Engine-specific response semantics that the response itself does not show.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Profile {
-    /// How the engine's events count tokens.
-    pub habits: Habits,
-    /// The engine detects that the client closed its side of the connection, cancels the request and reports the
-    /// cancellation as an error (Ollama 0.17: Go's net/http cancels the request's context).
-    pub gives_up_with_error: bool,
-    /// The engine sends the response headers of a stream when it starts to process the prompt (llama.cpp,
-    /// server-context.cpp `send_partial_response(.., is_begin)`): the time until then is queue time.
-    pub head_when_scheduled: bool,
+/// The server of a response, as far as the response shows it.
+#[derive(Debug, Default)]
+pub struct Server {
+    /// `gen_ai.provider.name` of the engine.
+    pub engine: Option<&'static str>,
+    /// `model` of the response.
+    pub model: Option<Box<str>>,
 }
 
 /// Data that is known only when a request is closed.
@@ -88,14 +86,14 @@ pub struct Profile {
 pub struct Closing {
     /// How the request ended on the wire.
     pub ending: Ending,
-    /// Labels of the request's series.
-    pub labels: Labels,
+    /// The server of the response.
+    pub server: Server,
     /// `id` of the response.
     pub response_id: Option<Box<str>>,
     /// Type of the error in the response.
     pub error_type: Option<Box<str>>,
-    /// Engine-specific response semantics.
-    pub profile: Profile,
+    /// Response semantics of the engine.
+    pub habits: EngineHabits,
     /// Text of the response, if it was kept.
     pub text: Option<Box<ResponseText>>,
 }

@@ -3,16 +3,14 @@
 use std::hint::black_box;
 
 use crate::measure::Record;
-use tokometer_decode::FinishReason;
-use tokometer_decode::Finishes;
-use tokometer_decode::StreamEvent;
+use tokometer_decode::{FinishReason, Finishes, StreamEvent};
 
 /// Status of a WebSocket handshake (RFC 6455, section 4.2.2).
 const SWITCHING_PROTOCOLS: u16 = 101;
 
 /// Whether the server reported an error in the response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum ErrorReport {
+pub(super) enum Failure {
     /// It did not.
     #[default]
     None,
@@ -37,7 +35,7 @@ pub(super) struct Response {
     pub(super) unread: bool,
     /// A non-streamed body had content, or announced a later (background) response.
     pub(super) has_content: bool,
-    pub(super) error: ErrorReport,
+    pub(super) failure: Failure,
     pub(super) finishes: Finishes,
     pub(super) events: u64,
     pub(super) bytes: u64,
@@ -71,7 +69,7 @@ impl Response {
             self.finishes.push(reason);
         }
         if is_error {
-            self.error = self.error.max(if client_left { ErrorReport::AfterClientLeft } else { ErrorReport::Reported });
+            self.failure = self.failure.max(if client_left { Failure::AfterClientLeft } else { Failure::Reported });
         }
     }
 

@@ -3,13 +3,11 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use crate::measure::QueueSource;
-use crate::measure::QueueTime;
-use crate::measure::Record;
+use crate::measure::{QueueSource, QueueTime, Record};
 use tokometer_decode::EngineTiming;
 
 /// Marks an unknown time.
-pub(super) const NEVER: u64 = u64::MAX;
+const NEVER: u64 = u64::MAX;
 
 /// Time in nanoseconds, saturated at 584 years.
 pub(super) fn nanos(time: Duration) -> u64 {
@@ -23,16 +21,26 @@ pub(super) struct Since(u64);
 
 impl Since {
     /// Not happened.
-    pub(super) const NEVER: Since = Since(NEVER);
+    const NEVER: Since = Since(NEVER);
 
     /// Happened at `time`.
     pub(super) fn at(time: Duration) -> Since {
         Since(nanos(time))
     }
 
+    /// Happened after this many nanoseconds.
+    pub(super) fn at_nanos(nanos: u64) -> Since {
+        Since(nanos)
+    }
+
+    /// The time in nanoseconds, if it happened.
+    pub(super) fn nanos(self) -> Option<u64> {
+        self.is_known().then_some(self.0)
+    }
+
     /// The time, if it happened.
     pub(super) fn get(self) -> Option<Duration> {
-        self.is_known().then(|| Duration::from_nanos(self.0))
+        self.nanos().map(Duration::from_nanos)
     }
 
     /// True if it happened.

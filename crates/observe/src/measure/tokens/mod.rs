@@ -6,9 +6,8 @@ mod tests;
 
 use std::hint::black_box;
 
-use tokometer_decode::Counter;
-use tokometer_decode::StreamEvent;
-use tokometer_decode::Usage;
+use crate::measure::Parameters;
+use tokometer_decode::{Counter, EngineHabits, StreamEvent, Usage};
 
 /// Choices whose counts are tracked separately; with further choices every count of the request is a lower bound.
 const CHOICES: usize = 4;
@@ -42,6 +41,8 @@ struct Choice {
     finished_untimed: bool,
     /// Cumulative usage was present from the first token-bearing event on: its increments are tokens per event.
     continuous: bool,
+    /// A token-bearing event arrived without a native counter: its increments are not tokens per event.
+    missed: bool,
 }
 
 /// The tracked choices. Most responses have one: the others are boxed.
@@ -68,31 +69,13 @@ impl Choices {
     }
 }
 
-/// Engine-specific counting rules.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Habits {
-    /// An empty text delta without a role is a token whose text is held back, and an empty one with a finish reason is
-    /// the end-of-text token (vLLM 0.32's Python front end).
-    pub empty_delta_is_token: bool,
-    /// `usage` counts one choice, not the request (llama.cpp).
-    pub usage_per_choice: bool,
-    /// The input count in `message_start` is an estimate (Ollama 0.17, anthropic/anthropic.go `estimateInputTokens`).
-    pub early_input_is_guessed: bool,
-}
-
 /// Properties of the request and its response that the counts depend on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Context {
-    /// Number of prompts.
-    pub(super) prompts: u64,
-    /// Responses per prompt (`n`).
-    pub(super) responses: u64,
-    /// The request asked for its prompt to be echoed: the first text is not output.
-    pub(super) echo: bool,
+pub(super) struct Context<'a> {
+    pub(super) parameters: &'a Parameters,
     /// The response reached its end marker.
     pub(super) complete: bool,
-    /// Engine-specific counting rules.
-    pub(super) habits: Habits,
+    pub(super) habits: EngineHabits,
 }
 
 /// Counts the tokens of one response.
@@ -156,8 +139,6 @@ struct NativeCounters {
     reasoning: Option<u64>,
     /// Output of the complete response.
     output: Option<u64>,
-    /// The counter was missing in the choice's first token-bearing event: its increments are not tokens per event.
-    missed: [bool; CHOICES],
 }
 
 /// Effect of one event.
@@ -244,7 +225,7 @@ impl Tokens {
     }
 
     /// Processes one stream event.
-    pub(super) fn event(&mut self, event: &StreamEvent, habits: Habits, echo: bool) -> Step {
+    pub(super) fn event(&mut self, event: &StreamEvent, habits: EngineHabits, echo: bool) -> Step {
         let usage = usage_of(event);
         let counted = event.counter.and_then(|counter| self.count(event.choice, counter));
         let has_token = self.has_token(event, counted, habits);
@@ -274,7 +255,7 @@ impl Tokens {
     }
 
     /// True if the event carries a token. `counted`: increment of its native counter.
-    fn has_token(&self, event: &StreamEvent, counted: Option<u64>, habits: Habits) -> bool {
+    fn has_token(&self, event: &StreamEvent, counted: Option<u64>, habits: EngineHabits) -> bool {
         let finishing = !event.finishes.is_empty();
         // If tokens are sent with their ids, an event without ids has no token.
         let by_ids = self.token_ids.is_some() && event.token_ids.is_none();
@@ -302,13 +283,7 @@ impl Tokens {
             choice.finish(event, usage.is_some());
         }
         choice.finished |= finishing || event.ended;
-        if has_token
-            && !is_counted
-            && let Some(native) = &mut self.native
-            && let Some(missed) = native.missed.get_mut(event.choice as usize)
-        {
-            *missed = true;
-        }
+        choice.missed |= has_token && !is_counted;
         if echo && has_token && !choice.begun && step.tokens.is_none() {
             // The echoed prompt contains at most one output token. The engines' own counts exclude the prompt.
             step.tokens = Some(0);
@@ -327,20 +302,17 @@ impl Tokens {
     fn count(&mut self, place: u32, counter: Counter) -> Option<u64> {
         let counter = plausible_counter(counter);
         let choice = self.choices.get_mut(place)?;
-        let place = place as usize;
         let native = self.native.get_or_insert_default();
         if choice.native.is_none() {
             native.choices += 1;
             native.input = sum(native.input, counter.input);
             native.cached = sum(native.cached, counter.cached);
-            *native.missed.get_mut(place)? = choice.begun;
         }
         native.reasoning = counter.reasoning.or(native.reasoning);
         let output = u32::try_from(counter.output?).ok()?;
         let before = choice.native.unwrap_or(0);
         choice.native = Some(output.max(before));
-        let missed = native.missed.get(place).is_some_and(|missed| *missed);
-        (counter.running && !missed).then(|| u64::from(output.saturating_sub(before)))
+        (counter.running && !choice.missed).then(|| u64::from(output.saturating_sub(before)))
     }
 
     /// Adds the counter of a complete response, which may have several choices.

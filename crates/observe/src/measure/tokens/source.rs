@@ -1,24 +1,11 @@
 //! Counts of a finished response, each from the most trusted source available.
 
-use crate::measure::Count;
-use crate::measure::CountSource;
-use crate::measure::Record;
-use crate::measure::tokens::Choice;
-use crate::measure::tokens::Context;
-use crate::measure::tokens::MAX_TOKENS;
-use crate::measure::tokens::NativeCounters;
-use crate::measure::tokens::Tokens;
-
-impl Context {
-    /// Requested choices.
-    fn choices(&self) -> u64 {
-        self.responses.saturating_mul(self.prompts)
-    }
-}
+use crate::measure::tokens::{Choice, Context, MAX_TOKENS, NativeCounters, Tokens};
+use crate::measure::{Count, CountSource, Record};
 
 impl Tokens {
     /// Sets the counts of the record.
-    pub(in crate::measure) fn fill(&self, record: &mut Record, context: &Context) {
+    pub(in crate::measure) fn fill(&self, record: &mut Record, context: &Context<'_>) {
         record.input_tokens = self.input(context);
         record.output_tokens = self.output(context);
         record.cached_tokens = self.cached(context);
@@ -33,8 +20,8 @@ impl Tokens {
     }
 
     /// Output tokens. An implausible count is not replaced by a less trusted one.
-    pub(super) fn output(&self, context: &Context) -> Option<Count> {
-        let choices = context.choices().max(self.seen());
+    pub(super) fn output(&self, context: &Context<'_>) -> Option<Count> {
+        let choices = context.parameters.choices().max(self.seen());
         let (tokens, source) = self
             .output_of_totals(context, choices)
             .or_else(|| self.output_of_choices(context, choices))
@@ -45,7 +32,7 @@ impl Tokens {
     }
 
     /// From the total `usage` of the request.
-    fn output_of_totals(&self, context: &Context, choices: u64) -> Option<(u64, CountSource)> {
+    fn output_of_totals(&self, context: &Context<'_>, choices: u64) -> Option<(u64, CountSource)> {
         let total = self.last_total_output?;
         if !context.habits.usage_per_choice || choices == 1 {
             return Some((total, CountSource::Usage));
@@ -54,7 +41,7 @@ impl Tokens {
     }
 
     /// From the `usage` of every choice.
-    fn output_of_choices(&self, context: &Context, choices: u64) -> Option<(u64, CountSource)> {
+    fn output_of_choices(&self, context: &Context<'_>, choices: u64) -> Option<(u64, CountSource)> {
         if !context.complete || self.untracked || self.totals > 0 || choices == 0 || choices != self.seen() {
             return None;
         }
@@ -66,13 +53,13 @@ impl Tokens {
     }
 
     /// From the ids of the tokens.
-    fn output_by_ids(&self, context: &Context) -> Option<(u64, CountSource)> {
+    fn output_by_ids(&self, context: &Context<'_>) -> Option<(u64, CountSource)> {
         let ids = self.token_ids.filter(|_| context.complete && !self.token_ids_missing)?;
         Some((ids, CountSource::TokenIds))
     }
 
     /// From the engine's own counters.
-    fn output_of_native(&self, context: &Context, choices: u64) -> Option<(u64, CountSource)> {
+    fn output_of_native(&self, context: &Context<'_>, choices: u64) -> Option<(u64, CountSource)> {
         if let Some(total) = self.native.as_ref().and_then(|native| native.output) {
             return Some((total, CountSource::NativeCounter));
         }
@@ -85,12 +72,12 @@ impl Tokens {
     }
 
     /// The highest lower bound.
-    fn least_output(&self, context: &Context, choices: u64) -> Option<(u64, CountSource)> {
+    fn least_output(&self, context: &Context<'_>, choices: u64) -> Option<(u64, CountSource)> {
         let usage: u64 = self.choices.iter().filter_map(|c| c.usage).map(u64::from).sum();
         let native: u64 = self.choices.iter().filter_map(|c| c.native).map(u64::from).sum();
         // An echoed prompt is sent as text with its log probabilities: neither is output.
-        let deltas = if context.echo { self.deltas.saturating_sub(choices.max(1)) } else { self.deltas };
-        let logprobs = if context.echo { 0 } else { self.logprobs };
+        let deltas = if context.parameters.echo { self.deltas.saturating_sub(choices.max(1)) } else { self.deltas };
+        let logprobs = if context.parameters.echo { 0 } else { self.logprobs };
         let bounds =
             [deltas, logprobs, usage, native, self.token_ids.unwrap_or(0), self.last_total_output.unwrap_or(0)];
         let least = bounds.into_iter().max().filter(|n| *n > 0)?;
@@ -98,7 +85,7 @@ impl Tokens {
     }
 
     /// Prompt tokens. A prompt with several responses counts once.
-    pub(super) fn input(&self, context: &Context) -> Option<Count> {
+    pub(super) fn input(&self, context: &Context<'_>) -> Option<Count> {
         let usage = self.usage.input.filter(|_| self.covers_all_prompts(context));
         let usage = usage.filter(|_| !(self.usage.early && context.habits.early_input_is_guessed));
         let usage = usage.map(|tokens| Count { tokens, source: CountSource::Usage });
@@ -109,28 +96,28 @@ impl Tokens {
     }
 
     /// Prompt tokens served from the engine's cache.
-    pub(super) fn cached(&self, context: &Context) -> Option<u64> {
+    pub(super) fn cached(&self, context: &Context<'_>) -> Option<u64> {
         let usage = self.usage.cached.filter(|_| self.covers_all_prompts(context));
         let native = self.per_prompt(|native| native.cached, context);
         usage.or(native).or(self.timed_cached.filter(|_| self.is_alone(context)))
     }
 
     /// True if values without a choice belong to the only prompt.
-    fn is_alone(&self, context: &Context) -> bool {
-        context.prompts == 1 && !self.untracked
+    fn is_alone(&self, context: &Context<'_>) -> bool {
+        context.parameters.prompts() == 1 && !self.untracked
     }
 
     /// True if the latest `usage` covers every prompt. With several prompts, usage in an event of a choice covers only
     /// the prompt of that choice.
-    fn covers_all_prompts(&self, context: &Context) -> bool {
-        context.prompts == 1 || self.totals > 0 && !context.habits.usage_per_choice
+    fn covers_all_prompts(&self, context: &Context<'_>) -> bool {
+        context.parameters.prompts() == 1 || self.totals > 0 && !context.habits.usage_per_choice
     }
 
     /// Sum over choices, reduced to one per prompt. `None` if a choice is missing.
-    fn per_prompt(&self, sum: fn(&NativeCounters) -> Option<u64>, context: &Context) -> Option<u64> {
+    fn per_prompt(&self, sum: fn(&NativeCounters) -> Option<u64>, context: &Context<'_>) -> Option<u64> {
         let native = self.native.as_ref().filter(|_| !self.untracked)?;
-        let (counted, responses) = (u64::from(native.choices), context.responses);
-        let times = match context.prompts {
+        let (counted, responses) = (u64::from(native.choices), context.parameters.responses());
+        let times = match context.parameters.prompts() {
             1 if counted <= responses => counted,
             prompts if counted == prompts.saturating_mul(responses) => responses,
             _ => return None,

@@ -1,27 +1,30 @@
 //! Token counting in edge cases.
 
-use crate::measure::Count;
-use crate::measure::CountSource;
-use crate::measure::Habits;
-use crate::measure::tokens::Context;
-use crate::measure::tokens::MAX_TOKENS;
-use crate::measure::tokens::Tokens;
-use tokometer_decode::Channels;
-use tokometer_decode::Counter;
-use tokometer_decode::EngineTiming;
-use tokometer_decode::FinishReason;
-use tokometer_decode::Finishes;
-use tokometer_decode::StreamEvent;
-use tokometer_decode::Usage;
+use crate::measure::tokens::{Context, MAX_TOKENS, Tokens};
+use crate::measure::{Count, CountSource, Parameters};
+use tokometer_decode::{Channels, Counter, EngineHabits, EngineTiming, FinishReason, Finishes, StreamEvent, Usage};
+
+/// A request for one response to one prompt.
+const ONE_RESPONSE: Parameters =
+    Parameters { model: None, stream: None, n: None, prompts: None, max_tokens: None, echo: false };
 
 /// A complete response to one prompt.
-const ONE: Context = Context {
-    prompts: 1,
-    responses: 1,
-    echo: false,
+const ONE: Context<'static> = Context {
+    parameters: &ONE_RESPONSE,
     complete: true,
-    habits: Habits { empty_delta_is_token: false, usage_per_choice: false, early_input_is_guessed: false },
+    habits: EngineHabits {
+        empty_delta_is_token: false,
+        usage_per_choice: false,
+        early_input_is_guessed: false,
+        gives_up_with_error: false,
+        head_when_scheduled: false,
+    },
 };
+
+/// A request for `n` responses.
+fn responses(n: u64) -> Parameters {
+    Parameters { n: Some(n), ..ONE_RESPONSE }
+}
 
 #[test]
 fn implausible_output_count_falls_back_to_event_count() {
@@ -30,7 +33,7 @@ fn implausible_output_count_falls_back_to_event_count() {
         let mut tokens = Tokens::default();
         let token = StreamEvent { choices: 1, channels: Channels::CONTENT, ..StreamEvent::default() };
         for event in [token, token, StreamEvent { usage: Some(usage(output)), ..StreamEvent::default() }] {
-            tokens.event(&event, Habits::default(), false);
+            tokens.event(&event, EngineHabits::default(), false);
         }
         (tokens.output(&ONE), tokens.input(&ONE).map(|count| count.tokens))
     };
@@ -43,13 +46,13 @@ fn implausible_output_count_falls_back_to_event_count() {
 
 #[test]
 fn implausible_sum_of_totals_is_ignored() {
-    let habits = Habits { usage_per_choice: true, ..Habits::default() };
+    let habits = EngineHabits { usage_per_choice: true, ..EngineHabits::default() };
     let usage = Usage { output: Some(MAX_TOKENS), total: true, ..Usage::default() };
     let mut tokens = Tokens::default();
     for _ in 0..2 {
         tokens.event(&StreamEvent { usage: Some(usage), ..StreamEvent::default() }, habits, false);
     }
-    assert_eq!(tokens.output(&Context { responses: 2, habits, ..ONE }), None);
+    assert_eq!(tokens.output(&Context { parameters: &responses(2), habits, ..ONE }), None);
 }
 
 #[test]
@@ -57,7 +60,7 @@ fn implausible_prompt_count_is_ignored() {
     for cached_tokens in [Some(1), Some(u64::MAX), None] {
         let timing = EngineTiming { prompt_tokens: Some(u64::MAX), cached_tokens, ..EngineTiming::default() };
         let mut tokens = Tokens::default();
-        tokens.event(&StreamEvent { timing: Some(timing), ..StreamEvent::default() }, Habits::default(), false);
+        tokens.event(&StreamEvent { timing: Some(timing), ..StreamEvent::default() }, EngineHabits::default(), false);
         assert_eq!(tokens.input(&ONE), None);
         assert_eq!(tokens.cached(&ONE), cached_tokens.filter(|tokens| *tokens == 1));
     }
@@ -72,7 +75,7 @@ fn implausible_counter_step_has_unknown_tokens() {
         ..StreamEvent::default()
     };
     let mut tokens = Tokens::default();
-    let steps = [1, 5, 4_000_000_000].map(|output| tokens.event(&event(output), Habits::default(), false).tokens);
+    let steps = [1, 5, 4_000_000_000].map(|output| tokens.event(&event(output), EngineHabits::default(), false).tokens);
     assert_eq!(steps, [Some(1), Some(4), None]);
 }
 
@@ -83,13 +86,13 @@ fn estimated_input_is_replaced_or_dropped() {
         usage: Some(Usage { input: Some(input), total: true, early, ..Usage::default() }),
         ..StreamEvent::default()
     };
-    let guessing = Habits { early_input_is_guessed: true, ..Habits::default() };
+    let guessing = EngineHabits { early_input_is_guessed: true, ..EngineHabits::default() };
     let count = |tokens: &Tokens, habits| tokens.input(&Context { habits, ..ONE }).map(|count| count.tokens);
     let mut tokens = Tokens::default();
     tokens.event(&reported(2, true), guessing, false);
-    assert_eq!((count(&tokens, guessing), count(&tokens, Habits::default())), (None, Some(2)));
+    assert_eq!((count(&tokens, guessing), count(&tokens, EngineHabits::default())), (None, Some(2)));
     tokens.event(&reported(14, false), guessing, false);
-    assert_eq!((count(&tokens, guessing), count(&tokens, Habits::default())), (Some(14), Some(14)));
+    assert_eq!((count(&tokens, guessing), count(&tokens, EngineHabits::default())), (Some(14), Some(14)));
 }
 
 fn text(choice: u32) -> StreamEvent {
@@ -106,7 +109,7 @@ fn stop() -> Finishes {
 /// token.
 #[test]
 fn empty_delta_without_token_ids_is_no_token_if_others_have_ids() {
-    let habits = Habits { empty_delta_is_token: true, ..Habits::default() };
+    let habits = EngineHabits { empty_delta_is_token: true, ..EngineHabits::default() };
     let empty = StreamEvent { choices: 1, empty_delta: true, finishes: stop(), ..StreamEvent::default() };
     let mut tokens = Tokens::default();
     for _ in 0..3 {
@@ -123,25 +126,25 @@ fn empty_delta_without_token_ids_is_no_token_if_others_have_ids() {
 /// llama.cpp: each prompt's last event has the usage of that prompt.
 #[test]
 fn usage_of_one_prompt_is_not_used_for_several() {
-    let two = Context { prompts: 2, ..ONE };
+    let two = Context { parameters: &Parameters { prompts: Some(2), ..ONE_RESPONSE }, ..ONE };
     let usage =
         |input, total| Some(Usage { input: Some(input), output: Some(3), cached: Some(4), total, ..Usage::default() });
     let mut tokens = Tokens::default();
     for (choice, input) in [(0, 14), (1, 20)] {
         let event = StreamEvent { usage: usage(input, false), finishes: stop(), ..text(choice) };
-        tokens.event(&event, Habits::default(), false);
+        tokens.event(&event, EngineHabits::default(), false);
     }
     assert_eq!((tokens.input(&two), tokens.cached(&two)), (None, None));
     assert_eq!(tokens.input(&ONE).map(|count| count.tokens), Some(20), "two responses to one prompt");
     // vLLM's total is in an event without choices.
-    tokens.event(&StreamEvent { usage: usage(34, true), ..StreamEvent::default() }, Habits::default(), false);
+    tokens.event(&StreamEvent { usage: usage(34, true), ..StreamEvent::default() }, EngineHabits::default(), false);
     assert_eq!(tokens.input(&two).map(|count| count.tokens), Some(34));
-    let per_choice = Habits { usage_per_choice: true, ..Habits::default() };
+    let per_choice = EngineHabits { usage_per_choice: true, ..EngineHabits::default() };
     assert_eq!(tokens.input(&Context { habits: per_choice, ..two }), None);
     // A native counter of one prompt does not cover two either.
     let timing = EngineTiming { prompt_tokens: Some(10), cached_tokens: Some(2), ..EngineTiming::default() };
     let mut tokens = Tokens::default();
-    tokens.event(&StreamEvent { timing: Some(timing), ..text(0) }, Habits::default(), false);
+    tokens.event(&StreamEvent { timing: Some(timing), ..text(0) }, EngineHabits::default(), false);
     assert_eq!((tokens.input(&two), tokens.cached(&two)), (None, None));
     assert_eq!(tokens.cached(&ONE), Some(2));
 }
@@ -152,10 +155,10 @@ fn reasoning_count_of_one_choice_is_not_used_for_several() {
         |reasoning, total| Some(Usage { output: Some(9), reasoning: Some(reasoning), total, ..Usage::default() });
     let mut tokens = Tokens::default();
     for choice in [0, 1] {
-        tokens.event(&StreamEvent { usage: usage(6, false), ..text(choice) }, Habits::default(), false);
+        tokens.event(&StreamEvent { usage: usage(6, false), ..text(choice) }, EngineHabits::default(), false);
         assert_eq!(tokens.reasoning(), (choice == 0).then_some(6));
     }
-    tokens.event(&StreamEvent { usage: usage(12, true), ..StreamEvent::default() }, Habits::default(), false);
+    tokens.event(&StreamEvent { usage: usage(12, true), ..StreamEvent::default() }, EngineHabits::default(), false);
     assert_eq!(tokens.reasoning(), Some(12));
 }
 
@@ -163,7 +166,7 @@ fn reasoning_count_of_one_choice_is_not_used_for_several() {
 #[test]
 fn echoed_first_event_has_only_tokens_counted_by_engine() {
     let reported = |output| StreamEvent { usage: Some(Usage { output: Some(output), ..Usage::default() }), ..text(0) };
-    let first = |event: StreamEvent| Tokens::default().event(&event, Habits::default(), true).tokens;
+    let first = |event: StreamEvent| Tokens::default().event(&event, EngineHabits::default(), true).tokens;
     assert_eq!(first(reported(5)), Some(5));
     assert_eq!(first(StreamEvent { token_ids: Some(5), ..text(0) }), Some(5));
     assert_eq!(first(text(0)), Some(0), "at most one of them is output");
@@ -174,10 +177,14 @@ fn echoed_first_event_has_only_tokens_counted_by_engine() {
 fn counter_missing_in_finish_event_is_lower_bound() {
     let timing = |n| Some(EngineTiming { predicted_tokens: Some(n), ..EngineTiming::default() });
     let mut tokens = Tokens::default();
-    tokens.event(&StreamEvent { timing: timing(9), ..text(0) }, Habits::default(), false);
-    tokens.event(&StreamEvent { choices: 1, finishes: stop(), ..StreamEvent::default() }, Habits::default(), false);
+    tokens.event(&StreamEvent { timing: timing(9), ..text(0) }, EngineHabits::default(), false);
+    tokens.event(
+        &StreamEvent { choices: 1, finishes: stop(), ..StreamEvent::default() },
+        EngineHabits::default(),
+        false,
+    );
     assert_eq!(tokens.output(&ONE), Some(Count { tokens: 9, source: CountSource::Deltas }));
-    tokens.event(&StreamEvent { timing: timing(10), ..StreamEvent::default() }, Habits::default(), false);
+    tokens.event(&StreamEvent { timing: timing(10), ..StreamEvent::default() }, EngineHabits::default(), false);
     assert_eq!(tokens.output(&ONE), Some(Count { tokens: 10, source: CountSource::NativeCounter }));
 }
 
@@ -187,8 +194,8 @@ fn ends_of_untracked_choices_are_counted() {
     for choice in 0..6 {
         let counter = Some(Counter { input: Some(5), output: Some(2), ..Counter::default() });
         let event = StreamEvent { ended: true, finishes: stop(), counter, ..text(choice) };
-        tokens.event(&event, Habits::default(), false);
+        tokens.event(&event, EngineHabits::default(), false);
         assert_eq!(tokens.finished(), u64::from(choice) + 1);
     }
-    assert!(tokens.output(&Context { responses: 6, ..ONE }).is_some_and(|count| !count.source.is_exact()));
+    assert!(tokens.output(&Context { parameters: &responses(6), ..ONE }).is_some_and(|count| !count.source.is_exact()));
 }
