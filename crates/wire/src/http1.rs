@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::body::BadChunk;
-use crate::body::BadFraming;
+use crate::body::BadBody;
 use crate::body::Body;
 use crate::body::items;
 use crate::body::request_body;
@@ -221,7 +220,7 @@ impl Http1 {
             match &mut self.request_at {
                 RequestAt::Body(body) => {
                     let read = body.read(bytes, |data| visitor.request_body(number, data, at));
-                    let Some(rest) = read.map_err(|BadChunk| Fault::MalformedRequest)? else { return Ok(()) };
+                    let Some(rest) = read.map_err(|BadBody| Fault::MalformedRequest)? else { return Ok(()) };
                     bytes = rest;
                     self.end_request(at, visitor);
                 }
@@ -290,7 +289,7 @@ impl Http1 {
             Ok((RequestKind::of(head.method), body))
         })
         .map_err(bad_request)?
-        .map_err(|BadFraming| Fault::MalformedRequest)?;
+        .map_err(|BadBody| Fault::MalformedRequest)?;
         // Absent if the response was complete before the request headers.
         if let Some(newest) = self.waiting.back_mut() {
             *newest = kind;
@@ -313,7 +312,7 @@ impl Http1 {
             match &mut self.response_at {
                 ResponseAt::Body(body) => {
                     let read = body.read(bytes, |data| visitor.response_body(number, data, at));
-                    let Some(rest) = read.map_err(|BadChunk| Fault::MalformedResponse)? else { return Ok(()) };
+                    let Some(rest) = read.map_err(|BadBody| Fault::MalformedResponse)? else { return Ok(()) };
                     bytes = rest;
                     self.end_response(at, visitor);
                 }
@@ -358,7 +357,7 @@ impl Http1 {
             Ok(follows)
         })
         .map_err(bad_response)?
-        .map_err(|BadFraming| Fault::MalformedResponse)?;
+        .map_err(|BadBody| Fault::MalformedResponse)?;
         match follows {
             Follows::Response => {}
             Follows::Nothing => self.end_response(at, visitor),
@@ -404,10 +403,10 @@ enum Follows {
 }
 
 impl Follows {
-    fn of(kind: RequestKind, head: &ResponseHead<'_>, may_upgrade: bool) -> Result<Follows, BadFraming> {
+    fn of(kind: RequestKind, head: &ResponseHead<'_>, may_upgrade: bool) -> Result<Follows, BadBody> {
         match (head.status, kind) {
             // No status class is below 1xx (RFC 9110, section 15), so the length of such a message is undefined.
-            (0..100, _) => Err(BadFraming),
+            (0..100, _) => Err(BadBody),
             (101, _) if may_upgrade && is_h2c(head) => Ok(Follows::Http2),
             (101, _) if may_upgrade && head.is_websocket() => {
                 Ok(Follows::WebSocket(Extensions::of(head.values("sec-websocket-extensions"))))

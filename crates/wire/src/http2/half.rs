@@ -10,6 +10,7 @@ use crate::http2::frame::Part;
 use crate::http2::hpack::BadBlock;
 use crate::http2::hpack::Decoder;
 use crate::http2::hpack::Fields;
+use crate::slices::Prefix;
 
 /// Bytes of RST_STREAM and GOAWAY that are used: at most two 32-bit words.
 const WORDS_BYTES: usize = 8;
@@ -97,8 +98,7 @@ pub(super) struct Half {
     hpack: Decoder,
     expansion: Expansion,
     /// The first bytes of a RST_STREAM or GOAWAY.
-    words: [u8; WORDS_BYTES],
-    words_have: u8,
+    words: Prefix<WORDS_BYTES>,
     /// No frame has been received yet.
     fresh: bool,
 }
@@ -110,8 +110,7 @@ impl Half {
             block: None,
             hpack: Decoder::new(),
             expansion: Expansion::new(),
-            words: [0; WORDS_BYTES],
-            words_have: 0,
+            words: Prefix::new(),
             fresh: true,
         }
     }
@@ -198,18 +197,14 @@ impl Half {
 
     /// The first two words of a frame, at its end.
     fn take_words(&mut self, part: Part<'_>) -> Option<[u32; 2]> {
-        for byte in part.content {
-            if let Some(place) = self.words.get_mut(usize::from(self.words_have)) {
-                *place = *byte;
-                self.words_have += 1;
-            }
-        }
+        self.words.fill(WORDS_BYTES, &mut { part.content });
         if !part.last {
             return None;
         }
-        let [a, b, c, d, e, f, g, h] = self.words;
         // A frame that is too short is the sender's error, which the receiver handles.
-        let enough = std::mem::take(&mut self.words_have) >= 4;
+        let enough = self.words.len() >= 4;
+        self.words.clear();
+        let [a, b, c, d, e, f, g, h] = *self.words.bytes();
         enough.then_some([u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])])
     }
 }

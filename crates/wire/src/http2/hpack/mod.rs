@@ -90,12 +90,6 @@ impl Fields {
     }
 }
 
-/// Source of a literal field's name.
-enum Name {
-    Indexed(usize),
-    Literal,
-}
-
 impl Decoder {
     pub(super) fn new() -> Decoder {
         Decoder { table: Table::new() }
@@ -151,13 +145,9 @@ impl Decoder {
 
     /// Adds the literal field whose index has this many bits; returns the end of its name.
     fn literal(&self, block: &mut &[u8], bits: u8, fields: &mut Fields) -> Result<usize, BadBlock> {
-        let name = match integer(block, bits)? {
-            0 => Name::Literal,
-            index => Name::Indexed(index),
-        };
-        match name {
-            Name::Literal => string(block, &mut fields.bytes)?,
-            Name::Indexed(index) => fields.bytes.extend_from_slice(self.field(index)?.0),
+        match integer(block, bits)? {
+            0 => string(block, &mut fields.bytes)?,
+            index => fields.bytes.extend_from_slice(self.field(index)?.0),
         }
         let name_end = fields.end();
         string(block, &mut fields.bytes)?;
