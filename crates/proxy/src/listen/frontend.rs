@@ -7,12 +7,12 @@ use std::time::Duration;
 use pingora::protocols::Stream as Accepted;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::TlsStream;
 
 use crate::listen::descriptor;
 use crate::listen::tls::Protocol;
 use crate::listen::upstream::Upstream;
 use crate::relay::Relay;
-use crate::relay::Socket;
 use crate::relay::Stream;
 use tokometer_observe::input::Close;
 use tokometer_observe::input::Side;
@@ -41,23 +41,25 @@ impl Frontend {
         }
     }
 
-    async fn serve(&self, socket: Socket, peer: Option<SocketAddr>) {
+    async fn serve(&self, socket: Stream, peer: Option<SocketAddr>) {
         let (upstream, route) = self.upstream.route(&socket);
         let accepted = match self.relay.accept(self.listener, Arc::clone(&upstream), peer) {
             Ok(accepted) => accepted,
             // With TLS, no response is possible before the handshake.
-            Err(_) if self.tls.is_some() => return Stream::Plain(socket).reset(),
+            Err(_) if self.tls.is_some() => return socket.reset(),
             Err(why) => return self.relay.refuse(socket, why),
         };
         let mut protocol = Protocol::Http1;
         let client = match &self.tls {
-            None => Stream::Plain(socket),
+            None => socket,
             // Large and rare parts are boxed here and below: this future exists for each connection.
             Some(acceptor) => {
                 match Box::pin(self.relay.drain().in_time(HANDSHAKE_TIMEOUT, acceptor.accept(socket))).await {
                     Some(Ok(stream)) => {
-                        protocol = Protocol::agreed(stream.get_ref().1.alpn_protocol());
-                        Stream::Tls(Box::new(stream.into()))
+                        if stream.get_ref().1.alpn_protocol() == Some(Protocol::Http2.alpn()) {
+                            protocol = Protocol::Http2;
+                        }
+                        Box::new(TlsStream::from(stream))
                     }
                     _ => {
                         accepted.relay().stats_of(self.listener).count_handshake_failure();

@@ -36,9 +36,6 @@ use crate::listen::settings::ClientTls;
 use crate::listen::settings::Listener;
 use crate::listen::settings::ServerTls;
 
-const HTTP1: &[u8] = b"http/1.1";
-const HTTP2: &[u8] = b"h2";
-
 /// The protocol that ALPN selected; HTTP/1.1 without ALPN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
@@ -49,9 +46,12 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The protocol that this handshake negotiated.
-    pub(crate) fn agreed(alpn: Option<&[u8]>) -> Protocol {
-        if alpn == Some(HTTP2) { Protocol::Http2 } else { Protocol::Http1 }
+    /// Its name in ALPN (RFC 7301, section 6).
+    pub(crate) fn alpn(self) -> &'static [u8] {
+        match self {
+            Protocol::Http1 => b"http/1.1",
+            Protocol::Http2 => b"h2",
+        }
     }
 }
 
@@ -65,7 +65,7 @@ pub fn usable_tls(listener: &Listener) -> Result<(), Error> {
         acceptor(tls)?;
     }
     if let Some(tls) = &listener.upstream_tls {
-        connectors(tls)?;
+        connector(tls)?;
         server_name(&listener.upstream, tls)?;
     }
     Ok(())
@@ -90,29 +90,12 @@ pub(crate) fn acceptor(settings: &ServerTls) -> Result<TlsAcceptor, Error> {
     let mut config = builder
         .with_single_cert(certificates("the certificate file", certificate)?, private_key(key)?)
         .map_err(|error| unusable(certificate, key, &error))?;
-    config.alpn_protocols = vec![HTTP1.to_vec(), HTTP2.to_vec()];
+    config.alpn_protocols = [Protocol::Http1, Protocol::Http2].map(|protocol| protocol.alpn().to_vec()).into();
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// TLS to the server, one connector per protocol.
-#[derive(Clone)]
-pub(crate) struct Connectors {
-    http1: TlsConnector,
-    http2: TlsConnector,
-}
-
-impl Connectors {
-    /// The connector for this protocol.
-    pub(crate) fn of(&self, protocol: Protocol) -> &TlsConnector {
-        match protocol {
-            Protocol::Http1 => &self.http1,
-            Protocol::Http2 => &self.http2,
-        }
-    }
-}
-
-/// TLS to the server.
-pub(crate) fn connectors(settings: &ClientTls) -> Result<Connectors, Error> {
+/// TLS to the server; ALPN is set for each connection.
+pub(crate) fn connector(settings: &ClientTls) -> Result<TlsConnector, Error> {
     let ClientTls { ca, server_name: _, identity, insecure } = settings;
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
@@ -126,16 +109,13 @@ pub(crate) fn connectors(settings: &ClientTls) -> Result<Connectors, Error> {
         };
         builder.with_root_certificates(roots)
     };
-    let mut config = match identity {
+    let config = match identity {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => builder
             .with_client_auth_cert(certificates("the identity's certificate file", certificate)?, private_key(key)?)
             .map_err(|error| unusable(certificate, key, &error))?,
     };
-    config.alpn_protocols = vec![HTTP2.to_vec()];
-    let http2 = TlsConnector::from(Arc::new(config.clone()));
-    config.alpn_protocols = vec![HTTP1.to_vec()];
-    Ok(Connectors { http1: TlsConnector::from(Arc::new(config)), http2 })
+    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 /// The name to check the server's certificate against; `None` if it depends on the connection.

@@ -235,18 +235,18 @@ impl Forwarder {
     fn poll_finish(&mut self, cx: &mut Context<'_>, ends: &mut Endpoints<'_>) -> Poll<Option<Turn>> {
         // For a plain receiver the close that follows immediately has the same effect and saves a system call. Under
         // TLS the alert has to be written first.
-        if ends.last && matches!(ends.to, Stream::Plain(_)) {
+        if ends.last && !ends.to.is_tls() {
             self.state = State::Finished;
             return Poll::Ready(Some(Turn::Finished));
         }
         // If the shutdown fails, the receiver is gone; its own direction reports the cause.
-        let reported = match ends.to {
+        let shut_down = match ends.to.is_tls() {
             // The receiver sees the truncation too.
-            Stream::Tls(_) if self.truncated => SockRef::from(ends.to.socket()).shutdown(Shutdown::Write),
+            true if self.truncated => SockRef::from(&ends.to.socket()).shutdown(Shutdown::Write),
             _ => ready!(Pin::new(&mut *ends.to).poll_shutdown(cx)),
         };
         self.state = State::Finished;
-        Poll::Ready(Some(if reported.is_ok() { Turn::Finished } else { Turn::ReceiverGone }))
+        Poll::Ready(Some(if shut_down.is_ok() { Turn::Finished } else { Turn::ReceiverGone }))
     }
 
     fn lose_receiver(&mut self, context: &mut ReadContext<'_>) -> Turn {

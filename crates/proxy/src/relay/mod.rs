@@ -20,6 +20,6 @@ pub use entrance::{Accepted, DESCRIPTORS_PER_CONNECTION, Relay};
 pub use joined::Joined;
 pub use settings::{Settings, Unreachable};
 pub use stats::{Full, LagClock, Stats};
-pub use stream::{Endpoint, Socket, Stream};
+pub use stream::{Endpoint, Stream};
 
 pub(crate) use drain::Listening;

@@ -5,7 +5,6 @@
 
 use std::future::Future;
 use std::io;
-use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::task::Context;
@@ -59,7 +58,7 @@ impl ResetWatch {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, stream: &Stream) -> Poll<()> {
         if let State::Soon(sleep) = &mut self.state {
             std::task::ready!(sleep.as_mut().poll(cx));
-            self.state = match stream.socket().as_fd().try_clone_to_owned() {
+            self.state = match stream.socket().try_clone_to_owned() {
                 Ok(descriptor) => State::Armed(Box::pin(gone(descriptor))),
                 Err(_) => State::Blind,
             };
