@@ -4,7 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+use pingora::apps::ServerApp;
 use pingora::protocols::Stream as Accepted;
+use pingora::server::ShutdownWatch;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::TlsStream;
@@ -12,6 +15,7 @@ use tokio_rustls::TlsStream;
 use crate::listen::descriptor;
 use crate::listen::tls::Protocol;
 use crate::listen::upstream::Upstream;
+use crate::relay::Phase;
 use crate::relay::Relay;
 use crate::relay::Stream;
 use tokometer_observe::input::Close;
@@ -21,26 +25,31 @@ use tokometer_observe::input::Side;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The application behind one listening socket.
+#[derive(Clone)]
 pub(crate) struct Frontend {
     pub(crate) relay: Arc<Relay>,
     pub(crate) listener: usize,
     pub(crate) tls: Option<TlsAcceptor>,
-    pub(crate) upstream: Upstream,
+    pub(crate) upstream: Arc<Upstream>,
 }
 
-impl Frontend {
+#[async_trait]
+impl ServerApp for Frontend {
     /// Takes the socket out of pingora's stream and serves it.
-    pub(crate) async fn process(&self, accepted: Accepted) {
+    async fn process_new(self: &Arc<Self>, accepted: Accepted, _: &ShutdownWatch) -> Option<Accepted> {
         let peer = accepted.get_socket_digest().and_then(|digest| digest.peer_addr()?.as_inet().copied());
         if let Ok(socket) = descriptor::take(accepted) {
             // Joined connections follow the drain themselves; this covers those that are not joined yet.
             tokio::select! {
                 () = self.serve(socket, peer) => {}
-                () = self.relay.drain().forced() => {}
+                () = self.relay.drain().reached(Phase::Forced) => {}
             }
         }
+        None
     }
+}
 
+impl Frontend {
     async fn serve(&self, socket: Stream, peer: Option<SocketAddr>) {
         let (upstream, route) = self.upstream.route(&socket);
         let accepted = match self.relay.accept(self.listener, Arc::clone(&upstream), peer) {
@@ -62,7 +71,7 @@ impl Frontend {
                         Box::new(TlsStream::from(stream))
                     }
                     _ => {
-                        accepted.relay().stats_of(self.listener).count_handshake_failure();
+                        self.relay.stats_of(self.listener).handshake_failures.add(1);
                         return accepted.end(Close::Reset(Side::Client));
                     }
                 }

@@ -15,9 +15,9 @@ use tokio::io::AsyncWrite;
 use tokio::io::AsyncWriteExt;
 use tokio::io::ReadBuf;
 
+use crate::relay::admission::Accepted;
+use crate::relay::admission::Relay;
 use crate::relay::drain::Phase;
-use crate::relay::entrance::Accepted;
-use crate::relay::entrance::Relay;
 use crate::relay::settings::Unreachable;
 use crate::relay::stats::Full;
 use crate::relay::stream::Stream;
@@ -80,12 +80,12 @@ impl Accepted {
     /// Responds to a client whose server cannot be reached, according to the settings, and ends the connection.
     ///
     /// The observer sees the client's bytes, but not this response, which is not the server's.
-    pub async fn refuse(mut self, client: Stream, close: Close, address: &str, reason: &str) {
+    pub(crate) async fn refuse(mut self, client: Stream, close: Close, address: &str, reason: &str) {
         match close {
-            Close::ConnectTimeout => self.guard.stats().count_connect_timeout(),
-            _ => self.guard.stats().count_connect_failure(),
+            Close::ConnectTimeout => self.guard.stats().connect_timeouts.add(1),
+            _ => self.guard.stats().connect_failures.add(1),
         }
-        match self.relay().settings().unreachable {
+        match self.guard.relay().settings().unreachable {
             Unreachable::Reset => client.reset(),
             Unreachable::Http503 => self.response(client, address, reason).await,
         }
@@ -93,7 +93,7 @@ impl Accepted {
     }
 
     async fn response(&mut self, mut client: Stream, address: &str, reason: &str) {
-        let relay = Arc::clone(self.relay());
+        let relay = Arc::clone(self.guard.relay());
         let mut chunk = vec![0; CHUNK_BYTES];
         let mut start = Vec::new();
         let first = async {
