@@ -10,7 +10,6 @@ use crate::body::items;
 use crate::body::request_body;
 use crate::body::response_body;
 use crate::head;
-use crate::head::BadHead;
 use crate::head::Gather;
 use crate::message::Fault;
 use crate::message::ResponseHead;
@@ -240,13 +239,18 @@ impl Http1 {
                         }
                         self.request_at = RequestAt::Head { begun };
                     } else {
-                        return self.request_head.add(bytes, at, cap).map(drop).map_err(bad_request);
+                        return self
+                            .request_head
+                            .add(bytes, at, cap)
+                            .map(drop)
+                            .map_err(|bad| bad.fault(Fault::MalformedRequest));
                     }
                 }
                 RequestAt::Head { begun } => {
                     let begun = *begun;
                     let first = self.request_head.first(at);
-                    let whole = self.request_head.add(bytes, at, cap).map_err(bad_request)?;
+                    let whole =
+                        self.request_head.add(bytes, at, cap).map_err(|bad| bad.fault(Fault::MalformedRequest))?;
                     let Some(whole) = whole else { return Ok(()) };
                     if !begun {
                         if *whole.head == *HTTP2_PREFACE_HEAD {
@@ -288,7 +292,7 @@ impl Http1 {
             visitor.request_head(number, head, at);
             Ok((RequestKind::of(head.method), body))
         })
-        .map_err(bad_request)?
+        .map_err(|bad| bad.fault(Fault::MalformedRequest))?
         .map_err(|BadBody| Fault::MalformedRequest)?;
         // Absent if the response was complete before the request headers.
         if let Some(newest) = self.waiting.back_mut() {
@@ -324,7 +328,8 @@ impl Http1 {
                     if window.iter().zip(expected).any(|(byte, expected)| byte != expected) {
                         return Err(Fault::MalformedResponse);
                     }
-                    let whole = self.response_head.add(bytes, at, cap).map_err(bad_response)?;
+                    let whole =
+                        self.response_head.add(bytes, at, cap).map_err(|bad| bad.fault(Fault::MalformedResponse))?;
                     let Some(whole) = whole else { return Ok(()) };
                     self.left = whole.rest.len() as u32;
                     self.read_response_head(kind, &whole.head, at, visitor)?;
@@ -356,7 +361,7 @@ impl Http1 {
             }
             Ok(follows)
         })
-        .map_err(bad_response)?
+        .map_err(|bad| bad.fault(Fault::MalformedResponse))?
         .map_err(|BadBody| Fault::MalformedResponse)?;
         match follows {
             Follows::Response => {}
@@ -423,20 +428,6 @@ impl Follows {
 
 fn is_h2c(head: &ResponseHead<'_>) -> bool {
     head.header("upgrade").is_some_and(|protocols| items(protocols).eq([b"h2c"]))
-}
-
-fn bad_request(bad: BadHead) -> Fault {
-    match bad {
-        BadHead::TooLarge => Fault::HeadTooLarge,
-        BadHead::Malformed => Fault::MalformedRequest,
-    }
-}
-
-fn bad_response(bad: BadHead) -> Fault {
-    match bad {
-        BadHead::TooLarge => Fault::HeadTooLarge,
-        BadHead::Malformed => Fault::MalformedResponse,
-    }
 }
 
 /// RFC 9110, section 5.6.2.

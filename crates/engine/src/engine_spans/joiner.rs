@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -123,7 +124,7 @@ impl Joiner {
 
     /// Takes the records that are complete or have waited long enough.
     pub(crate) fn take(&mut self) -> Vec<Arc<Record>> {
-        self.measurements.hold(self.records.len());
+        self.measurements.held.store(self.records.len(), Relaxed);
         mem::take(&mut self.done)
     }
 
@@ -209,7 +210,7 @@ impl Joiner {
             let slot = self.slot(id, now);
             if slot.spans > 1 {
                 let other = slot.span.take().and_then(|ticket| self.spans.remove(&ticket));
-                self.measurements.lose(Lost::Ambiguous, 1 + u64::from(other.is_some()));
+                self.measurements.lost(Lost::Ambiguous).add(1 + u64::from(other.is_some()));
                 return self.release(id, Join::Ambiguous);
             }
             let (certain, passed, ticket) = (slot.is_certain(), slot.passed, slot.record);
@@ -286,7 +287,7 @@ impl Joiner {
         if let Some((_, ticket)) = self.kept.pop_front()
             && self.spans.remove(&ticket).is_some()
         {
-            self.measurements.lose(Lost::NoRequest, 1);
+            self.measurements.lost(Lost::NoRequest).add(1);
         }
     }
 
@@ -325,7 +326,7 @@ impl Joiner {
     fn join(&mut self, mut record: Arc<Record>, span: Box<RequestSpan>, by: Join) {
         // The engine's part of a request cannot be longer than the request.
         if span.duration() > record.ended + TOLERANCE {
-            self.measurements.lose(Lost::Contradicted, 1);
+            self.measurements.lost(Lost::Contradicted).add(1);
             return self.pass(record, Join::Contradicted);
         }
         *self.misses_of(record.labels.listener) = 0;
@@ -339,7 +340,7 @@ impl Joiner {
             Some(_) => Join::Differs,
             None => Join::Late,
         };
-        self.measurements.join(join);
+        self.measurements.joins(join).add(1);
     }
 
     /// Passes on the record that waits under this key.
@@ -351,7 +352,7 @@ impl Joiner {
     }
 
     fn pass(&mut self, record: Arc<Record>, why: Join) {
-        self.measurements.join(why);
+        self.measurements.joins(why).add(1);
         self.done.push(record);
     }
 }

@@ -41,35 +41,14 @@ pub(super) enum Bad {
     Expansion,
 }
 
-/// Limits the decoded size of header blocks relative to the bytes received: one coded byte may decode to a field of
-/// several kilobytes.
-#[derive(Debug)]
-struct Expansion {
-    credit: usize,
-}
+/// One coded byte may decode to a field of several kilobytes. Therefore the decoded size of header blocks is limited
+/// relative to the bytes received: decoded bytes per received byte. A request of 20 bytes that refers to 5 KB of fields in
+/// the table is usual.
+const EXPANSION: usize = 256;
 
-impl Expansion {
-    const INITIAL: usize = 1024 * 1024;
-    const MAXIMUM: usize = 4 * 1024 * 1024;
-
-    /// Decoded bytes per received byte. A request of 20 bytes that refers to 5 KB of fields in the table is usual.
-    const RATIO: usize = 256;
-
-    fn new() -> Expansion {
-        Expansion { credit: Expansion::INITIAL }
-    }
-
-    fn earn(&mut self, bytes: usize) {
-        self.credit = self.credit.saturating_add(bytes.saturating_mul(Expansion::RATIO)).min(Expansion::MAXIMUM);
-    }
-
-    /// True when the credit covers these bytes.
-    fn spend(&mut self, bytes: usize) -> bool {
-        let left = self.credit.checked_sub(bytes);
-        self.credit = left.unwrap_or(0);
-        left.is_some()
-    }
-}
+/// Decoded bytes allowed at first, and at most.
+const EXPANSION_INITIAL: usize = 1024 * 1024;
+const EXPANSION_MAXIMUM: usize = 4 * 1024 * 1024;
 
 impl From<BadFrame> for Bad {
     fn from(_: BadFrame) -> Bad {
@@ -96,7 +75,8 @@ pub(super) struct Half {
     frames: Frames,
     block: Option<Box<Open>>,
     hpack: Decoder,
-    expansion: Expansion,
+    /// Decoded bytes still allowed.
+    expansion: usize,
     /// The first bytes of a RST_STREAM or GOAWAY.
     words: Prefix<WORDS_BYTES>,
     /// No frame has been received yet.
@@ -109,7 +89,7 @@ impl Half {
             frames: Frames::new(),
             block: None,
             hpack: Decoder::new(),
-            expansion: Expansion::new(),
+            expansion: EXPANSION_INITIAL,
             words: Prefix::new(),
             fresh: true,
         }
@@ -135,7 +115,8 @@ impl Half {
 
     fn take<'a>(&mut self, part: Part<'a>, at: Instant, cap: usize) -> Result<Option<Event<'a>>, Bad> {
         let Part { frame, content, last } = part;
-        self.expansion.earn(content.len());
+        let earned = content.len().saturating_mul(EXPANSION);
+        self.expansion = self.expansion.saturating_add(earned).min(EXPANSION_MAXIMUM);
         // Each side begins with SETTINGS (RFC 9113, section 3.4); anything else is not HTTP/2.
         if std::mem::take(&mut self.fresh) && frame.kind != Kind::Settings {
             return Err(Bad::Frame);
@@ -187,9 +168,7 @@ impl Half {
         }
         let block = open.as_ref().map_or(content, |open| &open.bytes);
         let (fields, decoded) = self.hpack.decode(block, cap).map_err(Bad::Block)?;
-        if !self.expansion.spend(decoded) {
-            return Err(Bad::Expansion);
-        }
+        self.expansion = self.expansion.checked_sub(decoded).ok_or(Bad::Expansion)?;
         let event = Event::Fields { stream: begun.stream, fields, ends: begun.ends_stream(), first };
         // PUSH_PROMISE announces a request that the client did not send; its block had to be decoded for the table.
         Ok((begun.kind == Kind::Headers).then_some(event))

@@ -63,8 +63,7 @@ impl Http2 {
     /// (RFC 7540, section 3.2).
     pub fn upgraded(limits: Limits, number: u64) -> Http2 {
         let mut http2 = Http2 { first: number, ..Http2::new(limits) };
-        http2.streams.open(1);
-        http2.streams.end_request(1);
+        http2.streams.open(1, false);
         http2
     }
 
@@ -143,7 +142,7 @@ impl Http2 {
                         visitor.unobserved(number, at);
                     }
                     if followed && !fields.is_truncated() {
-                        self.streams.open(stream);
+                        self.streams.open(stream, true);
                     } else {
                         self.streams.pass(stream);
                     }
@@ -151,7 +150,7 @@ impl Http2 {
                 self.end_request(stream, ends, at, visitor);
             }
             Event::Data { stream, bytes, ends } => {
-                if !bytes.is_empty() && self.streams.is_asking(stream) {
+                if !bytes.is_empty() && self.streams.get(stream).is_some_and(|open| open.request_open) {
                     visitor.request_body(self.number(stream), bytes, at);
                 }
                 self.end_request(stream, ends, at, visitor);
@@ -167,8 +166,7 @@ impl Http2 {
     }
 
     fn end_request(&mut self, stream: u32, ends: bool, at: Instant, visitor: &mut impl Visitor) {
-        if ends && self.streams.is_asking(stream) {
-            self.streams.end_request(stream);
+        if ends && self.streams.get(stream).is_some_and(|open| std::mem::take(&mut open.request_open)) {
             visitor.request_end(self.number(stream), at);
         }
     }
@@ -180,7 +178,7 @@ impl Http2 {
                 self.end_response(stream, ends, at, visitor);
             }
             Event::Data { stream, bytes, ends } => {
-                if !bytes.is_empty() && self.streams.is_open(stream) {
+                if !bytes.is_empty() && self.streams.get(stream).is_some() {
                     visitor.response_body(self.number(stream), bytes, at);
                 }
                 self.end_response(stream, ends, at, visitor);
@@ -199,21 +197,19 @@ impl Http2 {
     }
 
     fn response_fields(&mut self, stream: u32, fields: &Fields, ends: bool, at: Instant, visitor: &mut impl Visitor) {
-        if !self.streams.is_open(stream) {
-            return;
-        }
         let number = self.number(stream);
+        let Some(open) = self.streams.get(stream) else { return };
         if fields.is_truncated() {
             self.streams.close(stream);
             return visitor.unobserved(number, at);
         }
-        if self.streams.has_response(stream) {
+        if open.has_response {
             return head::trailers(fields, |trailers| visitor.response_trailers(number, trailers, at));
         }
         match head::status(fields) {
             Some(status @ 100..200) if !ends => visitor.interim(number, status, at),
             status => {
-                self.streams.mark_response(stream);
+                open.has_response = true;
                 if let Some(status) = status {
                     head::response(status, fields, |head| visitor.response_head(number, head, at));
                 }

@@ -221,26 +221,21 @@ impl Receiver {
     /// Handles unmasked bytes of the current message.
     fn data(&mut self, data: &[u8], each: &mut dyn FnMut(Event<'_>)) {
         let Some(message) = self.message.filter(|message| !message.opaque && !data.is_empty()) else { return };
-        if message.compressed {
-            self.inflate(each, |inflater, each| inflater.feed(data, &mut |slice| each(Event::Data(slice))));
-        } else {
-            each(Event::Data(data));
+        if !message.compressed {
+            return each(Event::Data(data));
         }
+        let Inflater::Deflate(series) = &mut self.inflater else { return };
+        let inflated = series.feed(data, &mut |slice| each(Event::Data(slice)));
+        self.inflated(inflated, each);
     }
 
-    fn inflate(
-        &mut self,
-        each: &mut dyn FnMut(Event<'_>),
-        step: impl FnOnce(&mut Series, &mut dyn FnMut(Event<'_>)) -> Result<(), Unreadable>,
-    ) {
-        let Inflater::Deflate(inflater) = &mut self.inflater else { return };
-        if let Err(why) = step(inflater, each) {
-            self.inflater = Inflater::Lost;
-            if let Some(message) = &mut self.message {
-                message.opaque = true;
-            }
-            each(Event::Unreadable(why));
+    fn inflated(&mut self, result: Result<(), Unreadable>, each: &mut dyn FnMut(Event<'_>)) {
+        let Err(why) = result else { return };
+        self.inflater = Inflater::Lost;
+        if let Some(message) = &mut self.message {
+            message.opaque = true;
         }
+        each(Event::Unreadable(why));
     }
 
     /// Ends a frame.
@@ -255,8 +250,11 @@ impl Receiver {
         if !frame.fin {
             return;
         }
-        if let Some(Message { compressed: true, opaque: false, .. }) = self.message {
-            self.inflate(each, |inflater, each| inflater.end(&mut |slice| each(Event::Data(slice))));
+        if let (Some(Message { compressed: true, opaque: false, .. }), Inflater::Deflate(series)) =
+            (self.message, &mut self.inflater)
+        {
+            let inflated = series.end(&mut |slice| each(Event::Data(slice)));
+            self.inflated(inflated, each);
         }
         if let Some(message) = self.message.take().filter(|message| !message.opaque) {
             each(Event::MessageEnd { text: message.text });
