@@ -96,7 +96,7 @@ fn stale_socket_file_is_replaced_and_a_used_one_is_not() {
 fn port_is_exclusive_to_one_process_unless_both_share_it() {
     let threads = |settings: &Settings, upstream| {
         let bound = listen::bind(listener_to(upstream), settings).unwrap();
-        let at = Listener { listen: bound.address().clone(), ..listener_to(upstream) };
+        let at = Listener { listen: bound.address.clone(), ..listener_to(upstream) };
         let relay = tokometer_proxy::relay::Relay::new(
             settings.clone(),
             1,

@@ -1,7 +1,6 @@
 //! Graceful shutdown: stop accepting without cutting off clients that are connecting, let open requests finish, then
 //! close all connections that are left.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
@@ -39,11 +38,12 @@ pub enum Phase {
 /// A handle on the drain of a relay, shared by the listeners, the connections and the code that ends the process.
 ///
 /// A connection costs one slot (16 bytes) here and one atomic load per wake-up.
-#[derive(Clone)]
+#[derive(Clone, Debug, Default)]
 pub struct Drain {
     shared: Arc<Shared>,
 }
 
+#[derive(Debug, Default)]
 struct Shared {
     phase: AtomicU8,
     connections: Mutex<Slots>,
@@ -56,7 +56,7 @@ struct Shared {
 }
 
 /// Wakers of open connections by slot; freed slots are reused.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Slots {
     wakers: Vec<Option<Waker>>,
     free: Vec<u32>,
@@ -68,29 +68,10 @@ impl Slots {
     }
 }
 
-impl Default for Drain {
-    fn default() -> Drain {
-        Drain::new()
-    }
-}
-
-impl fmt::Debug for Drain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Drain").field("phase", &self.phase()).field("open", &self.open()).finish()
-    }
-}
-
 impl Drain {
     /// A drain that has not begun.
     pub fn new() -> Drain {
-        let shared = Shared {
-            phase: AtomicU8::new(Phase::Running as u8),
-            connections: Mutex::new(Slots::default()),
-            open: AtomicUsize::new(0),
-            listening: AtomicUsize::new(0),
-            changed: Notify::new(),
-        };
-        Drain { shared: Arc::new(shared) }
+        Drain::default()
     }
 
     /// Closes the listeners first, then begins. In that order, connections whose first request is in flight are not
