@@ -67,8 +67,7 @@ enum ResponseAt {
 
 /// Parses one connection as a passive observer. Feed the bytes of each direction in the order in which they were read.
 ///
-/// Ambiguous input ends in a [`Fault`]; the connection cannot be parsed further, and every later call returns the same
-/// fault. If the first bytes are not an HTTP/1 request (`NotHttp`, `Http2`), the visitor sees no request. A request
+/// Ambiguous input ends in a [`Fault`]: the connection cannot be parsed further. Do not use after a fault. If the first bytes are not an HTTP/1 request (`NotHttp`, `Http2`), the visitor sees no request. A request
 /// begins when its method is complete, with the time of its first byte, which may be earlier than that of the previous
 /// call.
 ///
@@ -87,7 +86,6 @@ pub struct Http1 {
     begun: u64,
     /// No request has been read yet.
     fresh: bool,
-    fault: Option<Fault>,
     /// See [`Http1::left`].
     left: u32,
 }
@@ -104,7 +102,6 @@ impl Http1 {
             response_head: Gather::default(),
             begun: 0,
             fresh: true,
-            fault: None,
             left: 0,
         }
     }
@@ -112,51 +109,16 @@ impl Http1 {
     /// Prefetches the memory that the next bytes of a response need.
     pub(super) fn warm(&self) {
         let in_head = matches!(self.response_at, ResponseAt::Head);
-        black_box((in_head, self.fault, self.waiting.len(), self.begun));
-    }
-
-    /// Parses `bytes`, sent by the client and read at `at`.
-    ///
-    /// # Errors
-    /// Why the connection cannot be parsed; final.
-    pub fn request(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
-        match self.fault {
-            None => self.read_request(bytes, at, visitor).map_err(|fault| self.stop(fault)),
-            Some(fault) => Err(fault),
-        }
-    }
-
-    /// Parses `bytes`, sent by the server and read at `at`.
-    ///
-    /// # Errors
-    /// Why the connection cannot be parsed; final.
-    pub fn response(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
-        match self.fault {
-            None => self.read_response(bytes, at, visitor).map_err(|fault| self.stop(fault)),
-            Some(fault) => Err(fault),
-        }
-    }
-
-    /// The client sent its FIN. A truncated request stays open (see [`Http1::request_open`]): it may still get a
-    /// response.
-    pub fn request_finished(&mut self) {
-        self.request_head.clear();
+        black_box((in_head, self.waiting.len(), self.begun));
     }
 
     /// The server sent its FIN at `at`: ends a body that is delimited by the end of the connection. A truncated
     /// response stays open (see [`Http1::open`]).
-    ///
-    /// # Errors
-    /// The fault that the connection already had.
-    pub fn response_finished(&mut self, at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
-        if let Some(fault) = self.fault {
-            return Err(fault);
-        }
+    pub fn response_finished(&mut self, at: Instant, visitor: &mut impl Visitor) {
         self.response_head.clear();
         if let ResponseAt::Body(Body::UntilClose) = self.response_at {
             self.end_response(at, visitor);
         }
-        Ok(())
     }
 
     /// Bytes held on the heap.
@@ -205,14 +167,11 @@ impl Http1 {
         matches!(self.response_at, ResponseAt::Body(_))
     }
 
-    fn stop(&mut self, fault: Fault) -> Fault {
-        self.fault = Some(fault);
-        self.request_head.clear();
-        self.response_head.clear();
-        fault
-    }
-
-    fn read_request(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+    /// Parses `bytes`, sent by the client and read at `at`.
+    ///
+    /// # Errors
+    /// Why the connection cannot be parsed; final.
+    pub fn request(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         let cap = self.limits.head_bytes;
         while !bytes.is_empty() {
             let number = self.asking();
@@ -310,7 +269,11 @@ impl Http1 {
         visitor.request_end(self.asking(), at);
     }
 
-    fn read_response(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+    /// Parses `bytes`, sent by the server and read at `at`.
+    ///
+    /// # Errors
+    /// Why the connection cannot be parsed; final.
+    pub fn response(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         while !bytes.is_empty() {
             let number = self.current_response();
             match &mut self.response_at {

@@ -95,13 +95,9 @@ impl Reader {
 
     /// The server sent its FIN at `at`: ends a body that is delimited by the end of the connection. Truncated messages
     /// stay open.
-    ///
-    /// # Errors
-    /// The fault that the connection already had.
-    pub fn response_finished(&mut self, at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
-        match self {
-            Reader::Http1(http1) => http1.response_finished(at, visitor),
-            Reader::Http2(_) | Reader::WebSocket(_) => Ok(()),
+    pub fn response_finished(&mut self, at: Instant, visitor: &mut impl Visitor) {
+        if let Reader::Http1(http1) = self {
+            http1.response_finished(at, visitor);
         }
     }
 

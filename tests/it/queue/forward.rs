@@ -36,8 +36,8 @@ fn unaccepted_spans_are_counted_by_reason() {
     }
     let measurements = receiver.measurements();
     until("all", || measurements.forwarded.get() == 17);
-    let counts =
-        [Unsent::Refused, Unsent::Rejected, Unsent::GivenUp, Unsent::Shutdown].map(|why| measurements.unsent(why).get());
+    let counts = [Unsent::Refused, Unsent::Rejected, Unsent::GivenUp, Unsent::Shutdown]
+        .map(|why| measurements.unsent(why).get());
     assert_eq!(counts, [10, 3, 10, 0]);
     receiver.stop(Duration::from_secs(1));
 }

@@ -43,12 +43,12 @@ const LAG_PERIOD: Duration = Duration::from_secs(1);
 
 /// The listeners of one thread: every one of them, each with the thread's own socket.
 pub struct Worker {
-    listeners: Vec<Listener>,
+    listeners: Vec<OpenListener>,
     relay: Arc<Relay>,
 }
 
 /// One listening socket.
-struct Listener {
+struct OpenListener {
     frontend: Frontend,
     name: String,
     address: Address,
@@ -84,7 +84,7 @@ pub fn serve(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<Ve
             upstream: Arc::new(Upstream::new(&settings.upstream, settings.upstream_tls.as_ref(), keepalive)?),
         };
         for (worker, socket) in workers.iter_mut().zip(sockets) {
-            worker.listeners.push(Listener {
+            worker.listeners.push(OpenListener {
                 frontend: frontend.clone(),
                 name: settings.name.clone(),
                 address: address.clone(),
@@ -123,7 +123,7 @@ async fn watch_lag(relay: &Relay) {
     }
 }
 
-impl Listener {
+impl OpenListener {
     async fn accept(self) {
         let (key, listener) = match &self.address {
             Address::Unix(path) => {

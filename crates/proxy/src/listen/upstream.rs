@@ -4,7 +4,6 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,18 +32,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A server and how to connect to it.
 pub struct Upstream {
-    target: Target,
+    address: Address,
+    /// The address as text.
     name: Arc<str>,
     tls: Option<(TlsConnector, Option<ServerName<'static>>)>,
     keepalive: Option<Duration>,
-}
-
-enum Target {
-    /// An IP address: needs no resolution.
-    Fixed(SocketAddr),
-    Named(String, u16),
-    Unix(PathBuf),
-    Original,
 }
 
 impl fmt::Debug for Upstream {
@@ -60,24 +52,16 @@ impl Upstream {
         client_tls: Option<&ClientTls>,
         keepalive: Option<Duration>,
     ) -> Result<Upstream, Error> {
-        let target = match address {
-            Address::Tcp { host, port } => match host.parse() {
-                Ok(ip) => Target::Fixed(SocketAddr::new(ip, *port)),
-                Err(_) => Target::Named(host.clone(), *port),
-            },
-            Address::Unix(path) => Target::Unix(path.clone()),
-            Address::OriginalDestination => Target::Original,
-        };
         let tls = match client_tls {
             None => None,
             Some(settings) => Some((tls::connector(settings)?, tls::server_name(address, settings)?)),
         };
-        Ok(Upstream { target, name: address.to_string().into(), tls, keepalive })
+        Ok(Upstream { address: address.clone(), name: address.to_string().into(), tls, keepalive })
     }
 
     /// The upstream address of this connection, as text; also as an address if it depends on the connection.
     pub(crate) fn route(&self, client: &Stream) -> (Arc<str>, io::Result<Option<SocketAddr>>) {
-        if !matches!(self.target, Target::Original) {
+        if self.address != Address::OriginalDestination {
             return (Arc::clone(&self.name), Ok(None));
         }
         match original_destination(client) {
@@ -101,11 +85,12 @@ impl Upstream {
     }
 
     async fn open(&self, original: Option<SocketAddr>) -> io::Result<Stream> {
-        let stream = match &self.target {
-            Target::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await?)),
-            Target::Fixed(address) => TcpStream::connect(address).await?,
-            Target::Named(host, port) => TcpStream::connect((host.as_str(), *port)).await?,
-            Target::Original => TcpStream::connect(original.ok_or(io::ErrorKind::AddrNotAvailable)?).await?,
+        let stream = match &self.address {
+            Address::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await?)),
+            Address::Tcp { host, port } => TcpStream::connect((host.as_str(), *port)).await?,
+            Address::OriginalDestination => {
+                TcpStream::connect(original.ok_or(io::ErrorKind::AddrNotAvailable)?).await?
+            }
         };
         stream.set_nodelay(true)?;
         keep_alive(SockRef::from(&stream), self.keepalive)?;

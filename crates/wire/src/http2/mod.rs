@@ -20,6 +20,8 @@ use crate::http2::hpack::Fields;
 use crate::http2::streams::Streams;
 use crate::message::Fault;
 use crate::message::Reset;
+use crate::message::ResponseHead;
+use crate::message::Trailers;
 use crate::message::Visitor;
 
 /// The first bytes of a client (RFC 9113, section 3.4).
@@ -27,7 +29,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Parses one connection as a passive observer. Feed the bytes of each direction in the order in which they were read.
 ///
-/// Ambiguous input ends in a [`Fault`]; the connection cannot be parsed further. Violations within one stream are left
+/// Ambiguous input ends in a [`Fault`]: the connection cannot be parsed further. Do not use after a fault. Violations within one stream are left
 /// to the two sides: the stream is followed as far as possible.
 ///
 /// Holds memory for the two compression tables (4 KiB each; at most 64 KiB if a side requests more), for the pieces of
@@ -42,7 +44,6 @@ pub struct Http2 {
     preface: u8,
     /// The number of the first stream's request.
     first: u64,
-    fault: Option<Fault>,
 }
 
 impl Http2 {
@@ -55,7 +56,6 @@ impl Http2 {
             streams: Streams::default(),
             preface: PREFACE.len() as u8,
             first: 0,
-            fault: None,
         }
     }
 
@@ -72,24 +72,21 @@ impl Http2 {
     /// # Errors
     /// Why the connection cannot be parsed; final.
     pub fn request(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
-        self.check()?;
         if self.preface > 0 {
             let expected = PREFACE.get(PREFACE.len() - usize::from(self.preface)..).unwrap_or_default();
             let here = expected.len().min(bytes.len());
             let (start, rest) = bytes.split_at_checked(here).unwrap_or_default();
             if !expected.starts_with(start) {
-                return Err(self.stop(Fault::MalformedRequest));
+                return Err(Fault::MalformedRequest);
             }
             self.preface -= here as u8;
             bytes = rest;
         }
-        loop {
-            match self.request.next(&mut bytes, at, self.limits.head_bytes) {
-                Ok(Some(event)) => self.request_event(event, at, visitor),
-                Ok(None) => return Ok(()),
-                Err(bad) => return Err(self.stop(fault(bad, Fault::MalformedRequest))),
-            }
+        let malformed = |bad| fault(bad, Fault::MalformedRequest);
+        while let Some(event) = self.request.next(&mut bytes, at, self.limits.head_bytes).map_err(malformed)? {
+            self.request_event(event, at, visitor);
         }
+        Ok(())
     }
 
     /// Parses `bytes`, sent by the server and read at `at`.
@@ -97,28 +94,16 @@ impl Http2 {
     /// # Errors
     /// Why the connection cannot be parsed; final.
     pub fn response(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
-        self.check()?;
-        loop {
-            match self.response.next(&mut bytes, at, self.limits.head_bytes) {
-                Ok(Some(event)) => self.response_event(event, at, visitor),
-                Ok(None) => return Ok(()),
-                Err(bad) => return Err(self.stop(fault(bad, Fault::MalformedResponse))),
-            }
+        let malformed = |bad| fault(bad, Fault::MalformedResponse);
+        while let Some(event) = self.response.next(&mut bytes, at, self.limits.head_bytes).map_err(malformed)? {
+            self.response_event(event, at, visitor);
         }
+        Ok(())
     }
 
     /// Number of open streams.
     pub fn open(&self) -> usize {
         self.streams.len()
-    }
-
-    fn check(&self) -> Result<(), Fault> {
-        self.fault.map_or(Ok(()), Err)
-    }
-
-    fn stop(&mut self, fault: Fault) -> Fault {
-        self.fault = Some(fault);
-        fault
     }
 
     /// Clients open the odd streams in order.
@@ -204,14 +189,16 @@ impl Http2 {
             return visitor.unobserved(number, at);
         }
         if open.has_response {
-            return head::trailers(fields, |trailers| visitor.response_trailers(number, trailers, at));
+            return head::listed(fields, |fields| visitor.response_trailers(number, &Trailers { fields }, at));
         }
         match head::status(fields) {
             Some(status @ 100..200) if !ends => visitor.interim(number, status, at),
             status => {
                 open.has_response = true;
                 if let Some(status) = status {
-                    head::response(status, fields, |head| visitor.response_head(number, head, at));
+                    head::listed(fields, |headers| {
+                        visitor.response_head(number, &ResponseHead { status, minor: 0, headers }, at)
+                    });
                 }
             }
         }
