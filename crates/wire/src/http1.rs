@@ -138,7 +138,7 @@ impl Http1 {
     }
 
     /// The client's bytes so far, while they do not form a request yet.
-    pub(super) fn unbegun(&self) -> Option<&[u8]> {
+    pub(super) fn partial_request(&self) -> Option<&[u8]> {
         (self.begun == 0).then(|| self.request_head.gathered())
     }
 
@@ -148,7 +148,7 @@ impl Http1 {
     }
 
     /// The number of the newest request.
-    fn asking(&self) -> u64 {
+    fn newest_request(&self) -> u64 {
         self.begun.saturating_sub(1)
     }
 
@@ -174,7 +174,7 @@ impl Http1 {
     pub fn request(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         let cap = self.limits.head_bytes;
         while !bytes.is_empty() {
-            let number = self.asking();
+            let number = self.newest_request();
             match &mut self.request_at {
                 RequestAt::Body(body) => {
                     let read = body.read(bytes, |data| visitor.request_body(number, data, at));
@@ -241,15 +241,21 @@ impl Http1 {
         self.waiting.push_back(RequestKind::Other);
         self.begun += 1;
         // The end of the response is needed even for a request that the visitor does not follow.
-        visitor.request_begin(self.asking(), first);
+        visitor.request_begin(self.newest_request(), first);
     }
 
     fn read_request_head(&mut self, head: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
-        let number = self.asking();
+        let number = self.newest_request();
         let (kind, body) = head::split_request(head, |head| {
             let body = request_body(head.minor, head.headers)?;
             visitor.request_head(number, head, at);
-            Ok((RequestKind::of(head.method), body))
+            // Methods are case-sensitive (RFC 9110, section 9.1).
+            let kind = match head.method {
+                "HEAD" => RequestKind::Head,
+                "CONNECT" => RequestKind::Connect,
+                _ => RequestKind::Other,
+            };
+            Ok((kind, body))
         })
         .map_err(|bad| bad.fault(Fault::MalformedRequest))?
         .map_err(|BadBody| Fault::MalformedRequest)?;
@@ -266,7 +272,7 @@ impl Http1 {
 
     fn end_request(&mut self, at: Instant, visitor: &mut impl Visitor) {
         self.request_at = RequestAt::Between;
-        visitor.request_end(self.asking(), at);
+        visitor.request_end(self.newest_request(), at);
     }
 
     /// Parses `bytes`, sent by the server and read at `at`.
@@ -342,17 +348,6 @@ impl Http1 {
         self.response_at = ResponseAt::Head;
         self.waiting.pop_front();
         visitor.response_end(number, at);
-    }
-}
-
-impl RequestKind {
-    /// Methods are case-sensitive (RFC 9110, section 9.1).
-    fn of(method: &str) -> RequestKind {
-        match method {
-            "HEAD" => RequestKind::Head,
-            "CONNECT" => RequestKind::Connect,
-            _ => RequestKind::Other,
-        }
     }
 }
 

@@ -75,10 +75,10 @@ impl Reader {
         // An HTTP/2 server may send its preface before it receives the client's. The length field at its start begins
         // with 0.
         if bytes.first() == Some(&0)
-            && let Some(asked) = http1.unbegun()
+            && let Some(request) = http1.partial_request()
         {
             let mut http2 = Box::new(Http2::new(http1.limits()));
-            http2.request(asked, at, visitor)?;
+            http2.request(request, at, visitor)?;
             let result = http2.response(bytes, at, visitor);
             *self = Reader::Http2(http2);
             return result;

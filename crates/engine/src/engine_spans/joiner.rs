@@ -52,7 +52,7 @@ enum Key {
 struct Slot {
     records: u32,
     spans: u32,
-    /// Trace and span id of the first span; the same pair again is a retransmission.
+    /// Trace and span id of the first span; the same again is a retransmission.
     first: Option<(u128, u64)>,
     record: Option<u64>,
     span: Option<u64>,

@@ -149,14 +149,12 @@ impl Stage for Brotli {
                 let taken = before.len() - input.len();
                 self.coded.extend_from_slice(before.get(..taken).unwrap_or_default());
             }
-            match progress {
-                Progress::Full => {}
-                Progress::Hungry => hungry = true,
-                Progress::Ended => {
-                    self.ended = position(&state);
-                    self.coded = Vec::new();
-                    return Ok(written);
-                }
+            hungry = matches!(progress, BrotliResult::NeedsMoreInput);
+            // The stream ended and all bytes were returned.
+            if let BrotliResult::ResultSuccess = progress {
+                self.ended = position(&state);
+                self.coded = Vec::new();
+                return Ok(written);
             }
         }
         self.state = Some(state);
@@ -169,17 +167,6 @@ fn new_state(allocated: &Arc<AtomicUsize>) -> Box<State> {
     Box::new(State::new_strict(allocator(), allocator(), allocator()))
 }
 
-/// Result of a library call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
-    /// More input is needed.
-    Hungry,
-    /// The ring buffer is full, or the stream ended with bytes not returned yet.
-    Full,
-    /// The stream ended and all bytes were returned.
-    Ended,
-}
-
 /// Passes only the first byte to the library, then limits the ring buffer. The window keeps the size in the stream.
 fn start(state: &mut State, first: u8, ring_bits: u32) -> Result<(), Unreadable> {
     decode(state, &mut [first].as_slice())?;
@@ -188,18 +175,13 @@ fn start(state: &mut State, first: u8, ring_bits: u32) -> Result<(), Unreadable>
 }
 
 /// Decodes into the ring buffer without returning bytes.
-fn decode(state: &mut State, input: &mut &[u8]) -> Result<Progress, Unreadable> {
+fn decode(state: &mut State, input: &mut &[u8]) -> Result<BrotliResult, Unreadable> {
     let (mut left, mut taken) = (input.len(), 0);
     let (mut room, mut written, mut total) = (0, 0, 0);
     let result =
         BrotliDecompressStream(&mut left, &mut taken, input, &mut room, &mut written, &mut [], &mut total, state);
     *input = input.get(taken..).unwrap_or_default();
-    match result {
-        BrotliResult::ResultFailure => Err(Unreadable::Corrupt),
-        BrotliResult::ResultSuccess => Ok(Progress::Ended),
-        BrotliResult::NeedsMoreInput => Ok(Progress::Hungry),
-        BrotliResult::NeedsMoreOutput => Ok(Progress::Full),
-    }
+    if let BrotliResult::ResultFailure = result { Err(Unreadable::Corrupt) } else { Ok(result) }
 }
 
 fn size_of_ring(state: &State) -> usize {
