@@ -5,7 +5,6 @@
 //! handshake with a TLS server then requests the client's protocol.
 
 use std::path::Path;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::ClientConfig;
@@ -83,7 +82,7 @@ pub(crate) fn acceptor(settings: &ServerTls) -> Result<TlsAcceptor, Error> {
             let roots = Arc::new(authorities("the client CA file", path)?);
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
                 .build()
-                .map_err(|error| Error::Authority { path: path.clone(), reason: error.to_string() })?;
+                .map_err(|error| bad_authority(path, &error))?;
             builder.with_client_cert_verifier(verifier)
         }
     };
@@ -126,28 +125,29 @@ pub(crate) fn server_name(upstream: &Address, settings: &ClientTls) -> Result<Op
         (None, Address::OriginalDestination) => return Ok(None),
         // The name is not checked, but the handshake needs one.
         (None, Address::Unix(_)) if settings.insecure => "localhost".to_owned(),
-        (None, Address::Unix(_)) => {
-            return Err(Error::ServerName { upstream: upstream.clone(), detail: String::new() });
-        }
+        (None, Address::Unix(_)) => return Err(bad_server_name(upstream, "")),
     };
     match ServerName::try_from(name.clone()) {
         Ok(name) => Ok(Some(name)),
-        Err(_) => {
-            Err(Error::ServerName { upstream: upstream.clone(), detail: format!("; `{name}` is not a host name") })
-        }
+        Err(_) => Err(bad_server_name(upstream, &format!("; `{name}` is not a host name"))),
     }
+}
+
+fn bad_server_name(upstream: &Address, detail: &str) -> Error {
+    let needed = "the name to check the server's certificate against";
+    Error::Tls(format!("TLS to {upstream} needs `server_name`: {needed}{detail}"))
 }
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+fn certificates(what: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let certificates = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| unreadable(what, path, "CERTIFICATE", error))?;
     if certificates.is_empty() {
-        return Err(Error::Empty { what, path: path.to_path_buf(), expected: "CERTIFICATE" });
+        return Err(unreadable(what, path, "CERTIFICATE", pem::Error::NoItemsFound));
     }
     Ok(certificates)
 }
@@ -156,28 +156,36 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| unreadable("the key file", path, "PRIVATE KEY", error))
 }
 
-fn authorities(what: &'static str, path: &Path) -> Result<RootCertStore, Error> {
+fn authorities(what: &str, path: &Path) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(what, path)? {
-        roots
-            .add(certificate)
-            .map_err(|error| Error::Authority { path: path.to_path_buf(), reason: error.to_string() })?;
+        roots.add(certificate).map_err(|error| bad_authority(path, &error))?;
     }
     Ok(roots)
 }
 
-fn unreadable(what: &'static str, path: &Path, expected: &'static str, error: pem::Error) -> Error {
-    let path = path.to_path_buf();
-    match error {
-        pem::Error::NoItemsFound => Error::Empty { what, path, expected },
-        pem::Error::Io(error) => Error::Unreadable { what, path, reason: error.to_string() },
-        error => Error::Unreadable { what, path, reason: format!("not PEM: {error:?}") },
-    }
+fn unreadable(what: &str, path: &Path, expected: &str, error: pem::Error) -> Error {
+    let path = path.display();
+    let reason = match error {
+        pem::Error::NoItemsFound => {
+            let fix = format!("use a PEM file with a `-----BEGIN {expected}-----` section");
+            return Error::Tls(format!("{what} {path} contains no {expected}; {fix}"));
+        }
+        pem::Error::Io(error) => error.to_string(),
+        error => format!("not PEM: {error:?}"),
+    };
+    Error::Tls(format!("cannot read {what} {path}: {reason}; check the path and that tokometer's user may read it"))
+}
+
+fn bad_authority(path: &Path, error: &dyn std::error::Error) -> Error {
+    let path = path.display();
+    Error::Tls(format!("cannot use the CA certificates in {path}: {error}; use CA certificates in PEM format"))
 }
 
 fn unusable(certificate: &Path, key: &Path, error: &rustls::Error) -> Error {
-    let (certificate, key): (PathBuf, PathBuf) = (certificate.into(), key.into());
-    Error::Unusable { certificate, key, reason: error.to_string() }
+    let (certificate, key) = (certificate.display(), key.display());
+    let fix = "the key must belong to the first certificate of the file";
+    Error::Tls(format!("cannot use certificate {certificate} with key {key}: {error}; {fix}"))
 }
 
 /// Accepts every server certificate (`insecure`); handshake signatures are still checked.
