@@ -82,17 +82,13 @@ impl Frontend {
             None => Ok(connect.await),
             Some(limit) => timeout(limit, connect).await,
         };
-        match connected {
+        let (close, error) = match connected {
             // A separate task, because the relay's future is small and this one is not.
-            Ok(Ok(server)) => drop(tokio::spawn(accepted.join(client, server))),
-            Ok(Err(error)) => {
-                tracing::warn!(%upstream, %error, "The server cannot be reached.");
-                Box::pin(accepted.refuse(client, Close::Refused, &upstream, &error.to_string())).await;
-            }
-            Err(_) => {
-                tracing::warn!(%upstream, error = "the connection timed out", "The server cannot be reached.");
-                Box::pin(accepted.refuse(client, Close::ConnectTimeout, &upstream, "the connection timed out")).await;
-            }
-        }
+            Ok(Ok(server)) => return drop(tokio::spawn(accepted.join(client, server))),
+            Ok(Err(error)) => (Close::Refused, error.to_string()),
+            Err(_) => (Close::ConnectTimeout, "the connection timed out".to_owned()),
+        };
+        tracing::warn!(%upstream, error, "The server cannot be reached.");
+        Box::pin(accepted.refuse(client, close, &upstream, &error)).await;
     }
 }
