@@ -93,19 +93,14 @@ impl Intake {
         let body =
             tokio::time::timeout(self.settings.read_timeout, self.body(protocol, request.into_body(), &mut share));
         let body = body.await.map_err(|_| Refused::timeout())??;
-        let bytes = match protocol {
-            Protocol::Http if gzip => self.decompress(&body, &mut share)?,
-            Protocol::Http => body,
-            Protocol::Grpc => {
-                let (compressed, message) = framed(body)?;
-                if compressed && !gzip {
-                    return Err(Refused::malformed(
-                        "the message is compressed, but grpc-encoding names no compression",
-                    ));
-                }
-                if compressed { self.decompress(&message, &mut share)? } else { message }
-            }
+        let (compressed, bytes) = match protocol {
+            Protocol::Http => (gzip, body),
+            Protocol::Grpc => framed(body)?,
         };
+        if compressed && !gzip {
+            return Err(Refused::malformed("the message is compressed, but grpc-encoding names no compression"));
+        }
+        let bytes = if compressed { self.decompress(&bytes, &mut share)? } else { bytes };
         let spans = spans::read(&bytes, |_| {})
             .map_err(|_| Refused::malformed("the message is not an ExportTraceServiceRequest in protobuf"))?;
         Ok(Message { bytes, headers, spans, _share: share })

@@ -261,14 +261,11 @@ async fn serve(stream: TcpStream, intake: Arc<Intake>, mut stopped: Stopping) {
 /// Waits for the stop, for a first request that does not arrive in time, or for [`IDLE`] without another request.
 async fn stopped_or_idle(stopped: &mut Stopping, requests: &AtomicU64, first_request: Duration) {
     let (mut seen, mut limit) = (0, first_request);
-    loop {
-        tokio::select! {
-            _ = stopped.changed() => return,
-            () = tokio::time::sleep(limit) => match requests.load(Relaxed) {
-                same if same == seen => return,
-                more => seen = more,
-            },
+    while tokio::time::timeout(limit, stopped.changed()).await.is_err() {
+        let requests = requests.load(Relaxed);
+        if requests == seen {
+            return;
         }
-        limit = IDLE;
+        (seen, limit) = (requests, IDLE);
     }
 }
