@@ -7,9 +7,9 @@ use crate::http2::frame::Frame;
 use crate::http2::frame::Frames;
 use crate::http2::frame::Kind;
 use crate::http2::frame::Part;
-use crate::http2::hpack::BadBlock;
 use crate::http2::hpack::Decoder;
 use crate::http2::hpack::Fields;
+use crate::message::Fault;
 use crate::slices::Prefix;
 
 /// Bytes of RST_STREAM and GOAWAY that are used: at most two 32-bit words.
@@ -32,15 +32,6 @@ pub(super) enum Event<'a> {
     GoAway { last: u32 },
 }
 
-/// Why a direction cannot be parsed further.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Bad {
-    Frame,
-    Block(BadBlock),
-    BlockTooLarge,
-    Expansion,
-}
-
 /// One coded byte may decode to a field of several kilobytes. Therefore the decoded size of header blocks is limited
 /// relative to the bytes received: decoded bytes per received byte. A request of 20 bytes that refers to 5 KB of fields in
 /// the table is usual.
@@ -49,12 +40,6 @@ const EXPANSION: usize = 256;
 /// Decoded bytes allowed at first, and at most.
 const EXPANSION_INITIAL: usize = 1024 * 1024;
 const EXPANSION_MAXIMUM: usize = 4 * 1024 * 1024;
-
-impl From<BadFrame> for Bad {
-    fn from(_: BadFrame) -> Bad {
-        Bad::Frame
-    }
-}
 
 /// An incomplete header block.
 #[derive(Debug)]
@@ -73,6 +58,8 @@ struct Open {
 #[derive(Debug)]
 pub(super) struct Half {
     frames: Frames,
+    /// The fault for frames that are not allowed in this direction.
+    malformed: Fault,
     block: Option<Box<Open>>,
     hpack: Decoder,
     /// Decoded bytes still allowed.
@@ -84,9 +71,10 @@ pub(super) struct Half {
 }
 
 impl Half {
-    pub(super) fn new() -> Half {
+    pub(super) fn new(malformed: Fault) -> Half {
         Half {
             frames: Frames::new(),
+            malformed,
             block: None,
             hpack: Decoder::new(),
             expansion: EXPANSION_INITIAL,
@@ -104,8 +92,13 @@ impl Half {
     /// The next event in `bytes`, read at `at`; `bytes` is advanced past it. At most `cap` bytes of a header list are
     /// decoded. `None` when all bytes are read.
     #[inline]
-    pub(super) fn next<'a>(&mut self, bytes: &mut &'a [u8], at: Instant, cap: usize) -> Result<Option<Event<'a>>, Bad> {
-        while let Some(part) = self.frames.next(bytes, at)? {
+    pub(super) fn next<'a>(
+        &mut self,
+        bytes: &mut &'a [u8],
+        at: Instant,
+        cap: usize,
+    ) -> Result<Option<Event<'a>>, Fault> {
+        while let Some(part) = self.frames.next(bytes, at).map_err(|BadFrame| self.malformed)? {
             if let Some(event) = self.take(part, at, cap)? {
                 return Ok(Some(event));
             }
@@ -113,22 +106,22 @@ impl Half {
         Ok(None)
     }
 
-    fn take<'a>(&mut self, part: Part<'a>, at: Instant, cap: usize) -> Result<Option<Event<'a>>, Bad> {
+    fn take<'a>(&mut self, part: Part<'a>, at: Instant, cap: usize) -> Result<Option<Event<'a>>, Fault> {
         let Part { frame, content, last } = part;
         let earned = content.len().saturating_mul(EXPANSION);
         self.expansion = self.expansion.saturating_add(earned).min(EXPANSION_MAXIMUM);
         // Each side begins with SETTINGS (RFC 9113, section 3.4); anything else is not HTTP/2.
         if std::mem::take(&mut self.fresh) && frame.kind != Kind::Settings {
-            return Err(Bad::Frame);
+            return Err(self.malformed);
         }
         let in_block = self.block.is_some();
         let stream = frame.stream;
         match frame.kind {
             // No other frame may occur within a header block (section 6.10).
-            Kind::Continuation if !in_block => Err(Bad::Frame),
+            Kind::Continuation if !in_block => Err(self.malformed),
             Kind::Headers | Kind::PushPromise | Kind::Continuation => self.take_block(part, at, cap),
-            _ if in_block => Err(Bad::Frame),
-            Kind::Data if stream == 0 => Err(Bad::Frame),
+            _ if in_block => Err(self.malformed),
+            Kind::Data if stream == 0 => Err(self.malformed),
             Kind::Data => {
                 let ends = last && frame.ends_stream();
                 Ok((ends || !content.is_empty()).then_some(Event::Data { stream, bytes: content, ends }))
@@ -143,18 +136,18 @@ impl Half {
     }
 
     /// Collects a header block and decodes it when it is complete.
-    fn take_block<'a>(&mut self, part: Part<'_>, at: Instant, cap: usize) -> Result<Option<Event<'a>>, Bad> {
+    fn take_block<'a>(&mut self, part: Part<'_>, at: Instant, cap: usize) -> Result<Option<Event<'a>>, Fault> {
         let Part { frame, content, last } = part;
         let mut open = self.block.take();
         let restarts = open.as_ref().is_some_and(|open| open.between) && frame.kind != Kind::Continuation;
         let begun = open.as_ref().map_or(frame, |open| open.frame);
         if restarts || frame.stream == 0 || frame.stream != begun.stream {
-            return Err(Bad::Frame);
+            return Err(self.malformed);
         }
         let first = open.as_ref().map_or_else(|| self.frames.first(at), |open| open.first);
         let before = open.as_ref().map_or(0, |open| open.bytes.len());
         if before + content.len() > cap.saturating_mul(BLOCK_OVER_CAP) {
-            return Err(Bad::BlockTooLarge);
+            return Err(Fault::HeadTooLarge);
         }
         if let Some(open) = &mut open {
             open.bytes.extend_from_slice(content);
@@ -167,8 +160,8 @@ impl Half {
             return Ok(None);
         }
         let block = open.as_ref().map_or(content, |open| &open.bytes);
-        let (fields, decoded) = self.hpack.decode(block, cap).map_err(Bad::Block)?;
-        self.expansion = self.expansion.checked_sub(decoded).ok_or(Bad::Expansion)?;
+        let (fields, decoded) = self.hpack.decode(block, cap)?;
+        self.expansion = self.expansion.checked_sub(decoded).ok_or(Fault::HeaderExpansion)?;
         let event = Event::Fields { stream: begun.stream, fields, ends: begun.ends_stream(), first };
         // PUSH_PROMISE announces a request that the client did not send; its block had to be decoded for the table.
         Ok((begun.kind == Kind::Headers).then_some(event))

@@ -12,10 +12,8 @@ mod streams;
 use std::time::Instant;
 
 use crate::http1::Limits;
-use crate::http2::half::Bad;
 use crate::http2::half::Event;
 use crate::http2::half::Half;
-use crate::http2::hpack::BadBlock;
 use crate::http2::hpack::Fields;
 use crate::http2::streams::Streams;
 use crate::message::Fault;
@@ -51,8 +49,8 @@ impl Http2 {
     pub fn new(limits: Limits) -> Http2 {
         Http2 {
             limits,
-            request: Half::new(),
-            response: Half::new(),
+            request: Half::new(Fault::MalformedRequest),
+            response: Half::new(Fault::MalformedResponse),
             streams: Streams::default(),
             preface: PREFACE.len() as u8,
             first: 0,
@@ -82,8 +80,7 @@ impl Http2 {
             self.preface -= here as u8;
             bytes = rest;
         }
-        let malformed = |bad| fault(bad, Fault::MalformedRequest);
-        while let Some(event) = self.request.next(&mut bytes, at, self.limits.head_bytes).map_err(malformed)? {
+        while let Some(event) = self.request.next(&mut bytes, at, self.limits.head_bytes)? {
             self.request_event(event, at, visitor);
         }
         Ok(())
@@ -94,8 +91,7 @@ impl Http2 {
     /// # Errors
     /// Why the connection cannot be parsed; final.
     pub fn response(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
-        let malformed = |bad| fault(bad, Fault::MalformedResponse);
-        while let Some(event) = self.response.next(&mut bytes, at, self.limits.head_bytes).map_err(malformed)? {
+        while let Some(event) = self.response.next(&mut bytes, at, self.limits.head_bytes)? {
             self.response_event(event, at, visitor);
         }
         Ok(())
@@ -208,16 +204,5 @@ impl Http2 {
         if ends && self.streams.close(stream) {
             visitor.response_end(self.number(stream), at);
         }
-    }
-}
-
-/// The fault for a direction whose malformed frames cause `malformed`.
-fn fault(bad: Bad, malformed: Fault) -> Fault {
-    match bad {
-        Bad::Frame => malformed,
-        Bad::BlockTooLarge => Fault::HeadTooLarge,
-        Bad::Expansion => Fault::HeaderExpansion,
-        Bad::Block(BadBlock::Malformed) => Fault::HeaderCompression,
-        Bad::Block(BadBlock::TableTooLarge) => Fault::HeaderTableTooLarge,
     }
 }
