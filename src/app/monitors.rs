@@ -178,13 +178,13 @@ impl Collect for ListenerStats {
         for (listener, stats) in self.relay.stats().iter().enumerate() {
             let mut put = |id, key, word: &'static str, n: u64| points.put_at(listener, id, &[(key, word.into())], n);
             for why in Full::ALL {
-                put(Id::ConnectionsRefused, Key::Reason, why.as_str(), stats.refused(why));
+                put(Id::ConnectionsRefused, Key::Reason, why.as_str(), stats.refused(why).get());
             }
-            put(Id::ConnectFailures, Key::Reason, "refused", stats.connect_failures());
-            put(Id::ConnectFailures, Key::Reason, "timeout", stats.connect_timeouts());
-            put(Id::RelayIo, Key::Direction, "request", stats.bytes(Direction::Request));
-            put(Id::RelayIo, Key::Direction, "response", stats.bytes(Direction::Response));
-            points.put_at(listener, Id::ConnectionsOpened, &[], stats.accepted());
+            put(Id::ConnectFailures, Key::Reason, "refused", stats.connect_failures.get());
+            put(Id::ConnectFailures, Key::Reason, "timeout", stats.connect_timeouts.get());
+            put(Id::RelayIo, Key::Direction, "request", stats.bytes(Direction::Request).get());
+            put(Id::RelayIo, Key::Direction, "response", stats.bytes(Direction::Response).get());
+            points.put_at(listener, Id::ConnectionsOpened, &[], stats.accepted.get());
             points.put_at(listener, Id::ConnectionsOpen, &[], stats.open());
         }
         let interceptions = self.interceptions.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,9 +4,12 @@
 use httparse::Header;
 use memchr::memchr2;
 
-/// Headers whose length fields are malformed or ambiguous.
+use crate::slices::take;
+
+/// Length fields that are malformed or ambiguous, chunk framing that violates RFC 9112, or a chunk size that does not fit
+/// in 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BadFraming;
+pub(super) struct BadBody;
 
 /// The length fields of the headers.
 #[derive(Default)]
@@ -35,15 +38,15 @@ fn decimal(digits: &[u8]) -> Option<u64> {
 }
 
 impl Lengths {
-    fn of(headers: &[Header<'_>]) -> Result<Lengths, BadFraming> {
+    fn of(headers: &[Header<'_>]) -> Result<Lengths, BadBody> {
         let mut lengths = Lengths::default();
         for header in headers {
             if header.name.eq_ignore_ascii_case("content-length") {
                 // Repeated equal values are one value (RFC 9110, section 8.6).
                 for item in items(header.value) {
-                    let length = decimal(item).ok_or(BadFraming)?;
+                    let length = decimal(item).ok_or(BadBody)?;
                     if lengths.content_length.is_some_and(|other| other != length) {
-                        return Err(BadFraming);
+                        return Err(BadBody);
                     }
                     lengths.content_length = Some(length);
                 }
@@ -52,7 +55,7 @@ impl Lengths {
                 for item in items(header.value).filter(|item| !item.is_empty()) {
                     // No coding may follow `chunked`, not even a second `chunked`.
                     if lengths.chunked {
-                        return Err(BadFraming);
+                        return Err(BadBody);
                     }
                     lengths.chunked = item.eq_ignore_ascii_case(b"chunked");
                 }
@@ -60,19 +63,18 @@ impl Lengths {
         }
         // Request smuggling relies on implementations disagreeing on which of the two applies.
         if lengths.coded && lengths.content_length.is_some() {
-            return Err(BadFraming);
+            return Err(BadBody);
         }
         Ok(lengths)
     }
 }
 
 /// The body after the headers of a request; `None` without a body.
-pub(super) fn request_body(minor: u8, headers: &[Header<'_>]) -> Result<Option<Body>, BadFraming> {
-    let lengths = Lengths::of(headers)?;
-    match lengths {
+pub(super) fn request_body(minor: u8, headers: &[Header<'_>]) -> Result<Option<Body>, BadBody> {
+    match Lengths::of(headers)? {
         // A request body cannot end with the connection, and HTTP/1.0 servers do not support transfer codings.
-        Lengths { coded: true, chunked, .. } if !chunked || minor == 0 => Err(BadFraming),
-        Lengths { coded: true, .. } => Ok(Some(Body::Chunked(Chunked::new()))),
+        Lengths { coded: true, chunked, .. } if !chunked || minor == 0 => Err(BadBody),
+        Lengths { coded: true, .. } => Ok(Some(Body::Chunked(Chunked::START))),
         Lengths { content_length: None | Some(0), .. } => Ok(None),
         Lengths { content_length: Some(length), .. } => Ok(Some(Body::Length(length))),
     }
@@ -80,13 +82,12 @@ pub(super) fn request_body(minor: u8, headers: &[Header<'_>]) -> Result<Option<B
 
 /// The body after the headers of a final response to a request other than HEAD and accepted CONNECT; `None` without a
 /// body. The version does not matter: llama.cpp and vLLM respond to HTTP/1.0 requests in chunks.
-pub(super) fn response_body(status: u16, headers: &[Header<'_>]) -> Result<Option<Body>, BadFraming> {
+pub(super) fn response_body(status: u16, headers: &[Header<'_>]) -> Result<Option<Body>, BadBody> {
     if matches!(status, 204 | 304) {
         return Ok(None);
     }
-    let lengths = Lengths::of(headers)?;
-    match lengths {
-        Lengths { chunked: true, .. } => Ok(Some(Body::Chunked(Chunked::new()))),
+    match Lengths::of(headers)? {
+        Lengths { chunked: true, .. } => Ok(Some(Body::Chunked(Chunked::START))),
         Lengths { content_length: Some(0), .. } => Ok(None),
         Lengths { content_length: Some(length), .. } => Ok(Some(Body::Length(length))),
         Lengths { content_length: None, .. } => Ok(Some(Body::UntilClose)),
@@ -111,7 +112,7 @@ impl Body {
         &mut self,
         bytes: &'a [u8],
         mut data: impl FnMut(&'a [u8]),
-    ) -> Result<Option<&'a [u8]>, BadChunk> {
+    ) -> Result<Option<&'a [u8]>, BadBody> {
         match self {
             Body::Chunked(chunked) => chunked.read(bytes, data),
             Body::UntilClose => {
@@ -119,10 +120,10 @@ impl Body {
                 Ok(None)
             }
             Body::Length(left) => {
-                let here = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
-                let (body, rest) = bytes.split_at_checked(here).unwrap_or((bytes, &[]));
+                let mut rest = bytes;
+                let body = take(&mut rest, *left);
                 data(body);
-                *left -= here as u64;
+                *left -= body.len() as u64;
                 Ok((*left == 0).then_some(rest))
             }
         }
@@ -157,10 +158,6 @@ enum Phase {
     /// The LF of the empty line that ends the body.
     EndLf,
 }
-
-/// Chunk framing that violates RFC 9112, or a chunk size that does not fit in 64 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BadChunk;
 
 /// The state of one chunked body.
 #[derive(Clone, Copy, Debug)]
@@ -203,9 +200,8 @@ fn plain_size_line(bytes: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 impl Chunked {
-    pub(super) fn new() -> Chunked {
-        Chunked { left: 0, phase: Phase::SizeStart }
-    }
+    /// Before the first chunk.
+    const START: Chunked = Chunked { left: 0, phase: Phase::SizeStart };
 
     /// Reads `bytes` and passes each slice of data to `data`. `Some(rest)` when the body ended; `rest` follows it.
     #[inline]
@@ -213,7 +209,7 @@ impl Chunked {
         &mut self,
         mut bytes: &'a [u8],
         mut data: impl FnMut(&'a [u8]),
-    ) -> Result<Option<&'a [u8]>, BadChunk> {
+    ) -> Result<Option<&'a [u8]>, BadBody> {
         loop {
             match self.phase {
                 Phase::SizeStart => {
@@ -241,11 +237,9 @@ impl Chunked {
                     if bytes.is_empty() {
                         return Ok(None);
                     }
-                    let here = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
-                    let (chunk, rest) = bytes.split_at_checked(here).ok_or(BadChunk)?;
+                    let chunk = take(&mut bytes, self.left);
                     data(chunk);
-                    self.left -= here as u64;
-                    bytes = rest;
+                    self.left -= chunk.len() as u64;
                     if self.left == 0 {
                         self.phase = Phase::DataCr;
                     }
@@ -254,9 +248,9 @@ impl Chunked {
                     None => return Ok(None),
                     Some(end) => {
                         // Readers disagree on whether a bare LF ends the line.
-                        let (line_end, rest) = bytes.get(end..).and_then(<[u8]>::split_first).ok_or(BadChunk)?;
+                        let (line_end, rest) = bytes.get(end..).and_then(<[u8]>::split_first).ok_or(BadBody)?;
                         self.phase = match (line_end, self.phase) {
-                            (b'\n', _) => return Err(BadChunk),
+                            (b'\n', _) => return Err(BadBody),
                             (_, Phase::Extension) => Phase::SizeLf,
                             _ => Phase::TrailerLf,
                         };
@@ -275,7 +269,7 @@ impl Chunked {
     }
 
     /// Processes one byte of the framing. True when it was the last byte of the body.
-    fn step(&mut self, byte: u8) -> Result<bool, BadChunk> {
+    fn step(&mut self, byte: u8) -> Result<bool, BadBody> {
         match (self.phase, byte) {
             (Phase::Size | Phase::SizeSpace, b'\r') => self.phase = Phase::SizeLf,
             (Phase::Size | Phase::SizeSpace, b';') => self.phase = Phase::Extension,
@@ -288,15 +282,15 @@ impl Chunked {
             (Phase::TrailerStart, byte) if byte != b'\n' => self.phase = Phase::Trailer,
             (Phase::TrailerLf, b'\n') => self.phase = Phase::TrailerStart,
             (Phase::EndLf, b'\n') => return Ok(true),
-            _ => return Err(BadChunk),
+            _ => return Err(BadBody),
         }
         Ok(false)
     }
 
-    fn digit(&mut self, byte: u8) -> Result<(), BadChunk> {
+    fn digit(&mut self, byte: u8) -> Result<(), BadBody> {
         let digit = HEX[usize::from(byte)];
         if digit == NOT_HEX || self.left >> 60 != 0 {
-            return Err(BadChunk);
+            return Err(BadBody);
         }
         self.left = self.left << 4 | u64::from(digit);
         Ok(())

@@ -179,7 +179,7 @@ impl Account {
     /// # Errors
     /// When the connection is in debt.
     pub fn spend(&self, bytes: usize) -> Result<(), Exhausted> {
-        if self.0.work.spend(bytes) { Ok(()) } else { Err(Exhausted) }
+        self.0.work.spend(bytes)
     }
 
     /// Bytes that the connection holds.
@@ -284,14 +284,14 @@ impl Work {
         self.ratio == 0 || self.credit.load(Relaxed) >= 0
     }
 
-    /// Charges this many bytes; true while there is no debt.
-    fn spend(&self, bytes: usize) -> bool {
+    /// Charges this many bytes.
+    fn spend(&self, bytes: usize) -> Result<(), Exhausted> {
         if self.ratio == 0 {
-            return true;
+            return Ok(());
         }
         let credit = self.credit.load(Relaxed).saturating_sub_unsigned(u32::try_from(bytes).unwrap_or(u32::MAX));
         self.credit.store(credit, Relaxed);
-        credit >= 0
+        if credit >= 0 { Ok(()) } else { Err(Exhausted) }
     }
 }
 
@@ -369,24 +369,24 @@ mod tests {
     #[test]
     fn received_bytes_earn_decoded_bytes_up_to_the_maximum() {
         let work = Work::new(32);
-        assert!(work.spend(INITIAL as usize));
-        assert!(!work.spend(1), "nothing is left");
+        assert_eq!(work.spend(INITIAL as usize), Ok(()));
+        assert_eq!(work.spend(1), Err(Exhausted), "nothing is left");
         work.earn(10);
-        assert!(work.spend(319));
-        assert!(!work.spend(1));
+        assert_eq!(work.spend(319), Ok(()));
+        assert_eq!(work.spend(1), Err(Exhausted));
         work.earn(usize::MAX);
-        assert!(work.spend(MAXIMUM as usize));
-        assert!(!work.spend(1));
+        assert_eq!(work.spend(MAXIMUM as usize), Ok(()));
+        assert_eq!(work.spend(1), Err(Exhausted));
     }
 
     #[test]
     fn debt_must_be_earned_before_further_work() {
         let work = Work::new(2);
-        assert!(!work.spend(INITIAL as usize + 1000));
+        assert_eq!(work.spend(INITIAL as usize + 1000), Err(Exhausted));
         work.earn(499);
-        assert!(!work.spend(0));
+        assert_eq!(work.spend(0), Err(Exhausted));
         work.earn(1);
-        assert!(work.spend(0));
+        assert_eq!(work.spend(0), Ok(()));
     }
 
     #[test]

@@ -5,6 +5,8 @@ use crate::coding::Coding;
 use crate::coding::Limits;
 use crate::coding::Series;
 use crate::coding::Unreadable;
+use crate::slices::Prefix;
+use crate::slices::take;
 
 /// A compressed flag and a 32-bit length.
 const PREFIX_BYTES: usize = 5;
@@ -30,7 +32,7 @@ impl Messages {
     /// A parser for a body with this `grpc-encoding` header; decoding costs are charged to `account`.
     pub fn new(encoding: Option<&[u8]>, limits: Limits, account: Account) -> Messages {
         let coding = encoding.and_then(|name| Coding::of_name(name.trim_ascii()));
-        Messages { framer: Framer::new(), compressed: coding.map(|coding| Series::new(coding, limits, account)) }
+        Messages { framer: Framer::START, compressed: coding.map(|coding| Series::new(coding, limits, account)) }
     }
 
     /// Parses the next bytes of the body and passes the parts to `each`.
@@ -43,7 +45,7 @@ impl Messages {
                 let series = self.compressed.as_mut().ok_or(Unreadable::UnknownCoding)?;
                 series.feed(part.bytes, &mut |slice| each(Event::Data(slice)))?;
                 if part.last {
-                    series.end()?;
+                    series.end(&mut |slice| each(Event::Data(slice)))?;
                 }
             } else if !part.bytes.is_empty() {
                 each(Event::Data(part.bytes));
@@ -69,54 +71,41 @@ struct Part<'a> {
 /// Finds message boundaries.
 #[derive(Clone, Copy, Debug)]
 struct Framer {
-    prefix: [u8; PREFIX_BYTES],
-    /// Bytes of the prefix read so far.
-    have: u8,
+    prefix: Prefix<PREFIX_BYTES>,
     /// Remaining bytes of the message, once the prefix is complete.
     left: u32,
 }
 
 impl Framer {
     /// A framer at the start of the first message.
-    fn new() -> Framer {
-        Framer { prefix: [0; PREFIX_BYTES], have: 0, left: 0 }
-    }
+    const START: Framer = Framer { prefix: Prefix::new(), left: 0 };
 
     /// The next part in `bytes`, which is advanced past it. `None` when all bytes are read.
     fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Option<Part<'a>> {
-        let have = usize::from(self.have);
-        if have < PREFIX_BYTES {
-            let missing = self.prefix.get_mut(have..).unwrap_or_default();
-            let here = missing.len().min(bytes.len());
-            let (start, rest) = bytes.split_at_checked(here)?;
-            missing.iter_mut().zip(start).for_each(|(place, byte)| *place = *byte);
-            *bytes = rest;
-            self.have += here as u8;
-            if usize::from(self.have) < PREFIX_BYTES {
-                return None;
-            }
-            let [_, a, b, c, d] = self.prefix;
-            self.left = u32::from_be_bytes([a, b, c, d]);
+        let begins = self.prefix.len() < PREFIX_BYTES;
+        if !self.prefix.fill(PREFIX_BYTES, bytes) {
+            return None;
+        }
+        let [flag, length @ ..] = *self.prefix.bytes();
+        if begins {
+            self.left = u32::from_be_bytes(length);
         }
         if bytes.is_empty() && self.left > 0 {
             return None;
         }
-        let here = bytes.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
-        let (content, rest) = bytes.split_at_checked(here)?;
-        *bytes = rest;
-        self.left -= here as u32;
+        let content = take(bytes, self.left.into());
+        self.left -= content.len() as u32;
         let last = self.left == 0;
         if last {
-            self.have = 0;
+            self.prefix.clear();
         }
-        let [flag, ..] = self.prefix;
         Some(Part { bytes: content, compressed: flag & 1 != 0, last })
     }
 
     /// True between two messages.
     #[cfg(test)]
     fn is_between(&self) -> bool {
-        self.have == 0
+        self.prefix.len() == 0
     }
 }
 
@@ -126,7 +115,7 @@ mod tests {
 
     /// The messages found in these reads: flag and content of each; an incomplete one at the end is omitted.
     fn messages(reads: &[&[u8]]) -> (Vec<(bool, Vec<u8>)>, bool) {
-        let mut framer = Framer::new();
+        let mut framer = Framer::START;
         let (mut found, mut content) = (Vec::new(), Vec::new());
         for read in reads {
             let mut rest = *read;

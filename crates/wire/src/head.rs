@@ -12,6 +12,7 @@ use httparse::Response;
 use httparse::Status;
 use memchr::memchr_iter;
 
+use crate::message::Fault;
 use crate::message::RequestHead;
 use crate::message::ResponseHead;
 
@@ -28,6 +29,16 @@ pub(super) enum BadHead {
     TooLarge,
     /// Not allowed by RFC 9112.
     Malformed,
+}
+
+impl BadHead {
+    /// The fault of a connection whose malformed headers cause `malformed`.
+    pub(super) fn fault(self, malformed: Fault) -> Fault {
+        match self {
+            BadHead::TooLarge => Fault::HeadTooLarge,
+            BadHead::Malformed => malformed,
+        }
+    }
 }
 
 /// The pieces of incomplete headers.

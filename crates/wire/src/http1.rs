@@ -4,14 +4,12 @@ use std::collections::VecDeque;
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::body::BadChunk;
-use crate::body::BadFraming;
+use crate::body::BadBody;
 use crate::body::Body;
 use crate::body::items;
 use crate::body::request_body;
 use crate::body::response_body;
 use crate::head;
-use crate::head::BadHead;
 use crate::head::Gather;
 use crate::message::Fault;
 use crate::message::ResponseHead;
@@ -69,8 +67,7 @@ enum ResponseAt {
 
 /// Parses one connection as a passive observer. Feed the bytes of each direction in the order in which they were read.
 ///
-/// Ambiguous input ends in a [`Fault`]; the connection cannot be parsed further, and every later call returns the same
-/// fault. If the first bytes are not an HTTP/1 request (`NotHttp`, `Http2`), the visitor sees no request. A request
+/// Ambiguous input ends in a [`Fault`]: the connection cannot be parsed further. Do not use after a fault. If the first bytes are not an HTTP/1 request (`NotHttp`, `Http2`), the visitor sees no request. A request
 /// begins when its method is complete, with the time of its first byte, which may be earlier than that of the previous
 /// call.
 ///
@@ -89,7 +86,6 @@ pub struct Http1 {
     begun: u64,
     /// No request has been read yet.
     fresh: bool,
-    fault: Option<Fault>,
     /// See [`Http1::left`].
     left: u32,
 }
@@ -106,7 +102,6 @@ impl Http1 {
             response_head: Gather::default(),
             begun: 0,
             fresh: true,
-            fault: None,
             left: 0,
         }
     }
@@ -114,51 +109,16 @@ impl Http1 {
     /// Prefetches the memory that the next bytes of a response need.
     pub(super) fn warm(&self) {
         let in_head = matches!(self.response_at, ResponseAt::Head);
-        black_box((in_head, self.fault, self.waiting.len(), self.begun));
-    }
-
-    /// Parses `bytes`, sent by the client and read at `at`.
-    ///
-    /// # Errors
-    /// Why the connection cannot be parsed; final.
-    pub fn request(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
-        match self.fault {
-            None => self.read_request(bytes, at, visitor).map_err(|fault| self.stop(fault)),
-            Some(fault) => Err(fault),
-        }
-    }
-
-    /// Parses `bytes`, sent by the server and read at `at`.
-    ///
-    /// # Errors
-    /// Why the connection cannot be parsed; final.
-    pub fn response(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
-        match self.fault {
-            None => self.read_response(bytes, at, visitor).map_err(|fault| self.stop(fault)),
-            Some(fault) => Err(fault),
-        }
-    }
-
-    /// The client sent its FIN. A truncated request stays open (see [`Http1::request_open`]): it may still get a
-    /// response.
-    pub fn request_finished(&mut self) {
-        self.request_head.clear();
+        black_box((in_head, self.waiting.len(), self.begun));
     }
 
     /// The server sent its FIN at `at`: ends a body that is delimited by the end of the connection. A truncated
     /// response stays open (see [`Http1::open`]).
-    ///
-    /// # Errors
-    /// The fault that the connection already had.
-    pub fn response_finished(&mut self, at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
-        if let Some(fault) = self.fault {
-            return Err(fault);
-        }
+    pub fn response_finished(&mut self, at: Instant, visitor: &mut impl Visitor) {
         self.response_head.clear();
         if let ResponseAt::Body(Body::UntilClose) = self.response_at {
             self.end_response(at, visitor);
         }
-        Ok(())
     }
 
     /// Bytes held on the heap.
@@ -178,7 +138,7 @@ impl Http1 {
     }
 
     /// The client's bytes so far, while they do not form a request yet.
-    pub(super) fn unbegun(&self) -> Option<&[u8]> {
+    pub(super) fn partial_request(&self) -> Option<&[u8]> {
         (self.begun == 0).then(|| self.request_head.gathered())
     }
 
@@ -188,7 +148,7 @@ impl Http1 {
     }
 
     /// The number of the newest request.
-    fn asking(&self) -> u64 {
+    fn newest_request(&self) -> u64 {
         self.begun.saturating_sub(1)
     }
 
@@ -207,21 +167,18 @@ impl Http1 {
         matches!(self.response_at, ResponseAt::Body(_))
     }
 
-    fn stop(&mut self, fault: Fault) -> Fault {
-        self.fault = Some(fault);
-        self.request_head.clear();
-        self.response_head.clear();
-        fault
-    }
-
-    fn read_request(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+    /// Parses `bytes`, sent by the client and read at `at`.
+    ///
+    /// # Errors
+    /// Why the connection cannot be parsed; final.
+    pub fn request(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         let cap = self.limits.head_bytes;
         while !bytes.is_empty() {
-            let number = self.asking();
+            let number = self.newest_request();
             match &mut self.request_at {
                 RequestAt::Body(body) => {
                     let read = body.read(bytes, |data| visitor.request_body(number, data, at));
-                    let Some(rest) = read.map_err(|BadChunk| Fault::MalformedRequest)? else { return Ok(()) };
+                    let Some(rest) = read.map_err(|BadBody| Fault::MalformedRequest)? else { return Ok(()) };
                     bytes = rest;
                     self.end_request(at, visitor);
                 }
@@ -241,13 +198,18 @@ impl Http1 {
                         }
                         self.request_at = RequestAt::Head { begun };
                     } else {
-                        return self.request_head.add(bytes, at, cap).map(drop).map_err(bad_request);
+                        return self
+                            .request_head
+                            .add(bytes, at, cap)
+                            .map(drop)
+                            .map_err(|bad| bad.fault(Fault::MalformedRequest));
                     }
                 }
                 RequestAt::Head { begun } => {
                     let begun = *begun;
                     let first = self.request_head.first(at);
-                    let whole = self.request_head.add(bytes, at, cap).map_err(bad_request)?;
+                    let whole =
+                        self.request_head.add(bytes, at, cap).map_err(|bad| bad.fault(Fault::MalformedRequest))?;
                     let Some(whole) = whole else { return Ok(()) };
                     if !begun {
                         if *whole.head == *HTTP2_PREFACE_HEAD {
@@ -279,18 +241,24 @@ impl Http1 {
         self.waiting.push_back(RequestKind::Other);
         self.begun += 1;
         // The end of the response is needed even for a request that the visitor does not follow.
-        visitor.request_begin(self.asking(), first);
+        visitor.request_begin(self.newest_request(), first);
     }
 
     fn read_request_head(&mut self, head: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
-        let number = self.asking();
+        let number = self.newest_request();
         let (kind, body) = head::split_request(head, |head| {
             let body = request_body(head.minor, head.headers)?;
             visitor.request_head(number, head, at);
-            Ok((RequestKind::of(head.method), body))
+            // Methods are case-sensitive (RFC 9110, section 9.1).
+            let kind = match head.method {
+                "HEAD" => RequestKind::Head,
+                "CONNECT" => RequestKind::Connect,
+                _ => RequestKind::Other,
+            };
+            Ok((kind, body))
         })
-        .map_err(bad_request)?
-        .map_err(|BadFraming| Fault::MalformedRequest)?;
+        .map_err(|bad| bad.fault(Fault::MalformedRequest))?
+        .map_err(|BadBody| Fault::MalformedRequest)?;
         // Absent if the response was complete before the request headers.
         if let Some(newest) = self.waiting.back_mut() {
             *newest = kind;
@@ -304,16 +272,20 @@ impl Http1 {
 
     fn end_request(&mut self, at: Instant, visitor: &mut impl Visitor) {
         self.request_at = RequestAt::Between;
-        visitor.request_end(self.asking(), at);
+        visitor.request_end(self.newest_request(), at);
     }
 
-    fn read_response(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+    /// Parses `bytes`, sent by the server and read at `at`.
+    ///
+    /// # Errors
+    /// Why the connection cannot be parsed; final.
+    pub fn response(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         while !bytes.is_empty() {
             let number = self.current_response();
             match &mut self.response_at {
                 ResponseAt::Body(body) => {
                     let read = body.read(bytes, |data| visitor.response_body(number, data, at));
-                    let Some(rest) = read.map_err(|BadChunk| Fault::MalformedResponse)? else { return Ok(()) };
+                    let Some(rest) = read.map_err(|BadBody| Fault::MalformedResponse)? else { return Ok(()) };
                     bytes = rest;
                     self.end_response(at, visitor);
                 }
@@ -325,7 +297,8 @@ impl Http1 {
                     if window.iter().zip(expected).any(|(byte, expected)| byte != expected) {
                         return Err(Fault::MalformedResponse);
                     }
-                    let whole = self.response_head.add(bytes, at, cap).map_err(bad_response)?;
+                    let whole =
+                        self.response_head.add(bytes, at, cap).map_err(|bad| bad.fault(Fault::MalformedResponse))?;
                     let Some(whole) = whole else { return Ok(()) };
                     self.left = whole.rest.len() as u32;
                     self.read_response_head(kind, &whole.head, at, visitor)?;
@@ -357,8 +330,8 @@ impl Http1 {
             }
             Ok(follows)
         })
-        .map_err(bad_response)?
-        .map_err(|BadFraming| Fault::MalformedResponse)?;
+        .map_err(|bad| bad.fault(Fault::MalformedResponse))?
+        .map_err(|BadBody| Fault::MalformedResponse)?;
         match follows {
             Follows::Response => {}
             Follows::Nothing => self.end_response(at, visitor),
@@ -378,17 +351,6 @@ impl Http1 {
     }
 }
 
-impl RequestKind {
-    /// Methods are case-sensitive (RFC 9110, section 9.1).
-    fn of(method: &str) -> RequestKind {
-        match method {
-            "HEAD" => RequestKind::Head,
-            "CONNECT" => RequestKind::Connect,
-            _ => RequestKind::Other,
-        }
-    }
-}
-
 /// What follows the headers of a response.
 enum Follows {
     /// Another response to the same request: this one was interim.
@@ -404,10 +366,10 @@ enum Follows {
 }
 
 impl Follows {
-    fn of(kind: RequestKind, head: &ResponseHead<'_>, may_upgrade: bool) -> Result<Follows, BadFraming> {
+    fn of(kind: RequestKind, head: &ResponseHead<'_>, may_upgrade: bool) -> Result<Follows, BadBody> {
         match (head.status, kind) {
             // No status class is below 1xx (RFC 9110, section 15), so the length of such a message is undefined.
-            (0..100, _) => Err(BadFraming),
+            (0..100, _) => Err(BadBody),
             (101, _) if may_upgrade && is_h2c(head) => Ok(Follows::Http2),
             (101, _) if may_upgrade && head.is_websocket() => {
                 Ok(Follows::WebSocket(Extensions::of(head.values("sec-websocket-extensions"))))
@@ -424,20 +386,6 @@ impl Follows {
 
 fn is_h2c(head: &ResponseHead<'_>) -> bool {
     head.header("upgrade").is_some_and(|protocols| items(protocols).eq([b"h2c"]))
-}
-
-fn bad_request(bad: BadHead) -> Fault {
-    match bad {
-        BadHead::TooLarge => Fault::HeadTooLarge,
-        BadHead::Malformed => Fault::MalformedRequest,
-    }
-}
-
-fn bad_response(bad: BadHead) -> Fault {
-    match bad {
-        BadHead::TooLarge => Fault::HeadTooLarge,
-        BadHead::Malformed => Fault::MalformedResponse,
-    }
 }
 
 /// RFC 9110, section 5.6.2.

@@ -15,6 +15,7 @@ mod http1;
 mod http2;
 mod message;
 mod reader;
+mod slices;
 pub mod websocket;
 
 pub use http1::{Http1, Limits};

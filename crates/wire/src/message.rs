@@ -4,9 +4,8 @@ use std::time::Instant;
 
 use httparse::Header;
 
-use crate::websocket::Event;
-use crate::websocket::Extensions;
-use crate::websocket::Sender;
+use crate::coding::Unreadable;
+use crate::websocket::extensions::Extensions;
 
 /// The headers of a request, borrowed from the bytes that completed them.
 #[derive(Clone, Copy, Debug)]
@@ -44,34 +43,23 @@ fn field<'a>(headers: &[Header<'a>], name: &str) -> Option<&'a [u8]> {
     headers.iter().find(|h| h.name.eq_ignore_ascii_case(name)).map(|h| h.value)
 }
 
-/// All values of the header field `name` (case-insensitive), in order.
-fn fields<'a>(headers: &'a [httparse::Header<'a>], name: &str) -> impl Iterator<Item = &'a [u8]> {
-    headers.iter().filter(move |h| h.name.eq_ignore_ascii_case(name)).map(|h| h.value)
+macro_rules! impl_header_lookup {
+    ($($head:ident),*) => {$(
+        impl<'a> $head<'a> {
+            /// The first value of the header field `name` (case-insensitive).
+            pub fn header(&self, name: &str) -> Option<&'a [u8]> {
+                field(self.headers, name)
+            }
+
+            /// All values of the header field `name` (case-insensitive), in order.
+            pub fn values(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+                self.headers.iter().filter(move |h| h.name.eq_ignore_ascii_case(name)).map(|h| h.value)
+            }
+        }
+    )*};
 }
 
-impl<'a> RequestHead<'a> {
-    /// The first value of the header field `name` (case-insensitive).
-    pub fn header(&self, name: &str) -> Option<&'a [u8]> {
-        field(self.headers, name)
-    }
-
-    /// All values of the header field `name` (case-insensitive), in order.
-    pub fn values(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
-        fields(self.headers, name)
-    }
-}
-
-impl<'a> ResponseHead<'a> {
-    /// The first value of the header field `name` (case-insensitive).
-    pub fn header(&self, name: &str) -> Option<&'a [u8]> {
-        field(self.headers, name)
-    }
-
-    /// All values of the header field `name` (case-insensitive), in order.
-    pub fn values(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
-        fields(self.headers, name)
-    }
-}
+impl_header_lookup!(RequestHead, ResponseHead);
 
 impl ResponseHead<'_> {
     /// True when it switches its connection to WebSocket (RFC 6455, section 4.2.2).
@@ -97,6 +85,31 @@ pub enum Reset {
     ByServer(u32),
     /// The server sent GOAWAY and will not process this stream (RFC 9113, section 6.8).
     NotTaken,
+}
+
+/// The sender of a WebSocket frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// The client, whose frames are masked.
+    Client,
+    /// The server.
+    Server,
+}
+
+/// A parsed event of a WebSocket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// The next bytes of a message's data, unmasked and decompressed; never empty.
+    Data(&'a [u8]),
+    /// The message is complete.
+    MessageEnd {
+        /// Text, which is UTF-8 (not checked); otherwise binary.
+        text: bool,
+    },
+    /// A close frame, with its code if it has one (RFC 6455, section 7.4).
+    Close(Option<u16>),
+    /// Compressed data that cannot be decoded; this sender's later compressed messages are not reported.
+    Unreadable(Unreadable),
 }
 
 /// Receives the parsed messages of a connection. Each call identifies its request by number: 0 for the first of the

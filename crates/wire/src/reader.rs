@@ -75,10 +75,10 @@ impl Reader {
         // An HTTP/2 server may send its preface before it receives the client's. The length field at its start begins
         // with 0.
         if bytes.first() == Some(&0)
-            && let Some(asked) = http1.unbegun()
+            && let Some(request) = http1.partial_request()
         {
             let mut http2 = Box::new(Http2::new(http1.limits()));
-            http2.request(asked, at, visitor)?;
+            http2.request(request, at, visitor)?;
             let result = http2.response(bytes, at, visitor);
             *self = Reader::Http2(http2);
             return result;
@@ -95,13 +95,9 @@ impl Reader {
 
     /// The server sent its FIN at `at`: ends a body that is delimited by the end of the connection. Truncated messages
     /// stay open.
-    ///
-    /// # Errors
-    /// The fault that the connection already had.
-    pub fn response_finished(&mut self, at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
-        match self {
-            Reader::Http1(http1) => http1.response_finished(at, visitor),
-            Reader::Http2(_) | Reader::WebSocket(_) => Ok(()),
+    pub fn response_finished(&mut self, at: Instant, visitor: &mut impl Visitor) {
+        if let Reader::Http1(http1) = self {
+            http1.response_finished(at, visitor);
         }
     }
 

@@ -68,7 +68,7 @@ impl DataPath {
             listen::bind(of.clone(), &relay).map_err(|source| Error::Bind { listener, source })
         };
         let bound = listeners.iter().enumerate().map(bind).collect::<Result<Vec<_>, _>>()?;
-        let addresses = bound.iter().map(|bound| bound.address().clone()).collect();
+        let addresses = bound.iter().map(|bound| bound.address.clone()).collect();
         let observers = Arc::new(Observers::new(observe, listeners.len(), sink));
         let relay = Relay::new(
             relay,

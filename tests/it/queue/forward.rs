@@ -18,7 +18,7 @@ fn deferred_messages_are_retried_in_order() {
         assert_eq!(post_traces(receiver.addresses()[0], &message(2, tag)), 200);
     }
     let measurements = receiver.measurements();
-    until("all", || measurements.forwarded() == 6);
+    until("all", || measurements.forwarded.get() == 6);
     let sent: Vec<Vec<u8>> = kept.messages.lock().unwrap().iter().map(|(bytes, _)| bytes.to_vec()).collect();
     assert_eq!(sent, [message(2, 0), message(2, 1), message(2, 2)]);
     receiver.stop(Duration::from_secs(1));
@@ -35,9 +35,9 @@ fn unaccepted_spans_are_counted_by_reason() {
         assert_eq!(post_traces(receiver.addresses()[0], &message(10, tag)), 200);
     }
     let measurements = receiver.measurements();
-    until("all", || measurements.forwarded() == 17);
-    let counts =
-        [Unsent::Refused, Unsent::Rejected, Unsent::GivenUp, Unsent::Shutdown].map(|why| measurements.unsent(why));
+    until("all", || measurements.forwarded.get() == 17);
+    let counts = [Unsent::Refused, Unsent::Rejected, Unsent::GivenUp, Unsent::Shutdown]
+        .map(|why| measurements.unsent(why).get());
     assert_eq!(counts, [10, 3, 10, 0]);
     receiver.stop(Duration::from_secs(1));
 }
@@ -54,7 +54,7 @@ fn stop_waits_for_messages_only_until_its_limit() {
     let begun = std::time::Instant::now();
     receiver.stop(Duration::from_millis(200));
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
-    assert_eq!((measurements.forwarded(), measurements.unsent(Unsent::Shutdown)), (0, 50));
+    assert_eq!((measurements.forwarded.get(), measurements.unsent(Unsent::Shutdown).get()), (0, 50));
     drop(gate);
 }
 
@@ -63,7 +63,7 @@ fn spans_are_accepted_without_a_collector() {
     let (receiver, _) = receive(Settings::default(), None);
     assert_eq!(post_traces(receiver.addresses()[0], &message(10, 1)), 200);
     let measurements = receiver.measurements();
-    assert_eq!((measurements.received(), measurements.forwarded()), (10, 0));
+    assert_eq!((measurements.received.get(), measurements.forwarded.get()), (10, 0));
     until("room", || measurements.waiting_bytes() == 0);
     receiver.stop(Duration::from_secs(1));
 }

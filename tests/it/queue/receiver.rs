@@ -54,8 +54,8 @@ fn grpc_and_http_share_a_port_with_and_without_gzip() {
     assert_eq!(messages[0].1["authorization"], "Bearer engine");
     assert_eq!(messages[3].1["x-scope-orgid"], "team");
     assert!(messages.iter().all(|(_, headers)| headers.keys().all(|name| name != "content-encoding")));
-    until("all counted", || measurements.forwarded() == 1107);
-    assert_eq!(measurements.received(), 1107);
+    until("all counted", || measurements.forwarded.get() == 1107);
+    assert_eq!(measurements.received.get(), 1107);
     receiver.stop(Duration::from_secs(1));
     assert_eq!(measurements.waiting_bytes(), 0);
 }
@@ -86,8 +86,8 @@ fn invalid_exports_are_refused_over_http() {
         assert!(response.contains(says), "{response}");
     }
     let measurements = receiver.measurements();
-    let counts = Refusal::ALL.iter().map(|why| measurements.refused(*why)).collect::<Vec<_>>();
-    assert_eq!((counts, measurements.received(), measurements.waiting_bytes()), (vec![3, 2, 0, 0, 6], 0, 0));
+    let counts = Refusal::ALL.iter().map(|why| measurements.refused(*why).get()).collect::<Vec<_>>();
+    assert_eq!((counts, measurements.received.get(), measurements.waiting_bytes()), (vec![3, 2, 0, 0, 6], 0, 0));
     receiver.stop(Duration::from_secs(1));
 }
 
@@ -141,7 +141,7 @@ fn slow_sender_times_out_and_frees_its_place() {
     silent.write_all(b"PR").unwrap();
     until("a closed connection", || {
         TcpStream::connect(to).unwrap().read_exact(&mut [0; 1]).ok();
-        measurements.refused_connections() > 0
+        measurements.refused_connections.get() > 0
     });
     let mut response = String::new();
     slow.read_to_string(&mut response).unwrap();
@@ -219,8 +219,8 @@ fn overload_is_deferred_in_bounded_memory_without_loss() {
         "the response must contain a retry delay"
     );
     drop(gate);
-    until("forwarding of all accepted spans", || measurements.forwarded() == taken * 1000);
-    assert_eq!(measurements.received(), taken * 1000);
+    until("forwarding of all accepted spans", || measurements.forwarded.get() == taken * 1000);
+    assert_eq!(measurements.received.get(), taken * 1000);
     until("room", || measurements.waiting_bytes() == 0);
     assert_eq!(post_traces(to, &message(1, 9)), 200);
     receiver.stop(Duration::from_secs(1));

@@ -26,6 +26,7 @@ use super::peer::Step::Read as Take;
 use super::peer::Step::ReadEnd;
 use super::rig::Rig;
 use super::watcher::Call;
+use super::watcher::Log;
 use super::watcher::Mood;
 use super::watcher::Watcher;
 
@@ -56,9 +57,9 @@ fn slow_reader_causes_backpressure_and_the_wait_is_reported() {
         }
         assert!(sent < body.len(), "no backpressure on the server");
     }
-    let shown = rig.watcher.wait(0, |log| !log.bytes(Direction::Response).is_empty());
+    let waits = |log: &Log| matches!(log.calls.last(), Some(Call::Waits(Direction::Response, _)));
+    let shown = rig.watcher.wait(0, waits);
     assert!(!shown.calls.iter().any(|call| matches!(call, Call::Blocked(..))), "reported before it was over");
-    assert!(matches!(shown.calls.last(), Some(Call::Waits(Direction::Response, _))), "reported when it began");
     assert_eq!(shown.bytes(Direction::Response), body[..shown.bytes(Direction::Response).len()]);
     // At most one read waits, and nothing else is read meanwhile.
     let largest = shown.calls.iter().map(|call| if let Call::Seen(_, bytes, _) = call { bytes.len() } else { 0 });
@@ -119,7 +120,7 @@ fn unreachable_server_causes_a_503_after_the_first_bytes() {
     assert!(log.bytes(Direction::Request).starts_with(b"POST /v1/completions"));
     assert!(log.bytes(Direction::Response).is_empty());
     assert_eq!(log.upstream, upstream.to_string());
-    assert_eq!(rig.relay.stats_of(0).connect_failures(), 1);
+    assert_eq!(rig.relay.stats_of(0).connect_failures.get(), 1);
 }
 
 #[test]
@@ -276,7 +277,7 @@ fn forced_drain_ends_connections_that_were_never_joined() {
     let rig = Rig::to(reserved());
     // It waits for the client's first bytes, to respond with 503.
     let mut client = peer::dial(rig.address());
-    eventually(|| rig.relay.stats_of(0).connect_failures() == 1);
+    eventually(|| rig.relay.stats_of(0).connect_failures.get() == 1);
     rig.drain.begin();
     rig.drain.force();
     assert!(matches!(client.read(&mut [0; 1]), Ok(0) | Err(_)));
@@ -292,7 +293,7 @@ fn drain_does_not_wait_long_for_clients_without_a_server() {
     response_complete.write_all(GET).unwrap();
     // It has received its 503 and does not close.
     response_complete.read_exact(&mut [0; 12]).unwrap();
-    eventually(|| rig.relay.stats_of(0).connect_failures() == 2);
+    eventually(|| rig.relay.stats_of(0).connect_failures.get() == 2);
     let begun = Instant::now();
     rig.drain.begin();
     wait_until_empty(&rig);
@@ -401,9 +402,9 @@ fn bytes_connections_and_panics_are_counted() {
     assert_eq!((client.bytes.len(), client.ending), (600_000, Ending::Fin));
     wait_until_empty(&rig);
     let stats = rig.relay.stats_of(0);
-    assert_eq!((stats.accepted(), stats.observer_panics()), (1, 1));
-    assert_eq!(stats.bytes(Direction::Request), GET.len() as u64);
-    assert_eq!(stats.bytes(Direction::Response), 600_000);
+    assert_eq!((stats.accepted.get(), stats.observer_panics.get()), (1, 1));
+    assert_eq!(stats.bytes(Direction::Request).get(), GET.len() as u64);
+    assert_eq!(stats.bytes(Direction::Response).get(), 600_000);
     assert_eq!(rig.watcher.panics(), 1);
 }
 

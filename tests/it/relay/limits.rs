@@ -116,7 +116,7 @@ fn connection_above_the_maximum_is_refused_at_once() {
             Unreachable::Reset => assert_eq!(ended.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset),
         }
         let stats = rig.relay.stats_of(0);
-        assert_eq!((stats.refused(why), stats.accepted(), stats.open()), (1, 1, 1));
+        assert_eq!((stats.refused(why).get(), stats.accepted.get(), stats.open()), (1, 1, 1));
         first.write_all(b"ping").unwrap();
         upstream.read_exact(&mut [0; 4]).unwrap();
         drop((first, upstream));

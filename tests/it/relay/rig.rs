@@ -41,7 +41,7 @@ impl Rig {
     pub(crate) fn with(listeners: Vec<Listener>, settings: Settings, watcher: Arc<Watcher>) -> Rig {
         let drain = Drain::new();
         let bound: Vec<_> = listeners.into_iter().map(|listener| listen::bind(listener, &settings).unwrap()).collect();
-        let addresses = bound.iter().map(|bound| bound.address().clone()).collect();
+        let addresses = bound.iter().map(|bound| bound.address.clone()).collect();
         let relay = Relay::new(settings, 1, Arc::clone(&watcher) as _, drain.clone());
         let serving = serve(listen::serve(bound, &relay, 2).unwrap()).unwrap();
         Rig { addresses, relay, watcher, drain, serving }

@@ -96,7 +96,7 @@ fn stale_socket_file_is_replaced_and_a_used_one_is_not() {
 fn port_is_exclusive_to_one_process_unless_both_share_it() {
     let threads = |settings: &Settings, upstream| {
         let bound = listen::bind(listener_to(upstream), settings).unwrap();
-        let at = Listener { listen: bound.address().clone(), ..listener_to(upstream) };
+        let at = Listener { listen: bound.address.clone(), ..listener_to(upstream) };
         let relay = tokometer_proxy::relay::Relay::new(
             settings.clone(),
             1,
@@ -380,7 +380,7 @@ fn client_certificate_is_required_with_a_client_ca() {
         let mut client = tls_client(&authority.client(identity), peer::dial(rig.address()));
         client.write_all(b"hello")?;
         let config = authority.server("server.test");
-        if rig.relay.stats_of(0).handshake_failures() == 0 && rig.relay.stats_of(0).accepted() == 1 {
+        if rig.relay.stats_of(0).handshake_failures.get() == 0 && rig.relay.stats_of(0).accepted.get() == 1 {
             let mut server =
                 StreamOwned::new(ServerConnection::new(config).unwrap(), peer::prepare(listener.accept()?.0));
             server.write_all(b"x")?;
@@ -390,7 +390,7 @@ fn client_certificate_is_required_with_a_client_ca() {
     };
     hello(Some(authority.sign("client.test"))).unwrap();
     assert!(hello(None).is_err());
-    assert_eq!(rig.relay.stats_of(0).handshake_failures(), 1);
+    assert_eq!(rig.relay.stats_of(0).handshake_failures.get(), 1);
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn play(authority: &Authority, client_tls: bool, response: &[u8], end: End) -> (
         let relay = path.handles().relay;
         // Byte counts are reported in steps: for a large response the client reads after the relay has received all of
         // it.
-        while response.len() > 1_000_000 && relay.stats_of(0).bytes(Direction::Response) < response.len() as u64 {
+        while response.len() > 1_000_000 && relay.stats_of(0).bytes(Direction::Response).get() < response.len() as u64 {
             std::thread::yield_now();
         }
         let mut got = Vec::new();

@@ -1,14 +1,60 @@
-//! The committed table of names matches the code.
+//! The tables in docs/ENGINE_STATE.md match the code.
 
+use std::fmt::Write as _;
 use std::path::Path;
+
+use tokometer_decode::Engine;
+use tokometer_decode::engine::Combine;
+use tokometer_decode::engine::Quantity;
+use tokometer_decode::engine::Source;
+use tokometer_decode::engine::Term;
+use tokometer_engine::scrape::SOURCES;
+
+/// The heading before the generated tables.
+const HEADING: &str = "\n## Names\n";
 
 #[test]
 fn engine_state_md_matches_the_table() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/ENGINE_STATE.md");
-    let made = tokometer_engine::scrape::markdown();
+    let mut committed = std::fs::read_to_string(&path).unwrap();
+    let (written, _) = committed.split_once(HEADING).expect("the page has a heading before its tables");
+    let made = format!("{written}{HEADING}{}", tables());
     if std::env::vars_os().any(|(name, _)| name == "UPDATE") {
         std::fs::write(&path, &made).unwrap();
+        committed.clone_from(&made);
     }
-    let committed = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(committed == made, "docs/ENGINE_STATE.md is out of date: run this test with UPDATE=1");
+}
+
+fn tables() -> String {
+    let mut out = String::from("\nThe first source whose names are all on the page is used.\n");
+    for quantity in Quantity::ALL {
+        let what = match quantity.combine() {
+            Combine::Level => "Sum over ranks and models.",
+            Combine::Highest => "Maximum over ranks.",
+            Combine::Single => "Used if the page has a single series and the engine has no counts for it.",
+            Combine::Count => "Increase of the series, summed over ranks and models.",
+        };
+        writeln!(out, "\n### `{}`\n\n{what}\n", quantity.as_str()).unwrap();
+        writeln!(out, "| Engine | Names on its page | Note |\n|---|---|---|").unwrap();
+        for (engine, source) in SOURCES.iter().filter(|(_, source)| source.quantity == quantity) {
+            writeln!(out, "{}", row(*engine, source)).unwrap();
+        }
+    }
+    out
+}
+
+fn row(engine: Engine, source: &Source) -> String {
+    let terms: Vec<String> = source.terms.iter().map(names).collect();
+    format!("| {} | {} | {} |", engine.as_str(), terms.join(" "), source.note)
+}
+
+fn names(term: &Term) -> String {
+    let label = term.label.map(|(name, value)| format!("{{{name}=\"{value}\"}}")).unwrap_or_default();
+    let (sign, scale) = match term.scale {
+        -1.0 => ("\u{2212} ", String::new()),
+        1.0 => ("", String::new()),
+        scale => ("", format!(" \u{d7} {scale}")),
+    };
+    format!("{sign}`{}{label}`{scale}", term.name)
 }

@@ -1,13 +1,9 @@
 //! Parser faults: bytes that are not HTTP/1.1, or that are ambiguous.
 
-use std::time::Instant;
-
 use tokometer_wire::Fault;
-use tokometer_wire::Http1;
 use tokometer_wire::Limits;
 use tokometer_wire::websocket::Extensions;
 
-use crate::wire::traffic::Trace;
 use crate::wire::traffic::ask;
 use crate::wire::traffic::feed_every_split;
 use crate::wire::traffic::read;
@@ -216,16 +212,4 @@ fn more_than_512_header_fields_are_rejected() {
     let response = reply(format!("HTTP/1.1 200 OK\r\n{fields}\r\n"));
     let response = crate::wire::traffic::feed(limits, &[ask(GET), response]);
     assert_eq!((response.line().as_str(), response.fault), ("+ GET /x .", Some(Fault::HeadTooLarge)));
-}
-
-#[test]
-fn fault_is_final() {
-    let mut http1 = Http1::new(Limits::default());
-    let mut trace = Trace::default();
-    let at = Instant::now();
-    assert_eq!(http1.request(b"\0", at, &mut trace), Err(Fault::NotHttp));
-    assert_eq!(http1.request(GET.as_bytes(), at, &mut trace), Err(Fault::NotHttp));
-    assert_eq!(http1.response(b"HTTP/1.1 204 -\r\n\r\n", at, &mut trace), Err(Fault::NotHttp));
-    assert_eq!(http1.response_finished(at, &mut trace), Err(Fault::NotHttp));
-    assert!(trace.reported.is_empty());
 }

@@ -191,7 +191,10 @@ pub(crate) fn feed(limits: Limits, steps: &[Step]) -> Outcome {
         let result = match step {
             Step::Request(bytes) => http1.request(bytes, at, &mut trace),
             Step::Response(bytes) => http1.response(bytes, at, &mut trace),
-            Step::ServerFin => http1.response_finished(at, &mut trace),
+            Step::ServerFin => {
+                http1.response_finished(at, &mut trace);
+                Ok(())
+            }
         };
         fault = result.err();
         if fault.is_some() {

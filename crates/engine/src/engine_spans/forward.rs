@@ -49,7 +49,7 @@ pub trait Collector: Send + Sync + 'static {
 }
 
 /// The deadline of the shutdown; `None` until one is requested.
-pub(crate) type Closing = watch::Receiver<Option<Instant>>;
+pub(crate) type Stopping = watch::Receiver<Option<Instant>>;
 
 /// Forwards until there are no more messages, or until the deadline.
 pub(crate) async fn run(
@@ -57,67 +57,58 @@ pub(crate) async fn run(
     mut inbox: UnboundedReceiver<Message>,
     patience: Duration,
     measurements: Arc<Measurements>,
-    mut closing: Closing,
+    mut stopping: Stopping,
 ) {
     while let Some(message) = inbox.recv().await {
-        let forwarder = Forwarder { collector: &*collector, patience, measurements: &measurements };
         tokio::select! {
             biased;
-            () = forwarder.deliver(&message) => {}
-            () = over(&mut closing) => {
-                measurements.unsend(Unsent::Shutdown, message.spans);
+            () = deliver(&*collector, patience, &measurements, &message) => {}
+            () = over(&mut stopping) => {
+                measurements.unsent(Unsent::Shutdown).add(message.spans);
                 break;
             }
         }
     }
     inbox.close();
     while let Ok(message) = inbox.try_recv() {
-        measurements.unsend(Unsent::Shutdown, message.spans);
+        measurements.unsent(Unsent::Shutdown).add(message.spans);
     }
 }
 
 /// Completes when the deadline has passed.
-async fn over(closing: &mut Closing) {
-    let deadline = match closing.wait_for(Option::is_some).await {
+async fn over(stopping: &mut Stopping) {
+    let deadline = match stopping.wait_for(Option::is_some).await {
         Ok(deadline) => *deadline,
         Err(_) => None,
     };
     tokio::time::sleep_until(deadline.unwrap_or_else(Instant::now)).await;
 }
 
-struct Forwarder<'a> {
-    collector: &'a dyn Collector,
-    patience: Duration,
-    measurements: &'a Measurements,
-}
-
-impl Forwarder<'_> {
-    async fn deliver(&self, message: &Message) {
-        let begun = Instant::now();
-        let mut pause = FIRST_PAUSE;
-        loop {
-            match self.collector.export(message.bytes.clone(), message.headers.clone()).await {
-                Reply::Taken { rejected } => {
-                    let rejected = rejected.min(message.spans);
-                    self.measurements.forward(message.spans - rejected);
-                    self.measurements.unsend(Unsent::Rejected, rejected);
-                    return;
+/// Sends one message, with retries for at most `patience`.
+async fn deliver(collector: &dyn Collector, patience: Duration, measurements: &Measurements, message: &Message) {
+    let begun = Instant::now();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match collector.export(message.bytes.clone(), message.headers.clone()).await {
+            Reply::Taken { rejected } => {
+                let rejected = rejected.min(message.spans);
+                measurements.forwarded.add(message.spans - rejected);
+                return measurements.unsent(Unsent::Rejected).add(rejected);
+            }
+            Reply::Refused { why } => {
+                tracing::warn!(why, spans = message.spans, "The collector refuses engine spans.");
+                return measurements.unsent(Unsent::Refused).add(message.spans);
+            }
+            Reply::Later { after, why } => {
+                let jitter = pause.mul_f64(0.5 + fastrand::f64() / 2.0);
+                let next = after.unwrap_or(jitter).min(LONGEST_PAUSE);
+                if begun.elapsed() + next > patience {
+                    tracing::warn!(why, spans = message.spans, "Engine spans could not be forwarded.");
+                    return measurements.unsent(Unsent::GivenUp).add(message.spans);
                 }
-                Reply::Refused { why } => {
-                    tracing::warn!(why, spans = message.spans, "The collector refuses engine spans.");
-                    return self.measurements.unsend(Unsent::Refused, message.spans);
-                }
-                Reply::Later { after, why } => {
-                    let jitter = pause.mul_f64(0.5 + fastrand::f64() / 2.0);
-                    let next = after.unwrap_or(jitter).min(LONGEST_PAUSE);
-                    if begun.elapsed() + next > self.patience {
-                        tracing::warn!(why, spans = message.spans, "Engine spans could not be forwarded.");
-                        return self.measurements.unsend(Unsent::GivenUp, message.spans);
-                    }
-                    tracing::debug!(why, ?next, "Forwarding of engine spans will be retried.");
-                    tokio::time::sleep(next).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                }
+                tracing::debug!(why, ?next, "Forwarding of engine spans will be retried.");
+                tokio::time::sleep(next).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
     }

@@ -19,7 +19,6 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::engine_spans::Settings;
 use crate::engine_spans::message;
-use crate::engine_spans::message::Budget;
 use crate::engine_spans::message::Message;
 use crate::engine_spans::message::Share;
 use crate::engine_spans::response;
@@ -48,13 +47,11 @@ const ONLY_PROTOBUF: &str = "JSON is not supported; set OTEL_EXPORTER_OTLP_TRACE
 /// Everything needed to read messages.
 pub(crate) struct Intake {
     pub(crate) settings: Settings,
-    /// Memory for messages while they are read.
-    pub(crate) budget: Budget,
     pub(crate) measurements: Arc<Measurements>,
-    /// Messages for the joiner; `budget` bounds their number.
+    /// Messages for the joiner; the budget for messages being read bounds their number.
     pub(crate) join: UnboundedSender<Message>,
-    /// Messages to forward, and the memory for them while they wait.
-    pub(crate) forward: Option<(UnboundedSender<Message>, Budget)>,
+    /// Messages to forward.
+    pub(crate) forward: Option<UnboundedSender<Message>>,
 }
 
 impl Intake {
@@ -65,7 +62,7 @@ impl Intake {
         match self.message(protocol, request).await.and_then(|message| self.pass_on(message)) {
             Ok(()) => response::accepted(protocol),
             Err(refused) => {
-                self.measurements.refuse(refused.why);
+                self.measurements.refused(refused.why).add(1);
                 tracing::debug!(?refused, "The engine span receiver refused a message.");
                 response::refused(protocol, &refused)
             }
@@ -75,8 +72,8 @@ impl Intake {
     /// Passes a message to the joiner, and to the forwarder if there is room.
     fn pass_on(&self, message: Message) -> Result<(), Refused> {
         let spans = message.spans;
-        let accepted = self.forward.as_ref().is_none_or(|(forward, budget)| {
-            let share = budget.share(message.bytes.len());
+        let accepted = self.forward.as_ref().is_none_or(|forward| {
+            let share = self.measurements.waiting.share(message.bytes.len());
             share.is_some_and(|share| forward.send(message.shared(share)).is_ok())
         });
         // Join even if the collector is down and there is no room to keep the message: queue times are then still
@@ -85,30 +82,25 @@ impl Intake {
         if !accepted {
             return Err(Refused::busy());
         }
-        self.measurements.receive(spans);
+        self.measurements.received.add(spans);
         Ok(())
     }
 
     async fn message(&self, protocol: Protocol, request: Request<Incoming>) -> Result<Message, Refused> {
         let gzip = self.check(protocol, &request)?;
-        let mut share = self.budget.share(0).ok_or_else(Refused::busy)?;
+        let mut share = self.measurements.reading.share(0).ok_or_else(Refused::busy)?;
         let headers = message::forwarded_headers(request.headers());
         let body =
             tokio::time::timeout(self.settings.read_timeout, self.body(protocol, request.into_body(), &mut share));
         let body = body.await.map_err(|_| Refused::timeout())??;
-        let bytes = match protocol {
-            Protocol::Http if gzip => self.decompress(&body, &mut share)?,
-            Protocol::Http => body,
-            Protocol::Grpc => {
-                let (compressed, message) = framed(body)?;
-                if compressed && !gzip {
-                    return Err(Refused::malformed(
-                        "the message is compressed, but grpc-encoding names no compression",
-                    ));
-                }
-                if compressed { self.decompress(&message, &mut share)? } else { message }
-            }
+        let (compressed, bytes) = match protocol {
+            Protocol::Http => (gzip, body),
+            Protocol::Grpc => framed(body)?,
         };
+        if compressed && !gzip {
+            return Err(Refused::malformed("the message is compressed, but grpc-encoding names no compression"));
+        }
+        let bytes = if compressed { self.decompress(&bytes, &mut share)? } else { bytes };
         let spans = spans::read(&bytes, |_| {})
             .map_err(|_| Refused::malformed("the message is not an ExportTraceServiceRequest in protobuf"))?;
         Ok(Message { bytes, headers, spans, _share: share })

@@ -181,10 +181,7 @@ fn length(span: &Span<'_>) -> Duration {
 }
 
 fn text(value: Value) -> Option<String> {
-    match value {
-        Value::Text(text) => Some(text),
-        _ => None,
-    }
+    if let Value::Text(text) = value { String::from_utf8(text).ok() } else { None }
 }
 
 /// Seconds as a duration; negative, infinite and implausible values are rejected.
@@ -198,10 +195,7 @@ fn seconds(value: &Value) -> Option<Duration> {
 }
 
 fn whole(value: &Value) -> Option<u64> {
-    match value {
-        Value::Int(value) => u64::try_from(*value).ok(),
-        _ => None,
-    }
+    if let Value::Int(value) = value { u64::try_from(*value).ok() } else { None }
 }
 
 /// A response's `id` in the form used for matching: TensorRT-LLM adds a prefix to the number that its span has.
@@ -255,7 +249,7 @@ mod tests {
         }
         assert_eq!(seconds(&Value::Double(0.25)), Some(Duration::from_millis(250)));
         assert_eq!(seconds(&Value::Int(2)), Some(Duration::from_secs(2)));
-        assert_eq!((seconds(&Value::Int(-2)), seconds(&Value::Text("2".to_owned()))), (None, None));
+        assert_eq!((seconds(&Value::Int(-2)), seconds(&Value::Text(b"2".to_vec()))), (None, None));
     }
 
     const THREAD: SpanKey = (7, 2);

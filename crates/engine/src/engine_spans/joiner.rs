@@ -4,10 +4,12 @@
 //! cannot be compared, the caller's `traceparent` decides, but only after the record's full waiting time, so that
 //! everything else below the caller's span has arrived too. Uncertain matches are not joined.
 
+use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -50,7 +52,7 @@ enum Key {
 struct Slot {
     records: u32,
     spans: u32,
-    /// Trace and span id of the first span; the same pair again is a retransmission.
+    /// Trace and span id of the first span; the same again is a retransmission.
     first: Option<(u128, u64)>,
     record: Option<u64>,
     span: Option<u64>,
@@ -90,11 +92,10 @@ pub(crate) struct Joiner {
     wait: Duration,
     most: usize,
     slots: HashMap<Key, Slot>,
-    records: HashMap<u64, Arc<Record>>,
-    spans: HashMap<u64, Box<RequestSpan>>,
-    /// Expiry times of records, spans and keys, earliest first.
-    due: VecDeque<(Instant, u64)>,
-    kept: VecDeque<(Instant, u64)>,
+    /// Waiting records and spans by ticket, with their expiry times, which have the order of the tickets.
+    records: BTreeMap<u64, (Instant, Arc<Record>)>,
+    spans: BTreeMap<u64, (Instant, Box<RequestSpan>)>,
+    /// Expiry times of the keys, earliest first.
     remembered: VecDeque<(Instant, Key)>,
     next: u64,
     /// By listener: records in a row that waited in vain.
@@ -109,10 +110,8 @@ impl Joiner {
             wait,
             most: most.max(1),
             slots: HashMap::new(),
-            records: HashMap::new(),
-            spans: HashMap::new(),
-            due: VecDeque::new(),
-            kept: VecDeque::new(),
+            records: BTreeMap::new(),
+            spans: BTreeMap::new(),
             remembered: VecDeque::new(),
             next: 0,
             misses: Vec::new(),
@@ -123,14 +122,16 @@ impl Joiner {
 
     /// Takes the records that are complete or have waited long enough.
     pub(crate) fn take(&mut self) -> Vec<Arc<Record>> {
-        self.measurements.hold(self.records.len());
+        self.measurements.held.store(self.records.len(), Relaxed);
         mem::take(&mut self.done)
     }
 
     /// When [`Joiner::pass_time`] has something to do next.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        let ends = [self.due.front().map(|due| due.0), self.kept.front().map(|kept| kept.0)];
-        ends.into_iter().flatten().chain(self.remembered.front().map(|remembered| remembered.0)).min()
+        let record = self.records.first_key_value().map(|(_, (until, _))| *until);
+        let span = self.spans.first_key_value().map(|(_, (until, _))| *until);
+        let key = self.remembered.front().map(|(until, _)| *until);
+        [record, span, key].into_iter().flatten().min()
     }
 
     /// Adds an ended request that may wait for its span.
@@ -154,7 +155,7 @@ impl Joiner {
             if spans > 1 {
                 return self.pass(record, Join::Ambiguous);
             }
-            if let Some(span) = span.and_then(|ticket| self.spans.remove(&ticket)) {
+            if let Some(span) = self.take_span(span) {
                 return self.join(record, span, Join::Id);
             }
         }
@@ -168,8 +169,7 @@ impl Joiner {
         for key in keys.iter().flatten() {
             self.slot(key, now).record = Some(ticket);
         }
-        self.records.insert(ticket, record);
-        self.due.push_back((now + self.wait, ticket));
+        self.records.insert(ticket, (now + self.wait, record));
     }
 
     /// Adds a request that was passed on without waiting.
@@ -185,9 +185,8 @@ impl Joiner {
             return self.release(id, Join::Ambiguous);
         }
         let slot = self.slot(id, now);
-        if slot.is_certain()
-            && let Some(span) = slot.span.take().and_then(|ticket| self.spans.remove(&ticket))
-        {
+        let ticket = if slot.is_certain() { slot.span.take() } else { None };
+        if let Some(span) = self.take_span(ticket) {
             self.compare(passed.queue, &span);
         }
     }
@@ -208,15 +207,16 @@ impl Joiner {
         if let [Some(id), _] = &keys {
             let slot = self.slot(id, now);
             if slot.spans > 1 {
-                let other = slot.span.take().and_then(|ticket| self.spans.remove(&ticket));
-                self.measurements.lose(Lost::Ambiguous, 1 + u64::from(other.is_some()));
+                let ticket = slot.span.take();
+                let other = self.take_span(ticket);
+                self.measurements.lost(Lost::Ambiguous).add(1 + u64::from(other.is_some()));
                 return self.release(id, Join::Ambiguous);
             }
             let (certain, passed, ticket) = (slot.is_certain(), slot.passed, slot.record);
             if let Some(queue) = passed.filter(|_| certain) {
                 return self.compare(queue, &span);
             }
-            if let Some(record) = ticket.filter(|_| certain).and_then(|ticket| self.records.remove(&ticket)) {
+            if let Some(record) = self.take_record(ticket.filter(|_| certain)) {
                 return self.join(record, span, Join::Id);
             }
         }
@@ -227,32 +227,39 @@ impl Joiner {
         for key in keys.iter().flatten() {
             self.slot(key, now).span = Some(ticket);
         }
-        self.spans.insert(ticket, span);
-        self.kept.push_back((now + MEMORY, ticket));
+        self.spans.insert(ticket, (now + MEMORY, span));
     }
 
     /// Releases everything whose time has expired.
     pub(crate) fn pass_time(&mut self, now: Instant) {
-        while let Some(ticket) = pop_due(&mut self.due, now) {
-            if let Some(record) = self.records.remove(&ticket) {
-                self.settle(record);
-            }
+        while self.records.first_key_value().is_some_and(|(_, (until, _))| *until <= now)
+            && let Some((_, (_, record))) = self.records.pop_first()
+        {
+            self.settle(record);
         }
-        while self.kept.front().is_some_and(|(until, _)| *until <= now) {
+        while self.spans.first_key_value().is_some_and(|(_, (until, _))| *until <= now) {
             self.drop_oldest_span();
         }
-        while let Some(key) = pop_due(&mut self.remembered, now) {
+        while self.remembered.front().is_some_and(|(until, _)| *until <= now)
+            && let Some((_, key)) = self.remembered.pop_front()
+        {
             self.forget(key, Some(now));
         }
     }
 
     /// Releases every record, because no more spans will arrive.
     pub(crate) fn close(&mut self) {
-        for (_, ticket) in mem::take(&mut self.due) {
-            if let Some(record) = self.records.remove(&ticket) {
-                self.pass(record, Join::NoSpan);
-            }
+        for (_, record) in mem::take(&mut self.records).into_values() {
+            self.pass(record, Join::NoSpan);
         }
+    }
+
+    fn take_record(&mut self, ticket: Option<u64>) -> Option<Arc<Record>> {
+        self.records.remove(&ticket?).map(|(_, record)| record)
+    }
+
+    fn take_span(&mut self, ticket: Option<u64>) -> Option<Box<RequestSpan>> {
+        self.spans.remove(&ticket?).map(|(_, span)| span)
     }
 
     fn ticket(&mut self) -> u64 {
@@ -283,10 +290,8 @@ impl Joiner {
     }
 
     fn drop_oldest_span(&mut self) {
-        if let Some((_, ticket)) = self.kept.pop_front()
-            && self.spans.remove(&ticket).is_some()
-        {
-            self.measurements.lose(Lost::NoRequest, 1);
+        if self.spans.pop_first().is_some() {
+            self.measurements.lost(Lost::NoRequest).add(1);
         }
     }
 
@@ -313,8 +318,8 @@ impl Joiner {
         let slot = caller.and_then(|caller| self.slots.get_mut(&caller)).filter(|slot| slot.is_certain());
         let ticket = slot.and_then(|slot| slot.span);
         let comparable = |span: &RequestSpan| is_comparable(span.id.as_deref(), passed.id.as_deref());
-        let ticket = ticket.filter(|ticket| self.spans.get(ticket).is_some_and(|span| !comparable(span)));
-        if let Some(span) = ticket.and_then(|ticket| self.spans.remove(&ticket)) {
+        let ticket = ticket.filter(|ticket| self.spans.get(ticket).is_some_and(|(_, span)| !comparable(span)));
+        if let Some(span) = self.take_span(ticket) {
             return self.join(record, span, Join::Trace);
         }
         let misses = self.misses_of(record.labels.listener);
@@ -325,7 +330,7 @@ impl Joiner {
     fn join(&mut self, mut record: Arc<Record>, span: Box<RequestSpan>, by: Join) {
         // The engine's part of a request cannot be longer than the request.
         if span.duration() > record.ended + TOLERANCE {
-            self.measurements.lose(Lost::Contradicted, 1);
+            self.measurements.lost(Lost::Contradicted).add(1);
             return self.pass(record, Join::Contradicted);
         }
         *self.misses_of(record.labels.listener) = 0;
@@ -339,27 +344,21 @@ impl Joiner {
             Some(_) => Join::Differs,
             None => Join::Late,
         };
-        self.measurements.join(join);
+        self.measurements.joins(join).add(1);
     }
 
     /// Passes on the record that waits under this key.
     fn release(&mut self, key: &Key, why: Join) {
         let ticket = self.slots.get_mut(key).and_then(|slot| slot.record.take());
-        if let Some(record) = ticket.and_then(|ticket| self.records.remove(&ticket)) {
+        if let Some(record) = self.take_record(ticket) {
             self.pass(record, why);
         }
     }
 
     fn pass(&mut self, record: Arc<Record>, why: Join) {
-        self.measurements.join(why);
+        self.measurements.joins(why).add(1);
         self.done.push(record);
     }
-}
-
-/// Removes and returns the first item of a queue, if it is due.
-fn pop_due<T>(queue: &mut VecDeque<(Instant, T)>, now: Instant) -> Option<T> {
-    let is_due = queue.front().is_some_and(|(until, _)| *until <= now);
-    if is_due { queue.pop_front().map(|(_, first)| first) } else { None }
 }
 
 fn keys(id: Option<&str>, caller: Option<(u128, u64)>) -> [Option<Key>; 2] {

@@ -1,13 +1,11 @@
 //! An export request on its way through the receiver, and the memory budget shared by all messages.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use http::HeaderMap;
-
-use crate::engine_spans::stats::Measurements;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::Semaphore;
 
 /// Maximum number of forwarded headers per message; further ones are dropped.
 const MOST_HEADERS: usize = 16;
@@ -72,57 +70,52 @@ pub(crate) fn forwarded_headers(headers: &HeaderMap) -> HeaderMap {
 /// Memory of a message in addition to its bytes: its queue entry and headers.
 const OVERHEAD: usize = 1024;
 
-/// Grants shares until the budget is used up.
+/// Grants shares until the budget is used up. Clones share the same budget.
 #[derive(Clone, Debug)]
-pub(crate) struct Budget(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
+pub(crate) struct Budget {
     most: usize,
-    taken: AtomicUsize,
-    measurements: Arc<Measurements>,
+    /// One permit per byte.
+    free: Arc<Semaphore>,
 }
 
 impl Budget {
-    /// `measurements` counts what all budgets together have granted.
-    pub(crate) fn new(most: usize, measurements: Arc<Measurements>) -> Budget {
-        Budget(Arc::new(Inner { most, taken: AtomicUsize::new(0), measurements }))
+    /// A budget of this many bytes.
+    pub(crate) fn new(most: usize) -> Budget {
+        let most = most.min(Semaphore::MAX_PERMITS);
+        Budget { most, free: Arc::new(Semaphore::new(most)) }
     }
 
     /// A share for a message of this size; `None` when there is no room.
     pub(crate) fn share(&self, bytes: usize) -> Option<Share> {
-        let mut share = Share { budget: self.clone(), bytes: 0 };
-        share.grow(OVERHEAD.saturating_add(bytes)).then_some(share)
+        permit(&self.free, OVERHEAD.saturating_add(bytes)).map(Share)
+    }
+
+    /// Bytes of all shares.
+    pub(crate) fn used(&self) -> usize {
+        self.most - self.free.available_permits()
+    }
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget::new(0)
     }
 }
 
 /// The share of one message; returned to the budget when dropped.
 #[derive(Debug)]
-pub(crate) struct Share {
-    budget: Budget,
-    bytes: usize,
-}
+pub(crate) struct Share(OwnedSemaphorePermit);
 
 impl Share {
     /// Adds this many bytes; returns false and adds nothing when there is no room.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
-        let Inner { most, taken, measurements } = &*self.budget.0;
-        let within = |taken: usize| taken.checked_add(bytes).filter(|sum| sum <= most);
-        let grown = taken.fetch_update(Relaxed, Relaxed, within).is_ok();
-        if grown {
-            self.bytes += bytes;
-            measurements.occupy(bytes);
-        }
-        grown
+        let more = permit(self.0.semaphore(), bytes);
+        more.map(|more| self.0.merge(more)).is_some()
     }
 }
 
-impl Drop for Share {
-    fn drop(&mut self) {
-        let Inner { taken, measurements, .. } = &*self.budget.0;
-        taken.fetch_sub(self.bytes, Relaxed);
-        measurements.vacate(self.bytes);
-    }
+fn permit(free: &Arc<Semaphore>, bytes: usize) -> Option<OwnedSemaphorePermit> {
+    Arc::clone(free).try_acquire_many_owned(u32::try_from(bytes).ok()?).ok()
 }
 
 #[cfg(test)]
@@ -158,18 +151,17 @@ mod tests {
 
     #[test]
     fn shares_are_granted_until_full_and_returned() {
-        let measurements = Arc::new(Measurements::default());
-        let budget = Budget::new(4 * OVERHEAD, Arc::clone(&measurements));
+        let budget = Budget::new(4 * OVERHEAD);
         let mut first = budget.share(0).unwrap();
         assert!(first.grow(2 * OVERHEAD));
         assert!(!first.grow(OVERHEAD + 1));
         assert!(!first.grow(usize::MAX));
         let second = budget.share(0).unwrap();
         assert!(budget.share(0).is_none());
-        assert_eq!(measurements.waiting_bytes(), 4 * OVERHEAD);
+        assert_eq!(budget.used(), 4 * OVERHEAD);
         drop(second);
         assert!(first.grow(OVERHEAD));
         drop(first);
-        assert_eq!(measurements.waiting_bytes(), 0);
+        assert_eq!(budget.used(), 0);
     }
 }

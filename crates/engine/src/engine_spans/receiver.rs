@@ -30,10 +30,10 @@ use tokometer_observe::measure::Sink;
 use crate::engine_spans::Settings;
 use crate::engine_spans::forward;
 use crate::engine_spans::forward::Collector;
+use crate::engine_spans::forward::Stopping;
 use crate::engine_spans::intake::Intake;
 use crate::engine_spans::interpret::Interpreter;
 use crate::engine_spans::joiner::Joiner;
-use crate::engine_spans::message::Budget;
 use crate::engine_spans::stage::Joining;
 use crate::engine_spans::stage::SpanJoin;
 use crate::engine_spans::stats::Measurements;
@@ -80,8 +80,7 @@ pub struct Receiver {
     addresses: Vec<SocketAddr>,
     stage: Arc<SpanJoin>,
     measurements: Arc<Measurements>,
-    stop: watch::Sender<bool>,
-    close: watch::Sender<Option<Instant>>,
+    stop: watch::Sender<Option<Instant>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -96,26 +95,24 @@ impl Receiver {
         next: Arc<dyn Sink>,
         collector: Option<Arc<dyn Collector>>,
     ) -> Result<Receiver, Error> {
-        let listeners = settings.listen.iter().map(|address| listen(*address)).collect::<Result<Vec<_>, _>>()?;
-        let address = |listener: &std::net::TcpListener| listener.local_addr().map_err(Error::Start);
-        let addresses = listeners.iter().map(address).collect::<Result<Vec<_>, _>>()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Start)?;
         let listeners = {
             let _inside = runtime.enter();
-            listeners.into_iter().map(TcpListener::from_std).collect::<io::Result<Vec<_>>>().map_err(Error::Start)?
+            settings.listen.iter().map(|address| listen(*address)).collect::<Result<Vec<_>, _>>()?
         };
-        let measurements = Arc::new(Measurements::default());
+        let addresses =
+            listeners.iter().map(TcpListener::local_addr).collect::<io::Result<_>>().map_err(Error::Start)?;
+        let reading = settings.max_message_bytes.saturating_mul(BEING_READ);
+        let measurements = Arc::new(Measurements::new(reading, settings.max_waiting_bytes));
         let (ended, ended_inbox) = channel(settings.max_held.max(1));
         let stage = SpanJoin::new(Arc::clone(&next), ended, Arc::clone(&measurements));
         let (join, messages) = unbounded_channel();
-        let (stop, stopped) = watch::channel(false);
-        let (close, closing) = watch::channel(None);
+        let (stop, stopped) = watch::channel(None);
+        let (forward, inbox) = unbounded_channel();
         let (forward, forwarding) = match collector {
             Some(collector) => {
-                let (sender, inbox) = unbounded_channel();
-                let run = forward::run(collector, inbox, settings.forward_for, Arc::clone(&measurements), closing);
-                let budget = Budget::new(settings.max_waiting_bytes, Arc::clone(&measurements));
-                (Some((sender, budget)), Some(run))
+                let counts = Arc::clone(&measurements);
+                (Some(forward), Some(forward::run(collector, inbox, settings.forward_for, counts, stopped.clone())))
             }
             None => (None, None),
         };
@@ -126,13 +123,8 @@ impl Receiver {
             ended: ended_inbox,
             messages,
         };
-        let intake = Arc::new(Intake {
-            settings: settings.clone(),
-            budget: Budget::new(settings.max_message_bytes.saturating_mul(BEING_READ), Arc::clone(&measurements)),
-            measurements: Arc::clone(&measurements),
-            join,
-            forward,
-        });
+        let intake =
+            Arc::new(Intake { settings: settings.clone(), measurements: Arc::clone(&measurements), join, forward });
         let work = move || {
             // Lowering the priority needs no privilege; if it is refused, spans are still received.
             rustix::process::nice(NICENESS).ok();
@@ -149,7 +141,7 @@ impl Receiver {
         };
         let thread =
             std::thread::Builder::new().name("tokometer-spans".to_owned()).spawn(work).map_err(Error::Start)?;
-        Ok(Receiver { addresses, stage: Arc::new(stage), measurements, stop, close, thread: Some(thread) })
+        Ok(Receiver { addresses, stage: Arc::new(stage), measurements, stop, thread: Some(thread) })
     }
 
     /// The listen addresses, with the actual ports where 0 was requested.
@@ -170,8 +162,7 @@ impl Receiver {
     /// Stops receiving, passes on every waiting record, forwards the last messages within `limit`, and waits for
     /// completion.
     pub fn stop(mut self, limit: Duration) {
-        self.close.send_replace(Some(Instant::now() + limit));
-        self.stop.send_replace(true);
+        self.stop.send_replace(Some(Instant::now() + limit));
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -180,15 +171,17 @@ impl Receiver {
     }
 }
 
-fn listen(address: SocketAddr) -> Result<std::net::TcpListener, Error> {
-    let bind = |source| Error::Bind { address, source };
-    let listener = std::net::TcpListener::bind(address).map_err(bind)?;
-    listener.set_nonblocking(true).map_err(bind)?;
-    Ok(listener)
+fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
+    let bind = || {
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        TcpListener::from_std(listener)
+    };
+    bind().map_err(|source| Error::Bind { address, source })
 }
 
 /// Accepts on every listener until it is stopped.
-async fn accept(listeners: Vec<TcpListener>, intake: Arc<Intake>, stopped: watch::Receiver<bool>) {
+async fn accept(listeners: Vec<TcpListener>, intake: Arc<Intake>, stopped: Stopping) {
     let room = Arc::new(Semaphore::new(intake.settings.max_connections));
     let mut accepting = JoinSet::new();
     for listener in listeners {
@@ -198,12 +191,7 @@ async fn accept(listeners: Vec<TcpListener>, intake: Arc<Intake>, stopped: watch
     while accepting.join_next().await.is_some() {}
 }
 
-async fn accept_on(
-    listener: TcpListener,
-    intake: Arc<Intake>,
-    room: Arc<Semaphore>,
-    mut stopped: watch::Receiver<bool>,
-) {
+async fn accept_on(listener: TcpListener, intake: Arc<Intake>, room: Arc<Semaphore>, mut stopped: Stopping) {
     // Connections are aborted when this set is dropped.
     let mut connections = JoinSet::new();
     loop {
@@ -222,7 +210,7 @@ async fn accept_on(
                     });
                 }
                 // The protocol is not known yet, so no understandable response can be sent.
-                Err(_) => intake.measurements.refuse_connection(),
+                Err(_) => intake.measurements.refused_connections.add(1),
             },
             Err(error) => {
                 tracing::warn!(%error, "The engine span receiver cannot accept a connection.");
@@ -233,7 +221,7 @@ async fn accept_on(
 }
 
 /// Serves requests over HTTP/1.1 or HTTP/2 until the client disconnects, is silent for too long, or the receiver stops.
-async fn serve(stream: TcpStream, intake: Arc<Intake>, mut stopped: watch::Receiver<bool>) {
+async fn serve(stream: TcpStream, intake: Arc<Intake>, mut stopped: Stopping) {
     stream.set_nodelay(true).ok();
     let timeout = intake.settings.read_timeout;
     // A client that sends requests but does not read would otherwise hold its place forever.
@@ -271,16 +259,13 @@ async fn serve(stream: TcpStream, intake: Arc<Intake>, mut stopped: watch::Recei
 }
 
 /// Waits for the stop, for a first request that does not arrive in time, or for [`IDLE`] without another request.
-async fn stopped_or_idle(stopped: &mut watch::Receiver<bool>, requests: &AtomicU64, first_request: Duration) {
+async fn stopped_or_idle(stopped: &mut Stopping, requests: &AtomicU64, first_request: Duration) {
     let (mut seen, mut limit) = (0, first_request);
-    loop {
-        tokio::select! {
-            _ = stopped.changed() => return,
-            () = tokio::time::sleep(limit) => match requests.load(Relaxed) {
-                same if same == seen => return,
-                more => seen = more,
-            },
+    while tokio::time::timeout(limit, stopped.changed()).await.is_err() {
+        let requests = requests.load(Relaxed);
+        if requests == seen {
+            return;
         }
-        limit = IDLE;
+        (seen, limit) = (requests, IDLE);
     }
 }

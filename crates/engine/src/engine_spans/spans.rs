@@ -51,17 +51,6 @@ pub struct Span<'a> {
     message: &'a [u8],
 }
 
-/// The value of an attribute, of the types that are needed here.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Value {
-    /// A string.
-    Text(String),
-    /// An integer.
-    Int(i64),
-    /// A floating-point number.
-    Double(f64),
-}
-
 /// The fields of a span except its attributes. Strings are bytes here and below, because prost refuses messages with
 /// invalid UTF-8, while many collectors accept them.
 #[derive(Message)]
@@ -90,16 +79,20 @@ struct KeyValue {
 
 #[derive(Message)]
 struct AnyValue {
-    #[prost(oneof = "Scalar", tags = "1, 3, 4")]
-    value: Option<Scalar>,
+    #[prost(oneof = "Value", tags = "1, 3, 4")]
+    value: Option<Value>,
 }
 
+/// The value of an attribute, of the types that are needed here.
 #[derive(Oneof)]
-enum Scalar {
+pub enum Value {
+    /// A string.
     #[prost(bytes = "vec", tag = "1")]
     Text(Vec<u8>),
+    /// An integer.
     #[prost(int64, tag = "3")]
     Int(i64),
+    /// A floating-point number.
     #[prost(double, tag = "4")]
     Double(f64),
 }
@@ -128,13 +121,7 @@ impl<'a> Span<'a> {
     pub fn attributes(&self, mut each: impl FnMut(&str, Value)) {
         let read = each_field(self.message, ATTRIBUTES, |attribute| {
             let KeyValue { key, value } = KeyValue::decode(attribute)?;
-            let value = match value.and_then(|any| any.value) {
-                Some(Scalar::Text(text)) => String::from_utf8(text).ok().map(Value::Text),
-                Some(Scalar::Int(value)) => Some(Value::Int(value)),
-                Some(Scalar::Double(value)) => Some(Value::Double(value)),
-                None => None,
-            };
-            if let Some(value) = value {
+            if let Some(value) = value.and_then(|any| any.value) {
                 each(std::str::from_utf8(&key).unwrap_or_default(), value);
             }
             Ok(())

@@ -8,13 +8,13 @@ use tokio::sync::mpsc::Receiver;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::watch;
 
 use tokometer_observe::measure::Outcome;
 use tokometer_observe::measure::Record;
 use tokometer_observe::measure::Sink;
 use tokometer_observe::measure::Stage;
 
+use crate::engine_spans::forward::Stopping;
 use crate::engine_spans::interpret::Interpreter;
 use crate::engine_spans::joiner::Joiner;
 use crate::engine_spans::joiner::Passed;
@@ -70,7 +70,7 @@ impl Stage for SpanJoin {
             self.ended.try_send(Ended::Waits(Arc::clone(record)))
             && let Ended::Waits(record) = unsent
         {
-            self.measurements.join(Join::Full);
+            self.measurements.joins(Join::Full).add(1);
             self.next.record(&record);
         }
     }
@@ -94,7 +94,7 @@ pub(crate) struct Joining {
 
 impl Joining {
     /// Joins until it is stopped, then passes on the waiting records.
-    pub(crate) async fn run(mut self, mut stopped: watch::Receiver<bool>) {
+    pub(crate) async fn run(mut self, mut stopped: Stopping) {
         loop {
             let due = self.joiner.next_due();
             let pause = async {

@@ -1,10 +1,12 @@
 //! Statistics of spans and of the requests waiting for them, exported as metrics.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
+use tokometer_observe::Counter;
 use tokometer_observe::closed_enum;
+
+use crate::engine_spans::message::Budget;
 
 closed_enum! {
     /// Result of the search for a request's span.
@@ -77,26 +79,27 @@ closed_enum! {
 /// All counts since the process started.
 #[derive(Debug, Default)]
 pub struct Measurements {
-    received: AtomicU64,
-    forwarded: AtomicU64,
-    held: AtomicUsize,
-    waiting_bytes: AtomicUsize,
-    joins: [AtomicU64; Join::ALL.len()],
-    lost: [AtomicU64; Lost::ALL.len()],
-    refusals: [AtomicU64; Refusal::ALL.len()],
-    unsent: [AtomicU64; Unsent::ALL.len()],
-    refused_connections: AtomicU64,
+    /// Spans in accepted messages.
+    pub received: Counter,
+    /// Spans accepted by the collector.
+    pub forwarded: Counter,
+    /// Connections closed at once because the maximum was open.
+    pub refused_connections: Counter,
+    /// Memory for messages while they are read.
+    pub(crate) reading: Budget,
+    /// Memory for messages that wait to be forwarded.
+    pub(crate) waiting: Budget,
+    pub(crate) held: AtomicUsize,
+    joins: [Counter; Join::ALL.len()],
+    lost: [Counter; Lost::ALL.len()],
+    refusals: [Counter; Refusal::ALL.len()],
+    unsent: [Counter; Unsent::ALL.len()],
 }
 
 impl Measurements {
-    /// Spans in accepted messages.
-    pub fn received(&self) -> u64 {
-        self.received.load(Relaxed)
-    }
-
-    /// Spans accepted by the collector.
-    pub fn forwarded(&self) -> u64 {
-        self.forwarded.load(Relaxed)
+    /// All zero, with these maximum numbers of bytes of messages.
+    pub(crate) fn new(reading: usize, waiting: usize) -> Measurements {
+        Measurements { reading: Budget::new(reading), waiting: Budget::new(waiting), ..Measurements::default() }
     }
 
     /// Requests currently waiting for their span.
@@ -106,71 +109,26 @@ impl Measurements {
 
     /// Bytes of messages currently being read or waiting to be forwarded.
     pub fn waiting_bytes(&self) -> usize {
-        self.waiting_bytes.load(Relaxed)
-    }
-
-    /// Connections closed at once because the maximum was open.
-    pub fn refused_connections(&self) -> u64 {
-        self.refused_connections.load(Relaxed)
+        self.reading.used() + self.waiting.used()
     }
 
     /// Requests by result of the search for their span.
-    pub fn joins(&self, of: Join) -> u64 {
-        self.joins[of as usize].load(Relaxed)
+    pub fn joins(&self, of: Join) -> &Counter {
+        &self.joins[of as usize]
     }
 
     /// Spans that matched no request record.
-    pub fn lost(&self, why: Lost) -> u64 {
-        self.lost[why as usize].load(Relaxed)
+    pub fn lost(&self, why: Lost) -> &Counter {
+        &self.lost[why as usize]
     }
 
     /// Messages that were refused.
-    pub fn refused(&self, why: Refusal) -> u64 {
-        self.refusals[why as usize].load(Relaxed)
+    pub fn refused(&self, why: Refusal) -> &Counter {
+        &self.refusals[why as usize]
     }
 
     /// Accepted spans that did not reach the collector.
-    pub fn unsent(&self, why: Unsent) -> u64 {
-        self.unsent[why as usize].load(Relaxed)
-    }
-
-    pub(crate) fn receive(&self, spans: u64) {
-        self.received.fetch_add(spans, Relaxed);
-    }
-
-    pub(crate) fn forward(&self, spans: u64) {
-        self.forwarded.fetch_add(spans, Relaxed);
-    }
-
-    pub(crate) fn hold(&self, requests: usize) {
-        self.held.store(requests, Relaxed);
-    }
-
-    pub(crate) fn occupy(&self, bytes: usize) {
-        self.waiting_bytes.fetch_add(bytes, Relaxed);
-    }
-
-    pub(crate) fn vacate(&self, bytes: usize) {
-        self.waiting_bytes.fetch_sub(bytes, Relaxed);
-    }
-
-    pub(crate) fn join(&self, of: Join) {
-        self.joins[of as usize].fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn lose(&self, why: Lost, spans: u64) {
-        self.lost[why as usize].fetch_add(spans, Relaxed);
-    }
-
-    pub(crate) fn refuse(&self, why: Refusal) {
-        self.refusals[why as usize].fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn unsend(&self, why: Unsent, spans: u64) {
-        self.unsent[why as usize].fetch_add(spans, Relaxed);
-    }
-
-    pub(crate) fn refuse_connection(&self) {
-        self.refused_connections.fetch_add(1, Relaxed);
+    pub fn unsent(&self, why: Unsent) -> &Counter {
+        &self.unsent[why as usize]
     }
 }

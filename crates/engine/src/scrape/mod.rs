@@ -14,7 +14,7 @@ mod watch;
 
 use std::time::Duration;
 
-pub use families::{SOURCES, markdown};
+pub use families::SOURCES;
 pub use request::{Dial, Wire};
 pub use scraper::{Engines, Scraper};
 pub use state::{Page, Ratio, RatioSource, State, Tracker};

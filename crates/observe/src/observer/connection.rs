@@ -194,10 +194,7 @@ impl Observer for ConnectionObserver {
         let sample = Sample::begin();
         if let Some(http) = &mut self.http {
             match direction {
-                Direction::Response => {
-                    let result = http.response_finished(at, &mut self.requests);
-                    self.followed(result, at);
-                }
+                Direction::Response => http.response_finished(at, &mut self.requests),
                 Direction::Request => self.requests.open.iter_mut().for_each(|request| request.measured.client_left()),
             }
         }

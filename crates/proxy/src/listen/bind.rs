@@ -31,45 +31,41 @@ const BACKLOG: i32 = 65_535;
 /// A listener whose socket is open. Connections wait in its backlog until the listener is served.
 #[derive(Debug)]
 pub struct Bound {
-    pub(crate) listener: Listener,
-    pub(crate) address: Address,
+    /// The listener as configured.
+    pub listener: Listener,
+    /// The listen address as configured, with the real port in place of port 0.
+    pub address: Address,
     pub(crate) socket: OwnedFd,
     pub(crate) file: Option<Arc<SocketFile>>,
 }
 
 impl Bound {
-    /// The listen address as configured, with the real port in place of port 0.
-    pub fn address(&self) -> &Address {
-        &self.address
-    }
-
-    /// The listener as configured.
-    pub fn listener(&self) -> &Listener {
-        &self.listener
-    }
-
     /// One socket per thread. The kernel distributes TCP connections over sockets with SO_REUSEPORT; Unix sockets have
     /// no equivalent, so the threads share one.
     pub(crate) fn sockets(&self, threads: usize, settings: &Settings) -> Result<Vec<OwnedFd>, Error> {
-        let first = std::iter::once_with(|| {
-            if threads > 1 && matches!(self.address, Address::Tcp { .. }) {
+        let Address::Tcp { host, port } = &self.address else {
+            let shared = (0..threads).map(|_| self.socket.try_clone());
+            return shared.collect::<io::Result<_>>().map_err(|source| cannot_bind(&self.address, source));
+        };
+        let open = || {
+            let mut sockets = vec![self.socket.try_clone()?];
+            if threads > 1 {
                 // The first socket was bound without it, so no other process uses the port; the process's other sockets
                 // may join now.
                 SockRef::from(&self.socket).set_reuse_port(true)?;
             }
-            self.socket.try_clone()
-        });
-        let shared = Settings { port_sharing: true, ..settings.clone() };
-        let more = (1..threads).map(|_| match &self.address {
-            Address::Tcp { host, port } => bind_tcp(host, *port, &shared).map(|(socket, ..)| socket),
-            _ => self.socket.try_clone(),
-        });
-        first.chain(more).collect::<io::Result<_>>().map_err(|source| Error::Bind {
-            address: self.address.clone(),
-            fix: fix(&source),
-            source,
-        })
+            let settings = Settings { port_sharing: true, ..settings.clone() };
+            for _ in 1..threads {
+                sockets.push(bind_tcp(host, *port, &settings)?.0);
+            }
+            Ok(sockets)
+        };
+        open().map_err(|source| cannot_bind(&self.address, source))
     }
+}
+
+fn cannot_bind(address: &Address, source: io::Error) -> Error {
+    Error::Bind { address: address.clone(), fix: fix(&source), source }
 }
 
 /// Opens the socket of this listener.
@@ -88,7 +84,7 @@ pub fn bind(listener: Listener, settings: &Settings) -> Result<Bound, Error> {
     };
     match opened {
         Ok((socket, address, file)) => Ok(Bound { listener, address, socket, file: file.map(Arc::new) }),
-        Err(source) => Err(Error::Bind { fix: fix(&source), address: listener.listen, source }),
+        Err(source) => Err(cannot_bind(&listener.listen, source)),
     }
 }
 
@@ -116,7 +112,7 @@ fn bind_unix(path: &Path) -> io::Result<(OwnedFd, Address, Option<SocketFile>)> 
     remove_stale(path)?;
     let listener = UnixListener::bind(path)?;
     listener.set_nonblocking(true)?;
-    let file = SocketFile::of(path)?;
+    let file = SocketFile { path: path.to_path_buf(), inode: inode(path)? };
     Ok((listener.into(), Address::Unix(path.to_path_buf()), Some(file)))
 }
 
@@ -155,12 +151,6 @@ fn fix(error: &io::Error) -> &'static str {
 pub(crate) struct SocketFile {
     path: PathBuf,
     inode: (u64, u64),
-}
-
-impl SocketFile {
-    fn of(path: &Path) -> io::Result<SocketFile> {
-        Ok(SocketFile { path: path.to_path_buf(), inode: inode(path)? })
-    }
 }
 
 impl Drop for SocketFile {

@@ -10,7 +10,6 @@ use std::pin::Pin;
 use std::task::Context;
 use std::task::Poll;
 
-use pingora::protocols::Stream;
 use pingora::protocols::l4::stream::Stream as Transport;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -20,7 +19,7 @@ use tokio::io::AsyncWrite;
 use tokio::io::ReadBuf;
 
 use crate::relay::Endpoint;
-use crate::relay::Socket;
+use crate::relay::Stream;
 
 /// An accepted TCP or Unix socket, without buffers (`L4BufferSettings::new(0, 0)`).
 #[derive(Debug)]
@@ -30,16 +29,16 @@ struct Accepted(Transport);
 ///
 /// # Errors
 /// When the stream is a TLS stream or has no socket.
-pub(crate) fn take(stream: Stream) -> io::Result<Socket> {
+pub(crate) fn take(stream: pingora::protocols::Stream) -> io::Result<Stream> {
     let transport = stream.into_any().downcast::<Transport>().map_err(|_| io::ErrorKind::Unsupported)?;
     if transport.as_raw_fd() < 0 {
         return Err(io::ErrorKind::Unsupported.into());
     }
-    Ok(Socket::Accepted(Box::new(Accepted(*transport))))
+    Ok(Box::new(Accepted(*transport)))
 }
 
 impl Endpoint for Accepted {
-    fn descriptor(&self) -> BorrowedFd<'_> {
+    fn socket(&self) -> BorrowedFd<'_> {
         // SAFETY: this is the descriptor of the tokio socket inside the transport (pingora-core 0.9.1,
         // protocols/l4/stream.rs); `take` checked that it is not -1. No code takes that socket out of the transport,
         // only its drop closes it, and the borrow of `self` does not outlive it.
@@ -57,15 +56,16 @@ impl AsyncWrite for Accepted {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         // The kernel almost always accepts the bytes immediately, so the system call comes first; the layers in between
         // are only used to wait.
-        match send(self.descriptor(), bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        match send(self.socket(), bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Ok(sent) => Poll::Ready(Ok(sent)),
             Err(Errno::AGAIN | Errno::INTR) => Pin::new(&mut self.0).poll_write(cx, bytes),
             Err(error) => Poll::Ready(Err(error.into())),
         }
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // There is no buffer.
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::io::ErrorKind;
-use std::path::PathBuf;
 
 use crate::listen::settings::Address;
 
@@ -25,71 +24,24 @@ pub enum Error {
         "`original` is not a listen address: it means the server from which a REDIRECT rule diverts packets; use it as upstream"
     )]
     ListenOnOriginal,
-    /// A PEM file cannot be read.
-    #[error("cannot read {what} {path}: {reason}; check the path and that tokometer's user may read it")]
-    Unreadable {
-        /// Which TLS file it is.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system error.
-        reason: String,
-    },
-    /// A PEM file has no section of the expected kind.
-    #[error("{what} {path} contains no {expected}; use a PEM file with a `-----BEGIN {expected}-----` section")]
-    Empty {
-        /// Which TLS file it is.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The missing PEM section.
-        expected: &'static str,
-    },
-    /// Certificate and key were read, but TLS cannot use them.
-    #[error(
-        "cannot use certificate {certificate} with key {key}: {reason}; the key must belong to the first certificate of the file"
-    )]
-    Unusable {
-        /// The certificate chain.
-        certificate: PathBuf,
-        /// The private key.
-        key: PathBuf,
-        /// The error from rustls.
-        reason: String,
-    },
-    /// A CA certificate cannot be used.
-    #[error("cannot use the CA certificates in {path}: {reason}; use CA certificates in PEM format")]
-    Authority {
-        /// The file.
-        path: PathBuf,
-        /// The error from rustls.
-        reason: String,
-    },
-    /// TLS to the server needs a name to check the certificate against.
-    #[error("TLS to {upstream} needs `server_name`: the name to check the server's certificate against{detail}")]
-    ServerName {
-        /// The upstream address.
-        upstream: Address,
-        /// Why the given name is invalid; empty if none was given.
-        detail: String,
-    },
+    /// A TLS file or the name of the TLS server cannot be used. The text has the file, the reason and the fix.
+    #[error("{0}")]
+    Tls(String),
 }
 
 impl Error {
     /// True unless the process lacks a resource that is not a setting.
     pub fn is_of_configuration(&self) -> bool {
         match self {
-            Error::Bind { source, .. } => {
-                matches!(
-                    source.kind(),
-                    ErrorKind::AddrInUse
-                        | ErrorKind::AddrNotAvailable
-                        | ErrorKind::AlreadyExists
-                        | ErrorKind::NotFound
-                        | ErrorKind::PermissionDenied
-                )
-            }
-            _ => true,
+            Error::Bind { source, .. } => matches!(
+                source.kind(),
+                ErrorKind::AddrInUse
+                    | ErrorKind::AddrNotAvailable
+                    | ErrorKind::AlreadyExists
+                    | ErrorKind::NotFound
+                    | ErrorKind::PermissionDenied
+            ),
+            Error::ListenOnOriginal | Error::Tls(_) => true,
         }
     }
 }

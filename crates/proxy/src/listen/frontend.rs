@@ -4,15 +4,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+use pingora::apps::ServerApp;
 use pingora::protocols::Stream as Accepted;
+use pingora::server::ShutdownWatch;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::TlsStream;
 
 use crate::listen::descriptor;
 use crate::listen::tls::Protocol;
 use crate::listen::upstream::Upstream;
+use crate::relay::Phase;
 use crate::relay::Relay;
-use crate::relay::Socket;
 use crate::relay::Stream;
 use tokometer_observe::input::Close;
 use tokometer_observe::input::Side;
@@ -21,46 +25,53 @@ use tokometer_observe::input::Side;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The application behind one listening socket.
+#[derive(Clone)]
 pub(crate) struct Frontend {
     pub(crate) relay: Arc<Relay>,
     pub(crate) listener: usize,
     pub(crate) tls: Option<TlsAcceptor>,
-    pub(crate) upstream: Upstream,
+    pub(crate) upstream: Arc<Upstream>,
 }
 
-impl Frontend {
+#[async_trait]
+impl ServerApp for Frontend {
     /// Takes the socket out of pingora's stream and serves it.
-    pub(crate) async fn process(&self, accepted: Accepted) {
+    async fn process_new(self: &Arc<Self>, accepted: Accepted, _: &ShutdownWatch) -> Option<Accepted> {
         let peer = accepted.get_socket_digest().and_then(|digest| digest.peer_addr()?.as_inet().copied());
         if let Ok(socket) = descriptor::take(accepted) {
             // Joined connections follow the drain themselves; this covers those that are not joined yet.
             tokio::select! {
                 () = self.serve(socket, peer) => {}
-                () = self.relay.drain().forced() => {}
+                () = self.relay.drain().reached(Phase::Forced) => {}
             }
         }
+        None
     }
+}
 
-    async fn serve(&self, socket: Socket, peer: Option<SocketAddr>) {
+impl Frontend {
+    async fn serve(&self, socket: Stream, peer: Option<SocketAddr>) {
         let (upstream, route) = self.upstream.route(&socket);
         let accepted = match self.relay.accept(self.listener, Arc::clone(&upstream), peer) {
             Ok(accepted) => accepted,
             // With TLS, no response is possible before the handshake.
-            Err(_) if self.tls.is_some() => return Stream::Plain(socket).reset(),
+            Err(_) if self.tls.is_some() => return socket.reset(),
             Err(why) => return self.relay.refuse(socket, why),
         };
         let mut protocol = Protocol::Http1;
         let client = match &self.tls {
-            None => Stream::Plain(socket),
+            None => socket,
             // Large and rare parts are boxed here and below: this future exists for each connection.
             Some(acceptor) => {
                 match Box::pin(self.relay.drain().in_time(HANDSHAKE_TIMEOUT, acceptor.accept(socket))).await {
                     Some(Ok(stream)) => {
-                        protocol = Protocol::agreed(stream.get_ref().1.alpn_protocol());
-                        Stream::Tls(Box::new(stream.into()))
+                        if stream.get_ref().1.alpn_protocol() == Some(Protocol::Http2.alpn()) {
+                            protocol = Protocol::Http2;
+                        }
+                        Box::new(TlsStream::from(stream))
                     }
                     _ => {
-                        accepted.relay().stats_of(self.listener).count_handshake_failure();
+                        self.relay.stats_of(self.listener).handshake_failures.add(1);
                         return accepted.end(Close::Reset(Side::Client));
                     }
                 }
@@ -71,17 +82,13 @@ impl Frontend {
             None => Ok(connect.await),
             Some(limit) => timeout(limit, connect).await,
         };
-        match connected {
+        let (close, error) = match connected {
             // A separate task, because the relay's future is small and this one is not.
-            Ok(Ok(server)) => drop(tokio::spawn(accepted.join(client, server))),
-            Ok(Err(error)) => {
-                tracing::warn!(%upstream, %error, "The server cannot be reached.");
-                Box::pin(accepted.refuse(client, Close::Refused, &upstream, &error.to_string())).await;
-            }
-            Err(_) => {
-                tracing::warn!(%upstream, error = "the connection timed out", "The server cannot be reached.");
-                Box::pin(accepted.refuse(client, Close::ConnectTimeout, &upstream, "the connection timed out")).await;
-            }
-        }
+            Ok(Ok(server)) => return drop(tokio::spawn(accepted.join(client, server))),
+            Ok(Err(error)) => (Close::Refused, error.to_string()),
+            Err(_) => (Close::ConnectTimeout, "the connection timed out".to_owned()),
+        };
+        tracing::warn!(%upstream, error, "The server cannot be reached.");
+        Box::pin(accepted.refuse(client, close, &upstream, &error)).await;
     }
 }

@@ -15,14 +15,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
-use async_trait::async_trait;
-use pingora::apps::ServerApp;
 use pingora::listeners::L4BufferSettings;
 use pingora::listeners::ListenerConfig;
-use pingora::protocols::Stream as Accepted;
 use pingora::server::Fds;
 use pingora::server::ListenFds;
-use pingora::server::ShutdownWatch;
 use pingora::services::Service as _;
 use pingora::services::listening::Service;
 use pingora::time::fast_timeout::set_fast_timeout_to_tokio_threshold;
@@ -39,6 +35,7 @@ use crate::listen::settings::Address;
 use crate::listen::tls;
 use crate::listen::upstream::Upstream;
 use crate::relay::Listening;
+use crate::relay::Phase;
 use crate::relay::Relay;
 
 /// Interval between measurements of a thread's timer lag.
@@ -46,30 +43,19 @@ const LAG_PERIOD: Duration = Duration::from_secs(1);
 
 /// The listeners of one thread: every one of them, each with the thread's own socket.
 pub struct Worker {
-    listeners: Vec<Listener>,
+    listeners: Vec<OpenListener>,
     relay: Arc<Relay>,
 }
 
-/// One listening socket and its service.
-struct Listener {
-    service: Service<Shared>,
-    key: String,
+/// One listening socket.
+struct OpenListener {
+    frontend: Frontend,
+    name: String,
+    address: Address,
     socket: OwnedFd,
-    /// A duplicate, for the orderly close; `None` for Unix sockets, which have no packets.
-    closed_by: Option<OwnedFd>,
     _listening: Listening,
     /// Removed when the last thread stops listening.
     _file: Option<Arc<SocketFile>>,
-}
-
-struct Shared(Arc<Frontend>);
-
-#[async_trait]
-impl ServerApp for Shared {
-    async fn process_new(self: &Arc<Self>, accepted: Accepted, _: &ShutdownWatch) -> Option<Accepted> {
-        self.0.process(accepted).await;
-        None
-    }
 }
 
 impl fmt::Debug for Worker {
@@ -88,18 +74,24 @@ pub fn serve(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<Ve
     let mut workers: Vec<Worker> = Vec::new();
     workers.resize_with(threads.max(1), || Worker { listeners: Vec::new(), relay: Arc::clone(relay) });
     for (listener, bound) in bound.into_iter().enumerate() {
-        let frontend = Arc::new(Frontend {
+        let sockets = bound.sockets(threads.max(1), &relay.settings())?;
+        let Bound { listener: settings, address, file, .. } = bound;
+        let keepalive = relay.settings().keepalive;
+        let frontend = Frontend {
             relay: Arc::clone(relay),
             listener,
-            tls: bound.listener.tls.as_ref().map(tls::acceptor).transpose()?,
-            upstream: Upstream::new(
-                &bound.listener.upstream,
-                bound.listener.upstream_tls.as_ref(),
-                relay.settings().keepalive,
-            )?,
-        });
-        for (worker, socket) in workers.iter_mut().zip(bound.sockets(threads.max(1), &relay.settings())?) {
-            worker.listeners.push(Listener::new(&bound, socket, Shared(Arc::clone(&frontend)), relay.drain().listen()));
+            tls: settings.tls.as_ref().map(tls::acceptor).transpose()?,
+            upstream: Arc::new(Upstream::new(&settings.upstream, settings.upstream_tls.as_ref(), keepalive)?),
+        };
+        for (worker, socket) in workers.iter_mut().zip(sockets) {
+            worker.listeners.push(OpenListener {
+                frontend: frontend.clone(),
+                name: settings.name.clone(),
+                address: address.clone(),
+                socket,
+                _listening: relay.drain().listen(),
+                _file: file.clone(),
+            });
         }
     }
     Ok(workers)
@@ -111,7 +103,7 @@ impl Worker {
     pub async fn accept(self) {
         let mut open = JoinSet::new();
         for listener in self.listeners {
-            open.spawn(listener.accept(self.relay.drain().stopping()));
+            open.spawn(listener.accept());
         }
         tokio::select! {
             () = async { while open.join_next().await.is_some() {} } => {}
@@ -131,34 +123,30 @@ async fn watch_lag(relay: &Relay) {
     }
 }
 
-impl Listener {
-    fn new(bound: &Bound, socket: OwnedFd, frontend: Shared, listening: Listening) -> Listener {
-        let (key, listener) = match &bound.address {
+impl OpenListener {
+    async fn accept(self) {
+        let (key, listener) = match &self.address {
             Address::Unix(path) => {
                 let path = path.display().to_string();
                 (path.clone(), ListenerConfig::uds(path))
             }
             address => (address.to_string(), ListenerConfig::tcp(address.to_string())),
         };
-        let mut service = Service::new(bound.listener.name.clone(), frontend);
+        let drain = self.frontend.relay.drain().clone();
+        let mut service = Service::new(self.name, self.frontend);
         // The relay does its own reads and writes: pingora's buffers would waste 64 KiB per connection.
         service.add_listener(listener.l4_buffer(L4BufferSettings::new(0, 0)));
-        // Without a duplicate the listener still closes, but may cut off connecting clients.
-        let closed_by = matches!(bound.address, Address::Tcp { .. }).then(|| socket.try_clone().ok()).flatten();
-        Listener { service, key, socket, closed_by, _listening: listening, _file: bound.file.clone() }
-    }
-
-    async fn accept(mut self, mut stopping: ShutdownWatch) {
+        // A duplicate for the orderly close. Unix sockets have no packets to reject; without a duplicate the listener
+        // still closes, but may cut off connecting clients.
+        let duplicate = matches!(self.address, Address::Tcp { .. }).then(|| self.socket.try_clone().ok()).flatten();
         // pingora uses a listening socket found under its address in this table instead of creating one.
         let mut descriptors = Fds::new();
-        descriptors.add(self.key, self.socket.into_raw_fd());
+        descriptors.add(key, self.socket.into_raw_fd());
         let descriptors: ListenFds = Arc::new(descriptors.into());
         let (close, closing) = watch::channel(false);
-        let closed_by = self.closed_by.take();
         let close = async move {
-            // An error means that the relay is gone, which is a stop as well.
-            stopping.wait_for(|stopping| *stopping).await.ok();
-            if let Some(socket) = closed_by {
+            drain.reached(Phase::Closing).await;
+            if let Some(socket) = duplicate {
                 if let Err(error) = reject_new_connections(SockRef::from(&socket)) {
                     tracing::debug!(%error, "Clients that are connecting may be cut off.");
                 }
@@ -167,7 +155,7 @@ impl Listener {
             }
             close.send_replace(true);
         };
-        tokio::join!(self.service.start_service(Some(descriptors), closing, 1), close);
+        tokio::join!(service.start_service(Some(descriptors), closing, 1), close);
     }
 }
 

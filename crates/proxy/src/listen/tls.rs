@@ -5,7 +5,6 @@
 //! handshake with a TLS server then requests the client's protocol.
 
 use std::path::Path;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::ClientConfig;
@@ -36,9 +35,6 @@ use crate::listen::settings::ClientTls;
 use crate::listen::settings::Listener;
 use crate::listen::settings::ServerTls;
 
-const HTTP1: &[u8] = b"http/1.1";
-const HTTP2: &[u8] = b"h2";
-
 /// The protocol that ALPN selected; HTTP/1.1 without ALPN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
@@ -49,9 +45,12 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The protocol that this handshake negotiated.
-    pub(crate) fn agreed(alpn: Option<&[u8]>) -> Protocol {
-        if alpn == Some(HTTP2) { Protocol::Http2 } else { Protocol::Http1 }
+    /// Its name in ALPN (RFC 7301, section 6).
+    pub(crate) fn alpn(self) -> &'static [u8] {
+        match self {
+            Protocol::Http1 => b"http/1.1",
+            Protocol::Http2 => b"h2",
+        }
     }
 }
 
@@ -65,7 +64,7 @@ pub fn usable_tls(listener: &Listener) -> Result<(), Error> {
         acceptor(tls)?;
     }
     if let Some(tls) = &listener.upstream_tls {
-        connectors(tls)?;
+        connector(tls)?;
         server_name(&listener.upstream, tls)?;
     }
     Ok(())
@@ -83,36 +82,19 @@ pub(crate) fn acceptor(settings: &ServerTls) -> Result<TlsAcceptor, Error> {
             let roots = Arc::new(authorities("the client CA file", path)?);
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
                 .build()
-                .map_err(|error| Error::Authority { path: path.clone(), reason: error.to_string() })?;
+                .map_err(|error| bad_authority(path, &error))?;
             builder.with_client_cert_verifier(verifier)
         }
     };
     let mut config = builder
         .with_single_cert(certificates("the certificate file", certificate)?, private_key(key)?)
         .map_err(|error| unusable(certificate, key, &error))?;
-    config.alpn_protocols = vec![HTTP1.to_vec(), HTTP2.to_vec()];
+    config.alpn_protocols = [Protocol::Http1, Protocol::Http2].map(|protocol| protocol.alpn().to_vec()).into();
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// TLS to the server, one connector per protocol.
-#[derive(Clone)]
-pub(crate) struct Connectors {
-    http1: TlsConnector,
-    http2: TlsConnector,
-}
-
-impl Connectors {
-    /// The connector for this protocol.
-    pub(crate) fn of(&self, protocol: Protocol) -> &TlsConnector {
-        match protocol {
-            Protocol::Http1 => &self.http1,
-            Protocol::Http2 => &self.http2,
-        }
-    }
-}
-
-/// TLS to the server.
-pub(crate) fn connectors(settings: &ClientTls) -> Result<Connectors, Error> {
+/// TLS to the server; ALPN is set for each connection.
+pub(crate) fn connector(settings: &ClientTls) -> Result<TlsConnector, Error> {
     let ClientTls { ca, server_name: _, identity, insecure } = settings;
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
@@ -126,16 +108,13 @@ pub(crate) fn connectors(settings: &ClientTls) -> Result<Connectors, Error> {
         };
         builder.with_root_certificates(roots)
     };
-    let mut config = match identity {
+    let config = match identity {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => builder
             .with_client_auth_cert(certificates("the identity's certificate file", certificate)?, private_key(key)?)
             .map_err(|error| unusable(certificate, key, &error))?,
     };
-    config.alpn_protocols = vec![HTTP2.to_vec()];
-    let http2 = TlsConnector::from(Arc::new(config.clone()));
-    config.alpn_protocols = vec![HTTP1.to_vec()];
-    Ok(Connectors { http1: TlsConnector::from(Arc::new(config)), http2 })
+    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 /// The name to check the server's certificate against; `None` if it depends on the connection.
@@ -146,28 +125,29 @@ pub(crate) fn server_name(upstream: &Address, settings: &ClientTls) -> Result<Op
         (None, Address::OriginalDestination) => return Ok(None),
         // The name is not checked, but the handshake needs one.
         (None, Address::Unix(_)) if settings.insecure => "localhost".to_owned(),
-        (None, Address::Unix(_)) => {
-            return Err(Error::ServerName { upstream: upstream.clone(), detail: String::new() });
-        }
+        (None, Address::Unix(_)) => return Err(bad_server_name(upstream, "")),
     };
     match ServerName::try_from(name.clone()) {
         Ok(name) => Ok(Some(name)),
-        Err(_) => {
-            Err(Error::ServerName { upstream: upstream.clone(), detail: format!("; `{name}` is not a host name") })
-        }
+        Err(_) => Err(bad_server_name(upstream, &format!("; `{name}` is not a host name"))),
     }
+}
+
+fn bad_server_name(upstream: &Address, detail: &str) -> Error {
+    let needed = "the name to check the server's certificate against";
+    Error::Tls(format!("TLS to {upstream} needs `server_name`: {needed}{detail}"))
 }
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+fn certificates(what: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let certificates = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| unreadable(what, path, "CERTIFICATE", error))?;
     if certificates.is_empty() {
-        return Err(Error::Empty { what, path: path.to_path_buf(), expected: "CERTIFICATE" });
+        return Err(unreadable(what, path, "CERTIFICATE", pem::Error::NoItemsFound));
     }
     Ok(certificates)
 }
@@ -176,28 +156,36 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| unreadable("the key file", path, "PRIVATE KEY", error))
 }
 
-fn authorities(what: &'static str, path: &Path) -> Result<RootCertStore, Error> {
+fn authorities(what: &str, path: &Path) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(what, path)? {
-        roots
-            .add(certificate)
-            .map_err(|error| Error::Authority { path: path.to_path_buf(), reason: error.to_string() })?;
+        roots.add(certificate).map_err(|error| bad_authority(path, &error))?;
     }
     Ok(roots)
 }
 
-fn unreadable(what: &'static str, path: &Path, expected: &'static str, error: pem::Error) -> Error {
-    let path = path.to_path_buf();
-    match error {
-        pem::Error::NoItemsFound => Error::Empty { what, path, expected },
-        pem::Error::Io(error) => Error::Unreadable { what, path, reason: error.to_string() },
-        error => Error::Unreadable { what, path, reason: format!("not PEM: {error:?}") },
-    }
+fn unreadable(what: &str, path: &Path, expected: &str, error: pem::Error) -> Error {
+    let path = path.display();
+    let reason = match error {
+        pem::Error::NoItemsFound => {
+            let fix = format!("use a PEM file with a `-----BEGIN {expected}-----` section");
+            return Error::Tls(format!("{what} {path} contains no {expected}; {fix}"));
+        }
+        pem::Error::Io(error) => error.to_string(),
+        error => format!("not PEM: {error:?}"),
+    };
+    Error::Tls(format!("cannot read {what} {path}: {reason}; check the path and that tokometer's user may read it"))
+}
+
+fn bad_authority(path: &Path, error: &dyn std::error::Error) -> Error {
+    let path = path.display();
+    Error::Tls(format!("cannot use the CA certificates in {path}: {error}; use CA certificates in PEM format"))
 }
 
 fn unusable(certificate: &Path, key: &Path, error: &rustls::Error) -> Error {
-    let (certificate, key): (PathBuf, PathBuf) = (certificate.into(), key.into());
-    Error::Unusable { certificate, key, reason: error.to_string() }
+    let (certificate, key) = (certificate.display(), key.display());
+    let fix = "the key must belong to the first certificate of the file";
+    Error::Tls(format!("cannot use certificate {certificate} with key {key}: {error}; {fix}"))
 }
 
 /// Accepts every server certificate (`insecure`); handshake signatures are still checked.

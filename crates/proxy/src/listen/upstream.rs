@@ -4,7 +4,6 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,15 +12,15 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::TlsStream;
 
 use crate::listen::bind::keep_alive;
 use crate::listen::error::Error;
 use crate::listen::settings::Address;
 use crate::listen::settings::ClientTls;
 use crate::listen::tls;
-use crate::listen::tls::Connectors;
 use crate::listen::tls::Protocol;
-use crate::relay::Socket;
 use crate::relay::Stream;
 
 /// Delay between attempts while the process has no free descriptors.
@@ -33,18 +32,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A server and how to connect to it.
 pub struct Upstream {
-    target: Target,
+    address: Address,
+    /// The address as text.
     name: Arc<str>,
-    tls: Option<(Connectors, Option<ServerName<'static>>)>,
+    tls: Option<(TlsConnector, Option<ServerName<'static>>)>,
     keepalive: Option<Duration>,
-}
-
-enum Target {
-    /// An IP address: needs no resolution.
-    Fixed(SocketAddr),
-    Named(String, u16),
-    Unix(PathBuf),
-    Original,
 }
 
 impl fmt::Debug for Upstream {
@@ -60,24 +52,16 @@ impl Upstream {
         client_tls: Option<&ClientTls>,
         keepalive: Option<Duration>,
     ) -> Result<Upstream, Error> {
-        let target = match address {
-            Address::Tcp { host, port } => match host.parse() {
-                Ok(ip) => Target::Fixed(SocketAddr::new(ip, *port)),
-                Err(_) => Target::Named(host.clone(), *port),
-            },
-            Address::Unix(path) => Target::Unix(path.clone()),
-            Address::OriginalDestination => Target::Original,
-        };
         let tls = match client_tls {
             None => None,
-            Some(settings) => Some((tls::connectors(settings)?, tls::server_name(address, settings)?)),
+            Some(settings) => Some((tls::connector(settings)?, tls::server_name(address, settings)?)),
         };
-        Ok(Upstream { target, name: address.to_string().into(), tls, keepalive })
+        Ok(Upstream { address: address.clone(), name: address.to_string().into(), tls, keepalive })
     }
 
     /// The upstream address of this connection, as text; also as an address if it depends on the connection.
-    pub(crate) fn route(&self, client: &Socket) -> (Arc<str>, io::Result<Option<SocketAddr>>) {
-        if !matches!(self.target, Target::Original) {
+    pub(crate) fn route(&self, client: &Stream) -> (Arc<str>, io::Result<Option<SocketAddr>>) {
+        if self.address != Address::OriginalDestination {
             return (Arc::clone(&self.name), Ok(None));
         }
         match original_destination(client) {
@@ -90,26 +74,27 @@ impl Upstream {
     /// it.
     pub async fn connect(&self, original: Option<SocketAddr>, protocol: Protocol) -> io::Result<Stream> {
         let socket = patiently(|| self.open(original)).await?;
-        let Some((connectors, name)) = &self.tls else { return Ok(socket.into()) };
+        let Some((connector, name)) = &self.tls else { return Ok(socket) };
         let name = match (name, original) {
             (Some(name), _) => name.clone(),
             (None, Some(original)) => ServerName::IpAddress(original.ip().into()),
             (None, None) => return Err(io::Error::other("no server name to check the certificate against")),
         };
-        let stream = Box::pin(connectors.of(protocol).connect(name, socket)).await?;
-        Ok(Stream::Tls(Box::new(stream.into())))
+        let connect = connector.with_alpn(vec![protocol.alpn().to_vec()]).connect(name, socket);
+        Ok(Box::new(TlsStream::from(Box::pin(connect).await?)))
     }
 
-    async fn open(&self, original: Option<SocketAddr>) -> io::Result<Socket> {
-        let stream = match &self.target {
-            Target::Unix(path) => return Ok(Socket::Unix(UnixStream::connect(path).await?)),
-            Target::Fixed(address) => TcpStream::connect(address).await?,
-            Target::Named(host, port) => TcpStream::connect((host.as_str(), *port)).await?,
-            Target::Original => TcpStream::connect(original.ok_or(io::ErrorKind::AddrNotAvailable)?).await?,
+    async fn open(&self, original: Option<SocketAddr>) -> io::Result<Stream> {
+        let stream = match &self.address {
+            Address::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await?)),
+            Address::Tcp { host, port } => TcpStream::connect((host.as_str(), *port)).await?,
+            Address::OriginalDestination => {
+                TcpStream::connect(original.ok_or(io::ErrorKind::AddrNotAvailable)?).await?
+            }
         };
         stream.set_nodelay(true)?;
         keep_alive(SockRef::from(&stream), self.keepalive)?;
-        Ok(Socket::Tcp(stream))
+        Ok(Box::new(stream))
     }
 }
 
@@ -137,8 +122,9 @@ fn is_exhausted(error: &io::Error) -> bool {
 
 /// The destination of the client's packets before a REDIRECT rule diverted them to tokometer (SO_ORIGINAL_DST,
 /// netfilter connection tracking; v4 and v6).
-fn original_destination(client: &Socket) -> io::Result<SocketAddr> {
-    let socket = SockRef::from(client);
+fn original_destination(client: &Stream) -> io::Result<SocketAddr> {
+    let descriptor = client.socket();
+    let socket = SockRef::from(&descriptor);
     let Some(local) = socket.local_addr()?.as_socket() else {
         return Err(io::Error::other("a Unix socket has no original destination"));
     };

@@ -1,7 +1,6 @@
 //! Graceful shutdown: stop accepting without cutting off clients that are connecting, let open requests finish, then
 //! close all connections that are left.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
@@ -13,7 +12,6 @@ use std::task::Waker;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio::time::timeout;
 
@@ -40,11 +38,12 @@ pub enum Phase {
 /// A handle on the drain of a relay, shared by the listeners, the connections and the code that ends the process.
 ///
 /// A connection costs one slot (16 bytes) here and one atomic load per wake-up.
-#[derive(Clone)]
+#[derive(Clone, Debug, Default)]
 pub struct Drain {
     shared: Arc<Shared>,
 }
 
+#[derive(Debug, Default)]
 struct Shared {
     phase: AtomicU8,
     connections: Mutex<Slots>,
@@ -52,15 +51,12 @@ struct Shared {
     open: AtomicUsize,
     /// Open listeners.
     listening: AtomicUsize,
-    /// The last connection ended, or the last listener closed.
-    emptied: Notify,
-    /// The phase has changed.
-    moved: Notify,
-    stopping: watch::Sender<bool>,
+    /// The phase has changed, the last connection ended, or the last listener closed.
+    changed: Notify,
 }
 
 /// Wakers of open connections by slot; freed slots are reused.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Slots {
     wakers: Vec<Option<Waker>>,
     free: Vec<u32>,
@@ -72,38 +68,17 @@ impl Slots {
     }
 }
 
-impl Default for Drain {
-    fn default() -> Drain {
-        Drain::new()
-    }
-}
-
-impl fmt::Debug for Drain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Drain").field("phase", &self.phase()).field("open", &self.open()).finish()
-    }
-}
-
 impl Drain {
     /// A drain that has not begun.
     pub fn new() -> Drain {
-        let shared = Shared {
-            phase: AtomicU8::new(Phase::Running as u8),
-            connections: Mutex::new(Slots::default()),
-            open: AtomicUsize::new(0),
-            listening: AtomicUsize::new(0),
-            emptied: Notify::new(),
-            moved: Notify::new(),
-            stopping: watch::Sender::new(false),
-        };
-        Drain { shared: Arc::new(shared) }
+        Drain::default()
     }
 
     /// Closes the listeners first, then begins. In that order, connections whose first request is in flight are not
     /// mistaken for idle ones.
     pub async fn close_and_begin(&self) {
         self.advance(Phase::Closing);
-        timeout(CLOSING, self.until_emptied(|| self.shared.listening.load(Ordering::Acquire) == 0)).await.ok();
+        timeout(CLOSING, self.until(|| self.shared.listening.load(Ordering::Acquire) == 0)).await.ok();
         self.begin();
     }
 
@@ -134,16 +109,25 @@ impl Drain {
 
     /// Resolves when no connection is open.
     pub async fn emptied(&self) {
-        self.until_emptied(|| self.open() == 0).await;
-    }
-
-    async fn until_emptied(&self, is: impl Fn() -> bool) {
-        until(&self.shared.emptied, is).await;
+        self.until(|| self.open() == 0).await;
     }
 
     /// Resolves when the drain has reached this phase or a later one.
     pub async fn reached(&self, phase: Phase) {
-        until(&self.shared.moved, || self.phase() >= phase).await;
+        self.until(|| self.phase() >= phase).await;
+    }
+
+    /// Waits until `is` returns true, checking at each change.
+    async fn until(&self, is: impl Fn() -> bool) {
+        loop {
+            let mut changed = std::pin::pin!(self.shared.changed.notified());
+            // Registers before checking, so that a change in between is not missed.
+            changed.as_mut().enable();
+            if is() {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Runs `work`, for a connection that has no upstream connection yet. `None` after `limit`, or [`UNJOINED`] after a
@@ -157,16 +141,6 @@ impl Drain {
             result = timeout(limit, work) => result.ok(),
             () = drained => None,
         }
-    }
-
-    /// Resolves when the grace period is over.
-    pub async fn forced(&self) {
-        self.reached(Phase::Forced).await;
-    }
-
-    /// Becomes true when the listeners have to stop.
-    pub fn stopping(&self) -> watch::Receiver<bool> {
-        self.shared.stopping.subscribe()
     }
 
     /// Counts a listener as open until the returned value is dropped.
@@ -194,8 +168,7 @@ impl Drain {
 
     fn advance(&self, phase: Phase) {
         self.shared.phase.fetch_max(phase as u8, Ordering::AcqRel);
-        self.shared.stopping.send_replace(true);
-        self.shared.moved.notify_waiters();
+        self.shared.changed.notify_waiters();
         let wakers: Vec<Waker> = self.slots().wakers.iter().flatten().cloned().collect();
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -203,19 +176,6 @@ impl Drain {
     fn slots(&self) -> MutexGuard<'_, Slots> {
         // No code can panic while it holds the lock, so the slots are consistent even if it is poisoned.
         self.shared.connections.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Waits until `is` returns true, checking at each notification.
-async fn until(notice: &Notify, is: impl Fn() -> bool) {
-    loop {
-        let mut noticed = std::pin::pin!(notice.notified());
-        // Registers before checking, so that a change in between is not missed.
-        noticed.as_mut().enable();
-        if is() {
-            return;
-        }
-        noticed.await;
     }
 }
 
@@ -228,7 +188,7 @@ pub(crate) struct Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         if self.drain.shared.listening.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.drain.shared.emptied.notify_waiters();
+            self.drain.shared.changed.notify_waiters();
         }
     }
 }
@@ -265,7 +225,7 @@ impl Drop for Ticket {
         self.drain.shared.open.store(open, Ordering::Release);
         drop(slots);
         if open == 0 {
-            self.drain.shared.emptied.notify_waiters();
+            self.drain.shared.changed.notify_waiters();
         }
     }
 }
@@ -296,11 +256,9 @@ mod tests {
     fn drain_phase_never_decreases() {
         let drain = Drain::new();
         assert_eq!(drain.phase(), Phase::Running);
-        assert!(!*drain.stopping().borrow());
         drain.force();
         drain.begin();
         assert_eq!(drain.phase(), Phase::Forced);
-        assert!(*drain.stopping().borrow());
     }
 
     #[tokio::test]
@@ -310,7 +268,7 @@ mod tests {
         let mut begun = std::pin::pin!(drain.close_and_begin());
         let mut cx = Context::from_waker(Waker::noop());
         assert!(begun.as_mut().poll(&mut cx).is_pending());
-        assert!(*drain.stopping().borrow(), "the listeners are notified");
+        assert_eq!(drain.phase(), Phase::Closing, "the listeners are notified");
         drop(first);
         assert!(begun.as_mut().poll(&mut cx).is_pending());
         assert_eq!(drain.phase(), Phase::Closing);

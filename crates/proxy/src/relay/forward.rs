@@ -14,8 +14,8 @@ use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
 use tokio::io::ReadBuf;
 
-use crate::relay::entrance::Waiting;
-use crate::relay::guard::Guard;
+use crate::relay::admission::Guard;
+use crate::relay::admission::Waiting;
 use crate::relay::stats::REPORT_BYTES;
 use crate::relay::stream::Stream;
 use tokometer_observe::input::Direction;
@@ -60,7 +60,7 @@ struct Remainder {
 /// State of a forwarder after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It waits for one of its ends.
+    /// It waits for one of its io.
     Waits,
     /// It has more to read and must be polled again.
     More,
@@ -74,16 +74,12 @@ pub(crate) enum Turn {
     ReceiverGone,
 }
 
-/// The two ends of a forwarder.
-pub(crate) struct Endpoints<'a> {
+/// The two ends of a forwarder, its read buffer, and the observer of the bytes read.
+pub(crate) struct Io<'a> {
     pub(crate) from: &'a mut Stream,
     pub(crate) to: &'a mut Stream,
     /// The other direction has finished: when this one has too, the connection is closed.
     pub(crate) last: bool,
-}
-
-/// The read buffer of a forwarder, and the observer of the bytes read.
-pub(crate) struct ReadContext<'a> {
     pub(crate) buffer: &'a mut [u8],
     pub(crate) guard: &'a mut Guard,
     /// Time of the last read or delivery.
@@ -129,17 +125,12 @@ impl Forwarder {
     }
 
     /// Forwards the bytes that are available now.
-    pub(crate) fn turn(
-        &mut self,
-        cx: &mut Context<'_>,
-        ends: &mut Endpoints<'_>,
-        context: &mut ReadContext<'_>,
-    ) -> Turn {
+    pub(crate) fn turn(&mut self, cx: &mut Context<'_>, io: &mut Io<'_>) -> Turn {
         for _ in 0..READS_PER_TURN {
-            match self.step(cx, ends, context) {
+            match self.step(cx, io) {
                 Poll::Pending => return Turn::Waits,
                 Poll::Ready(Some(turn)) => return turn,
-                Poll::Ready(None) if context.guard.is_costly() => return Turn::More,
+                Poll::Ready(None) if io.guard.is_costly() => return Turn::More,
                 Poll::Ready(None) => {}
             }
         }
@@ -147,111 +138,95 @@ impl Forwarder {
     }
 
     /// Delivers the remainder, or reads and forwards once.
-    fn step(
-        &mut self,
-        cx: &mut Context<'_>,
-        ends: &mut Endpoints<'_>,
-        context: &mut ReadContext<'_>,
-    ) -> Poll<Option<Turn>> {
+    fn step(&mut self, cx: &mut Context<'_>, io: &mut Io<'_>) -> Poll<Option<Turn>> {
         if let Some(remainder) = &mut self.remainder {
             let since = remainder.since;
-            if ready!(remainder.poll_deliver(cx, ends.to)).is_err() {
-                return Poll::Ready(Some(self.lose_receiver(context)));
+            if ready!(remainder.poll_deliver(cx, io.to)).is_err() {
+                return Poll::Ready(Some(self.lose_receiver(io)));
             }
             self.remainder = None;
             let until = Instant::now();
-            context.moved = Some(until);
-            context.guard.blocked(self.direction, since, until);
+            io.moved = Some(until);
+            io.guard.blocked(self.direction, since, until);
         }
         match self.state {
-            State::Open => self.poll_read(cx, ends, context),
-            State::Finishing => self.poll_finish(cx, ends),
+            State::Open => self.poll_read(cx, io),
+            State::Finishing => self.poll_finish(cx, io),
             State::Finished | State::Broken => Poll::Pending,
         }
     }
 
-    fn poll_read(
-        &mut self,
-        cx: &mut Context<'_>,
-        ends: &mut Endpoints<'_>,
-        context: &mut ReadContext<'_>,
-    ) -> Poll<Option<Turn>> {
-        let mut buf = ReadBuf::new(context.buffer);
-        let read = ready!(Pin::new(&mut *ends.from).poll_read(cx, &mut buf));
+    fn poll_read(&mut self, cx: &mut Context<'_>, io: &mut Io<'_>) -> Poll<Option<Turn>> {
+        let mut buf = ReadBuf::new(io.buffer);
+        let read = ready!(Pin::new(&mut *io.from).poll_read(cx, &mut buf));
         let at = Instant::now();
-        context.moved = Some(at);
+        io.moved = Some(at);
         match read {
             Ok(()) if !buf.filled().is_empty() => {}
-            Ok(()) => return self.finish(cx, ends, at, context),
+            Ok(()) => return self.finish(cx, io, at),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 // A client without close_notify has finished all the same: requests are self-delimiting.
                 self.truncated = self.direction == Direction::Response;
-                return self.finish(cx, ends, at, context);
+                return self.finish(cx, io, at);
             }
             Err(_) => return Poll::Ready(Some(Turn::SenderReset)),
         }
         let bytes = buf.filled();
-        match poll_send(cx, ends.to, bytes) {
+        match poll_send(cx, io.to, bytes) {
             Ok(None) => {}
             Ok(Some(sent)) => {
                 let bytes = bytes.get(sent..).unwrap_or_default().to_vec();
-                let waiting = context.guard.relay().wait_with(bytes.len());
+                let waiting = io.guard.relay().wait_with(bytes.len());
                 self.remainder = Some(Box::new(Remainder { bytes, sent: 0, since: at, _waiting: waiting }));
             }
-            Err(_) => return Poll::Ready(Some(self.lose_receiver(context))),
+            Err(_) => return Poll::Ready(Some(self.lose_receiver(io))),
         }
-        context.guard.seen(self.direction, bytes, at);
+        io.guard.seen(self.direction, bytes, at);
         if self.remainder.is_some() {
-            context.guard.waits(self.direction, at);
+            io.guard.waits(self.direction, at);
         }
         self.unreported += bytes.len() as u64;
         if self.unreported >= REPORT_BYTES {
-            self.report(context.guard);
+            self.report(io.guard);
         }
         Poll::Ready(None)
     }
 
     /// Forwards the sender's FIN, then reports it to the observer.
-    fn finish(
-        &mut self,
-        cx: &mut Context<'_>,
-        ends: &mut Endpoints<'_>,
-        at: Instant,
-        context: &mut ReadContext<'_>,
-    ) -> Poll<Option<Turn>> {
+    fn finish(&mut self, cx: &mut Context<'_>, io: &mut Io<'_>, at: Instant) -> Poll<Option<Turn>> {
         if self.sender_lost {
             return Poll::Ready(Some(Turn::SenderReset));
         }
         // Many servers omit close_notify. It matters only where the end of the connection ends the response.
-        if self.truncated && context.guard.idle() == Some(false) {
+        if self.truncated && io.guard.idle() == Some(false) {
             return Poll::Ready(Some(Turn::Truncated));
         }
         self.state = State::Finishing;
-        let turn = self.poll_finish(cx, ends);
-        context.guard.finished(self.direction, at);
+        let turn = self.poll_finish(cx, io);
+        io.guard.finished(self.direction, at);
         turn
     }
 
-    fn poll_finish(&mut self, cx: &mut Context<'_>, ends: &mut Endpoints<'_>) -> Poll<Option<Turn>> {
+    fn poll_finish(&mut self, cx: &mut Context<'_>, io: &mut Io<'_>) -> Poll<Option<Turn>> {
         // For a plain receiver the close that follows immediately has the same effect and saves a system call. Under
         // TLS the alert has to be written first.
-        if ends.last && matches!(ends.to, Stream::Plain(_)) {
+        if io.last && !io.to.is_tls() {
             self.state = State::Finished;
             return Poll::Ready(Some(Turn::Finished));
         }
         // If the shutdown fails, the receiver is gone; its own direction reports the cause.
-        let reported = match ends.to {
+        let shut_down = match io.to.is_tls() {
             // The receiver sees the truncation too.
-            Stream::Tls(_) if self.truncated => SockRef::from(ends.to.socket()).shutdown(Shutdown::Write),
-            _ => ready!(Pin::new(&mut *ends.to).poll_shutdown(cx)),
+            true if self.truncated => SockRef::from(&io.to.socket()).shutdown(Shutdown::Write),
+            _ => ready!(Pin::new(&mut *io.to).poll_shutdown(cx)),
         };
         self.state = State::Finished;
-        Poll::Ready(Some(if reported.is_ok() { Turn::Finished } else { Turn::ReceiverGone }))
+        Poll::Ready(Some(if shut_down.is_ok() { Turn::Finished } else { Turn::ReceiverGone }))
     }
 
-    fn lose_receiver(&mut self, context: &mut ReadContext<'_>) -> Turn {
+    fn lose_receiver(&mut self, io: &mut Io<'_>) -> Turn {
         self.state = State::Broken;
-        self.settle(context.guard);
+        self.settle(io.guard);
         Turn::ReceiverGone
     }
 
@@ -264,7 +239,7 @@ impl Forwarder {
     }
 
     fn report(&mut self, guard: &Guard) {
-        guard.stats().count_bytes(self.direction, std::mem::take(&mut self.unreported));
+        guard.stats().bytes(self.direction).add(std::mem::take(&mut self.unreported));
     }
 }
 

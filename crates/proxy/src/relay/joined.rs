@@ -1,6 +1,5 @@
 //! The relay of one connection, between client and server, as one small future.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,14 +10,14 @@ use std::time::Instant;
 
 use tokio::time::Sleep;
 
+use crate::relay::admission::Accepted;
+use crate::relay::admission::Guard;
 use crate::relay::drain::Phase;
 use crate::relay::drain::Ticket;
-use crate::relay::forward::Endpoints;
 use crate::relay::forward::Forwarder;
-use crate::relay::forward::ReadContext;
+use crate::relay::forward::Io;
 use crate::relay::forward::Turn;
 use crate::relay::forward::with_read_buffer;
-use crate::relay::guard::Guard;
 use crate::relay::reset::ResetWatch;
 use crate::relay::settings::Settings;
 use crate::relay::stream::Stream;
@@ -43,7 +42,7 @@ const SCARCE_READ_BYTES: usize = 2 * 1024;
 /// Relays both directions until the connection ends. Owns no buffer unless bytes wait for a receiver.
 ///
 /// A task holds this future, so its size is memory per connection; a test bounds it.
-pub struct Joined {
+pub(crate) struct Joined {
     settings: Arc<Settings>,
     /// `None` once closed.
     ends: Option<Ends>,
@@ -96,14 +95,10 @@ enum CloseMode {
     Truncate,
 }
 
-impl fmt::Debug for Joined {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Joined").finish_non_exhaustive()
-    }
-}
-
-impl Joined {
-    pub(crate) fn new(guard: Guard, ticket: Ticket, client: Stream, server: Stream) -> Joined {
+impl Accepted {
+    /// Connects both ends. Spawn the returned future: it relays until the connection ends.
+    pub(crate) fn join(self, client: Stream, server: Stream) -> Joined {
+        let Accepted { guard, ticket } = self;
         let settings = guard.relay().settings();
         let idle = settings.idle_timeout.map(Idle::new);
         Joined {
@@ -120,7 +115,9 @@ impl Joined {
             first_byte: None,
         }
     }
+}
 
+impl Joined {
     /// Forwards bytes in both directions; `Some` when that ended the connection.
     fn relay(&mut self, cx: &mut Context<'_>) -> Option<(Close, CloseMode)> {
         let Ends { client, server, .. } = self.ends.as_mut()?;
@@ -131,18 +128,19 @@ impl Joined {
         };
         let size = self.settings.scratch_bytes.min(self.settings.remainder_bytes).min(most).max(1);
         let (request, response, moved) = with_read_buffer(size, |buffer| {
-            let mut context = ReadContext { buffer, guard: &mut self.guard, moved: None };
-            let last = self.response.finished();
-            let request = self.request.turn(cx, &mut Endpoints { from: client, to: server, last }, &mut context);
+            let (guard, last) = (&mut self.guard, self.response.finished());
+            let mut io = Io { from: client, to: server, last, buffer, guard, moved: None };
+            let request = self.request.turn(cx, &mut io);
             if request == Turn::ReceiverGone {
                 self.response.lose_sender();
             }
-            let last = self.request.finished();
-            let response = self.response.turn(cx, &mut Endpoints { from: server, to: client, last }, &mut context);
+            let Io { from: client, to: server, buffer, guard, moved, .. } = io;
+            let mut io = Io { from: server, to: client, last: self.request.finished(), buffer, guard, moved };
+            let response = self.response.turn(cx, &mut io);
             if response == Turn::ReceiverGone {
                 self.request.lose_sender();
             }
-            (request, response, context.moved)
+            (request, response, io.moved)
         });
         if let Some(at) = moved {
             self.used = true;
@@ -160,26 +158,17 @@ impl Joined {
                 (false, false) => None,
             };
         }
-        if request == Turn::SenderReset {
-            return Some((Close::Reset(Side::Client), CloseMode::Reset));
-        }
-        if response == Turn::SenderReset {
-            return Some((Close::Reset(Side::Server), CloseMode::Reset));
-        }
-        if response == Turn::Truncated {
-            return Some((Close::Truncated, CloseMode::Truncate));
-        }
-        if request == Turn::ReceiverGone && self.response.ended() {
-            return Some((Close::Reset(Side::Server), CloseMode::Reset));
-        }
-        if response == Turn::ReceiverGone && self.request.ended() {
-            return Some((Close::Reset(Side::Client), CloseMode::Reset));
-        }
-        if self.request.finished() && self.response.finished() {
-            let first = self.first.unwrap_or(Side::Client);
-            return Some((Close::Finished { first }, CloseMode::Orderly));
-        }
-        None
+        Some(match (request, response) {
+            (Turn::SenderReset, _) => (Close::Reset(Side::Client), CloseMode::Reset),
+            (_, Turn::SenderReset) => (Close::Reset(Side::Server), CloseMode::Reset),
+            (_, Turn::Truncated) => (Close::Truncated, CloseMode::Truncate),
+            (Turn::ReceiverGone, _) if self.response.ended() => (Close::Reset(Side::Server), CloseMode::Reset),
+            (_, Turn::ReceiverGone) if self.request.ended() => (Close::Reset(Side::Client), CloseMode::Reset),
+            _ if self.request.finished() && self.response.finished() => {
+                (Close::Finished { first: self.first.unwrap_or(Side::Client) }, CloseMode::Orderly)
+            }
+            _ => return None,
+        })
     }
 
     /// Watches a side that is not read. If neither is read, a write to the server is pending and reports its reset.

@@ -4,10 +4,9 @@
 //! connection's `Observer`. No code here handles HTTP (except the response in `refuse`), JSON or exporters. An observer
 //! cannot change or end a stream.
 
+mod admission;
 mod drain;
-mod entrance;
 mod forward;
-mod guard;
 mod joined;
 mod refuse;
 mod reset;
@@ -15,11 +14,10 @@ mod settings;
 mod stats;
 mod stream;
 
+pub use admission::{DESCRIPTORS_PER_CONNECTION, Relay};
 pub use drain::{Drain, Phase};
-pub use entrance::{Accepted, DESCRIPTORS_PER_CONNECTION, Relay};
-pub use joined::Joined;
 pub use settings::{Settings, Unreachable};
-pub use stats::{Full, LagClock, Stats};
-pub use stream::{Endpoint, Socket, Stream};
+pub use stats::{Full, Stats};
+pub use stream::{Endpoint, Stream};
 
 pub(crate) use drain::Listening;

@@ -15,12 +15,11 @@ use tokio::io::AsyncWrite;
 use tokio::io::AsyncWriteExt;
 use tokio::io::ReadBuf;
 
+use crate::relay::admission::Accepted;
+use crate::relay::admission::Relay;
 use crate::relay::drain::Phase;
-use crate::relay::entrance::Accepted;
-use crate::relay::entrance::Relay;
 use crate::relay::settings::Unreachable;
 use crate::relay::stats::Full;
-use crate::relay::stream::Socket;
 use crate::relay::stream::Stream;
 use tokometer_observe::input::Close;
 use tokometer_observe::input::Direction;
@@ -45,8 +44,7 @@ impl Relay {
     ///
     /// HTTP/1 clients get 503 unless the settings specify a reset. The rest of the request is not awaited: a client
     /// that has sent only a part, or sends it later, gets a reset after the response.
-    pub fn refuse(&self, client: Socket, why: Full) {
-        let mut client = Stream::Plain(client);
+    pub(crate) fn refuse(&self, mut client: Stream, why: Full) {
         if self.settings().unreachable == Unreachable::Reset || is_other_than_http1(&mut client) {
             return client.reset();
         }
@@ -82,12 +80,12 @@ impl Accepted {
     /// Responds to a client whose server cannot be reached, according to the settings, and ends the connection.
     ///
     /// The observer sees the client's bytes, but not this response, which is not the server's.
-    pub async fn refuse(mut self, client: Stream, close: Close, address: &str, reason: &str) {
+    pub(crate) async fn refuse(mut self, client: Stream, close: Close, address: &str, reason: &str) {
         match close {
-            Close::ConnectTimeout => self.guard.stats().count_connect_timeout(),
-            _ => self.guard.stats().count_connect_failure(),
+            Close::ConnectTimeout => self.guard.stats().connect_timeouts.add(1),
+            _ => self.guard.stats().connect_failures.add(1),
         }
-        match self.relay().settings().unreachable {
+        match self.guard.relay().settings().unreachable {
             Unreachable::Reset => client.reset(),
             Unreachable::Http503 => self.response(client, address, reason).await,
         }
@@ -95,7 +93,7 @@ impl Accepted {
     }
 
     async fn response(&mut self, mut client: Stream, address: &str, reason: &str) {
-        let relay = Arc::clone(self.relay());
+        let relay = Arc::clone(self.guard.relay());
         let mut chunk = vec![0; CHUNK_BYTES];
         let mut start = Vec::new();
         let first = async {
@@ -154,26 +152,14 @@ fn is_http1(start: &[u8]) -> Option<bool> {
 }
 
 fn service_unavailable(kind: &str, message: &str) -> Vec<u8> {
-    let body = format!(r#"{{"error":{{"message":"{}","type":"{kind}","param":null,"code":503}}}}"#, escape(message));
+    let message = serde_json::Value::from(message);
+    let body = format!(r#"{{"error":{{"message":{message},"type":"{kind}","param":null,"code":503}}}}"#);
     format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
          retry-after: 1\r\nconnection: close\r\n\r\n{body}",
         body.len()
     )
     .into_bytes()
-}
-
-/// JSON string escapes (RFC 8259 section 7), for fixed text, paths and system messages.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => escaped.extend(['\\', c]),
-            c if c.is_control() => escaped.extend(format!("\\u{:04x}", c as u32).chars()),
-            c => escaped.push(c),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]

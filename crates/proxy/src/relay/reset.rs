@@ -5,7 +5,6 @@
 
 use std::future::Future;
 use std::io;
-use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::task::Context;
@@ -20,7 +19,7 @@ use crate::relay::stream::Stream;
 use tokometer_observe::input::Side;
 
 /// Delay before the descriptor is created. Most sides are not read only for a moment (a full send buffer, a FIN that
-/// the other side answers with its own), and a write to the peer reports its reset anyway. The value equals the period
+/// the other side returns), and a write to the peer reports its reset anyway. The value equals the period
 /// of the thread's timer (`listen::service`): a timer due before all others costs the runtime a system call to wake
 /// itself, which most ending connections would pay.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -59,7 +58,7 @@ impl ResetWatch {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, stream: &Stream) -> Poll<()> {
         if let State::Soon(sleep) = &mut self.state {
             std::task::ready!(sleep.as_mut().poll(cx));
-            self.state = match stream.socket().as_fd().try_clone_to_owned() {
+            self.state = match stream.socket().try_clone_to_owned() {
                 Ok(descriptor) => State::Armed(Box::pin(gone(descriptor))),
                 Err(_) => State::Blind,
             };

@@ -3,26 +3,33 @@
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::sync::Weak;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
+use tokometer_observe::Counter;
 use tokometer_observe::closed_enum;
 use tokometer_observe::input::Direction;
 
-/// Totals since the start of the process. Bytes are added every 256 KiB and when a connection ends, not per read.
+/// Totals of one listener. Bytes are added every 256 KiB and when a connection ends, not per read.
 #[derive(Debug, Default)]
 pub struct Stats {
-    accepted: AtomicU64,
-    ended: AtomicU64,
-    request_bytes: AtomicU64,
-    response_bytes: AtomicU64,
-    connect_failures: AtomicU64,
-    connect_timeouts: AtomicU64,
-    handshake_failures: AtomicU64,
-    observer_panics: AtomicU64,
-    refused: [AtomicU64; Full::ALL.len()],
+    /// Connections accepted.
+    pub accepted: Counter,
+    /// Connections for which the server could not be reached.
+    pub connect_failures: Counter,
+    /// Connections that the server did not accept within the configured time.
+    pub connect_timeouts: Counter,
+    /// Connections that ended in the TLS handshake with the client.
+    pub handshake_failures: Counter,
+    /// Observers that panicked and were dropped; their connections continued unobserved.
+    pub observer_panics: Counter,
+    pub(crate) ended: Counter,
+    request_bytes: Counter,
+    response_bytes: Counter,
+    refused: [Counter; Full::ALL.len()],
 }
 
 closed_enum! {
@@ -40,156 +47,73 @@ closed_enum! {
 pub(crate) const REPORT_BYTES: u64 = 256 * 1024;
 
 impl Stats {
-    /// Connections accepted.
-    pub fn accepted(&self) -> u64 {
-        self.accepted.load(Ordering::Relaxed)
-    }
-
     /// Connections open now.
     pub fn open(&self) -> u64 {
         // In this order, a connection that is accepted and ends in between is not subtracted without having been added.
-        let ended = self.ended.load(Ordering::Relaxed);
-        self.accepted().saturating_sub(ended)
+        let ended = self.ended.get();
+        self.accepted.get().saturating_sub(ended)
     }
 
     /// Bytes relayed in this direction (plaintext if a side uses TLS).
-    pub fn bytes(&self, direction: Direction) -> u64 {
-        self.bytes_of(direction).load(Ordering::Relaxed)
-    }
-
-    /// Connections for which the server could not be reached.
-    pub fn connect_failures(&self) -> u64 {
-        self.connect_failures.load(Ordering::Relaxed)
-    }
-
-    /// Connections that the server did not accept within the configured time.
-    pub fn connect_timeouts(&self) -> u64 {
-        self.connect_timeouts.load(Ordering::Relaxed)
-    }
-
-    /// Connections that ended in the TLS handshake with the client.
-    pub fn handshake_failures(&self) -> u64 {
-        self.handshake_failures.load(Ordering::Relaxed)
-    }
-
-    /// Observers that panicked and were dropped; their connections continued unobserved.
-    pub fn observer_panics(&self) -> u64 {
-        self.observer_panics.load(Ordering::Relaxed)
-    }
-
-    /// Connections refused because a maximum was reached.
-    pub fn refused(&self, why: Full) -> u64 {
-        self.refused[why as usize].load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn count_refused(&self, why: Full) {
-        self.refused[why as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn count_accepted(&self) {
-        self.accepted.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn count_ended(&self) {
-        self.ended.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn count_connect_timeout(&self) {
-        self.connect_timeouts.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn count_bytes(&self, direction: Direction, bytes: u64) {
-        self.bytes_of(direction).fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub(crate) fn count_connect_failure(&self) {
-        self.connect_failures.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn count_handshake_failure(&self) {
-        self.handshake_failures.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn count_observer_panic(&self) {
-        self.observer_panics.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn bytes_of(&self, direction: Direction) -> &AtomicU64 {
+    pub fn bytes(&self, direction: Direction) -> &Counter {
         match direction {
             Direction::Request => &self.request_bytes,
             Direction::Response => &self.response_bytes,
         }
     }
+
+    /// Connections refused because a maximum was reached.
+    pub fn refused(&self, why: Full) -> &Counter {
+        &self.refused[why as usize]
+    }
 }
 
 /// The clocks of all threads. Thread start and readers take the lock; a firing timer does not.
-pub(crate) struct Lags {
-    origin: Instant,
-    clocks: Mutex<Vec<Arc<Clock>>>,
-}
+#[derive(Default)]
+pub(crate) struct Lags(Mutex<Vec<Weak<LagClock>>>);
 
-/// Nanoseconds; times are relative to `Lags::origin`.
-struct Clock {
+/// The clock of one thread, in nanoseconds.
+pub(crate) struct LagClock {
+    origin: Instant,
     /// The last measured lag; 0 before the first.
     last: AtomicU64,
-    /// Due time of the next timer.
+    /// Due time of the next timer, relative to `origin`.
     due: AtomicU64,
 }
 
-impl Default for Lags {
-    fn default() -> Lags {
-        Lags { origin: Instant::now(), clocks: Mutex::default() }
-    }
-}
-
 impl Lags {
-    pub(crate) fn clock(&self) -> LagClock {
-        let clock = Arc::new(Clock { last: AtomicU64::new(0), due: AtomicU64::new(u64::MAX) });
-        self.clocks.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&clock));
-        LagClock { origin: self.origin, clock }
+    /// A clock for a thread; dropped when the thread ends.
+    pub(crate) fn clock(&self) -> Arc<LagClock> {
+        let (last, due) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
+        let clock = Arc::new(LagClock { origin: Instant::now(), last, due });
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&clock));
+        clock
     }
 
-    /// The maximum lag of all threads. A thread that is blocked now has not measured its lag yet, so overdue timers
-    /// count.
+    /// The maximum lag of all running threads. A thread that is blocked now has not measured its lag yet, so overdue
+    /// timers count.
     pub(crate) fn greatest(&self, now: Instant) -> Option<Duration> {
-        let now = nanos(now.saturating_duration_since(self.origin));
-        let clocks = self.clocks.lock().unwrap_or_else(PoisonError::into_inner);
-        let lag = |clock: &Arc<Clock>| {
-            let last = clock.last.load(Ordering::Relaxed);
-            (last > 0).then(|| last.max(now.saturating_sub(clock.due.load(Ordering::Relaxed))))
-        };
-        clocks.iter().filter_map(lag).max().map(Duration::from_nanos)
-    }
-}
-
-/// The clock of one thread.
-pub struct LagClock {
-    origin: Instant,
-    clock: Arc<Clock>,
-}
-
-impl std::fmt::Debug for LagClock {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LagClock").finish_non_exhaustive()
+        let clocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        clocks.iter().filter_map(|clock| clock.upgrade()?.lag(now)).max()
     }
 }
 
 impl LagClock {
+    fn lag(&self, now: Instant) -> Option<Duration> {
+        let last = self.last.load(Ordering::Relaxed);
+        let overdue =
+            nanos(now.saturating_duration_since(self.origin)).saturating_sub(self.due.load(Ordering::Relaxed));
+        (last > 0).then(|| Duration::from_nanos(last.max(overdue)))
+    }
+
     /// Sets the due time of the thread's next timer.
-    pub fn expect(&self, due: Instant) {
-        self.clock.due.store(nanos(due.saturating_duration_since(self.origin)), Ordering::Relaxed);
+    pub(crate) fn expect(&self, due: Instant) {
+        self.due.store(nanos(due.saturating_duration_since(self.origin)), Ordering::Relaxed);
     }
 
     /// Records how late the timer fired.
-    pub fn fired(&self, lag: Duration) {
-        self.clock.last.store(nanos(lag).max(1), Ordering::Relaxed);
-    }
-}
-
-/// An ended thread has no timer due.
-impl Drop for LagClock {
-    fn drop(&mut self) {
-        self.clock.due.store(u64::MAX, Ordering::Relaxed);
+    pub(crate) fn fired(&self, lag: Duration) {
+        self.last.store(nanos(lag).max(1), Ordering::Relaxed);
     }
 }
 
@@ -224,6 +148,6 @@ mod tests {
         clock.expect(due);
         assert_eq!(lags.greatest(due + 5000 * MS), Some(5000 * MS));
         drop(clock);
-        assert_eq!(lags.greatest(due + 9000 * MS), Some(MS), "an ended thread has no lag");
+        assert_eq!(lags.greatest(due + 9000 * MS), None, "an ended thread has no lag");
     }
 }

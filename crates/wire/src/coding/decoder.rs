@@ -1,10 +1,11 @@
-//! Decoders of whole bodies, of the messages of gRPC bodies, and of WebSocket messages.
+//! Decoders of whole bodies, and of the messages of gRPC bodies and WebSockets.
 
 use crate::budget::Account;
 use crate::coding::Coding;
 use crate::coding::Codings;
 use crate::coding::Limits;
 use crate::coding::Unreadable;
+use crate::coding::layer::Format;
 use crate::coding::layer::Layer;
 
 /// Decodes all codings of one body, split at any byte.
@@ -36,7 +37,7 @@ impl Decoder {
         if self.layers.is_empty() {
             self.layers.reserve_exact(self.codings.iter().count());
             for coding in self.codings.iter() {
-                self.layers.push(Layer::new(coding, &self.limits, &self.account)?);
+                self.layers.push(Layer::new(Format::Body(coding), &self.limits, &self.account)?);
             }
         }
         through(&mut self.layers, bytes, each)
@@ -54,26 +55,39 @@ fn through(layers: &mut [Layer], bytes: &[u8], each: &mut dyn FnMut(&[u8])) -> R
     }
 }
 
-/// Decodes consecutive bodies, each a separate stream, split at any byte.
+/// The bytes that a sender omits at the end of each WebSocket message (RFC 7692, section 7.2.1).
+const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
+
+/// Decodes the messages of one direction, split at any byte: those of a gRPC body, each a separate stream, or those of a
+/// WebSocket.
 ///
 /// Allocates nothing before the first byte. Do not use after an error.
 #[derive(Debug)]
 pub struct Series {
-    coding: Coding,
+    format: Format,
     limits: Limits,
     account: Account,
+    /// The window is kept between messages.
+    takeover: bool,
     layer: Option<Layer>,
-    /// A byte of the current body was received.
+    /// A byte of the current message was received.
     begun: bool,
 }
 
 impl Series {
-    /// A decoder for bodies with this coding; its costs are charged to `account`.
+    /// A decoder for messages with this coding; its costs are charged to `account`.
     pub fn new(coding: Coding, limits: Limits, account: Account) -> Series {
-        Series { coding, limits, account, layer: None, begun: false }
+        Series { format: Format::Body(coding), limits, account, takeover: false, layer: None, begun: false }
     }
 
-    /// Decodes the next bytes of the current body and passes the decoded slices, never empty, to `each`.
+    /// A decoder for the WebSocket messages of one side. `takeover`: it keeps its window between messages (no
+    /// `*_no_context_takeover` was negotiated).
+    pub(crate) fn of_websocket(takeover: bool, account: Account) -> Series {
+        let limits = Limits::default();
+        Series { format: Format::WebSocket, limits, account, takeover, layer: None, begun: false }
+    }
+
+    /// Decodes the next bytes of the current message and passes the decoded slices, never empty, to `each`.
     ///
     /// # Errors
     /// Why it cannot be decoded further. Bytes decoded before the error were passed on.
@@ -84,7 +98,7 @@ impl Series {
         self.begun = true;
         let layer = match &mut self.layer {
             Some(layer) => layer,
-            none => none.insert(Layer::new(self.coding, &self.limits, &self.account)?),
+            none => none.insert(Layer::new(self.format, &self.limits, &self.account)?),
         };
         layer.feed(bytes, &mut |slice| {
             each(slice);
@@ -92,72 +106,20 @@ impl Series {
         })
     }
 
-    /// Ends the current body; bytes fed from now on belong to the next.
+    /// Ends the current message and passes its remaining data to `each`; bytes fed from now on belong to the next.
     ///
     /// # Errors
-    /// [`Unreadable::Corrupt`] if its coded stream was incomplete.
-    pub fn end(&mut self) -> Result<(), Unreadable> {
+    /// [`Unreadable::Corrupt`] if its coded stream was incomplete; also why it cannot be decoded further.
+    pub fn end(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<(), Unreadable> {
+        if matches!(self.format, Format::WebSocket) {
+            self.feed(&TAIL, each)?;
+        }
         match &mut self.layer {
-            Some(layer) if std::mem::take(&mut self.begun) => {
-                if !layer.is_at_end() {
-                    return Err(Unreadable::Corrupt);
-                }
-                layer.restart()
-            }
+            Some(layer) if std::mem::take(&mut self.begun) && !self.takeover => match self.format {
+                Format::Body(_) if !layer.is_at_end() => Err(Unreadable::Corrupt),
+                Format::Body(_) | Format::WebSocket => layer.restart(),
+            },
             _ => Ok(()),
         }
-    }
-}
-
-/// The bytes that a sender omits at the end of each message (section 7.2.1).
-const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
-
-/// Decompresses the messages of one direction, split at any byte.
-///
-/// Allocates nothing before the first compressed byte. Do not use after an error: later messages refer back to the lost
-/// data.
-#[derive(Debug)]
-pub struct MessageInflater {
-    account: Account,
-    /// The window is kept between messages.
-    takeover: bool,
-    layer: Option<Layer>,
-}
-
-impl MessageInflater {
-    /// An inflater for one direction; its costs are charged to `account`. `takeover`: the sender keeps its window
-    /// between messages (no `*_no_context_takeover` was negotiated).
-    pub fn new(takeover: bool, account: Account) -> MessageInflater {
-        MessageInflater { account, takeover, layer: None }
-    }
-
-    /// Decompresses the next bytes of a message and passes the slices to `each`.
-    ///
-    /// # Errors
-    /// Why this direction cannot be decoded further.
-    pub fn feed(&mut self, bytes: &[u8], each: &mut dyn FnMut(&[u8])) -> Result<(), Unreadable> {
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        let layer = match &mut self.layer {
-            Some(layer) => layer,
-            none => none.insert(Layer::of_messages(&self.account)?),
-        };
-        layer.feed(bytes, &mut |slice| {
-            each(slice);
-            Ok(())
-        })
-    }
-
-    /// Ends the message and passes its remaining data to `each`.
-    ///
-    /// # Errors
-    /// Why this direction cannot be decoded further.
-    pub fn end(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<(), Unreadable> {
-        self.feed(&TAIL, each)?;
-        if let (false, Some(layer)) = (self.takeover, &mut self.layer) {
-            layer.restart()?;
-        }
-        Ok(())
     }
 }

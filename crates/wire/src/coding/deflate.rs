@@ -4,14 +4,15 @@ use flate2::Decompress;
 use flate2::FlushDecompress;
 use flate2::Status;
 
+use crate::coding::Stage;
 use crate::coding::Unreadable;
 
 /// Memory of an inflater: its window of 32 KiB, and the library's tables and state, rounded up (measured by a test in
 /// `tests/it/coding`).
-pub(super) const INFLATE_BYTES: usize = 48 * 1024;
+const INFLATE_BYTES: usize = 48 * 1024;
 
 /// A decoder for one raw deflate stream.
-pub(super) struct Inflate {
+struct Inflate {
     stream: Decompress,
     /// The last step failed after it produced output.
     failed: bool,
@@ -25,21 +26,21 @@ impl std::fmt::Debug for Inflate {
 
 /// Result of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Inflated {
+struct Inflated {
     /// Bytes written.
-    pub(super) written: usize,
+    written: usize,
     /// The last block of the stream ended; the remaining input is not part of it.
-    pub(super) ended: bool,
+    ended: bool,
 }
 
 impl Inflate {
     /// A new decoder. Allocates the window.
-    pub(super) fn new() -> Inflate {
+    fn new() -> Inflate {
         Inflate { stream: Decompress::new(false), failed: false }
     }
 
     /// Decodes from `input` into `output` until either is exhausted. Do not call after the end.
-    pub(super) fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<Inflated, Unreadable> {
+    fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<Inflated, Unreadable> {
         if self.failed {
             return Err(Unreadable::Corrupt);
         }
@@ -62,20 +63,10 @@ impl Inflate {
     }
 
     /// Prepares for a new stream.
-    pub(super) fn reset(&mut self) {
+    fn reset(&mut self) {
         self.stream.reset(false);
         self.failed = false;
     }
-}
-
-/// One step of a message's stream. A sender may end its deflate stream with a message (section 7.2.3.4); a new stream
-/// then begins in the following bytes, without the old window.
-pub(super) fn message_step(inflate: &mut Inflate, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
-    let inflated = inflate.step(input, output)?;
-    if inflated.ended {
-        inflate.reset();
-    }
-    Ok(inflated.written)
 }
 
 /// Bits of the header's flags (section 2.3.1).
@@ -114,46 +105,13 @@ pub(super) struct Gzip {
     inflate: Inflate,
     at: GzipAt,
     flags: u8,
-    /// GzipAt least one member has ended.
+    /// At least one member has ended.
     several: bool,
 }
 
 impl Gzip {
     pub(super) fn new() -> Gzip {
         Gzip { inflate: Inflate::new(), at: GzipAt::Fixed(0), flags: 0, several: false }
-    }
-
-    pub(super) fn holds(&self) -> usize {
-        INFLATE_BYTES
-    }
-
-    /// Prepares for a new stream.
-    pub(super) fn restart(&mut self) {
-        self.inflate.reset();
-        (self.at, self.flags, self.several) = (GzipAt::Fixed(0), 0, false);
-    }
-
-    /// True when a member has ended and no other has begun.
-    pub(super) fn is_at_end(&self) -> bool {
-        self.several && matches!(self.at, GzipAt::Fixed(0) | GzipAt::Past)
-    }
-
-    pub(super) fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
-        loop {
-            if self.at == GzipAt::Data {
-                let inflated = self.inflate.step(input, output)?;
-                if inflated.ended {
-                    self.at = GzipAt::Trailer(TRAILER_BYTES);
-                }
-                return Ok(inflated.written);
-            }
-            if self.at == GzipAt::Past {
-                *input = &[];
-            }
-            let Some((byte, rest)) = input.split_first() else { return Ok(0) };
-            *input = rest;
-            self.at = self.after(*byte)?;
-        }
     }
 
     /// The state after this byte.
@@ -204,57 +162,114 @@ impl Gzip {
     }
 }
 
+impl Stage for Gzip {
+    fn holds(&self) -> usize {
+        INFLATE_BYTES
+    }
+
+    fn restart(&mut self) -> Result<(), Unreadable> {
+        self.inflate.reset();
+        (self.at, self.flags, self.several) = (GzipAt::Fixed(0), 0, false);
+        Ok(())
+    }
+
+    /// True when a member has ended and no other has begun.
+    fn is_at_end(&self) -> bool {
+        self.several && matches!(self.at, GzipAt::Fixed(0) | GzipAt::Past)
+    }
+
+    fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
+        loop {
+            if self.at == GzipAt::Data {
+                let inflated = self.inflate.step(input, output)?;
+                if inflated.ended {
+                    self.at = GzipAt::Trailer(TRAILER_BYTES);
+                }
+                return Ok(inflated.written);
+            }
+            if self.at == GzipAt::Past {
+                *input = &[];
+            }
+            let Some((byte, rest)) = input.split_first() else { return Ok(0) };
+            *input = rest;
+            self.at = self.after(*byte)?;
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ZlibAt {
+enum DeflateAt {
     /// Before the first byte.
     Start,
     /// After this first byte: with the second it is either a zlib header or raw data.
     First(u8),
     Data,
+    /// In the data of WebSocket messages, whose stream has no end.
+    Messages,
     /// After the last block: the checksum and all further bytes.
     Past,
 }
 
-/// A decoder for one zlib or raw deflate stream.
+/// A decoder for one zlib or raw deflate stream, or for WebSocket messages.
 #[derive(Debug)]
-pub(super) struct Zlib {
+pub(super) struct Deflate {
     inflate: Inflate,
-    at: ZlibAt,
+    at: DeflateAt,
 }
 
-impl Zlib {
-    pub(super) fn new() -> Zlib {
-        Zlib { inflate: Inflate::new(), at: ZlibAt::Start }
+impl Deflate {
+    pub(super) fn new() -> Deflate {
+        Deflate { inflate: Inflate::new(), at: DeflateAt::Start }
     }
 
-    pub(super) fn holds(&self) -> usize {
+    /// A decoder for WebSocket messages.
+    pub(super) fn of_messages() -> Deflate {
+        Deflate { inflate: Inflate::new(), at: DeflateAt::Messages }
+    }
+
+    fn inflate(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
+        let inflated = self.inflate.step(input, output)?;
+        match self.at {
+            // A sender may end its deflate stream with a message (RFC 7692, section 7.2.3.4); a new stream then begins
+            // in the following bytes, without the old window.
+            DeflateAt::Messages if inflated.ended => self.inflate.reset(),
+            _ if inflated.ended => self.at = DeflateAt::Past,
+            _ => {}
+        }
+        Ok(inflated.written)
+    }
+}
+
+impl Stage for Deflate {
+    fn holds(&self) -> usize {
         INFLATE_BYTES
     }
 
-    /// Prepares for a new stream.
-    pub(super) fn restart(&mut self) {
+    fn restart(&mut self) -> Result<(), Unreadable> {
         self.inflate.reset();
-        self.at = ZlibAt::Start;
+        if self.at != DeflateAt::Messages {
+            self.at = DeflateAt::Start;
+        }
+        Ok(())
     }
 
-    /// True after the last block.
-    pub(super) fn is_at_end(&self) -> bool {
-        self.at == ZlibAt::Past
+    fn is_at_end(&self) -> bool {
+        self.at == DeflateAt::Past
     }
 
-    pub(super) fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
+    fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
         match self.at {
-            ZlibAt::Start => {
+            DeflateAt::Start => {
                 if let Some((first, rest)) = input.split_first() {
                     *input = rest;
-                    self.at = ZlibAt::First(*first);
+                    self.at = DeflateAt::First(*first);
                 }
                 Ok(0)
             }
-            ZlibAt::First(first) => {
+            DeflateAt::First(first) => {
                 let Some(second) = input.first() else { return Ok(0) };
                 let header = u16::from_be_bytes([first, *second]);
-                self.at = ZlibAt::Data;
+                self.at = DeflateAt::Data;
                 if is_zlib(header) {
                     if second & PRESET_DICTIONARY != 0 {
                         return Err(Unreadable::Corrupt);
@@ -263,23 +278,15 @@ impl Zlib {
                     return Ok(0);
                 }
                 // One byte produces no output.
-                self.inflated(&mut [first].as_slice(), output)?;
-                self.inflated(input, output)
+                self.inflate(&mut [first].as_slice(), output)?;
+                self.inflate(input, output)
             }
-            ZlibAt::Data => self.inflated(input, output),
-            ZlibAt::Past => {
+            DeflateAt::Data | DeflateAt::Messages => self.inflate(input, output),
+            DeflateAt::Past => {
                 *input = &[];
                 Ok(0)
             }
         }
-    }
-
-    fn inflated(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
-        let inflated = self.inflate.step(input, output)?;
-        if inflated.ended {
-            self.at = ZlibAt::Past;
-        }
-        Ok(inflated.written)
     }
 }
 

@@ -5,9 +5,13 @@ use crate::budget::Exhausted;
 use crate::budget::Share;
 use crate::coding::Coding;
 use crate::coding::Limits;
+use crate::coding::Stage;
 use crate::coding::Unreadable;
-use crate::coding::deflate::Inflate;
-use crate::coding::stage::Stage;
+use crate::coding::brotli;
+use crate::coding::brotli::Brotli;
+use crate::coding::deflate::Deflate;
+use crate::coding::deflate::Gzip;
+use crate::coding::zstandard::Zstandard;
 
 /// Maximum decoded bytes passed on at once. They are on the stack, so that a waiting stream holds none.
 const SLICE: usize = 8 * 1024;
@@ -15,23 +19,39 @@ const SLICE: usize = 8 * 1024;
 /// Compressed bytes given to a stage at once: costs are checked between pieces.
 const PIECE: usize = 4 * 1024;
 
+/// The format of a coded stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Format {
+    /// A body.
+    Body(Coding),
+    /// The messages of one side of a WebSocket (permessage-deflate).
+    WebSocket,
+}
+
 /// One coding with its share of the connection's account.
 #[derive(Debug)]
 pub(super) struct Layer {
-    stage: Stage,
+    stage: Box<dyn Stage>,
     share: Share,
 }
 
 impl Layer {
-    pub(super) fn new(coding: Coding, limits: &Limits, account: &Account) -> Result<Layer, Unreadable> {
-        account.begin(Stage::setup_cost(coding)).map_err(|Exhausted| Unreadable::Ratio)?;
-        Ok(Layer { stage: Stage::new(coding, limits)?, share: account.share() })
-    }
-
-    /// A layer for WebSocket messages.
-    pub(super) fn of_messages(account: &Account) -> Result<Layer, Unreadable> {
-        account.begin(Stage::setup_cost(Coding::Deflate)).map_err(|Exhausted| Unreadable::Ratio)?;
-        Ok(Layer { stage: Stage::Message(Inflate::new()), share: account.share() })
+    pub(super) fn new(format: Format, limits: &Limits, account: &Account) -> Result<Layer, Unreadable> {
+        // In decoded bytes of 1 to 2 ns each (measured: 5, 4 to 8, and 0.3 us).
+        let setup_cost = match format {
+            Format::Body(Coding::Brotli) => brotli::SETUP_COST,
+            Format::Body(Coding::Zstd) => 3 * 1024,
+            Format::Body(Coding::Gzip | Coding::Deflate) | Format::WebSocket => 512,
+        };
+        account.begin(setup_cost).map_err(|Exhausted| Unreadable::Ratio)?;
+        let stage: Box<dyn Stage> = match format {
+            Format::Body(Coding::Gzip) => Box::new(Gzip::new()),
+            Format::Body(Coding::Deflate) => Box::new(Deflate::new()),
+            Format::Body(Coding::Brotli) => Box::new(Brotli::new(limits.window_bytes)),
+            Format::Body(Coding::Zstd) => Box::new(Zstandard::new(limits.window_bytes)?),
+            Format::WebSocket => Box::new(Deflate::of_messages()),
+        };
+        Ok(Layer { stage, share: account.share() })
     }
 
     pub(super) fn feed(

@@ -9,11 +9,10 @@ mod codings;
 mod decoder;
 mod deflate;
 mod layer;
-mod stage;
 mod zstandard;
 
 pub use codings::{Coding, Codings};
-pub use decoder::{Decoder, MessageInflater, Series};
+pub use decoder::{Decoder, Series};
 
 /// Limits on the stream of a body. Its cost is charged to its connection's [`Account`](crate::budget::Account).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,4 +44,35 @@ pub enum Unreadable {
     Ratio,
     /// The memory budget has no room for its decoder.
     Memory,
+}
+
+/// The decoder of one coding.
+trait Stage: std::fmt::Debug + Send {
+    /// Decodes from `input` and returns the number of bytes written. If `output` is full, more may be available;
+    /// otherwise all of `input` was consumed, or a part of it and the caller must call again.
+    fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable>;
+
+    /// Bytes held on the heap.
+    fn holds(&self) -> usize;
+
+    /// Prepares for a new stream from any state; keeps its memory where possible.
+    fn restart(&mut self) -> Result<(), Unreadable>;
+
+    /// True at the end of the stream.
+    fn is_at_end(&self) -> bool;
+
+    /// Cost of the last step, which produced `written` bytes, in decoded bytes.
+    fn cost(&mut self, written: usize) -> usize {
+        written
+    }
+
+    /// Cost of earlier steps beyond [`Stage::cost`], if decoding stops here.
+    fn unpaid(&self) -> usize {
+        0
+    }
+
+    /// Cost of [`Stage::restart`].
+    fn restart_cost(&self) -> usize {
+        256
+    }
 }

@@ -6,6 +6,7 @@ use zstd_safe::InBuffer;
 use zstd_safe::OutBuffer;
 use zstd_safe::ResetDirective;
 
+use crate::coding::Stage;
 use crate::coding::Unreadable;
 
 /// The magic number of a frame (section 3.1.1), and of a skippable frame, where the low half of the first byte is free
@@ -70,30 +71,62 @@ impl Zstandard {
         Ok(Zstandard { context, at, first: 0, several: false, wanted: FRAME.len(), more: false, base, given: 0 })
     }
 
+    /// Passes blocks and headers separately, and returns a whole block before it passes the next header: when a call
+    /// fails, the library does not report what it wrote.
+    fn frame(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
+        if self.more {
+            let written = self.call(&mut [].as_slice(), output)?;
+            if written > 0 {
+                return Ok(written);
+            }
+        }
+        self.call(input, output)
+    }
+
+    fn call(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
+        let mut taken = InBuffer::around(input.get(..self.wanted).unwrap_or(input));
+        let mut given = OutBuffer::around(output);
+        let hint = self.context.decompress_stream(&mut given, &mut taken).map_err(|code| match code {
+            WINDOW_TOO_LARGE => Unreadable::Window,
+            _ => Unreadable::Corrupt,
+        })?;
+        let (written, room) = (given.pos(), given.capacity());
+        *input = input.get(taken.pos()..).unwrap_or_default();
+        self.wanted = if hint > BLOCK_HEADER { hint - BLOCK_HEADER } else { hint.max(1) };
+        self.given = self.given.saturating_add(written);
+        self.more = hint > 0 && written == room;
+        if hint == 0 {
+            self.at = At::Magic(0, false);
+            self.several = true;
+        }
+        Ok(written)
+    }
+}
+
+impl Stage for Zstandard {
     /// A frame may declare a window of megabytes and fill only a few bytes of it.
-    pub(super) fn holds(&self) -> usize {
+    fn holds(&self) -> usize {
         let buffers = self.context.sizeof().saturating_sub(self.base);
         self.base + buffers.min(self.given.saturating_add(BLOCK))
     }
 
     /// Maximum number of bytes decoded but not returned yet.
-    pub(super) fn ahead(&self) -> usize {
+    fn unpaid(&self) -> usize {
         if self.more { BLOCK } else { 0 }
     }
 
-    /// Prepares for a new stream.
-    pub(super) fn restart(&mut self) -> Result<(), Unreadable> {
+    fn restart(&mut self) -> Result<(), Unreadable> {
         self.context.reset(ResetDirective::SessionOnly).map_err(|_| Unreadable::Corrupt)?;
         (self.at, self.several, self.wanted, self.more) = (At::Magic(0, false), false, FRAME.len(), false);
         Ok(())
     }
 
     /// True when a frame has ended and no other has begun.
-    pub(super) fn is_at_end(&self) -> bool {
+    fn is_at_end(&self) -> bool {
         self.several && matches!(self.at, At::Magic(0, _) | At::Past)
     }
 
-    pub(super) fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
+    fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
         loop {
             match self.at {
                 At::Past => {
@@ -128,36 +161,5 @@ impl Zstandard {
                 }
             }
         }
-    }
-
-    /// Passes blocks and headers separately, and returns a whole block before it passes the next header: when a call
-    /// fails, the library does not report what it wrote.
-    fn frame(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
-        if self.more {
-            let written = self.call(&mut [].as_slice(), output)?;
-            if written > 0 {
-                return Ok(written);
-            }
-        }
-        self.call(input, output)
-    }
-
-    fn call(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
-        let mut taken = InBuffer::around(input.get(..self.wanted).unwrap_or(input));
-        let mut given = OutBuffer::around(output);
-        let hint = self.context.decompress_stream(&mut given, &mut taken).map_err(|code| match code {
-            WINDOW_TOO_LARGE => Unreadable::Window,
-            _ => Unreadable::Corrupt,
-        })?;
-        let (written, room) = (given.pos(), given.capacity());
-        *input = input.get(taken.pos()..).unwrap_or_default();
-        self.wanted = if hint > BLOCK_HEADER { hint - BLOCK_HEADER } else { hint.max(1) };
-        self.given = self.given.saturating_add(written);
-        self.more = hint > 0 && written == room;
-        if hint == 0 {
-            self.at = At::Magic(0, false);
-            self.several = true;
-        }
-        Ok(written)
     }
 }

@@ -2,6 +2,9 @@
 
 use std::time::Instant;
 
+use crate::slices::Prefix;
+use crate::slices::take;
+
 /// Length (24 bits), type (8), flags (8), stream (32, of which 31 are used).
 const HEADER_BYTES: usize = 9;
 
@@ -82,8 +85,8 @@ pub(super) struct BadFrame;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
-    /// After this many bytes of a frame's header.
-    Header(u8),
+    /// In a frame's header.
+    Header,
     PadLength,
     /// Before this many bytes of fields.
     Fields(u8),
@@ -94,7 +97,7 @@ enum At {
 /// The frames of one direction.
 #[derive(Debug)]
 pub(super) struct Frames {
-    header: [u8; HEADER_BYTES],
+    header: Prefix<HEADER_BYTES>,
     at: At,
     frame: Frame,
     /// Remaining bytes of the payload, without the padding once its length is known.
@@ -107,7 +110,7 @@ pub(super) struct Frames {
 impl Frames {
     pub(super) fn new() -> Frames {
         let frame = Frame { kind: Kind::Other, flags: 0, stream: 0 };
-        Frames { header: [0; HEADER_BYTES], at: At::Header(0), frame, left: 0, padding: 0, first: None }
+        Frames { header: Prefix::new(), at: At::Header, frame, left: 0, padding: 0, first: None }
     }
 
     /// When the first byte of the current frame was read; `at` if none was before.
@@ -120,14 +123,14 @@ impl Frames {
     pub(super) fn next<'a>(&mut self, bytes: &mut &'a [u8], at: Instant) -> Result<Option<Part<'a>>, BadFrame> {
         loop {
             match self.at {
-                At::Header(have) => {
-                    if bytes.is_empty() {
-                        return Ok(None);
-                    }
-                    if have == 0 {
+                At::Header => {
+                    if self.header.len() == 0 && !bytes.is_empty() {
                         self.first = Some(at);
                     }
-                    self.read_header(usize::from(have), bytes)?;
+                    if !self.header.fill(HEADER_BYTES, bytes) {
+                        return Ok(None);
+                    }
+                    self.begin()?;
                 }
                 At::PadLength => {
                     let Some((length, rest)) = bytes.split_first() else { return Ok(None) };
@@ -143,11 +146,10 @@ impl Frames {
                 }
                 At::Fields(0) => self.at = At::Content,
                 At::Fields(fields) => {
-                    let skipped = bytes.len().min(usize::from(fields));
+                    let skipped = take(bytes, fields.into()).len();
                     if skipped == 0 {
                         return Ok(None);
                     }
-                    *bytes = bytes.get(skipped..).unwrap_or_default();
                     self.left -= skipped as u32;
                     self.at = At::Fields(fields - skipped as u8);
                 }
@@ -155,51 +157,35 @@ impl Frames {
                     if bytes.is_empty() && self.left > 0 {
                         return Ok(None);
                     }
-                    let content = take(bytes, self.left);
+                    let content = take(bytes, self.left.into());
                     self.left -= content.len() as u32;
                     let last = self.left == 0;
                     if last {
                         self.left = u32::from(self.padding);
-                        self.at = if self.padding == 0 { At::Header(0) } else { At::Padding };
+                        self.at = if self.padding == 0 { At::Header } else { At::Padding };
                     }
                     return Ok(Some(Part { frame: self.frame, content, last }));
                 }
                 At::Padding => {
-                    self.left -= take(bytes, self.left).len() as u32;
+                    self.left -= take(bytes, self.left.into()).len() as u32;
                     if self.left > 0 {
                         return Ok(None);
                     }
-                    self.at = At::Header(0);
+                    self.at = At::Header;
                 }
             }
         }
     }
 
-    /// Reads bytes of the frame header, of which `have` bytes are already known.
-    fn read_header(&mut self, have: usize, bytes: &mut &[u8]) -> Result<(), BadFrame> {
-        let missing = self.header.get_mut(have..).unwrap_or_default();
-        let here = take(bytes, missing.len() as u32);
-        missing.iter_mut().zip(here).for_each(|(place, byte)| *place = *byte);
-        let have = have + here.len();
-        if have < HEADER_BYTES {
-            self.at = At::Header(have as u8);
-            return Ok(());
-        }
-        let [l1, l2, l3, kind, flags, s1, s2, s3, s4] = self.header;
-        let stream = u32::from_be_bytes([s1, s2, s3, s4]) & 0x7fff_ffff;
-        self.frame = Frame { kind: Kind::of(kind), flags, stream };
+    /// Begins the frame whose header is complete.
+    fn begin(&mut self) -> Result<(), BadFrame> {
+        let [l1, l2, l3, kind, flags, stream @ ..] = *self.header.bytes();
+        self.header.clear();
+        self.frame = Frame { kind: Kind::of(kind), flags, stream: u32::from_be_bytes(stream) & 0x7fff_ffff };
         self.left = u32::from_be_bytes([0, l1, l2, l3]);
         self.padding = 0;
         self.at = if self.frame.is_padded() { At::PadLength } else { At::Fields(self.frame.fields()) };
         let least = u32::from(self.frame.is_padded()) + u32::from(self.frame.fields());
         if self.left < least { Err(BadFrame) } else { Ok(()) }
     }
-}
-
-/// Removes up to `most` bytes from the front.
-fn take<'a>(bytes: &mut &'a [u8], most: u32) -> &'a [u8] {
-    let most = usize::try_from(most).unwrap_or(usize::MAX).min(bytes.len());
-    let (taken, rest) = bytes.split_at_checked(most).unwrap_or((*bytes, &[]));
-    *bytes = rest;
-    taken
 }

@@ -7,9 +7,10 @@ use crate::http2::frame::Frame;
 use crate::http2::frame::Frames;
 use crate::http2::frame::Kind;
 use crate::http2::frame::Part;
-use crate::http2::hpack::BadBlock;
 use crate::http2::hpack::Decoder;
 use crate::http2::hpack::Fields;
+use crate::message::Fault;
+use crate::slices::Prefix;
 
 /// Bytes of RST_STREAM and GOAWAY that are used: at most two 32-bit words.
 const WORDS_BYTES: usize = 8;
@@ -31,50 +32,14 @@ pub(super) enum Event<'a> {
     GoAway { last: u32 },
 }
 
-/// Why a direction cannot be parsed further.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Bad {
-    Frame,
-    Block(BadBlock),
-    BlockTooLarge,
-    Expansion,
-}
+/// One coded byte may decode to a field of several kilobytes. Therefore the decoded size of header blocks is limited
+/// relative to the bytes received: decoded bytes per received byte. A request of 20 bytes that refers to 5 KB of fields in
+/// the table is usual.
+const EXPANSION: usize = 256;
 
-/// Limits the decoded size of header blocks relative to the bytes received: one coded byte may decode to a field of
-/// several kilobytes.
-#[derive(Debug)]
-struct Expansion {
-    credit: usize,
-}
-
-impl Expansion {
-    const INITIAL: usize = 1024 * 1024;
-    const MAXIMUM: usize = 4 * 1024 * 1024;
-
-    /// Decoded bytes per received byte. A request of 20 bytes that refers to 5 KB of fields in the table is usual.
-    const RATIO: usize = 256;
-
-    fn new() -> Expansion {
-        Expansion { credit: Expansion::INITIAL }
-    }
-
-    fn earn(&mut self, bytes: usize) {
-        self.credit = self.credit.saturating_add(bytes.saturating_mul(Expansion::RATIO)).min(Expansion::MAXIMUM);
-    }
-
-    /// True when the credit covers these bytes.
-    fn spend(&mut self, bytes: usize) -> bool {
-        let left = self.credit.checked_sub(bytes);
-        self.credit = left.unwrap_or(0);
-        left.is_some()
-    }
-}
-
-impl From<BadFrame> for Bad {
-    fn from(_: BadFrame) -> Bad {
-        Bad::Frame
-    }
-}
+/// Decoded bytes allowed at first, and at most.
+const EXPANSION_INITIAL: usize = 1024 * 1024;
+const EXPANSION_MAXIMUM: usize = 4 * 1024 * 1024;
 
 /// An incomplete header block.
 #[derive(Debug)]
@@ -93,25 +58,27 @@ struct Open {
 #[derive(Debug)]
 pub(super) struct Half {
     frames: Frames,
+    /// The fault for frames that are not allowed in this direction.
+    malformed: Fault,
     block: Option<Box<Open>>,
     hpack: Decoder,
-    expansion: Expansion,
+    /// Decoded bytes still allowed.
+    expansion: usize,
     /// The first bytes of a RST_STREAM or GOAWAY.
-    words: [u8; WORDS_BYTES],
-    words_have: u8,
+    words: Prefix<WORDS_BYTES>,
     /// No frame has been received yet.
     fresh: bool,
 }
 
 impl Half {
-    pub(super) fn new() -> Half {
+    pub(super) fn new(malformed: Fault) -> Half {
         Half {
             frames: Frames::new(),
+            malformed,
             block: None,
             hpack: Decoder::new(),
-            expansion: Expansion::new(),
-            words: [0; WORDS_BYTES],
-            words_have: 0,
+            expansion: EXPANSION_INITIAL,
+            words: Prefix::new(),
             fresh: true,
         }
     }
@@ -125,8 +92,13 @@ impl Half {
     /// The next event in `bytes`, read at `at`; `bytes` is advanced past it. At most `cap` bytes of a header list are
     /// decoded. `None` when all bytes are read.
     #[inline]
-    pub(super) fn next<'a>(&mut self, bytes: &mut &'a [u8], at: Instant, cap: usize) -> Result<Option<Event<'a>>, Bad> {
-        while let Some(part) = self.frames.next(bytes, at)? {
+    pub(super) fn next<'a>(
+        &mut self,
+        bytes: &mut &'a [u8],
+        at: Instant,
+        cap: usize,
+    ) -> Result<Option<Event<'a>>, Fault> {
+        while let Some(part) = self.frames.next(bytes, at).map_err(|BadFrame| self.malformed)? {
             if let Some(event) = self.take(part, at, cap)? {
                 return Ok(Some(event));
             }
@@ -134,21 +106,22 @@ impl Half {
         Ok(None)
     }
 
-    fn take<'a>(&mut self, part: Part<'a>, at: Instant, cap: usize) -> Result<Option<Event<'a>>, Bad> {
+    fn take<'a>(&mut self, part: Part<'a>, at: Instant, cap: usize) -> Result<Option<Event<'a>>, Fault> {
         let Part { frame, content, last } = part;
-        self.expansion.earn(content.len());
+        let earned = content.len().saturating_mul(EXPANSION);
+        self.expansion = self.expansion.saturating_add(earned).min(EXPANSION_MAXIMUM);
         // Each side begins with SETTINGS (RFC 9113, section 3.4); anything else is not HTTP/2.
         if std::mem::take(&mut self.fresh) && frame.kind != Kind::Settings {
-            return Err(Bad::Frame);
+            return Err(self.malformed);
         }
         let in_block = self.block.is_some();
         let stream = frame.stream;
         match frame.kind {
             // No other frame may occur within a header block (section 6.10).
-            Kind::Continuation if !in_block => Err(Bad::Frame),
+            Kind::Continuation if !in_block => Err(self.malformed),
             Kind::Headers | Kind::PushPromise | Kind::Continuation => self.take_block(part, at, cap),
-            _ if in_block => Err(Bad::Frame),
-            Kind::Data if stream == 0 => Err(Bad::Frame),
+            _ if in_block => Err(self.malformed),
+            Kind::Data if stream == 0 => Err(self.malformed),
             Kind::Data => {
                 let ends = last && frame.ends_stream();
                 Ok((ends || !content.is_empty()).then_some(Event::Data { stream, bytes: content, ends }))
@@ -163,18 +136,18 @@ impl Half {
     }
 
     /// Collects a header block and decodes it when it is complete.
-    fn take_block<'a>(&mut self, part: Part<'_>, at: Instant, cap: usize) -> Result<Option<Event<'a>>, Bad> {
+    fn take_block<'a>(&mut self, part: Part<'_>, at: Instant, cap: usize) -> Result<Option<Event<'a>>, Fault> {
         let Part { frame, content, last } = part;
         let mut open = self.block.take();
         let restarts = open.as_ref().is_some_and(|open| open.between) && frame.kind != Kind::Continuation;
         let begun = open.as_ref().map_or(frame, |open| open.frame);
         if restarts || frame.stream == 0 || frame.stream != begun.stream {
-            return Err(Bad::Frame);
+            return Err(self.malformed);
         }
         let first = open.as_ref().map_or_else(|| self.frames.first(at), |open| open.first);
         let before = open.as_ref().map_or(0, |open| open.bytes.len());
         if before + content.len() > cap.saturating_mul(BLOCK_OVER_CAP) {
-            return Err(Bad::BlockTooLarge);
+            return Err(Fault::HeadTooLarge);
         }
         if let Some(open) = &mut open {
             open.bytes.extend_from_slice(content);
@@ -187,10 +160,8 @@ impl Half {
             return Ok(None);
         }
         let block = open.as_ref().map_or(content, |open| &open.bytes);
-        let (fields, decoded) = self.hpack.decode(block, cap).map_err(Bad::Block)?;
-        if !self.expansion.spend(decoded) {
-            return Err(Bad::Expansion);
-        }
+        let (fields, decoded) = self.hpack.decode(block, cap)?;
+        self.expansion = self.expansion.checked_sub(decoded).ok_or(Fault::HeaderExpansion)?;
         let event = Event::Fields { stream: begun.stream, fields, ends: begun.ends_stream(), first };
         // PUSH_PROMISE announces a request that the client did not send; its block had to be decoded for the table.
         Ok((begun.kind == Kind::Headers).then_some(event))
@@ -198,18 +169,14 @@ impl Half {
 
     /// The first two words of a frame, at its end.
     fn take_words(&mut self, part: Part<'_>) -> Option<[u32; 2]> {
-        for byte in part.content {
-            if let Some(place) = self.words.get_mut(usize::from(self.words_have)) {
-                *place = *byte;
-                self.words_have += 1;
-            }
-        }
+        self.words.fill(WORDS_BYTES, &mut { part.content });
         if !part.last {
             return None;
         }
-        let [a, b, c, d, e, f, g, h] = self.words;
         // A frame that is too short is the sender's error, which the receiver handles.
-        let enough = std::mem::take(&mut self.words_have) >= 4;
+        let enough = self.words.len() >= 4;
+        self.words.clear();
+        let [a, b, c, d, e, f, g, h] = *self.words.bytes();
         enough.then_some([u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])])
     }
 }

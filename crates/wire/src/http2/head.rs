@@ -1,4 +1,4 @@
-//! Builds request and response headers from decoded fields (RFC 9113, section 8.3).
+//! Reads request and response headers from decoded fields (RFC 9113, section 8.3).
 
 use std::str;
 
@@ -7,8 +7,6 @@ use httparse::Header;
 
 use crate::http2::hpack::Fields;
 use crate::message::RequestHead;
-use crate::message::ResponseHead;
-use crate::message::Trailers;
 
 /// Maximum number of fields listed on the stack; real messages have fewer.
 const USUAL_FIELDS: usize = 64;
@@ -31,22 +29,12 @@ pub(super) fn status(fields: &Fields) -> Option<u16> {
     (100..1000).contains(&status).then_some(status)
 }
 
-/// Passes the headers of a response to `seen`.
-pub(super) fn response(status: u16, fields: &Fields, seen: impl FnOnce(&ResponseHead<'_>)) {
-    listed(fields, |headers| seen(&ResponseHead { status, minor: 0, headers }));
-}
-
-/// Passes trailer fields to `seen`.
-pub(super) fn trailers(fields: &Fields, seen: impl FnOnce(&Trailers<'_>)) {
-    listed(fields, |fields| seen(&Trailers { fields }));
-}
-
 fn value<'a>(headers: &[Header<'a>], name: &str) -> Option<&'a [u8]> {
     headers.iter().find(|header| header.name == name).map(|header| header.value)
 }
 
 /// Collects the fields in a slice and passes it to `seen`.
-fn listed(fields: &Fields, seen: impl FnOnce(&[Header<'_>])) {
+pub(super) fn listed(fields: &Fields, seen: impl FnOnce(&[Header<'_>])) {
     let mut usual = [EMPTY_HEADER; USUAL_FIELDS];
     match usual.get_mut(..fields.len()) {
         Some(list) => {

@@ -12,14 +12,14 @@ mod streams;
 use std::time::Instant;
 
 use crate::http1::Limits;
-use crate::http2::half::Bad;
 use crate::http2::half::Event;
 use crate::http2::half::Half;
-use crate::http2::hpack::BadBlock;
 use crate::http2::hpack::Fields;
 use crate::http2::streams::Streams;
 use crate::message::Fault;
 use crate::message::Reset;
+use crate::message::ResponseHead;
+use crate::message::Trailers;
 use crate::message::Visitor;
 
 /// The first bytes of a client (RFC 9113, section 3.4).
@@ -27,7 +27,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Parses one connection as a passive observer. Feed the bytes of each direction in the order in which they were read.
 ///
-/// Ambiguous input ends in a [`Fault`]; the connection cannot be parsed further. Violations within one stream are left
+/// Ambiguous input ends in a [`Fault`]: the connection cannot be parsed further. Do not use after a fault. Violations within one stream are left
 /// to the two sides: the stream is followed as far as possible.
 ///
 /// Holds memory for the two compression tables (4 KiB each; at most 64 KiB if a side requests more), for the pieces of
@@ -42,7 +42,6 @@ pub struct Http2 {
     preface: u8,
     /// The number of the first stream's request.
     first: u64,
-    fault: Option<Fault>,
 }
 
 impl Http2 {
@@ -50,12 +49,11 @@ impl Http2 {
     pub fn new(limits: Limits) -> Http2 {
         Http2 {
             limits,
-            request: Half::new(),
-            response: Half::new(),
+            request: Half::new(Fault::MalformedRequest),
+            response: Half::new(Fault::MalformedResponse),
             streams: Streams::default(),
             preface: PREFACE.len() as u8,
             first: 0,
-            fault: None,
         }
     }
 
@@ -63,8 +61,7 @@ impl Http2 {
     /// (RFC 7540, section 3.2).
     pub fn upgraded(limits: Limits, number: u64) -> Http2 {
         let mut http2 = Http2 { first: number, ..Http2::new(limits) };
-        http2.streams.open(1);
-        http2.streams.end_request(1);
+        http2.streams.open(1, false);
         http2
     }
 
@@ -73,24 +70,20 @@ impl Http2 {
     /// # Errors
     /// Why the connection cannot be parsed; final.
     pub fn request(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
-        self.check()?;
         if self.preface > 0 {
             let expected = PREFACE.get(PREFACE.len() - usize::from(self.preface)..).unwrap_or_default();
             let here = expected.len().min(bytes.len());
             let (start, rest) = bytes.split_at_checked(here).unwrap_or_default();
             if !expected.starts_with(start) {
-                return Err(self.stop(Fault::MalformedRequest));
+                return Err(Fault::MalformedRequest);
             }
             self.preface -= here as u8;
             bytes = rest;
         }
-        loop {
-            match self.request.next(&mut bytes, at, self.limits.head_bytes) {
-                Ok(Some(event)) => self.request_event(event, at, visitor),
-                Ok(None) => return Ok(()),
-                Err(bad) => return Err(self.stop(fault(bad, Fault::MalformedRequest))),
-            }
+        while let Some(event) = self.request.next(&mut bytes, at, self.limits.head_bytes)? {
+            self.request_event(event, at, visitor);
         }
+        Ok(())
     }
 
     /// Parses `bytes`, sent by the server and read at `at`.
@@ -98,28 +91,15 @@ impl Http2 {
     /// # Errors
     /// Why the connection cannot be parsed; final.
     pub fn response(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
-        self.check()?;
-        loop {
-            match self.response.next(&mut bytes, at, self.limits.head_bytes) {
-                Ok(Some(event)) => self.response_event(event, at, visitor),
-                Ok(None) => return Ok(()),
-                Err(bad) => return Err(self.stop(fault(bad, Fault::MalformedResponse))),
-            }
+        while let Some(event) = self.response.next(&mut bytes, at, self.limits.head_bytes)? {
+            self.response_event(event, at, visitor);
         }
+        Ok(())
     }
 
     /// Number of open streams.
     pub fn open(&self) -> usize {
         self.streams.len()
-    }
-
-    fn check(&self) -> Result<(), Fault> {
-        self.fault.map_or(Ok(()), Err)
-    }
-
-    fn stop(&mut self, fault: Fault) -> Fault {
-        self.fault = Some(fault);
-        fault
     }
 
     /// Clients open the odd streams in order.
@@ -143,7 +123,7 @@ impl Http2 {
                         visitor.unobserved(number, at);
                     }
                     if followed && !fields.is_truncated() {
-                        self.streams.open(stream);
+                        self.streams.open(stream, true);
                     } else {
                         self.streams.pass(stream);
                     }
@@ -151,7 +131,7 @@ impl Http2 {
                 self.end_request(stream, ends, at, visitor);
             }
             Event::Data { stream, bytes, ends } => {
-                if !bytes.is_empty() && self.streams.is_asking(stream) {
+                if !bytes.is_empty() && self.streams.get(stream).is_some_and(|open| open.request_open) {
                     visitor.request_body(self.number(stream), bytes, at);
                 }
                 self.end_request(stream, ends, at, visitor);
@@ -167,8 +147,7 @@ impl Http2 {
     }
 
     fn end_request(&mut self, stream: u32, ends: bool, at: Instant, visitor: &mut impl Visitor) {
-        if ends && self.streams.is_asking(stream) {
-            self.streams.end_request(stream);
+        if ends && self.streams.get(stream).is_some_and(|open| std::mem::take(&mut open.request_open)) {
             visitor.request_end(self.number(stream), at);
         }
     }
@@ -180,7 +159,7 @@ impl Http2 {
                 self.end_response(stream, ends, at, visitor);
             }
             Event::Data { stream, bytes, ends } => {
-                if !bytes.is_empty() && self.streams.is_open(stream) {
+                if !bytes.is_empty() && self.streams.get(stream).is_some() {
                     visitor.response_body(self.number(stream), bytes, at);
                 }
                 self.end_response(stream, ends, at, visitor);
@@ -199,23 +178,23 @@ impl Http2 {
     }
 
     fn response_fields(&mut self, stream: u32, fields: &Fields, ends: bool, at: Instant, visitor: &mut impl Visitor) {
-        if !self.streams.is_open(stream) {
-            return;
-        }
         let number = self.number(stream);
+        let Some(open) = self.streams.get(stream) else { return };
         if fields.is_truncated() {
             self.streams.close(stream);
             return visitor.unobserved(number, at);
         }
-        if self.streams.has_response(stream) {
-            return head::trailers(fields, |trailers| visitor.response_trailers(number, trailers, at));
+        if open.has_response {
+            return head::listed(fields, |fields| visitor.response_trailers(number, &Trailers { fields }, at));
         }
         match head::status(fields) {
             Some(status @ 100..200) if !ends => visitor.interim(number, status, at),
             status => {
-                self.streams.mark_response(stream);
+                open.has_response = true;
                 if let Some(status) = status {
-                    head::response(status, fields, |head| visitor.response_head(number, head, at));
+                    head::listed(fields, |headers| {
+                        visitor.response_head(number, &ResponseHead { status, minor: 0, headers }, at)
+                    });
                 }
             }
         }
@@ -225,16 +204,5 @@ impl Http2 {
         if ends && self.streams.close(stream) {
             visitor.response_end(self.number(stream), at);
         }
-    }
-}
-
-/// The fault for a direction whose malformed frames cause `malformed`.
-fn fault(bad: Bad, malformed: Fault) -> Fault {
-    match bad {
-        Bad::Frame => malformed,
-        Bad::BlockTooLarge => Fault::HeadTooLarge,
-        Bad::Expansion => Fault::HeaderExpansion,
-        Bad::Block(BadBlock::Malformed) => Fault::HeaderCompression,
-        Bad::Block(BadBlock::TableTooLarge) => Fault::HeaderTableTooLarge,
     }
 }

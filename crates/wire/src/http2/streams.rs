@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 
 /// One stream.
 #[derive(Clone, Copy, Debug)]
-struct Stream {
+pub(super) struct Stream {
     id: u32,
     /// The client has not ended its side of the stream.
-    asking: bool,
+    pub(super) request_open: bool,
     /// The headers of its final response were received.
-    response_complete: bool,
+    pub(super) has_response: bool,
 }
 
 /// The open streams of the client, by id, which is also the order of opening.
@@ -40,33 +40,14 @@ impl Streams {
         self.highest = id;
     }
 
-    pub(super) fn open(&mut self, id: u32) {
+    pub(super) fn open(&mut self, id: u32, request_open: bool) {
         self.highest = id;
-        self.open.push_back(Stream { id, asking: true, response_complete: false });
+        self.open.push_back(Stream { id, request_open, has_response: false });
     }
 
-    pub(super) fn is_open(&self, id: u32) -> bool {
-        self.find(id).is_some()
-    }
-
-    pub(super) fn is_asking(&self, id: u32) -> bool {
-        self.find(id).is_some_and(|stream| stream.asking)
-    }
-
-    pub(super) fn has_response(&self, id: u32) -> bool {
-        self.find(id).is_some_and(|stream| stream.response_complete)
-    }
-
-    pub(super) fn end_request(&mut self, id: u32) {
-        if let Some(stream) = self.place(id).and_then(|place| self.open.get_mut(place)) {
-            stream.asking = false;
-        }
-    }
-
-    pub(super) fn mark_response(&mut self, id: u32) {
-        if let Some(stream) = self.place(id).and_then(|place| self.open.get_mut(place)) {
-            stream.response_complete = true;
-        }
+    pub(super) fn get(&mut self, id: u32) -> Option<&mut Stream> {
+        let place = self.place(id)?;
+        self.open.get_mut(place)
     }
 
     /// True when the stream was open.
@@ -78,10 +59,6 @@ impl Streams {
     pub(super) fn close_above(&mut self, id: u32) -> impl Iterator<Item = u32> + use<> {
         let kept = self.open.partition_point(|stream| stream.id <= id);
         self.open.split_off(kept).into_iter().map(|stream| stream.id)
-    }
-
-    fn find(&self, id: u32) -> Option<&Stream> {
-        self.open.get(self.place(id)?)
     }
 
     fn place(&self, id: u32) -> Option<usize> {

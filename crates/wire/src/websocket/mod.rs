@@ -4,45 +4,21 @@
 //! endpoint would reject (reserved bits and opcodes, a mask on the wrong side, a fragmented control frame) are skipped,
 //! because their length is known; only a length above 63 bits makes the start of the next frame unknown.
 
-mod extensions;
+pub(crate) mod extensions;
 mod receiver;
 
 use std::time::Instant;
 
 use crate::budget::Account;
-use crate::coding::Unreadable;
 use crate::message::Fault;
 use crate::message::Visitor;
 
+pub use crate::message::Event;
+pub use crate::message::Sender;
 pub use extensions::Deflate;
 pub use extensions::Extensions;
 
 use receiver::Receiver;
-
-/// The sender of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sender {
-    /// The client, whose frames are masked.
-    Client,
-    /// The server.
-    Server,
-}
-
-/// A parsed event of a WebSocket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event<'a> {
-    /// The next bytes of a message's data, unmasked and decompressed; never empty.
-    Data(&'a [u8]),
-    /// The message is complete.
-    MessageEnd {
-        /// Text, which is UTF-8 (not checked); otherwise binary.
-        text: bool,
-    },
-    /// A close frame, with its code if it has one (RFC 6455, section 7.4).
-    Close(Option<u16>),
-    /// Compressed data that cannot be decoded; this sender's later compressed messages are not reported.
-    Unreadable(Unreadable),
-}
 
 /// Both directions of one WebSocket.
 #[derive(Debug)]

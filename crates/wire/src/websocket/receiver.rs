@@ -1,8 +1,11 @@
 //! One direction: reassembles frames into messages.
 
 use crate::budget::Account;
-use crate::coding::MessageInflater;
+use crate::coding::Series;
+use crate::coding::Unreadable;
 use crate::message::Fault;
+use crate::slices::Prefix;
+use crate::slices::take;
 use crate::websocket::Event;
 use crate::websocket::Extensions;
 
@@ -41,43 +44,26 @@ impl Frame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct BadLength;
 
-/// Collects the bytes of one header.
-#[derive(Clone, Copy, Debug, Default)]
-struct Header {
-    bytes: [u8; MOST],
-    len: u8,
-}
+/// The bytes of one header.
+#[derive(Clone, Copy, Debug)]
+struct Header(Prefix<MOST>);
 
 impl Header {
+    /// Before the first byte.
+    const START: Header = Header(Prefix::new());
+
     /// Consumes the bytes it needs. `None` while the header is incomplete.
     fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<Frame>, BadLength> {
-        loop {
-            let have = usize::from(self.len);
-            let needed = self.needed();
-            if have >= needed {
-                return self.frame().map(Some);
-            }
-            let Some((byte, rest)) = bytes.split_first() else { return Ok(None) };
-            *bytes = rest;
-            if let Some(place) = self.bytes.get_mut(have) {
-                *place = *byte;
-            }
-            self.len += 1;
-        }
+        let whole = self.0.fill(2, bytes) && self.0.fill(2 + self.length_bytes() + self.mask_bytes(), bytes);
+        if whole { self.frame().map(Some) } else { Ok(None) }
     }
 
-    /// The header size in bytes; 2 until the first two bytes are known.
-    fn needed(&self) -> usize {
-        if self.len < 2 {
-            return 2;
-        }
-        let [_, second, ..] = self.bytes;
-        2 + self.length_bytes() + if second & 0x80 == 0 { 0 } else { 4 }
+    fn mask_bytes(&self) -> usize {
+        if self.0.bytes()[1] & 0x80 == 0 { 0 } else { 4 }
     }
 
     fn length_bytes(&self) -> usize {
-        let [_, second, ..] = self.bytes;
-        match second & 0x7f {
+        match self.0.bytes()[1] & 0x7f {
             126 => 2,
             127 => 8,
             _ => 0,
@@ -85,7 +71,7 @@ impl Header {
     }
 
     fn frame(&self) -> Result<Frame, BadLength> {
-        let [first, second, a, b, c, d, e, f, g, h, ..] = self.bytes;
+        let [first, second, a, b, c, d, e, f, g, h, ..] = *self.0.bytes();
         let length = match self.length_bytes() {
             0 => u64::from(second & 0x7f),
             2 => u64::from(u16::from_be_bytes([a, b])),
@@ -94,7 +80,7 @@ impl Header {
         if length >> 63 == 1 {
             return Err(BadLength);
         }
-        let mask = self.bytes.get(2 + self.length_bytes()..).and_then(|rest| rest.first_chunk::<4>());
+        let mask = self.0.bytes().get(2 + self.length_bytes()..).and_then(|rest| rest.first_chunk::<4>());
         Ok(Frame {
             fin: first & 0x80 != 0,
             compressed: first & 0x40 != 0,
@@ -147,7 +133,7 @@ struct Message {
 enum Inflater {
     /// No compression was negotiated.
     None,
-    Deflate(Box<MessageInflater>),
+    Deflate(Box<Series>),
     /// The sender's compressed messages cannot be decoded any more.
     Lost,
 }
@@ -156,10 +142,10 @@ impl Receiver {
     pub(super) fn new(extensions: Extensions, takeover: bool, account: Account) -> Receiver {
         let inflater = match extensions {
             Extensions::None => Inflater::None,
-            Extensions::Deflate(_) => Inflater::Deflate(Box::new(MessageInflater::new(takeover, account))),
+            Extensions::Deflate(_) => Inflater::Deflate(Box::new(Series::of_websocket(takeover, account))),
             Extensions::Unknown => Inflater::Lost,
         };
-        Receiver { at: At::Header(Header::default()), message: None, inflater }
+        Receiver { at: At::Header(Header::START), message: None, inflater }
     }
 
     pub(super) fn read(&mut self, mut bytes: &[u8], each: &mut dyn FnMut(Event<'_>)) -> Result<(), Fault> {
@@ -173,17 +159,14 @@ impl Receiver {
                 }
                 At::Payload(payload) => {
                     let mut payload = *payload;
-                    let left = payload.frame.length - payload.read;
-                    let here = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
-                    let (data, rest) = bytes.split_at_checked(here).unwrap_or((bytes, &[]));
-                    bytes = rest;
+                    let data = take(&mut bytes, payload.frame.length - payload.read);
                     self.payload(&mut payload, data, each);
                     if payload.read < payload.frame.length {
                         self.at = At::Payload(payload);
                         return Ok(());
                     }
                     self.end(&payload, each);
-                    self.at = At::Header(Header::default());
+                    self.at = At::Header(Header::START);
                 }
             }
         }
@@ -238,26 +221,21 @@ impl Receiver {
     /// Handles unmasked bytes of the current message.
     fn data(&mut self, data: &[u8], each: &mut dyn FnMut(Event<'_>)) {
         let Some(message) = self.message.filter(|message| !message.opaque && !data.is_empty()) else { return };
-        if message.compressed {
-            self.inflate(each, |inflater, each| inflater.feed(data, &mut |slice| each(Event::Data(slice))));
-        } else {
-            each(Event::Data(data));
+        if !message.compressed {
+            return each(Event::Data(data));
         }
+        let Inflater::Deflate(series) = &mut self.inflater else { return };
+        let inflated = series.feed(data, &mut |slice| each(Event::Data(slice)));
+        self.inflated(inflated, each);
     }
 
-    fn inflate(
-        &mut self,
-        each: &mut dyn FnMut(Event<'_>),
-        step: impl FnOnce(&mut MessageInflater, &mut dyn FnMut(Event<'_>)) -> Result<(), crate::coding::Unreadable>,
-    ) {
-        let Inflater::Deflate(inflater) = &mut self.inflater else { return };
-        if let Err(why) = step(inflater, each) {
-            self.inflater = Inflater::Lost;
-            if let Some(message) = &mut self.message {
-                message.opaque = true;
-            }
-            each(Event::Unreadable(why));
+    fn inflated(&mut self, result: Result<(), Unreadable>, each: &mut dyn FnMut(Event<'_>)) {
+        let Err(why) = result else { return };
+        self.inflater = Inflater::Lost;
+        if let Some(message) = &mut self.message {
+            message.opaque = true;
         }
+        each(Event::Unreadable(why));
     }
 
     /// Ends a frame.
@@ -272,8 +250,11 @@ impl Receiver {
         if !frame.fin {
             return;
         }
-        if let Some(Message { compressed: true, opaque: false, .. }) = self.message {
-            self.inflate(each, |inflater, each| inflater.end(&mut |slice| each(Event::Data(slice))));
+        if let (Some(Message { compressed: true, opaque: false, .. }), Inflater::Deflate(series)) =
+            (self.message, &mut self.inflater)
+        {
+            let inflated = series.end(&mut |slice| each(Event::Data(slice)));
+            self.inflated(inflated, each);
         }
         if let Some(message) = self.message.take().filter(|message| !message.opaque) {
             each(Event::MessageEnd { text: message.text });
@@ -283,11 +264,5 @@ impl Receiver {
 
 /// The mask byte for this offset in the payload (section 5.3).
 fn mask_at(mask: [u8; 4], place: u64) -> u8 {
-    let [a, b, c, d] = mask;
-    match place & 3 {
-        0 => a,
-        1 => b,
-        2 => c,
-        _ => d,
-    }
+    mask[(place & 3) as usize]
 }

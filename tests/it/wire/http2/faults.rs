@@ -1,13 +1,9 @@
 //! Parser faults: bytes that are not HTTP/2, undecodable header blocks, and limits.
 
-use std::time::Instant;
-
 use tokometer_wire::Fault;
-use tokometer_wire::Http2;
 use tokometer_wire::Limits;
 
 use crate::wire::http2::frames::*;
-use crate::wire::http2::trace::Trace;
 use crate::wire::http2::trace::feed_every_split;
 use crate::wire::http2::trace::read;
 use crate::wire::traffic::ask;
@@ -130,15 +126,4 @@ fn excessive_header_expansion_is_a_connection_fault() {
         (1..40).flat_map(|n| frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, &[0xbe; 16])).collect();
     let outcome = crate::wire::http2::trace::feed(Limits::default(), &[ask([opening(), first, others].concat())]);
     assert_eq!(outcome.fault, Some(Fault::HeaderExpansion));
-}
-
-#[test]
-fn fault_is_final() {
-    let mut http2 = Http2::new(Limits::default());
-    let mut trace = Trace::default();
-    let at = Instant::now();
-    assert_eq!(http2.request(b"PRI * HTTP/1", at, &mut trace), Err(Fault::MalformedRequest));
-    assert_eq!(http2.request(&opening(), at, &mut trace), Err(Fault::MalformedRequest));
-    assert_eq!(http2.response(&settings(), at, &mut trace), Err(Fault::MalformedRequest));
-    assert!(trace.reported.is_empty());
 }

@@ -124,7 +124,10 @@ pub(crate) fn feed(limits: Limits, steps: &[Step]) -> Outcome {
         let result = match step {
             Step::Request(bytes) => reader.request(bytes, at, &mut trace),
             Step::Response(bytes) => reader.response(bytes, at, &mut trace),
-            Step::ServerFin => reader.response_finished(at, &mut trace),
+            Step::ServerFin => {
+                reader.response_finished(at, &mut trace);
+                Ok(())
+            }
         };
         fault = result.err();
         if fault.is_some() {

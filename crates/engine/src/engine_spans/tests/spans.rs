@@ -39,7 +39,7 @@ fn theirs(message: &[u8]) -> Option<(u64, Vec<Seen>)> {
         let trace_id = span.trace_id.as_slice().try_into().ok().map(u128::from_be_bytes).filter(|id| *id != 0)?;
         let attributes = span.attributes.iter().filter_map(|pair| {
             let value = match pair.value.as_ref()?.value.as_ref()? {
-                Value::StringValue(text) => format!("Text({text:?})"),
+                Value::StringValue(text) => format!("Text({:?})", text.as_bytes()),
                 Value::IntValue(whole) => format!("Int({whole})"),
                 Value::DoubleValue(real) => format!("Double({real:?})"),
                 _ => return None,

@@ -72,22 +72,22 @@ impl Points<'_> {
 
 impl Collect for engine_spans::Measurements {
     fn collect(&self, points: &mut Points<'_>) {
-        points.put(Id::EngineSpansReceived, &[], self.received());
-        points.put(Id::EngineSpansForwarded, &[], self.forwarded());
+        points.put(Id::EngineSpansReceived, &[], self.received.get());
+        points.put(Id::EngineSpansForwarded, &[], self.forwarded.get());
         points.put(Id::EngineMessagesWaiting, &[], self.waiting_bytes());
         points.put(Id::SpanJoinsHeld, &[], self.held());
         for why in engine_spans::Unsent::ALL {
-            points.put(Id::EngineSpansDropped, &[(Key::Reason, why.as_str().into())], self.unsent(why));
+            points.put(Id::EngineSpansDropped, &[(Key::Reason, why.as_str().into())], self.unsent(why).get());
         }
         for why in engine_spans::Refusal::ALL {
-            points.put(Id::EngineMessagesRefused, &[(Key::Reason, why.as_str().into())], self.refused(why));
+            points.put(Id::EngineMessagesRefused, &[(Key::Reason, why.as_str().into())], self.refused(why).get());
         }
-        points.put(Id::EngineMessagesRefused, &[(Key::Reason, "connections".into())], self.refused_connections());
+        points.put(Id::EngineMessagesRefused, &[(Key::Reason, "connections".into())], self.refused_connections.get());
         for why in engine_spans::Lost::ALL {
-            points.put(Id::EngineSpansUnjoined, &[(Key::Reason, why.as_str().into())], self.lost(why));
+            points.put(Id::EngineSpansUnjoined, &[(Key::Reason, why.as_str().into())], self.lost(why).get());
         }
         for join in engine_spans::Join::ALL {
-            points.put(Id::SpanJoins, &[(Key::Result, join.as_str().into())], self.joins(join));
+            points.put(Id::SpanJoins, &[(Key::Result, join.as_str().into())], self.joins(join).get());
         }
     }
 }

@@ -15,21 +15,13 @@ use std::str;
 use httparse::Header;
 
 use crate::http2::hpack::table::Table;
+use crate::message::Fault;
 
 /// Maximum table size. Browsers allow servers this much; most other peers keep 4 KiB.
 const MOST_TABLE: usize = 64 * 1024;
 
 /// Maximum number of fields, as in HTTP/1.
 const MOST_FIELDS: usize = 512;
-
-/// Why a block cannot be decoded. Final for its direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BadBlock {
-    /// Not allowed by RFC 7541.
-    Malformed,
-    /// The sender's table is above the limit.
-    TableTooLarge,
-}
 
 /// Decodes the header blocks of one direction, in order.
 #[derive(Debug)]
@@ -90,12 +82,6 @@ impl Fields {
     }
 }
 
-/// Source of a literal field's name.
-enum Name {
-    Indexed(usize),
-    Literal,
-}
-
 impl Decoder {
     pub(super) fn new() -> Decoder {
         Decoder { table: Table::new() }
@@ -108,7 +94,7 @@ impl Decoder {
 
     /// Decodes one whole block. Fields beyond `cap` total bytes update the table but are omitted from the result. Also
     /// returns the number of decoded bytes.
-    pub(super) fn decode(&mut self, mut block: &[u8], cap: usize) -> Result<(Fields, usize), BadBlock> {
+    pub(super) fn decode(&mut self, mut block: &[u8], cap: usize) -> Result<(Fields, usize), Fault> {
         let mut fields = Fields::default();
         let mut decoded = 0;
         while let Some(first) = block.first().copied() {
@@ -125,7 +111,7 @@ impl Decoder {
             } else if first & 0x20 != 0 {
                 let size = integer(&mut block, 5)?;
                 if size > MOST_TABLE {
-                    return Err(BadBlock::TableTooLarge);
+                    return Err(Fault::HeaderTableTooLarge);
                 }
                 self.table.resize(size);
             } else {
@@ -141,23 +127,19 @@ impl Decoder {
     }
 
     /// Name and value of the field with this index, counted from 1.
-    fn field(&self, index: usize) -> Result<(&[u8], &[u8]), BadBlock> {
-        let index = index.checked_sub(1).ok_or(BadBlock::Malformed)?;
+    fn field(&self, index: usize) -> Result<(&[u8], &[u8]), Fault> {
+        let index = index.checked_sub(1).ok_or(Fault::HeaderCompression)?;
         match fixed::FIELDS.get(index) {
             Some((name, value)) => Ok((name.as_bytes(), value.as_bytes())),
-            None => self.table.get(index - fixed::FIELDS.len()).ok_or(BadBlock::Malformed),
+            None => self.table.get(index - fixed::FIELDS.len()).ok_or(Fault::HeaderCompression),
         }
     }
 
     /// Adds the literal field whose index has this many bits; returns the end of its name.
-    fn literal(&self, block: &mut &[u8], bits: u8, fields: &mut Fields) -> Result<usize, BadBlock> {
-        let name = match integer(block, bits)? {
-            0 => Name::Literal,
-            index => Name::Indexed(index),
-        };
-        match name {
-            Name::Literal => string(block, &mut fields.bytes)?,
-            Name::Indexed(index) => fields.bytes.extend_from_slice(self.field(index)?.0),
+    fn literal(&self, block: &mut &[u8], bits: u8, fields: &mut Fields) -> Result<usize, Fault> {
+        match integer(block, bits)? {
+            0 => string(block, &mut fields.bytes)?,
+            index => fields.bytes.extend_from_slice(self.field(index)?.0),
         }
         let name_end = fields.end();
         string(block, &mut fields.bytes)?;
@@ -168,9 +150,9 @@ impl Decoder {
 
 /// An integer whose first byte has a prefix of this many bits (section 5.1). No valid length or index here exceeds 28
 /// bits.
-fn integer(bytes: &mut &[u8], prefix: u8) -> Result<usize, BadBlock> {
+fn integer(bytes: &mut &[u8], prefix: u8) -> Result<usize, Fault> {
     let mut next = || {
-        let (first, rest) = bytes.split_first().ok_or(BadBlock::Malformed)?;
+        let (first, rest) = bytes.split_first().ok_or(Fault::HeaderCompression)?;
         *bytes = rest;
         Ok(*first)
     };
@@ -187,17 +169,17 @@ fn integer(bytes: &mut &[u8], prefix: u8) -> Result<usize, BadBlock> {
             return Ok(value);
         }
     }
-    Err(BadBlock::Malformed)
+    Err(Fault::HeaderCompression)
 }
 
 /// Appends a string literal (section 5.2).
-fn string(bytes: &mut &[u8], text: &mut Vec<u8>) -> Result<(), BadBlock> {
+fn string(bytes: &mut &[u8], text: &mut Vec<u8>) -> Result<(), Fault> {
     let coded = bytes.first().is_some_and(|first| first & 0x80 != 0);
     let length = integer(bytes, 7)?;
-    let (literal, rest) = bytes.split_at_checked(length).ok_or(BadBlock::Malformed)?;
+    let (literal, rest) = bytes.split_at_checked(length).ok_or(Fault::HeaderCompression)?;
     *bytes = rest;
     if coded {
-        huffman::decode(literal, text).map_err(|huffman::BadCode| BadBlock::Malformed)
+        huffman::decode(literal, text).map_err(|huffman::BadCode| Fault::HeaderCompression)
     } else {
         text.extend_from_slice(literal);
         Ok(())

@@ -1,7 +1,9 @@
-//! State shared by all connections of a process, and connection admission.
+//! State shared by all connections of a process, and their admission, each with an observer whose faults are isolated.
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
@@ -13,17 +15,16 @@ use arc_swap::ArcSwap;
 
 use crate::relay::drain::Drain;
 use crate::relay::drain::Ticket;
-use crate::relay::guard::Guard;
-use crate::relay::joined::Joined;
 use crate::relay::settings::Settings;
 use crate::relay::stats::Full;
 use crate::relay::stats::LagClock;
 use crate::relay::stats::Lags;
 use crate::relay::stats::Stats;
-use crate::relay::stream::Stream;
 use tokometer_observe::input::Close;
 use tokometer_observe::input::Connection;
+use tokometer_observe::input::Direction;
 use tokometer_observe::input::Observe;
+use tokometer_observe::input::Observer;
 
 /// Maximum descriptors per connection: the client, the server, and the reset watch (`reset`).
 pub const DESCRIPTORS_PER_CONNECTION: usize = 3;
@@ -90,7 +91,7 @@ impl Relay {
     }
 
     /// The handle with which one data path thread reports its timer lag.
-    pub fn lag_clock(&self) -> LagClock {
+    pub(crate) fn lag_clock(&self) -> Arc<LagClock> {
         self.lags.clock()
     }
 
@@ -116,7 +117,7 @@ impl Relay {
     /// # Errors
     /// When the maximum number of connections is open. The refusal is counted here; [`Relay::refuse`] responds to the
     /// client.
-    pub fn accept(
+    pub(crate) fn accept(
         self: &Arc<Relay>,
         listener: usize,
         upstream: Arc<str>,
@@ -128,18 +129,14 @@ impl Relay {
             _ => (capacity, Full::Descriptors),
         };
         let Some(ticket) = self.drain.enter(max) else {
-            self.stats_of(listener).count_refused(why);
+            self.stats_of(listener).refused(why).add(1);
             tracing::warn!(reason = why.as_str(), max, "The maximum number of connections is open: refusing new ones.");
             return Err(why);
         };
-        self.stats_of(listener).count_accepted();
+        self.stats_of(listener).accepted.add(1);
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let connection = Connection { id, peer, listener, upstream, accepted: Instant::now() };
         Ok(Accepted { guard: Guard::new(Arc::clone(self), &connection), ticket })
-    }
-
-    pub(crate) fn observe(&self) -> &dyn Observe {
-        self.observe.as_ref()
     }
 }
 
@@ -157,31 +154,119 @@ impl Drop for Waiting {
 }
 
 /// A connection that is accepted but not yet connected to its server.
-pub struct Accepted {
+pub(crate) struct Accepted {
     pub(crate) guard: Guard,
     pub(crate) ticket: Ticket,
 }
 
-impl fmt::Debug for Accepted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Accepted").field("ticket", &self.ticket).finish_non_exhaustive()
+impl Accepted {
+    /// Records that the connection ended before it was joined.
+    pub(crate) fn end(mut self, close: Close) {
+        self.guard.closed(close, Instant::now());
     }
 }
 
-impl Accepted {
-    /// The relay that accepted it.
-    pub fn relay(&self) -> &Arc<Relay> {
-        self.guard.relay()
+/// The observer of one connection. A panic in it ends the observer, not the connection.
+///
+/// Dropping it without a call to `closed` (the runtime stops) records `Close::Drained`.
+pub(crate) struct Guard {
+    relay: Arc<Relay>,
+    listener: u32,
+    ended: bool,
+    costly: bool,
+    observer: Option<Box<dyn Observer>>,
+}
+
+impl Guard {
+    /// Creates the observer of this connection.
+    pub(crate) fn new(relay: Arc<Relay>, connection: &Connection) -> Guard {
+        let listener = connection.listener as u32;
+        let observer = contain(&relay, listener, || relay.observe.accepted(connection)).flatten();
+        Guard { relay, listener, ended: false, costly: false, observer }
     }
 
-    /// Connects both ends. Spawn the returned future: it relays until the connection ends.
-    pub fn join(self, client: Stream, server: Stream) -> Joined {
-        let Accepted { guard, ticket } = self;
-        Joined::new(guard, ticket, client, server)
+    pub(crate) fn relay(&self) -> &Arc<Relay> {
+        &self.relay
     }
 
-    /// Records that the connection ended before it was joined.
-    pub fn end(mut self, close: Close) {
-        self.guard.closed(close, Instant::now());
+    /// The counters of the connection's listener.
+    pub(crate) fn stats(&self) -> &Stats {
+        self.relay.stats_of(self.listener as usize)
+    }
+
+    pub(crate) fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
+        let costly = self.call(|observer| {
+            observer.seen(direction, bytes, at);
+            observer.is_costly()
+        });
+        self.costly = costly.unwrap_or(false);
+    }
+
+    /// See [`Observer::is_costly`].
+    pub(crate) fn is_costly(&self) -> bool {
+        self.costly
+    }
+
+    pub(crate) fn finished(&mut self, direction: Direction, at: Instant) {
+        self.call(|observer| observer.finished(direction, at));
+    }
+
+    pub(crate) fn waits(&mut self, direction: Direction, since: Instant) {
+        self.call(|observer| observer.waits(direction, since));
+    }
+
+    pub(crate) fn blocked(&mut self, direction: Direction, since: Instant, until: Instant) {
+        self.call(|observer| observer.blocked(direction, since, until));
+    }
+
+    /// The last call; also drops the observer.
+    pub(crate) fn closed(&mut self, close: Close, at: Instant) {
+        if !std::mem::replace(&mut self.ended, true) {
+            self.stats().ended.add(1);
+        }
+        self.call(|observer| observer.closed(close, at));
+        self.dismiss();
+    }
+
+    /// `None` without an observer.
+    pub(crate) fn idle(&mut self) -> Option<bool> {
+        self.call(|observer| observer.idle())
+    }
+
+    fn call<R>(&mut self, call: impl FnOnce(&mut dyn Observer) -> R) -> Option<R> {
+        let observer = self.observer.as_mut()?;
+        let result = contain(&self.relay, self.listener, || call(observer.as_mut()));
+        if result.is_none() {
+            self.dismiss();
+        }
+        result
+    }
+
+    fn dismiss(&mut self) {
+        if let Some(observer) = self.observer.take() {
+            contain(&self.relay, self.listener, || drop(observer));
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.closed(Close::Drained, Instant::now());
+    }
+}
+
+/// Runs observer code; `None` if it panicked, which is counted.
+fn contain<R>(relay: &Relay, listener: u32, call: impl FnOnce() -> R) -> Option<R> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(result) => Some(result),
+        Err(payload) => {
+            // Dropping the payload may panic as well; leaking a few bytes costs less than the connection.
+            std::mem::forget(payload);
+            relay.stats_of(listener as usize).observer_panics.add(1);
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| relay.observe.panicked())) {
+                std::mem::forget(payload);
+            }
+            None
+        }
     }
 }
