@@ -37,9 +37,8 @@ use crate::server::http::Wire;
 use crate::server::spans::Tracer;
 
 pub use crate::server::engine::Stats;
-pub use crate::server::fault::{Fault, UnknownFault};
-pub use crate::server::settings::{Imitation, Listen, Pace, STAMP_DIGITS, Settings, Text, UnknownImitation};
-pub use crate::server::spans::{OtlpProtocol, Traces, UnknownProtocol};
+pub use crate::server::fault::Fault;
+pub use crate::server::settings::{Imitation, Listen, Pace, STAMP_DIGITS, Settings, Text, Traces};
 
 /// Why the simulated server could not start.
 #[derive(Debug, thiserror::Error)]

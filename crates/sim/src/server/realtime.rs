@@ -18,12 +18,12 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 use crate::server::dialect::{
-    Context, Dialect, Front, Job, Player, Prompt, Scope, Summary, Times, audio, bad_request, text,
+    Context, Dialect, Front, Player, Prompt, Scope, Summary, Times, audio, bad_request, text,
 };
-use crate::server::engine::{Engine, Finish, Slot};
+use crate::server::engine::{Engine, Slot};
 use crate::server::fault::Fault;
-use crate::server::generation::Generation;
-use crate::server::http::{Client, Ended, Head};
+use crate::server::generation::{Finish, Generation, Job};
+use crate::server::http::{Client, Ended, Head, Wire};
 use crate::server::request::{GARBAGE, faulty};
 use crate::server::settings::Imitation;
 
@@ -188,7 +188,7 @@ fn is_final(message: &Value) -> bool {
 
 /// An open session.
 struct Session<'a> {
-    socket: WebSocketStream<Client>,
+    socket: WebSocketStream<Box<dyn Wire>>,
     engine: &'a Engine,
     dialect: &'static Dialect,
     player: Player,
@@ -200,7 +200,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    async fn new(stream: Client, engine: &Engine, model: Option<String>, fault: Option<Fault>) -> Session<'_> {
+    async fn new(client: Client, engine: &Engine, model: Option<String>, fault: Option<Fault>) -> Session<'_> {
         let openai = model.is_some();
         let dialect = Dialect::named(if openai { "realtime_openai" } else { "realtime_vllm" });
         let job = Job { model: model.unwrap_or_default(), ..Job::default() };
@@ -210,7 +210,8 @@ impl Session<'_> {
         let input = Input { openai, complete: openai, ..Input::default() };
         let config =
             WebSocketConfig::default().max_message_size(Some(MESSAGE_BYTES)).max_frame_size(Some(MESSAGE_BYTES));
-        let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await;
+        let (stream, inbox) = client.into_parts();
+        let socket = WebSocketStream::from_partially_read(stream, inbox, Role::Server, Some(config)).await;
         Session { socket, engine, dialect, player, input, fault, generated: 0 }
     }
 

@@ -8,11 +8,11 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::server::dialect::{
-    Chunks, Context, Dialect, Front, Job, Player, Prompt, Refusal, Scope, Summary, Times, bad_request, form,
+    Chunks, Context, Dialect, Front, Player, Prompt, Refusal, Scope, Summary, Times, bad_request, form,
 };
-use crate::server::engine::{Engine, Finish, Slot};
+use crate::server::engine::{Engine, Slot};
 use crate::server::fault::Fault;
-use crate::server::generation::Generation;
+use crate::server::generation::{Finish, Generation, Job};
 use crate::server::http::{Client, Ended, Head, Wire};
 use crate::server::settings::Imitation;
 use crate::server::spans::Caller;

@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 
 use crate::names::named;
 use crate::server::fault::Fault;
-use crate::server::spans::Traces;
 
 named! {
     /// An inference engine. The native paths of all engines are always served; this selects the behaviour of the paths
     /// that several engines share.
-    Imitation, UnknownImitation, "engine", {
+    Imitation, "engine", {
         /// vLLM 0.32.0, Python front end.
         #[default]
         Vllm = "vllm",
@@ -92,6 +91,15 @@ impl fmt::Display for Listen {
             Listen::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
+}
+
+/// Destination of the spans.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Traces {
+    /// URL of the gRPC receiver: `http://127.0.0.1:4317`.
+    pub endpoint: String,
+    /// Time between two batches (`OTEL_BSP_SCHEDULE_DELAY`: 5 s).
+    pub delay: Duration,
 }
 
 /// Settings of the simulated server.

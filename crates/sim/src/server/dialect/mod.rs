@@ -21,13 +21,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::server::engine::Finish;
-use crate::server::generation::Piece;
+use crate::server::generation::{Finish, Job, Piece};
 use crate::server::settings::{Imitation, Settings};
 use template::Template;
 
 pub(crate) use front::{Chunks, Front};
-pub(crate) use job::{Job, Prompt, Refusal, audio, bad_request, form};
+pub(crate) use job::{Prompt, Refusal, audio, bad_request, form};
 pub(crate) use values::{Scope, unix_time};
 
 /// The recordings. At a path of several, the first one is the default.
