@@ -2,14 +2,10 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::client::Event;
-use crate::client::Recording;
-use crate::client::Target;
-use crate::verify::settings::Api;
-use crate::verify::settings::Settings;
+use crate::client::{Event, Recording, Target};
+use crate::verify::settings::{Api, Settings};
 
 /// A path that exists on no server.
 pub(super) const UNKNOWN_PATH: &str = "/tokometer-verify/no-such-path";

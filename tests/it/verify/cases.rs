@@ -56,7 +56,13 @@ fn good_proxy_passes_every_check() {
     assert_reported(&report, CheckName::Bypass, Grade::Good, &["127.0.0.2"]);
     // Three times, at two percentiles each.
     assert_eq!(report.latency.len(), 6);
-    assert!(report.latency.iter().all(|row| row.beside_ms > 0.0 && row.through_ms > 0.0 && row.low_ms <= row.high_ms));
+    assert!(
+        report
+            .latency
+            .iter()
+            .map(|row| row.difference)
+            .all(|found| { found.direct_ms > 0.0 && found.proxied_ms > 0.0 && found.low_ms <= found.high_ms })
+    );
 }
 
 #[test]
@@ -117,7 +123,7 @@ fn slow_proxy_is_detected() {
         &["to the first byte", "to the first token", "50 ms are allowed"],
     );
     let first = report.latency.iter().find(|row| row.time == "first_token" && row.percentile == 50).unwrap();
-    assert!(first.added_ms.unwrap() >= 75.0, "{first:?}");
+    assert!(first.difference.added_ms.unwrap() >= 75.0, "{first:?}");
     // The same, with `--accept latency`.
     let accepted = run(&Settings { accept: vec![CheckName::Latency], ..settings });
     assert_reported(&accepted, CheckName::Latency, Grade::Accepted, &["to the first token"]);
