@@ -51,7 +51,7 @@ named! {
 /// How a client recognizes that a stream is complete.
 #[derive(Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-enum Mark {
+pub(crate) enum Mark {
     /// `[DONE]`.
     Done,
     /// An event of one of these types.
@@ -87,7 +87,7 @@ pub(crate) struct Description {
     /// Output tokens in a response that is not streamed: a transcription reports seconds instead.
     #[serde(default)]
     pub(crate) whole: String,
-    mark: Mark,
+    pub(crate) mark: Mark,
 }
 
 static APIS: LazyLock<Vec<Description>> = LazyLock::new(|| {
@@ -118,16 +118,6 @@ impl Api {
 }
 
 impl Description {
-    /// Whether only the end of the body marks the end of a stream.
-    pub(crate) fn ends_unmarked(&self) -> bool {
-        self.mark == Mark::End
-    }
-
-    /// Whether `[DONE]` marks the end of a stream.
-    pub(crate) fn ends_with_done(&self) -> bool {
-        self.mark == Mark::Done
-    }
-
     /// Reads one event.
     pub(crate) fn read(&self, event: &Value) -> Contents {
         let full = |at: &String| match event.pointer(at) {

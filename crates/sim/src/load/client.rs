@@ -126,6 +126,6 @@ impl Measured<'_> {
 
 /// Number of token events after which request `number` is aborted, if it is to be.
 fn abort_after(settings: &Settings, number: u64) -> Option<u64> {
-    let mut chance = fastrand::Rng::with_seed(settings.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut chance = fastrand::Rng::with_seed(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     (chance.f64() < settings.abort).then(|| chance.u64(1..=(settings.max_tokens / 2).max(1)))
 }

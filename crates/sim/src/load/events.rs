@@ -3,7 +3,7 @@
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 
-use crate::load::api::{Contents, Description};
+use crate::load::api::{Contents, Description, Mark};
 
 /// Format of a response body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl Events {
             let body = serde_json::from_slice::<serde_json::Value>(&self.partial).unwrap_or_default();
             self.received.usage = body.pointer(&self.description.whole).and_then(serde_json::Value::as_u64);
         }
-        self.received.done |= self.description.ends_unmarked();
+        self.received.done |= self.description.mark == Mark::End;
         self.received
     }
 
@@ -119,7 +119,7 @@ impl Events {
         };
         let Some(data) = data.map(<[u8]>::trim_ascii).filter(|data| !data.is_empty()) else { return };
         if data == b"[DONE]" {
-            self.received.done |= self.description.ends_with_done();
+            self.received.done |= self.description.mark == Mark::Done;
         } else if let Some(stamp) = self.stamped.then(|| find_stamp(data)).flatten() {
             found.token_events += 1;
             found.stamp = Some(stamp);

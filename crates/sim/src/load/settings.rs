@@ -47,8 +47,6 @@ pub struct Settings {
     pub stamp: Option<Instant>,
     /// Initial part of the run whose first tokens, gaps and transit times are ignored.
     pub warm_up: Duration,
-    /// Seed of the random numbers.
-    pub seed: u64,
 }
 
 impl Default for Settings {
@@ -74,7 +72,6 @@ impl Default for Settings {
             abort: 0.0,
             stamp: None,
             warm_up: Duration::ZERO,
-            seed: 0,
         }
     }
 }

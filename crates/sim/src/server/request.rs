@@ -1,6 +1,5 @@
 //! The requests of one client connection, each from the queue to the end of its response.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -225,15 +224,13 @@ impl Request<'_> {
 
     async fn stream(&mut self) -> Result<After, Ended> {
         let engine = self.engine;
-        let comment = self.dialect.field("comment").map(|comment| format!("{comment}\n\n"));
-        let comment = comment.as_deref();
         let headers_at = self.front.headers_at(self.dialect);
         let mut out = Chunks::new(self.front);
         if headers_at == "at_once" {
             self.open(&mut out);
             self.flush(&mut out).await?;
         }
-        let slot = self.patiently(comment, engine.schedule(self.player.context.job.prompt_tokens)).await?;
+        let slot = self.client.with(engine.schedule(self.player.context.job.prompt_tokens)).await?;
         let mut start = slot.scheduled();
         if headers_at != "at_once" {
             self.open(&mut out);
@@ -242,7 +239,7 @@ impl Request<'_> {
             }
         }
         match self.fault {
-            Some(Fault::Hang(time)) => start = self.hang(comment, time).await?,
+            Some(Fault::Hang(time)) => start = self.hang(time).await?,
             Some(Fault::Empty) => {
                 slot.end(Finish::Fault);
                 self.client.send(b"0\r\n\r\n").await?;
@@ -256,7 +253,7 @@ impl Request<'_> {
                 slot.end(Finish::Fault);
                 return Ok(after);
             }
-            self.pause_until(comment, start + due).await?;
+            self.pause_until(start + due).await?;
             self.generation.speak();
             if first.is_none() {
                 first = Some(Instant::now());
@@ -324,12 +321,12 @@ impl Request<'_> {
         let slot = self.client.with(engine.schedule(tokens)).await?;
         let mut start = slot.scheduled();
         if let Some(Fault::Hang(time)) = self.fault {
-            start = self.hang(None, time).await?;
+            start = self.hang(time).await?;
         }
         if !self.generates() {
             if !self.dialect.is("immediate") {
                 let due = self.generation.advance().unwrap_or_default();
-                self.pause_until(None, start + due).await?;
+                self.pause_until(start + due).await?;
             }
             self.generation.forget();
             return self.send_whole(&self.summary(&slot, Some(Instant::now())), slot).await;
@@ -339,7 +336,7 @@ impl Request<'_> {
             if let Some(Fault::Stall(time)) = self.fault.take_if(|fault| matches!(fault, Fault::Stall(_))) {
                 start += time;
             }
-            self.pause_until(None, start + due).await?;
+            self.pause_until(start + due).await?;
             self.generation.speak();
             first.get_or_insert_with(|| {
                 slot.first_token();
@@ -407,37 +404,20 @@ impl Request<'_> {
         })
     }
 
-    /// Sends nothing (except keep-alive comments) for `time`, or forever if it is `None`; returns the new start of the
-    /// generation.
-    async fn hang(&mut self, comment: Option<&str>, time: Option<Duration>) -> Result<Instant, Ended> {
+    /// Sends nothing for `time`, or forever if it is `None`; returns the new start of the generation.
+    async fn hang(&mut self, time: Option<Duration>) -> Result<Instant, Ended> {
         match time {
-            Some(time) => self.pause_until(comment, Instant::now() + time).await?,
-            None => self.patiently(comment, std::future::pending()).await?,
+            Some(time) => self.pause_until(Instant::now() + time).await?,
+            None => self.client.with(std::future::pending()).await?,
         }
         Ok(Instant::now())
     }
 
-    async fn pause_until(&mut self, comment: Option<&str>, at: Instant) -> Result<(), Ended> {
+    async fn pause_until(&mut self, at: Instant) -> Result<(), Ended> {
         if at <= Instant::now() {
             return Ok(());
         }
-        self.patiently(comment, self.engine.sleep_until(at)).await
-    }
-
-    /// Runs `work` while the client is connected; sends keep-alive comments if they are enabled and the API has them.
-    async fn patiently<T>(&mut self, comment: Option<&str>, work: impl Future<Output = T>) -> Result<T, Ended> {
-        let Some((interval, comment)) = self.engine.settings.sse_keep_alive.zip(comment) else {
-            return self.client.with(work).await;
-        };
-        let mut work = std::pin::pin!(work);
-        let mut out = Chunks::new(self.front);
-        out.push(comment.as_bytes());
-        loop {
-            match self.client.with(tokio::time::timeout(interval, &mut work)).await? {
-                Ok(done) => return Ok(done),
-                Err(_) => self.client.send(&out.bytes).await?,
-            }
-        }
+        self.client.with(self.engine.sleep_until(at)).await
     }
 
     fn summary(&self, slot: &Slot<'_>, first: Option<Instant>) -> Summary {

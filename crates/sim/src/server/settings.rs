@@ -130,8 +130,6 @@ pub struct Settings {
     pub prompt_tokens_details: bool,
     /// Share (0 to 1) of each prompt that is found in the cache.
     pub cached_share: f64,
-    /// Time without an event after which a comment is sent (`--sse-keep-alive-interval`); `None` for never.
-    pub sse_keep_alive: Option<Duration>,
     /// Random faults: each with its probability (0 to 1).
     pub faults: Vec<(Fault, f64)>,
     /// Time without a request after which a connection is closed (uvicorn: 5 s).
@@ -160,7 +158,6 @@ impl Default for Settings {
             force_include_usage: false,
             prompt_tokens_details: false,
             cached_share: 0.0,
-            sse_keep_alive: None,
             faults: Vec::new(),
             idle_timeout: Duration::from_secs(5),
             spin: false,

@@ -7,7 +7,7 @@
 //! Fields of an API: `paths` (`*` matches anything), `engine` (absent if the configured one serves it), `when` (a key of
 //! the body that selects it among APIs at the same path), `prompt`, `limits` and `default` (see [`job`]), `chat`,
 //! `single` (only one choice), `several` (several prompts), `form`, `generates`, `loads` (an empty prompt only loads the
-//! model), `stream` (`always` or `never`, if the body does not select it), `media`, `comment` (of a keep-alive event),
+//! model), `stream` (`always` or `never`, if the body does not select it), `media`,
 //! `repeats` (equal tokens render to equal events) and `headers` (when those of a stream are sent).
 
 mod front;
