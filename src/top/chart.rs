@@ -1,6 +1,23 @@
-//! Bars and charts of characters.
+//! Characters, styles, bars and charts.
+
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
 
 use tokometer_telemetry::live::snapshot::Distribution;
+
+// Colours only repeat information that the text also contains.
+/// Most important.
+pub(super) const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
+/// Names of values.
+pub(super) const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
+/// Normal state.
+pub(super) const GOOD: Style = Style::new().fg(Color::Green);
+/// Needs attention.
+pub(super) const WARN: Style = Style::new().fg(Color::Yellow);
+/// Failure.
+pub(super) const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
+/// Token bars.
+pub(super) const ACCENT: Style = Style::new().fg(Color::Cyan);
 
 /// A set of characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +73,22 @@ impl Glyphs {
         bar.extend((eighths % 8).checked_sub(1).and_then(|part| self.eighths.get(part)));
         bar
     }
+}
+
+/// Joins parts with two spaces. The first part that does not fit is left out with all that follow.
+pub(super) fn join<'a>(parts: impl IntoIterator<Item = Span<'a>>, width: u16) -> Line<'a> {
+    let mut line = Line::default();
+    let mut used = 0;
+    for part in parts.into_iter().filter(|part| !part.content.is_empty()) {
+        let gap = if used > 0 { 2 } else { 0 };
+        used += gap + part.width();
+        if used > width.into() {
+            break;
+        }
+        line.push_span(" ".repeat(gap));
+        line.push_span(part);
+    }
+    line
 }
 
 /// Heights of a distribution over at most `cells` cells, from its lowest bucket to its highest; empty without values.
@@ -133,5 +166,11 @@ mod tests {
         distribution.buckets.insert(0, (0.0, Some(1.0), 2));
         distribution.buckets.push((2f64.sqrt(), None, 2));
         assert_eq!(histogram(&distribution, 10, &Glyphs::BLOCKS), "████");
+    }
+
+    #[test]
+    fn parts_that_do_not_fit_are_omitted() {
+        let parts = ["ab", "", "cd", "efg", "h"];
+        assert_eq!(join(parts.map(Span::raw), 8).to_string(), "ab  cd");
     }
 }

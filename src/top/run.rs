@@ -1,26 +1,20 @@
 //! Connects the feed, the keys and the screen.
 
-use std::io;
-use std::io::IsTerminal;
-use std::io::Write;
-use std::sync::mpsc;
-use std::sync::mpsc::{Receiver, Sender};
+use std::io::{self, IsTerminal, Write};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ratatui::DefaultTerminal;
-use ratatui::crossterm;
 use ratatui::layout::Rect;
-use tokio::signal::unix::SignalKind;
-use tokio::signal::unix::signal;
+use ratatui::{DefaultTerminal, crossterm};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::client::{Caller, Target};
 use crate::top::chart::Glyphs;
-use crate::top::feed;
 use crate::top::feed::FeedError;
 use crate::top::screen::Screen;
-use crate::top::summary;
 use crate::top::view::View;
+use crate::top::{feed, summary};
 use tokometer_telemetry::live::snapshot::Snapshot;
 
 /// Timeout of a snapshot request.

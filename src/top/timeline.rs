@@ -2,11 +2,9 @@
 
 use ratatui::text::{Line, Span};
 
-use crate::top::chart::Glyphs;
+use crate::top::chart::{ACCENT, BAD, FAINT, GOOD, Glyphs, STRONG, WARN};
 use crate::top::numbers;
-use crate::top::screen::{ACCENT, BAD, FAINT, GOOD, STRONG, WARN};
-use tokometer_telemetry::live::snapshot::Slow;
-use tokometer_telemetry::live::snapshot::Snapshot;
+use tokometer_telemetry::live::snapshot::{Slow, Snapshot};
 
 /// Description of the request, most important part first.
 pub(super) fn words(snapshot: &Snapshot, slow: &Slow, number: usize) -> Vec<Span<'static>> {
