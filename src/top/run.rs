@@ -148,7 +148,7 @@ fn watch(settings: &Settings, mut caller: Caller) -> Result<(), Error> {
         }
         snapshots.send(Event::End).ok();
     })?;
-    spawn("signals", move || forward_signals(&sender))?;
+    spawn("signals", move || drop(forward_signals(&sender)))?;
     let mut terminal = ratatui::try_init()?;
     spawn("keys", move || {
         while let Ok(event) = crossterm::event::read() {
@@ -197,12 +197,11 @@ fn show(terminal: &mut DefaultTerminal, settings: &Settings, events: &Receiver<E
 }
 
 /// Forwards signals. Without this a signal would end the program without restoring the terminal.
-fn forward_signals(events: &Sender<Event>) {
-    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
-    runtime.block_on(async {
-        let on = |kind| signal(kind).ok();
-        let signals = (on(SignalKind::terminate()), on(SignalKind::hangup()), on(SignalKind::interrupt()));
-        let (Some(mut terminate), Some(mut hangup), Some(mut interrupt)) = signals else { return };
+fn forward_signals(events: &Sender<Event>) -> io::Result<()> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut hangup = signal(SignalKind::hangup())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
         tokio::select! {
             _ = terminate.recv() => {}
             _ = hangup.recv() => {}
@@ -210,5 +209,6 @@ fn forward_signals(events: &Sender<Event>) {
         }
         // The main thread may have ended.
         events.send(Event::End).ok();
-    });
+        Ok(())
+    })
 }

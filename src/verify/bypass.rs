@@ -1,5 +1,6 @@
 //! Whether clients can bypass the proxy and reach the server directly.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ use tokometer_decode::engine::Advice;
 /// Timeout of a request to one of this host's addresses.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What answers at an address of this host on the server's port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What responds at an address of this host on the server's port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Found {
     Nothing,
     /// The server itself.
@@ -46,31 +47,22 @@ pub(super) fn check(settings: &Settings, admin: &mut Caller, advice: Advice, mod
     if own.is_empty() {
         return made(Grade::Unknown, "no non-loopback address of this host was found".to_owned());
     }
-    let found: Vec<(IpAddr, Found)> =
-        own.iter().map(|address| (*address, at(settings, admin, SocketAddr::new(*address, port), models))).collect();
-    let which = |wanted: Found| -> Vec<String> {
-        let those = found.iter().filter(|(_, found)| *found == wanted);
-        those.map(|(address, _)| SocketAddr::new(*address, port).to_string()).collect()
-    };
-    let (server, either, other) = (which(Found::Server), which(Found::Either), which(Found::Other));
-    if !server.is_empty() {
-        return made(Grade::Wrong, format!("the server also answers at {}, bypassing the proxy", server.join(", ")))
+    let mut found: BTreeMap<Found, Vec<String>> = BTreeMap::new();
+    for address in own.iter().map(|address| SocketAddr::new(*address, port)) {
+        found.entry(at(settings, admin, address, models)).or_default().push(address.to_string());
+    }
+    let list = |wanted: Found| found.get(&wanted).map(|addresses| addresses.join(", "));
+    if let Some(server) = list(Found::Server) {
+        return made(Grade::Wrong, format!("the server also responds at {server}, bypassing the proxy"))
             .fix(format!("{}, so that only the proxy can reach it", advice.bypass));
     }
-    if !either.is_empty() {
-        let detail =
-            format!("{} answers; without the admin server it is unknown whether that is the proxy", either.join(", "));
+    if let Some(either) = list(Found::Either) {
+        let detail = format!("{either} responds; without the admin server it is unknown whether that is the proxy");
         return made(Grade::Unknown, detail).fix("give --admin http://HOST:PORT");
     }
-    let tried: Vec<String> = own.iter().map(|address| SocketAddr::new(*address, port).to_string()).collect();
-    let others = match other.is_empty() {
-        true => String::new(),
-        false => format!("; something else answers at {}", other.join(", ")),
-    };
-    made(
-        Grade::Good,
-        format!("the server answers at no other address of this host ({} tried){others}", tried.join(", ")),
-    )
+    let tried = found.values().flatten().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let other = list(Found::Other).map(|other| format!("; something else responds at {other}")).unwrap_or_default();
+    made(Grade::Good, format!("the server responds at no other address of this host ({tried} tried){other}"))
 }
 
 fn at(settings: &Settings, admin: &mut Caller, address: SocketAddr, models: &[u8]) -> Found {
@@ -78,7 +70,7 @@ fn at(settings: &Settings, admin: &mut Caller, address: SocketAddr, models: &[u8
     let before = counted::look(settings, admin);
     let request = canary::get(settings, &settings.upstream, "/v1/models", "*/*");
     let Ok(response) = caller.ask(&request) else { return Found::Nothing };
-    if masked(&response.body(), Hide::Momentary) != masked(models, Hide::Momentary) {
+    if masked(&response.body(), Hide::Varying) != masked(models, Hide::Varying) {
         return Found::Other;
     }
     if settings.relay.port() != settings.upstream.port() {

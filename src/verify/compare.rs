@@ -25,29 +25,29 @@ struct Level {
 
 const LEVELS: [Level; 4] = [
     Level {
-        hide: Hide::Momentary,
+        hide: Hide::Varying,
         chunks: true,
         words: "headers, chunks, events and text, byte for byte except ids and times",
     },
     Level {
-        hide: Hide::Momentary,
+        hide: Hide::Varying,
         chunks: false,
         words: "headers, events and text, byte for byte except ids and times (the server's own chunks vary)",
     },
     Level {
-        hide: Hide::Spoken,
+        hide: Hide::Output,
         chunks: true,
         words: "headers, chunks and kinds of events, byte for byte except values that vary (the server's own text varies)",
     },
     Level {
-        hide: Hide::Spoken,
+        hide: Hide::Output,
         chunks: false,
         words: "headers and kinds of events, byte for byte except values that vary (the server's own text and chunks vary)",
     },
 ];
 
 /// Headers whose values always differ.
-const MOMENTARY: &[&[u8]] = &[b"date", b"x-request-id", b"content-length"];
+const VARYING: &[&[u8]] = &[b"date", b"x-request-id", b"content-length"];
 
 /// Minimum number of differing responses that rules out the server as the cause: by chance, so many of them would all
 /// be on one side once in 32 times.
@@ -84,13 +84,13 @@ pub(super) fn compare_streams(direct: &[Recording], proxied: &[Recording]) -> Ou
     }
 }
 
-fn momentary_headers() -> BTreeSet<Vec<u8>> {
-    MOMENTARY.iter().map(|name| name.to_vec()).collect()
+fn always_varying_headers() -> BTreeSet<Vec<u8>> {
+    VARYING.iter().map(|name| name.to_vec()).collect()
 }
 
 /// Lower-case names of headers whose values differ among these responses.
 fn varying_headers(recordings: &[Recording]) -> BTreeSet<Vec<u8>> {
-    let mut varying = momentary_headers();
+    let mut varying = always_varying_headers();
     let mut first: Option<Vec<(Vec<u8>, Vec<u8>)>> = None;
     for recording in recordings {
         let headers = recording.head().skip(1).filter_map(header_of);
@@ -141,7 +141,7 @@ fn form(recording: &Recording, level: &Level, varying: &BTreeSet<Vec<u8>>) -> Ve
 /// Appends an event. Where text is hidden, consecutive events of one kind are merged, because their number depends on
 /// sampling.
 fn push(form: &mut Vec<u8>, event: &mut Vec<u8>, last: &mut Vec<u8>, hide: Hide) {
-    if hide == Hide::Momentary || event != last {
+    if hide == Hide::Varying || event != last {
         form.extend_from_slice(event);
     }
     std::mem::swap(event, last);
@@ -201,7 +201,7 @@ pub(super) fn compare_exact<E>(
                 false => Outcome::Differs(format!("{name}, {}", place(before.bytes(), between.bytes()))),
             });
         }
-        let compared = [(" except ids and times", Hide::Momentary), (" except values that vary", Hide::Spoken)]
+        let compared = [(" except ids and times", Hide::Varying), (" except values that vary", Hide::Output)]
             .into_iter()
             .find_map(|(exception, hide)| Some((exception, hidden([&before, &between, &after], hide)?)));
         // The model's output may differ once because of the server; a proxy that changes bytes does so every time.
@@ -225,7 +225,7 @@ fn hidden(responses: [&Recording; 3], hide: Hide) -> Option<Option<String>> {
 
 /// Headers and body. `content-length` is masked, because it depends on masked values.
 fn masked_response(response: &Recording, hide: Hide) -> Vec<u8> {
-    let mut form = head(response, &momentary_headers());
+    let mut form = head(response, &always_varying_headers());
     form.extend_from_slice(&masked(&response.body(), hide));
     form
 }
@@ -306,10 +306,10 @@ mod tests {
     #[test]
     fn only_values_that_differ_directly_are_masked() {
         let (one, two, three) = (response(1, "a"), response(22, "a"), response(333, "a"));
-        assert_eq!(hidden([&one, &two, &three], Hide::Momentary), Some(None));
-        let changed = hidden([&one, &response(2, "b"), &three], Hide::Momentary);
+        assert_eq!(hidden([&one, &two, &three], Hide::Varying), Some(None));
+        let changed = hidden([&one, &response(2, "b"), &three], Hide::Varying);
         assert!(matches!(changed, Some(Some(_))), "{changed:?}");
-        assert_eq!(hidden([&one, &two, &response(3, "b")], Hide::Momentary), None);
-        assert_eq!(hidden([&one, &two, &response(3, "b")], Hide::Spoken), Some(None));
+        assert_eq!(hidden([&one, &two, &response(3, "b")], Hide::Varying), None);
+        assert_eq!(hidden([&one, &two, &response(3, "b")], Hide::Output), Some(None));
     }
 }

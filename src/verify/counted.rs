@@ -103,7 +103,7 @@ pub(super) fn look(settings: &Settings, admin: &mut Caller) -> Result<Counted, S
     let response = admin.ask(&request).map_err(|failure| failure.to_string())?;
     let body = response.body();
     if response.status() != 200 || !body.windows(10).any(|word| word == b"tokometer_") {
-        return Err(format!("answers /metrics with status {}, without tokometer metrics", response.status()));
+        return Err(format!("returned status {} for /metrics, without tokometer metrics", response.status()));
     }
     Ok(Counted::read(&body, settings.upstream.port()))
 }

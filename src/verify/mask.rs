@@ -3,7 +3,7 @@
 use serde::de::IgnoredAny;
 
 /// Members that differ in every response: ids, times and durations.
-const MOMENTARY: &[&str] = &[
+const VARYING: &[&str] = &[
     "id",
     "created",
     "created_at",
@@ -20,7 +20,7 @@ const MOMENTARY: &[&str] = &[
 ];
 
 /// Members with the model's output, or derived from it.
-const SPOKEN: &[&str] = &[
+const OUTPUT: &[&str] = &[
     "content",
     "text",
     "reasoning",
@@ -38,15 +38,15 @@ const SPOKEN: &[&str] = &[
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hide {
     /// Ids, times and durations.
-    Momentary,
+    Varying,
     /// These, and the model's output.
-    Spoken,
+    Output,
 }
 
 impl Hide {
     fn hides(self, key: &[u8]) -> bool {
         let is_in = |names: &[&str]| names.iter().any(|name| name.as_bytes() == key);
-        is_in(MOMENTARY) || (self == Hide::Spoken && is_in(SPOKEN))
+        is_in(VARYING) || (self == Hide::Output && is_in(OUTPUT))
     }
 }
 
@@ -121,11 +121,11 @@ mod tests {
         let event =
             r#"{"id":"chatcmpl-1\"2", "created":17,"choices":[{"delta":{"content":"a\u00e9"},"finish_reason":null}]} "#;
         assert_eq!(
-            shown(event, Hide::Momentary),
+            shown(event, Hide::Varying),
             r#"{"id":"?", "created":0,"choices":[{"delta":{"content":"a\u00e9"},"finish_reason":null}]} "#
         );
         assert_eq!(
-            shown(event, Hide::Spoken),
+            shown(event, Hide::Output),
             r#"{"id":"?", "created":0,"choices":[{"delta":{"content":"?"},"finish_reason":null}]} "#
         );
     }
@@ -134,10 +134,10 @@ mod tests {
     fn all_values_within_a_masked_member_are_masked() {
         let timings = r#"{"timings":{"prompt_ms":1.5e-3,"on":true,"n":[1,[2]],"none":[]},"n":[1, 2]}"#;
         let hidden = r#"{"timings":{"prompt_ms":0,"on":true,"n":[],"none":[]},"n":[1, 2]}"#;
-        assert_eq!(shown(timings, Hide::Momentary), hidden);
+        assert_eq!(shown(timings, Hide::Varying), hidden);
         let usage = r#"{"usage":{"completion_tokens":32}}"#;
-        assert_eq!(shown(usage, Hide::Momentary), usage);
-        assert_eq!(shown(usage, Hide::Spoken), r#"{"usage":{"completion_tokens":0}}"#);
+        assert_eq!(shown(usage, Hide::Varying), usage);
+        assert_eq!(shown(usage, Hide::Output), r#"{"usage":{"completion_tokens":0}}"#);
     }
 
     #[test]
@@ -145,7 +145,7 @@ mod tests {
         let deep = "[".repeat(100);
         for text in ["[DONE]", "", "{\"id\":\"1\"", "{\"id\":\"1\"} x", "{\"id\":\"1\",}", "nul", "\"\\", deep.as_str()]
         {
-            assert_eq!(shown(text, Hide::Spoken), text);
+            assert_eq!(shown(text, Hide::Output), text);
         }
     }
 }

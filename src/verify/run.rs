@@ -130,7 +130,7 @@ fn verify(settings: &Settings, report: &mut Report) -> Result<(), Check> {
     report.checks.push(Check::new(
         CheckName::Reach,
         Grade::Good,
-        format!("all {} canaries on each side were answered", u64::from(report.requests) + 1),
+        format!("all {} canaries on each side got a response", u64::from(report.requests) + 1),
     ));
 
     report.latency = verdict::rows(&direct_canaries, &proxied_canaries);

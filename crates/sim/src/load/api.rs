@@ -73,7 +73,7 @@ pub(crate) struct Description {
     /// Whether other APIs have the same path.
     #[serde(default)]
     shared: bool,
-    /// The request body; `$name` stands for a setting. Absent for a multipart form.
+    /// The request body; `$name` is replaced by a setting. Absent for a multipart form.
     pub(crate) body: Option<Value>,
     /// Whether the final usage has to be requested.
     #[serde(default)]

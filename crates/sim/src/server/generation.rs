@@ -140,7 +140,7 @@ impl Generation {
     }
 
     /// Fills in the text of this step's pieces.
-    pub(crate) fn speak(&mut self) {
+    pub(crate) fn generate_text(&mut self) {
         for piece in &mut self.pieces {
             piece.text.clear();
             piece.ids.clear();
@@ -170,7 +170,7 @@ impl Generation {
     }
 
     /// Resets the generated tokens, for requests that are served without generation.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn discard_tokens(&mut self) {
         for piece in &mut self.pieces {
             piece.generated = 0;
             piece.end = Finish::Stop;

@@ -60,7 +60,7 @@ impl Head {
     }
 
     /// Whether a header has this value, in any case.
-    pub(crate) fn says(&self, name: &str, value: &str) -> bool {
+    pub(crate) fn header_is(&self, name: &str, value: &str) -> bool {
         self.get(name).is_some_and(|found| found.eq_ignore_ascii_case(value))
     }
 }
@@ -99,10 +99,10 @@ impl Client {
     pub(crate) async fn request(&mut self, idle: Duration) -> Result<(Head, Vec<u8>), Ended> {
         let head = tokio::time::timeout(idle, self.head()).await.unwrap_or(Err(Ended::Gone))?;
         let length = head.get("content-length").unwrap_or("0").parse().map_err(|_| Ended::Malformed)?;
-        if head.says("expect", "100-continue") {
+        if head.header_is("expect", "100-continue") {
             self.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
         }
-        let body = match head.says("transfer-encoding", "chunked") {
+        let body = match head.header_is("transfer-encoding", "chunked") {
             true => self.chunked_body().await?,
             false => self.take(length).await?,
         };

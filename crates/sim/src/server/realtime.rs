@@ -52,7 +52,7 @@ impl From<Error> for Stop {
 pub(crate) fn opens(head: &Head) -> bool {
     head.method == "GET"
         && head.path == PATH
-        && head.says("upgrade", "websocket")
+        && head.header_is("upgrade", "websocket")
         && head.get("sec-websocket-key").is_some()
 }
 
@@ -67,7 +67,7 @@ pub(crate) async fn serve(mut client: Client, engine: &Engine, head: &Head) {
     }
 }
 
-/// Answers the handshake; returns the fault injected into the session's responses.
+/// Completes the handshake; returns the fault injected into the session's responses.
 ///
 /// # Errors
 /// If the handshake is refused or the client has disconnected.
@@ -226,7 +226,7 @@ impl Session<'_> {
                     let reply = self.player.messages(kind(&message), |scope| Scope { extra: &item, ..scope });
                     self.send(reply).await?;
                 }
-                Err((code, text)) => self.complain(code, &text).await?,
+                Err((code, text)) => self.send_error(code, &text).await?,
             }
         }
     }
@@ -244,7 +244,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    async fn complain(&mut self, kind: &str, message: &str) -> Result<(), Stop> {
+    async fn send_error(&mut self, kind: &str, message: &str) -> Result<(), Stop> {
         let messages = self.player.messages("refusal", |scope| Scope { kind, message, ..scope });
         self.send(messages).await
     }
@@ -269,7 +269,7 @@ impl Session<'_> {
             };
             match serde_json::from_slice(&text) {
                 Ok(message) => return Ok(message),
-                Err(_) => self.complain("invalid_json", "Invalid JSON").await?,
+                Err(_) => self.send_error("invalid_json", "Invalid JSON").await?,
             }
         }
     }
@@ -307,7 +307,7 @@ impl Session<'_> {
             Ok(job) => job,
             Err(refusal) => {
                 engine.counters().refused += 1;
-                return self.complain("processing_error", &refusal.message).await;
+                return self.send_error("processing_error", &refusal.message).await;
             }
         };
         let mut fault = self.fault.or(job.fault).or(random);
@@ -380,7 +380,7 @@ impl Session<'_> {
                 }
             }
             self.with(engine.sleep_until(start + due)).await?;
-            generation.speak();
+            generation.generate_text();
             if std::mem::take(&mut first) {
                 slot.first_token();
             }

@@ -126,7 +126,7 @@ struct Request<'a> {
     caller: Option<Caller>,
 }
 
-/// Answers one request to one of the APIs at its path.
+/// Serves one request to one of the APIs at its path.
 async fn reply(
     client: &mut Client,
     engine: &Engine,
@@ -249,12 +249,12 @@ impl Request<'_> {
         }
         let mut first = None;
         while let Some(due) = self.generation.advance() {
-            if let Some(after) = self.strike(&mut out, &mut start).await? {
+            if let Some(after) = self.apply_fault(&mut out, &mut start).await? {
                 slot.end(Finish::Fault);
                 return Ok(after);
             }
             self.pause_until(start + due).await?;
-            self.generation.speak();
+            self.generation.generate_text();
             if first.is_none() {
                 first = Some(Instant::now());
                 slot.first_token();
@@ -328,7 +328,7 @@ impl Request<'_> {
                 let due = self.generation.advance().unwrap_or_default();
                 self.pause_until(start + due).await?;
             }
-            self.generation.forget();
+            self.generation.discard_tokens();
             return self.send_whole(&self.summary(&slot, Some(Instant::now())), slot).await;
         }
         let mut first = None;
@@ -337,7 +337,7 @@ impl Request<'_> {
                 start += time;
             }
             self.pause_until(start + due).await?;
-            self.generation.speak();
+            self.generation.generate_text();
             first.get_or_insert_with(|| {
                 slot.first_token();
                 Instant::now()
@@ -374,7 +374,7 @@ impl Request<'_> {
     }
 
     /// Applies a mid-stream fault once it is due; returns the state of the connection if the fault ends the response.
-    async fn strike(&mut self, out: &mut Chunks, start: &mut Instant) -> Result<Option<After>, Ended> {
+    async fn apply_fault(&mut self, out: &mut Chunks, start: &mut Instant) -> Result<Option<After>, Ended> {
         let (Some(fault), Some(after)) = (self.fault, self.fault.and_then(Fault::after)) else { return Ok(None) };
         if self.generation.steps <= after && !self.generation.is_last() {
             return Ok(None);

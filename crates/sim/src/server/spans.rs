@@ -86,7 +86,7 @@ impl Tracer {
                 kind: SpanKind::Server.into(),
                 start_time_unix_nano: now.saturating_sub(times.total()).as_nanos() as u64,
                 end_time_unix_nano: now.as_nanos() as u64,
-                attributes: attributes.iter().map(|(key, value)| pair(key, value.clone())).collect(),
+                attributes: attributes.iter().map(|(key, value)| attribute(key, value.clone())).collect(),
                 ..Span::default()
             };
             // The channel is closed once the simulator shuts down.
@@ -95,7 +95,7 @@ impl Tracer {
     }
 }
 
-fn pair(key: &str, value: Value) -> KeyValue {
+fn attribute(key: &str, value: Value) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
 }
 
@@ -145,7 +145,7 @@ fn resource_spans(spans: Vec<Span>) -> ResourceSpans {
         ("vllm.process_id", "1"),
         ("service.name", "unknown_service:python"),
     ];
-    let attributes = attributes.map(|(key, value)| pair(key, Value::StringValue(value.to_owned()))).to_vec();
+    let attributes = attributes.map(|(key, value)| attribute(key, Value::StringValue(value.to_owned()))).to_vec();
     let scope = InstrumentationScope { name: "vllm.tracing.otel".to_owned(), ..InstrumentationScope::default() };
     ResourceSpans {
         resource: Some(Resource { attributes, ..Resource::default() }),
