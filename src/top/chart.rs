@@ -66,6 +66,12 @@ impl Glyphs {
         self.heights.get(index).copied()
     }
 
+    /// A chart of these values, relative to the highest; zeros are blank.
+    pub(super) fn chart(&self, values: &[f64]) -> String {
+        let highest = values.iter().copied().fold(0.0, f64::max);
+        values.iter().map(|value| self.height(*value, highest).unwrap_or(' ')).collect()
+    }
+
     /// A bar that fills this share of `cells`.
     pub(super) fn bar(&self, share: f64, cells: usize) -> String {
         let eighths = (share.clamp(0.0, 1.0) * cells as f64 * 8.0).round() as usize;
@@ -94,25 +100,18 @@ pub(super) fn join<'a>(parts: impl IntoIterator<Item = Span<'a>>, width: u16) ->
 /// Heights of a distribution over at most `cells` cells, from its lowest bucket to its highest; empty without values.
 /// All cells cover the same number of buckets.
 pub(super) fn histogram(distribution: &Distribution, cells: usize, glyphs: &Glyphs) -> String {
-    let places: Vec<(i64, u64)> =
-        distribution.buckets.iter().map(|(lower, upper, count)| (place(*lower, *upper), *count)).collect();
-    let (Some(first), Some(last)) =
-        (places.iter().map(|(place, _)| *place).min(), places.iter().map(|(place, _)| *place).max())
-    else {
-        return String::new();
-    };
-    if cells == 0 {
-        return String::new();
-    }
-    let per_cell = ((last - first) as usize / cells) + 1;
-    let mut counts = vec![0; (last - first) as usize / per_cell + 1];
+    let buckets = distribution.buckets.iter();
+    let places: Vec<(i64, u64)> = buckets.map(|(lower, upper, count)| (place(*lower, *upper), *count)).collect();
+    let place = || places.iter().map(|(place, _)| *place);
+    let (Some(first), Some(last), 1..) = (place().min(), place().max(), cells) else { return String::new() };
+    let per_cell = (last - first) as usize / cells + 1;
+    let mut counts = vec![0.0; (last - first) as usize / per_cell + 1];
     for (place, count) in places {
         if let Some(cell) = counts.get_mut((place - first) as usize / per_cell) {
-            *cell += count;
+            *cell += count as f64;
         }
     }
-    let highest = counts.iter().copied().max().unwrap_or(0) as f64;
-    counts.iter().map(|count| glyphs.height(*count as f64, highest).unwrap_or(' ')).collect()
+    glyphs.chart(&counts)
 }
 
 /// The index of a bucket: buckets are a quarter of an octave wide, the first starts at 0 and the last is unbounded.

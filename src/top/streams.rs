@@ -33,10 +33,10 @@ const COLUMNS: [Column; 8] = [
     column("route", 110, 18, false, |_, stream, width| numbers::name(&stream.route, width)),
     column("doing", 0, 10, false, |_, stream, width| numbers::name(&stream.doing, width)),
     column("age", 0, 7, true, |_, stream, _| numbers::time(stream.age_ms as f64)),
-    column("waited", 88, 7, true, |_, stream, _| numbers::time_or_unknown(stream.waited_ms.map(|ms| ms as f64))),
-    column("TTFT", 72, 7, true, |_, stream, _| numbers::time_or_unknown(stream.ttft_ms.map(|ms| ms as f64))),
+    column("waited", 88, 7, true, |_, stream, _| time(stream.waited_ms)),
+    column("TTFT", 72, 7, true, |_, stream, _| time(stream.ttft_ms)),
     column("tokens", 0, 7, true, |_, stream, _| numbers::count(stream.tokens)),
-    column("tok/s", 46, 6, true, |_, stream, _| numbers::rate_or_unknown(stream.tokens_per_second)),
+    column("tok/s", 46, 6, true, |_, stream, _| numbers::or_unknown(stream.tokens_per_second, numbers::rate)),
 ];
 
 impl Column {
@@ -44,6 +44,10 @@ impl Column {
         let text = Text::raw(text);
         Cell::from(if self.right { text.right_aligned() } else { text })
     }
+}
+
+fn time(ms: Option<u64>) -> String {
+    numbers::or_unknown(ms.map(|ms| ms as f64), numbers::time)
 }
 
 fn model(snapshot: &Snapshot, stream: &Stream, width: usize) -> String {

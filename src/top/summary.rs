@@ -86,19 +86,18 @@ fn throughput(snapshot: &Snapshot, width: usize, glyphs: &Glyphs) -> Parts {
     // As many of the latest seconds as fit.
     let cells = width.saturating_sub(50).clamp(8, 60);
     let latest = per_second.get(per_second.len().saturating_sub(cells)..).unwrap_or_default();
-    let highest = latest.iter().copied().fold(0.0, f64::max);
-    let heights: String = latest.iter().map(|rate| glyphs.height(*rate, highest).unwrap_or(' ')).collect();
     let mut failed: Vec<(&String, &f64)> = rates.failed_per_second.iter().collect();
     failed.sort_by(|one, other| other.1.total_cmp(one.1));
-    let failed = failed
-        .iter()
-        .map(|(name, rate)| Span::styled(format!("{} {}/s", numbers::name(name, 32), numbers::rate(**rate)), BAD));
     let mut parts = vec![
         Span::styled(numbers::rate(rates.tokens_per_second), STRONG),
-        Span::styled(heights, ACCENT),
+        Span::styled(glyphs.chart(latest), ACCENT),
         Span::raw(format!("req/s {}", numbers::rate(rates.requests_per_second))),
     ];
-    parts.extend(failed);
+    parts.extend(
+        failed
+            .into_iter()
+            .map(|(name, rate)| Span::styled(format!("{} {}/s", numbers::name(name, 32), numbers::rate(*rate)), BAD)),
+    );
     parts
 }
 
@@ -110,9 +109,8 @@ fn distribution(
     width: usize,
     glyphs: &Glyphs,
 ) -> Parts {
-    let quantile = |(name, value): (&str, Option<f64>)| {
-        Span::raw(format!("{name} {}", value.map_or_else(|| numbers::UNKNOWN.to_owned(), text)))
-    };
+    let quantile =
+        |(name, value): (&str, Option<f64>)| Span::raw(format!("{name} {}", numbers::or_unknown(value, text)));
     let count = match (distribution.count, distribution.at_least) {
         (0, _) => "none ended in the last minute".to_owned(),
         (count, 0) => format!("n {}", numbers::count(count)),
@@ -214,17 +212,14 @@ fn details(objective: &Objective) -> Vec<String> {
 /// The snapshot as one line, without a line end.
 pub(super) fn line(snapshot: &Snapshot) -> String {
     let now = &snapshot.in_flight;
+    let ttft = |seconds| numbers::or_unknown(seconds, |seconds| numbers::time(seconds * 1e3));
     let mut parts = vec![
         format!("{} UTC", numbers::clock(snapshot.made_unix_ms)),
         format!("in flight {} ({} waiting)", numbers::count(now.requests), numbers::count(now.waiting)),
         format!("tok/s {}", numbers::rate(snapshot.rates.tokens_per_second)),
         format!("req/s {}", numbers::rate(snapshot.rates.requests_per_second)),
-        format!(
-            "TTFT p50 {} p99 {}",
-            numbers::time_or_unknown(snapshot.ttft_seconds.p50.map(|seconds| seconds * 1e3)),
-            numbers::time_or_unknown(snapshot.ttft_seconds.p99.map(|seconds| seconds * 1e3))
-        ),
-        format!("decode p50 {}", numbers::rate_or_unknown(snapshot.decode_tokens_per_second.p50)),
+        format!("TTFT p50 {} p99 {}", ttft(snapshot.ttft_seconds.p50), ttft(snapshot.ttft_seconds.p99)),
+        format!("decode p50 {}", numbers::or_unknown(snapshot.decode_tokens_per_second.p50, numbers::rate)),
     ];
     let failed: f64 = snapshot.rates.failed_per_second.values().sum();
     if failed > 0.0 {

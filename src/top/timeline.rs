@@ -27,7 +27,7 @@ pub(super) fn words(snapshot: &Snapshot, slow: &Slow, number: usize) -> Vec<Span
         Span::styled(format!("slowest {number}/{}", snapshot.slowest.len()), STRONG),
         Span::raw(format!("waited {}", numbers::time(slow.longest_wait_ms))),
         Span::styled(numbers::name(&slow.outcome, 32), outcome),
-        Span::raw(format!("TTFT {}", numbers::time_or_unknown(slow.ttft_ms))),
+        Span::raw(format!("TTFT {}", numbers::or_unknown(slow.ttft_ms, numbers::time))),
         Span::raw(gap),
         Span::raw(tokens),
         Span::styled(model, FAINT),

@@ -37,10 +37,11 @@ struct Scene {
 /// Receives the simulated engine's spans over gRPC and sends them to `receiver` over HTTP, as a collector does.
 fn bridge(receiver: SocketAddr) -> SocketAddr {
     let Collector { port, got } = Collector::grpc_traces();
+    // The thread ends with the test process.
     std::thread::spawn(move || {
-        // The simulator holds the other end: this thread ends with the test.
         loop {
-            for message in std::mem::take(&mut got.lock().unwrap().traces) {
+            let messages = std::mem::take(&mut got.lock().unwrap().traces);
+            for message in messages {
                 assert_eq!(post_traces(receiver, &message.encode_to_vec()), 200);
             }
             std::thread::sleep(Duration::from_millis(5));
