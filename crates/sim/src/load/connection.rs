@@ -67,8 +67,7 @@ impl Connection {
         Connection { address, http2, idle: Mutex::default() }
     }
 
-    /// Returns a sender, on a new connection if there is no usable one, and whether only this request depends on a
-    /// connection that was used before.
+    /// Returns a sender, on a new connection if there is no usable one, and whether it is a reused HTTP/1.1 connection.
     ///
     /// # Errors
     /// How the request ended, if there is no connection.
