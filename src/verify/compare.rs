@@ -90,21 +90,17 @@ fn always_varying_headers() -> BTreeSet<Vec<u8>> {
 
 /// Lower-case names of headers whose values differ among these responses.
 fn varying_headers(recordings: &[Recording]) -> BTreeSet<Vec<u8>> {
-    let mut varying = always_varying_headers();
-    let mut first: Option<Vec<(Vec<u8>, Vec<u8>)>> = None;
-    for recording in recordings {
+    let headers = |recording: &Recording| -> Vec<(Vec<u8>, Vec<u8>)> {
         let headers = recording.head().skip(1).filter_map(header_of);
-        let headers: Vec<_> = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.to_vec())).collect();
-        match &first {
-            None => first = Some(headers),
-            Some(known) => {
-                let new = headers.iter().filter(|header| !known.contains(header));
-                varying
-                    .extend(new.filter(|(name, _)| known.iter().any(|(own, _)| own == name)).map(|(n, _)| n.clone()));
-            }
-        }
-    }
-    varying
+        headers.map(|(name, value)| (name.to_ascii_lowercase(), value.to_vec())).collect()
+    };
+    let first = recordings.first().map(headers).unwrap_or_default();
+    let differs = |(name, value): &(Vec<u8>, Vec<u8>)| {
+        let mut same_name = first.iter().filter(|(known, _)| known == name).peekable();
+        same_name.peek().is_some() && same_name.all(|(_, known)| known != value)
+    };
+    let varying = recordings.iter().flat_map(headers).filter(differs).map(|(name, _)| name);
+    always_varying_headers().into_iter().chain(varying).collect()
 }
 
 /// The part of a stream that is compared at this level.

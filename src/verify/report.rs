@@ -7,31 +7,21 @@ use serde::Serialize;
 use crate::verify::difference::Difference;
 use crate::verify::settings::CheckName;
 
-/// Result of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Grade {
-    /// Passed.
-    Good,
-    /// Could be better, but nothing is wrong.
-    Note,
-    /// Could not be determined.
-    Unknown,
-    /// Failed, and accepted by the user.
-    Accepted,
-    /// Failed.
-    Wrong,
-}
-
-impl fmt::Display for Grade {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Grade::Good => "good",
-            Grade::Note => "note",
-            Grade::Unknown => "unknown",
-            Grade::Accepted => "accepted",
-            Grade::Wrong => "FAIL",
-        })
+tokometer_observe::closed_enum! {
+    /// Result of a check; the names are those of the text.
+    #[derive(Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Grade {
+        /// Passed.
+        Good = "good",
+        /// Could be better, but nothing is wrong.
+        Note = "note",
+        /// Could not be determined.
+        Unknown = "unknown",
+        /// Failed, and accepted by the user.
+        Accepted = "accepted",
+        /// Failed.
+        Wrong = "FAIL",
     }
 }
 
@@ -122,7 +112,7 @@ impl fmt::Display for Report {
         }
         writeln!(f)?;
         for check in &self.checks {
-            writeln!(f, "{:<9} {:<9} {}", check.grade, check.name.as_str(), check.detail)?;
+            writeln!(f, "{:<9} {:<9} {}", check.grade.as_str(), check.name.as_str(), check.detail)?;
             if let Some(fix) = &check.fix {
                 writeln!(f, "{:19} fix: {fix}", "")?;
             }
