@@ -14,6 +14,7 @@ mod page;
 mod peers;
 mod pin;
 mod process;
+mod reader;
 mod results;
 mod rows;
 mod sink;

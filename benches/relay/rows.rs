@@ -1,12 +1,12 @@
 //! The measured workloads.
 
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 use std::time::Instant;
 
 use tokometer_sim::load;
 use tokometer_sim::load::End;
-use tokometer_sim::load::Inspect;
 use tokometer_sim::load::Summary;
 use tokometer_sim::server;
 use tokometer_sim::server::Pace;
@@ -18,6 +18,7 @@ use crate::options::Options;
 use crate::peers;
 use crate::peers::Peer;
 use crate::peers::Running;
+use crate::reader;
 use crate::results::Measurements;
 use crate::results::Results;
 
@@ -134,6 +135,15 @@ struct Window {
     measure: Duration,
 }
 
+/// What reads the responses.
+#[derive(Clone, Copy, Debug)]
+enum Client {
+    /// The load generator, which parses every event.
+    Events,
+    /// A client that only counts bytes.
+    Bytes,
+}
+
 async fn measure(row: Row, peer: Peer, quick: bool) -> Outcome<Measurements> {
     let seconds = |full, quick_ones| Duration::from_secs(if quick { quick_ones } else { full });
     let window = Window { warm_up: seconds(4, 2), measure: seconds(8, 2) };
@@ -151,7 +161,7 @@ async fn measure(row: Row, peer: Peer, quick: bool) -> Outcome<Measurements> {
         Row::Idle => idle(peer).await,
         Row::Saturation => {
             let settings = load::Settings { concurrency: 16, max_tokens: 20_000, ..load::Settings::default() };
-            flood(peer, load::Settings { inspect: Inspect::Bytes, ..settings }, "event", window).await
+            flood(peer, settings, "event", window).await
         }
         Row::Short => {
             let settings =
@@ -198,6 +208,7 @@ fn url(address: SocketAddr) -> String {
 /// Resource usage of the proxy and tokens of the origin during the window, while `load` runs.
 async fn over(
     window: &Window,
+    client: Client,
     settings: load::Settings,
     running: &Running,
     simulator: &Simulator,
@@ -211,7 +222,13 @@ async fn over(
         duration: Some(window.warm_up + window.measure),
         ..settings
     };
-    let load = tokio::spawn(load::run(settings, |_| {}));
+    let address = running.address;
+    let load = tokio::spawn(async move {
+        match client {
+            Client::Events => load::run(settings, |_| {}).await.map_err(io::Error::other),
+            Client::Bytes => reader::run(settings, address).await,
+        }
+    });
     tokio::time::sleep(window.warm_up).await;
     let warm = running.process.as_ref().map(|process| process.resident_kib());
     let (tokens, cpu, began) = (simulator.stats().generation_tokens, used(running), Instant::now());
@@ -251,7 +268,8 @@ async fn streams(peer: Peer, count: usize, rate: f64, tokens: u64, window: Windo
         stamp: Some(epoch),
         ..load::Settings::default()
     };
-    let (mut measurements, summary, generated, wall) = over(&window, settings, &running, &simulator).await?;
+    let (mut measurements, summary, generated, wall) =
+        over(&window, Client::Events, settings, &running, &simulator).await?;
     let cpu = measurements.remove("cpu_s").unwrap_or_default();
     let grown = measurements.remove("rss_grown_kib");
     let grown_since = measurements.remove("rss_grown_while_measured_kib");
@@ -278,7 +296,8 @@ async fn streams(peer: Peer, count: usize, rate: f64, tokens: u64, window: Windo
 async fn flood(peer: Peer, settings: load::Settings, unit: &str, window: Window) -> Outcome<Measurements> {
     let simulator = Simulator::start(origin(pace(0.0), Text::Filler, false)).await?;
     let running = peers::start(peer, simulator.local_address()).await?;
-    let (mut measurements, _, generated, wall) = over(&window, settings, &running, &simulator).await?;
+    let client = if unit == "event" { Client::Bytes } else { Client::Events };
+    let (mut measurements, _, generated, wall) = over(&window, client, settings, &running, &simulator).await?;
     let cpu = measurements.remove("cpu_s").unwrap_or_default();
     measurements.remove("rss_grown_while_measured_kib");
     // One token is one event, and a request that counts as a unit asks for one token.

@@ -229,7 +229,7 @@ mod tests {
         let Ok(Command::Load(load)) = parse("tokometer load --requests 3 --json") else { panic!("load") };
         assert_eq!((load.requests, load.duration, load.json), (Some(3), None, true));
         let Ok(Command::Load(load)) = parse("tokometer load --api messages --http2") else { panic!("load") };
-        assert_eq!((load.api.as_deref(), load.http2), (Some("messages"), true));
+        assert_eq!((load.api, load.http2), (Some(tokometer_sim::load::Api::Messages), true));
         let Ok(Command::Replay(replay)) = parse("tokometer replay a b --json") else { panic!("replay") };
         assert_eq!(replay.paths, [PathBuf::from("a"), PathBuf::from("b")]);
         let Ok(Command::Run(run)) = parse("tokometer run --listener a=b --listener c=d --admin :1") else {

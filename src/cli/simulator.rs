@@ -12,9 +12,10 @@ use clap::value_parser;
 use crate::cli::arguments::positive_duration;
 use crate::cli::{fail, finish, wrong_usage};
 use crate::client::Target;
+use tokometer_sim::UnknownName;
 use tokometer_sim::load;
 use tokometer_sim::server;
-use tokometer_sim::server::{Fault, Listen, OtlpProtocol, Pace, Simulator, Traces};
+use tokometer_sim::server::{Fault, Imitation, Listen, Pace, Simulator, Traces};
 
 /// Arguments of `sim`.
 #[derive(Clone, Debug, Args)]
@@ -44,7 +45,7 @@ pub struct SimArgs {
     /// Engine to imitate for chat: vllm, sglang, lmdeploy, llama_cpp, tgi, ollama, dynamo, tensorrt_llm or triton. Each
     /// engine's own paths are always served
     #[arg(long, value_name = "ENGINE", default_value = "vllm")]
-    pub engine: String,
+    pub engine: Imitation,
     /// Share of each prompt that is read from the cache, from 0 to 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     pub cached_share: f64,
@@ -88,19 +89,12 @@ pub(super) fn simulate(arguments: &SimArgs) -> ExitCode {
         Ok(listen) => listen,
         Err(error) => return wrong_usage(&error),
     };
-    let imitate = match arguments.engine.parse() {
-        Ok(imitate) => imitate,
-        Err(error) => {
-            let error: server::UnknownImitation = error;
-            return wrong_usage(&format!("--engine: {error}"));
-        }
-    };
     let faults = match faults(arguments.faults.as_deref().unwrap_or_default()) {
         Ok(faults) => faults,
         Err(error) => return wrong_usage(&format!("--faults: {error}")),
     };
-    let (protocol, delay) = (OtlpProtocol::Grpc, Duration::from_secs(5));
-    let traces = arguments.otlp_traces_endpoint.clone().map(|endpoint| Traces { endpoint, protocol, delay });
+    let delay = Duration::from_secs(5);
+    let traces = arguments.otlp_traces_endpoint.clone().map(|endpoint| Traces { endpoint, delay });
     let pace = Pace {
         time_to_first_token: Duration::from_millis(arguments.ttft_ms),
         tokens_per_second: arguments.rate,
@@ -111,7 +105,7 @@ pub(super) fn simulate(arguments: &SimArgs) -> ExitCode {
         listen,
         model: arguments.model.clone(),
         pace,
-        imitate,
+        imitate: arguments.engine,
         cached_share: arguments.cached_share,
         max_concurrency: arguments.max_concurrency as usize,
         per_request_metrics: arguments.request_metrics,
@@ -123,6 +117,7 @@ pub(super) fn simulate(arguments: &SimArgs) -> ExitCode {
     let served = runtime().and_then(|runtime| {
         runtime.block_on(async {
             let simulator = Simulator::start(settings).await.map_err(io::Error::other)?;
+            let imitate = arguments.engine;
             match simulator.local_address() {
                 unix if unix.port() == 0 => writeln!(io::stderr(), "simulated {imitate} on {}", arguments.listen)?,
                 address => writeln!(io::stderr(), "simulated {imitate} on http://{address}")?,
@@ -162,7 +157,7 @@ fn faults(text: &str) -> Result<Vec<(Fault, f64)>, String> {
     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
     let fault = |part: &str| {
         let (name, chance) = part.split_once('=').unwrap_or((part, "1"));
-        let fault: Fault = name.parse().map_err(|error: server::UnknownFault| error.to_string())?;
+        let fault: Fault = name.parse().map_err(|error: UnknownName| error.to_string())?;
         let chance = chance.parse().ok().filter(|p| (0.0..=1.0).contains(p));
         Ok((fault, chance.ok_or_else(|| format!("`{part}`: a probability is a number from 0 to 1"))?))
     };
@@ -189,7 +184,7 @@ pub struct LoadArgs {
     pub url: String,
     /// API to call [default: the one with the URL's path, otherwise chat]
     #[arg(long, value_name = "NAME")]
-    pub api: Option<String>,
+    pub api: Option<load::Api>,
     /// Use HTTP/2 with prior knowledge, up to 100 concurrent requests per connection
     #[arg(long)]
     pub http2: bool,
@@ -215,16 +210,9 @@ pub struct LoadArgs {
 
 /// Offers the load, prints its progress and a summary.
 pub(super) fn load(arguments: &LoadArgs) -> ExitCode {
-    let api = match arguments.api.as_deref().map(str::parse).transpose() {
-        Ok(api) => api,
-        Err(error) => {
-            let error: load::UnknownApi = error;
-            return wrong_usage(&format!("--api: {error}"));
-        }
-    };
     let mut settings = load::Settings {
         url: arguments.url.clone(),
-        api,
+        api: arguments.api,
         http2: arguments.http2,
         concurrency: arguments.concurrency as usize,
         requests: arguments.requests,

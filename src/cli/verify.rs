@@ -39,7 +39,7 @@ pub struct VerifyArgs {
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
     /// API to call: chat, or completions for models without a chat template
-    #[arg(long, value_name = "NAME", default_value = "chat")]
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = Api::Chat)]
     pub api: Api,
     /// Number of canaries per path (direct and proxied)
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = value_parser!(u32).range(1..=10_000))]
@@ -57,7 +57,7 @@ pub struct VerifyArgs {
     #[arg(long = "header", value_name = "NAME: VALUE", value_parser = header)]
     pub headers: Vec<(String, String)>,
     /// Check that is allowed to fail; can be repeated
-    #[arg(long, value_name = "CHECK")]
+    #[arg(long, value_name = "CHECK", value_enum)]
     pub accept: Vec<CheckName>,
     /// Print the report as one JSON object
     #[arg(long)]

@@ -1,15 +1,10 @@
 //! An HTTP client of one server: one request after another, on one connection as long as it is kept open.
 
-use std::io;
-use std::io::Read;
-use std::io::Write;
-use std::net::SocketAddr;
-use std::net::TcpStream;
-use std::time::Duration;
-use std::time::Instant;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
-use crate::client::recording::Recording;
-use crate::client::recording::State;
+use crate::client::recording::{Recording, State};
 use crate::client::target::Target;
 
 /// Maximum size of a response in bytes; the metrics page of a busy server has several megabytes.

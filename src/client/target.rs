@@ -1,10 +1,8 @@
 //! The target of a request.
 
-use std::fmt;
-use std::io;
-use std::net::SocketAddr;
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
+use std::{fmt, io};
 
 /// A plain HTTP address, with an optional path prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]

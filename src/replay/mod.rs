@@ -6,27 +6,11 @@ mod recording;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokometer_observe::input::Close;
-use tokometer_observe::input::Connection;
-use tokometer_observe::input::Direction;
-use tokometer_observe::input::Observe;
-use tokometer_observe::input::Side;
-use tokometer_observe::measure::Detach;
-use tokometer_observe::measure::Gap;
-use tokometer_observe::measure::Labels;
-use tokometer_observe::measure::Live;
-use tokometer_observe::measure::Message;
-use tokometer_observe::measure::Opening;
-use tokometer_observe::measure::Phase;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Requested;
-use tokometer_observe::measure::Sink;
-use tokometer_observe::measure::TimeLine;
-use tokometer_observe::measure::Unread;
-use tokometer_observe::measure::Watch;
-use tokometer_observe::measure::Watches;
-use tokometer_observe::observer::Observers;
-use tokometer_observe::observer::Settings;
+use tokometer_observe::input::{Close, Connection, Direction, Observe, Side};
+use tokometer_observe::measure::{
+    Detach, Gap, Labels, Live, Message, Opening, Phase, Record, Requested, Sink, TimeLine, Unread, Watch, Watches,
+};
+use tokometer_observe::observer::{Observers, Settings};
 
 pub use recording::{End, Error, Recording};
 

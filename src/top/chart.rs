@@ -1,6 +1,23 @@
-//! Bars and charts of characters.
+//! Characters, styles, bars and charts.
+
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
 
 use tokometer_telemetry::live::snapshot::Distribution;
+
+// Colours only repeat information that the text also contains.
+/// Most important.
+pub(super) const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
+/// Names of values.
+pub(super) const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
+/// Normal state.
+pub(super) const GOOD: Style = Style::new().fg(Color::Green);
+/// Needs attention.
+pub(super) const WARN: Style = Style::new().fg(Color::Yellow);
+/// Failure.
+pub(super) const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
+/// Token bars.
+pub(super) const ACCENT: Style = Style::new().fg(Color::Cyan);
 
 /// A set of characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +66,12 @@ impl Glyphs {
         self.heights.get(index).copied()
     }
 
+    /// A chart of these values, relative to the highest; zeros are blank.
+    pub(super) fn chart(&self, values: &[f64]) -> String {
+        let highest = values.iter().copied().fold(0.0, f64::max);
+        values.iter().map(|value| self.height(*value, highest).unwrap_or(' ')).collect()
+    }
+
     /// A bar that fills this share of `cells`.
     pub(super) fn bar(&self, share: f64, cells: usize) -> String {
         let eighths = (share.clamp(0.0, 1.0) * cells as f64 * 8.0).round() as usize;
@@ -58,28 +81,37 @@ impl Glyphs {
     }
 }
 
+/// Joins parts with two spaces. The first part that does not fit is left out with all that follow.
+pub(super) fn join<'a>(parts: impl IntoIterator<Item = Span<'a>>, width: u16) -> Line<'a> {
+    let mut line = Line::default();
+    let mut used = 0;
+    for part in parts.into_iter().filter(|part| !part.content.is_empty()) {
+        let gap = if used > 0 { 2 } else { 0 };
+        used += gap + part.width();
+        if used > width.into() {
+            break;
+        }
+        line.push_span(" ".repeat(gap));
+        line.push_span(part);
+    }
+    line
+}
+
 /// Heights of a distribution over at most `cells` cells, from its lowest bucket to its highest; empty without values.
 /// All cells cover the same number of buckets.
 pub(super) fn histogram(distribution: &Distribution, cells: usize, glyphs: &Glyphs) -> String {
-    let places: Vec<(i64, u64)> =
-        distribution.buckets.iter().map(|(lower, upper, count)| (place(*lower, *upper), *count)).collect();
-    let (Some(first), Some(last)) =
-        (places.iter().map(|(place, _)| *place).min(), places.iter().map(|(place, _)| *place).max())
-    else {
-        return String::new();
-    };
-    if cells == 0 {
-        return String::new();
-    }
-    let per_cell = ((last - first) as usize / cells) + 1;
-    let mut counts = vec![0; (last - first) as usize / per_cell + 1];
+    let buckets = distribution.buckets.iter();
+    let places: Vec<(i64, u64)> = buckets.map(|(lower, upper, count)| (place(*lower, *upper), *count)).collect();
+    let place = || places.iter().map(|(place, _)| *place);
+    let (Some(first), Some(last), 1..) = (place().min(), place().max(), cells) else { return String::new() };
+    let per_cell = (last - first) as usize / cells + 1;
+    let mut counts = vec![0.0; (last - first) as usize / per_cell + 1];
     for (place, count) in places {
         if let Some(cell) = counts.get_mut((place - first) as usize / per_cell) {
-            *cell += count;
+            *cell += count as f64;
         }
     }
-    let highest = counts.iter().copied().max().unwrap_or(0) as f64;
-    counts.iter().map(|count| glyphs.height(*count as f64, highest).unwrap_or(' ')).collect()
+    glyphs.chart(&counts)
 }
 
 /// The index of a bucket: buckets are a quarter of an octave wide, the first starts at 0 and the last is unbounded.
@@ -133,5 +165,11 @@ mod tests {
         distribution.buckets.insert(0, (0.0, Some(1.0), 2));
         distribution.buckets.push((2f64.sqrt(), None, 2));
         assert_eq!(histogram(&distribution, 10, &Glyphs::BLOCKS), "████");
+    }
+
+    #[test]
+    fn parts_that_do_not_fit_are_omitted() {
+        let parts = ["ab", "", "cd", "efg", "h"];
+        assert_eq!(join(parts.map(Span::raw), 8).to_string(), "ab  cd");
     }
 }

@@ -1,36 +1,20 @@
 //! Reads snapshots from the admin server.
 
-use crate::client::Caller;
-use crate::client::Failure;
+use crate::client::{Caller, Failure};
 use tokometer_telemetry::live::snapshot::Snapshot;
 
-/// Why there is no snapshot.
+/// Why there is no snapshot; each with the admin server's address.
 #[derive(Debug, thiserror::Error)]
 pub enum FeedError {
     /// The admin server does not respond.
-    #[error("the admin server at {admin} {source}; set its address with --admin")]
-    Silent {
-        /// The admin server's address.
-        admin: String,
-        /// The failure.
-        source: Failure,
-    },
+    #[error("the admin server at {0} {1}; set its address with --admin")]
+    Silent(String, #[source] Failure),
     /// The server responds with an error status.
-    #[error("{admin} returned status {status} for /live/snapshot: is it the admin server of this tokometer version?")]
-    Status {
-        /// The admin server's address.
-        admin: String,
-        /// The response status.
-        status: u16,
-    },
+    #[error("{0} returned status {1} for /live/snapshot: is it the admin server of this tokometer version?")]
+    Status(String, u16),
     /// The response is not a valid snapshot.
-    #[error("{admin} returned an invalid snapshot ({source}): is it the admin server of this tokometer version?")]
-    Unreadable {
-        /// The admin server's address.
-        admin: String,
-        /// The parse error.
-        source: serde_json::Error,
-    },
+    #[error("{0} returned an invalid snapshot ({1}): is it the admin server of this tokometer version?")]
+    Unreadable(String, #[source] serde_json::Error),
 }
 
 /// Requests the current snapshot.
@@ -41,12 +25,9 @@ pub(super) fn fetch(caller: &mut Caller) -> Result<Snapshot, FeedError> {
         "GET {}/live/snapshot HTTP/1.1\r\nHost: {admin}\r\nUser-Agent: tokometer-top\r\nAccept: application/json\r\n\r\n",
         target.path()
     );
-    let response = match caller.ask(request.as_bytes()) {
-        Ok(response) => response,
-        Err(source) => return Err(FeedError::Silent { admin, source }),
-    };
-    match response.status() {
-        200 => serde_json::from_slice(&response.body()).map_err(|source| FeedError::Unreadable { admin, source }),
-        status => Err(FeedError::Status { admin, status }),
+    match caller.ask(request.as_bytes()) {
+        Err(failure) => Err(FeedError::Silent(admin, failure)),
+        Ok(response) if response.status() != 200 => Err(FeedError::Status(admin, response.status())),
+        Ok(response) => serde_json::from_slice(&response.body()).map_err(|error| FeedError::Unreadable(admin, error)),
     }
 }

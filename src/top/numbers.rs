@@ -18,9 +18,9 @@ pub(super) fn time(ms: f64) -> String {
     }
 }
 
-/// A time in milliseconds, or the placeholder.
-pub(super) fn time_or_unknown(ms: Option<f64>) -> String {
-    ms.map_or_else(|| UNKNOWN.to_owned(), time)
+/// A value as `text`, or the placeholder.
+pub(super) fn or_unknown(value: Option<f64>, text: fn(f64) -> String) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), text)
 }
 
 /// A count: `1,204`.
@@ -44,11 +44,6 @@ pub(super) fn rate(value: f64) -> String {
         small if small < 9.95 => format!("{small:.1}"),
         whole => count(whole.round() as u64),
     }
-}
-
-/// A rate, or the placeholder.
-pub(super) fn rate_or_unknown(value: Option<f64>) -> String {
-    value.map_or_else(|| UNKNOWN.to_owned(), rate)
 }
 
 /// A share: `63 %`.
@@ -94,7 +89,7 @@ mod tests {
         for (ms, text) in expected {
             assert_eq!(time(ms), text);
         }
-        assert_eq!(time_or_unknown(None), "-");
+        assert_eq!((or_unknown(None, time), or_unknown(Some(1.0), rate)), ("-".into(), "1.0".into()));
     }
 
     #[test]

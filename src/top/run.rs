@@ -1,26 +1,20 @@
 //! Connects the feed, the keys and the screen.
 
-use std::io;
-use std::io::IsTerminal;
-use std::io::Write;
-use std::sync::mpsc;
-use std::sync::mpsc::{Receiver, Sender};
+use std::io::{self, IsTerminal, Write};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ratatui::DefaultTerminal;
-use ratatui::crossterm;
 use ratatui::layout::Rect;
-use tokio::signal::unix::SignalKind;
-use tokio::signal::unix::signal;
+use ratatui::{DefaultTerminal, crossterm};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::client::{Caller, Target};
 use crate::top::chart::Glyphs;
-use crate::top::feed;
 use crate::top::feed::FeedError;
 use crate::top::screen::Screen;
-use crate::top::summary;
 use crate::top::view::View;
+use crate::top::{feed, summary};
 use tokometer_telemetry::live::snapshot::Snapshot;
 
 /// Timeout of a snapshot request.
@@ -154,7 +148,7 @@ fn watch(settings: &Settings, mut caller: Caller) -> Result<(), Error> {
         }
         snapshots.send(Event::End).ok();
     })?;
-    spawn("signals", move || forward_signals(&sender))?;
+    spawn("signals", move || drop(forward_signals(&sender)))?;
     let mut terminal = ratatui::try_init()?;
     spawn("keys", move || {
         while let Ok(event) = crossterm::event::read() {
@@ -203,12 +197,11 @@ fn show(terminal: &mut DefaultTerminal, settings: &Settings, events: &Receiver<E
 }
 
 /// Forwards signals. Without this a signal would end the program without restoring the terminal.
-fn forward_signals(events: &Sender<Event>) {
-    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
-    runtime.block_on(async {
-        let on = |kind| signal(kind).ok();
-        let signals = (on(SignalKind::terminate()), on(SignalKind::hangup()), on(SignalKind::interrupt()));
-        let (Some(mut terminate), Some(mut hangup), Some(mut interrupt)) = signals else { return };
+fn forward_signals(events: &Sender<Event>) -> io::Result<()> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut hangup = signal(SignalKind::hangup())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
         tokio::select! {
             _ = terminate.recv() => {}
             _ = hangup.recv() => {}
@@ -216,5 +209,6 @@ fn forward_signals(events: &Sender<Event>) {
         }
         // The main thread may have ended.
         events.send(Event::End).ok();
-    });
+        Ok(())
+    })
 }

@@ -2,30 +2,14 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::{Color, Modifier};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
 
-use crate::top::chart::Glyphs;
-use crate::top::numbers;
-use crate::top::streams;
-use crate::top::summary;
+use crate::top::chart::{BAD, FAINT, Glyphs, join};
 use crate::top::view::View;
+use crate::top::{numbers, streams, summary};
 use tokometer_telemetry::live::snapshot::Snapshot;
-
-// Colours only repeat information that the text also contains.
-/// Most important.
-pub(super) const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
-/// Names of values.
-pub(super) const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
-/// Normal state.
-pub(super) const GOOD: Style = Style::new().fg(Color::Green);
-/// Needs attention.
-pub(super) const WARN: Style = Style::new().fg(Color::Yellow);
-/// Failure.
-pub(super) const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
-/// Token bars.
-pub(super) const ACCENT: Style = Style::new().fg(Color::Cyan);
 
 /// Minimum number of rows for streams, including the column titles, if other rows are shown.
 const MIN_STREAM_ROWS: u16 = 4;
@@ -59,7 +43,7 @@ impl Screen<'_> {
     fn sections(&self, snapshot: &Snapshot, area: Rect) -> Sections {
         let body = area.height.saturating_sub(2);
         let room = body.saturating_sub(MIN_STREAM_ROWS.min(body / 2));
-        let mut summary = summary::rows(self, snapshot, area.width, area.height);
+        let mut summary = summary::rows(snapshot, self.view.slow, &self.glyphs, area.width, area.height);
         summary.truncate(room.into());
         let left = body - u16::try_from(summary.len()).unwrap_or(body);
         let rule = left > MIN_STREAM_ROWS;
@@ -130,38 +114,11 @@ impl Widget for &Screen<'_> {
                 Line::styled(self.glyphs.rule.to_string().repeat(row.width.into()), FAINT).render(row, buffer);
             }
             if let Some(first) = rows.next() {
-                streams::render(self, snapshot, Rect { height: sections.streams, ..first }, buffer);
+                streams::render(snapshot, self.view, &self.glyphs, Rect { height: sections.streams, ..first }, buffer);
             }
         }
         if !self.colour {
             buffer.content.iter_mut().for_each(|cell| _ = cell.set_fg(Color::Reset));
         }
-    }
-}
-
-/// Joins parts with two spaces. The first part that does not fit is left out with all that follow.
-pub(super) fn join<'a>(parts: impl IntoIterator<Item = Span<'a>>, width: u16) -> Line<'a> {
-    let mut line = Line::default();
-    let mut used = 0;
-    for part in parts.into_iter().filter(|part| !part.content.is_empty()) {
-        let gap = if used > 0 { 2 } else { 0 };
-        used += gap + part.width();
-        if used > width.into() {
-            break;
-        }
-        line.push_span(" ".repeat(gap));
-        line.push_span(part);
-    }
-    line
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_that_do_not_fit_are_omitted() {
-        let parts = ["ab", "", "cd", "efg", "h"];
-        assert_eq!(join(parts.map(Span::raw), 8).to_string(), "ab  cd");
     }
 }

@@ -6,19 +6,38 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Cell, Row, Table, Widget};
 
-use crate::top::chart::Glyphs;
+use crate::top::chart::{ACCENT, FAINT, GOOD, Glyphs, WARN};
 use crate::top::numbers;
-use crate::top::screen::{ACCENT, FAINT, GOOD, Screen, WARN};
+use crate::top::view::View;
 use tokometer_telemetry::live::snapshot::{Snapshot, Stream};
 
 /// A column other than the last one, which is the bar.
 struct Column {
     title: &'static str,
+    /// Minimum width of the table at which the column is shown; at least ten cells are left for bars.
+    from: u16,
     width: u16,
     /// Right-aligned, for numbers.
     right: bool,
-    text: fn(&Snapshot, &Stream, usize) -> String,
+    text: ColumnText,
 }
+
+type ColumnText = fn(&Snapshot, &Stream, usize) -> String;
+
+const fn column(title: &'static str, from: u16, width: u16, right: bool, text: ColumnText) -> Column {
+    Column { title, from, width, right, text }
+}
+
+const COLUMNS: [Column; 8] = [
+    column("model", 72, 16, false, model),
+    column("route", 110, 18, false, |_, stream, width| numbers::name(&stream.route, width)),
+    column("doing", 0, 10, false, |_, stream, width| numbers::name(&stream.doing, width)),
+    column("age", 0, 7, true, |_, stream, _| numbers::time(stream.age_ms as f64)),
+    column("waited", 88, 7, true, |_, stream, _| time(stream.waited_ms)),
+    column("TTFT", 72, 7, true, |_, stream, _| time(stream.ttft_ms)),
+    column("tokens", 0, 7, true, |_, stream, _| numbers::count(stream.tokens)),
+    column("tok/s", 46, 6, true, |_, stream, _| numbers::or_unknown(stream.tokens_per_second, numbers::rate)),
+];
 
 impl Column {
     fn cell(&self, text: String) -> Cell<'static> {
@@ -27,48 +46,26 @@ impl Column {
     }
 }
 
-const fn column(title: &'static str, width: u16, right: bool, text: fn(&Snapshot, &Stream, usize) -> String) -> Column {
-    Column { title, width, right, text }
+fn time(ms: Option<u64>) -> String {
+    numbers::or_unknown(ms.map(|ms| ms as f64), numbers::time)
 }
-
-const MODEL: Column = column("model", 16, false, model);
-const ROUTE: Column = column("route", 18, false, |_, stream, width| numbers::name(&stream.route, width));
-const DOING: Column = column("doing", 10, false, |_, stream, width| numbers::name(&stream.doing, width));
-const AGE: Column = column("age", 7, true, |_, stream, _| numbers::time(stream.age_ms as f64));
-const WAITED: Column =
-    column("waited", 7, true, |_, stream, _| numbers::time_or_unknown(stream.waited_ms.map(|ms| ms as f64)));
-const TTFT: Column =
-    column("TTFT", 7, true, |_, stream, _| numbers::time_or_unknown(stream.ttft_ms.map(|ms| ms as f64)));
-const TOKENS: Column = column("tokens", 7, true, |_, stream, _| numbers::count(stream.tokens));
-const RATE: Column = column("tok/s", 6, true, |_, stream, _| numbers::rate_or_unknown(stream.tokens_per_second));
 
 fn model(snapshot: &Snapshot, stream: &Stream, width: usize) -> String {
     let named = stream.model.and_then(|place| snapshot.models.get(place));
     named.map_or_else(|| numbers::UNKNOWN.to_owned(), |name| numbers::name(name, width))
 }
 
-/// The columns that fit this width, with at least ten cells left for bars.
-fn columns(width: u16) -> Vec<Column> {
-    match width {
-        110.. => vec![MODEL, ROUTE, DOING, AGE, WAITED, TTFT, TOKENS, RATE],
-        88.. => vec![MODEL, DOING, AGE, WAITED, TTFT, TOKENS, RATE],
-        72.. => vec![MODEL, DOING, AGE, TTFT, TOKENS, RATE],
-        46.. => vec![DOING, AGE, TOKENS, RATE],
-        _ => vec![DOING, AGE, TOKENS],
-    }
-}
-
 /// Renders the table in this area; its first row contains the column titles.
-pub(super) fn render(screen: &Screen<'_>, snapshot: &Snapshot, area: Rect, buffer: &mut Buffer) {
-    let columns = columns(area.width);
+pub(super) fn render(snapshot: &Snapshot, view: View, glyphs: &Glyphs, area: Rect, buffer: &mut Buffer) {
+    let columns: Vec<&Column> = COLUMNS.iter().filter(|column| area.width >= column.from).collect();
     let columns_width: u16 = columns.iter().map(|column| column.width + 1).sum();
     let bar_width = usize::from(area.width.saturating_sub(columns_width));
-    let streams = screen.view.sort.order(&snapshot.in_flight.streams);
+    let streams = view.sort.order(&snapshot.in_flight.streams);
     let shown = usize::from(area.height.saturating_sub(1));
-    let offset = screen.view.offset.min(streams.len().saturating_sub(shown));
+    let offset = view.offset.min(streams.len().saturating_sub(shown));
     let visible = streams.get(offset..).unwrap_or_default();
     let visible = visible.get(..shown).unwrap_or(visible);
-    let title = title(snapshot, screen.view.sort.as_str(), offset, visible.len());
+    let title = title(snapshot, view.sort.as_str(), offset, visible.len());
     // A title that does not fit is omitted.
     let title = if title.len() <= bar_width { title } else { String::new() };
     let titles = columns.iter().map(|column| column.cell(column.title.to_owned())).chain([title.into()]);
@@ -78,7 +75,7 @@ pub(super) fn render(screen: &Screen<'_>, snapshot: &Snapshot, area: Rect, buffe
             let style = if column.title == "doing" { style(stream) } else { Style::new() };
             column.cell((column.text)(snapshot, stream, column.width.into())).style(style)
         });
-        Row::new(cells.chain([Cell::from(bar(stream, bar_width, &scale, &screen.glyphs))]))
+        Row::new(cells.chain([Cell::from(bar(stream, bar_width, &scale, glyphs))]))
     });
     let widths = columns.iter().map(|column| Constraint::Length(column.width)).chain([Constraint::Fill(1)]);
     Table::new(rows, widths).header(Row::new(titles).style(FAINT)).render(area, buffer);

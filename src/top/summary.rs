@@ -5,11 +5,8 @@ use std::cmp::Reverse;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use crate::top::chart;
-use crate::top::chart::Glyphs;
-use crate::top::numbers;
-use crate::top::screen::{ACCENT, BAD, FAINT, GOOD, STRONG, Screen, WARN, join};
-use crate::top::timeline;
+use crate::top::chart::{ACCENT, BAD, FAINT, GOOD, Glyphs, STRONG, WARN, join};
+use crate::top::{chart, numbers, timeline};
 use tokometer_telemetry::live::snapshot::{Distribution, Listener, Objective, Snapshot};
 
 /// Width of the row names.
@@ -18,14 +15,14 @@ const NAME: usize = 10;
 /// The parts of a row, most important first; empty ones are not shown.
 type Parts = Vec<Span<'static>>;
 
-/// The summary rows, most important first; taller terminals show more.
-pub(super) fn rows(screen: &Screen<'_>, snapshot: &Snapshot, width: u16, height: u16) -> Vec<Line<'static>> {
+/// The summary rows, most important first; taller terminals show more. `slow` selects one of the slowest requests.
+pub(super) fn rows(snapshot: &Snapshot, slow: usize, glyphs: &Glyphs, width: u16, height: u16) -> Vec<Line<'static>> {
     let row = |name: &str, parts: Parts| {
         let mut line = join(parts, width.saturating_sub(NAME as u16));
         line.spans.insert(0, Span::styled(format!("{name:<NAME$}"), FAINT));
         line
     };
-    let (tall, glyphs, cells) = (height >= 34, &screen.glyphs, usize::from(width));
+    let (tall, cells) = (height >= 34, usize::from(width));
     let mut rows = vec![row("in flight", in_flight(snapshot))];
     let engines = engines(snapshot, if tall { 8 } else { 2 }).into_iter().map(|engine| row("engine", engine));
     // A wedged engine is shown even on small screens.
@@ -35,7 +32,7 @@ pub(super) fn rows(screen: &Screen<'_>, snapshot: &Snapshot, width: u16, height:
     rows.push(row("tok/s", throughput(snapshot, cells, glyphs)));
     let worst = worst_first(snapshot);
     if !worst.is_empty() && !tall {
-        rows.push(row("SLO", worst.iter().map(|one| Span::styled(short(one), style(one))).collect()));
+        rows.push(row("SLO", worst.iter().map(|one| Span::styled(short(one), severity(one).1)).collect()));
     }
     let (ttft, decode) = (&snapshot.ttft_seconds, &snapshot.decode_tokens_per_second);
     rows.push(row("TTFT", distribution(ttft, |s| numbers::time(s * 1e3), ("p99", ttft.p99), cells, glyphs)));
@@ -44,12 +41,12 @@ pub(super) fn rows(screen: &Screen<'_>, snapshot: &Snapshot, width: u16, height:
     rows.extend(last.into_iter().flatten());
     if tall {
         for (at, objective) in worst.iter().take(10).enumerate() {
-            let mut parts = vec![Span::styled(format!("{:<28}", short(objective)), style(objective))];
+            let mut parts = vec![Span::styled(format!("{:<28}", short(objective)), severity(objective).1)];
             parts.extend(details(objective).into_iter().map(Span::raw));
             rows.push(row(if at == 0 { "SLO" } else { "" }, parts));
         }
     }
-    let place = screen.view.slow.min(snapshot.slowest.len().saturating_sub(1));
+    let place = slow.min(snapshot.slowest.len().saturating_sub(1));
     if let Some(slow) = snapshot.slowest.get(place) {
         rows.push(row("", timeline::words(snapshot, slow, place + 1)));
         let end = numbers::time(slow.duration_ms);
@@ -89,19 +86,18 @@ fn throughput(snapshot: &Snapshot, width: usize, glyphs: &Glyphs) -> Parts {
     // As many of the latest seconds as fit.
     let cells = width.saturating_sub(50).clamp(8, 60);
     let latest = per_second.get(per_second.len().saturating_sub(cells)..).unwrap_or_default();
-    let highest = latest.iter().copied().fold(0.0, f64::max);
-    let heights: String = latest.iter().map(|rate| glyphs.height(*rate, highest).unwrap_or(' ')).collect();
     let mut failed: Vec<(&String, &f64)> = rates.failed_per_second.iter().collect();
     failed.sort_by(|one, other| other.1.total_cmp(one.1));
-    let failed = failed
-        .iter()
-        .map(|(name, rate)| Span::styled(format!("{} {}/s", numbers::name(name, 32), numbers::rate(**rate)), BAD));
     let mut parts = vec![
         Span::styled(numbers::rate(rates.tokens_per_second), STRONG),
-        Span::styled(heights, ACCENT),
+        Span::styled(glyphs.chart(latest), ACCENT),
         Span::raw(format!("req/s {}", numbers::rate(rates.requests_per_second))),
     ];
-    parts.extend(failed);
+    parts.extend(
+        failed
+            .into_iter()
+            .map(|(name, rate)| Span::styled(format!("{} {}/s", numbers::name(name, 32), numbers::rate(*rate)), BAD)),
+    );
     parts
 }
 
@@ -113,9 +109,8 @@ fn distribution(
     width: usize,
     glyphs: &Glyphs,
 ) -> Parts {
-    let quantile = |(name, value): (&str, Option<f64>)| {
-        Span::raw(format!("{name} {}", value.map_or_else(|| numbers::UNKNOWN.to_owned(), text)))
-    };
+    let quantile =
+        |(name, value): (&str, Option<f64>)| Span::raw(format!("{name} {}", numbers::or_unknown(value, text)));
     let count = match (distribution.count, distribution.at_least) {
         (0, _) => "none ended in the last minute".to_owned(),
         (count, 0) => format!("n {}", numbers::count(count)),
@@ -174,41 +169,30 @@ fn engine(listener: &Listener, several: bool) -> Parts {
     parts
 }
 
-/// Severity of a state.
-fn rank(state: &str) -> u8 {
-    match state {
-        "burning" => 3,
-        "over" => 2,
-        "ok" => 1,
-        _ => 0,
+/// Severity of an objective's state, its style, and its name if it needs attention.
+fn severity(objective: &Objective) -> (u8, Style, Option<&'static str>) {
+    match objective.state.as_str() {
+        "burning" => (3, BAD, Some("BURNING")),
+        "over" => (2, WARN, Some("OVER")),
+        "ok" => (1, GOOD, None),
+        _ => (0, FAINT, None),
     }
 }
 
 /// Objectives by severity, worst first; ties keep the order of the configuration.
 fn worst_first(snapshot: &Snapshot) -> Vec<&Objective> {
     let mut sorted: Vec<&Objective> = snapshot.objectives.iter().collect();
-    sorted.sort_by_key(|objective| Reverse(rank(&objective.state)));
+    sorted.sort_by_key(|objective| Reverse(severity(objective).0));
     sorted
-}
-
-/// The style of an objective.
-fn style(objective: &Objective) -> Style {
-    match rank(&objective.state) {
-        3 => BAD,
-        2 => WARN,
-        1 => GOOD,
-        _ => FAINT,
-    }
 }
 
 /// A short form: `ttft BURNING 14.4x`.
 fn short(objective: &Objective) -> String {
     let name = numbers::name(&objective.name, 24);
     let burn = objective.recent.burn_rate.map(|rate| format!(" {}x", numbers::rate(rate))).unwrap_or_default();
-    match rank(&objective.state) {
-        3 => format!("{name} BURNING{burn}"),
-        2 => format!("{name} OVER{burn}"),
-        _ => format!("{name} {}", numbers::name(&objective.state, 12)),
+    match severity(objective).2 {
+        Some(state) => format!("{name} {state}{burn}"),
+        None => format!("{name} {}", numbers::name(&objective.state, 12)),
     }
 }
 
@@ -228,17 +212,14 @@ fn details(objective: &Objective) -> Vec<String> {
 /// The snapshot as one line, without a line end.
 pub(super) fn line(snapshot: &Snapshot) -> String {
     let now = &snapshot.in_flight;
+    let ttft = |seconds| numbers::or_unknown(seconds, |seconds| numbers::time(seconds * 1e3));
     let mut parts = vec![
         format!("{} UTC", numbers::clock(snapshot.made_unix_ms)),
         format!("in flight {} ({} waiting)", numbers::count(now.requests), numbers::count(now.waiting)),
         format!("tok/s {}", numbers::rate(snapshot.rates.tokens_per_second)),
         format!("req/s {}", numbers::rate(snapshot.rates.requests_per_second)),
-        format!(
-            "TTFT p50 {} p99 {}",
-            numbers::time_or_unknown(snapshot.ttft_seconds.p50.map(|seconds| seconds * 1e3)),
-            numbers::time_or_unknown(snapshot.ttft_seconds.p99.map(|seconds| seconds * 1e3))
-        ),
-        format!("decode p50 {}", numbers::rate_or_unknown(snapshot.decode_tokens_per_second.p50)),
+        format!("TTFT p50 {} p99 {}", ttft(snapshot.ttft_seconds.p50), ttft(snapshot.ttft_seconds.p99)),
+        format!("decode p50 {}", numbers::or_unknown(snapshot.decode_tokens_per_second.p50, numbers::rate)),
     ];
     let failed: f64 = snapshot.rates.failed_per_second.values().sum();
     if failed > 0.0 {
@@ -246,7 +227,7 @@ pub(super) fn line(snapshot: &Snapshot) -> String {
     }
     let wedged = snapshot.listeners.iter().filter(|listener| listener.state == "wedged");
     parts.extend(wedged.map(|listener| format!("WEDGED {}", numbers::name(&listener.name, 24))));
-    let broken = worst_first(snapshot).into_iter().filter(|one| matches!(one.state.as_str(), "burning" | "over"));
+    let broken = worst_first(snapshot).into_iter().filter(|one| severity(one).2.is_some());
     parts.extend(broken.map(short));
     parts.join("  ")
 }

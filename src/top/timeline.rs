@@ -2,11 +2,9 @@
 
 use ratatui::text::{Line, Span};
 
-use crate::top::chart::Glyphs;
+use crate::top::chart::{ACCENT, BAD, FAINT, GOOD, Glyphs, STRONG, WARN};
 use crate::top::numbers;
-use crate::top::screen::{ACCENT, BAD, FAINT, GOOD, STRONG, WARN};
-use tokometer_telemetry::live::snapshot::Slow;
-use tokometer_telemetry::live::snapshot::Snapshot;
+use tokometer_telemetry::live::snapshot::{Slow, Snapshot};
 
 /// Description of the request, most important part first.
 pub(super) fn words(snapshot: &Snapshot, slow: &Slow, number: usize) -> Vec<Span<'static>> {
@@ -29,7 +27,7 @@ pub(super) fn words(snapshot: &Snapshot, slow: &Slow, number: usize) -> Vec<Span
         Span::styled(format!("slowest {number}/{}", snapshot.slowest.len()), STRONG),
         Span::raw(format!("waited {}", numbers::time(slow.longest_wait_ms))),
         Span::styled(numbers::name(&slow.outcome, 32), outcome),
-        Span::raw(format!("TTFT {}", numbers::time_or_unknown(slow.ttft_ms))),
+        Span::raw(format!("TTFT {}", numbers::or_unknown(slow.ttft_ms, numbers::time))),
         Span::raw(gap),
         Span::raw(tokens),
         Span::styled(model, FAINT),

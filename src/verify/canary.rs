@@ -2,14 +2,10 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::client::Event;
-use crate::client::Recording;
-use crate::client::Target;
-use crate::verify::settings::Api;
-use crate::verify::settings::Settings;
+use crate::client::{Event, Recording, Target};
+use crate::verify::settings::{Api, Settings};
 
 /// A path that exists on no server.
 pub(super) const UNKNOWN_PATH: &str = "/tokometer-verify/no-such-path";
@@ -139,19 +135,19 @@ impl Canary {
     }
 }
 
-/// True when an event contains text, reasoning or a tool call.
+/// Places in a choice with text, reasoning or a tool call.
+const OUTPUT: [&str; 5] =
+    ["/text", "/delta/content", "/delta/reasoning", "/delta/reasoning_content", "/delta/tool_calls"];
+
+/// Whether an event contains text, reasoning or a tool call.
 fn has_output(event: &Value) -> bool {
-    let is_filled = |value: Option<&Value>| match value {
-        Some(Value::String(text)) => !text.is_empty(),
-        Some(Value::Array(list)) => !list.is_empty(),
+    let is_filled = |value: &Value| match value {
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
         _ => false,
     };
     let choices = event.get("choices").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    choices.iter().any(|choice| {
-        let delta = |name: &str| choice.pointer(&format!("/delta/{name}"));
-        is_filled(choice.get("text"))
-            || ["content", "reasoning", "reasoning_content", "tool_calls"].iter().any(|name| is_filled(delta(name)))
-    })
+    choices.iter().any(|choice| OUTPUT.iter().any(|at| choice.pointer(at).is_some_and(is_filled)))
 }
 
 /// The first 160 characters of a text, with control characters replaced by spaces.

@@ -1,14 +1,12 @@
 //! Counters of the admin server, read from its metrics page.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::client::Caller;
 use crate::verify::canary;
 use crate::verify::settings::Settings;
-use tokometer_engine::scrape::exposition::Parser;
-use tokometer_engine::scrape::exposition::Sample;
+use tokometer_engine::scrape::exposition::{Parser, Sample};
 
 /// Maximum wait until finished requests are counted: a request may wait for its text to be tokenized, or for the
 /// engine's span.
@@ -18,24 +16,37 @@ const SETTLE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Sources of output token counts that are not the engine's own.
-const INEXACT: &[&[u8]] = &[b"deltas_lower_bound", b"tokenizer"];
+const INEXACT: [&str; 2] = ["deltas_lower_bound", "tokenizer"];
 
-/// The counters of one server that a verification increases.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Counted {
-    /// Finished requests.
-    pub(super) requests: f64,
-    /// Output tokens with an exact count.
-    pub(super) exact_tokens: f64,
-    /// Output tokens by source.
-    pub(super) tokens: BTreeMap<String, f64>,
+/// A counter that a verification increases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Counter {
+    /// Finished requests, by recognised engine.
+    Requests,
+    /// Output tokens, by source.
+    Tokens,
     /// Requests with a queue time, by source.
-    pub(super) queue: BTreeMap<String, f64>,
+    Queue,
     /// Accepted connections.
-    pub(super) connections: f64,
-    /// Requests by recognised engine.
-    pub(super) engines: BTreeMap<String, f64>,
+    Connections,
 }
+
+impl Counter {
+    /// The counter with this name, and the label by which it is read.
+    fn named(name: &[u8]) -> Option<(Counter, &'static [u8])> {
+        match name {
+            b"tokometer_requests_total" => Some((Counter::Requests, b"gen_ai_provider_name")),
+            b"tokometer_output_tokens_total" => Some((Counter::Tokens, b"source")),
+            b"tokometer_queue_time_seconds_count" => Some((Counter::Queue, b"source")),
+            b"tokometer_connections_opened_total" => Some((Counter::Connections, b"")),
+            _ => None,
+        }
+    }
+}
+
+/// The counters of one server, by the value of their label.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Counted(BTreeMap<(Counter, String), f64>);
 
 impl Counted {
     /// Parses a metrics page. If any series is labelled with `port`, only those series count.
@@ -46,27 +57,9 @@ impl Counted {
         each(page, |sample| known |= of_port(sample));
         let mut counted = Counted::default();
         each(page, |sample| {
-            if known && !of_port(sample) {
-                return;
-            }
-            let label = |name: &[u8]| String::from_utf8_lossy(sample.labels.get(name).unwrap_or_default()).into_owned();
-            match sample.name {
-                b"tokometer_requests_total" => {
-                    counted.requests += sample.value;
-                    *counted.engines.entry(label(b"gen_ai_provider_name")).or_default() += sample.value;
-                }
-                b"tokometer_output_tokens_total" => {
-                    let source = sample.labels.get(b"source").unwrap_or_default();
-                    if !INEXACT.contains(&source) {
-                        counted.exact_tokens += sample.value;
-                    }
-                    *counted.tokens.entry(label(b"source")).or_default() += sample.value;
-                }
-                b"tokometer_queue_time_seconds_count" => {
-                    *counted.queue.entry(label(b"source")).or_default() += sample.value;
-                }
-                b"tokometer_connections_opened_total" => counted.connections += sample.value,
-                _ => {}
+            if let Some((counter, label)) = Counter::named(sample.name).filter(|_| !known || of_port(sample)) {
+                let label = String::from_utf8_lossy(sample.labels.get(label).unwrap_or_default()).into_owned();
+                *counted.0.entry((counter, label)).or_default() += sample.value;
             }
         });
         counted
@@ -74,18 +67,23 @@ impl Counted {
 
     /// The increase since `before`.
     pub(super) fn since(&self, before: &Counted) -> Counted {
-        let less = |now: &BTreeMap<String, f64>, then: &BTreeMap<String, f64>| {
-            let gained = |(name, value): (&String, &f64)| (name.clone(), value - then.get(name).unwrap_or(&0.0));
-            now.iter().map(gained).filter(|(_, value)| *value > 0.0).collect()
-        };
-        Counted {
-            requests: self.requests - before.requests,
-            exact_tokens: self.exact_tokens - before.exact_tokens,
-            tokens: less(&self.tokens, &before.tokens),
-            queue: less(&self.queue, &before.queue),
-            connections: self.connections - before.connections,
-            engines: less(&self.engines, &before.engines),
-        }
+        let gained = self.0.iter().map(|(key, value)| (key.clone(), value - before.0.get(key).unwrap_or(&0.0)));
+        Counted(gained.filter(|(_, value)| *value > 0.0).collect())
+    }
+
+    /// The values of a counter, by label.
+    pub(super) fn by_label(&self, counter: Counter) -> impl Iterator<Item = (&str, f64)> {
+        let of_counter = self.0.iter().filter(move |((known, _), _)| *known == counter);
+        of_counter.map(|((_, label), value)| (label.as_str(), *value))
+    }
+
+    pub(super) fn total(&self, counter: Counter) -> f64 {
+        self.by_label(counter).map(|(_, value)| value).sum()
+    }
+
+    /// Output tokens with an exact count.
+    pub(super) fn exact_tokens(&self) -> f64 {
+        self.by_label(Counter::Tokens).filter(|(source, _)| !INEXACT.contains(source)).map(|(_, value)| value).sum()
     }
 }
 
@@ -105,7 +103,7 @@ pub(super) fn look(settings: &Settings, admin: &mut Caller) -> Result<Counted, S
     let response = admin.ask(&request).map_err(|failure| failure.to_string())?;
     let body = response.body();
     if response.status() != 200 || !body.windows(10).any(|word| word == b"tokometer_") {
-        return Err(format!("answers /metrics with status {}, without tokometer metrics", response.status()));
+        return Err(format!("returned status {} for /metrics, without tokometer metrics", response.status()));
     }
     Ok(Counted::read(&body, settings.upstream.port()))
 }
@@ -123,7 +121,7 @@ pub(super) fn settled(
     let begun = Instant::now();
     loop {
         let gained = look(settings, admin)?.since(before);
-        if gained.requests >= requests as f64 || begun.elapsed() > SETTLE {
+        if gained.total(Counter::Requests) >= requests as f64 || begun.elapsed() > SETTLE {
             return Ok(gained);
         }
         std::thread::sleep(LOOK);
@@ -149,18 +147,17 @@ tokometer_connections_opened_total{server_port=\"8001\"} 3
     #[test]
     fn only_series_of_the_server_port_count() {
         let counted = Counted::read(PAGE.as_bytes(), 8001);
-        assert_eq!((counted.requests, counted.exact_tokens, counted.connections), (6.0, 160.0, 3.0));
-        assert_eq!(counted.engines["vllm"], 5.0);
+        let totals = (counted.total(Counter::Requests), counted.exact_tokens(), counted.total(Counter::Connections));
+        assert_eq!(totals, (6.0, 160.0, 3.0));
+        assert_eq!(counted.by_label(Counter::Requests).collect::<Vec<_>>(), [("", 1.0), ("vllm", 5.0)]);
         // The proxy may know the server under another port: then all series count.
-        assert_eq!(Counted::read(PAGE.as_bytes(), 1234).requests, 76.0);
+        assert_eq!(Counted::read(PAGE.as_bytes(), 1234).total(Counter::Requests), 76.0);
     }
 
     #[test]
     fn since_returns_the_increase() {
         let (before, now) = (Counted::default(), Counted::read(PAGE.as_bytes(), 8001));
-        assert_eq!(now.since(&before).queue, BTreeMap::from([("in_band".to_owned(), 5.0)]));
-        let none = now.since(&now);
-        assert_eq!((none.requests, none.exact_tokens), (0.0, 0.0));
-        assert!(none.queue.is_empty() && none.tokens.is_empty() && none.engines.is_empty());
+        assert_eq!(now.since(&before).by_label(Counter::Queue).collect::<Vec<_>>(), [("in_band", 5.0)]);
+        assert_eq!(now.since(&now), Counted::default());
     }
 }

@@ -2,28 +2,24 @@
 
 use std::time::Duration;
 
-/// Times of direct and proxied requests, in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Difference {
-    pub(super) direct: f64,
-    pub(super) proxied: f64,
-    /// Lower bound of the difference, and
-    pub(super) low: f64,
+use serde::Serialize;
+
+/// A time of direct and proxied requests, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Difference {
+    /// Direct to the server.
+    pub direct_ms: f64,
+    /// Through the proxy.
+    pub proxied_ms: f64,
+    /// Latency added by the proxy, if significant; negative when proxied requests were faster.
+    pub added_ms: Option<f64>,
+    /// Lower bound of the added latency, and
+    pub low_ms: f64,
     /// upper bound, at 99 % confidence.
-    pub(super) high: f64,
-    /// Too few pairs for a conclusion.
-    few: bool,
+    pub high_ms: f64,
 }
 
-impl Difference {
-    /// The latency that the proxy added; `None` when it is not significant.
-    pub(super) fn added(&self) -> Option<f64> {
-        let is_significant = !self.few && (self.low > 0.0 || self.high < 0.0);
-        is_significant.then_some(self.proxied - self.direct)
-    }
-}
-
-/// Times of one direct and one proxied canary, sent in direct succession.
+/// Times in milliseconds of one direct and one proxied canary, sent in direct succession.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Pair {
     pub(super) direct: Vec<f64>,
@@ -62,7 +58,7 @@ pub(super) fn difference(pairs: &[Pair], quantile: f64) -> Option<Difference> {
         }
         Some((at(&mut direct, quantile)?, at(&mut proxied, quantile)?))
     };
-    let (observed_direct, observed_proxied) = of(&mut pairs.iter())?;
+    let (direct_ms, proxied_ms) = of(&mut pairs.iter())?;
     // A fixed seed makes the result reproducible.
     let mut chance = fastrand::Rng::with_seed(0x746f_6b6f);
     let mut drawn = Vec::with_capacity(ROUNDS);
@@ -72,13 +68,10 @@ pub(super) fn difference(pairs: &[Pair], quantile: f64) -> Option<Difference> {
             drawn.push(proxied - direct);
         }
     }
-    Some(Difference {
-        direct: observed_direct,
-        proxied: observed_proxied,
-        low: at(&mut drawn, TAIL)?,
-        high: at(&mut drawn, 1.0 - TAIL)?,
-        few: pairs.len() < MIN_PAIRS,
-    })
+    let (low_ms, high_ms) = (at(&mut drawn, TAIL)?, at(&mut drawn, 1.0 - TAIL)?);
+    let is_significant = pairs.len() >= MIN_PAIRS && (low_ms > 0.0 || high_ms < 0.0);
+    let added_ms = is_significant.then_some(proxied_ms - direct_ms);
+    Some(Difference { direct_ms, proxied_ms, added_ms, low_ms, high_ms })
 }
 
 /// The smallest value with at least this share of the values at or below it.
@@ -109,14 +102,14 @@ mod tests {
     #[test]
     fn difference_within_the_noise_is_not_reported() {
         let same = difference(&pairs(20, 0.0), 0.5).unwrap();
-        assert_eq!(same.added(), None, "{same:?}");
+        assert_eq!(same.added_ms, None, "{same:?}");
         for (count, added) in [(6, 80.0), (8, 80.0), (20, 3.0), (200, 0.4)] {
             let slower = difference(&pairs(count, added), 0.5).unwrap();
-            let found = slower.added().unwrap_or_else(|| panic!("{count}: {slower:?}"));
-            assert!((found - added).abs() < 0.5 && slower.low <= found && found <= slower.high, "{slower:?}");
+            let found = slower.added_ms.unwrap_or_else(|| panic!("{count}: {slower:?}"));
+            assert!((found - added).abs() < 0.5 && slower.low_ms <= found && found <= slower.high_ms, "{slower:?}");
         }
         let faster = difference(&pairs(20, -3.0), 0.99).unwrap();
-        assert!(faster.added().unwrap() < -2.0, "{faster:?}");
+        assert!(faster.added_ms.unwrap() < -2.0, "{faster:?}");
     }
 
     #[test]
@@ -124,7 +117,7 @@ mod tests {
         let mut odd = pairs(20, 0.0);
         odd[7].proxied = vec![500.0];
         let slowest = difference(&odd, 0.99).unwrap();
-        assert_eq!(slowest.added(), None, "{slowest:?}");
+        assert_eq!(slowest.added_ms, None, "{slowest:?}");
     }
 
     #[test]
@@ -133,7 +126,7 @@ mod tests {
         let over = (0..200).filter(|_| {
             let pairs: Vec<Pair> =
                 (0..12).map(|_| Pair { direct: vec![chance.f64()], proxied: vec![chance.f64()] }).collect();
-            difference(&pairs, 0.5).unwrap().added().is_some()
+            difference(&pairs, 0.5).unwrap().added_ms.is_some()
         });
         let over = over.count();
         assert!(over <= 6, "{over} of 200");
@@ -142,7 +135,7 @@ mod tests {
     #[test]
     fn few_pairs_give_no_difference() {
         for count in 1..MIN_PAIRS {
-            assert_eq!(difference(&pairs(count, 100.0), 0.5).unwrap().added(), None, "{count}");
+            assert_eq!(difference(&pairs(count, 100.0), 0.5).unwrap().added_ms, None, "{count}");
         }
         assert_eq!(difference(&[], 0.5), None);
         assert_eq!(difference(&[Pair { direct: vec![1.0], proxied: Vec::new() }], 0.5), None);

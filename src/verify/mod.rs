@@ -10,13 +10,13 @@ mod canary;
 mod compare;
 mod counted;
 mod difference;
-mod engine;
 mod mask;
 mod report;
 mod run;
 mod settings;
 mod verdict;
 
+pub use difference::Difference;
 pub use report::{Check, Grade, Report, Row};
 pub use run::run;
-pub use settings::{Api, CheckName, Settings, UnknownName};
+pub use settings::{Api, CheckName, Settings};

@@ -4,33 +4,24 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::verify::difference::Difference;
 use crate::verify::settings::CheckName;
 
-/// Result of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Grade {
-    /// Passed.
-    Good,
-    /// Could be better, but nothing is wrong.
-    Note,
-    /// Could not be determined.
-    Unknown,
-    /// Failed, and accepted by the user.
-    Accepted,
-    /// Failed.
-    Wrong,
-}
-
-impl fmt::Display for Grade {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Grade::Good => "good",
-            Grade::Note => "note",
-            Grade::Unknown => "unknown",
-            Grade::Accepted => "accepted",
-            Grade::Wrong => "FAIL",
-        })
+tokometer_observe::closed_enum! {
+    /// Result of a check; the names are those of the text.
+    #[derive(Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Grade {
+        /// Passed.
+        Good = "good",
+        /// Could be better, but nothing is wrong.
+        Note = "note",
+        /// Could not be determined.
+        Unknown = "unknown",
+        /// Failed, and accepted by the user.
+        Accepted = "accepted",
+        /// Failed.
+        Wrong = "FAIL",
     }
 }
 
@@ -58,23 +49,16 @@ impl Check {
     }
 }
 
-/// A time of direct and proxied requests, in milliseconds.
+/// One row of the latency table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// `first_byte`, `first_token` or `between_tokens`.
     pub time: &'static str,
     /// 50 or 99.
     pub percentile: u8,
-    /// Direct to the server.
-    pub beside_ms: f64,
-    /// Through the proxy.
-    pub through_ms: f64,
-    /// Latency added by the proxy, if significant; negative when proxied requests were faster.
-    pub added_ms: Option<f64>,
-    /// Lower bound of the added latency, and
-    pub low_ms: f64,
-    /// upper bound.
-    pub high_ms: f64,
+    /// The times, and what the proxy added.
+    #[serde(flatten)]
+    pub difference: Difference,
 }
 
 /// The result of a verification.
@@ -118,18 +102,17 @@ impl fmt::Display for Report {
         }
         for row in &self.latency {
             let name = format!("{} p{}", row.time.replace('_', " "), row.percentile);
-            let added = match row.added_ms {
-                Some(added) => format!("{added:.3} ({:.3} to {:.3})", row.low_ms, row.high_ms),
-                None if row.low_ms > 0.0 || row.high_ms < 0.0 => {
-                    format!("too few canaries ({:.3} to {:.3})", row.low_ms, row.high_ms)
-                }
-                None => format!("not significant ({:.3} to {:.3})", row.low_ms, row.high_ms),
+            let Difference { direct_ms, proxied_ms, added_ms, low_ms, high_ms } = row.difference;
+            let added = match added_ms {
+                Some(added) => format!("{added:.3}"),
+                None if low_ms > 0.0 || high_ms < 0.0 => "too few canaries".to_owned(),
+                None => "not significant".to_owned(),
             };
-            writeln!(f, "{name:<22} {:>12.3} {:>12.3}   {added}", row.beside_ms, row.through_ms)?;
+            writeln!(f, "{name:<22} {direct_ms:>12.3} {proxied_ms:>12.3}   {added} ({low_ms:.3} to {high_ms:.3})")?;
         }
         writeln!(f)?;
         for check in &self.checks {
-            writeln!(f, "{:<9} {:<9} {}", check.grade, check.name.as_str(), check.detail)?;
+            writeln!(f, "{:<9} {:<9} {}", check.grade.as_str(), check.name.as_str(), check.detail)?;
             if let Some(fix) = &check.fix {
                 writeln!(f, "{:19} fix: {fix}", "")?;
             }
@@ -148,15 +131,9 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        let row = |percentile, added_ms| Row {
-            time: "first_token",
-            percentile,
-            beside_ms: 20.5,
-            through_ms: 20.75,
-            added_ms,
-            low_ms: 0.1234,
-            high_ms: 0.3,
-        };
+        let difference =
+            |added_ms, low_ms| Difference { direct_ms: 20.5, proxied_ms: 20.75, added_ms, low_ms, high_ms: 0.3 };
+        let row = |time, percentile, difference| Row { time, percentile, difference };
         let checks = vec![
             Check::new(CheckName::Bytes, Grade::Good, "the same"),
             Check::new(CheckName::Usage, Grade::Wrong, "no count").fix("start it otherwise"),
@@ -169,9 +146,9 @@ mod tests {
             engine: Some("vLLM"),
             requests: 20,
             latency: vec![
-                row(50, Some(0.25)),
-                row(99, None),
-                Row { time: "between_tokens", low_ms: -0.1234, ..row(50, None) },
+                row("first_token", 50, difference(Some(0.25), 0.1234)),
+                row("first_token", 99, difference(None, 0.1234)),
+                row("between_tokens", 50, difference(None, -0.1234)),
             ],
             checks,
         }
@@ -200,9 +177,10 @@ FAIL      usage     no count
     fn json_has_the_same_fields() {
         let json = serde_json::to_value(report()).unwrap();
         assert_eq!(json["good"], false);
+        assert_eq!(json["latency"][0]["direct_ms"], 20.5);
         assert_eq!(json["latency"][1]["added_ms"], serde_json::Value::Null);
         assert_eq!(json["checks"][1]["name"], "usage");
         assert_eq!(json["checks"][1]["grade"], "wrong");
-        assert!(json["checks"][0].get("mend").is_none());
+        assert!(json["checks"][0].get("fix").is_none());
     }
 }

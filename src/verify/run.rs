@@ -2,26 +2,15 @@
 
 use serde_json::Value;
 
-use crate::client::Caller;
-use crate::client::Recording;
-use crate::client::Target;
-use crate::verify::bypass;
-use crate::verify::canary;
-use crate::verify::canary::Canary;
-use crate::verify::canary::Kind;
-use crate::verify::compare;
+use crate::client::{Caller, Recording, Target};
+use crate::verify::canary::{Canary, Kind};
 use crate::verify::compare::Outcome;
-use crate::verify::compare::SideError;
-use crate::verify::counted;
-use crate::verify::counted::Counted;
-use crate::verify::engine;
-use crate::verify::report::Check;
-use crate::verify::report::Grade;
-use crate::verify::report::Report;
-use crate::verify::settings::CheckName;
-use crate::verify::settings::Settings;
-use crate::verify::verdict;
+use crate::verify::counted::{Counted, Counter};
+use crate::verify::report::{Check, Grade, Report};
+use crate::verify::settings::{CheckName, Settings};
+use crate::verify::{bypass, canary, compare, counted, verdict};
 use tokometer_decode::Engine;
+use tokometer_decode::engine::Advice;
 
 /// Sends the canaries and evaluates the checks. Failures are part of the report, never an error.
 pub fn run(settings: &Settings) -> Report {
@@ -47,6 +36,9 @@ pub fn run(settings: &Settings) -> Report {
     report
 }
 
+/// Makes a request to a target.
+type Make<'a> = &'a dyn Fn(&Target) -> Vec<u8>;
+
 /// One side of the comparison: direct or proxied.
 struct Side {
     caller: Caller,
@@ -66,6 +58,12 @@ impl Side {
         self.caller.ask(request).map_err(|failure| {
             self.wrong(&failure.to_string()).fix("start it, or correct its address with --relay or --upstream")
         })
+    }
+
+    /// Sends one of the other requests.
+    fn ask_for(&mut self, name: &str, request: Make<'_>) -> Result<Recording, Check> {
+        let bytes = request(self.caller.target());
+        self.caller.ask(&bytes).map_err(|failure| self.wrong(&format!("{failure} (request: {name})")))
     }
 
     /// Sends a canary; an error response is a failed check.
@@ -92,63 +90,63 @@ impl Side {
 }
 
 fn verify(settings: &Settings, report: &mut Report) -> Result<(), Check> {
-    let mut beside = Side::new("the server", &settings.upstream, settings);
-    let mut through = Side::new("the proxy", &settings.relay, settings);
+    let mut direct = Side::new("the server", &settings.upstream, settings);
+    let mut proxied = Side::new("the proxy", &settings.relay, settings);
     let mut admin = Caller::new(&settings.admin, settings.timeout);
 
-    let listed = beside.ask(&canary::get(settings, &settings.upstream, "/v1/models", "*/*"))?;
+    let listed = direct.ask(&canary::get(settings, &settings.upstream, "/v1/models", "*/*"))?;
     let models = listed.body();
     let list: Value = serde_json::from_slice(&models).unwrap_or_default();
     let named = || list.pointer("/data/0/id").and_then(Value::as_str).map(str::to_owned);
     let Some(model) = settings.model.clone().or_else(named) else {
         let detail = format!("lists no models at /v1/models (status {})", listed.status());
-        return Err(beside.wrong(&detail).fix("set one with --model"));
+        return Err(direct.wrong(&detail).fix("set one with --model"));
     };
     report.model = Some(model.clone());
 
     let before = counted::look(settings, &mut admin);
     let body = canary::body(settings, &model, Kind::Stream);
     // One warm-up canary on each side: opens the connections and triggers one-time work in the server.
-    beside.canary(settings, &body)?;
-    let warm = through.canary(settings, &body)?;
-    let (mut straight, mut relayed) = (Vec::new(), Vec::new());
+    direct.canary(settings, &body)?;
+    let warm = proxied.canary(settings, &body)?;
+    let (mut direct_canaries, mut proxied_canaries) = (Vec::new(), Vec::new());
     for number in 0..settings.requests {
         // In alternating order, so that neither side always has the warmer caches.
         if number % 2 == 0 {
-            straight.push(beside.canary(settings, &body)?);
-            relayed.push(through.canary(settings, &body)?);
+            direct_canaries.push(direct.canary(settings, &body)?);
+            proxied_canaries.push(proxied.canary(settings, &body)?);
         } else {
-            relayed.push(through.canary(settings, &body)?);
-            straight.push(beside.canary(settings, &body)?);
+            proxied_canaries.push(proxied.canary(settings, &body)?);
+            direct_canaries.push(direct.canary(settings, &body)?);
         }
         report.requests += 1;
     }
     let sent = u64::from(settings.requests) + 1;
     let gained = before.and_then(|before| counted::settled(settings, &mut admin, &before, sent));
-    let again = through.caller.retried();
+    let again = proxied.caller.retried();
     let engine = recognised(&list, gained.as_ref().ok());
     report.engine = engine.map(|engine| engine.info().title);
-    let advice = engine::advice(engine);
+    let advice = advice(engine);
     report.checks.push(Check::new(
         CheckName::Reach,
         Grade::Good,
-        format!("all {} canaries on each side were answered", u64::from(report.requests) + 1),
+        format!("all {} canaries on each side got a response", u64::from(report.requests) + 1),
     ));
 
-    report.latency = verdict::rows(&straight, &relayed);
+    report.latency = verdict::rows(&direct_canaries, &proxied_canaries);
     report.checks.push(verdict::latency(&report.latency, settings.most_added));
 
     let recordings = |canaries: &[Canary]| canaries.iter().map(|canary| canary.recording.clone()).collect::<Vec<_>>();
-    let streams = compare::compare_streams(&recordings(&straight), &recordings(&relayed));
-    let others = exact(settings, &mut beside, &mut through, &model)?;
-    report.checks.push(verdict::bytes(relayed.len(), &streams, &others));
+    let mut outcomes = vec![compare::compare_streams(&recordings(&direct_canaries), &recordings(&proxied_canaries))];
+    outcomes.extend(exact(settings, &mut direct, &mut proxied, &model)?);
+    report.checks.push(verdict::bytes(&outcomes));
 
-    let unasked = beside.canary(settings, &canary::body(settings, &model, Kind::StreamWithoutUsage))?;
+    let unasked = direct.canary(settings, &canary::body(settings, &model, Kind::StreamWithoutUsage))?;
     report.checks.push(verdict::usage(advice, warm.usage.is_some(), &unasked));
     report.checks.push(verdict::queue(advice, gained.as_ref().ok()));
     report.checks.push(match &gained {
         Ok(gained) => {
-            let canaries: Vec<&Canary> = std::iter::once(&warm).chain(&relayed).collect();
+            let canaries: Vec<&Canary> = std::iter::once(&warm).chain(&proxied_canaries).collect();
             verdict::counts(gained, &canaries, again)
         }
         Err(why) => {
@@ -161,33 +159,51 @@ fn verify(settings: &Settings, report: &mut Report) -> Result<(), Check> {
     Ok(())
 }
 
+/// The engine settings that make counts and queue times exact.
+fn advice(engine: Option<Engine>) -> Advice {
+    engine.map_or(Advice::GENERAL, |engine| engine.info().advice)
+}
+
+/// The engine: by the owner of its first model, where each engine writes its own name, or as the proxy recognised it.
 fn recognised(models: &Value, gained: Option<&Counted>) -> Option<Engine> {
-    let by_relay = || gained?.engines.keys().find_map(|name| Engine::of_name(name));
-    engine::of_models(models).or_else(by_relay)
+    let owner = models.pointer("/data/0/owned_by").and_then(Value::as_str);
+    let by_proxy = || gained?.by_label(Counter::Requests).find_map(|(name, _)| Engine::of_name(name));
+    owner.and_then(Engine::of_owner).or_else(by_proxy)
 }
 
 /// Compares non-streamed responses byte for byte.
-fn exact(
-    settings: &Settings,
-    beside: &mut Side,
-    through: &mut Side,
-    model: &str,
-) -> Result<Vec<(&'static str, Outcome)>, Check> {
+fn exact(settings: &Settings, direct: &mut Side, proxied: &mut Side, model: &str) -> Result<Vec<Outcome>, Check> {
     let whole = canary::body(settings, model, Kind::Whole);
-    let get = |path: &'static str| move |caller: &Caller| canary::get(settings, caller.target(), path, "*/*");
-    let post = |body: Vec<u8>| move |caller: &Caller| canary::post(settings, caller.target(), &body);
-    let mut outcomes = Vec::new();
-    let mut compare = |name: &'static str, request: &dyn Fn(&Caller) -> Vec<u8>| {
-        let outcome = compare::compare_exact(&mut beside.caller, &mut through.caller, request);
-        let outcome = outcome.map_err(|silent| match silent {
-            SideError::Direct(failure) => beside.wrong(&format!("{failure} (request: {name})")),
-            SideError::Proxied(failure) => through.wrong(&format!("{failure} (request: {name})")),
-        });
-        outcome.map(|outcome| outcomes.push((name, outcome)))
+    let requests: [(&str, Make<'_>); 4] = [
+        ("model list", &|to| canary::get(settings, to, "/v1/models", "*/*")),
+        ("unknown path", &|to| canary::get(settings, to, canary::UNKNOWN_PATH, "*/*")),
+        ("rejected request", &|to| canary::post(settings, to, canary::INVALID_JSON)),
+        ("non-streamed response", &|to| canary::post(settings, to, &whole)),
+    ];
+    let compare = |(name, request)| {
+        compare::compare_exact(name, || direct.ask_for(name, request), || proxied.ask_for(name, request))
     };
-    compare("model list", &get("/v1/models"))?;
-    compare("unknown path", &get(canary::UNKNOWN_PATH))?;
-    compare("rejected request", &post(canary::INVALID_JSON.to_vec()))?;
-    compare("non-streamed response", &post(whole))?;
-    Ok(outcomes)
+    requests.into_iter().map(compare).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn engine_is_recognised_by_the_owner_of_its_first_model() {
+        let engine = |models| recognised(&models, None);
+        assert_eq!(engine(json!({"data": [{"id": "m", "owned_by": "vllm"}]})), Some(Engine::Vllm));
+        assert_eq!(engine(json!({"data": []})), None);
+    }
+
+    #[test]
+    fn advice_names_the_flags_of_the_engine() {
+        assert!(advice(Some(Engine::Vllm)).usage.contains("--enable-force-include-usage"));
+        assert!(advice(Some(Engine::Sglang)).usage.contains("--stream-response-default-include-usage"));
+        assert!(advice(Some(Engine::Vllm)).queue.contains("--enable-per-request-metrics"));
+        assert!(advice(None).bypass.contains("127.0.0.1"));
+    }
 }

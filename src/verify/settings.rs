@@ -1,16 +1,16 @@
 //! Settings of a verification.
 
-use std::net::IpAddr;
-use std::net::SocketAddr;
-use std::str::FromStr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::client::Target;
 
 tokometer_observe::closed_enum! {
     /// API of the canaries.
+    #[derive(ValueEnum)]
     pub enum Api {
         /// OpenAI chat completions.
         Chat = "chat",
@@ -19,17 +19,9 @@ tokometer_observe::closed_enum! {
     }
 }
 
-impl FromStr for Api {
-    type Err = UnknownName;
-
-    fn from_str(text: &str) -> Result<Api, UnknownName> {
-        named(&Api::ALL.map(|api| (api.as_str(), api)), text)
-    }
-}
-
 tokometer_observe::closed_enum! {
     /// Name of a check.
-    #[derive(Serialize)]
+    #[derive(Serialize, ValueEnum)]
     #[serde(rename_all = "snake_case")]
     pub enum CheckName {
         /// The server is reachable on both sides.
@@ -47,27 +39,6 @@ tokometer_observe::closed_enum! {
         /// Only the proxy can reach the server.
         Bypass = "bypass",
     }
-}
-
-impl FromStr for CheckName {
-    type Err = UnknownName;
-
-    fn from_str(text: &str) -> Result<CheckName, UnknownName> {
-        named(&CheckName::ALL.map(|name| (name.as_str(), name)), text)
-    }
-}
-
-/// Unknown name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("write one of {known}")]
-pub struct UnknownName {
-    known: String,
-}
-
-fn named<T: Copy>(names: &[(&str, T)], text: &str) -> Result<T, UnknownName> {
-    let known = || names.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-    let found = names.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
-    found.ok_or_else(|| UnknownName { known: known() })
 }
 
 /// Settings of a verification.
@@ -120,19 +91,5 @@ impl Settings {
             accept: Vec::new(),
             own_addresses: None,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_parse_back() {
-        for name in CheckName::ALL {
-            assert_eq!(name.as_str().parse(), Ok(name));
-        }
-        assert_eq!("completions".parse(), Ok(Api::Completions));
-        assert_eq!("x".parse::<Api>().unwrap_err().to_string(), "write one of chat, completions");
     }
 }

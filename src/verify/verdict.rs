@@ -3,37 +3,29 @@
 use std::time::Duration;
 
 use crate::verify::canary::Canary;
-use crate::verify::compare::Closeness;
-use crate::verify::compare::Likeness;
 use crate::verify::compare::Outcome;
-use crate::verify::counted::Counted;
-use crate::verify::difference::Pair;
-use crate::verify::difference::difference;
-use crate::verify::report::Check;
-use crate::verify::report::Grade;
-use crate::verify::report::Row;
+use crate::verify::counted::{Counted, Counter};
+use crate::verify::difference::{Pair, difference};
+use crate::verify::report::{Check, Grade, Row};
 use crate::verify::settings::CheckName;
 use tokometer_decode::engine::Advice;
 
 /// Times of both sides, at the median and the 99th percentile.
-pub(super) fn rows(beside: &[Canary], through: &[Canary]) -> Vec<Row> {
-    let times = |of: fn(&Canary) -> Vec<Duration>| -> Vec<Pair> {
-        beside.iter().zip(through).map(|(one, other)| Pair::of(&of(one), &of(other))).collect()
+pub(super) fn rows(direct: &[Canary], proxied: &[Canary]) -> Vec<Row> {
+    let pairs = |times: fn(&Canary) -> Vec<Duration>| -> Vec<Pair> {
+        direct.iter().zip(proxied).map(|(direct, proxied)| Pair::of(&times(direct), &times(proxied))).collect()
     };
     let measured = [
-        ("first_byte", times(|canary| vec![canary.first_byte])),
-        ("first_token", times(|canary| canary.first_token.into_iter().collect())),
-        ("between_tokens", times(|canary| canary.gaps.clone())),
+        ("first_byte", pairs(|canary| vec![canary.first_byte])),
+        ("first_token", pairs(|canary| canary.first_token.into_iter().collect())),
+        ("between_tokens", pairs(|canary| canary.gaps.clone())),
     ];
     let row = |time, pairs: &[Pair], percentile: u8| {
-        let found = difference(pairs, f64::from(percentile) / 100.0)?;
-        let (beside_ms, through_ms) = (found.direct, found.proxied);
-        let (added_ms, low_ms, high_ms) = (found.added(), found.low, found.high);
-        Some(Row { time, percentile, beside_ms, through_ms, added_ms, low_ms, high_ms })
+        Some(Row { time, percentile, difference: difference(pairs, f64::from(percentile) / 100.0)? })
     };
     measured
         .iter()
-        .flat_map(|(time, listeners)| [50, 99].map(|percentile| row(*time, listeners, percentile)))
+        .flat_map(|(time, pairs)| [50, 99].map(|percentile| row(time, pairs, percentile)))
         .flatten()
         .collect()
 }
@@ -42,9 +34,9 @@ pub(super) fn rows(beside: &[Canary], through: &[Canary]) -> Vec<Row> {
 pub(super) fn latency(rows: &[Row], most: Duration) -> Check {
     let most = most.as_secs_f64() * 1e3;
     let made = |grade, detail: String| Check::new(CheckName::Latency, grade, detail);
-    let slow = rows.iter().filter(|row| row.percentile == 50 && row.added_ms.is_some_and(|added| added > most));
-    let slow: Vec<String> =
-        slow.map(|row| format!("{:.3} ms to {}", row.added_ms.unwrap_or_default(), words(row.time))).collect();
+    let medians = rows.iter().filter(|row| row.percentile == 50);
+    let slow = medians.filter_map(|row| Some((row.time, row.difference.added_ms.filter(|added| *added > most)?)));
+    let slow: Vec<String> = slow.map(|(time, added)| format!("{added:.3} ms to {}", words(time))).collect();
     if rows.is_empty() {
         return made(Grade::Unknown, "no times to compare".to_owned());
     }
@@ -63,32 +55,14 @@ fn words(time: &str) -> &'static str {
     }
 }
 
-/// Whether responses are identical: `streams` of the canaries, and further comparisons by name.
-pub(super) fn bytes(count: usize, streams: &Likeness, others: &[(&str, Outcome)]) -> Check {
-    let mut differing = Vec::new();
-    let mut same = Vec::new();
-    let mut unsure = Vec::new();
-    match streams {
-        Likeness::Same(level) => same.push(format!("{count} streams: {}", level.words())),
-        Likeness::Incomparable => {
-            unsure.push("streams: the server's own streams differ in their kinds of events".to_owned());
-        }
-        Likeness::Differ { responses, certain: true, place } => {
-            differing.push(format!("{responses} of {count} streams, {place}"));
-        }
-        Likeness::Differ { responses, certain: false, place } => {
-            unsure.push(format!(
-                "{responses} of {count} streams differ, possibly because of the server itself ({place})"
-            ));
-        }
-    }
-    for (name, outcome) in others {
+/// Whether responses are identical.
+pub(super) fn bytes(outcomes: &[Outcome]) -> Check {
+    let (mut same, mut unsure, mut differing) = (Vec::new(), Vec::new(), Vec::new());
+    for outcome in outcomes {
         match outcome {
-            Outcome::Same(Closeness::Exact) => same.push(format!("{name}: every byte")),
-            Outcome::Same(Closeness::Masked) => same.push(format!("{name}: every byte except ids and times")),
-            Outcome::Same(Closeness::Shape) => same.push(format!("{name}: every byte except values that vary")),
-            Outcome::Incomparable => unsure.push(format!("{name}: the server's own responses differ")),
-            Outcome::Differs(place) => differing.push(format!("{name}, {place}")),
+            Outcome::Same(words) => same.push(words.as_str()),
+            Outcome::Unsure(words) => unsure.push(words.as_str()),
+            Outcome::Differs(words) => differing.push(words.as_str()),
         }
     }
     let made = |grade, detail: String| Check::new(CheckName::Bytes, grade, detail);
@@ -138,7 +112,7 @@ pub(super) fn queue(advice: Advice, gained: Option<&Counted>) -> Check {
     let Some(gained) = gained else {
         return made(Grade::Unknown, "queue times come from the admin server, which could not be read".to_owned());
     };
-    let sources: Vec<&str> = gained.queue.keys().map(String::as_str).collect();
+    let sources: Vec<&str> = gained.by_label(Counter::Queue).map(|(source, _)| source).collect();
     match sources.is_empty() {
         false => made(Grade::Good, format!("queue times are reported, by {}", sources.join(" and "))),
         true => made(Grade::Note, "no queue times are reported".to_owned()).fix(advice.queue),
@@ -151,7 +125,8 @@ pub(super) fn counts(gained: &Counted, canaries: &[&Canary], again: u64) -> Chec
     let made = |grade, detail: String| Check::new(CheckName::Counts, grade, detail);
     let sent = canaries.len() as f64;
     let tokens: Option<u64> = canaries.iter().map(|canary| canary.usage).sum();
-    let others = gained.requests - sent - again as f64;
+    let counted = gained.total(Counter::Requests);
+    let others = counted - sent - again as f64;
     if others > 0.0 {
         return made(
             Grade::Unknown,
@@ -159,21 +134,21 @@ pub(super) fn counts(gained: &Counted, canaries: &[&Canary], again: u64) -> Chec
         )
         .fix("repeat without other traffic");
     }
-    if gained.requests == 0.0 {
+    if counted == 0.0 {
         return made(Grade::Wrong, format!("none of {sent} canaries was counted"))
             .fix("set the admin server of this proxy with --admin, and check that observe.enabled is true");
     }
-    if gained.requests < sent {
-        return made(Grade::Wrong, format!("only {} of {sent} canaries were counted", gained.requests))
+    if counted < sent {
+        return made(Grade::Wrong, format!("only {} of {sent} canaries were counted", counted))
             .fix("check tokometer_observer_detached_total and the log, and whether several proxies share the address");
     }
     match tokens {
-        Some(tokens) if gained.exact_tokens == tokens as f64 => {
+        Some(tokens) if gained.exact_tokens() == tokens as f64 => {
             made(Grade::Good, format!("all {sent} canaries were counted, with exactly their {tokens} output tokens"))
         }
         Some(tokens) => {
-            let by: Vec<String> =
-                gained.tokens.iter().map(|(source, tokens)| format!("{tokens} by {source}")).collect();
+            let by = gained.by_label(Counter::Tokens).map(|(source, tokens)| format!("{tokens} by {source}"));
+            let by: Vec<String> = by.collect();
             let by = if by.is_empty() { "none".to_owned() } else { by.join(", ") };
             made(Grade::Wrong, format!("the canaries had {tokens} output tokens, but counted were {by}"))
                 .fix("check the engine in observe.engine; docs/ENGINES.md lists what is read from each")

@@ -24,19 +24,19 @@ def a_real_engine_is_relayed_and_counted_exactly():
         assert (report["model"], report["engine"]) == ("tiny", "llama.cpp"), report
         assert {name: check["grade"] for name, check in checks.items()} == dict.fromkeys(checks, "good"), checks
         # Its greedy responses are identical each time.
-        assert "text, byte for byte" in checks["bytes"]["said"] and "rejected request: every byte" in checks["bytes"]["said"], checks["bytes"]
-        assert "header_timing" in checks["queue"]["said"], checks["queue"]
+        assert "text, byte for byte" in checks["bytes"]["detail"] and "rejected request: every byte" in checks["bytes"]["detail"], checks["bytes"]
+        assert "header_timing" in checks["queue"]["detail"], checks["queue"]
         assert len(report["latency"]) == 6, report["latency"]
 
 
 def an_engine_without_usage_and_a_server_that_is_down_are_wrong():
     with start_sim("--rate", "1000", "--ttft-ms", "5") as sim, Tokometer(sim.port) as relay:
         code, checks, _ = _verify(relay.port, sim.port, relay.admin, "--requests", "6")
-        assert code == 1 and checks["usage"]["grade"] == "wrong" and "--enable-force-include-usage" in checks["usage"]["mend"], checks
+        assert code == 1 and checks["usage"]["grade"] == "wrong" and "--enable-force-include-usage" in checks["usage"]["fix"], checks
         code, checks, _ = _verify(relay.port, sim.port, relay.admin, "--requests", "6", "--accept", "usage")
         assert code == 0 and checks["usage"]["grade"] == "accepted", checks
         code, checks, _ = _verify(relay.port, free_port(), relay.admin)
-        assert code == 1 and list(checks) == ["reach"] and "cannot be reached" in checks["reach"]["said"], checks
+        assert code == 1 and list(checks) == ["reach"] and "cannot be reached" in checks["reach"]["detail"], checks
 
 
 def words_and_wrong_usage():

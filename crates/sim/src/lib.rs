@@ -2,8 +2,9 @@
 //!
 //! Neither uses the rest of tokometer, so their measurements are an independent check of its metrics.
 
-mod body;
 mod names;
 
 pub mod load;
 pub mod server;
+
+pub use names::UnknownName;

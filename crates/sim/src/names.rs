@@ -1,9 +1,24 @@
 //! Enums whose variants have names in options and messages.
 
-/// Declares an enum with a name for each variant, and the error for an unknown name.
+/// An unknown name or a bad argument.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown {what} {text:?}; expected one of: {known}")]
+pub struct UnknownName {
+    what: &'static str,
+    text: String,
+    known: String,
+}
+
+impl UnknownName {
+    pub(crate) fn new(what: &'static str, text: &str, known: &[&str]) -> UnknownName {
+        UnknownName { what, text: text.to_owned(), known: known.join(", ") }
+    }
+}
+
+/// Declares an enum with a name for each variant.
 macro_rules! named {
     (
-        $(#[$doc:meta])* $name:ident, $error:ident, $what:literal,
+        $(#[$doc:meta])* $name:ident, $what:literal,
         { $($(#[$note:meta])* $variant:ident = $text:literal,)+ }
     ) => {
         $(#[$doc])*
@@ -21,19 +36,12 @@ macro_rules! named {
             }
         }
 
-        /// An unknown name.
-        #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-        #[error("unknown {} {text:?}; expected one of: {}", $what, [$($text),+].join(", "))]
-        pub struct $error {
-            text: String,
-        }
-
         impl std::str::FromStr for $name {
-            type Err = $error;
+            type Err = $crate::UnknownName;
 
-            fn from_str(text: &str) -> Result<$name, $error> {
+            fn from_str(text: &str) -> Result<$name, $crate::UnknownName> {
                 let found = $name::NAMES.iter().find(|(name, _)| *name == text);
-                found.map(|(_, value)| *value).ok_or_else(|| $error { text: text.to_owned() })
+                found.map(|(_, value)| *value).ok_or_else(|| $crate::UnknownName::new($what, text, &[$($text),+]))
             }
         }
     };

@@ -14,7 +14,7 @@ use tokometer_engine::engine_spans;
 use tokometer_observe::measure::{CountSource, QueueSource, Record};
 use tokometer_proxy::listen::Address;
 use tokometer_sim::load;
-use tokometer_sim::server::{self, OtlpProtocol, Simulator, Traces};
+use tokometer_sim::server::{self, Simulator, Traces};
 use tokometer_telemetry::export::{Endpoint, Protocol};
 
 use crate::export::collector::Collector;
@@ -34,12 +34,28 @@ struct Scene {
     url: String,
 }
 
+/// Receives the simulated engine's spans over gRPC and sends them to `receiver` over HTTP, as a collector does.
+fn bridge(receiver: SocketAddr) -> SocketAddr {
+    let Collector { port, got } = Collector::grpc_traces();
+    // The thread ends with the test process.
+    std::thread::spawn(move || {
+        loop {
+            let messages = std::mem::take(&mut got.lock().unwrap().traces);
+            for message in messages {
+                assert_eq!(post_traces(receiver, &message.encode_to_vec()), 200);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
 /// Simulator, program and collector. Sixteen requests are served at a time; the others wait in the queue.
-async fn scene(otlp: OtlpProtocol, engine: server::Settings) -> Scene {
+async fn scene(otlp: Protocol, engine: server::Settings) -> Scene {
     let receiver = reserved();
-    let endpoint = match otlp {
-        OtlpProtocol::Grpc => format!("http://{receiver}"),
-        OtlpProtocol::HttpProtobuf => format!("http://{receiver}/v1/traces"),
+    let target = match otlp {
+        Protocol::Grpc => receiver,
+        Protocol::HttpProtobuf => bridge(receiver),
     };
     let simulator = Simulator::start(server::Settings {
         max_concurrency: 16,
@@ -49,27 +65,24 @@ async fn scene(otlp: OtlpProtocol, engine: server::Settings) -> Scene {
             tokens_per_chunk: 1,
             jitter: 0.5,
         },
-        traces: Some(Traces { endpoint, protocol: otlp, delay: DELAY }),
+        traces: Some(Traces { endpoint: format!("http://{target}"), delay: DELAY }),
         ..engine
     })
     .await
     .unwrap();
     let collector = match otlp {
-        OtlpProtocol::Grpc => Collector::grpc_traces(),
-        OtlpProtocol::HttpProtobuf => Collector::http(),
+        Protocol::Grpc => Collector::grpc_traces(),
+        Protocol::HttpProtobuf => Collector::http(),
     };
     let mut settings = Settings::with_listener(listener_to(simulator.local_address()));
     settings.admin.listen = SocketAddr::from(([127, 0, 0, 1], 0));
     settings.queue = Some(engine_spans::Settings { listen: vec![receiver], ..engine_spans::Settings::default() });
     settings.export.traces.endpoint = Some(Endpoint {
         url: match otlp {
-            OtlpProtocol::Grpc => format!("http://127.0.0.1:{}", collector.port),
-            OtlpProtocol::HttpProtobuf => format!("http://127.0.0.1:{}/v1/traces", collector.port),
+            Protocol::Grpc => format!("http://127.0.0.1:{}", collector.port),
+            Protocol::HttpProtobuf => format!("http://127.0.0.1:{}/v1/traces", collector.port),
         },
-        protocol: match otlp {
-            OtlpProtocol::Grpc => Protocol::Grpc,
-            OtlpProtocol::HttpProtobuf => Protocol::HttpProtobuf,
-        },
+        protocol: otlp,
         headers: Vec::new(),
         gzip: false,
         timeout: Duration::from_secs(20),
@@ -130,7 +143,7 @@ async fn run(scene: &Scene, requests: u64, include_usage: bool) -> Vec<Record> {
     records
 }
 
-async fn every_queue_time_is_joined(otlp: OtlpProtocol) {
+async fn every_queue_time_is_joined(otlp: Protocol) {
     let scene = scene(otlp, server::Settings::default()).await;
     let records = run(&scene, REQUESTS, false).await;
     let begun = Instant::now();
@@ -168,12 +181,12 @@ fn runtime() -> tokio::runtime::Runtime {
 
 #[test]
 fn queue_times_of_200_concurrent_requests_join_over_grpc() {
-    runtime().block_on(every_queue_time_is_joined(OtlpProtocol::Grpc));
+    runtime().block_on(every_queue_time_is_joined(Protocol::Grpc));
 }
 
 #[test]
 fn queue_times_of_200_concurrent_requests_join_over_http() {
-    runtime().block_on(every_queue_time_is_joined(OtlpProtocol::HttpProtobuf));
+    runtime().block_on(every_queue_time_is_joined(Protocol::HttpProtobuf));
 }
 
 /// Responses report their own queue time, which is compared with the span: a span of another request would differ.
@@ -181,7 +194,7 @@ fn queue_times_of_200_concurrent_requests_join_over_http() {
 fn in_band_queue_times_equal_those_of_the_spans() {
     runtime().block_on(async {
         let engine = server::Settings { per_request_metrics: true, ..server::Settings::default() };
-        let scene = scene(OtlpProtocol::Grpc, engine).await;
+        let scene = scene(Protocol::Grpc, engine).await;
         let records = run(&scene, REQUESTS, true).await;
         assert!(records.iter().all(|record| record.queue.unwrap().source == QueueSource::InBand));
         let joins = |page: &str, result: &str| -> f64 {

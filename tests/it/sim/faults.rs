@@ -15,7 +15,7 @@ const CHAT: &str = "/v1/chat/completions";
 const BODY: &str = r#"{"messages":[],"stream":true,"max_tokens":9,"ignore_eos":true,
     "stream_options":{"include_usage":true}}"#;
 
-async fn befall(fault: &str) -> (Received, Simulator) {
+async fn with_fault(fault: &str) -> (Received, Simulator) {
     let simulator = Simulator::start(round_trip::swift()).await.unwrap();
     let header = format!("X-Sim-Fault: {fault}\r\n");
     let received = round_trip::post(simulator.local_address(), CHAT, &header, BODY).await;
@@ -30,7 +30,7 @@ fn tokens(chunks: &[String]) -> usize {
 #[tokio::test]
 async fn status_fault_returns_an_error_envelope() {
     for status in [400, 404, 429, 500, 503] {
-        let (received, simulator) = befall(&format!("status:{status}")).await;
+        let (received, simulator) = with_fault(&format!("status:{status}")).await;
         let (head, body) = round_trip::split(&received.bytes);
         assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
         let body: serde_json::Value = serde_json::from_slice(body).unwrap();
@@ -41,7 +41,7 @@ async fn status_fault_returns_an_error_envelope() {
 
 #[tokio::test]
 async fn error_event_is_followed_by_done_and_clean_end() {
-    let (received, simulator) = befall("error-event:2").await;
+    let (received, simulator) = with_fault("error-event:2").await;
     let (chunks, terminated) = round_trip::chunks(round_trip::split(&received.bytes).1);
     assert!(terminated);
     assert_eq!(tokens(&chunks), 2);
@@ -54,24 +54,24 @@ async fn error_event_is_followed_by_done_and_clean_end() {
 
 #[tokio::test]
 async fn cut_omits_terminator_and_reset_resets() {
-    let (received, _) = befall("cut").await;
+    let (received, _) = with_fault("cut").await;
     let (chunks, terminated) = round_trip::chunks(round_trip::split(&received.bytes).1);
     assert_eq!((tokens(&chunks), terminated, received.end.is_ok()), (3, false, true));
-    let (received, _) = befall("reset:4").await;
+    let (received, _) = with_fault("reset:4").await;
     assert_eq!(received.end.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
 }
 
 #[tokio::test]
 async fn no_done_empty_and_bad_json_otherwise_end_cleanly() {
-    let (received, _) = befall("no-done").await;
+    let (received, _) = with_fault("no-done").await;
     let (chunks, terminated) = round_trip::chunks(round_trip::split(&received.bytes).1);
     assert_eq!((tokens(&chunks), terminated), (9, true));
     assert!(chunks.last().unwrap().contains("\"usage\":"));
-    let (received, _) = befall("empty").await;
+    let (received, _) = with_fault("empty").await;
     let (head, body) = round_trip::split(&received.bytes);
     assert!(head.contains("text/event-stream"));
     assert_eq!(body, b"0\r\n\r\n");
-    let (received, _) = befall("bad-json:1").await;
+    let (received, _) = with_fault("bad-json:1").await;
     let (chunks, terminated) = round_trip::chunks(round_trip::split(&received.bytes).1);
     assert_eq!((tokens(&chunks), terminated), (9, true));
     assert_eq!(chunks.iter().filter(|chunk| chunk.ends_with("chatcmpl-\n\n")).count(), 1);
@@ -81,7 +81,7 @@ async fn no_done_empty_and_bad_json_otherwise_end_cleanly() {
 async fn stalls_last_for_the_given_time() {
     for fault in ["stall:0.05", "hang:0.05", "slow-headers:0.05"] {
         let began = Instant::now();
-        let (received, simulator) = befall(fault).await;
+        let (received, simulator) = with_fault(fault).await;
         assert!(began.elapsed() >= Duration::from_millis(50), "{fault}");
         let (chunks, terminated) = round_trip::chunks(round_trip::split(&received.bytes).1);
         assert_eq!((tokens(&chunks), terminated), (9, true), "{fault}");
@@ -91,7 +91,7 @@ async fn stalls_last_for_the_given_time() {
 
 #[tokio::test]
 async fn garbage_is_not_http() {
-    let (received, _) = befall("garbage").await;
+    let (received, _) = with_fault("garbage").await;
     assert!(!received.bytes.starts_with(b"HTTP/"));
     assert!(received.end.is_ok());
 }

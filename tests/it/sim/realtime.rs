@@ -55,7 +55,7 @@ impl Client {
         self.stream.write_all(&frame(first, Some([3, 1, 4, 1]), payload)).await.unwrap();
     }
 
-    async fn say(&mut self, message: &Value) {
+    async fn send_event(&mut self, message: &Value) {
         self.frame(0x81, message.to_string().as_bytes()).await;
     }
 
@@ -145,14 +145,14 @@ fn transcription_counts_match_the_server() {
     let (records, stats) = through(settings(), 3, async |address| {
         let mut client = Client::connect(address, "/v1/realtime", "").await;
         assert_eq!(client.message().await["type"], "session.created");
-        client.say(&json!({"type": "session.update", "model": "tiny"})).await;
+        client.send_event(&json!({"type": "session.update", "model": "tiny"})).await;
         for _ in 0..2 {
-            client.say(&audio()).await;
-            client.say(&json!({"type": "input_audio_buffer.commit", "final": false})).await;
+            client.send_event(&audio()).await;
+            client.send_event(&json!({"type": "input_audio_buffer.commit", "final": false})).await;
             let first = client.message().await;
             assert_eq!(first["type"], "transcription.delta");
             client.frame(0x89, b"still there?").await;
-            client.say(&json!({"type": "input_audio_buffer.commit", "final": true})).await;
+            client.send_event(&json!({"type": "input_audio_buffer.commit", "final": true})).await;
             let mut text = first["delta"].as_str().unwrap().to_owned();
             let mut ponged = false;
             loop {
@@ -194,13 +194,13 @@ fn response_counts_match_the_server() {
         let mut client = Client::connect(address, "/v1/realtime?model=tiny", "").await;
         let created = client.message().await;
         assert_eq!((&created["type"], &created["session"]["model"]), (&json!("session.created"), &json!("tiny")));
-        client.say(&json!({"type": "session.update", "session": {"type": "realtime"}})).await;
+        client.send_event(&json!({"type": "session.update", "session": {"type": "realtime"}})).await;
         assert_eq!(client.message().await["type"], "session.updated");
         let item = json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "12345678"}]});
-        client.say(&json!({"type": "conversation.item.create", "item": item})).await;
+        client.send_event(&json!({"type": "conversation.item.create", "item": item})).await;
         assert_eq!(client.message().await["item"], item);
         for (limit, status) in [(json!("inf"), "completed"), (json!(4), "incomplete")] {
-            client.say(&json!({"type": "response.create", "response": {"max_output_tokens": limit}})).await;
+            client.send_event(&json!({"type": "response.create", "response": {"max_output_tokens": limit}})).await;
             let messages = client.until("response.done").await;
             let text: String = messages.iter().filter_map(|message| message["delta"].as_str()).collect();
             let response = &messages.last().unwrap()["response"];
@@ -211,7 +211,7 @@ fn response_counts_match_the_server() {
                 ["response.created", "response.output_item.added", "response.content_part.added"]
             );
         }
-        client.say(&json!({"type": "nonsense"})).await;
+        client.send_event(&json!({"type": "nonsense"})).await;
         assert_eq!(client.message().await["error"]["code"], "unknown_event");
         client.close().await;
     });
@@ -240,7 +240,7 @@ fn close_disconnect_or_cancel_aborts_the_response() {
     let (records, stats) = through(slow, 6, async |address| {
         for way in ["close", "leave", "cancel"] {
             let mut client = Client::connect(address, "/v1/realtime?model=tiny", "").await;
-            client.say(&json!({"type": "response.create"})).await;
+            client.send_event(&json!({"type": "response.create"})).await;
             client.until("response.output_text.delta").await;
             match way {
                 "close" => {
@@ -249,7 +249,7 @@ fn close_disconnect_or_cancel_aborts_the_response() {
                 }
                 "leave" => drop(client),
                 _ => {
-                    client.say(&json!({"type": "response.cancel"})).await;
+                    client.send_event(&json!({"type": "response.cancel"})).await;
                     let messages = client.until("response.done").await;
                     assert_eq!(messages.last().unwrap()["response"]["status"], "cancelled");
                     client.close().await;
@@ -279,10 +279,10 @@ fn each_fault_is_recorded_with_its_outcome() {
         for target in ["/v1/realtime", "/v1/realtime?model=tiny"] {
             let (records, stats) = through(settings(), 2, async |address| {
                 let mut client = Client::connect(address, target, &format!("x-sim-fault: {fault}\r\n")).await;
-                client.say(&json!({"type": "session.update", "model": "tiny"})).await;
-                client.say(&json!({"type": "input_audio_buffer.commit"})).await;
-                client.say(&json!({"type": "response.create"})).await;
-                client.say(&json!({"type": "input_audio_buffer.commit", "final": true})).await;
+                client.send_event(&json!({"type": "session.update", "model": "tiny"})).await;
+                client.send_event(&json!({"type": "input_audio_buffer.commit"})).await;
+                client.send_event(&json!({"type": "response.create"})).await;
+                client.send_event(&json!({"type": "input_audio_buffer.commit", "final": true})).await;
                 while let Ok((first, payload)) = client.hear().await {
                     let text = String::from_utf8_lossy(&payload);
                     if first == 0x88
@@ -309,16 +309,16 @@ async fn missing_or_wrong_model_is_reported_and_session_continues() {
     let simulator = Simulator::start(settings()).await.unwrap();
     let mut client = Client::connect(simulator.local_address(), "/v1/realtime", "").await;
     assert_eq!(client.message().await["type"], "session.created");
-    client.say(&json!({"type": "input_audio_buffer.commit"})).await;
+    client.send_event(&json!({"type": "input_audio_buffer.commit"})).await;
     assert_eq!(client.message().await["code"], "model_not_validated");
-    client.say(&json!({"type": "session.update", "model": "nope"})).await;
-    client.say(&json!({"type": "input_audio_buffer.commit"})).await;
+    client.send_event(&json!({"type": "session.update", "model": "nope"})).await;
+    client.send_event(&json!({"type": "input_audio_buffer.commit"})).await;
     assert_eq!(client.message().await["code"], "processing_error");
     client.frame(0x81, b"{").await;
     assert_eq!(client.message().await["code"], "invalid_json");
-    client.say(&json!({"type": "session.update", "model": "tiny"})).await;
-    client.say(&json!({"type": "input_audio_buffer.commit"})).await;
-    client.say(&json!({"type": "input_audio_buffer.commit", "final": true})).await;
+    client.send_event(&json!({"type": "session.update", "model": "tiny"})).await;
+    client.send_event(&json!({"type": "input_audio_buffer.commit"})).await;
+    client.send_event(&json!({"type": "input_audio_buffer.commit", "final": true})).await;
     assert_eq!(client.until("transcription.done").await.len(), 8);
     client.frame(0xc1, b"no extension was agreed upon").await;
     assert_eq!(client.hear().await.unwrap(), (0x88, 1002_u16.to_be_bytes().to_vec()));

@@ -167,18 +167,6 @@ async fn spinning_server_keeps_the_pace_of_a_sleeping_one() {
 }
 
 #[tokio::test]
-async fn keep_alive_comments_are_sent_when_enabled() {
-    let sse_keep_alive = Some(Duration::from_millis(10));
-    let simulator = Simulator::start(Settings { sse_keep_alive, ..round_trip::swift() }).await.unwrap();
-    let body = r#"{"messages":[],"stream":true,"max_tokens":3,"ignore_eos":true}"#;
-    let received = round_trip::post(simulator.local_address(), CHAT, "X-Sim-Fault: hang:0.5\r\n", body).await;
-    let (chunks, terminated) = round_trip::chunks(round_trip::split(&received.bytes).1);
-    let comments = chunks.iter().take_while(|chunk| *chunk == ": keep-alive\n\n").count();
-    assert!((1..=50).contains(&comments), "{chunks:?}");
-    assert_eq!((chunks.len(), terminated), (comments + 5, true));
-}
-
-#[tokio::test]
 async fn non_streamed_response_stops_when_client_disconnects() {
     let mut settings = round_trip::swift();
     settings.pace.tokens_per_second = 0.001;

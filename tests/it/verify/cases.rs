@@ -25,7 +25,7 @@ const ALL: [CheckName; 7] = [
 
 #[test]
 fn good_proxy_passes_every_check() {
-    let rig = Rig::new(telling());
+    let rig = Rig::new(reporting());
     let report = run(&rig.settings());
     println!("{report}");
     for name in ALL {
@@ -56,12 +56,18 @@ fn good_proxy_passes_every_check() {
     assert_reported(&report, CheckName::Bypass, Grade::Good, &["127.0.0.2"]);
     // Three times, at two percentiles each.
     assert_eq!(report.latency.len(), 6);
-    assert!(report.latency.iter().all(|row| row.beside_ms > 0.0 && row.through_ms > 0.0 && row.low_ms <= row.high_ms));
+    assert!(
+        report
+            .latency
+            .iter()
+            .map(|row| row.difference)
+            .all(|found| { found.direct_ms > 0.0 && found.proxied_ms > 0.0 && found.low_ms <= found.high_ms })
+    );
 }
 
 #[test]
 fn sampled_text_is_compared_by_event_kinds() {
-    let rig = Rig::new(server::Settings { text: server::Text::Words, ..telling() });
+    let rig = Rig::new(server::Settings { text: server::Text::Words, ..reporting() });
     let report = run(&rig.settings());
     assert_reported(
         &report,
@@ -74,7 +80,7 @@ fn sampled_text_is_compared_by_event_kinds() {
 
 #[test]
 fn completions_api_passes() {
-    let rig = Rig::new(telling());
+    let rig = Rig::new(reporting());
     let report = run(&Settings { api: tokometer::verify::Api::Completions, ..rig.settings() });
     assert!(report.good, "{report}");
     assert_reported(&report, CheckName::Counts, Grade::Good, &["exactly their 224 output tokens"]);
@@ -82,7 +88,7 @@ fn completions_api_passes() {
 
 #[test]
 fn changed_text_byte_is_detected() {
-    let rig = Rig::new(telling());
+    let rig = Rig::new(reporting());
     let proxy = proxy::start(rig.relay, |bytes| proxy::replace(bytes, b"xxxx\"}", b"xxyx\"}"));
     let report = run(&rig.through(proxy));
     assert!(!report.good);
@@ -96,7 +102,7 @@ fn changed_text_byte_is_detected() {
 
 #[test]
 fn changed_header_byte_is_detected_with_sampled_text() {
-    let rig = Rig::new(server::Settings { text: server::Text::Words, ..telling() });
+    let rig = Rig::new(server::Settings { text: server::Text::Words, ..reporting() });
     let proxy = proxy::start(rig.relay, |bytes| proxy::replace(bytes, b"server: uvicorn", b"server: unicorn"));
     let report = run(&rig.through(proxy));
     assert_reported(&report, CheckName::Bytes, Grade::Wrong, &["6 of 6 streams", "unknown path", "unicorn"]);
@@ -104,7 +110,7 @@ fn changed_header_byte_is_detected_with_sampled_text() {
 
 #[test]
 fn slow_proxy_is_detected() {
-    let rig = Rig::new(telling());
+    let rig = Rig::new(reporting());
     let proxy = proxy::start(rig.relay, |_| thread::sleep(Duration::from_millis(80)));
     let settings = Settings { requests: 8, max_tokens: 4, ..rig.through(proxy) };
     let report = run(&settings);
@@ -117,7 +123,7 @@ fn slow_proxy_is_detected() {
         &["to the first byte", "to the first token", "50 ms are allowed"],
     );
     let first = report.latency.iter().find(|row| row.time == "first_token" && row.percentile == 50).unwrap();
-    assert!(first.added_ms.unwrap() >= 75.0, "{first:?}");
+    assert!(first.difference.added_ms.unwrap() >= 75.0, "{first:?}");
     // The same, with `--accept latency`.
     let accepted = run(&Settings { accept: vec![CheckName::Latency], ..settings });
     assert_reported(&accepted, CheckName::Latency, Grade::Accepted, &["to the first token"]);
@@ -126,7 +132,7 @@ fn slow_proxy_is_detected() {
 
 #[test]
 fn missing_usage_names_the_engine_flag() {
-    let server = server::Settings { force_include_usage: false, per_request_metrics: false, ..telling() };
+    let server = server::Settings { force_include_usage: false, per_request_metrics: false, ..reporting() };
     let rig = Rig::new(server);
     let report = run(&rig.settings());
     assert!(!report.good);
@@ -140,16 +146,16 @@ fn missing_usage_names_the_engine_flag() {
 #[test]
 fn server_on_all_addresses_can_be_bypassed() {
     let listen = Listen::Tcp(SocketAddr::from(([0, 0, 0, 0], 0)));
-    let rig = Rig::new(server::Settings { listen, ..telling() });
+    let rig = Rig::new(server::Settings { listen, ..reporting() });
     let report = run(&rig.settings());
     assert!(!report.good);
-    let place = format!("answers at 127.0.0.2:{}", rig.upstream.port());
+    let place = format!("responds at 127.0.0.2:{}", rig.upstream.port());
     assert_reported(&report, CheckName::Bypass, Grade::Wrong, &[&place, "--host 127.0.0.1"]);
 }
 
 #[test]
 fn proxy_on_the_server_port_is_no_bypass() {
-    let rig = Rig::new(telling());
+    let rig = Rig::new(reporting());
     // The proxy listens on one address, the server on the same port of another.
     let listen = Address::Tcp { host: "127.0.0.2".to_owned(), port: rig.upstream.port() };
     let listener = Listener { listen, ..listener_to(rig.upstream) };
@@ -174,7 +180,7 @@ fn proxy_on_the_server_port_is_no_bypass() {
 
 #[test]
 fn unreachable_proxy_is_reported_with_its_address() {
-    let rig = Rig::new(telling());
+    let rig = Rig::new(reporting());
     let free = reserved();
     let report = run(&rig.through(free));
     assert!(!report.good);
@@ -189,7 +195,7 @@ fn unreachable_proxy_is_reported_with_its_address() {
 
 #[test]
 fn unreachable_server_is_reported_with_its_address() {
-    let mut rig = Rig::new(telling());
+    let mut rig = Rig::new(reporting());
     rig.stop_server();
     let report = run(&rig.settings());
     assert_reported(
@@ -202,7 +208,7 @@ fn unreachable_server_is_reported_with_its_address() {
 
 #[test]
 fn proxy_of_a_dead_server_is_reported_with_its_response() {
-    let (rig, mut dead) = (Rig::new(telling()), Rig::new(telling()));
+    let (rig, mut dead) = (Rig::new(reporting()), Rig::new(reporting()));
     dead.stop_server();
     let report = run(&rig.through(dead.relay));
     assert_reported(&report, CheckName::Reach, Grade::Wrong, &["the proxy at", "status 503", "tokometer"]);
@@ -210,7 +216,7 @@ fn proxy_of_a_dead_server_is_reported_with_its_response() {
 
 #[test]
 fn canaries_through_another_proxy_are_not_counted() {
-    let rig = Rig::new(telling());
+    let rig = Rig::new(reporting());
     let report = run(&rig.through(rig.upstream));
     assert_reported(&report, CheckName::Counts, Grade::Wrong, &["none of 7 canaries was counted", "--admin"]);
     let wrong = Settings { admin: format!("http://{}", rig.upstream).parse().unwrap(), ..rig.settings() };
@@ -221,7 +227,7 @@ fn canaries_through_another_proxy_are_not_counted() {
 
 #[test]
 fn unknown_model_is_reported_with_the_servers_message() {
-    let rig = Rig::new(telling());
+    let rig = Rig::new(reporting());
     let report = run(&Settings { model: Some("nobody".to_owned()), ..rig.settings() });
     assert_reported(&report, CheckName::Reach, Grade::Wrong, &["the server at", "status 404", "nobody", "--model"]);
 }

@@ -21,7 +21,7 @@ use tokometer_sim::server::Simulator;
 use crate::listener::listener_to;
 
 /// A server with deterministic responses that reports everything vLLM can.
-fn telling() -> server::Settings {
+fn reporting() -> server::Settings {
     server::Settings {
         pace: server::Pace {
             time_to_first_token: Duration::from_millis(4),

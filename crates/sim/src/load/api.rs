@@ -3,14 +3,13 @@
 use std::sync::LazyLock;
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::load::settings::Settings;
 use crate::names::named;
 
 named! {
     /// An API of an inference server.
-    Api, UnknownApi, "API", {
+    Api, "API", {
         /// OpenAI chat completions.
         #[default]
         Chat = "chat",
@@ -52,7 +51,7 @@ named! {
 /// How a client recognizes that a stream is complete.
 #[derive(Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-enum Mark {
+pub(crate) enum Mark {
     /// `[DONE]`.
     Done,
     /// An event of one of these types.
@@ -68,19 +67,18 @@ enum Mark {
 pub(crate) struct Description {
     api: String,
     /// Request path of a stream.
-    path: String,
+    pub(crate) path: String,
     /// Request path of a response that is not streamed, if it differs.
-    whole_path: Option<String>,
+    pub(crate) whole_path: Option<String>,
     /// Whether other APIs have the same path.
     #[serde(default)]
     shared: bool,
-    /// The request body; `$name` stands for a setting. Absent for a multipart form.
-    body: Option<Value>,
+    /// The request body; `$name` is replaced by a setting. Absent for a multipart form.
+    pub(crate) body: Option<Value>,
     /// Whether the final usage has to be requested.
     #[serde(default)]
-    usage_option: bool,
-    /// A non-empty string or list at any of these places contains tokens. Chat and completions have a faster parser
-    /// ([`crate::load::events`]) because benchmarks use them.
+    pub(crate) usage_option: bool,
+    /// A non-empty string or list at any of these places contains tokens.
     #[serde(default)]
     tokens: Vec<String>,
     /// Output tokens so far.
@@ -89,7 +87,7 @@ pub(crate) struct Description {
     /// Output tokens in a response that is not streamed: a transcription reports seconds instead.
     #[serde(default)]
     pub(crate) whole: String,
-    mark: Mark,
+    pub(crate) mark: Mark,
 }
 
 static APIS: LazyLock<Vec<Description>> = LazyLock::new(|| {
@@ -120,44 +118,6 @@ impl Api {
 }
 
 impl Description {
-    /// Default request path, used if the target URL has none.
-    pub(crate) fn path(&self, settings: &Settings) -> String {
-        let whole = self.whole_path.as_ref().filter(|_| !settings.stream);
-        whole.unwrap_or(&self.path).replace("$model", &settings.model)
-    }
-
-    /// The `Content-Type` of a request.
-    pub(crate) fn content_type(&self) -> String {
-        match self.body {
-            Some(_) => "application/json".to_owned(),
-            None => format!("multipart/form-data; boundary={BOUNDARY}"),
-        }
-    }
-
-    /// The request body.
-    pub(crate) fn body(&self, settings: &Settings) -> Vec<u8> {
-        let Some(mut body) = self.body.clone() else { return form(settings) };
-        fill(&mut body, settings);
-        body["stream"] = settings.stream.into();
-        if settings.ignore_eos && body.get("sampling_params").is_none() {
-            body["ignore_eos"] = true.into();
-        }
-        if settings.stream && settings.include_usage && self.usage_option {
-            body["stream_options"] = json!({"include_usage": true});
-        }
-        body.to_string().into_bytes()
-    }
-
-    /// Whether only the end of the body marks the end of a stream.
-    pub(crate) fn ends_unmarked(&self) -> bool {
-        self.mark == Mark::End
-    }
-
-    /// Whether `[DONE]` marks the end of a stream.
-    pub(crate) fn ends_with_done(&self) -> bool {
-        self.mark == Mark::Done
-    }
-
     /// Reads one event.
     pub(crate) fn read(&self, event: &Value) -> Contents {
         let full = |at: &String| match event.pointer(at) {
@@ -180,67 +140,10 @@ impl Description {
     }
 }
 
-/// Replaces the names of settings by their values; an option that is off is removed.
-fn fill(value: &mut Value, settings: &Settings) {
-    match value {
-        Value::String(name) => match name.as_str() {
-            "$model" => *value = settings.model.clone().into(),
-            "$prompt" => *value = settings.prompt.clone().into(),
-            "$max_tokens" => *value = settings.max_tokens.into(),
-            "$ignore_eos" => *value = settings.ignore_eos.into(),
-            // No tokenizer here: each byte is sent as one token id.
-            "$bytes" => *value = settings.prompt.as_bytes().into(),
-            _ => {}
-        },
-        Value::Array(elements) => elements.iter_mut().for_each(|element| fill(element, settings)),
-        Value::Object(members) => {
-            members.retain(|_, member| settings.ignore_eos || *member != "$ignore_eos");
-            members.values_mut().for_each(|member| fill(member, settings));
-        }
-        _ => {}
-    }
-}
-
-const BOUNDARY: &str = "tokometer-load";
-
-/// A multipart form (RFC 7578) with a recording of silence.
-fn form(settings: &Settings) -> Vec<u8> {
-    let mut body = Vec::new();
-    let mut part = |head: &str, value: &[u8]| {
-        body.extend_from_slice(format!("--{BOUNDARY}\r\nContent-Disposition: form-data; {head}\r\n\r\n").as_bytes());
-        body.extend_from_slice(value);
-        body.extend_from_slice(b"\r\n");
-    };
-    part("name=\"file\"; filename=\"silence.wav\"\r\nContent-Type: audio/wav", &silence());
-    for (name, value) in [
-        ("model", settings.model.clone()),
-        ("max_completion_tokens", settings.max_tokens.to_string()),
-        ("stream", settings.stream.to_string()),
-        ("stream_include_usage", settings.include_usage.to_string()),
-    ] {
-        part(&format!("name=\"{name}\""), value.as_bytes());
-    }
-    body.extend_from_slice(format!("--{BOUNDARY}--\r\n").as_bytes());
-    body
-}
-
-/// A WAV file of one second of silence: 16 kHz, 16 bits, mono.
-fn silence() -> Vec<u8> {
-    const RATE: u32 = 16_000;
-    let data = RATE * 2;
-    let mut file = Vec::new();
-    file.extend_from_slice(&[&b"RIFF"[..], &(36 + data).to_le_bytes(), b"WAVEfmt "].concat());
-    for (value, bytes) in [(16, 4), (1, 2), (1, 2), (RATE, 4), (RATE * 2, 4), (2, 2), (16, 2)] {
-        file.extend(value.to_le_bytes().iter().take(bytes));
-    }
-    file.extend_from_slice(b"data");
-    file.extend_from_slice(&data.to_le_bytes());
-    file.resize(file.len() + data as usize, 0);
-    file
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -260,15 +163,6 @@ mod tests {
         assert_eq!(Api::at("/cohere/v2/chat"), Some(Api::CohereChat));
         assert_eq!(Api::at("/generate"), None);
         assert_eq!(Api::at("/"), None);
-    }
-
-    #[test]
-    fn silence_wav_header_matches_its_length() {
-        let file = silence();
-        assert_eq!(&file[..4], b"RIFF");
-        assert_eq!(u32::from_le_bytes(file[4..8].try_into().unwrap()) as usize, file.len() - 8);
-        assert_eq!(&file[36..40], b"data");
-        assert_eq!(file.len(), 44 + 32_000);
     }
 
     #[test]

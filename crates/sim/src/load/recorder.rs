@@ -1,6 +1,5 @@
 //! Measurements shared by all clients.
 
-use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,19 +22,6 @@ pub struct Progress {
     pub token_events: u64,
     /// Median time to first token so far, in milliseconds.
     pub time_to_first_token_ms: f64,
-}
-
-/// One human-readable line.
-impl fmt::Display for Progress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.elapsed.as_secs_f64();
-        let rate = if seconds > 0.0 { self.token_events as f64 / seconds } else { 0.0 };
-        write!(
-            f,
-            "{seconds:>6.1} s  open {:>5}  ended {:>7}  failed {:>5}  {rate:>9.1} events/s  first token p50 {:.1} ms",
-            self.open, self.ended, self.failed, self.time_to_first_token_ms
-        )
-    }
 }
 
 #[derive(Debug)]

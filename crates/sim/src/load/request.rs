@@ -3,48 +3,20 @@
 use std::str::FromStr;
 
 use bytes::Bytes;
+use http::header::{ACCEPT, CONNECTION, CONTENT_TYPE, HOST, USER_AGENT};
+use http::uri::{Authority, PathAndQuery, Scheme, Uri};
+use http_body_util::Full;
+use serde_json::{Value, json};
 
-use crate::load::api::Api;
+use crate::load::api::{Api, Description};
 use crate::load::settings::Settings;
-
-/// A request, independent of the HTTP version.
-#[derive(Debug)]
-pub(crate) struct Request {
-    pub(crate) api: Api,
-    pub(crate) authority: String,
-    pub(crate) path: String,
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: Bytes,
-}
-
-impl Request {
-    pub(crate) fn new(url: &Url, settings: &Settings) -> Request {
-        let api = settings.api.or_else(|| url.path.as_deref().and_then(Api::at)).unwrap_or_default();
-        let headers = [
-            ("User-Agent", "tokometer-load".to_owned()),
-            ("Accept", "*/*".to_owned()),
-            ("Content-Type", api.description().content_type()),
-        ];
-        let headers = headers.into_iter().map(|(name, value)| (name.to_owned(), value));
-        Request {
-            api,
-            authority: url.authority.clone(),
-            path: url.path.clone().unwrap_or_else(|| api.description().path(settings)),
-            headers: headers.chain(settings.headers.iter().cloned()).collect(),
-            body: settings.body.clone().unwrap_or_else(|| api.description().body(settings)).into(),
-        }
-    }
-}
 
 /// A plain HTTP target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Url {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-    /// As sent in the Host header.
-    pub(crate) authority: String,
+pub(crate) struct Target {
+    authority: Authority,
     /// Path and query, if the target has them.
-    pub(crate) path: Option<String>,
+    path: Option<PathAndQuery>,
 }
 
 /// An unsupported target URL.
@@ -52,27 +24,142 @@ pub(crate) struct Url {
 #[error("invalid load target {0:?}: use http://HOST:PORT or http://HOST:PORT/PATH (TLS is not supported)")]
 pub struct BadUrl(String);
 
-impl FromStr for Url {
+impl FromStr for Target {
     type Err = BadUrl;
 
-    fn from_str(text: &str) -> Result<Url, BadUrl> {
+    fn from_str(text: &str) -> Result<Target, BadUrl> {
         let bad = || BadUrl(text.to_owned());
-        let uri: http::Uri = text.parse().map_err(|_| bad())?;
-        if uri.scheme_str() != Some("http") {
-            return Err(bad());
+        let parts = text.parse::<Uri>().map_err(|_| bad())?.into_parts();
+        match (parts.scheme, parts.authority) {
+            (Some(scheme), Some(authority)) if scheme == Scheme::HTTP => {
+                Ok(Target { authority, path: parts.path_and_query.filter(|path| path.as_str() != "/") })
+            }
+            _ => Err(bad()),
         }
-        let authority = uri.authority().ok_or_else(bad)?;
-        let path = match uri.path_and_query().map(http::uri::PathAndQuery::as_str) {
-            None | Some("" | "/") => None,
-            Some(path) => Some(path.to_owned()),
-        };
-        Ok(Url {
-            host: authority.host().trim_matches(['[', ']']).to_owned(),
-            port: authority.port_u16().unwrap_or(80),
-            authority: authority.as_str().to_owned(),
-            path,
-        })
     }
+}
+
+impl Target {
+    /// Host (an IPv6 address without brackets) and port.
+    pub(crate) fn address(&self) -> (&str, u16) {
+        (self.authority.host().trim_matches(['[', ']']), self.authority.port_u16().unwrap_or(80))
+    }
+
+    /// The API to call.
+    pub(crate) fn api(&self, settings: &Settings) -> Api {
+        settings.api.or_else(|| self.path.as_ref().and_then(|path| Api::at(path.path()))).unwrap_or_default()
+    }
+
+    /// The request that the settings describe.
+    ///
+    /// # Errors
+    /// If a header or the model's name is not valid in a request.
+    pub(crate) fn request(&self, settings: &Settings) -> http::Result<http::Request<Full<Bytes>>> {
+        let description = self.api(settings).description();
+        let path = match &self.path {
+            Some(path) => path.clone(),
+            None => path(description, settings).try_into()?,
+        };
+        let mut request = http::Request::post(match settings.http2 {
+            true => {
+                Uri::builder().scheme(Scheme::HTTP).authority(self.authority.clone()).path_and_query(path).build()?
+            }
+            false => Uri::from(path),
+        });
+        if !settings.http2 {
+            request = request.header(HOST, self.authority.as_str());
+            if !settings.keep_alive {
+                request = request.header(CONNECTION, "close");
+            }
+        }
+        let content_type = match description.body {
+            Some(_) => "application/json".to_owned(),
+            None => format!("multipart/form-data; boundary={BOUNDARY}"),
+        };
+        request = request.header(USER_AGENT, "tokometer-load").header(ACCEPT, "*/*").header(CONTENT_TYPE, content_type);
+        for (name, value) in &settings.headers {
+            request = request.header(name, value);
+        }
+        request.body(settings.body.clone().unwrap_or_else(|| body(description, settings)).into())
+    }
+}
+
+/// Request path, if the target URL has none.
+fn path(description: &Description, settings: &Settings) -> String {
+    let whole = description.whole_path.as_ref().filter(|_| !settings.stream);
+    whole.unwrap_or(&description.path).replace("$model", &settings.model)
+}
+
+fn body(description: &Description, settings: &Settings) -> Vec<u8> {
+    let Some(mut body) = description.body.clone() else { return form(settings) };
+    fill(&mut body, settings);
+    body["stream"] = settings.stream.into();
+    if settings.ignore_eos && body.get("sampling_params").is_none() {
+        body["ignore_eos"] = true.into();
+    }
+    if settings.stream && settings.include_usage && description.usage_option {
+        body["stream_options"] = json!({"include_usage": true});
+    }
+    body.to_string().into_bytes()
+}
+
+/// Replaces the names of settings by their values; an option that is off is removed.
+fn fill(value: &mut Value, settings: &Settings) {
+    match value {
+        Value::String(name) => match name.as_str() {
+            "$model" => *value = settings.model.clone().into(),
+            "$prompt" => *value = settings.prompt.clone().into(),
+            "$max_tokens" => *value = settings.max_tokens.into(),
+            "$ignore_eos" => *value = settings.ignore_eos.into(),
+            // No tokenizer here: each byte is sent as one token id.
+            "$bytes" => *value = settings.prompt.as_bytes().into(),
+            _ => {}
+        },
+        Value::Array(elements) => elements.iter_mut().for_each(|element| fill(element, settings)),
+        Value::Object(members) => {
+            members.retain(|_, member| settings.ignore_eos || *member != "$ignore_eos");
+            members.values_mut().for_each(|member| fill(member, settings));
+        }
+        _ => {}
+    }
+}
+
+const BOUNDARY: &str = "tokometer-load";
+
+/// A multipart form (RFC 7578) with a recording of silence.
+fn form(settings: &Settings) -> Vec<u8> {
+    let mut body = Vec::new();
+    let mut part = |head: &str, value: &[u8]| {
+        body.extend_from_slice(format!("--{BOUNDARY}\r\nContent-Disposition: form-data; {head}\r\n\r\n").as_bytes());
+        body.extend_from_slice(value);
+        body.extend_from_slice(b"\r\n");
+    };
+    part("name=\"file\"; filename=\"silence.wav\"\r\nContent-Type: audio/wav", &silence());
+    for (name, value) in [
+        ("model", settings.model.clone()),
+        ("max_completion_tokens", settings.max_tokens.to_string()),
+        ("stream", settings.stream.to_string()),
+        ("stream_include_usage", settings.include_usage.to_string()),
+    ] {
+        part(&format!("name=\"{name}\""), value.as_bytes());
+    }
+    body.extend_from_slice(format!("--{BOUNDARY}--\r\n").as_bytes());
+    body
+}
+
+/// A WAV file of one second of silence: 16 kHz, 16 bits, mono.
+fn silence() -> Vec<u8> {
+    const RATE: u32 = 16_000;
+    let data = RATE * 2;
+    let mut file = Vec::new();
+    file.extend_from_slice(&[&b"RIFF"[..], &(36 + data).to_le_bytes(), b"WAVEfmt "].concat());
+    for (value, bytes) in [(16, 4), (1, 2), (1, 2), (RATE, 4), (RATE * 2, 4), (2, 2), (16, 2)] {
+        file.extend(value.to_le_bytes().iter().take(bytes));
+    }
+    file.extend_from_slice(b"data");
+    file.extend_from_slice(&data.to_le_bytes());
+    file.resize(file.len() + data as usize, 0);
+    file
 }
 
 #[cfg(test)]
@@ -81,17 +168,28 @@ mod tests {
 
     #[test]
     fn target_has_host_port_and_optional_path() {
-        let url: Url = "http://127.0.0.1:8000".parse().unwrap();
-        assert_eq!((url.host.as_str(), url.port, url.path.as_deref()), ("127.0.0.1", 8000, None));
-        let url: Url = "http://[::1]:81/v1/completions?x=1".parse().unwrap();
-        assert_eq!((url.host.as_str(), url.port, url.path.as_deref()), ("::1", 81, Some("/v1/completions?x=1")));
-        assert_eq!(url.authority, "[::1]:81");
+        let target: Target = "http://127.0.0.1:8000".parse().unwrap();
+        assert_eq!((target.address(), &target.path), (("127.0.0.1", 8000), &None));
+        let target: Target = "http://[::1]:81/v1/completions?x=1".parse().unwrap();
+        assert_eq!(target.address(), ("::1", 81));
+        assert_eq!(target.api(&Settings::default()), Api::Completions);
+        let request = target.request(&Settings::default()).unwrap();
+        assert_eq!((request.uri().path(), request.headers()[HOST].as_bytes()), ("/v1/completions", &b"[::1]:81"[..]));
     }
 
     #[test]
     fn non_plain_http_target_is_rejected() {
         for text in ["", "127.0.0.1:8000", "https://host:1", "http://", "ftp://x"] {
-            assert!(text.parse::<Url>().is_err(), "{text:?}");
+            assert!(text.parse::<Target>().is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn silence_wav_header_matches_its_length() {
+        let file = silence();
+        assert_eq!(&file[..4], b"RIFF");
+        assert_eq!(u32::from_le_bytes(file[4..8].try_into().unwrap()) as usize, file.len() - 8);
+        assert_eq!(&file[36..40], b"data");
+        assert_eq!(file.len(), 44 + 32_000);
     }
 }

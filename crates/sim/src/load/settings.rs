@@ -4,16 +4,6 @@ use std::time::{Duration, Instant};
 
 use crate::load::api::Api;
 
-/// How much of each response the client parses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Inspect {
-    /// Every event: tokens, gaps, errors, ends.
-    #[default]
-    Events,
-    /// Only response boundaries and byte counts: for measuring the maximum throughput of a proxy.
-    Bytes,
-}
-
 /// The load to generate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -53,16 +43,10 @@ pub struct Settings {
     pub timeout: Option<Duration>,
     /// Share (0 to 1) of the requests that the client aborts in mid-stream, as users do.
     pub abort: f64,
-    /// How much of each response to parse.
-    pub inspect: Inspect,
     /// Origin of the simulated server's timestamps, used to measure the transit time of its events.
     pub stamp: Option<Instant>,
     /// Initial part of the run whose first tokens, gaps and transit times are ignored.
     pub warm_up: Duration,
-    /// Interval between two calls of the progress function.
-    pub progress_every: Duration,
-    /// Seed of the random numbers.
-    pub seed: u64,
 }
 
 impl Default for Settings {
@@ -86,11 +70,8 @@ impl Default for Settings {
             keep_alive: true,
             timeout: None,
             abort: 0.0,
-            inspect: Inspect::default(),
             stamp: None,
             warm_up: Duration::ZERO,
-            progress_every: Duration::from_secs(1),
-            seed: 0,
         }
     }
 }

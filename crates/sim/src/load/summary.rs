@@ -100,21 +100,21 @@ pub struct Summary {
     pub tokens_from_usage: u64,
     /// Events with text, reasoning or a tool call.
     pub token_events: u64,
-    /// Bytes received, headers included.
+    /// Bytes of the response bodies.
     pub bytes: u64,
-    /// Time from the request's last byte to the first token, in milliseconds.
+    /// Time from sending the request to the first token, in milliseconds.
     #[serde(serialize_with = "measured")]
     pub time_to_first_token_ms: Percentiles,
-    /// Time from the request's last byte to the response headers, in milliseconds.
+    /// Time from sending the request to the response headers, in milliseconds.
     #[serde(serialize_with = "measured")]
     pub time_to_headers_ms: Percentiles,
-    /// Gap between two reads that contained tokens, in milliseconds.
+    /// Gap between two reads of the body that contained tokens, in milliseconds.
     #[serde(serialize_with = "measured")]
     pub inter_token_latency_ms: Percentiles,
     /// Tokens per second of one stream, from its first token to its last.
     #[serde(serialize_with = "measured")]
     pub tokens_per_second: Percentiles,
-    /// Time from the request's last byte to the end of the response, in milliseconds.
+    /// Time from sending the request to the end of the response, in milliseconds.
     #[serde(serialize_with = "measured")]
     pub duration_ms: Percentiles,
     /// Transit time of timestamped events, in microseconds.

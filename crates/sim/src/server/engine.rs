@@ -10,6 +10,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use crate::server::fault::Fault;
+use crate::server::generation::Finish;
 use crate::server::pacer::Pacer;
 use crate::server::settings::Settings;
 use crate::server::spans::Tracer;
@@ -179,24 +180,6 @@ impl Drop for Waiting<'_> {
         let mut counters = self.engine.counters();
         counters.waiting -= 1;
         counters.aborted += u64::from(!self.scheduled);
-    }
-}
-
-/// Why a generation ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Finish {
-    /// The end-of-text token was generated.
-    Stop,
-    /// `max_tokens` were generated.
-    Length,
-    /// An injected fault ended it.
-    Fault,
-}
-
-impl Finish {
-    /// The state of a response that ended like this, as templates name it.
-    pub(crate) fn name(self) -> &'static str {
-        if self == Finish::Length { "length" } else { "stop" }
     }
 }
 

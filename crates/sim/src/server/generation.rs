@@ -4,8 +4,7 @@ use std::fmt::Write;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use crate::server::dialect::Job;
-use crate::server::engine::Finish;
+use crate::server::fault::Fault;
 use crate::server::settings::{Pace, STAMP_DIGITS, Settings, Text};
 
 /// Word pieces as a tokenizer cuts them: with a leading space, and some with multi-byte letters.
@@ -24,6 +23,48 @@ pub(crate) const END_OF_TEXT: u32 = 2;
 /// The text of a token drawn from the vocabulary; `None` for other ids.
 fn text_of(id: u32) -> Option<&'static str> {
     VOCABULARY.get(id.checked_sub(BASE)? as usize).copied()
+}
+
+/// A requested generation.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Job {
+    pub(crate) model: String,
+    pub(crate) fault: Option<Fault>,
+    pub(crate) stream: bool,
+    pub(crate) include_usage: bool,
+    pub(crate) continuous_usage: bool,
+    pub(crate) return_token_ids: bool,
+    /// Optional details that only some APIs have: TGI's `details`, Dynamo's `nvext.timing`.
+    pub(crate) details: bool,
+    /// Sequences to generate: `n` times the number of prompts.
+    pub(crate) choices: u32,
+    /// Texts in the request, for APIs that return a result for each of them.
+    pub(crate) inputs: u64,
+    /// The request has no prompt.
+    pub(crate) empty: bool,
+    pub(crate) prompt_tokens: u64,
+    /// Prompt tokens found in the cache.
+    pub(crate) cached_tokens: u64,
+    pub(crate) max_tokens: u64,
+    pub(crate) ignore_eos: bool,
+}
+
+/// Why a generation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Finish {
+    /// The end-of-text token was generated.
+    Stop,
+    /// `max_tokens` were generated.
+    Length,
+    /// An injected fault ended it.
+    Fault,
+}
+
+impl Finish {
+    /// The state of a response that ended like this, as templates name it.
+    pub(crate) fn name(self) -> &'static str {
+        if self == Finish::Length { "length" } else { "stop" }
+    }
 }
 
 /// The output of one sequence (choice) in one step.
@@ -99,7 +140,7 @@ impl Generation {
     }
 
     /// Fills in the text of this step's pieces.
-    pub(crate) fn speak(&mut self) {
+    pub(crate) fn generate_text(&mut self) {
         for piece in &mut self.pieces {
             piece.text.clear();
             piece.ids.clear();
@@ -129,7 +170,7 @@ impl Generation {
     }
 
     /// Resets the generated tokens, for requests that are served without generation.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn discard_tokens(&mut self) {
         for piece in &mut self.pieces {
             piece.generated = 0;
             piece.end = Finish::Stop;

@@ -1,15 +1,11 @@
 //! Reads requests from one client and writes raw bytes to it, with full control over how the connection ends.
 
 use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 use std::{fmt, io};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::net::{TcpStream, UnixStream};
-
-use crate::body::{Delimiter, Progress};
 
 /// The transport of a client connection.
 pub(crate) trait Wire: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {
@@ -31,13 +27,18 @@ impl Wire for UnixStream {
     fn reset(&mut self) {}
 }
 
+/// A stream of an HTTP/2 connection, which is reset when its response is incomplete.
+impl Wire for DuplexStream {
+    fn reset(&mut self) {}
+}
+
 /// The first bytes of HTTP/2 with prior knowledge (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Maximum number of headers, size of the request headers, and size of a body (both in bytes).
 const HEADERS: usize = 64;
 const HEAD_BYTES: usize = 64 * 1024;
-pub(crate) const BODY_BYTES: usize = 256 * 1024 * 1024;
+const BODY_BYTES: usize = 256 * 1024 * 1024;
 
 /// The headers of a request.
 #[derive(Debug)]
@@ -59,7 +60,7 @@ impl Head {
     }
 
     /// Whether a header has this value, in any case.
-    pub(crate) fn says(&self, name: &str, value: &str) -> bool {
+    pub(crate) fn header_is(&self, name: &str, value: &str) -> bool {
         self.get(name).is_some_and(|found| found.eq_ignore_ascii_case(value))
     }
 }
@@ -98,10 +99,10 @@ impl Client {
     pub(crate) async fn request(&mut self, idle: Duration) -> Result<(Head, Vec<u8>), Ended> {
         let head = tokio::time::timeout(idle, self.head()).await.unwrap_or(Err(Ended::Gone))?;
         let length = head.get("content-length").unwrap_or("0").parse().map_err(|_| Ended::Malformed)?;
-        if head.says("expect", "100-continue") {
+        if head.header_is("expect", "100-continue") {
             self.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
         }
-        let body = match head.says("transfer-encoding", "chunked") {
+        let body = match head.header_is("transfer-encoding", "chunked") {
             true => self.chunked_body().await?,
             false => self.take(length).await?,
         };
@@ -131,21 +132,34 @@ impl Client {
     }
 
     async fn chunked_body(&mut self) -> Result<Vec<u8>, Ended> {
-        let (mut delimiter, mut body) = (Delimiter::chunked(), Vec::new());
+        let mut body = Vec::new();
         loop {
-            let mut progress = Progress::More;
-            // Byte by byte, because the next request may follow.
-            let step = |byte: &u8| {
-                progress = delimiter.take(std::slice::from_ref(byte), |data| body.extend_from_slice(data));
-                progress != Progress::More
-            };
-            let used = self.inbox.iter().position(step).map_or(self.inbox.len(), |at| at + 1);
-            self.inbox.drain(..used);
-            match progress {
-                Progress::End => return Ok(body),
-                Progress::More if body.len() <= BODY_BYTES => self.fill().await?,
-                _ => return Err(Ended::Malformed),
+            let line = self.line().await?;
+            let digits = line.split(';').next().unwrap_or_default().trim();
+            let size = usize::from_str_radix(digits, 16).map_err(|_| Ended::Malformed)?;
+            if size == 0 {
+                // The trailers.
+                while !self.line().await?.is_empty() {}
+                return Ok(body);
             }
+            body.extend_from_slice(&self.take(size).await?);
+            if body.len() > BODY_BYTES || !self.line().await?.is_empty() {
+                return Err(Ended::Malformed);
+            }
+        }
+    }
+
+    /// Reads a line; returns it without its end.
+    async fn line(&mut self) -> Result<String, Ended> {
+        loop {
+            if let Some(end) = memchr::memchr(b'\n', &self.inbox) {
+                let line = self.inbox.drain(..=end).collect::<Vec<u8>>();
+                return Ok(String::from_utf8_lossy(&line).trim_ascii().to_owned());
+            }
+            if self.inbox.len() > HEAD_BYTES {
+                return Err(Ended::Malformed);
+            }
+            self.fill().await?;
         }
     }
 
@@ -183,31 +197,10 @@ impl Client {
     pub(crate) fn reset(&mut self) {
         self.stream.reset();
     }
-}
 
-/// The bytes of the connection, those that were read ahead included.
-impl AsyncRead for Client {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.inbox.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(cx, buf);
-        }
-        let length = self.inbox.len().min(buf.remaining());
-        buf.put_slice(&self.inbox.drain(..length).collect::<Vec<u8>>());
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Client {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    /// The connection, and the bytes that were read ahead from it.
+    pub(crate) fn into_parts(self) -> (Box<dyn Wire>, Vec<u8>) {
+        (self.stream, self.inbox)
     }
 }
 

@@ -37,21 +37,15 @@ use crate::server::http::Wire;
 use crate::server::spans::Tracer;
 
 pub use crate::server::engine::Stats;
-pub use crate::server::fault::{Fault, UnknownFault};
-pub use crate::server::settings::{Imitation, Listen, Pace, STAMP_DIGITS, Settings, Text, UnknownImitation};
-pub use crate::server::spans::{OtlpProtocol, Traces, UnknownProtocol};
+pub use crate::server::fault::Fault;
+pub use crate::server::settings::{Imitation, Listen, Pace, STAMP_DIGITS, Settings, Text, Traces};
 
-/// Why the simulated server could not start.
+/// The simulated server could not listen.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Listening on the address failed.
-    #[error("the simulated server cannot listen on {address}: {source}; use another address or port 0")]
-    Listen {
-        /// The address from the settings.
-        address: Listen,
-        /// The error from the kernel.
-        source: io::Error,
-    },
+#[error("the simulated server cannot listen on {address}: {source}; use another address or port 0")]
+pub struct Error {
+    address: Listen,
+    source: io::Error,
 }
 
 /// A running simulated server. Dropping it stops it and closes every connection.
@@ -68,7 +62,7 @@ impl Simulator {
     /// # Errors
     /// If listening on the address fails.
     pub async fn start(settings: Settings) -> Result<Simulator, Error> {
-        let listen = |source| Error::Listen { address: settings.listen.clone(), source };
+        let listen = |source| Error { address: settings.listen.clone(), source };
         let listener = Listener::bind(&settings.listen).map_err(listen)?;
         let local_address = listener.local_address().map_err(listen)?;
         let (tracer, sending) = settings.traces.clone().map(Tracer::new).unzip();

@@ -18,12 +18,12 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 use crate::server::dialect::{
-    Context, Dialect, Front, Job, Player, Prompt, Scope, Summary, Times, audio, bad_request, text,
+    Context, Dialect, Front, Player, Prompt, Scope, Summary, Times, audio, bad_request, text,
 };
-use crate::server::engine::{Engine, Finish, Slot};
+use crate::server::engine::{Engine, Slot};
 use crate::server::fault::Fault;
-use crate::server::generation::Generation;
-use crate::server::http::{Client, Ended, Head};
+use crate::server::generation::{Finish, Generation, Job};
+use crate::server::http::{Client, Ended, Head, Wire};
 use crate::server::request::{GARBAGE, faulty};
 use crate::server::settings::Imitation;
 
@@ -52,7 +52,7 @@ impl From<Error> for Stop {
 pub(crate) fn opens(head: &Head) -> bool {
     head.method == "GET"
         && head.path == PATH
-        && head.says("upgrade", "websocket")
+        && head.header_is("upgrade", "websocket")
         && head.get("sec-websocket-key").is_some()
 }
 
@@ -67,7 +67,7 @@ pub(crate) async fn serve(mut client: Client, engine: &Engine, head: &Head) {
     }
 }
 
-/// Answers the handshake; returns the fault injected into the session's responses.
+/// Completes the handshake; returns the fault injected into the session's responses.
 ///
 /// # Errors
 /// If the handshake is refused or the client has disconnected.
@@ -188,7 +188,7 @@ fn is_final(message: &Value) -> bool {
 
 /// An open session.
 struct Session<'a> {
-    socket: WebSocketStream<Client>,
+    socket: WebSocketStream<Box<dyn Wire>>,
     engine: &'a Engine,
     dialect: &'static Dialect,
     player: Player,
@@ -200,7 +200,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    async fn new(stream: Client, engine: &Engine, model: Option<String>, fault: Option<Fault>) -> Session<'_> {
+    async fn new(client: Client, engine: &Engine, model: Option<String>, fault: Option<Fault>) -> Session<'_> {
         let openai = model.is_some();
         let dialect = Dialect::named(if openai { "realtime_openai" } else { "realtime_vllm" });
         let job = Job { model: model.unwrap_or_default(), ..Job::default() };
@@ -210,7 +210,8 @@ impl Session<'_> {
         let input = Input { openai, complete: openai, ..Input::default() };
         let config =
             WebSocketConfig::default().max_message_size(Some(MESSAGE_BYTES)).max_frame_size(Some(MESSAGE_BYTES));
-        let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await;
+        let (stream, inbox) = client.into_parts();
+        let socket = WebSocketStream::from_partially_read(stream, inbox, Role::Server, Some(config)).await;
         Session { socket, engine, dialect, player, input, fault, generated: 0 }
     }
 
@@ -225,7 +226,7 @@ impl Session<'_> {
                     let reply = self.player.messages(kind(&message), |scope| Scope { extra: &item, ..scope });
                     self.send(reply).await?;
                 }
-                Err((code, text)) => self.complain(code, &text).await?,
+                Err((code, text)) => self.send_error(code, &text).await?,
             }
         }
     }
@@ -243,7 +244,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    async fn complain(&mut self, kind: &str, message: &str) -> Result<(), Stop> {
+    async fn send_error(&mut self, kind: &str, message: &str) -> Result<(), Stop> {
         let messages = self.player.messages("refusal", |scope| Scope { kind, message, ..scope });
         self.send(messages).await
     }
@@ -268,7 +269,7 @@ impl Session<'_> {
             };
             match serde_json::from_slice(&text) {
                 Ok(message) => return Ok(message),
-                Err(_) => self.complain("invalid_json", "Invalid JSON").await?,
+                Err(_) => self.send_error("invalid_json", "Invalid JSON").await?,
             }
         }
     }
@@ -306,7 +307,7 @@ impl Session<'_> {
             Ok(job) => job,
             Err(refusal) => {
                 engine.counters().refused += 1;
-                return self.complain("processing_error", &refusal.message).await;
+                return self.send_error("processing_error", &refusal.message).await;
             }
         };
         let mut fault = self.fault.or(job.fault).or(random);
@@ -379,7 +380,7 @@ impl Session<'_> {
                 }
             }
             self.with(engine.sleep_until(start + due)).await?;
-            generation.speak();
+            generation.generate_text();
             if std::mem::take(&mut first) {
                 slot.first_token();
             }

@@ -1,6 +1,5 @@
 //! The requests of one client connection, each from the queue to the end of its response.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,11 +7,11 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::server::dialect::{
-    Chunks, Context, Dialect, Front, Job, Player, Prompt, Refusal, Scope, Summary, Times, bad_request, form,
+    Chunks, Context, Dialect, Front, Player, Prompt, Refusal, Scope, Summary, Times, bad_request, form,
 };
-use crate::server::engine::{Engine, Finish, Slot};
+use crate::server::engine::{Engine, Slot};
 use crate::server::fault::Fault;
-use crate::server::generation::Generation;
+use crate::server::generation::{Finish, Generation, Job};
 use crate::server::http::{Client, Ended, Head, Wire};
 use crate::server::settings::Imitation;
 use crate::server::spans::Caller;
@@ -127,7 +126,7 @@ struct Request<'a> {
     caller: Option<Caller>,
 }
 
-/// Answers one request to one of the APIs at its path.
+/// Serves one request to one of the APIs at its path.
 async fn reply(
     client: &mut Client,
     engine: &Engine,
@@ -225,15 +224,13 @@ impl Request<'_> {
 
     async fn stream(&mut self) -> Result<After, Ended> {
         let engine = self.engine;
-        let comment = self.dialect.field("comment").map(|comment| format!("{comment}\n\n"));
-        let comment = comment.as_deref();
         let headers_at = self.front.headers_at(self.dialect);
         let mut out = Chunks::new(self.front);
         if headers_at == "at_once" {
             self.open(&mut out);
             self.flush(&mut out).await?;
         }
-        let slot = self.patiently(comment, engine.schedule(self.player.context.job.prompt_tokens)).await?;
+        let slot = self.client.with(engine.schedule(self.player.context.job.prompt_tokens)).await?;
         let mut start = slot.scheduled();
         if headers_at != "at_once" {
             self.open(&mut out);
@@ -242,7 +239,7 @@ impl Request<'_> {
             }
         }
         match self.fault {
-            Some(Fault::Hang(time)) => start = self.hang(comment, time).await?,
+            Some(Fault::Hang(time)) => start = self.hang(time).await?,
             Some(Fault::Empty) => {
                 slot.end(Finish::Fault);
                 self.client.send(b"0\r\n\r\n").await?;
@@ -252,12 +249,12 @@ impl Request<'_> {
         }
         let mut first = None;
         while let Some(due) = self.generation.advance() {
-            if let Some(after) = self.strike(&mut out, &mut start).await? {
+            if let Some(after) = self.apply_fault(&mut out, &mut start).await? {
                 slot.end(Finish::Fault);
                 return Ok(after);
             }
-            self.pause_until(comment, start + due).await?;
-            self.generation.speak();
+            self.pause_until(start + due).await?;
+            self.generation.generate_text();
             if first.is_none() {
                 first = Some(Instant::now());
                 slot.first_token();
@@ -324,14 +321,14 @@ impl Request<'_> {
         let slot = self.client.with(engine.schedule(tokens)).await?;
         let mut start = slot.scheduled();
         if let Some(Fault::Hang(time)) = self.fault {
-            start = self.hang(None, time).await?;
+            start = self.hang(time).await?;
         }
         if !self.generates() {
             if !self.dialect.is("immediate") {
                 let due = self.generation.advance().unwrap_or_default();
-                self.pause_until(None, start + due).await?;
+                self.pause_until(start + due).await?;
             }
-            self.generation.forget();
+            self.generation.discard_tokens();
             return self.send_whole(&self.summary(&slot, Some(Instant::now())), slot).await;
         }
         let mut first = None;
@@ -339,8 +336,8 @@ impl Request<'_> {
             if let Some(Fault::Stall(time)) = self.fault.take_if(|fault| matches!(fault, Fault::Stall(_))) {
                 start += time;
             }
-            self.pause_until(None, start + due).await?;
-            self.generation.speak();
+            self.pause_until(start + due).await?;
+            self.generation.generate_text();
             first.get_or_insert_with(|| {
                 slot.first_token();
                 Instant::now()
@@ -377,7 +374,7 @@ impl Request<'_> {
     }
 
     /// Applies a mid-stream fault once it is due; returns the state of the connection if the fault ends the response.
-    async fn strike(&mut self, out: &mut Chunks, start: &mut Instant) -> Result<Option<After>, Ended> {
+    async fn apply_fault(&mut self, out: &mut Chunks, start: &mut Instant) -> Result<Option<After>, Ended> {
         let (Some(fault), Some(after)) = (self.fault, self.fault.and_then(Fault::after)) else { return Ok(None) };
         if self.generation.steps <= after && !self.generation.is_last() {
             return Ok(None);
@@ -407,37 +404,20 @@ impl Request<'_> {
         })
     }
 
-    /// Sends nothing (except keep-alive comments) for `time`, or forever if it is `None`; returns the new start of the
-    /// generation.
-    async fn hang(&mut self, comment: Option<&str>, time: Option<Duration>) -> Result<Instant, Ended> {
+    /// Sends nothing for `time`, or forever if it is `None`; returns the new start of the generation.
+    async fn hang(&mut self, time: Option<Duration>) -> Result<Instant, Ended> {
         match time {
-            Some(time) => self.pause_until(comment, Instant::now() + time).await?,
-            None => self.patiently(comment, std::future::pending()).await?,
+            Some(time) => self.pause_until(Instant::now() + time).await?,
+            None => self.client.with(std::future::pending()).await?,
         }
         Ok(Instant::now())
     }
 
-    async fn pause_until(&mut self, comment: Option<&str>, at: Instant) -> Result<(), Ended> {
+    async fn pause_until(&mut self, at: Instant) -> Result<(), Ended> {
         if at <= Instant::now() {
             return Ok(());
         }
-        self.patiently(comment, self.engine.sleep_until(at)).await
-    }
-
-    /// Runs `work` while the client is connected; sends keep-alive comments if they are enabled and the API has them.
-    async fn patiently<T>(&mut self, comment: Option<&str>, work: impl Future<Output = T>) -> Result<T, Ended> {
-        let Some((interval, comment)) = self.engine.settings.sse_keep_alive.zip(comment) else {
-            return self.client.with(work).await;
-        };
-        let mut work = std::pin::pin!(work);
-        let mut out = Chunks::new(self.front);
-        out.push(comment.as_bytes());
-        loop {
-            match self.client.with(tokio::time::timeout(interval, &mut work)).await? {
-                Ok(done) => return Ok(done),
-                Err(_) => self.client.send(&out.bytes).await?,
-            }
-        }
+        self.client.with(self.engine.sleep_until(at)).await
     }
 
     fn summary(&self, slot: &Slot<'_>, first: Option<Instant>) -> Summary {

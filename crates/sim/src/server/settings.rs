@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 
 use crate::names::named;
 use crate::server::fault::Fault;
-use crate::server::spans::Traces;
 
 named! {
     /// An inference engine. The native paths of all engines are always served; this selects the behaviour of the paths
     /// that several engines share.
-    Imitation, UnknownImitation, "engine", {
+    Imitation, "engine", {
         /// vLLM 0.32.0, Python front end.
         #[default]
         Vllm = "vllm",
@@ -94,6 +93,15 @@ impl fmt::Display for Listen {
     }
 }
 
+/// Destination of the spans.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Traces {
+    /// URL of the gRPC receiver: `http://127.0.0.1:4317`.
+    pub endpoint: String,
+    /// Time between two batches (`OTEL_BSP_SCHEDULE_DELAY`: 5 s).
+    pub delay: Duration,
+}
+
 /// Settings of the simulated server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -122,8 +130,6 @@ pub struct Settings {
     pub prompt_tokens_details: bool,
     /// Share (0 to 1) of each prompt that is found in the cache.
     pub cached_share: f64,
-    /// Time without an event after which a comment is sent (`--sse-keep-alive-interval`); `None` for never.
-    pub sse_keep_alive: Option<Duration>,
     /// Random faults: each with its probability (0 to 1).
     pub faults: Vec<(Fault, f64)>,
     /// Time without a request after which a connection is closed (uvicorn: 5 s).
@@ -152,7 +158,6 @@ impl Default for Settings {
             force_include_usage: false,
             prompt_tokens_details: false,
             cached_share: 0.0,
-            sse_keep_alive: None,
             faults: Vec::new(),
             idle_timeout: Duration::from_secs(5),
             spin: false,

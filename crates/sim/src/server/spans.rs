@@ -3,50 +3,19 @@
 
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
-use http::{Request, Uri};
-use http_body_util::{BodyExt, Full};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, span::SpanKind};
-use prost::Message;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
-use crate::names::named;
 use crate::server::dialect::{Context, Dialect, Scope, Summary, unix_time};
+use crate::server::settings::Traces;
 
 /// Maximum number of spans in a batch: the OpenTelemetry SDK's default.
 const BATCH: usize = 512;
-
-/// Path of the gRPC call.
-const GRPC: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
-
-named! {
-    /// Transport of OTLP.
-    OtlpProtocol, UnknownProtocol, "OTLP protocol", {
-        /// gRPC, vLLM's default.
-        #[default]
-        Grpc = "grpc",
-        /// HTTP with protobuf.
-        HttpProtobuf = "http/protobuf",
-    }
-}
-
-/// Destination of the spans.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Traces {
-    /// URL of the receiver: `http://127.0.0.1:4317`; over HTTP it is used unchanged, path included.
-    pub endpoint: String,
-    /// Transport of OTLP.
-    pub protocol: OtlpProtocol,
-    /// Time between two batches (`OTEL_BSP_SCHEDULE_DELAY`: 5 s).
-    pub delay: Duration,
-}
 
 /// Contents of a well-formed `traceparent` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +86,7 @@ impl Tracer {
                 kind: SpanKind::Server.into(),
                 start_time_unix_nano: now.saturating_sub(times.total()).as_nanos() as u64,
                 end_time_unix_nano: now.as_nanos() as u64,
-                attributes: attributes.iter().map(|(key, value)| pair(key, value.clone())).collect(),
+                attributes: attributes.iter().map(|(key, value)| attribute(key, value.clone())).collect(),
                 ..Span::default()
             };
             // The channel is closed once the simulator shuts down.
@@ -126,15 +95,11 @@ impl Tracer {
     }
 }
 
-fn pair(key: &str, value: Value) -> KeyValue {
+fn attribute(key: &str, value: Value) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
 }
 
 async fn send(traces: Traces, mut spans: UnboundedReceiver<Span>) {
-    let mut sender = match Sender::new(&traces) {
-        Ok(sender) => sender,
-        Err(why) => return tracing::error!(why, endpoint = traces.endpoint, "the simulated server sends no spans"),
-    };
     let mut batch = Vec::new();
     loop {
         // As the SDK does: a batch is sent after each delay, and immediately when it is full.
@@ -148,7 +113,9 @@ async fn send(traces: Traces, mut spans: UnboundedReceiver<Span>) {
             }
         }
         if !batch.is_empty() {
-            sender.send(std::mem::take(&mut batch)).await;
+            let message =
+                ExportTraceServiceRequest { resource_spans: vec![resource_spans(std::mem::take(&mut batch))] };
+            export(&traces.endpoint, &message).await;
         }
         if !open {
             return;
@@ -156,62 +123,16 @@ async fn send(traces: Traces, mut spans: UnboundedReceiver<Span>) {
     }
 }
 
-struct Sender {
-    uri: Uri,
-    protocol: OtlpProtocol,
-    client: Client<HttpConnector, Full<Bytes>>,
-}
-
-impl Sender {
-    fn new(traces: &Traces) -> Result<Sender, String> {
-        let given: Uri = traces.endpoint.parse().map_err(|error| format!("{error}"))?;
-        let uri = match traces.protocol {
-            OtlpProtocol::HttpProtobuf => given,
-            OtlpProtocol::Grpc => {
-                let authority = given.authority().ok_or("the URL names no host")?.clone();
-                let built = Uri::builder().scheme("http").authority(authority).path_and_query(GRPC).build();
-                built.map_err(|error| error.to_string())?
-            }
+/// Sends a batch; retries for a while on failure.
+async fn export(endpoint: &str, message: &ExportTraceServiceRequest) {
+    for pause in [1, 2, 4, 8] {
+        let sent = match TraceServiceClient::connect(endpoint.to_owned()).await {
+            Ok(mut client) => client.export(message.clone()).await.map(drop).map_err(|status| status.to_string()),
+            Err(error) => Err(error.to_string()),
         };
-        let grpc = traces.protocol == OtlpProtocol::Grpc;
-        let client = Client::builder(TokioExecutor::new()).http2_only(grpc).build_http();
-        Ok(Sender { uri, protocol: traces.protocol, client })
-    }
-
-    /// Sends a batch; retries for a while on failure.
-    async fn send(&mut self, spans: Vec<Span>) {
-        let message = ExportTraceServiceRequest { resource_spans: vec![resource_spans(spans)] }.encode_to_vec();
-        for pause in [1, 2, 4, 8] {
-            match self.try_send(&message).await {
-                Ok(()) => return,
-                Err(why) => tracing::warn!(why, "the simulated server failed to send spans"),
-            }
-            tokio::time::sleep(Duration::from_secs(pause)).await;
-        }
-    }
-
-    async fn try_send(&self, message: &[u8]) -> Result<(), String> {
-        let grpc = self.protocol == OtlpProtocol::Grpc;
-        let mut body = BytesMut::new();
-        if grpc {
-            body.put_u8(0);
-            body.put_u32(message.len() as u32);
-        }
-        body.extend_from_slice(message);
-        let kind = if grpc { "application/grpc" } else { "application/x-protobuf" };
-        let request = Request::post(self.uri.clone()).header("content-type", kind).header("te", "trailers");
-        let request = request.body(Full::new(body.freeze())).map_err(|error| error.to_string())?;
-        let reply = self.client.request(request).await.map_err(|error| error.to_string())?;
-        let (head, body) = reply.into_parts();
-        let body = body.collect().await.map_err(|error| error.to_string())?;
-        let trailers = body.trailers().cloned().unwrap_or_default();
-        let status = trailers.get("grpc-status").or_else(|| head.headers.get("grpc-status"));
-        match status.map(|status| status.as_bytes()) {
-            _ if !head.status.is_success() => Err(format!("status {}", head.status)),
-            Some(b"0") => Ok(()),
-            None if !grpc => Ok(()),
-            status => Err(format!("gRPC status {:?}", status.map(String::from_utf8_lossy))),
-        }
+        let Err(error) = sent else { return };
+        tracing::warn!(error, endpoint, "the simulated server failed to send spans");
+        tokio::time::sleep(Duration::from_secs(pause)).await;
     }
 }
 
@@ -224,7 +145,7 @@ fn resource_spans(spans: Vec<Span>) -> ResourceSpans {
         ("vllm.process_id", "1"),
         ("service.name", "unknown_service:python"),
     ];
-    let attributes = attributes.map(|(key, value)| pair(key, Value::StringValue(value.to_owned()))).to_vec();
+    let attributes = attributes.map(|(key, value)| attribute(key, Value::StringValue(value.to_owned()))).to_vec();
     let scope = InstrumentationScope { name: "vllm.tracing.otel".to_owned(), ..InstrumentationScope::default() };
     ResourceSpans {
         resource: Some(Resource { attributes, ..Resource::default() }),

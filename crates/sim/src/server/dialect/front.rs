@@ -3,7 +3,8 @@
 use std::io::Write;
 
 use crate::server::dialect::values::Scope;
-use crate::server::dialect::{Context, Dialect, Job, Refusal};
+use crate::server::dialect::{Context, Dialect, Refusal};
+use crate::server::generation::Job;
 use crate::server::settings::{Imitation, Settings};
 
 /// An engine's HTTP server.

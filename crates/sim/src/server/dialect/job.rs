@@ -7,32 +7,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::server::dialect::Dialect;
-use crate::server::fault::Fault;
+use crate::server::generation::Job;
 use crate::server::settings::{Imitation, Settings};
-
-/// A requested generation.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Job {
-    pub(crate) model: String,
-    pub(crate) fault: Option<Fault>,
-    pub(crate) stream: bool,
-    pub(crate) include_usage: bool,
-    pub(crate) continuous_usage: bool,
-    pub(crate) return_token_ids: bool,
-    /// Optional details that only some APIs have: TGI's `details`, Dynamo's `nvext.timing`.
-    pub(crate) details: bool,
-    /// Sequences to generate: `n` times the number of prompts.
-    pub(crate) choices: u32,
-    /// Texts in the request, for APIs that return a result for each of them.
-    pub(crate) inputs: u64,
-    /// The request has no prompt.
-    pub(crate) empty: bool,
-    pub(crate) prompt_tokens: u64,
-    /// Prompt tokens found in the cache.
-    pub(crate) cached_tokens: u64,
-    pub(crate) max_tokens: u64,
-    pub(crate) ignore_eos: bool,
-}
 
 /// A rejected request: the contents of the error envelope.
 #[derive(Debug, PartialEq, Eq)]

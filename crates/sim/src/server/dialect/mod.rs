@@ -7,7 +7,7 @@
 //! Fields of an API: `paths` (`*` matches anything), `engine` (absent if the configured one serves it), `when` (a key of
 //! the body that selects it among APIs at the same path), `prompt`, `limits` and `default` (see [`job`]), `chat`,
 //! `single` (only one choice), `several` (several prompts), `form`, `generates`, `loads` (an empty prompt only loads the
-//! model), `stream` (`always` or `never`, if the body does not select it), `media`, `comment` (of a keep-alive event),
+//! model), `stream` (`always` or `never`, if the body does not select it), `media`,
 //! `repeats` (equal tokens render to equal events) and `headers` (when those of a stream are sent).
 
 mod front;
@@ -21,13 +21,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::server::engine::Finish;
-use crate::server::generation::Piece;
+use crate::server::generation::{Finish, Job, Piece};
 use crate::server::settings::{Imitation, Settings};
 use template::Template;
 
 pub(crate) use front::{Chunks, Front};
-pub(crate) use job::{Job, Prompt, Refusal, audio, bad_request, form};
+pub(crate) use job::{Prompt, Refusal, audio, bad_request, form};
 pub(crate) use values::{Scope, unix_time};
 
 /// The recordings. At a path of several, the first one is the default.

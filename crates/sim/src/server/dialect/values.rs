@@ -7,8 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 
 use crate::server::dialect::{Choice, Context, Times};
-use crate::server::engine::Finish;
-use crate::server::generation::END_OF_TEXT;
+use crate::server::generation::{END_OF_TEXT, Finish};
 
 /// Writes a value.
 pub(super) type Render = fn(&Scope<'_>, &mut Vec<u8>);
