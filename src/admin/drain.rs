@@ -7,7 +7,7 @@ use hyper::StatusCode;
 
 use crate::admin::Control;
 use crate::admin::Draining;
-use crate::admin::duration;
+use tokometer_settings::duration;
 
 /// Maximum wait that a request can ask for.
 const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);

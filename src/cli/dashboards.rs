@@ -6,10 +6,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::cli::arguments::ConfigArgs;
-use crate::cli::{fail, print};
-use tokometer_operator::dashboards;
-use tokometer_operator::dashboards::Dashboard;
+use crate::cli::shared::{fail, print};
+use crate::config::Flags;
+use tokometer_operator::dashboards::{self, Dashboard};
 use tokometer_telemetry::slo::Settings;
 
 /// Arguments of `dashboards`.
@@ -37,45 +36,38 @@ pub struct DashboardsArgs {
     pub queries: bool,
     /// The configuration.
     #[command(flatten)]
-    pub config: ConfigArgs,
+    pub config: Flags,
 }
 
 /// Prints or writes the dashboards.
 pub(super) fn run(arguments: &DashboardsArgs, settings: &Settings) -> ExitCode {
-    let boards = dashboards::dashboards(settings);
-    let text = |board: &Dashboard| if arguments.import { board.import.clone() } else { board.json.clone() };
+    let all = dashboards::dashboards(settings);
+    let text = |one: &Dashboard| if arguments.import { one.import.clone() } else { one.json.clone() };
     if let Some(folder) = &arguments.out {
-        return write(folder, &boards, &text);
+        return write(folder, &all, &text);
     }
-    if arguments.queries {
-        let lines = boards.iter().flat_map(|board| &board.queries).map(|query| query.json() + "\n");
-        return print(&lines.collect::<String>());
-    }
-    match &arguments.board {
-        Some(name) => print(&boards.iter().filter(|board| board.name == name).map(text).collect::<String>()),
-        None => print(&boards.iter().map(summary).collect::<String>()),
-    }
-}
-
-fn summary(board: &Dashboard) -> String {
-    format!("{:20} {}\n{:20} {}\n", board.name, board.title, "", board.description)
+    let lines: String = match &arguments.board {
+        _ if arguments.queries => all.iter().flat_map(|one| &one.queries).map(|query| query.json() + "\n").collect(),
+        Some(name) => all.iter().filter(|one| one.name == name).map(text).collect(),
+        None => {
+            all.iter().map(|one| format!("{:20} {}\n{:20} {}\n", one.name, one.title, "", one.description)).collect()
+        }
+    };
+    print(&lines)
 }
 
 /// Writes one file per dashboard; creates the directory if it is missing.
-fn write(folder: &Path, boards: &[Dashboard], text: &dyn Fn(&Dashboard) -> String) -> ExitCode {
+fn write(folder: &Path, all: &[Dashboard], text: &dyn Fn(&Dashboard) -> String) -> ExitCode {
     if let Err(error) = fs::create_dir_all(folder) {
         return fail(&format!("--out {}: cannot create this directory: {error}", folder.display()));
     }
-    for board in boards {
-        let path = folder.join(format!("{}.json", board.name));
-        if let Err(error) = fs::write(&path, text(board)) {
+    let mut written = String::new();
+    for one in all {
+        let path = folder.join(format!("{}.json", one.name));
+        if let Err(error) = fs::write(&path, text(one)) {
             return fail(&format!("{}: cannot write the file: {error}", path.display()));
         }
+        written.push_str(&format!("{}\n", path.display()));
     }
-    print(
-        &boards
-            .iter()
-            .map(|board| format!("{}\n", folder.join(format!("{}.json", board.name)).display()))
-            .collect::<String>(),
-    )
+    print(&written)
 }

@@ -3,16 +3,12 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
-use clap::value_parser;
+use clap::{Args, value_parser};
 
-use crate::admin::duration;
-use crate::cli::arguments::positive_duration;
-use crate::cli::{FAILURE, print};
+use crate::cli::shared::{FAILURE, positive_duration, print};
 use crate::client::Target;
-use crate::verify;
-use crate::verify::Api;
-use crate::verify::CheckName;
+use crate::verify::{self, Api, CheckName};
+use tokometer_settings::duration;
 
 /// Arguments of `verify`.
 #[derive(Clone, Debug, Args)]

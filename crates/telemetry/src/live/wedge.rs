@@ -4,10 +4,14 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::live::request::Activity;
 use crate::live::request::Progress;
 use crate::live::request::Request;
 use tokometer_observe::closed_enum;
+use tokometer_settings as form;
 
 closed_enum! {
     /// Rule that applied to an engine.
@@ -57,21 +61,33 @@ pub struct Verdict {
 }
 
 /// How long an engine may be silent while it has pending requests. The rules are in `docs/WEDGE.md`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Bounds {
-    /// Between two tokens of decoding streams.
+    /// Maximum time without a token while streams decode, plus the time for the longest waiting prompt. Must exceed the
+    /// longest silence of a healthy stream: engines hold back tool calls that are parsed as a whole.
+    #[serde(with = "form::written")]
+    #[schemars(with = "form::Duration", extend("x-range" = ["1s", "24h"]))]
     pub decode: Duration,
-    /// Until the first token of a short prompt.
+    /// Maximum time without a token while no stream decodes, plus the time for the longest waiting prompt. Must exceed
+    /// the model's load time if the first request loads it (Ollama).
+    #[serde(with = "form::written")]
+    #[schemars(with = "form::Duration", extend("x-range" = ["1s", "24h"]))]
     pub prefill: Duration,
     /// Maximum that the length of a prompt adds.
+    #[serde(skip)]
     pub prefill_more: Duration,
     /// Slowest plausible prefill, prompt tokens per second.
+    #[serde(skip)]
     pub prefill_tokens_per_second: f64,
     /// Bytes of the request body per prompt token.
+    #[serde(skip)]
     pub bytes_per_token: f64,
     /// Slowest plausible decoding of a non-streamed response, tokens per second.
+    #[serde(skip)]
     pub whole_tokens_per_second: f64,
     /// Assumed tokens of a non-streamed response when the request has no `max_tokens`.
+    #[serde(skip)]
     pub whole_tokens: u64,
 }
 
