@@ -159,7 +159,8 @@ fn spending(accounting: &accounting::Settings) -> Vec<String> {
         format!("Tenants: {} named, {others}.", tenants.names.len())
     });
     let prices = accounting.prices.as_ref();
-    let prices = prices.map(|prices| format!("Prices in {} for {} models.", prices.currency, prices.models.len()));
+    let prices =
+        prices.map(|prices| format!("Prices in {}, model patterns: {}.", prices.currency, prices.models.len()));
     let names: Vec<&str> = accounting.budgets.iter().map(|budget| budget.name.as_str()).collect();
     let budgets = (!names.is_empty()).then(|| format!("Daily budgets: {}.", names.join(", ")));
     [tenants, prices, budgets].into_iter().flatten().collect()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use tokometer_engine::{engine_spans, scrape};
@@ -182,23 +182,22 @@ block! {
 const AUTO: &str = "auto";
 
 /// The engine behind a listener; `None`: detected from its responses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct Engine(pub Option<tokometer_decode::Engine>);
 
-impl Serialize for Engine {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.0.map_or(AUTO, tokometer_decode::Engine::as_str))
+impl From<Engine> for String {
+    fn from(engine: Engine) -> String {
+        engine.0.map_or(AUTO, tokometer_decode::Engine::as_str).to_owned()
     }
 }
 
-impl<'de> Deserialize<'de> for Engine {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Engine, D::Error> {
-        let name = String::deserialize(deserializer)?;
+impl TryFrom<String> for Engine {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Engine, String> {
         let engine = tokometer_decode::Engine::of_name(&name);
-        if engine.is_none() && name != AUTO {
-            return Err(de::Error::invalid_value(de::Unexpected::Str(&name), &"an engine, or auto"));
-        }
-        Ok(Engine(engine))
+        if engine.is_some() || name == AUTO { Ok(Engine(engine)) } else { Err(format!("unknown engine `{name}`")) }
     }
 }
 
