@@ -43,16 +43,6 @@ fn committed_rules_match_the_default_configuration() {
 }
 
 #[test]
-fn no_alert_pages_without_paging() {
-    let mut settings = Settings::default();
-    assert!(alerts(&settings).iter().any(|alert| alert["labels"]["severity"] == "critical"));
-    settings.rules.paging = false;
-    for alert in alerts(&settings) {
-        assert_eq!(alert["labels"]["severity"], "warning", "{alert}");
-    }
-}
-
-#[test]
 fn alerts_and_runbooks_match() {
     let made: BTreeSet<String> =
         alerts(&Settings::default()).iter().map(|rule| rule["alert"].as_str().unwrap().to_owned()).collect();

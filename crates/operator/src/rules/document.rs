@@ -58,7 +58,7 @@ impl Rule {
     pub(super) fn alert(settings: &Settings, name: &str, severity: &str) -> Rule {
         Rule {
             alert: Some(name.to_owned()),
-            labels: map(&[("severity", shown(settings, severity)), ("service", &settings.rules.service)]),
+            labels: map(&[("severity", severity), ("service", &settings.rules.service)]),
             annotations: links(settings, name),
             ..Rule::default()
         }
@@ -93,11 +93,6 @@ pub(super) fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 /// Evaluation interval of counts per step, and length of a step: everything is counted in exactly one step.
 pub(super) const STEP: &str = "5m";
-
-/// The severity of an alert without paging.
-fn shown<'a>(settings: &Settings, severity: &'a str) -> &'a str {
-    if settings.rules.paging { severity } else { "warning" }
-}
 
 /// Links to an alert's runbook and to the dashboard.
 fn links(settings: &Settings, name: &str) -> BTreeMap<String, String> {
@@ -233,7 +228,7 @@ pub(super) fn sloth(settings: &Settings) -> String {
             "alerting": {
                 "name": name,
                 "annotations": alert.annotations,
-                "page_alert": {"labels": {"severity": shown(settings, "critical")}},
+                "page_alert": {"labels": {"severity": "critical"}},
                 "ticket_alert": {"labels": {"severity": "warning"}},
             },
         })
@@ -292,11 +287,7 @@ pub(super) fn openslo(settings: &Settings) -> String {
             "alertAfter": burn.pending,
         });
         let name = policy(burn.long);
-        documents.push(document(
-            "AlertCondition",
-            &name,
-            json!({"severity": shown(settings, burn.severity), "condition": condition}),
-        ));
+        documents.push(document("AlertCondition", &name, json!({"severity": burn.severity, "condition": condition})));
         documents.push(document(
             "AlertPolicy",
             &name,

@@ -146,8 +146,6 @@ pub struct RuleSettings {
     /// page.
     #[schemars(range(min = 1, max = 1000000))]
     pub min_bad_events: u32,
-    /// False gives every alert the severity `warning`, for clusters that nobody is on call for.
-    pub paging: bool,
     /// Labels by which requests are evaluated separately, in addition to `slo`. Prometheus adds `namespace` when it
     /// scrapes a pod.
     pub group_by: Vec<String>,
@@ -163,7 +161,6 @@ impl Default for RuleSettings {
             service: "llm".to_owned(),
             period_days: 30,
             min_bad_events: 5,
-            paging: true,
             group_by: vec!["namespace".to_owned(), "model".to_owned()],
             runbook_url: "docs/runbooks".to_owned(),
             dashboard_url: None,
