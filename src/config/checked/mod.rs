@@ -9,13 +9,13 @@ mod slo;
 pub(super) use files::open as open_files;
 pub(super) use problems::Problems;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time;
 
 use crate::admin;
 use crate::config::checked::problems::{size, unknown_route};
 use crate::config::raw::{
-    AccessLog, Admin, Log, LogFormat, Observe, Process, Prometheus, PromptClasses, Raw, Telemetry, Tokenizer,
+    AccessLog, Admin, Log, LogFormat, Observe, Process, Prometheus, PromptClasses, Raw, Telemetry,
 };
 use crate::config::sources::Environment;
 use crate::config::{address, otel};
@@ -99,7 +99,7 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
     let observe = observe(&raw.observe, slo::headers(raw), problems);
     let slo = slo::objectives(raw, problems);
     let accounting = slo::accounting(raw, problems);
-    let tokenizer = tokenizer(&raw.observe.tokenizer, problems);
+    check_vocabularies(&raw.observe.tokenizer, problems);
     let scrape = listeners::scrape(raw, &listeners, observe.engine, problems);
     let live = live(raw, problems);
     let export = export(raw, &listeners, environment, problems);
@@ -111,7 +111,7 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
         listeners,
         relay: raw.relay.clone(),
         observe,
-        tokenizer,
+        tokenizer: raw.observe.tokenizer.clone(),
         scrape,
         live,
         export,
@@ -157,7 +157,8 @@ fn observe(raw: &Observe, targets: observer::TargetHeaders, problems: &mut Probl
         own_paths,
         probes: *probes,
         targets,
-        text: text(tokenizer),
+        // Without a vocabulary no text is stored.
+        text: tokenizer.is_on().then_some(observer::Text { response_bytes: 256 << 10, memory_bytes: 64 << 20 }),
         ..observer::Settings::default()
     }
 }
@@ -230,22 +231,12 @@ fn live(raw: &Raw, problems: &mut Problems<'_>) -> live::Settings {
     live::Settings { stall: stall.0, bounds: raw.wedge, ..live::Settings::default() }
 }
 
-fn tokenizer(raw: &Tokenizer, problems: &mut Problems<'_>) -> tokenizer::Settings {
-    let vocabulary = "write the path of a tokenizer.json";
-    problems.not_empty("observe.tokenizer.path", raw.path.as_deref(), &format!("{vocabulary}, or null for none"));
+fn check_vocabularies(raw: &tokenizer::Settings, problems: &mut Problems<'_>) {
+    let fix = "write the path of a tokenizer.json";
+    let path = raw.path.as_deref().and_then(Path::to_str);
+    problems.not_empty("observe.tokenizer.path", path, &format!("{fix}, or null for none"));
     for (model, path) in &raw.models {
         let key = format!("observe.tokenizer.models.{model}");
-        problems.not_empty(&key, Some(path), &format!("{vocabulary}, or remove the model"));
+        problems.not_empty(&key, path.to_str(), &format!("{fix}, or remove the model"));
     }
-    tokenizer::Settings {
-        path: raw.path.as_ref().map(PathBuf::from),
-        models: raw.models.iter().map(|(model, path)| (model.clone(), PathBuf::from(path))).collect(),
-        ..tokenizer::Settings::default()
-    }
-}
-
-/// `None` if no vocabulary is set: no text is stored then.
-fn text(raw: &Tokenizer) -> Option<observer::Text> {
-    let on = raw.path.is_some() || !raw.models.is_empty();
-    on.then_some(observer::Text { response_bytes: 256 << 10, memory_bytes: 64 << 20 })
 }

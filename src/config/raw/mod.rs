@@ -34,7 +34,7 @@ pub use slo::{AppliesTo, Availability, Budget, DecodeRate, Goodput, RequestTarge
 pub use telemetry::{
     Compression, Destination, Histograms, Otlp, OtlpMetrics, OtlpTraces, Prometheus, PromptClasses, Sampler, Telemetry,
 };
-pub use traffic::{Engine, EngineSpans, Listener, ListenerScrape, Observe, Scrape, Tls, Tokenizer, UpstreamTls};
+pub use traffic::{Engine, EngineSpans, Listener, ListenerScrape, Observe, Scrape, Tls, UpstreamTls};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

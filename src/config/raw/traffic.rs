@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokometer_engine::{engine_spans, scrape};
 use tokometer_observe::observer;
 use tokometer_settings::{Duration, Size};
+use tokometer_telemetry::tokenizer;
 
 /// One listener: a listen address and its upstream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -124,23 +125,12 @@ block! {
         /// server itself (`/`, `/health`, `/metrics`, `/v1/models` and similar paths, and paths set to `probe` in
         /// `routes`). They are always forwarded and counted in connections and bytes, but do not use the model.
         probes: bool = false,
-        /// Token counting for responses whose token counts the engine does not report. Off until a vocabulary is set. Needs
-        /// a build with the feature `tokenizer`, such as the images.
-        tokenizer: Tokenizer = Tokenizer::default(),
-    }
-}
-
-block! {
-    /// Counts tokens from the response text if the engine does not report a count. Such responses, including truncated
-    /// ones, are recorded with the source `tokenizer`: an estimate, not the engine's count (see docs/ENGINES.md for the
-    /// differences). The text is stored only for this purpose, in memory, until it is counted; it is never written to
-    /// metrics, traces or logs.
-    Tokenizer {
-        /// File `tokenizer.json` (Hugging Face format) for models that are not in `models`. null: their responses are not
-        /// counted.
-        path: Option<String> = None,
-        /// Files by the model name in requests or responses, `name: path`.
-        models: BTreeMap<String, String> = BTreeMap::new(),
+        /// Counts tokens from the response text if the engine does not report a count. Off until a vocabulary is set. Needs a
+        /// build with the feature `tokenizer`, such as the images. Such responses, including truncated ones, are recorded
+        /// with the source `tokenizer`: an estimate, not the engine's count (see docs/ENGINES.md for the differences). The
+        /// text is stored only for this purpose, in memory, until it is counted; it is never written to metrics, traces or
+        /// logs.
+        tokenizer: tokenizer::Settings = tokenizer::Settings::default(),
     }
 }
 
