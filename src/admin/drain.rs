@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use hyper::StatusCode;
 
-use crate::admin::duration;
+use tokometer_settings::duration;
 
 /// A drain that has started.
 #[derive(Clone, Debug)]

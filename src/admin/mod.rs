@@ -5,8 +5,6 @@
 //! pages have limits, and a client that does not read a response loses its connection. It accesses the rest of the
 //! program only through [`Pages`]: a trait and some closures.
 
-pub mod duration;
-
 mod connection;
 mod drain;
 mod feed;

@@ -2,45 +2,30 @@
 
 use std::time::Duration;
 
-use crate::config::Config;
-use crate::config::Settings;
-use tokometer_proxy::listen;
-use tokometer_proxy::listen::Address;
-use tokometer_proxy::listen::Listener;
+use crate::config::{Config, Settings};
+use tokometer_proxy::listen::{self, Address, Listener};
 use tokometer_proxy::relay;
-use tokometer_telemetry::accounting;
-use tokometer_telemetry::export;
-use tokometer_telemetry::slo;
 use tokometer_telemetry::tokenizer::Vocabularies;
+use tokometer_telemetry::{accounting, export, slo};
 
 /// Describes the effective configuration, its consequences for traffic and metrics, and its warnings.
 pub fn explain(config: &Config) -> String {
-    let settings = &config.settings;
-    let mut lines = Vec::new();
-    lines.push(match &config.file {
-        Some(file) => format!("The configuration is valid. File: {}.", file.display()),
-        None => "The configuration is valid. Sources: defaults, variables and flags, no file.".to_owned(),
-    });
-    lines.push(String::new());
-    lines.push("Traffic".to_owned());
-    for (listener, raw) in settings.listeners.iter().zip(&config.raw().listeners) {
-        let name = raw.name.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
-        lines.push(format!("  {name}{}", describe(listener)));
+    let source = match &config.file {
+        Some(file) => format!("File: {}.", file.display()),
+        None => "Sources: defaults, variables and flags, no file.".to_owned(),
+    };
+    let mut text = format!("The configuration is valid. {source}\n");
+    let mut section = |title: &str, lines: Vec<String>| {
+        let lines: String = lines.into_iter().map(|line| format!("  {line}\n")).collect();
+        text.push_str(&format!("\n{title}\n{lines}"));
+    };
+    section("Traffic", traffic(config));
+    section("Measurements", measurements(&config.settings));
+    match warnings(config) {
+        none if none.is_empty() => section("No warnings.", none),
+        some => section("Warnings", some.into_iter().map(|warning| format!("- {warning}")).collect()),
     }
-    traffic(settings, &mut lines);
-    lines.push(String::new());
-    lines.push("Measurements".to_owned());
-    telemetry_lines(settings, &mut lines);
-    lines.push(String::new());
-    let warnings = warnings(config);
-    if warnings.is_empty() {
-        lines.push("No warnings.".to_owned());
-    } else {
-        lines.push("Warnings".to_owned());
-        lines.extend(warnings.iter().map(|warning| format!("  - {warning}")));
-    }
-    lines.push(String::new());
-    lines.join("\n")
+    text
 }
 
 /// Problems with the content of files that open, each with its key and fix.
@@ -67,60 +52,67 @@ pub(super) fn unusable_tls(config: &Config) -> Vec<String> {
 }
 
 fn describe(listener: &Listener) -> String {
-    let listen = address(&listener.listen);
+    let listen = &listener.listen;
     let tls = if listener.tls.is_some() { " with TLS" } else { "" };
     let upstream = match (&listener.upstream, &listener.upstream_tls) {
         (Address::OriginalDestination, _) => "the original destination of redirected connections".to_owned(),
-        (upstream, Some(tls)) if tls.insecure => format!("{} with TLS, any certificate accepted", address(upstream)),
-        (upstream, Some(_)) => format!("{} with TLS", address(upstream)),
-        (upstream, None) => address(upstream),
+        (upstream, Some(tls)) if tls.insecure => format!("{upstream} with TLS, any certificate accepted"),
+        (upstream, Some(_)) => format!("{upstream} with TLS"),
+        (upstream, None) => upstream.to_string(),
     };
     format!("clients connect to {listen}{tls}; all bytes are forwarded to {upstream}.")
 }
 
-fn traffic(settings: &Settings, lines: &mut Vec<String>) {
+fn traffic(config: &Config) -> Vec<String> {
+    let settings = &config.settings;
+    let listeners = settings.listeners.iter().zip(&config.raw().listeners).map(|(listener, raw)| {
+        let name = raw.name.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
+        format!("{name}{}", describe(listener))
+    });
     let relay = &settings.relay;
     let response = match relay.unreachable {
         relay::Unreachable::Http503 => "a 503 with a JSON error",
         relay::Unreachable::Reset => "a TCP reset",
     };
-    let patience =
+    let timeout =
         relay.connect_timeout.map_or("the kernel's timeout".to_owned(), |limit| format!("{} ms", limit.as_millis()));
-    lines.push(format!("  When the server cannot be reached, clients get {response}; connect timeout: {patience}."));
-    lines.push(match relay.idle_timeout {
-        None => "  Requests and streams have no time limit.".to_owned(),
-        Some(limit) => format!("  Connections without traffic for {} are closed.", seconds(limit)),
+    let idle = relay.idle_timeout.map_or("Requests and streams have no time limit.".to_owned(), |limit| {
+        format!("Connections without traffic for {} are closed.", seconds(limit))
     });
     let threads = settings.threads.map_or("one thread per CPU".to_owned(), |threads| format!("{threads} threads"));
-    lines.push(format!(
-        "  It runs on {threads}; after SIGTERM open streams may continue for {}.",
-        seconds(settings.grace_period)
-    ));
+    let grace = seconds(settings.grace_period);
+    let others = [
+        format!("When the server cannot be reached, clients get {response}; connect timeout: {timeout}."),
+        idle,
+        format!("It runs on {threads}; after SIGTERM open streams may continue for {grace}."),
+    ];
+    listeners.chain(others).collect()
 }
 
-fn telemetry_lines(settings: &Settings, lines: &mut Vec<String>) {
+fn measurements(settings: &Settings) -> Vec<String> {
+    let mut lines = Vec::new();
     if settings.observe.enabled {
         let engine = settings.observe.engine.map_or("detected from its responses".to_owned(), str::to_owned);
-        lines.push(format!("  Requests are measured; the engine is {engine}."));
+        lines.push(format!("Requests are measured; the engine is {engine}."));
     } else {
-        lines.push("  Requests are not measured (observe.enabled is false).".to_owned());
+        lines.push("Requests are not measured (observe.enabled is false).".to_owned());
     }
     lines.push(objectives(&settings.slo));
     lines.extend(spending(&settings.accounting));
     if settings.observe.enabled && settings.tokenizer.is_on() {
-        lines.push("  If the engine does not report a token count, it is estimated from the response text.".to_owned());
+        lines.push("If the engine does not report a token count, it is estimated from the response text.".to_owned());
     }
     let admin = settings.admin.listen;
-    lines.push(format!("  Prometheus scrapes http://{admin}/metrics; the same address serves health and drain."));
+    lines.push(format!("Prometheus scrapes http://{admin}/metrics; the same address serves health and drain."));
     lines.push(match &settings.export.metrics.endpoint {
-        None => "  OTLP metrics: off.".to_owned(),
+        None => "OTLP metrics: off.".to_owned(),
         Some(endpoint) => {
-            format!("  OTLP metrics: {} every {}.", target(endpoint), seconds(settings.export.metrics.interval))
+            format!("OTLP metrics: {} every {}.", target(endpoint), seconds(settings.export.metrics.interval))
         }
     });
     let traces = &settings.export.traces;
     lines.push(match &traces.endpoint {
-        None => "  OTLP traces: off.".to_owned(),
+        None => "OTLP traces: off.".to_owned(),
         Some(endpoint) => {
             let share = match traces.sampler {
                 export::Sampler::AlwaysOn => "all".to_owned(),
@@ -128,21 +120,22 @@ fn telemetry_lines(settings: &Settings, lines: &mut Vec<String>) {
                 export::Sampler::Ratio(share) => format!("{}%", share * 100.0),
             };
             let parent = if traces.parent_based { " without a decision by the caller" } else { "" };
-            format!("  OTLP traces: {}; sampled: {share}{parent}{}.", target(endpoint), kept_besides(traces))
+            format!("OTLP traces: {}; sampled: {share}{parent}{}.", target(endpoint), kept_besides(traces))
         }
     });
     let name = settings.export.resource.iter().find(|(name, _)| name == "service.name");
     let instance = settings.export.resource.iter().find(|(name, _)| name == "service.instance.id");
     if let (Some((_, name)), Some((_, instance))) = (name, instance) {
-        lines.push(format!("  Service name: {name}, instance: {instance}."));
+        lines.push(format!("Service name: {name}, instance: {instance}."));
     }
     lines.push(match &settings.access_log {
-        None => "  Access log: off.".to_owned(),
+        None => "Access log: off.".to_owned(),
         Some(log) => {
             let place = log.path.as_ref().map_or("stdout".to_owned(), |path| path.display().to_string());
-            format!("  Access log: {place}.")
+            format!("Access log: {place}.")
         }
     });
+    lines
 }
 
 fn objectives(slo: &slo::Settings) -> String {
@@ -153,54 +146,39 @@ fn objectives(slo: &slo::Settings) -> String {
         format!("{} {percent} %{}", objective.name, limits.collect::<String>())
     });
     match all.collect::<Vec<String>>() {
-        none if none.is_empty() => "  Objectives: none.".to_owned(),
-        all => format!("  Objectives: {}.", all.join("; ")),
+        none if none.is_empty() => "Objectives: none.".to_owned(),
+        all => format!("Objectives: {}.", all.join("; ")),
     }
 }
 
-/// Tenants, prices and budgets that are configured.
+/// Tenants, prices and budgets that are configured; `tokometer config` prints their values.
 fn spending(accounting: &accounting::Settings) -> Vec<String> {
     let tenants = accounting.tenants.as_ref().map(|tenants| {
-        let form = match (tenants.form, &tenants.hash_key_file) {
-            (accounting::TenantForm::Plain, _) => "by the names that clients send",
-            (accounting::TenantForm::Hash, Some(_)) => "hashed with a key",
-            (accounting::TenantForm::Hash, None) => "hashed",
-        };
-        let others = match (tenants.only_named, tenants.most) {
-            (true, _) => "all others are `other`".to_owned(),
-            (false, most) => format!("at most {most} others, {form}"),
-        };
-        format!("  Tenants: {} named, {others}.", tenants.names.len())
+        let others =
+            if tenants.only_named { "no others".to_owned() } else { format!("at most {} others", tenants.most) };
+        format!("Tenants: {} named, {others}.", tenants.names.len())
     });
-    let prices = accounting.prices.as_ref().map(|prices| {
-        let models: Vec<&str> = prices.models.iter().map(|price| price.model.as_str()).collect();
-        format!("  Prices in {}: {}.", prices.currency, models.join(", "))
-    });
-    let currency = accounting.prices.as_ref().map_or("", |prices| prices.currency.as_str());
-    let budgets = accounting.budgets.iter().map(|budget| match budget.limit {
-        accounting::Limit::Tokens(tokens) => format!("{} {tokens} tokens", budget.name),
-        accounting::Limit::Cost(money) => format!("{} {money} {currency}", budget.name),
-    });
-    let budgets: Vec<String> = budgets.collect();
-    let budgets = (!budgets.is_empty()).then(|| format!("  Daily budgets: {}.", budgets.join(", ")));
+    let prices = accounting.prices.as_ref();
+    let prices =
+        prices.map(|prices| format!("Prices in {}, model patterns: {}.", prices.currency, prices.models.len()));
+    let names: Vec<&str> = accounting.budgets.iter().map(|budget| budget.name.as_str()).collect();
+    let budgets = (!names.is_empty()).then(|| format!("Daily budgets: {}.", names.join(", ")));
     [tenants, prices, budgets].into_iter().flatten().collect()
 }
 
 /// The traces kept regardless of the sampler.
 fn kept_besides(traces: &export::Traces) -> String {
-    let slow = traces
-        .keep_first_token_over
-        .map(|limit| format!("every one with more than {} to its first token", seconds(limit)));
-    let kept = [
-        traces.keep_failed.then(|| "every failed one".to_owned()),
-        traces.keep_stalled.then(|| "every stalled one".to_owned()),
-        slow,
+    let kinds = [
+        (traces.keep_failed, "failed"),
+        (traces.keep_stalled, "stalled"),
+        (traces.keep_first_token_over.is_some(), "slow"),
     ];
-    let mut text: String = kept.into_iter().flatten().map(|which| format!(", and {which}")).collect();
-    if let Some(most) = traces.keep_per_second.filter(|_| !text.is_empty()) {
-        text.push_str(&format!(", at most {most} of these per second"));
+    let kinds: Vec<&str> = kinds.into_iter().filter(|(is_kept, _)| *is_kept).map(|(_, kind)| kind).collect();
+    match traces.keep_per_second {
+        _ if kinds.is_empty() => String::new(),
+        Some(max) => format!(", and at most {max} per second that are {}", kinds.join(", ")),
+        None => format!(", and all that are {}", kinds.join(", ")),
     }
-    text
 }
 
 fn warnings(config: &Config) -> Vec<String> {
@@ -237,15 +215,6 @@ fn target(endpoint: &export::Endpoint) -> String {
     };
     let gzip = if endpoint.gzip { ", gzip" } else { "" };
     format!("{} ({protocol}{gzip})", crate::config::shown_url(&endpoint.url))
-}
-
-fn address(address: &Address) -> String {
-    match address {
-        Address::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
-        Address::Tcp { host, port } => format!("{host}:{port}"),
-        Address::Unix(path) => format!("unix:{}", path.display()),
-        Address::OriginalDestination => "original".to_owned(),
-    }
 }
 
 fn seconds(duration: Duration) -> String {

@@ -6,10 +6,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::cli::arguments::ConfigArgs;
-use crate::cli::{fail, print};
-use tokometer_operator::dashboards;
-use tokometer_operator::dashboards::Dashboard;
+use crate::cli::shared::{fail, print};
+use crate::config::Flags;
+use tokometer_operator::dashboards::{self, Dashboard};
 use tokometer_telemetry::slo::Settings;
 
 /// Arguments of `dashboards`.
@@ -37,45 +36,38 @@ pub struct DashboardsArgs {
     pub queries: bool,
     /// The configuration.
     #[command(flatten)]
-    pub config: ConfigArgs,
+    pub config: Flags,
 }
 
 /// Prints or writes the dashboards.
 pub(super) fn run(arguments: &DashboardsArgs, settings: &Settings) -> ExitCode {
-    let generated = dashboards::dashboards(settings);
-    let text = |dashboard: &Dashboard| if arguments.import { dashboard.import.clone() } else { dashboard.json.clone() };
+    let all = dashboards::dashboards(settings);
+    let text = |one: &Dashboard| if arguments.import { one.import.clone() } else { one.json.clone() };
     if let Some(folder) = &arguments.out {
-        return write(folder, &generated, &text);
+        return write(folder, &all, &text);
     }
-    if arguments.queries {
-        let lines = generated.iter().flat_map(|dashboard| &dashboard.queries).map(|query| query.json() + "\n");
-        return print(&lines.collect::<String>());
-    }
-    match &arguments.board {
-        Some(name) => print(&generated.iter().filter(|dashboard| dashboard.name == name).map(text).collect::<String>()),
-        None => print(&generated.iter().map(summary).collect::<String>()),
-    }
-}
-
-fn summary(dashboard: &Dashboard) -> String {
-    format!("{:20} {}\n{:20} {}\n", dashboard.name, dashboard.title, "", dashboard.description)
+    let lines: String = match &arguments.board {
+        _ if arguments.queries => all.iter().flat_map(|one| &one.queries).map(|query| query.json() + "\n").collect(),
+        Some(name) => all.iter().filter(|one| one.name == name).map(text).collect(),
+        None => {
+            all.iter().map(|one| format!("{:20} {}\n{:20} {}\n", one.name, one.title, "", one.description)).collect()
+        }
+    };
+    print(&lines)
 }
 
 /// Writes one file per dashboard; creates the directory if it is missing.
-fn write(folder: &Path, generated: &[Dashboard], text: &dyn Fn(&Dashboard) -> String) -> ExitCode {
+fn write(folder: &Path, all: &[Dashboard], text: &dyn Fn(&Dashboard) -> String) -> ExitCode {
     if let Err(error) = fs::create_dir_all(folder) {
         return fail(&format!("--out {}: cannot create this directory: {error}", folder.display()));
     }
-    for dashboard in generated {
-        let path = folder.join(format!("{}.json", dashboard.name));
-        if let Err(error) = fs::write(&path, text(dashboard)) {
+    let mut written = String::new();
+    for one in all {
+        let path = folder.join(format!("{}.json", one.name));
+        if let Err(error) = fs::write(&path, text(one)) {
             return fail(&format!("{}: cannot write the file: {error}", path.display()));
         }
+        written.push_str(&format!("{}\n", path.display()));
     }
-    print(
-        &generated
-            .iter()
-            .map(|dashboard| format!("{}\n", folder.join(format!("{}.json", dashboard.name)).display()))
-            .collect::<String>(),
-    )
+    print(&written)
 }

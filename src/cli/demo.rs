@@ -4,12 +4,11 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
-use clap::value_parser;
+use clap::{Args, value_parser};
 
 use crate::app;
-use crate::cli::arguments::positive_duration;
-use crate::cli::{finish, top};
+use crate::cli::shared::{finish, positive_duration};
+use crate::cli::top;
 use crate::config::Environment;
 
 /// Arguments of `demo`.

@@ -6,8 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::Value;
 
-use crate::cli::arguments::positive_duration;
-use crate::cli::{WRONG_USAGE, complain, fail, print};
+use crate::cli::shared::{WRONG_USAGE, complain, fail, positive_duration, print};
 use crate::client::{Caller, Failure, Target};
 use crate::config::Environment;
 
@@ -28,7 +27,7 @@ Examples:
   tokometer drain --wait --timeout 300s
   tokometer drain --admin http://127.0.0.1:9464 --wait
 
-New connections are accepted for another process.lame_duck_secs. Open streams continue.
+New connections are accepted for another process.lame_duck. Open streams continue.
 
 Exit codes: 0 draining (with --wait: no stream is open), 1 failure, 2 wrong usage.")]
 pub struct DrainArgs {
@@ -67,26 +66,12 @@ pub(super) fn drain(arguments: &DrainArgs, environment: &Environment) -> ExitCod
 /// Why the drain failed.
 #[derive(Debug, thiserror::Error)]
 enum DrainError {
-    /// Invalid address.
     #[error("`{0}` is not the address of an admin server; write http://127.0.0.1:9464")]
     Address(String),
-    /// The server does not respond, or stopped responding.
-    #[error("the admin server at {address} {source}; is tokometer running, and is this its admin address (--admin)?")]
-    Unreachable {
-        /// The address.
-        address: String,
-        /// The system's error.
-        source: Failure,
-    },
-    /// The admin server rejected the request.
-    #[error("the admin server at {address} rejected the drain: {message}")]
-    Refused {
-        /// The address.
-        address: String,
-        /// The reason in the response.
-        message: String,
-    },
-    /// The server is not tokometer.
+    #[error("the admin server at {0} {1}; is tokometer running, and is this its admin address (--admin)?")]
+    Unreachable(String, Failure),
+    #[error("the admin server at {0} rejected the drain: {1}")]
+    Refused(String, String),
     #[error("the server at {0} is not tokometer's admin server; set its address with --admin")]
     NotTokometer(String),
 }
@@ -106,12 +91,12 @@ fn request(admin: &str, wait: Option<Duration>) -> Result<u64, DrainError> {
     let response = match client.ask(request.as_bytes()) {
         Ok(response) => response.body(),
         Err(Failure::Resolve(_)) => return Err(DrainError::Address(admin.to_owned())),
-        Err(source) => return Err(DrainError::Unreachable { address, source }),
+        Err(failure) => return Err(DrainError::Unreachable(address, failure)),
     };
     let body: Value = serde_json::from_slice(&response).unwrap_or_default();
     match (body["draining"].as_bool(), body["open_streams"].as_u64(), body["error"]["message"].as_str()) {
         (Some(true), Some(open_streams), _) => Ok(open_streams),
-        (_, _, Some(message)) => Err(DrainError::Refused { address, message: message.to_owned() }),
+        (_, _, Some(message)) => Err(DrainError::Refused(address, message.to_owned())),
         _ => Err(DrainError::NotTokometer(address)),
     }
 }

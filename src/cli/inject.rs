@@ -1,23 +1,16 @@
 //! `tokometer inject`: reads manifests from stdin, writes manifests to stdout and decisions to stderr.
 
 use std::fs;
-use std::io;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
-use clap::value_parser;
+use clap::{Args, value_parser};
 
-use crate::cli::arguments::positive_duration;
-use crate::cli::{complain, fail, print, wrong_usage};
+use crate::cli::shared::{complain, fail, one_of, positive_duration, print, wrong_usage};
 use tokometer_decode::Engine;
-use tokometer_operator::inject;
-use tokometer_operator::inject::Mode;
-use tokometer_operator::inject::Options;
-use tokometer_operator::inject::Outcome;
-use tokometer_operator::inject::Report;
+use tokometer_operator::inject::{self, Mode, Options, Outcome, Report};
 
 /// The image of this binary's release; `None` in local builds.
 const IMAGE: Option<&str> = option_env!("TOKOMETER_IMAGE");
@@ -31,8 +24,8 @@ Examples:
   tokometer inject -f deployment.yaml --image IMAGE --mode uds --env OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318
   tokometer inject -f deployment.yaml --remove
 
-Modes: auto (address-split, or another mode where that is impossible), address-split, uds, shadow-bind, port-swap, redirect,
-explicit; docs/ATTACHING.md describes them. The operation is idempotent. YAML comments are lost.
+The mode auto is address-split, or another mode where that is impossible; docs/ATTACHING.md describes the modes. The
+operation is idempotent. YAML comments are lost.
 
 Exit codes: 0 success, 1 nothing was injected (the manifest is still written), 2 wrong usage or no manifest.")]
 pub struct InjectArgs {
@@ -40,10 +33,11 @@ pub struct InjectArgs {
     #[arg(short = 'f', long = "filename", value_name = "FILE", default_value = "-", hide_default_value = true)]
     pub file: PathBuf,
     /// How client traffic is routed to the sidecar
-    #[arg(long, value_name = "MODE", default_value = Mode::Auto.as_str(), value_parser = mode)]
+    #[arg(long, value_name = "MODE", default_value = Mode::Auto.as_str(),
+        value_parser = one_of(Mode::ALL.map(|mode| (mode.as_str(), mode))))]
     pub mode: Mode,
-    /// The server's engine, if it is not detected: vllm, sglang, llama_cpp, tgi or ollama
-    #[arg(long, value_name = "ENGINE", value_parser = engine)]
+    /// The server's engine, if it is not detected
+    #[arg(long, value_name = "ENGINE", value_parser = one_of(engines()))]
     pub engine: Option<Engine>,
     /// The server's container, if it is not detected
     #[arg(long, value_name = "NAME")]
@@ -74,15 +68,10 @@ pub struct InjectArgs {
     pub remove: bool,
 }
 
-fn mode(text: &str) -> Result<Mode, String> {
-    let known = || Mode::ALL.map(Mode::as_str).join(", ");
-    Mode::ALL.into_iter().find(|mode| mode.as_str() == text).ok_or_else(|| format!("write one of {}", known()))
-}
-
-fn engine(text: &str) -> Result<Engine, String> {
-    let known = || Engine::ALL.into_iter().filter(|engine| engine.info().listen.is_some());
-    let names = || known().map(Engine::as_str).collect::<Vec<_>>().join(", ");
-    known().find(|engine| engine.as_str() == text).ok_or_else(|| format!("write one of {}", names()))
+/// The engines whose flags for address and port are known.
+fn engines() -> impl Iterator<Item = (&'static str, Engine)> {
+    let known = Engine::ALL.into_iter().filter(|engine| engine.info().listen.is_some());
+    known.map(|engine| (engine.as_str(), engine))
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {

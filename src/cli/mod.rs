@@ -9,6 +9,7 @@ mod demo;
 mod drain;
 mod inject;
 mod replay;
+mod shared;
 mod simulator;
 mod top;
 mod verify;
@@ -17,26 +18,16 @@ pub use arguments::{Cli, Command};
 pub use check::explain;
 
 use std::ffi::OsString;
-use std::fmt::Display;
-use std::io;
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::app;
-use crate::cli::arguments::{ConfigArgs, PrintArgs, RulesArgs};
-use crate::config;
-use crate::config::{Config, Environment, Flags};
-use crate::logging;
+use crate::cli::arguments::{PrintArgs, RulesArgs};
+use crate::cli::shared::{WRONG_USAGE, complain, fail, finish, print, wrong_usage};
+use crate::config::{self, Config, Environment, Flags};
+use crate::{app, logging};
 use tokometer_operator::rules;
 use tokometer_telemetry::export;
-
-/// Exit code for a failure while running.
-pub const FAILURE: u8 = 1;
-
-/// Exit code for wrong usage or an invalid configuration.
-pub const WRONG_USAGE: u8 = 2;
 
 /// Parses the command line and runs the command.
 pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>, environment: &Environment) -> ExitCode {
@@ -49,13 +40,13 @@ pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>, en
         }
     };
     match cli.command {
-        Command::Run(arguments) => run(&arguments.config, environment),
-        Command::Check(arguments) => check(&arguments, environment),
+        Command::Run(flags) => run(&flags, environment),
+        Command::Check(flags) => check(&flags, environment),
         Command::Config(arguments) => print_config(&arguments, environment),
         Command::Metrics => print(&export::metrics_markdown()),
         Command::Rules(arguments) => print_rules(&arguments, environment),
         Command::Dashboards(arguments) => match load(&arguments.config, environment) {
-            Ok((config, _)) => dashboards::run(&arguments, &config.settings.slo),
+            Ok(config) => dashboards::run(&arguments, &config.settings.slo),
             Err(code) => code,
         },
         Command::Demo(arguments) => demo::demo(&arguments, environment),
@@ -69,9 +60,9 @@ pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>, en
     }
 }
 
-fn run(arguments: &ConfigArgs, environment: &Environment) -> ExitCode {
-    let (config, flags) = match loaded(Config::load_with_files, arguments, environment) {
-        Ok(loaded) => loaded,
+fn run(flags: &Flags, environment: &Environment) -> ExitCode {
+    let config = match loaded(Config::load_with_files, flags, environment) {
+        Ok(config) => config,
         Err(code) => return code,
     };
     if let Some(code) = refused(&check::unusable_tls(&config)) {
@@ -84,7 +75,7 @@ fn run(arguments: &ConfigArgs, environment: &Environment) -> ExitCode {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let result = app::run(config, &flags, environment, &logs);
+    let result = app::run(config, flags, environment, &logs);
     drop(logs);
     match result {
         Err(error) if error.is_of_configuration() => wrong_usage(&error),
@@ -92,33 +83,28 @@ fn run(arguments: &ConfigArgs, environment: &Environment) -> ExitCode {
     }
 }
 
-fn load(arguments: &ConfigArgs, environment: &Environment) -> Result<(Config, Flags), ExitCode> {
-    loaded(Config::load, arguments, environment)
+fn load(flags: &Flags, environment: &Environment) -> Result<Config, ExitCode> {
+    loaded(Config::load, flags, environment)
 }
 
 /// Loads the configuration with this function, and prints its problems.
 fn loaded(
     load: fn(&Flags, &Environment) -> Result<Config, config::Error>,
-    arguments: &ConfigArgs,
+    flags: &Flags,
     environment: &Environment,
-) -> Result<(Config, Flags), ExitCode> {
-    let flags = arguments.flags();
-    match load(&flags, environment) {
-        Ok(config) => Ok((config, flags)),
-        Err(error) => {
-            complain(&error.to_string());
-            complain("`tokometer check` explains a configuration, `tokometer config --print-default` shows every key.");
-            Err(ExitCode::from(WRONG_USAGE))
-        }
-    }
+) -> Result<Config, ExitCode> {
+    load(flags, environment).map_err(|error| {
+        complain(&error.to_string());
+        complain("`tokometer check` explains a configuration, `tokometer config --print-default` shows every key.");
+        ExitCode::from(WRONG_USAGE)
+    })
 }
 
-fn check(arguments: &ConfigArgs, environment: &Environment) -> ExitCode {
-    let (config, _) = match loaded(Config::load_with_files, arguments, environment) {
-        Ok(loaded) => loaded,
-        Err(code) => return code,
-    };
-    refused(&check::unusable_files(&config)).unwrap_or_else(|| print(&explain(&config)))
+fn check(flags: &Flags, environment: &Environment) -> ExitCode {
+    match loaded(Config::load_with_files, flags, environment) {
+        Ok(config) => refused(&check::unusable_files(&config)).unwrap_or_else(|| print(&explain(&config))),
+        Err(code) => code,
+    }
 }
 
 /// Prints the reasons why a configuration is rejected; `None` if there are none.
@@ -135,7 +121,7 @@ fn print_config(arguments: &PrintArgs, environment: &Environment) -> ExitCode {
         return print(&format!("{:#}\n", config::schema()));
     }
     match load(&arguments.config, environment) {
-        Ok((config, _)) => print(&config.effective_yaml()),
+        Ok(config) => print(&config.effective_yaml()),
         Err(code) => code,
     }
 }
@@ -150,35 +136,7 @@ fn print_rules(arguments: &RulesArgs, environment: &Environment) -> ExitCode {
         return ExitCode::from(WRONG_USAGE);
     }
     match load(&arguments.config, environment) {
-        Ok((config, _)) => print(&rules::rules_at(&config.settings.slo, format, scale)),
+        Ok(config) => print(&rules::rules_at(&config.settings.slo, format, scale)),
         Err(code) => code,
     }
-}
-
-/// Writes to stdout. A closed reader (`| head`) counts as success.
-fn print(text: &str) -> ExitCode {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => fail(&format!("cannot write to stdout: {error}")),
-        _ => ExitCode::SUCCESS,
-    }
-}
-
-fn complain(message: &str) {
-    // With stderr closed, the message cannot be reported.
-    writeln!(io::stderr(), "{message}").ok();
-}
-
-fn fail(error: &dyn Display) -> ExitCode {
-    complain(&format!("tokometer: {error}"));
-    ExitCode::from(FAILURE)
-}
-
-fn wrong_usage(error: &dyn Display) -> ExitCode {
-    complain(&format!("tokometer: {error}"));
-    ExitCode::from(WRONG_USAGE)
-}
-
-fn finish<E: Display>(result: Result<(), E>) -> ExitCode {
-    result.map_or_else(|error| fail(&error), |()| ExitCode::SUCCESS)
 }

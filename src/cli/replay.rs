@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::app;
-use crate::cli::{fail, finish};
+use crate::cli::shared::{fail, finish};
 use tokometer_observe::observer::Settings;
 
 /// Arguments of `replay`.

@@ -1,21 +1,17 @@
 //! `tokometer sim` and `tokometer load`: a simulated server, and a load with measurements on the client's side.
 
-use std::io;
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::net::ToSocketAddrs;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
-use clap::value_parser;
+use clap::{Args, value_parser};
 
-use crate::cli::arguments::positive_duration;
-use crate::cli::{fail, finish, wrong_usage};
+use crate::cli::shared::{fail, finish, one_of, positive_duration, print, wrong_usage};
 use crate::client::Target;
 use tokometer_sim::UnknownName;
-use tokometer_sim::load;
-use tokometer_sim::server;
-use tokometer_sim::server::{Fault, Imitation, Listen, Pace, Simulator, Traces};
+use tokometer_sim::load::{self, Api};
+use tokometer_sim::server::{self, Fault, Imitation, Listen, Pace, Simulator, Traces};
 
 /// Arguments of `sim`.
 #[derive(Clone, Debug, Args)]
@@ -42,9 +38,8 @@ pub struct SimArgs {
     /// Tokens per response, unless the request asks for fewer
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = value_parser!(u64).range(1..))]
     pub tokens: u64,
-    /// Engine to imitate for chat: vllm, sglang, lmdeploy, llama_cpp, tgi, ollama, dynamo, tensorrt_llm or triton. Each
-    /// engine's own paths are always served
-    #[arg(long, value_name = "ENGINE", default_value = "vllm")]
+    /// Engine to imitate for chat. Each engine's own paths are always served
+    #[arg(long, value_name = "ENGINE", default_value = "vllm", value_parser = one_of(Imitation::NAMES.iter().copied()))]
     pub engine: Imitation,
     /// Share of each prompt that is read from the cache, from 0 to 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
@@ -173,18 +168,14 @@ Examples:
   tokometer load --requests 100 --max-tokens 64 --model my-model --json
   tokometer load --api messages --http2 --requests 20
 
-APIs: chat, completions, responses, messages, generate (SGLang), lmdeploy_generate, llama_completion, infill,
-tgi_generate, tgi_compat, ollama_chat, ollama_generate, triton_generate, vllm_generate, cohere_chat,
-audio_transcription, audio_translation.
-
 Without --for and --requests it exits after 10 s.")]
 pub struct LoadArgs {
     /// URL of the server, optionally with a path that replaces the API's own
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000")]
     pub url: String,
     /// API to call [default: the one with the URL's path, otherwise chat]
-    #[arg(long, value_name = "NAME")]
-    pub api: Option<load::Api>,
+    #[arg(long, value_name = "NAME", value_parser = one_of(Api::NAMES.iter().copied()))]
+    pub api: Option<Api>,
     /// Use HTTP/2 with prior knowledge, up to 100 concurrent requests per connection
     #[arg(long)]
     pub http2: bool,
@@ -238,11 +229,8 @@ pub(super) fn load(arguments: &LoadArgs) -> ExitCode {
             if progress.token_events == 0 { "-".to_owned() } else { format!("{:.1}", progress.time_to_first_token_ms) },
         );
         // A failure to print progress does not end the load.
-        if terminal {
-            write!(io::stderr(), "\r{line}").ok()
-        } else {
-            writeln!(io::stderr(), "{line}").ok()
-        };
+        let (start, end) = if terminal { ("\r", "") } else { ("", "\n") };
+        write!(io::stderr(), "{start}{line}{end}").ok();
     };
     let result =
         runtime().and_then(|runtime| runtime.block_on(load::run(settings, progress)).map_err(io::Error::other));
@@ -253,15 +241,11 @@ pub(super) fn load(arguments: &LoadArgs) -> ExitCode {
         Ok(summary) => summary,
         Err(error) => return fail(&error),
     };
-    let all_failed = summary.all_failed();
-    let mut out = io::stdout().lock();
-    let written = if arguments.json {
-        serde_json::to_string(&summary).map_err(io::Error::from).and_then(|text| writeln!(out, "{text}"))
-    } else {
-        writeln!(out, "{summary}")
-    };
-    match finish(written) {
-        ExitCode::SUCCESS if all_failed => fail(&format!("no request to {} got a complete response", arguments.url)),
+    let text = if arguments.json { serde_json::to_string(&summary).unwrap_or_default() } else { summary.to_string() };
+    match print(&(text + "\n")) {
+        ExitCode::SUCCESS if summary.all_failed() => {
+            fail(&format!("no request to {} got a complete response", arguments.url))
+        }
         code => code,
     }
 }

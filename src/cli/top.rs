@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::admin::duration;
-use crate::cli::finish;
+use crate::cli::shared::finish;
 use crate::client::Target;
 use crate::config::Environment;
-use crate::top;
-use crate::top::Display;
+use crate::top::{self, Display};
+use tokometer_settings::duration;
 
 /// Arguments of `top`.
 #[derive(Clone, Debug, Args)]

@@ -3,16 +3,12 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
-use clap::value_parser;
+use clap::{Args, value_parser};
 
-use crate::admin::duration;
-use crate::cli::arguments::positive_duration;
-use crate::cli::{FAILURE, print};
+use crate::cli::shared::{FAILURE, positive_duration, print};
 use crate::client::Target;
-use crate::verify;
-use crate::verify::Api;
-use crate::verify::CheckName;
+use crate::verify::{self, Api, CheckName};
+use tokometer_settings::duration;
 
 /// Arguments of `verify`.
 #[derive(Clone, Debug, Args)]
@@ -68,9 +64,8 @@ fn header(text: &str) -> Result<(String, String), String> {
     let wrong = || "write NAME: VALUE, such as \"Authorization: Bearer KEY\"".to_owned();
     let (name, value) = text.split_once(':').ok_or_else(wrong)?;
     let (name, value) = (name.trim(), value.trim());
-    let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
-    let fits = !name.is_empty() && name.chars().all(is_token) && !value.contains(|c: char| c.is_control());
-    if fits { Ok((name.to_owned(), value.to_owned())) } else { Err(wrong()) }
+    let is_valid = http::HeaderName::try_from(name).is_ok() && http::HeaderValue::try_from(value).is_ok();
+    if is_valid { Ok((name.to_owned(), value.to_owned())) } else { Err(wrong()) }
 }
 
 /// Verifies, and prints the report. The exit code is a failure if a check fails.

@@ -1,11 +1,10 @@
 //! Validates a tree against the configuration's shape: unknown keys, wrong types, words and ranges. Reports every
 //! problem, not only the first. "Did you mean" finds the nearest known word.
 
-use crate::config::Problem;
 use crate::config::output;
 use crate::config::renamed::renamed;
 use crate::config::shape::{self, Kind, Shape, join};
-use crate::config::tree::{Node, Origin, Value};
+use crate::config::tree::{Node, Origin, Problem, Value};
 
 /// Appends the problems of `tree` to `problems`.
 pub(crate) fn conform(tree: &Node, problems: &mut Vec<Problem>) {
@@ -24,7 +23,7 @@ fn check(path: &str, node: &Node, shape: &Shape, problems: &mut Vec<Problem>) {
         _ => None,
     };
     match (&node.value, &shape.kind) {
-        (Value::Null, Kind::Block { .. } | Kind::Names) => {} // `relay:` without content counts as absent.
+        (Value::Null, Kind::Block { .. } | Kind::Names(_)) => {} // `relay:` without content counts as absent.
         (Value::Null, _) if shape.nullable => {}
         (Value::Bool(_), Kind::Bool) | (Value::Text(_), Kind::Text) => {}
         _ if number.is_some() => {
@@ -48,15 +47,9 @@ fn check(path: &str, node: &Node, shape: &Shape, problems: &mut Vec<Problem>) {
                 check(&format!("{path}[{index}]"), node, item, problems);
             }
         }
-        (Value::Map(entries), Kind::Names) => {
+        (Value::Map(entries), Kind::Names(text)) => {
             for entry in entries {
-                if !matches!(entry.node.value, Value::Text(_)) {
-                    problems.push(Problem {
-                        origin: entry.node.origin.clone(),
-                        path: join(path, &entry.key),
-                        message: format!("expected a string, found {}; put it in quotes", entry.node.value.kind()),
-                    });
-                }
+                check(&join(path, &entry.key), &entry.node, text, problems);
             }
         }
         (Value::Map(entries), Kind::Block { keys, required }) => {
@@ -102,8 +95,8 @@ fn within(value: f64, shape: &Shape) -> Result<(), String> {
 }
 
 fn unknown(path: &str, key: &str, keys: &[(String, Shape)]) -> String {
-    if let Some(now) = renamed(&join(path, key)) {
-        return now.to_string();
+    if let Some(message) = renamed(&join(path, key)) {
+        return message;
     }
     let keys: Vec<&str> = keys.iter().filter(|(_, shape)| !shape.variable_only).map(|(key, _)| key.as_str()).collect();
     let here = if path.is_empty() { "the top level".to_owned() } else { format!("`{path}`") };
@@ -133,31 +126,10 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
     let limit = (word.chars().count() / 3).max(2);
     candidates
         .into_iter()
-        .map(|candidate| (edits(&word.to_lowercase(), &candidate.to_lowercase()), candidate))
+        .map(|candidate| (strsim::osa_distance(&word.to_lowercase(), &candidate.to_lowercase()), candidate))
         .filter(|(edits, candidate)| *edits <= limit && *edits < candidate.chars().count())
         .min()
         .map(|(_, candidate)| candidate)
-}
-
-/// Edit distance from `a` to `b`: insertions, deletions, replacements and transpositions (optimal string alignment).
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut before_last: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    let mut previous = None;
-    for (i, x) in a.chars().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, y) in b.iter().enumerate() {
-            let mut least = (last[j] + usize::from(x != *y)).min(last[j + 1] + 1).min(row[j] + 1);
-            if j > 0 && previous == Some(*y) && x == b[j - 1] {
-                least = least.min(before_last[j - 1] + 1);
-            }
-            row.push(least);
-        }
-        previous = Some(x);
-        before_last = std::mem::replace(&mut last, row);
-    }
-    last.last().copied().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -165,20 +137,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edit_distance_counts_transposition_once() {
-        let table = [("", "", 0), ("a", "", 1), ("abc", "abc", 0), ("abc", "acb", 1), ("listen", "lsiten", 1)];
-        for (a, b, expected) in table {
-            assert_eq!(edits(a, b), expected, "{a} {b}");
-        }
-        assert_eq!(edits("kitten", "sitting"), 3);
-    }
-
-    #[test]
     fn nearest_ignores_distant_words() {
         let keys = ["keepalive", "idle_timeout", "unreachable"];
         assert_eq!(nearest("keep_alive", keys), Some("keepalive"));
         assert_eq!(nearest("idle_time", keys), Some("idle_timeout"));
         assert_eq!(nearest("colour", keys), None);
+        assert_eq!(nearest("idle_tiemout", keys), Some("idle_timeout"));
         assert_eq!(nearest("UNREACHABEL", keys), Some("unreachable"));
     }
 }

@@ -15,14 +15,13 @@ mod renamed;
 mod shape;
 mod sources;
 mod tree;
-mod units;
 
 pub use checked::Settings;
-pub use output::{default_yaml, document, shown_url};
+pub use output::{default_yaml, shown_url};
 pub use shape::schema;
 pub use sources::{Environment, Flags};
-pub use tree::Origin;
-pub use units::{Duration, Size};
+pub use tokometer_settings::{Duration, Size};
+pub use tree::{Origin, Problem};
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -30,29 +29,6 @@ use std::path::{Path, PathBuf};
 use crate::config::checked::Problems;
 use crate::config::raw::Raw;
 use crate::config::tree::{Node, Value};
-
-/// An error in the configuration, or a warning about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// Where it was set.
-    pub origin: Origin,
-    /// The key (`relay.keepalive`); empty if it concerns no single key.
-    pub path: String,
-    /// The problem and the valid form.
-    pub message: String,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.origin != Origin::Default {
-            write!(f, "{}: ", self.origin)?;
-        }
-        if !self.path.is_empty() {
-            write!(f, "{}: ", self.path)?;
-        }
-        f.write_str(&self.message)
-    }
-}
 
 /// Why the configuration could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -101,15 +77,6 @@ pub struct Config {
     set: Node,
 }
 
-/// How far the files named in a configuration are checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Files {
-    /// Only their names.
-    Named,
-    /// Also whether they can be opened.
-    Opened,
-}
-
 /// Prints only fields that cannot contain secrets.
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -125,7 +92,7 @@ impl Config {
     ///
     /// Every problem that was found, each with its place and fix.
     pub fn load(flags: &Flags, environment: &Environment) -> Result<Config, Error> {
-        Config::load_and(Files::Named, flags, environment)
+        Config::load_and(false, flags, environment)
     }
 
     /// Like [`Config::load`], for the process that will use it: certificates, keys and the access log must also be
@@ -135,19 +102,13 @@ impl Config {
     ///
     /// As [`Config::load`].
     pub fn load_with_files(flags: &Flags, environment: &Environment) -> Result<Config, Error> {
-        Config::load_and(Files::Opened, flags, environment)
+        Config::load_and(true, flags, environment)
     }
 
-    fn load_and(files: Files, flags: &Flags, environment: &Environment) -> Result<Config, Error> {
+    fn load_and(open_files: bool, flags: &Flags, environment: &Environment) -> Result<Config, Error> {
         let file = flags.config.clone().or_else(|| environment.get("TOKOMETER_CONFIG").map(PathBuf::from));
-        let text = match &file {
-            Some(path) => {
-                let bytes = std::fs::read(path).map_err(|source| Error::Read { path: path.clone(), source })?;
-                Some(utf8(path, bytes)?)
-            }
-            None => None,
-        };
-        Layers { files, file: file.as_deref().zip(text.as_deref()), flags }.over(environment)
+        let text = file.as_deref().map(read_file).transpose()?;
+        Layers { open_files, file: file.as_deref().zip(text.as_deref()), flags }.over(environment)
     }
 
     /// Like [`Config::load`], from text in memory.
@@ -156,7 +117,7 @@ impl Config {
     ///
     /// As [`Config::load`].
     pub fn from_layers(file: Option<(&Path, &str)>, flags: &Flags, environment: &Environment) -> Result<Config, Error> {
-        Layers { files: Files::Named, file, flags }.over(environment)
+        Layers { open_files: false, file, flags }.over(environment)
     }
 
     /// The effective configuration as YAML that can be used as a file; each line that is not a default shows where it
@@ -202,7 +163,8 @@ impl Config {
 
 /// The layers above and below the environment.
 struct Layers<'a> {
-    files: Files,
+    /// Also check that the files named in the configuration can be opened.
+    open_files: bool,
     file: Option<(&'a Path, &'a str)>,
     flags: &'a Flags,
 }
@@ -210,32 +172,27 @@ struct Layers<'a> {
 impl Layers<'_> {
     /// Merges them with the environment in between.
     fn over(&self, environment: &Environment) -> Result<Config, Error> {
-        let mut environment = environment.clone();
-        let mut left_out = Vec::new();
-        loop {
-            match self.attempt(&environment) {
-                Ok(mut config) => {
-                    left_out.append(&mut config.warnings);
-                    return Ok(Config { warnings: left_out, ..config });
-                }
-                Err(Error::Invalid(problems)) => {
-                    // An `OTEL_*` variable that is valid alone, but not with the other settings, is ignored as well.
-                    let foreign = |problem: &Problem| matches!(&problem.origin, Origin::Environment(name) if name.starts_with("OTEL_"));
-                    let (foreign, own): (Vec<_>, Vec<_>) = problems.into_iter().partition(foreign);
-                    if foreign.is_empty() {
-                        return Err(Error::Invalid(own));
-                    }
-                    for mut problem in foreign {
-                        if let Origin::Environment(name) = &problem.origin {
-                            environment.remove(name);
-                        }
-                        problem.message.push_str("; this variable is ignored");
-                        left_out.push(problem);
-                    }
-                }
-                Err(error) => return Err(error),
-            }
+        let problems = match self.attempt(environment) {
+            Err(Error::Invalid(problems)) => problems,
+            other => return other,
+        };
+        // An `OTEL_*` variable that is valid alone, but not with the other settings, is ignored as well.
+        let is_otel =
+            |problem: &Problem| matches!(&problem.origin, Origin::Environment(name) if name.starts_with("OTEL_"));
+        let (mut ignored, own): (Vec<Problem>, Vec<Problem>) = problems.into_iter().partition(is_otel);
+        if ignored.is_empty() {
+            return Err(Error::Invalid(own));
         }
+        let mut reduced = environment.clone();
+        for problem in &mut ignored {
+            if let Origin::Environment(name) = &problem.origin {
+                reduced.remove(name);
+            }
+            problem.message.push_str("; this variable is ignored");
+        }
+        let mut config = self.over(&reduced)?;
+        config.warnings.splice(..0, ignored);
+        Ok(config)
     }
 
     fn attempt(&self, environment: &Environment) -> Result<Config, Error> {
@@ -266,7 +223,7 @@ impl Layers<'_> {
         })?;
         let mut problems = Problems::new(&set);
         let settings = checked::checked(&raw, environment, &mut problems);
-        if let (Files::Opened, Some(settings), true) = (self.files, &settings, problems.errors.is_empty()) {
+        if let Some(settings) = settings.as_ref().filter(|_| self.open_files && problems.errors.is_empty()) {
             checked::open_files(&raw, settings, &mut problems);
         }
         let Problems { errors, warnings: more, .. } = problems;
@@ -313,7 +270,8 @@ fn read(path: &Path, text: &str) -> Result<Node, Error> {
 }
 
 /// The text of the file, or the position of the first byte that is not UTF-8.
-fn utf8(path: &Path, bytes: Vec<u8>) -> Result<String, Error> {
+fn read_file(path: &Path) -> Result<String, Error> {
+    let bytes = std::fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
     String::from_utf8(bytes).map_err(|error| {
         let before = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
         let line = before.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
@@ -371,41 +329,22 @@ pub fn reload(old: &Config, flags: &Flags, environment: &Environment) -> Result<
     Ok(Reload { config, changes })
 }
 
+/// The keys with different values, in the order of the file.
 fn changes(old: &Config, new: &Config) -> Vec<Change> {
-    let mut changes = Vec::new();
-    compare("", Some(&output::tree(old.raw())), Some(&output::tree(new.raw())), &mut changes);
-    changes
+    let (before, after) = (output::tree(old.raw()).leaves(), output::tree(new.raw()).leaves());
+    let value = |leaves: &[(String, Node)], path: &str| {
+        leaves.iter().find(|(leaf, _)| leaf == path).map(|(_, node)| (node.to_json(), output::shown(path, node)))
+    };
+    let added = after.iter().filter(|(path, _)| value(&before, path).is_none());
+    let changed = before.iter().chain(added).filter_map(|(path, _)| {
+        let (from, to) = (value(&before, path), value(&after, path));
+        let is_same = from.as_ref().map(|(json, _)| json) == to.as_ref().map(|(json, _)| json);
+        let shown = |value: Option<(_, String)>| value.map_or_else(|| "not set".to_owned(), |(_, shown)| shown);
+        let needs_restart = !shape::is_reloaded(path);
+        (!is_same).then(|| Change { path: path.clone(), from: shown(from), to: shown(to), needs_restart })
+    });
+    changed.collect()
 }
 
-fn compare(path: &str, old: Option<&Node>, new: Option<&Node>, changes: &mut Vec<Change>) {
-    if let (Some(Node { value: Value::Map(before), .. }), Some(Node { value: Value::Map(after), .. })) = (old, new) {
-        let keys = before.iter().chain(after.iter().filter(|entry| !before.iter().any(|b| b.key == entry.key)));
-        for key in keys.map(|entry| &entry.key) {
-            let of = |entries: &[tree::Entry]| {
-                entries.iter().find(|entry| entry.key == *key).map(|entry| entry.node.clone())
-            };
-            let path = shape::join(path, key);
-            compare(&path, of(before).as_ref(), of(after).as_ref(), changes);
-        }
-        return;
-    }
-    let json = |node: Option<&Node>| node.map(Node::to_json);
-    if json(old) != json(new) {
-        let shown = |node: Option<&Node>| {
-            node.map_or_else(
-                || "not set".to_owned(),
-                |node| {
-                    let mut node = node.clone();
-                    output::redact(path, &mut node);
-                    node.value.inline()
-                },
-            )
-        };
-        changes.push(Change {
-            path: path.to_owned(),
-            from: shown(old),
-            to: shown(new),
-            needs_restart: !shape::is_reloaded(path),
-        });
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -7,11 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::Problem;
 use crate::config::conform::conform;
 use crate::config::shape::{self, Kind};
 use crate::config::sources::{self, Environment};
-use crate::config::tree::{Entry, Node, Origin, Value};
+use crate::config::tree::{Node, Origin, Problem, Value};
 
 /// A variable that is read.
 #[derive(Clone, Debug)]
@@ -29,84 +28,85 @@ enum Read {
     Plain,
     /// Parsed by this function; its error is a warning.
     Special(fn(&str) -> Set),
-    /// Known, but without effect: the reason.
-    Unused(&'static str),
+    /// Known, but without effect.
+    Unused,
 }
 
-/// Exporter settings that exist for both signals together and for each (`OTEL_EXPORTER_OTLP_[TRACES_\|METRICS_]...`).
-const PER_SIGNAL: [(&str, &str); 9] = [
-    ("ENDPOINT", "endpoint"),
-    ("HEADERS", "headers"),
-    ("COMPRESSION", "compression"),
-    ("TIMEOUT", "timeout"),
-    ("PROTOCOL", "protocol"),
-    ("INSECURE", "insecure"),
-    ("CERTIFICATE", "certificate"),
-    ("CLIENT_KEY", "client_key"),
-    ("CLIENT_CERTIFICATE", "client_certificate"),
-];
+/// The keys that a text sets, or why it is invalid.
+type Set = Result<Vec<(&'static str, Value)>, String>;
 
-const PLAIN: [(&str, &str); 10] = [
-    ("OTEL_METRIC_EXPORT_INTERVAL", "otlp.metrics.interval"),
-    ("OTEL_TRACES_SAMPLER", "otlp.traces.sampler"),
-    ("OTEL_TRACES_SAMPLER_ARG", "otlp.traces.sampler_ratio"),
-    ("OTEL_BSP_MAX_QUEUE_SIZE", "otlp.traces.queue_size"),
-    ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "otlp.traces.batch_size"),
-    ("OTEL_BSP_SCHEDULE_DELAY", "otlp.traces.schedule_delay"),
-    ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "otlp.metrics.temporality"),
-    ("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION", "otlp.metrics.histograms"),
-    ("OTEL_RESOURCE_ATTRIBUTES", "telemetry.resource"),
-    ("OTEL_SERVICE_NAME", "telemetry.resource"),
+/// Exporter settings that exist for both signals together and for each (`OTEL_EXPORTER_OTLP_[TRACES_\|METRICS_]...`).
+const PER_SIGNAL: [&str; 9] = [
+    "endpoint",
+    "headers",
+    "compression",
+    "timeout",
+    "protocol",
+    "insecure",
+    "certificate",
+    "client_key",
+    "client_certificate",
 ];
 
 /// Why the span limits have no effect.
-const FIXED: &str = "span attributes are fixed, and values from requests are truncated when they are parsed";
+const FIXED: &str = "nothing: span attributes are fixed, and values from requests are truncated when they are parsed";
+
+/// The other variables: name, the key or the effect, and how the text is read.
+const OTHERS: [(&str, &str, Read); 26] = [
+    ("OTEL_METRIC_EXPORT_INTERVAL", "otlp.metrics.interval", Read::Plain),
+    ("OTEL_TRACES_SAMPLER", "otlp.traces.sampler", Read::Plain),
+    ("OTEL_TRACES_SAMPLER_ARG", "otlp.traces.sampler_ratio", Read::Plain),
+    ("OTEL_BSP_MAX_QUEUE_SIZE", "otlp.traces.queue_size", Read::Plain),
+    ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "otlp.traces.batch_size", Read::Plain),
+    ("OTEL_BSP_SCHEDULE_DELAY", "otlp.traces.schedule_delay", Read::Plain),
+    ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "otlp.metrics.temporality", Read::Plain),
+    ("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION", "otlp.metrics.histograms", Read::Plain),
+    ("OTEL_RESOURCE_ATTRIBUTES", "telemetry.resource", Read::Plain),
+    ("OTEL_SERVICE_NAME", "telemetry.resource", Read::Special(service_name)),
+    ("OTEL_LOG_LEVEL", "log.level", Read::Special(log_level)),
+    ("OTEL_SEMCONV_STABILITY_OPT_IN", "telemetry.semconv", Read::Special(semconv)),
+    ("OTEL_METRICS_EXEMPLAR_FILTER", "prometheus.exemplars", Read::Special(exemplars)),
+    ("OTEL_PROPAGATORS", "nothing; only `tracecontext` is supported", Read::Special(propagators)),
+    (
+        "OTEL_TRACES_EXPORTER",
+        "otlp.traces.enabled",
+        Read::Special(|text| exporter(text, "otlp.traces.enabled", &["otlp", "none"])),
+    ),
+    (
+        "OTEL_METRICS_EXPORTER",
+        "otlp.metrics.enabled",
+        Read::Special(|text| exporter(text, "otlp.metrics.enabled", &["otlp", "none", "prometheus"])),
+    ),
+    (
+        "OTEL_SDK_DISABLED",
+        "otlp.metrics.enabled, otlp.traces.enabled (the Prometheus endpoint stays enabled)",
+        Read::Special(sdk_disabled),
+    ),
+    ("OTEL_METRIC_EXPORT_TIMEOUT", "nothing: OTEL_EXPORTER_OTLP_METRICS_TIMEOUT limits an export", Read::Unused),
+    ("OTEL_BSP_EXPORT_TIMEOUT", "nothing: OTEL_EXPORTER_OTLP_TRACES_TIMEOUT limits an export", Read::Unused),
+    ("OTEL_ATTRIBUTE_COUNT_LIMIT", FIXED, Read::Unused),
+    ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", FIXED, Read::Unused),
+    ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", FIXED, Read::Unused),
+    ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", FIXED, Read::Unused),
+    ("OTEL_SPAN_EVENT_COUNT_LIMIT", FIXED, Read::Unused),
+    ("OTEL_SPAN_LINK_COUNT_LIMIT", FIXED, Read::Unused),
+    (
+        "OTEL_CONFIG_FILE",
+        "nothing: tokometer has its own configuration file, see --config or TOKOMETER_CONFIG",
+        Read::Unused,
+    ),
+];
 
 /// All known variables, in the order in which they apply: later ones override earlier ones.
 pub(crate) fn variables() -> Vec<Variable> {
-    let mut variables = Vec::new();
-    let mut add = |name: String, sets: String, read: Read| variables.push(Variable { name, sets, read });
-    for (suffix, key) in PER_SIGNAL {
-        add(format!("OTEL_EXPORTER_OTLP_{suffix}"), format!("otlp.{key}"), Read::Plain);
-        for (signal, block) in [("TRACES", "traces"), ("METRICS", "metrics")] {
-            add(format!("OTEL_EXPORTER_OTLP_{signal}_{suffix}"), format!("otlp.{block}.{key}"), Read::Plain);
-        }
-    }
-    for (name, key) in PLAIN {
-        let read = if name == "OTEL_SERVICE_NAME" { Read::Special(service_name) } else { Read::Plain };
-        add(name.to_owned(), key.to_owned(), read);
-    }
-    let special: [(&str, &str, Read); 7] = [
-        ("OTEL_LOG_LEVEL", "log.level", Read::Special(log_level)),
-        ("OTEL_SEMCONV_STABILITY_OPT_IN", "telemetry.semconv", Read::Special(semconv)),
-        ("OTEL_METRICS_EXEMPLAR_FILTER", "prometheus.exemplars", Read::Special(exemplars)),
-        ("OTEL_PROPAGATORS", "nothing; only `tracecontext` is supported", Read::Special(propagators)),
-        ("OTEL_TRACES_EXPORTER", "otlp.traces.enabled", Read::Special(traces_exporter)),
-        ("OTEL_METRICS_EXPORTER", "otlp.metrics.enabled", Read::Special(metrics_exporter)),
-        (
-            "OTEL_SDK_DISABLED",
-            "otlp.metrics.enabled, otlp.traces.enabled (the Prometheus endpoint stays enabled)",
-            Read::Special(sdk_disabled),
-        ),
-    ];
-    for (name, sets, read) in special {
-        add(name.to_owned(), sets.to_owned(), read);
-    }
-    let unused = [
-        ("OTEL_METRIC_EXPORT_TIMEOUT", "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT limits an export"),
-        ("OTEL_BSP_EXPORT_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT limits an export"),
-        ("OTEL_ATTRIBUTE_COUNT_LIMIT", FIXED),
-        ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", FIXED),
-        ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", FIXED),
-        ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", FIXED),
-        ("OTEL_SPAN_EVENT_COUNT_LIMIT", FIXED),
-        ("OTEL_SPAN_LINK_COUNT_LIMIT", FIXED),
-        ("OTEL_CONFIG_FILE", "tokometer has its own configuration file, see --config or TOKOMETER_CONFIG"),
-    ];
-    for (name, why) in unused {
-        add(name.to_owned(), format!("nothing: {why}"), Read::Unused(why));
-    }
-    variables
+    let per_signal = PER_SIGNAL.iter().flat_map(|key| {
+        ["", "traces.", "metrics."].map(|signal| {
+            let sets = format!("otlp.{signal}{key}");
+            Variable { name: shape::exporter_variable(&sets), sets, read: Read::Plain }
+        })
+    });
+    let others = OTHERS.map(|(name, sets, read)| Variable { name: name.to_owned(), sets: sets.to_owned(), read });
+    per_signal.chain(others).collect()
 }
 
 /// The layer set by the `OTEL_*` variables; invalid ones become warnings.
@@ -119,27 +119,19 @@ pub(crate) fn layer(environment: &Environment, warnings: &mut Vec<Problem>) -> N
             warnings.push(Problem { origin: origin.clone(), path: String::new(), message });
         };
         let set = match variable.read {
-            Read::Plain => match plain(&variable.sets, text) {
-                Ok(value) => vec![(variable.sets.as_str(), value)],
-                Err(message) => {
-                    warn(format!("{message}; this variable is ignored"));
-                    continue;
-                }
-            },
-            Read::Special(read) => match read(text) {
-                Ok(set) => set,
-                Err(message) => {
-                    warn(message);
-                    continue;
-                }
-            },
-            Read::Unused(why) => {
-                warn(format!("has no effect: {why}"));
+            Read::Plain => plain(&variable.sets, text, &origin).map(|value| vec![(variable.sets.as_str(), value)]),
+            Read::Special(read) => read(text),
+            Read::Unused => {
+                warn(variable.sets.replace("nothing", "has no effect"));
                 continue;
             }
         };
+        let set = set.unwrap_or_else(|message| {
+            warn(format!("{message}; this variable is ignored"));
+            Vec::new()
+        });
         for (path, value) in set {
-            let node = Node::at(path, value, &origin).stamped(&origin);
+            let node = Node::at(path, value, &origin);
             let mut problems = Vec::new();
             conform(&node, &mut problems);
             match problems.first() {
@@ -168,10 +160,10 @@ pub(crate) fn prometheus_address(environment: &Environment, current: &str) -> Op
     Some((format!("{host}:{}", port.unwrap_or(own_port)), Origin::Environment(name.to_owned())))
 }
 
-fn plain(path: &str, text: &str) -> Result<Value, String> {
+fn plain(path: &str, text: &str, origin: &Origin) -> Result<Value, String> {
     let shape = shape::root().find(path).ok_or_else(|| format!("unknown key {path}"))?;
     match &shape.kind {
-        Kind::Names => sources::names(text),
+        Kind::Names(_) => sources::names(text, origin),
         // By the specification, booleans are case-insensitive; enum values are by convention.
         Kind::Words(_) => Ok(Value::Text(text.to_ascii_lowercase())),
         Kind::Bool => Ok(Value::Bool(text.eq_ignore_ascii_case("true"))),
@@ -179,22 +171,13 @@ fn plain(path: &str, text: &str) -> Result<Value, String> {
             Ok(millis) => Ok(Value::Text(format!("{millis}ms"))),
             Err(_) => Err(format!("`{text}` is not a number of milliseconds; write an integer such as 10000")),
         },
-        _ => Ok(sources::value(text, shape)),
+        _ => Ok(sources::value(text, shape, origin)),
     }
 }
 
-/// The keys that a text sets, or why it is invalid.
-type Set = Result<Vec<(&'static str, Value)>, String>;
-
 fn service_name(text: &str) -> Set {
     let origin = Origin::Environment("OTEL_SERVICE_NAME".to_owned());
-    // Not a `Node::at` path, because the attribute name contains a dot.
-    let entry = Entry {
-        key: "service.name".to_owned(),
-        origin: origin.clone(),
-        node: Node::new(Value::Text(text.to_owned()), origin),
-    };
-    Ok(vec![("telemetry.resource", Value::Map(vec![entry]))])
+    Ok(vec![("telemetry.resource", Value::names([("service.name".to_owned(), text.to_owned())], &origin))])
 }
 
 fn log_level(text: &str) -> Set {
@@ -230,20 +213,10 @@ fn propagators(text: &str) -> Set {
     Err(format!("`{text}`: only W3C trace context (`traceparent`) is supported, and it stays enabled"))
 }
 
-fn traces_exporter(text: &str) -> Set {
-    exporter(text, "otlp.traces.enabled", &["otlp", "none"])
-}
-
-fn metrics_exporter(text: &str) -> Set {
-    exporter(text, "otlp.metrics.enabled", &["otlp", "none", "prometheus"])
-}
-
 fn exporter(text: &str, path: &'static str, known: &[&str]) -> Set {
     let words: Vec<String> = text.split(',').map(|word| word.trim().to_ascii_lowercase()).collect();
     match words.iter().find(|word| !known.contains(&word.as_str())) {
-        Some(word) => {
-            Err(format!("unknown exporter `{word}`, this variable is ignored; write one of {}", known.join(", ")))
-        }
+        Some(word) => Err(format!("unknown exporter `{word}`; write one of {}", known.join(", "))),
         None => Ok(vec![(path, Value::Bool(words.iter().any(|word| word == "otlp")))]),
     }
 }

@@ -1,12 +1,8 @@
-//! The configuration as text: the commented default file, the effective values with secrets hidden, and
-//! `docs/CONFIG.md`.
+//! The configuration as text: the commented default file, and the effective values with secrets hidden.
 
-use crate::config::otel;
 use crate::config::raw::Raw;
-use crate::config::renamed::{Now, RENAMED};
 use crate::config::shape::{self, Kind, Shape};
-use crate::config::sources;
-use crate::config::tree::{self, Entry, Node, Origin, Value};
+use crate::config::tree::{self, Entry, Node, Value};
 
 const WIDTH: usize = 100;
 
@@ -23,7 +19,7 @@ const FILE_HEAD: &str = "\
 pub fn default_yaml() -> String {
     let mut text = FILE_HEAD.to_owned();
     if let Value::Map(entries) = &tree(&Raw::default()).value {
-        block("", entries, 0, &mut text, &Comments::Documentation);
+        block("", entries, 0, &mut text, Comments::Documentation);
     }
     text
 }
@@ -34,7 +30,7 @@ pub(crate) fn effective(raw: &Raw, set: &Node) -> String {
     redact("", &mut tree);
     let mut text = String::new();
     if let Value::Map(entries) = &tree.value {
-        block("", entries, 0, &mut text, &Comments::Origins(Some(set)));
+        block("", entries, 0, &mut text, Comments::Origins(set));
     }
     text
 }
@@ -46,51 +42,32 @@ pub(crate) fn tree(raw: &Raw) -> Node {
 }
 
 /// Comments next to the values.
+#[derive(Clone, Copy)]
 enum Comments<'a> {
     Documentation,
-    /// Where each value was set: the corresponding node in the merged layers.
-    Origins(Option<&'a Node>),
+    /// Where each value was set, by the merged layers.
+    Origins(&'a Node),
 }
 
-impl<'a> Comments<'a> {
-    /// The comments for the value of this key.
-    fn of_key(&self, key: &str) -> Comments<'a> {
+impl Comments<'_> {
+    fn note(self, path: &str) -> String {
         match self {
-            Comments::Origins(Some(Node { value: Value::Map(entries), .. })) => {
-                Comments::Origins(entries.iter().find(|entry| entry.key == key).map(|entry| &entry.node))
-            }
-            Comments::Origins(_) => Comments::Origins(None),
-            Comments::Documentation => Comments::Documentation,
-        }
-    }
-
-    /// The comments for the item with this index.
-    fn of_item(&self, index: usize) -> Comments<'a> {
-        match self {
-            Comments::Origins(Some(Node { value: Value::List(items), .. })) => Comments::Origins(items.get(index)),
-            Comments::Origins(_) => Comments::Origins(None),
-            Comments::Documentation => Comments::Documentation,
-        }
-    }
-
-    fn note(&self) -> String {
-        match self {
-            Comments::Origins(Some(Node { origin, .. })) if *origin != Origin::Default => format!("  # {origin}"),
-            _ => String::new(),
+            Comments::Origins(set) => set.find(path).map(|node| format!("  # {}", node.origin)).unwrap_or_default(),
+            Comments::Documentation => String::new(),
         }
     }
 }
 
-fn block(path: &str, entries: &[Entry], depth: usize, text: &mut String, comments: &Comments<'_>) {
+fn block(path: &str, entries: &[Entry], depth: usize, text: &mut String, comments: Comments<'_>) {
     for (index, entry) in entries.iter().enumerate() {
         let path = shape::join(path, &entry.key);
         let shape = shape::root().find(&path);
-        let comments = comments.of_key(&entry.key);
+        let note = comments.note(&path);
         let variable_only = shape.is_some_and(|shape| shape.variable_only);
-        if variable_only && comments.note().is_empty() {
+        if variable_only && note.is_empty() {
             continue;
         }
-        if let (Comments::Documentation, Some(shape)) = (&comments, shape) {
+        if let (Comments::Documentation, Some(shape)) = (comments, shape) {
             if depth == 0 || index > 0 {
                 text.push('\n');
             }
@@ -99,32 +76,25 @@ fn block(path: &str, entries: &[Entry], depth: usize, text: &mut String, comment
         // A file cannot set it.
         put(text, depth, if variable_only { "# " } else { "" });
         text.push_str(&tree::quoted(&entry.key));
-        text.push(':');
         match &entry.node.value {
             Value::Map(inner) if !inner.is_empty() && !variable_only => {
-                text.push('\n');
-                block(&path, inner, depth + 1, text, &comments);
+                text.push_str(":\n");
+                block(&path, inner, depth + 1, text, comments);
             }
             Value::List(items) if items.iter().any(|item| matches!(item.value, Value::Map(_))) => {
-                text.push('\n');
-                list(&path, items, depth + 1, text, &comments);
+                text.push_str(":\n");
+                list(&path, items, depth + 1, text, comments);
             }
-            value => {
-                // Not with `write!`: its error is impossible for a String, and each value must stay on one line.
-                text.push(' ');
-                text.push_str(&value.inline());
-                text.push_str(&comments.note());
-                text.push('\n');
-            }
+            value => text.push_str(&format!(": {}{note}\n", value.inline())),
         }
     }
 }
 
-fn list(path: &str, items: &[Node], depth: usize, text: &mut String, comments: &Comments<'_>) {
+fn list(path: &str, items: &[Node], depth: usize, text: &mut String, comments: Comments<'_>) {
     for (index, item) in items.iter().enumerate() {
         let Value::Map(entries) = &item.value else { continue };
         let mut inner = String::new();
-        block(&format!("{path}[{index}]"), entries, depth + 1, &mut inner, &comments.of_item(index));
+        block(&format!("{path}[{index}]"), entries, depth + 1, &mut inner, comments);
         // Put the dash into the indentation of the item's first key.
         let comments_above = inner.split_inclusive('\n').take_while(|line| line.trim_start().starts_with('#'));
         let first_key: usize = comments_above.map(str::len).sum();
@@ -135,18 +105,11 @@ fn list(path: &str, items: &[Node], depth: usize, text: &mut String, comments: &
 }
 
 fn documentation(shape: &Shape, depth: usize, text: &mut String) {
-    let mut doc = shape.doc.replace('\n', " ");
+    let range = shape.range.map(|(low, high)| format!(" From {} to {}.", shape.amount(low), shape.amount(high)));
+    comment(&format!("{}{}", shape.doc, range.unwrap_or_default()), depth, text);
     if let Kind::Words(words) = &shape.kind {
-        comment(&doc, depth, text);
-        for (word, doc) in words {
-            comment(&format!("- {word}: {}", doc.replace('\n', " ")), depth, text);
-        }
-        return;
+        words.iter().for_each(|(word, doc)| comment(&format!("- {word}: {doc}"), depth, text));
     }
-    if let Some((low, high)) = shape.range {
-        doc.push_str(&format!(" From {} to {}.", shape.amount(low), shape.amount(high)));
-    }
-    comment(&doc, depth, text);
 }
 
 fn comment(doc: &str, depth: usize, text: &mut String) {
@@ -193,8 +156,15 @@ pub fn shown_url(text: &str) -> String {
     format!("{scheme}{authority}{path}{query}")
 }
 
+/// The value of a key on one line, without secrets.
+pub(crate) fn shown(path: &str, node: &Node) -> String {
+    let mut node = node.clone();
+    redact(path, &mut node);
+    node.value.inline()
+}
+
 /// Hides every secret of the tree under this path.
-pub(crate) fn redact(path: &str, node: &mut Node) {
+fn redact(path: &str, node: &mut Node) {
     match &mut node.value {
         Value::Map(entries) => {
             for entry in entries {
@@ -207,196 +177,6 @@ pub(crate) fn redact(path: &str, node: &mut Node) {
         Value::Text(text) if path.ends_with("endpoint") || path.ends_with("upstream") => *text = shown_url(text),
         _ => {}
     }
-}
-
-/// The flags of `tokometer run` and `tokometer check`.
-const FLAGS: [(&str, &str); 7] = [
-    ("--config FILE", "Configuration file (YAML)."),
-    (
-        "--listen ADDRESS",
-        "`listeners[0].listen`, if there is only one listener. A list in brackets, `[10.0.0.7,fd00::7]:8000`, creates one listener per address: \
-         `[$(POD_IPS)]:8000` works in every Kubernetes pod.",
-    ),
-    ("--upstream ADDRESS", "`listeners[0].upstream`, if there is only one listener."),
-    ("--listener LISTEN=UPSTREAM", "A listener; can be repeated, and replaces the `listeners` of the file."),
-    ("--admin ADDRESS", "`admin.listen`."),
-    ("--otlp-receiver ADDRESS", "`engine_spans.listen`; can be repeated, and replaces the addresses of the file."),
-    ("--set KEY=VALUE", "Any key outside `listeners`; can be repeated."),
-];
-
-const DOCUMENT_HEAD: &str = "\
-# Configuration
-
-Generated from the code by the test `config_documents`; do not edit. `config/tokometer.yaml` contains every key with its
-default and documentation, `config/schema.json` is a JSON schema for editors, and the other files in `config/` are
-examples for one engine each.
-
-No configuration is required: `tokometer run --listen 0.0.0.0:8000 --upstream 127.0.0.1:8001` works. Settings are merged
-in this order; later sources override earlier ones: defaults, file, `OTEL_*` variables, `TOKOMETER_*` variables, flags.
-`tokometer check` explains the effective settings; `tokometer config` prints them and where each was set. Unknown keys are
-errors.
-
-Durations and sizes are written with their unit: `500ms`, `10s`, `2m`, `1h`; `64KiB`, `8MiB`, `1GiB`. Only 0 needs none.
-The names, percentages and scopes (`name`, `target_percent`, `applies_to`) of all objectives in `slo` have the same form and
-are listed once, under `slo.availability`.
-
-An invalid value in the file, in a `TOKOMETER_*` variable or in a flag is an error, and tokometer exits with code 2. An
-invalid value of an `OTEL_*` variable is ignored with a warning, because those variables are often set for every program
-of a cluster. An empty variable counts as not set. In variables, separate list entries with commas, and write maps as
-`name=value,name=value`, percent-encoded where needed.
-
-SIGHUP reloads the file. A file with errors changes nothing. Keys marked *reload* then apply to new connections; all
-others need a restart, and the log names them.
-
-";
-
-/// The content of `docs/CONFIG.md`.
-pub fn document() -> String {
-    let mut text = DOCUMENT_HEAD.to_owned();
-    let defaults = tree(&Raw::default());
-    if let Value::Map(entries) = &defaults.value {
-        for entry in entries {
-            section(entry, &mut text);
-        }
-    }
-    text.push_str("## Flags of `run` and `check`\n\n| flag | meaning |\n|---|---|\n");
-    for (flag, meaning) in FLAGS {
-        row(&mut text, &[&format!("`{flag}`"), meaning]);
-    }
-    text.push_str("\n## Variables that do not map to one key\n\n| variable | meaning |\n|---|---|\n");
-    for (name, meaning) in sources::SPECIAL {
-        row(&mut text, &[&format!("`{name}`"), meaning]);
-    }
-    text.push_str("\n## Standard OpenTelemetry variables\n\n| variable | sets |\n|---|---|\n");
-    for variable in otel::variables() {
-        let sets = sets(&variable.sets);
-        row(&mut text, &[&format!("`{}`", variable.name), &sets]);
-    }
-    row(
-        &mut text,
-        &["`OTEL_EXPORTER_PROMETHEUS_HOST`, `OTEL_EXPORTER_PROMETHEUS_PORT`", "host and port of `admin.listen`"],
-    );
-    text.push_str(
-        "\n## Detected resource attributes\n\nSet the variables with the downward API. `telemetry.resource`, \
-         `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` override them. `service.instance.id` is \
-         `<namespace>.<pod>.<container>` if these are known, otherwise `<host name>/<admin address>`.\n\n\
-         | attribute | variable (the first one set is used) |\n|---|---|\n",
-    );
-    for (attribute, names) in otel::RESOURCE {
-        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-        row(&mut text, &[&format!("`{attribute}`"), &names.join(", ")]);
-    }
-    text.push_str(
-        "\n## Renamed and removed keys\n\nAn old key is an error that names the new one.\n\n| key | now |\n|---|---|\n",
-    );
-    for (old, now) in RENAMED {
-        row(&mut text, &[&format!("`{old}`"), &replacement(now)]);
-    }
-    text
-}
-
-fn replacement(now: Now) -> String {
-    match now {
-        Now::Key(key) => format!("`{key}`"),
-        Now::Fixed(value) => format!("fixed: {value}"),
-        Now::Variable(name) => format!("only the variable `{name}`"),
-    }
-}
-
-/// What a variable sets: a key, or for a key that only variables can set its meaning.
-fn sets(path: &str) -> String {
-    let shape = shape::root().find(path).filter(|shape| shape.variable_only);
-    let (signal, key) = path.trim_start_matches("otlp.").split_once('.').unwrap_or(("both signals", path));
-    match shape {
-        Some(_) if shape::root().find(&format!("otlp.{key}")).is_some() => format!("`otlp.{key}`, for {signal} only"),
-        Some(shape) => shape.doc.replace('\n', " "),
-        None if path.contains(' ') => path.to_owned(),
-        None => format!("`{path}`"),
-    }
-}
-
-fn section(entry: &Entry, text: &mut String) {
-    let Some(shape) = shape::root().find(&entry.key) else { return };
-    text.push_str(&format!("## `{}`\n\n{}\n\n", entry.key, shape.doc.replace('\n', " ")));
-    text.push_str("| key | type | default | meaning |\n|---|---|---|---|\n");
-    rows(&entry.key, &entry.node, text);
-    let block = entry.key.as_str();
-    if !matches!(entry.node.value, Value::List(_)) {
-        let name = shape::variable(&format!("{block}.key")).unwrap_or_default();
-        text.push_str(&format!(
-            "\nVariables: `{}...`: the path in uppercase, joined with `_`.\n",
-            name.trim_end_matches("KEY")
-        ));
-    }
-    text.push('\n');
-}
-
-fn rows(path: &str, node: &Node, text: &mut String) {
-    let Some(shape) = shape::root().find(path).filter(|shape| !shape.variable_only) else { return };
-    // Keys that every objective has are explained with the first kind.
-    let common = ["name", "target_percent", "applies_to"].iter().any(|key| path.ends_with(&format!("[].{key}")));
-    let first_kind = path.strip_prefix("slo.availability[].").filter(|_| common);
-    if common && path.starts_with("slo.") && first_kind.is_none() {
-        return;
-    }
-    match (&node.value, &shape.kind) {
-        (Value::Map(entries), Kind::Block { .. }) => {
-            for entry in entries {
-                rows(&format!("{path}.{}", entry.key), &entry.node, text);
-            }
-        }
-        (Value::List(items), Kind::List(item)) if matches!(item.kind, Kind::Block { .. }) => {
-            for item in items.iter().take(1) {
-                rows(&format!("{path}[]"), item, text);
-            }
-            // Lists that are empty by default still get rows for the keys of an item.
-            if let (true, Kind::Block { keys, .. }) = (items.is_empty(), &item.kind) {
-                let live = if shape::is_reloaded(path) { " *reload*" } else { "" };
-                row(text, &[&format!("`{path}`{live}"), &shape.words(), "`[]`", &meaning(shape)]);
-                for (key, shape) in keys {
-                    row(text, &[&format!("`{path}[].{key}`{live}"), &shape.words(), "", &meaning(shape)]);
-                }
-            }
-        }
-        (value, _) => {
-            let live = if shape::is_reloaded(path) { " *reload*" } else { "" };
-            let default = match first_kind {
-                Some(key) => defaults_by_kind(key),
-                None if is_required(path) => "required".to_owned(),
-                None => format!("`{}`", value.inline()),
-            };
-            row(text, &[&format!("`{path}`{live}"), &shape.words(), &default, &meaning(shape)]);
-        }
-    }
-}
-
-/// The default of a key that every objective has, by kind.
-fn defaults_by_kind(key: &str) -> String {
-    let defaults = tree(&Raw::default());
-    let of = |kind: &&str| Some(format!("{kind} `{}`", defaults.find(&format!("slo.{kind}[0].{key}"))?.value.inline()));
-    ["availability", "ttft", "decode_rate", "stall", "goodput"].iter().filter_map(of).collect::<Vec<_>>().join(", ")
-}
-
-/// True for a key that its block requires: its default belongs to the default of the whole list.
-fn is_required(path: &str) -> bool {
-    let Some((block, key)) = path.rsplit_once('.') else { return false };
-    let shape = shape::root().find(block);
-    matches!(shape.map(|shape| &shape.kind), Some(Kind::Block { required, .. }) if required.iter().any(|name| name == key))
-}
-
-fn meaning(shape: &Shape) -> String {
-    let mut meaning = shape.doc.replace('\n', " ");
-    if let Kind::Words(words) = &shape.kind {
-        for (word, doc) in words {
-            meaning.push_str(&format!("<br>`{word}`: {}", doc.replace('\n', " ")));
-        }
-    }
-    meaning
-}
-
-fn row(text: &mut String, cells: &[&str]) {
-    let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
-    text.push_str(&format!("| {} |\n", cells.join(" | ")));
 }
 
 #[cfg(test)]

@@ -1,31 +1,26 @@
 //! Keys of earlier versions, and what replaces them.
 
+use crate::config::shape;
+
 /// What became of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Now {
+pub(crate) enum Now<'a> {
     /// It has this name.
-    Key(&'static str),
+    Key(&'a str),
     /// Its value is fixed at this.
-    Fixed(&'static str),
+    Fixed(&'a str),
     /// Only this variable sets it.
-    Variable(&'static str),
+    Variable(&'a str),
 }
 
 use Now::{Fixed, Key, Variable};
 
-/// Old key, and what became of it. A key of a list stands without index; a block covers the keys in it.
-pub(crate) const RENAMED: [(&str, Now); 83] = [
+/// Old key, and what became of it; a block covers the keys in it. Two rules cover further keys: names that ended with
+/// their unit, and overrides of one OTLP signal, which only variables can set.
+pub(crate) const RENAMED: [(&str, Now<'static>); 50] = [
     ("pairs", Key("listeners")),
-    ("process.grace_period_secs", Key("process.grace_period")),
-    ("process.lame_duck_secs", Key("process.lame_duck")),
-    ("relay.connect_timeout_ms", Key("relay.connect_timeout")),
-    ("relay.keepalive_secs", Key("relay.keepalive")),
-    ("relay.idle_timeout_secs", Key("relay.idle_timeout")),
-    ("relay.half_close_timeout_secs", Key("relay.half_close_timeout")),
     ("relay.remainder_bytes", Fixed("64 KiB")),
     ("relay.scratch_bytes", Fixed("64 KiB")),
-    ("observe.memory_bytes", Key("observe.memory")),
-    ("observe.stall_ms", Key("observe.stall")),
     ("observe.head_bytes", Fixed("64 KiB")),
     ("observe.max_open_requests", Fixed("1024")),
     ("observe.max_observed", Fixed("100000")),
@@ -35,7 +30,6 @@ pub(crate) const RENAMED: [(&str, Now); 83] = [
     ("observe.tokenizer.answer_bytes", Fixed("256 KiB")),
     ("observe.tokenizer.memory_bytes", Fixed("64 MiB")),
     ("observe.tokenizer.queue_answers", Fixed("256")),
-    ("scrape.interval_ms", Key("scrape.interval")),
     ("scrape.timeout_ms", Fixed("2 s")),
     ("scrape.page_bytes", Fixed("8 MiB")),
     ("live.max_in_flight", Fixed("65536")),
@@ -43,37 +37,16 @@ pub(crate) const RENAMED: [(&str, Now); 83] = [
     ("live.slowest", Fixed("16")),
     ("live.slowest_secs", Fixed("1 h")),
     ("live", Fixed("the defaults")),
-    ("wedge.decode_secs", Key("wedge.decode")),
-    ("wedge.prefill_secs", Key("wedge.prefill")),
+    ("prometheus.exemplars", Variable("OTEL_METRICS_EXEMPLAR_FILTER")),
+    ("telemetry.prompt_classes.input_length_bounds", Fixed("1024, 8192, 32768 and 131072")),
     ("wedge.prefill_tokens_per_second", Fixed("200")),
     ("wedge.bytes_per_token", Fixed("4")),
     ("wedge.prefill_more_secs", Fixed("480 s")),
     ("wedge.whole_tokens_per_second", Fixed("10")),
     ("wedge.whole_tokens", Fixed("16384")),
-    ("otlp.timeout_ms", Key("otlp.timeout")),
-    ("otlp.insecure", Variable("OTEL_EXPORTER_OTLP_INSECURE")),
-    ("otlp.metrics.interval_ms", Key("otlp.metrics.interval")),
-    ("otlp.metrics.endpoint", Variable("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")),
-    ("otlp.metrics.protocol", Variable("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL")),
-    ("otlp.metrics.headers", Variable("OTEL_EXPORTER_OTLP_METRICS_HEADERS")),
-    ("otlp.metrics.compression", Variable("OTEL_EXPORTER_OTLP_METRICS_COMPRESSION")),
-    ("otlp.metrics.timeout_ms", Variable("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT")),
-    ("otlp.metrics.insecure", Variable("OTEL_EXPORTER_OTLP_METRICS_INSECURE")),
-    ("otlp.metrics.certificate", Variable("OTEL_EXPORTER_OTLP_METRICS_CERTIFICATE")),
-    ("otlp.metrics.client_certificate", Variable("OTEL_EXPORTER_OTLP_METRICS_CLIENT_CERTIFICATE")),
-    ("otlp.metrics.client_key", Variable("OTEL_EXPORTER_OTLP_METRICS_CLIENT_KEY")),
-    ("otlp.traces.endpoint", Variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")),
-    ("otlp.traces.protocol", Variable("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")),
-    ("otlp.traces.headers", Variable("OTEL_EXPORTER_OTLP_TRACES_HEADERS")),
-    ("otlp.traces.compression", Variable("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION")),
-    ("otlp.traces.timeout_ms", Variable("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT")),
-    ("otlp.traces.insecure", Variable("OTEL_EXPORTER_OTLP_TRACES_INSECURE")),
-    ("otlp.traces.certificate", Variable("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE")),
-    ("otlp.traces.client_certificate", Variable("OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE")),
-    ("otlp.traces.client_key", Variable("OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY")),
-    ("otlp.traces.keep_first_token_over_ms", Key("otlp.traces.keep_first_token_over")),
     ("otlp.traces.queue_size", Variable("OTEL_BSP_MAX_QUEUE_SIZE")),
     ("otlp.traces.batch_size", Variable("OTEL_BSP_MAX_EXPORT_BATCH_SIZE")),
+    ("otlp.traces.schedule_delay", Variable("OTEL_BSP_SCHEDULE_DELAY")),
     ("otlp.traces.schedule_delay_ms", Variable("OTEL_BSP_SCHEDULE_DELAY")),
     ("queue.otlp_listen", Key("engine_spans.listen")),
     ("queue.wait_ms", Key("engine_spans.wait")),
@@ -91,33 +64,47 @@ pub(crate) const RENAMED: [(&str, Now); 83] = [
     ("slo.tenant_header", Key("tenants.from_headers")),
     ("slo.min_decode_ms", Fixed("200 ms")),
     ("slo.client_limited_percent", Fixed("10")),
-    ("slo.ttft.max_ms", Key("slo.ttft[].max")),
-    ("slo.ttft.per_1k_uncached_tokens_ms", Key("slo.ttft[].per_1k_uncached_tokens")),
-    ("slo.stall.max_gap_ms", Key("slo.stall[].max_gap")),
     ("slo.request_targets.ttft_min_ms", Fixed("100 ms")),
     ("slo.request_targets.ttft_max_ms", Fixed("600 s")),
     ("slo.request_targets.tpot_min_ms", Fixed("5 ms")),
     ("slo.request_targets.tpot_max_ms", Fixed("10 s")),
 ];
 
-/// What became of the key with this path, with or without list indices.
-pub(crate) fn renamed(path: &str) -> Option<Now> {
-    let without_indices: String =
-        path.split('[').map(|part| part.split_once(']').map_or(part, |(_, rest)| rest)).collect();
-    RENAMED.iter().find(|(old, _)| *old == without_indices).map(|(_, now)| *now)
+/// Units that ended the names of keys.
+const UNITS: [&str; 3] = ["_ms", "_secs", "_bytes"];
+
+/// The message for the key with this path, if it existed.
+pub(crate) fn renamed(path: &str) -> Option<String> {
+    // `slo.ttft[0].max_ms` is listed as `slo.ttft[].max_ms`.
+    let without_index = |part: &str| part.split_once(']').map_or(part.to_owned(), |(_, rest)| format!("]{rest}"));
+    let path = path.split('[').map(without_index).collect::<Vec<_>>().join("[");
+    if let Some((_, now)) = RENAMED.iter().find(|(old, _)| *old == path) {
+        return Some(now.to_string());
+    }
+    let key = UNITS.iter().find_map(|unit| path.strip_suffix(unit)).unwrap_or(&path);
+    match shape::root().find(key)? {
+        shape if shape.variable_only => Some(Variable(&shape::exporter_variable(key)).to_string()),
+        _ => (key != path).then(|| Key(key).to_string()),
+    }
 }
 
-/// What became of the key that this variable set, and its variable now.
+/// The message for this variable, if the key that it set existed.
 pub(crate) fn renamed_variable(name: &str) -> Option<String> {
-    let variable = |key: &str| format!("TOKOMETER_{}", key.replace('.', "_").to_ascii_uppercase());
-    let (_, now) = RENAMED.iter().find(|(old, _)| variable(old) == name)?;
-    Some(match now {
-        Key(key) => format!("renamed; set {}", variable(key)),
-        now => now.to_string(),
-    })
+    let set_by = |path: &str, name: &str| shape::variable(path).is_some_and(|variable| variable == name);
+    if let Some((_, now)) = RENAMED.iter().find(|(old, _)| set_by(old, name)) {
+        return Some(match now {
+            Key(key) => format!("renamed; set {}", shape::variable(key)?),
+            now => now.to_string(),
+        });
+    }
+    let stem = UNITS.iter().find_map(|unit| name.strip_suffix(&unit.to_ascii_uppercase())).unwrap_or(name);
+    match shape::all_keys().into_iter().find(|(path, _)| set_by(path, stem))? {
+        (path, shape) if shape.variable_only => Some(Variable(&shape::exporter_variable(&path)).to_string()),
+        _ => (stem != name).then(|| format!("renamed; set {stem}")),
+    }
 }
 
-impl std::fmt::Display for Now {
+impl std::fmt::Display for Now<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Key(key) => write!(f, "renamed; write `{key}`"),
@@ -130,7 +117,6 @@ impl std::fmt::Display for Now {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::shape;
 
     #[test]
     fn new_keys_exist_and_old_ones_do_not() {
@@ -139,6 +125,32 @@ mod tests {
             if let Key(key) = now {
                 assert!(shape::root().find(key).is_some(), "{key}");
             }
+        }
+    }
+
+    #[test]
+    fn units_in_names_and_signal_overrides_are_covered_by_rules() {
+        for (old, expected) in [
+            ("relay.keepalive_secs", Some("renamed; write `relay.keepalive`")),
+            ("observe.memory_bytes", Some("renamed; write `observe.memory`")),
+            ("slo.ttft[3].max_ms", Some("renamed; write `slo.ttft[].max`")),
+            ("otlp.metrics.timeout_ms", Some("no longer a key; set the variable OTEL_EXPORTER_OTLP_METRICS_TIMEOUT")),
+            ("otlp.traces.client_key", Some("no longer a key; set the variable OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY")),
+            ("otlp.insecure", Some("no longer a key; set the variable OTEL_EXPORTER_OTLP_INSECURE")),
+            ("relay.keepalive", None),
+            ("relay.nothing_ms", None),
+        ] {
+            assert_eq!(renamed(old).as_deref(), expected, "{old}");
+        }
+        for (old, expected) in [
+            ("TOKOMETER_RELAY_KEEPALIVE_SECS", Some("renamed; set TOKOMETER_RELAY_KEEPALIVE")),
+            (
+                "TOKOMETER_OTLP_TRACES_ENDPOINT",
+                Some("no longer a key; set the variable OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
+            ),
+            ("TOKOMETER_RELAY_KEEPALIVE", None),
+        ] {
+            assert_eq!(renamed_variable(old).as_deref(), expected, "{old}");
         }
     }
 }

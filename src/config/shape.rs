@@ -7,7 +7,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
 use crate::config::raw::Raw;
-use crate::config::units::{Duration, Size};
+use tokometer_settings::{Duration, Size};
 
 /// Type and documentation of a key.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,8 +42,8 @@ pub(crate) enum Kind {
         keys: Vec<(String, Shape)>,
         required: Vec<String>,
     },
-    /// Map with free keys and string values.
-    Names,
+    /// A map with free keys; the type of its values is text.
+    Names(Box<Shape>),
 }
 
 fn raw_schema() -> Value {
@@ -87,15 +87,16 @@ pub(crate) fn root() -> &'static Shape {
     &ROOT
 }
 
-/// Every key with a value, as (`listeners[].listen`, shape), without blocks, in alphabetical order.
+/// Every key with a value that a file can set, as (`listeners[].listen`, shape), without blocks, in alphabetical order.
 pub(crate) fn keys() -> Vec<(String, &'static Shape)> {
+    all_keys().into_iter().filter(|(_, shape)| !shape.variable_only).collect()
+}
+
+/// As [`keys`], with those that only variables can set.
+pub(crate) fn all_keys() -> Vec<(String, &'static Shape)> {
     fn walk(path: &str, shape: &'static Shape, into: &mut Vec<(String, &'static Shape)>) {
         match &shape.kind {
-            Kind::Block { keys, .. } => {
-                for (key, shape) in keys.iter().filter(|(_, shape)| !shape.variable_only) {
-                    walk(&join(path, key), shape, into);
-                }
-            }
+            Kind::Block { keys, .. } => keys.iter().for_each(|(key, shape)| walk(&join(path, key), shape, into)),
             Kind::List(item) if matches!(item.kind, Kind::Block { .. }) => walk(&format!("{path}[]"), item, into),
             _ => into.push((path.to_owned(), shape)),
         }
@@ -132,6 +133,11 @@ pub(crate) fn variable(path: &str) -> Option<String> {
     (!path.contains("[]")).then(|| format!("TOKOMETER_{}", path.replace('.', "_").to_ascii_uppercase()))
 }
 
+/// The standard variable that sets this key of `otlp`.
+pub(crate) fn exporter_variable(path: &str) -> String {
+    format!("OTEL_EXPORTER_{}", path.replace('.', "_").to_ascii_uppercase())
+}
+
 impl Shape {
     /// The shape at this path, with or without list indices.
     pub(crate) fn find(&self, path: &str) -> Option<&Shape> {
@@ -158,7 +164,7 @@ impl Shape {
             Kind::Words(words) => words.iter().map(|(word, _)| format!("`{word}`")).collect::<Vec<_>>().join(", "),
             Kind::List(item) => format!("list of {}", item.words()),
             Kind::Block { .. } => "block of keys".to_owned(),
-            Kind::Names => "`name: value` pairs".to_owned(),
+            Kind::Names(_) => "`name: value` pairs".to_owned(),
         };
         let bounds = |(low, high)| format!(" from {} to {}", self.amount(low), self.amount(high));
         let null = if self.nullable { " or null" } else { "" };
@@ -216,7 +222,7 @@ fn read(schema: &Value) -> Shape {
                 keys: keys.iter().map(|(key, schema)| (key.clone(), read(schema))).collect(),
                 required: list("required").filter_map(|key| key.as_str().map(str::to_owned)).collect(),
             },
-            None => Kind::Names,
+            None => Kind::Names(Box::new(read(schema.get("additionalProperties").unwrap_or(&Value::Null)))),
         },
         _ => Kind::Text,
     };

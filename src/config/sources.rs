@@ -1,25 +1,15 @@
-//! The environment variables that are read, captured once from the process, and the flags: the layers above the file.
+//! The environment, captured once from the process, and the flags: the layers above the file.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::config::Problem;
 use crate::config::address;
 use crate::config::conform::nearest;
 use crate::config::raw::Listener;
 use crate::config::renamed::{renamed, renamed_variable};
 use crate::config::shape::{self, Kind, Shape};
-use crate::config::tree::{Entry, Node, Origin, Value};
-
-/// Prefixes of the variables that are kept; all other variables are ignored.
-const PREFIXES: [&str; 3] = ["TOKOMETER_", "OTEL_", "K8S_"];
-
-/// Additional names: common downward-API variables.
-const NAMES: [&str; 6] = ["NODE_NAME", "POD_NAME", "POD_NAMESPACE", "POD_UID", "CONTAINER_NAME", "HOSTNAME"];
-
-/// Terminal capabilities, for `top`: <https://no-color.org>, and the locale (POSIX, 8.2).
-const TERMINAL: [&str; 5] = ["NO_COLOR", "TERM", "LC_ALL", "LC_CTYPE", "LANG"];
+use crate::config::tree::{Node, Origin, Problem, Value};
 
 /// Variables that do not map to one key.
 pub(crate) const SPECIAL: [(&str, &str); 4] = [
@@ -29,7 +19,7 @@ pub(crate) const SPECIAL: [(&str, &str); 4] = [
     ("TOKOMETER_LISTENERS", "Several `LISTEN=UPSTREAM`, separated by commas, as `--listener`."),
 ];
 
-/// The variables that tokometer reads, by name. An empty one counts as not set (OpenTelemetry's rule).
+/// Environment variables by name. An empty one counts as not set (OpenTelemetry's rule).
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment(BTreeMap<String, String>);
 
@@ -59,6 +49,7 @@ impl Environment {
         self.0.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
     }
 
+    /// Removes a variable.
     pub(crate) fn remove(&mut self, name: &str) {
         self.0.remove(name);
     }
@@ -66,17 +57,7 @@ impl Environment {
 
 impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(variables: I) -> Environment {
-        let kept = |name: &String| {
-            let named = NAMES.iter().chain(&TERMINAL).any(|own| own == name);
-            named || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-        };
-        Environment(
-            variables
-                .into_iter()
-                .map(|(name, value)| (name.into(), value.into()))
-                .filter(|(name, _)| kept(name))
-                .collect(),
-        )
+        Environment(variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
     }
 }
 
@@ -88,7 +69,7 @@ pub(crate) fn variables(environment: &Environment, errors: &mut Vec<Problem>, wa
         let Some(name) = shape::variable(&path) else { continue };
         if let Some(text) = environment.get(&name) {
             let origin = Origin::Environment(name.clone());
-            layer.overlay(Node::at(&path, value(text, shape), &origin).stamped(&origin));
+            layer.overlay(Node::at(&path, value(text, shape, &origin), &origin));
         }
         known.push(name);
     }
@@ -120,7 +101,7 @@ fn is_service_link(name: &str) -> bool {
 }
 
 /// Parses text by the type of its key. Text that does not fit stays text; `conform` reports it.
-pub(crate) fn value(text: &str, shape: &Shape) -> Value {
+pub(crate) fn value(text: &str, shape: &Shape, origin: &Origin) -> Value {
     let as_text = || Value::Text(text.to_owned());
     if shape.nullable && text == "null" {
         return Value::Null;
@@ -136,15 +117,15 @@ pub(crate) fn value(text: &str, shape: &Shape) -> Value {
         Kind::Text | Kind::Duration | Kind::Size | Kind::Words(_) | Kind::Block { .. } => as_text(),
         Kind::List(item) => {
             let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
-            Value::List(items.map(|text| Node::new(value(text, item), Origin::Default)).collect())
+            Value::List(items.map(|text| Node::new(value(text, item, origin), origin.clone())).collect())
         }
-        Kind::Names => names(text).unwrap_or_else(|_| as_text()),
+        Kind::Names(_) => names(text, origin).unwrap_or_else(|_| as_text()),
     }
 }
 
 /// Parses `name=value,name=value` with percent-encoding (OpenTelemetry's format for headers and resource attributes).
-pub(crate) fn names(text: &str) -> Result<Value, String> {
-    let mut entries: Vec<Entry> = Vec::new();
+pub(crate) fn names(text: &str, origin: &Origin) -> Result<Value, String> {
+    let mut names = BTreeMap::new();
     for (index, part) in text.split(',').map(str::trim).enumerate().filter(|(_, part)| !part.is_empty()) {
         let number = index + 1;
         // The message must not show the text: it may be a secret.
@@ -154,31 +135,19 @@ pub(crate) fn names(text: &str) -> Result<Value, String> {
         if name.is_empty() {
             return Err(format!("entry {number} has no name; write name=value,name=value"));
         }
-        let node = Node::new(Value::Text(percent_decoded(value.trim())), Origin::Default);
-        entries.retain(|entry| entry.key != name);
-        entries.push(Entry { key: name, origin: Origin::Default, node });
+        names.insert(name, percent_decoded(value.trim()));
     }
-    Ok(Value::Map(entries))
+    Ok(Value::names(names, origin))
 }
 
+/// The text with `%20` as a space. What is no valid encoding stays.
 pub(crate) fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        let decoded = (first == b'%').then(|| after.split_at_checked(2)).flatten().and_then(|(hex, after)| {
-            let hex = std::str::from_utf8(hex).ok().filter(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()))?;
-            Some((u8::from_str_radix(hex, 16).ok()?, after))
-        });
-        let (byte, after) = decoded.unwrap_or((first, after));
-        bytes.push(byte);
-        rest = after;
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 /// The value of `listeners`, from texts of the form `LISTEN=UPSTREAM`.
-fn listeners<'a>(texts: impl IntoIterator<Item = &'a str>, origin: &Origin) -> Result<Value, Problem> {
-    let listeners = texts.into_iter().map(|text| {
+fn listeners(texts: &[String], origin: &Origin) -> Result<Value, Problem> {
+    let listeners = texts.iter().map(|text| {
         let (listen, upstream) = address::split_listener(text).map_err(|message| Problem {
             origin: origin.clone(),
             path: "listeners".to_owned(),
@@ -196,22 +165,29 @@ fn listener(listen: &str, upstream: &str, origin: &Origin) -> Node {
     node
 }
 
-/// Values of the command line, not yet validated.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Values of the command line, not yet validated. The comments are the help of `run`, `check` and `config`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct Flags {
-    /// `--config FILE`.
+    /// Configuration file (YAML); also TOKOMETER_CONFIG
+    #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// `--listen ADDRESS`, for a single listener; a list in brackets creates one listener per address.
+    /// Address that clients connect to: 0.0.0.0:8000, :8000 (the same), [10.0.0.7,fd00::7]:8000 (both) or unix:/path
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "listeners")]
     pub listen: Option<String>,
-    /// `--upstream ADDRESS`, for a single listener.
+    /// Address of the server: 127.0.0.1:8001, :8001, https://host:port, unix:/path or original
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "listeners")]
     pub upstream: Option<String>,
-    /// `--listener LISTEN=UPSTREAM`, repeatable; replaces the file's `listeners`.
+    /// A listener with both addresses; can be repeated
+    #[arg(long = "listener", value_name = "LISTEN=UPSTREAM")]
     pub listeners: Vec<String>,
-    /// `--admin ADDRESS`.
+    /// Address of /metrics, health and drain [default: 0.0.0.0:9464]
+    #[arg(long, value_name = "ADDRESS")]
     pub admin: Option<String>,
-    /// `--otlp-receiver ADDRESS`, repeatable; replaces the file's addresses.
+    /// Address that receives the engine's OTLP traces: 127.0.0.1:4317; can be repeated
+    #[arg(long, value_name = "ADDRESS")]
     pub otlp_receiver: Vec<String>,
-    /// `--set KEY=VALUE`, repeatable.
+    /// Any other key, such as log.level=debug; can be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 }
 
@@ -221,33 +197,22 @@ pub(crate) fn flags(set: &mut Node, flags: &Flags, environment: &Environment, er
         |name: &str| environment.get(name).map(|text| (text.to_owned(), Origin::Environment(name.to_owned())));
     let flag = |name: &str, text: &Option<String>| text.clone().map(|text| (text, Origin::Flag(name.to_owned())));
 
-    if let Some((texts, origin)) = variable("TOKOMETER_LISTENERS") {
-        set_listeners(set, listeners(texts.split(','), &origin), origin, errors);
-    }
-    if !flags.listeners.is_empty() {
-        let origin = Origin::Flag("--listener".to_owned());
-        set_listeners(set, listeners(flags.listeners.iter().map(String::as_str), &origin), origin, errors);
-    }
-    let listen = flag("--listen", &flags.listen).or_else(|| variable("TOKOMETER_LISTEN"));
-    let upstream = flag("--upstream", &flags.upstream).or_else(|| variable("TOKOMETER_UPSTREAM"));
-    let mut addresses = listen.map(|(text, origin)| (address::each(&text), origin));
-    let first = addresses.as_mut().map(|(all, origin)| (all.remove(0), origin.clone()));
-    for (key, given) in [("listen", first), ("upstream", upstream)] {
-        if let Some((text, origin)) = given {
-            set_only_listener(set, key, text, origin, errors);
+    let several = [
+        variable("TOKOMETER_LISTENERS").map(|(texts, origin)| (texts.split(',').map(str::to_owned).collect(), origin)),
+        (!flags.listeners.is_empty()).then(|| (flags.listeners.clone(), Origin::Flag("--listener".to_owned()))),
+    ];
+    for (texts, origin) in several.into_iter().flatten() {
+        match listeners(&texts, &origin) {
+            Ok(listeners) => set.overlay(Node::at("listeners", listeners, &origin)),
+            Err(problem) => errors.push(problem),
         }
     }
-    let (more, origin) = addresses.unwrap_or((Vec::new(), Origin::Default));
-    if let Some(Value::List(listeners)) = set.find("listeners").map(|node| node.value.clone())
-        && let ([one], false) = (listeners.as_slice(), more.is_empty())
-    {
-        let other = |text| {
-            let mut one = one.clone();
-            one.overlay(Node::at("listen", Value::Text(text), &origin));
-            one
-        };
-        let all = [one.clone()].into_iter().chain(more.into_iter().map(other)).collect();
-        set.overlay(Node::at("listeners", Value::List(all), &origin));
+    // The upstream first, because a list of addresses makes several listeners.
+    if let Some((text, origin)) = flag("--upstream", &flags.upstream).or_else(|| variable("TOKOMETER_UPSTREAM")) {
+        set_only_listener(set, "upstream", vec![text], origin, errors);
+    }
+    if let Some((text, origin)) = flag("--listen", &flags.listen).or_else(|| variable("TOKOMETER_LISTEN")) {
+        set_only_listener(set, "listen", address::each(&text), origin, errors);
     }
     if let Some((text, origin)) = flag("--admin", &flags.admin) {
         set.overlay(Node::at("admin.listen", Value::Text(text), &origin));
@@ -262,40 +227,31 @@ pub(crate) fn flags(set: &mut Node, flags: &Flags, environment: &Environment, er
     }
 }
 
-fn set_listeners(set: &mut Node, listeners: Result<Value, Problem>, origin: Origin, errors: &mut Vec<Problem>) {
-    match listeners {
-        Ok(listeners) => set.overlay(Node::at("listeners", listeners, &origin)),
-        Err(problem) => errors.push(problem),
-    }
-}
-
-/// Sets an address of the only listener. Its other settings from the file (TLS, name) are kept.
-fn set_only_listener(set: &mut Node, key: &str, text: String, origin: Origin, errors: &mut Vec<Problem>) {
-    let listeners = set.find("listeners").map(|node| node.value.clone());
-    let mut listeners = match listeners {
-        Some(Value::List(listeners)) => listeners,
-        Some(Value::Null) | None => Vec::new(),
+/// Sets an address of the only listener, which keeps its other settings from the file (TLS, name). Several addresses
+/// make one listener each.
+fn set_only_listener(set: &mut Node, key: &str, texts: Vec<String>, origin: Origin, errors: &mut Vec<Problem>) {
+    let listeners = match set.find("listeners").map(|node| &node.value) {
+        Some(Value::List(listeners)) if !listeners.is_empty() => listeners.clone(),
+        Some(Value::List(_) | Value::Null) | None => {
+            let Listener { listen, upstream, .. } = Listener::default();
+            vec![listener(&listen, &upstream, &Origin::Default)]
+        }
         Some(_) => return, // Not a list: `conform` reports it.
     };
-    if listeners.len() > 1 {
-        errors.push(Problem {
-            origin,
-            path: format!("listeners[].{key}"),
-            message: format!(
-                "{} listeners are configured, so this is ambiguous; use --listener LISTEN=UPSTREAM for each",
-                listeners.len()
-            ),
-        });
-        return;
-    }
-    if listeners.is_empty() {
-        let Listener { listen, upstream, .. } = Listener::default();
-        listeners.push(listener(&listen, &upstream, &Origin::Default));
-    }
-    if let Some(one) = listeners.first_mut() {
+    let [only] = listeners.as_slice() else {
+        let message = format!(
+            "{} listeners are configured, so this is ambiguous; use --listener LISTEN=UPSTREAM for each",
+            listeners.len()
+        );
+        return errors.push(Problem { origin, path: format!("listeners[].{key}"), message });
+    };
+    let with_address = |text| {
+        let mut one = only.clone();
         one.overlay(Node::at(key, Value::Text(text), &origin));
-    }
-    set.overlay(Node::at("listeners", Value::List(listeners), &origin));
+        one
+    };
+    let all = texts.into_iter().map(with_address).collect();
+    set.overlay(Node::at("listeners", Value::List(all), &origin));
 }
 
 fn set_key(set: &mut Node, text: &str, errors: &mut Vec<Problem>) {
@@ -308,22 +264,19 @@ fn set_key(set: &mut Node, text: &str, errors: &mut Vec<Problem>) {
     };
     match shape::keys().into_iter().find(|(key, _)| key == path) {
         Some((_, shape)) if !path.contains("[]") => {
-            set.overlay(Node::at(path, value(text, shape), &origin).stamped(&origin));
+            set.overlay(Node::at(path, value(text, shape, &origin), &origin));
         }
         Some(_) => {
             report(path, "keys of `listeners` cannot be set here; use --listener LISTEN=UPSTREAM or a file".to_owned())
         }
         None => {
-            if let Some(now) = renamed(path) {
-                return report(path, now.to_string());
-            }
             let keys = shape::keys();
             let near = nearest(path, keys.iter().map(|(key, _)| key.as_str()));
             let hint = near.map_or_else(
                 || "see docs/CONFIG.md or `tokometer config --print-default`".to_owned(),
                 |near| format!("did you mean `{near}`?"),
             );
-            report(path, format!("unknown key; {hint}"));
+            report(path, renamed(path).unwrap_or_else(|| format!("unknown key; {hint}")));
         }
     }
 }
@@ -350,12 +303,8 @@ mod tests {
     }
 
     #[test]
-    fn only_known_variables_are_kept() {
-        let environment: Environment =
-            [("AWS_SECRET", "x"), ("POD_NAME", "p"), ("OTEL_X", " "), ("K8S_A", "b")].into_iter().collect();
-        assert_eq!(environment.0.len(), 3);
-        assert_eq!(environment.get("AWS_SECRET"), None);
-        assert_eq!(environment.get("OTEL_X"), None, "empty counts as not set");
-        assert_eq!(environment.get("POD_NAME"), Some("p"));
+    fn empty_variables_count_as_not_set() {
+        let environment: Environment = [("POD_NAME", " p "), ("OTEL_X", " ")].into_iter().collect();
+        assert_eq!((environment.get("POD_NAME"), environment.get("OTEL_X")), (Some("p"), None));
     }
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde_yaml::Spanned;
 
-use crate::config::units::{Duration, Size};
+use tokometer_settings::{Duration, Size};
 
 /// Where a value was set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,6 +40,29 @@ impl fmt::Display for Origin {
     }
 }
 
+/// An error in the configuration, or a warning about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where it was set.
+    pub origin: Origin,
+    /// The key (`relay.keepalive`); empty if it concerns no single key.
+    pub path: String,
+    /// The problem and the valid form.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.origin != Origin::Default {
+            write!(f, "{}: ", self.origin)?;
+        }
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
 /// A value and where it was set.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
@@ -69,6 +92,13 @@ pub(crate) enum Value {
 }
 
 impl Value {
+    /// A map of strings that were set together.
+    pub(crate) fn names(names: impl IntoIterator<Item = (String, String)>, origin: &Origin) -> Value {
+        let node = |text| Node::new(Value::Text(text), origin.clone());
+        let entry = |(key, text)| Entry { key, origin: origin.clone(), node: node(text) };
+        Value::Map(names.into_iter().map(entry).collect())
+    }
+
     /// The type in words, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
@@ -163,20 +193,16 @@ impl Node {
         })
     }
 
-    /// The tree with this origin on all nodes without one: for values parsed from one text.
-    pub(crate) fn stamped(mut self, origin: &Origin) -> Node {
-        fn stamp(node: &mut Node, origin: &Origin) {
-            if node.origin == Origin::Default {
-                node.origin = origin.clone();
-            }
-            match &mut node.value {
-                Value::Map(entries) => entries.iter_mut().for_each(|entry| stamp(&mut entry.node, origin)),
-                Value::List(items) => items.iter_mut().for_each(|item| stamp(item, origin)),
-                _ => {}
-            }
-        }
-        stamp(&mut self, origin);
-        self
+    /// The values without the blocks around them, each with its dotted path. A list is one value.
+    pub(crate) fn leaves(self) -> Vec<(String, Node)> {
+        let Value::Map(entries) = self.value else { return vec![(String::new(), self)] };
+        let below = entries.into_iter().flat_map(|entry| {
+            let leaves = entry.node.leaves().into_iter();
+            leaves.map(move |(path, node)| {
+                (if path.is_empty() { entry.key.clone() } else { format!("{}.{path}", entry.key) }, node)
+            })
+        });
+        below.collect()
     }
 
     /// Removes the value at this dotted path.
@@ -238,7 +264,7 @@ pub(crate) fn read(text: &str, file: &str) -> Result<Node, serde_yaml::Error> {
         return Ok(Node::empty());
     }
     let parsed: Spanned<Parsed> = serde_yaml::from_str(text)?;
-    Ok(parsed.into_node(file))
+    Ok(node(parsed, file))
 }
 
 /// A string as YAML: unquoted if unambiguous, otherwise in double quotes.
@@ -260,30 +286,21 @@ enum Parsed {
     Map(Vec<(Spanned<String>, Spanned<Parsed>)>),
 }
 
-trait IntoNode {
-    fn into_node(self, file: &str) -> Node;
-}
-
-impl IntoNode for Spanned<Parsed> {
-    fn into_node(self, file: &str) -> Node {
-        let origin =
-            |at: serde_yaml::Location| Origin::File { file: file.to_owned(), line: at.line(), column: at.column() };
-        let value = match self.value {
-            Parsed::Scalar(value) => value,
-            Parsed::List(items) => Value::List(items.into_iter().map(|item| item.into_node(file)).collect()),
-            Parsed::Map(entries) => Value::Map(
-                entries
-                    .into_iter()
-                    .map(|(key, node)| Entry {
-                        origin: origin(key.referenced),
-                        key: key.value,
-                        node: node.into_node(file),
-                    })
-                    .collect(),
-            ),
-        };
-        Node::new(value, origin(self.referenced))
-    }
+/// The tree of a parsed value; `file` is the file name in the origins.
+fn node(parsed: Spanned<Parsed>, file: &str) -> Node {
+    let origin =
+        |at: serde_yaml::Location| Origin::File { file: file.to_owned(), line: at.line(), column: at.column() };
+    let entry = |(key, value): (Spanned<String>, _)| Entry {
+        origin: origin(key.referenced),
+        key: key.value,
+        node: node(value, file),
+    };
+    let value = match parsed.value {
+        Parsed::Scalar(value) => value,
+        Parsed::List(items) => Value::List(items.into_iter().map(|item| node(item, file)).collect()),
+        Parsed::Map(entries) => Value::Map(entries.into_iter().map(entry).collect()),
+    };
+    Node::new(value, origin(parsed.referenced))
 }
 
 impl<'de> Deserialize<'de> for Parsed {

@@ -2,8 +2,7 @@
 
 use std::str::FromStr;
 
-use tracing_subscriber::filter::LevelFilter;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 
 /// Short names of modules that log, so that `relay=debug` means `tokometer_proxy::relay=debug`.
 const MODULES: [(&str, &str); 10] = [
@@ -81,15 +80,9 @@ impl FromStr for Levels {
 }
 
 fn level(word: &str) -> Result<LevelFilter, String> {
-    match word.to_ascii_lowercase().as_str() {
-        "off" => Ok(LevelFilter::OFF),
-        "error" => Ok(LevelFilter::ERROR),
-        "warn" => Ok(LevelFilter::WARN),
-        "info" => Ok(LevelFilter::INFO),
-        "debug" => Ok(LevelFilter::DEBUG),
-        "trace" => Ok(LevelFilter::TRACE),
-        _ => Err(format!("unknown level `{word}`; write off, error, warn, info, debug or trace, or module=level")),
-    }
+    let known = Some(word).filter(|word| !word.is_empty()).and_then(|word| word.parse().ok());
+    known
+        .ok_or_else(|| format!("unknown level `{word}`; write off, error, warn, info, debug or trace, or module=level"))
 }
 
 #[cfg(test)]

@@ -3,17 +3,11 @@
 //! Adding a line never blocks: if the queue is full, the line is dropped and counted, so that a blocked pipe or a slow
 //! disk cannot delay a stream.
 
-use std::io;
-use std::io::Write;
+use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::Receiver;
-use std::sync::mpsc::SyncSender;
-use std::sync::mpsc::TryRecvError;
-use std::sync::mpsc::sync_channel;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::time::{Duration, Instant};
 
 /// Maximum time to write the rest when the queue is dropped. Short, because a blocked reader must not delay the exit.
 pub(super) const LAST_FLUSH: Duration = Duration::from_millis(500);

@@ -11,36 +11,22 @@ mod repeats;
 pub use levels::Levels;
 
 use std::fmt;
-use std::io;
-use std::io::IsTerminal;
-use std::io::Write;
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::TryLockError;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
-use tracing::Event;
-use tracing::Subscriber;
+use tracing::{Event, Subscriber};
 use tracing_log::NormalizeEvent;
-use tracing_subscriber::Layer;
-use tracing_subscriber::Registry;
 use tracing_subscriber::filter::Targets;
-use tracing_subscriber::fmt::FmtContext;
-use tracing_subscriber::fmt::FormatEvent;
-use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::time::FormatTime;
-use tracing_subscriber::fmt::time::SystemTime;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
-use tracing_subscriber::reload;
+use tracing_subscriber::{Layer, Registry, reload};
 
-use crate::logging::lines::LAST_FLUSH;
-use crate::logging::lines::Lines;
-use crate::logging::lines::Open;
+use crate::logging::lines::{LAST_FLUSH, Lines, Open};
 use crate::logging::repeats::Repeats;
 
 /// Maximum number of lines waiting for stderr. At 200 bytes each: less than a megabyte.
@@ -53,7 +39,7 @@ pub struct Settings {
     pub levels: Levels,
     /// One JSON object per line instead of text.
     pub json: bool,
-    /// Maximum lines per 10 seconds from one place in the code; 0 for no limit.
+    /// Maximum lines per 10 seconds from one place in the code.
     pub max_repeats: u64,
 }
 

@@ -158,28 +158,16 @@ const BAD: &[Mistake] = &[
     ("wedge: {decode: 1s}", "t.yaml:1:17", "wedge.decode", "write a higher value, such as 60"),
     ("telemetry: {max_models: 0}", "t.yaml:1:25", "telemetry.max_models", "from 1"),
     (
-        "telemetry: {prompt_classes: {input_length_bounds: [8, 16, 16]}}",
-        "t.yaml:1:59",
-        "telemetry.prompt_classes.input_length_bounds[2]",
-        "must be in ascending order",
-    ),
-    (
-        "telemetry: {prompt_classes: {input_length_bounds: [1, 2, 3, 4, 5, 6, 7, 8, 9]}}",
-        "t.yaml:1:51",
+        "telemetry: {prompt_classes: {input_length_bounds: [8]}}",
+        "t.yaml:1:30",
         "telemetry.prompt_classes.input_length_bounds",
-        "write at most 8",
+        "no longer a setting (fixed: 1024, 8192, 32768 and 131072)",
     ),
     (
-        "telemetry: {prompt_classes: {input_length: true, input_length_bounds: []}}",
-        "t.yaml:1:71",
-        "telemetry.prompt_classes.input_length_bounds",
-        "or `input_length: false`",
-    ),
-    (
-        "telemetry: {prompt_classes: {input_length_bounds: [0]}}",
-        "t.yaml:1:52",
-        "telemetry.prompt_classes.input_length_bounds[0]",
-        "from 1",
+        "prometheus: {exemplars: false}",
+        "t.yaml:1:14",
+        "prometheus.exemplars",
+        "set the variable OTEL_METRICS_EXEMPLAR_FILTER",
     ),
     (
         "telemetry: {prompt_classes: {cache_hits: true}}",
@@ -212,7 +200,7 @@ const BAD: &[Mistake] = &[
     ("otlp: {traces: {batch_size: 9}}", "t.yaml:1:17", "otlp.traces.batch_size", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"),
     ("admin: {listen: 9464}", "t.yaml:1:17", "admin.listen", "put it in quotes"),
     ("admin: {listen: 'unix:/a'}", "t.yaml:1:17", "admin.listen", "TCP only"),
-    ("admin: {listen: ':8000'}", "t.yaml:1:17", "admin.listen", "use another port for the admin server"),
+    ("admin: {listen: ':8000'}", "t.yaml:1:17", "admin.listen", "write another port, such as 8001"),
     ("admin: {listen: '127.0.0.1:8001'}", "t.yaml:1:17", "admin.listen", "use another port for the admin server"),
     ("relay: {max_connections: -1}", "t.yaml:1:26", "relay.max_connections", "from 0"),
     ("log: {level: loud}", "t.yaml:1:14", "log.level", "write off, error, warn"),
@@ -270,7 +258,7 @@ const BAD: &[Mistake] = &[
         "listeners: [{listen: ':1', upstream: ':2'}, {listen: '127.0.0.1:1', upstream: ':3'}]",
         "t.yaml:1:54",
         "listeners[1].listen",
-        "listeners[0] already listens on `:1`",
+        "listeners[0] already uses this address",
     ),
     (
         "listeners: [{name: a, listen: ':1', upstream: ':2'}, {name: a, listen: ':3', upstream: ':4'}]",
@@ -412,13 +400,9 @@ fn prompt_classes_are_off_by_default() {
     assert_eq!(on, export::PromptClasses { input_bounds: vec![1024, 8192, 32768, 131_072], cache_hit: false });
     let on = classes(&from_variables(&[
         ("TOKOMETER_TELEMETRY_PROMPT_CLASSES_INPUT_LENGTH", "true"),
-        ("TOKOMETER_TELEMETRY_PROMPT_CLASSES_INPUT_LENGTH_BOUNDS", "10, 200"),
         ("TOKOMETER_TELEMETRY_PROMPT_CLASSES_CACHE_HIT", "true"),
     ]));
-    assert_eq!(on, export::PromptClasses { input_bounds: vec![10, 200], cache_hit: true });
-    let without_effect = from_yaml("telemetry: {prompt_classes: {input_length_bounds: [10]}}");
-    assert!(classes(&without_effect).is_off());
-    assert!(without_effect.warnings[0].to_string().contains("`input_length` is off"), "{:?}", without_effect.warnings);
+    assert_eq!(on, export::PromptClasses { input_bounds: vec![1024, 8192, 32768, 131_072], cache_hit: true });
 }
 
 #[test]

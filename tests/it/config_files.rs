@@ -55,7 +55,7 @@ fn unopenable_files_are_reported_with_their_keys() {
         ("listeners[0].tls.client_ca", ": is a directory"),
         ("listeners[1].upstream_tls.ca", "/ca.pem: No such file"),
         ("otlp.certificate", "/both.pem: No such file"),
-        ("access_log.path", "/none: No such file"),
+        ("access_log.path", "/none/a.log: No such file"),
     ];
     assert_eq!(reported.len(), expected.len(), "{reported:#?}");
     for (line, (key, part)) in reported.iter().zip(expected) {

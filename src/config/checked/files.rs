@@ -7,53 +7,49 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::config::Settings;
-use crate::config::checked::Problems;
-use crate::config::raw::{Destination, Otlp, Raw};
-use crate::logging::AccessLogSettings;
+use crate::config::checked::Settings;
+use crate::config::checked::problems::Problems;
+use crate::config::raw::{Otlp, Raw};
 use tokometer_telemetry::export::Endpoint;
 
 /// Adds a problem for each file in use that cannot be opened.
 pub(crate) fn open(raw: &Raw, settings: &Settings, problems: &mut Problems<'_>) {
     for (index, (listener, raw)) in settings.listeners.iter().zip(&raw.listeners).enumerate() {
-        let mut look = |block: &str, key: &str, path: &Option<String>| {
-            readable(&format!("listeners[{index}].{block}.{key}"), path.as_deref(), problems);
-        };
-        if listener.tls.is_some() {
-            look("tls", "certificate", &raw.tls.certificate);
-            look("tls", "key", &raw.tls.key);
-            look("tls", "client_ca", &raw.tls.client_ca);
+        let (tls, upstream) = (&raw.tls, &raw.upstream_tls);
+        let files = [
+            (listener.tls.is_some(), "tls.certificate", &tls.certificate),
+            (listener.tls.is_some(), "tls.key", &tls.key),
+            (listener.tls.is_some(), "tls.client_ca", &tls.client_ca),
+            (listener.upstream_tls.is_some(), "upstream_tls.ca", &upstream.ca),
+            (listener.upstream_tls.is_some(), "upstream_tls.certificate", &upstream.certificate),
+            (listener.upstream_tls.is_some(), "upstream_tls.key", &upstream.key),
+        ];
+        for (_, key, path) in files.into_iter().filter(|(is_used, ..)| *is_used) {
+            readable(&format!("listeners[{index}].{key}"), path.as_deref(), problems);
         }
-        if listener.upstream_tls.is_some() {
-            look("upstream_tls", "ca", &raw.upstream_tls.ca);
-            look("upstream_tls", "certificate", &raw.upstream_tls.certificate);
-            look("upstream_tls", "key", &raw.upstream_tls.key);
-        }
     }
-    let (metrics, traces) = (&settings.export.metrics.endpoint, &settings.export.traces.endpoint);
-    otlp("metrics", metrics.as_ref(), &raw.otlp, &raw.otlp.metrics.destination, problems);
-    otlp("traces", traces.as_ref(), &raw.otlp, &raw.otlp.traces.destination, problems);
-    if let Some(Err(error)) = settings.access_log.as_ref().map(appendable) {
-        problems.error("access_log.path", format!("{error}; check the path and its permissions"));
-    }
-}
-
-/// The TLS files of one signal's export: its own, or the shared ones.
-fn otlp(signal: &str, endpoint: Option<&Endpoint>, shared: &Otlp, own: &Destination, problems: &mut Problems<'_>) {
-    // Without TLS they are not read.
-    if !endpoint.is_some_and(|endpoint| endpoint.url.starts_with("https:")) {
-        return;
-    }
-    let files = [
-        ("certificate", &own.certificate, &shared.certificate),
-        ("client_certificate", &own.client_certificate, &shared.client_certificate),
-        ("client_key", &own.client_key, &shared.client_key),
+    let Otlp { certificate, client_certificate, client_key, metrics, traces, .. } = &raw.otlp;
+    let signals = [
+        ("metrics", &settings.export.metrics.endpoint, &metrics.destination),
+        ("traces", &settings.export.traces.endpoint, &traces.destination),
     ];
-    for (key, own, shared) in files {
-        match own {
-            Some(path) => readable(&format!("otlp.{signal}.{key}"), Some(path), problems),
-            None => readable(&format!("otlp.{key}"), shared.as_deref(), problems),
+    let uses_tls = |endpoint: &Option<Endpoint>| endpoint.as_ref().is_some_and(|to| to.url.starts_with("https:"));
+    for (signal, _, own) in signals.into_iter().filter(|(_, endpoint, _)| uses_tls(endpoint)) {
+        for (key, own, shared) in [
+            ("certificate", &own.certificate, certificate),
+            ("client_certificate", &own.client_certificate, client_certificate),
+            ("client_key", &own.client_key, client_key),
+        ] {
+            match own {
+                Some(path) => readable(&format!("otlp.{signal}.{key}"), Some(path), problems),
+                None => readable(&format!("otlp.{key}"), shared.as_deref(), problems),
+            }
         }
+    }
+    let log = settings.access_log.as_ref().and_then(|log| log.path.as_deref());
+    if let Some((path, Err(error))) = log.map(|path| (path, appendable(path))) {
+        let message = format!("cannot write to {}: {error}; check the path and its permissions", path.display());
+        problems.error("access_log.path", message);
     }
 }
 
@@ -72,24 +68,19 @@ fn open_to_read(path: &Path) -> io::Result<()> {
     if kind.is_file() { fs::File::open(path).map(drop) } else { Ok(()) }
 }
 
-/// Checks whether the access log is writable, without creating the file.
-fn appendable(settings: &AccessLogSettings) -> Result<(), String> {
-    let Some(path) = &settings.path else { return Ok(()) };
-    let failed = |error: io::Error| format!("cannot write to {}: {error}", path.display());
+/// Checks whether a file is writable, without creating it.
+fn appendable(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
-        Ok(kind) if kind.is_file() => fs::OpenOptions::new().append(true).open(path).map(drop).map_err(failed),
-        Ok(kind) if kind.is_dir() => Err(failed(io::ErrorKind::IsADirectory.into())),
+        Ok(kind) if kind.is_file() => fs::OpenOptions::new().append(true).open(path).map(drop),
+        Ok(kind) if kind.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            match fs::metadata(folder) {
-                Ok(kind) if kind.is_dir() => Ok(()),
-                Ok(_) => Err(format!("cannot write to {}: {} is not a directory", path.display(), folder.display())),
-                Err(error) => {
-                    Err(format!("cannot write to {}: its directory {}: {error}", path.display(), folder.display()))
-                }
+            match fs::metadata(folder)?.is_dir() {
+                true => Ok(()),
+                false => Err(io::ErrorKind::NotADirectory.into()),
             }
         }
-        Err(error) => Err(failed(error)),
+        Err(error) => Err(error),
     }
 }

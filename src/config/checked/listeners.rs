@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use crate::config::address;
-use crate::config::checked::Problems;
+use crate::config::checked::problems::Problems;
 use crate::config::raw::{EngineSpans, Listener as RawListener, ListenerScrape, Raw, Tls, UpstreamTls};
 use tokometer_decode::Engine;
 use tokometer_engine::scrape::Target;
@@ -23,22 +23,15 @@ pub(super) fn listeners(raw: &[RawListener], problems: &mut Problems<'_>) -> Vec
     let listeners: Vec<(usize, Listener)> =
         raw.iter().enumerate().filter_map(|(index, raw)| Some((index, listener(index, raw, problems)?))).collect();
     for (place, (index, listener)) in listeners.iter().enumerate() {
-        for (other_index, other) in listeners.iter().take(place) {
-            if address::collide(&listener.listen, &other.listen) {
-                problems.error(
-                    &format!("listeners[{index}].listen"),
-                    format!(
-                        "listeners[{other_index}] already listens on `{}`; use a separate address for each listener",
-                        raw_listen(raw, *other_index)
-                    ),
-                );
-            }
-            if listener.name == other.name && !address::collide(&listener.listen, &other.listen) {
-                problems.error(
-                    &format!("listeners[{index}].name"),
-                    format!("listeners[{other_index}] already has the name `{}`; use unique names", listener.name),
-                );
-            }
+        let mut earlier = listeners.iter().take(place);
+        if let Some((other, _)) = earlier.clone().find(|(_, other)| address::collide(&other.listen, &listener.listen)) {
+            let message = in_use(&format!("listeners[{other}]"), &listener.listen);
+            problems.error(&format!("listeners[{index}].listen"), message);
+        } else if let Some((other, _)) = earlier.find(|(_, other)| other.name == listener.name) {
+            problems.error(
+                &format!("listeners[{index}].name"),
+                format!("listeners[{other}] already has the name `{}`; use unique names", listener.name),
+            );
         }
     }
     report_loops(&listeners, problems);
@@ -47,37 +40,25 @@ pub(super) fn listeners(raw: &[RawListener], problems: &mut Problems<'_>) -> Vec
 
 /// The admin address must be neither a listen address nor an upstream.
 pub(super) fn keep_clear_of_admin(listeners: &[Listener], admin: &Address, problems: &mut Problems<'_>) {
-    for listener in listeners {
-        if address::collide(&listener.listen, admin) {
-            problems.error(
-                "admin.listen",
-                format!(
-                    "the listener `{}` already uses this address; use another port for the admin server, such as {}",
-                    listener.name,
-                    other_port(admin, 9464)
-                ),
-            );
+    for Listener { name, listen, upstream, .. } in listeners {
+        if address::collide(listen, admin) {
+            problems.error("admin.listen", in_use(&format!("the listener `{name}`"), admin));
         }
-        if address::reaches(&listener.upstream, admin) {
-            problems.error(
-                "admin.listen",
-                format!(
-                    "this is the upstream of the listener `{}`; use another port for the admin server",
-                    listener.name
-                ),
-            );
+        if address::reaches(upstream, admin) {
+            let message =
+                format!("this is the upstream of the listener `{name}`; use another port for the admin server");
+            problems.error("admin.listen", message);
         }
     }
 }
 
-/// A port to suggest, different from the one in use.
-fn other_port(taken: &Address, usual: u16) -> u16 {
-    let is_usual = matches!(taken, Address::Tcp { port, .. } if *port == usual);
-    if is_usual { usual + 1 } else { usual }
-}
-
-fn raw_listen(raw: &[RawListener], index: usize) -> &str {
-    raw.get(index).map(|listener| listener.listen.as_str()).unwrap_or_default()
+/// The message for an address that `who` already uses.
+fn in_use(who: &str, address: &Address) -> String {
+    let other = match address {
+        Address::Tcp { port, .. } => format!("port, such as {}", port.saturating_add(1)),
+        _ => "path".to_owned(),
+    };
+    format!("{who} already uses this address; write another {other}")
 }
 
 fn listener(index: usize, raw: &RawListener, problems: &mut Problems<'_>) -> Option<Listener> {
@@ -194,17 +175,11 @@ pub(super) fn scrape(
     engine: Option<&'static str>,
     problems: &mut Problems<'_>,
 ) -> scrape::Settings {
-    let fixed = scrape::Settings::default();
     let targets = raw.listeners.iter().enumerate().map(|(index, own)| {
         let upstream = listeners.get(index).map(|listener| &listener.upstream);
         target(raw, index, &own.scrape, upstream, engine, problems)
     });
-    scrape::Settings {
-        targets: targets.collect(),
-        interval: raw.scrape.interval.0,
-        timeout: fixed.timeout,
-        page_bytes: fixed.page_bytes,
-    }
+    scrape::Settings { targets: targets.collect(), interval: raw.scrape.interval.0, ..scrape::Settings::default() }
 }
 
 fn target(
@@ -274,7 +249,16 @@ pub(super) fn engine_spans(
     for (index, text) in raw.listen.iter().enumerate() {
         let path = format!("engine_spans.listen[{index}]");
         let Some(address) = problems.take(&path, address::otlp(text)) else { continue };
-        keep_clear(&path, address, &listen, listeners, admin, problems);
+        let this: Address = address.into();
+        let listener = listeners.iter().find(|listener| address::collide(&listener.listen, &this));
+        let taken_by = listener.map(|listener| format!("the listener `{}`", listener.name));
+        let by_admin = admin.filter(|admin| address::collide(&(*admin).into(), &this));
+        if let Some(who) = taken_by.or(by_admin.map(|_| "the admin server".to_owned())) {
+            problems.error(&path, in_use(&who, &this));
+        }
+        if listen.iter().any(|earlier: &SocketAddr| address::collide(&(*earlier).into(), &this)) {
+            problems.error(&path, "duplicate address; remove one");
+        }
         keep_from_itself(&path, address, traces, problems);
         if !address.ip().is_loopback() {
             problems.warn(
@@ -284,44 +268,8 @@ pub(super) fn engine_spans(
         }
         listen.push(address);
     }
-    let fixed = engine_spans::Settings::default();
     let on = !listen.is_empty();
-    on.then_some(engine_spans::Settings {
-        listen,
-        max_message_bytes: fixed.max_message_bytes,
-        max_waiting_bytes: fixed.max_waiting_bytes,
-        max_connections: fixed.max_connections,
-        read_timeout: fixed.read_timeout,
-        forward_for: fixed.forward_for,
-        wait: raw.wait.0,
-        max_held: fixed.max_held,
-    })
-}
-
-/// Reports addresses that are already in use.
-fn keep_clear(
-    path: &str,
-    address: SocketAddr,
-    earlier: &[SocketAddr],
-    listeners: &[Listener],
-    admin: Option<SocketAddr>,
-    problems: &mut Problems<'_>,
-) {
-    let this: Address = address.into();
-    let taken = |other: SocketAddr| address::collide(&this, &other.into());
-    let other = other_port(&this, 4317);
-    if let Some(listener) = listeners.iter().find(|listener| address::collide(&listener.listen, &this)) {
-        let message =
-            format!("the listener `{}` already uses this address; write another port, such as {other}", listener.name);
-        problems.error(path, message);
-    }
-    if admin.is_some_and(taken) {
-        problems
-            .error(path, format!("the admin server already uses this address; write another port, such as {other}"));
-    }
-    if earlier.iter().any(|other| taken(*other)) {
-        problems.error(path, "duplicate address; remove one");
-    }
+    on.then_some(engine_spans::Settings { listen, wait: raw.wait.0, ..engine_spans::Settings::default() })
 }
 
 /// Reports a loop: tokometer would forward the spans to itself.

@@ -5,43 +5,27 @@ use std::collections::BTreeMap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::config::checked::{Problems, size};
+use crate::config::checked::problems::Problems;
 use crate::config::output::shown_url;
 use crate::config::raw::{self, Otlp, OtlpMetrics, OtlpTraces};
 use crate::config::sources::percent_decoded;
-use tokometer_telemetry::export;
+use tokometer_telemetry::export::{self, Protocol};
 
 /// Checks `otlp.metrics`.
 pub(super) fn metrics(otlp: &Otlp, problems: &mut Problems<'_>) -> export::Metrics {
-    let OtlpMetrics { destination, interval, temporality, histograms } = &otlp.metrics;
+    let OtlpMetrics { destination, exporter, histograms } = &otlp.metrics;
     export::Metrics {
         endpoint: endpoint("metrics", otlp, destination, problems),
-        interval: interval.0,
-        temporality: match temporality {
-            raw::Temporality::Cumulative => export::Temporality::Cumulative,
-            raw::Temporality::Delta => export::Temporality::Delta,
-            raw::Temporality::Lowmemory => export::Temporality::LowMemory,
-        },
         exponential: *histograms == raw::Histograms::Base2ExponentialBucketHistogram,
+        ..exporter.clone()
     }
 }
 
 /// Checks `otlp.traces`.
 pub(super) fn traces(otlp: &Otlp, problems: &mut Problems<'_>) -> export::Traces {
     use raw::Sampler as S;
-    let OtlpTraces {
-        destination,
-        sampler,
-        sampler_ratio,
-        keep_failed,
-        keep_stalled,
-        keep_first_token_over,
-        keep_unsampled,
-        keep_per_second,
-        queue_size,
-        batch_size,
-        schedule_delay,
-    } = otlp.traces.clone();
+    let OtlpTraces { destination, exporter, sampler, sampler_ratio } = &otlp.traces;
+    let export::Traces { batch_size, queue_size, .. } = *exporter;
     // A default batch size is lowered to a smaller queue.
     if batch_size > queue_size && problems.is_set("otlp.traces.batch_size") {
         let message = format!(
@@ -52,26 +36,20 @@ pub(super) fn traces(otlp: &Otlp, problems: &mut Problems<'_>) -> export::Traces
     let (parent_based, kept) = match sampler {
         S::AlwaysOn => (false, export::Sampler::AlwaysOn),
         S::AlwaysOff => (false, export::Sampler::AlwaysOff),
-        S::Traceidratio => (false, export::Sampler::Ratio(sampler_ratio)),
+        S::Traceidratio => (false, export::Sampler::Ratio(*sampler_ratio)),
         S::ParentbasedAlwaysOn => (true, export::Sampler::AlwaysOn),
         S::ParentbasedAlwaysOff => (true, export::Sampler::AlwaysOff),
-        S::ParentbasedTraceidratio => (true, export::Sampler::Ratio(sampler_ratio)),
+        S::ParentbasedTraceidratio => (true, export::Sampler::Ratio(*sampler_ratio)),
     };
-    if !matches!(kept, export::Sampler::Ratio(_)) && sampler_ratio != 1.0 {
+    if !matches!(kept, export::Sampler::Ratio(_)) && *sampler_ratio != 1.0 {
         problems.warn("otlp.traces.sampler_ratio", "has no effect: only the `traceidratio` samplers use it");
     }
     export::Traces {
-        endpoint: endpoint("traces", otlp, &destination, problems),
+        endpoint: endpoint("traces", otlp, destination, problems),
         sampler: kept,
         parent_based,
-        keep_failed,
-        keep_stalled,
-        keep_first_token_over: keep_first_token_over.unless_zero(),
-        keep_unsampled,
-        keep_per_second: Some(keep_per_second).filter(|n| *n > 0),
-        queue_size: size(queue_size),
-        batch_size: size(batch_size.min(queue_size)),
-        schedule_delay: schedule_delay.0,
+        batch_size: batch_size.min(queue_size),
+        ..exporter.clone()
     }
 }
 
@@ -95,8 +73,8 @@ fn endpoint(
     let is_own = own.endpoint.is_some();
     let set = own.endpoint.as_deref().or(otlp.endpoint.as_deref());
     let default = match protocol {
-        raw::Protocol::HttpProtobuf => "http://localhost:4318",
-        raw::Protocol::Grpc => "http://localhost:4317",
+        Protocol::HttpProtobuf => "http://localhost:4318",
+        Protocol::Grpc => "http://localhost:4317",
     };
     let base = match (own.enabled, set) {
         (Some(false), _) | (None, None) => return None,
@@ -105,32 +83,28 @@ fn endpoint(
     };
     let path = at(is_own, "endpoint");
     let url = problems.take(&path, url(base, protocol, insecure))?;
-    let usual = |port: &str| url.trim_end_matches('/').ends_with(port);
-    match protocol {
-        raw::Protocol::HttpProtobuf if !is_own && usual(":4317") => {
-            problems.warn(
-                &path,
-                "port 4317 is usually gRPC, but the protocol is http/protobuf; use port 4318 or `protocol: grpc`",
-            );
-        }
-        raw::Protocol::Grpc if usual(":4318") => {
-            problems.warn(
-                &path,
-                "port 4318 is usually HTTP, but the protocol is grpc; use port 4317 or `protocol: http/protobuf`",
-            );
-        }
+    let port = url.trim_end_matches('/').rsplit(':').next();
+    match (protocol, port) {
+        (Protocol::HttpProtobuf, Some("4317")) if !is_own => problems.warn(
+            &path,
+            "port 4317 is usually gRPC, but the protocol is http/protobuf; use port 4318 or `protocol: grpc`",
+        ),
+        (Protocol::Grpc, Some("4318")) => problems.warn(
+            &path,
+            "port 4318 is usually HTTP, but the protocol is grpc; use port 4317 or `protocol: http/protobuf`",
+        ),
         _ => {}
     }
     let own_path =
         ["/v1/metrics", "/v1/traces", "/v1/logs"].iter().find(|own| url.trim_end_matches('/').ends_with(**own));
-    if let Some(own_path) = own_path.filter(|_| !is_own && protocol == raw::Protocol::HttpProtobuf) {
+    if let Some(own_path) = own_path.filter(|_| !is_own && protocol == Protocol::HttpProtobuf) {
         problems.warn(
             &path,
             format!("the path of each signal is appended; remove `{own_path}`, or set the variable OTEL_EXPORTER_OTLP_{}_ENDPOINT, which is used without changes", signal.to_ascii_uppercase()),
         );
     }
     let url = match protocol {
-        raw::Protocol::HttpProtobuf if !is_own => with_signal_path(&url, signal),
+        Protocol::HttpProtobuf if !is_own => with_signal_path(&url, signal),
         _ => url,
     };
     let (url, user) = without_user(&url);
@@ -141,10 +115,7 @@ fn endpoint(
     }
     Some(export::Endpoint {
         url,
-        protocol: match protocol {
-            raw::Protocol::HttpProtobuf => export::Protocol::HttpProtobuf,
-            raw::Protocol::Grpc => export::Protocol::Grpc,
-        },
+        protocol,
         headers,
         gzip: own.compression.unwrap_or(otlp.compression) == raw::Compression::Gzip,
         timeout: own.timeout.unwrap_or(otlp.timeout).0,
@@ -154,11 +125,11 @@ fn endpoint(
 }
 
 /// The endpoint with a scheme; for gRPC without a scheme, `insecure` selects it.
-fn url(text: &str, protocol: raw::Protocol, insecure: bool) -> Result<String, String> {
+fn url(text: &str, protocol: Protocol, insecure: bool) -> Result<String, String> {
     let with_scheme = match (text.contains("://"), protocol) {
         (true, _) => text.to_owned(),
-        (false, raw::Protocol::Grpc) => format!("{}://{text}", if insecure { "http" } else { "https" }),
-        (false, raw::Protocol::HttpProtobuf) => {
+        (false, Protocol::Grpc) => format!("{}://{text}", if insecure { "http" } else { "https" }),
+        (false, Protocol::HttpProtobuf) => {
             return Err(format!("`{}` has no scheme; write http://host:4318 or https://host:4318", shown_url(text)));
         }
     };

@@ -1,11 +1,10 @@
 //! The blocks `slo`, `tenants`, `prices` and `budgets`.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::Path;
 
-use crate::config::checked::{Problems, size};
-use crate::config::conform::nearest;
-use crate::config::raw::{AppliesTo, Budget, Prices, Raw, Rules, TenantLabel, Tenants};
+use crate::config::checked::problems::{Problems, is_name, size, unknown_route};
+use crate::config::raw::{AppliesTo, Budget, Raw, Tenants};
 use tokometer_observe::observer;
 use tokometer_telemetry::{accounting, slo};
 
@@ -24,15 +23,7 @@ pub(super) fn objectives(raw: &Raw, problems: &mut Problems<'_>) -> slo::Setting
     let written = written(raw);
     let mut names = HashSet::new();
     for one in &written {
-        let path = format!("{}.name", one.path);
-        if !is_name(one.name, "-_") {
-            let message =
-                format!("invalid name `{}`; use lowercase letters, digits, `-` and `_`, at most 63", one.name);
-            problems.error(&path, message);
-        }
-        if !names.insert(one.name) {
-            problems.error(&path, format!("two objectives have the name `{}`; use unique names", one.name));
-        }
+        problems.unique_name(&format!("{}.name", one.path), "objectives", one.name, &mut names);
     }
     let source = !raw.tenants.from_headers.is_empty() || raw.tenants.from_jwt_claim.is_some();
     if by_tenant(raw) && !source && !raw.tenants.enabled {
@@ -53,6 +44,7 @@ pub(super) fn objectives(raw: &Raw, problems: &mut Problems<'_>) -> slo::Setting
         busy_is_bad: of.busy_is_bad,
         min_tokens: of.min_tokens,
         rules: rules(&of.rules, problems),
+        ..slo::Settings::none()
     };
     if of.enabled && raw.observe.min_rate_tokens > of.min_tokens {
         let message =
@@ -111,26 +103,17 @@ fn scope(one: &Written<'_>, problems: &mut Problems<'_>) -> slo::Scope {
     for (index, name) in one.applies_to.routes.iter().enumerate() {
         match slo::Scope::route(name) {
             Some(route) => routes.push(route),
-            None => {
-                let hint = nearest(name, slo::Scope::routes()).map(|near| format!("did you mean `{near}`?"));
-                let hint = hint
-                    .unwrap_or_else(|| format!("write one of {}", slo::Scope::routes().collect::<Vec<_>>().join(", ")));
-                let path = format!("{}.applies_to.routes[{index}]", one.path);
-                problems.error(&path, format!("unknown route `{name}`; {hint}"));
-            }
+            None => problems.error(&format!("{}.applies_to.routes[{index}]", one.path), unknown_route(name)),
         }
     }
     for (index, name) in one.applies_to.models.iter().enumerate() {
-        if name.is_empty() || name.trim_end_matches('*').contains('*') || name.ends_with("**") {
-            let path = format!("{}.applies_to.models[{index}]", one.path);
-            problems.error(&path, format!("invalid model name `{name}`; `*` is allowed only at the end"));
-        }
+        pattern(&format!("{}.applies_to.models[{index}]", one.path), name, problems);
     }
     slo::Scope { models: one.applies_to.models.clone(), routes, tenants: one.applies_to.tenants.clone() }
 }
 
-fn rules(raw: &Rules, problems: &mut Problems<'_>) -> slo::RuleSettings {
-    if !is_name(&raw.service, "-_") {
+fn rules(raw: &slo::RuleSettings, problems: &mut Problems<'_>) -> slo::RuleSettings {
+    if !is_name(&raw.service) {
         let message = format!("invalid name `{}`; use lowercase letters, digits, `-` and `_`, at most 63", raw.service);
         problems.error("slo.rules.service", message);
     }
@@ -146,20 +129,7 @@ fn rules(raw: &Rules, problems: &mut Problems<'_>) -> slo::RuleSettings {
             problems.error(&format!("slo.rules.{key}"), "invalid URL; write one such as https://host/path");
         }
     }
-    slo::RuleSettings {
-        service: raw.service.clone(),
-        period_days: u32::try_from(raw.period_days).unwrap_or(u32::MAX),
-        min_bad_events: u32::try_from(raw.min_bad_events).unwrap_or(u32::MAX),
-        group_by: raw.group_by.clone(),
-        runbook_url: raw.runbook_url.trim_end_matches('/').to_owned(),
-        dashboard_url: raw.dashboard_url.clone(),
-    }
-}
-
-fn is_name(name: &str, besides: &str) -> bool {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || besides.contains(c);
-    let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-    name.len() <= 63 && name.chars().all(plain) && ends(name.chars().next()) && ends(name.chars().next_back())
+    slo::RuleSettings { runbook_url: raw.runbook_url.trim_end_matches('/').to_owned(), ..raw.clone() }
 }
 
 /// Headers whose whole value is a secret: not even a hash of it may be stored.
@@ -169,7 +139,7 @@ const SECRET: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "se
 const KEYS: [&str; 3] = ["x-api-key", "api-key", "x-goog-api-key"];
 
 /// Maximum bytes of a tenant label.
-const MOST_LABEL_BYTES: usize = 128;
+const MAX_LABEL_BYTES: usize = 128;
 
 /// Checks names, patterns, numbers and combinations of keys.
 pub(super) fn accounting(raw: &Raw, problems: &mut Problems<'_>) -> accounting::Settings {
@@ -192,7 +162,7 @@ fn tenants(raw: &Tenants, problems: &mut Problems<'_>) -> Option<accounting::Ten
             let message =
                 format!("`{name}` contains secrets; use another header, or a claim of the token in `from_jwt_claim`");
             problems.error(&path, message);
-        } else if KEYS.contains(&lower.as_str()) && raw.label == TenantLabel::Plain {
+        } else if KEYS.contains(&lower.as_str()) && raw.counted.form == accounting::TenantForm::Plain {
             problems.error(
                 &path,
                 format!("`{name}` contains keys, which `label: plain` would expose; write `label: hash`"),
@@ -207,42 +177,35 @@ fn tenants(raw: &Tenants, problems: &mut Problems<'_>) -> Option<accounting::Ten
             "no source of the tenant is set; write a header such as x-tenant here, or a claim in `from_jwt_claim`";
         problems.error("tenants.from_headers", message);
     }
-    if raw.hash_key_file.as_deref() == Some("") {
-        problems.error("tenants.hash_key_file", "the path is empty; write the path of a file, or null for no key");
-    }
-    if raw.hash_key_file.is_some() && raw.label == TenantLabel::Plain {
+    let counted = &raw.counted;
+    let plain = counted.form == accounting::TenantForm::Plain;
+    let key_file = counted.hash_key_file.as_deref().and_then(Path::to_str);
+    problems.not_empty("tenants.hash_key_file", key_file, "write the path of a file, or null for no key");
+    if counted.hash_key_file.is_some() && plain {
         problems.warn("tenants.hash_key_file", "has no effect with `label: plain`");
     }
-    for (stated, label) in &raw.names {
+    for (stated, label) in &counted.names {
         let readable = label.chars().all(|c| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric());
-        if label.trim().is_empty() || !readable || label.len() > MOST_LABEL_BYTES {
+        if label.trim().is_empty() || !readable || label.len() > MAX_LABEL_BYTES {
             let message = format!(
-                "invalid label `{label}`; use letters, digits, spaces and ASCII punctuation, at most {MOST_LABEL_BYTES} bytes"
+                "invalid label `{label}`; use letters, digits, spaces and ASCII punctuation, at most {MAX_LABEL_BYTES} bytes"
             );
             problems.error(&format!("tenants.names.{stated}"), message);
         }
     }
-    if raw.enabled && raw.only_named && raw.names.is_empty() {
+    if raw.enabled && counted.only_named && counted.names.is_empty() {
         problems
             .error("tenants.only_named", "`names` is empty, so all tenants would be `other`; add entries to `names`");
     }
-    if raw.enabled && raw.label == TenantLabel::Hash && raw.hash_key_file.is_none() {
+    if raw.enabled && !plain && counted.hash_key_file.is_none() {
         let message = "is not set: a guessed tenant name can be confirmed by its hash; set it to a file with a key";
         problems.warn("tenants.hash_key_file", message);
     }
-    raw.enabled.then(|| accounting::Tenants {
-        form: match raw.label {
-            TenantLabel::Hash => accounting::TenantForm::Hash,
-            TenantLabel::Plain => accounting::TenantForm::Plain,
-        },
-        hash_key_file: raw.hash_key_file.as_ref().filter(|_| raw.label == TenantLabel::Hash).map(PathBuf::from),
-        names: raw.names.clone(),
-        only_named: raw.only_named,
-        most: size(raw.max),
-    })
+    let hash_key_file = counted.hash_key_file.clone().filter(|_| !plain);
+    raw.enabled.then(|| accounting::Tenants { hash_key_file, ..counted.clone() })
 }
 
-fn prices(raw: &Prices, problems: &mut Problems<'_>) -> Option<accounting::Prices> {
+fn prices(raw: &accounting::Prices, problems: &mut Problems<'_>) -> Option<accounting::Prices> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
     if raw.currency.is_empty() || raw.currency.len() > 16 || !raw.currency.chars().all(is_word) {
         let message =
@@ -252,7 +215,6 @@ fn prices(raw: &Prices, problems: &mut Problems<'_>) -> Option<accounting::Price
     if raw.currency == "tokens" {
         problems.error("prices.currency", "`tokens` is the unit of token budgets; write a word such as USD or credits");
     }
-    let mut models = Vec::with_capacity(raw.models.len());
     for (index, price) in raw.models.iter().enumerate() {
         let path = |key: &str| format!("prices.models[{index}].{key}");
         pattern(&path("model"), &price.model, problems);
@@ -260,21 +222,8 @@ fn prices(raw: &Prices, problems: &mut Problems<'_>) -> Option<accounting::Price
         if covered {
             problems.warn(&path("model"), format!("`{}` is never used: an entry above matches it", price.model));
         }
-        let mut needed = |key: &str, value: Option<f64>| {
-            if value.is_none() {
-                problems
-                    .error(&path(key), "the price per million of these tokens is missing; write 0 if they are free");
-            }
-            value.unwrap_or_default()
-        };
-        let (input, output) = (
-            needed("input_per_million", price.input_per_million),
-            needed("output_per_million", price.output_per_million),
-        );
-        let cached_input = price.cached_input_per_million;
-        models.push(accounting::Price { model: price.model.clone(), input, cached_input, output });
     }
-    (!models.is_empty()).then(|| accounting::Prices { currency: raw.currency.clone(), models })
+    (!raw.models.is_empty()).then(|| raw.clone())
 }
 
 fn budgets(raw: &Raw, problems: &mut Problems<'_>) -> Vec<accounting::Budget> {
@@ -282,15 +231,7 @@ fn budgets(raw: &Raw, problems: &mut Problems<'_>) -> Vec<accounting::Budget> {
     let mut checked = Vec::with_capacity(raw.budgets.len());
     for (index, budget) in raw.budgets.iter().enumerate() {
         let path = |key: &str| format!("budgets[{index}].{key}");
-        if !is_name(&budget.name, "-_") {
-            let message =
-                format!("invalid name `{}`; use lowercase letters, digits, `-` and `_`, at most 63", budget.name);
-            problems.error(&path("name"), message);
-        }
-        if !names.insert(budget.name.as_str()) {
-            let message = format!("two budgets have the name `{}`; use unique names", budget.name);
-            problems.error(&path("name"), message);
-        }
+        problems.unique_name(&path("name"), "budgets", &budget.name, &mut names);
         for (at, model) in budget.models.iter().enumerate() {
             pattern(&format!("budgets[{index}].models[{at}]"), model, problems);
         }
@@ -314,23 +255,17 @@ fn limit(
     path: &dyn Fn(&str) -> String,
     problems: &mut Problems<'_>,
 ) -> Option<accounting::Limit> {
-    match (budget.tokens_per_day, budget.cost_per_day) {
-        (Some(tokens), None) => Some(accounting::Limit::Tokens(tokens)),
-        (None, Some(_)) if raw.prices.models.is_empty() => {
-            problems.error(&path("cost_per_day"), "no prices are set; add some to `prices.models`");
-            None
-        }
-        (None, Some(money)) => Some(accounting::Limit::Cost(money)),
+    let (key, message) = match (budget.tokens_per_day, budget.cost_per_day) {
+        (Some(tokens), None) => return Some(accounting::Limit::Tokens(tokens)),
+        (None, Some(cost)) if !raw.prices.models.is_empty() => return Some(accounting::Limit::Cost(cost)),
+        (None, Some(_)) => ("cost_per_day", "no prices are set; add some to `prices.models`"),
         (Some(_), Some(_)) => {
-            let message = "a budget has one limit; remove this or `tokens_per_day`, and define a second budget";
-            problems.error(&path("cost_per_day"), message);
-            None
+            ("cost_per_day", "a budget has one limit; remove this or `tokens_per_day`, and define a second budget")
         }
-        (None, None) => {
-            problems.error(&path("tokens_per_day"), "the budget has no limit; set this or `cost_per_day`");
-            None
-        }
-    }
+        (None, None) => ("tokens_per_day", "the budget has no limit; set this or `cost_per_day`"),
+    };
+    problems.error(&path(key), message);
+    None
 }
 
 /// Checks a model name, in which `*` is allowed only at the end.

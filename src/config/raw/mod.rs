@@ -3,8 +3,10 @@
 //!
 //! The JSON schema, the default file, `docs/CONFIG.md`, the variables, validation and the list of keys that a reload
 //! applies are generated from these fields (`shape`). `x-range` bounds a duration or size; `x-reload` marks a key or
-//! block that takes effect on SIGHUP; `x-variable` marks a key that only an `OTEL_*` variable can set. Defaults that
-//! belong to a module come from it. The program uses [`crate::config::Settings`].
+//! block that takes effect on SIGHUP; `x-variable` marks a key that only an `OTEL_*` variable can set.
+//!
+//! A block whose keys a module uses unchanged is the module's own type (`relay`, `wedge`, `prices`, `slo.rules`). Blocks
+//! that need a conversion are defined here; `checked` converts them to the module's type.
 
 /// A block of settings: `key: Type = default`.
 macro_rules! block {
@@ -24,52 +26,24 @@ macro_rules! block {
     };
 }
 
-/// One of a set of words; the first is the default.
-macro_rules! words {
-    ($(#[$meta:meta])* $name:ident { $(#[$of_first:meta])* $first:ident = $first_word:literal,
-        $($(#[$of_word:meta])* $word:ident = $text:literal,)* }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-        pub enum $name {
-            $(#[$of_first])* #[default] #[serde(rename = $first_word)] $first,
-            $($(#[$of_word])* #[serde(rename = $text)] $word,)*
-        }
-
-        impl $name {
-            /// The word in the configuration.
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $name::$first => $first_word,
-                    $($name::$word => $text,)*
-                }
-            }
-        }
-    };
-}
-
-mod engine;
 mod slo;
 mod telemetry;
 mod traffic;
 
-pub use engine::Engine;
-pub use slo::{
-    AppliesTo, Availability, Budget, DecodeRate, Goodput, Price, Prices, RequestTargets, Rules, Slo, Stall,
-    TenantLabel, Tenants, Ttft,
-};
+pub use slo::{AppliesTo, Availability, Budget, DecodeRate, Goodput, RequestTargets, Slo, Stall, Tenants, Ttft};
 pub use telemetry::{
-    Compression, Destination, Histograms, Otlp, OtlpMetrics, OtlpTraces, Prometheus, PromptClasses, Protocol, Sampler,
-    Semconv, Telemetry, Temporality,
+    Compression, Destination, Histograms, Otlp, OtlpMetrics, OtlpTraces, Prometheus, PromptClasses, Sampler, Telemetry,
 };
-pub use traffic::{
-    EngineSpans, Listener, ListenerScrape, Observe, Relay, Scrape, Tls, Tokenizer, Unreachable, UpstreamTls, Wedge,
-};
+pub use traffic::{Engine, EngineSpans, Listener, ListenerScrape, Observe, Scrape, Tls, UpstreamTls};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::admin;
-use crate::config::units::Duration;
+use tokometer_proxy::relay;
+use tokometer_settings::Duration;
+use tokometer_telemetry::accounting::Prices;
+use tokometer_telemetry::live::Bounds;
 
 block! {
     /// Configuration of tokometer. Every key is optional and shown with its default.
@@ -79,15 +53,17 @@ block! {
         /// Process-wide settings: threads and shutdown.
         process: Process = Process::default(),
         /// How connections are forwarded. No setting here changes the bytes: they are always forwarded unmodified.
-        relay: Relay = Relay::default(),
+        relay: relay::Settings = relay::Settings::default(),
         /// How requests are parsed and measured. No setting here changes the traffic between client and server.
         #[schemars(extend("x-reload" = true))]
         observe: Observe = Observe::default(),
         /// Scraping of the engine's own metrics, which show the engine's state next to the request metrics.
         scrape: Scrape = Scrape::default(),
-        /// When the engine counts as wedged, as reported by `/engine/healthz`.
+        /// When the engine counts as wedged, as reported by `/engine/healthz`: it has pending requests, and no client has
+        /// received a token for longer than a healthy engine needs. docs/WEDGE.md describes the rules. Bounds that are too
+        /// long prolong an outage; bounds that are too short restart healthy engines.
         #[schemars(extend("x-reload" = true))]
-        wedge: Wedge = Wedge::default(),
+        wedge: Bounds = Bounds::default(),
         /// Settings common to all metrics and spans.
         telemetry: Telemetry = Telemetry::default(),
         /// The Prometheus endpoint `/metrics` on the admin address. It is always enabled.
@@ -152,14 +128,15 @@ block! {
     }
 }
 
-words! {
-    /// Format of log lines.
-    LogFormat {
-        /// One readable line per event.
-        Text = "text",
-        /// One JSON object per line.
-        Json = "json",
-    }
+/// Format of log lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// One readable line per event.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
 }
 
 block! {

@@ -1,12 +1,11 @@
-//! The blocks `slo`, `tenants`, `prices` and `budgets`.
-
-use std::collections::BTreeMap;
+//! The blocks `slo`, `tenants` and `budgets`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::units::Duration;
-use tokometer_telemetry::slo;
+use tokometer_settings::Duration;
+use tokometer_telemetry::accounting;
+use tokometer_telemetry::slo::{self, RuleSettings};
 
 block! {
     /// Service level objectives.
@@ -37,7 +36,7 @@ block! {
         /// Targets set by a single request in the headers `x-slo-ttft-ms` and `x-slo-tpot-ms`.
         request_targets: RequestTargets = RequestTargets::default(),
         /// How `tokometer rules` generates rules from the objectives.
-        rules: Rules = Rules::default(),
+        rules: RuleSettings = RuleSettings::default(),
     }
 }
 
@@ -142,28 +141,6 @@ block! {
 }
 
 block! {
-    /// How `tokometer rules` generates rules from the objectives.
-    Rules {
-        /// Value of the label `service` on every rule.
-        service: String = slo::RuleSettings::default().service,
-        /// Period of the error budget, in days.
-        #[schemars(range(min = 1, max = 90))]
-        period_days: u64 = slo::RuleSettings::default().period_days.into(),
-        /// Minimum bad requests in the long window for a burn-rate alert, so that a single bad request at night does not
-        /// page.
-        #[schemars(range(min = 1, max = 1000000))]
-        min_bad_events: u64 = slo::RuleSettings::default().min_bad_events.into(),
-        /// Labels by which requests are evaluated separately, in addition to `slo`. Prometheus adds `namespace` when it
-        /// scrapes a pod.
-        group_by: Vec<String> = slo::RuleSettings::default().group_by,
-        /// Location of the runbooks, as a URL or a path; `/`, the alert name and `.md` are appended.
-        runbook_url: String = slo::RuleSettings::default().runbook_url,
-        /// URL of the dashboard, for the annotation `dashboard_url`. null: no such annotation.
-        dashboard_url: Option<String> = slo::RuleSettings::default().dashboard_url,
-    }
-}
-
-block! {
     /// Counting by tenant.
     Tenants {
         /// True counts tokens and requests by tenant (`tokometer.tenant.*`). The tenant is whatever name the client sends,
@@ -175,59 +152,9 @@ block! {
         /// the object `org`. The signature is not verified, and no other claim is read or stored. null: tokens are not
         /// read.
         from_jwt_claim: Option<String> = None,
-        /// Value of the label `tenant`.
-        label: TenantLabel = TenantLabel::Hash,
-        /// File with the key for the hash, at least 16 bytes; use the same key on every pod. null: plain SHA-256, which
-        /// lets anyone confirm a guessed name.
-        hash_key_file: Option<String> = None,
-        /// Tenants with a label value, `name sent by the client: label`. Their series exist from the start and do not count
-        /// towards `max`.
-        names: BTreeMap<String, String> = BTreeMap::new(),
-        /// True counts tenants that are not in `names` as `other`.
-        only_named: bool = false,
-        /// Maximum number of tenants that are not in `names`, in the order of their first response with status 200-299;
-        /// further ones are counted as `other`. When the maximum is reached, a new tenant replaces the least recently used
-        /// one if that was unused for at least 10 minutes. The replaced tenant's series disappear, and restart at zero if
-        /// the tenant returns.
-        #[schemars(range(min = 1, max = 10000))]
-        max: u64 = 100,
-    }
-}
-
-words! {
-    /// Value of the label `tenant`.
-    TenantLabel {
-        /// The first 12 digits of a hash: SHA-256, or HMAC-SHA-256 with a key.
-        Hash = "hash",
-        /// The name sent by the client, visible to everyone with access to the metrics.
-        Plain = "plain",
-    }
-}
-
-block! {
-    /// Token prices.
-    Prices {
-        /// Currency, used as the label `currency`.
-        currency: String = "USD".to_owned(),
-        /// Prices by model; the first entry that matches a model is used. Empty: no costs are counted.
-        models: Vec<Price> = Vec::new(),
-    }
-}
-
-block! {
-    /// Prices of one model.
-    Price {
-        /// Model name as returned by the server; a trailing `*` matches any suffix, `*` alone every model.
-        model: String = String::new(),
-        /// Price of one million input tokens. Required.
-        #[schemars(range(min = 0, max = 1000000000))]
-        input_per_million: Option<f64> = None,
-        /// Price of one million input tokens read from the engine's cache. null: the price of other input tokens.
-        #[schemars(range(min = 0, max = 1000000000))]
-        cached_input_per_million: Option<f64> = None,
-        /// Price of one million output tokens. Required.
-        #[schemars(range(min = 0, max = 1000000000))]
-        output_per_million: Option<f64> = None,
+        #[serde(flatten)]
+        #[expect(missing_docs, reason = "flattened: not a key, and a doc comment would replace that of the block")]
+        counted: accounting::Tenants = accounting::Tenants::default(),
     }
 }
 

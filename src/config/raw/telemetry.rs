@@ -5,20 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::units::Duration;
-use tokometer_telemetry::export;
-
-words! {
-    /// Generation of the OpenTelemetry GenAI names.
-    Semconv {
-        /// Semantic conventions v1.41, which today's backends support.
-        V141 = "v1.41",
-        /// The newest names from the GenAI conventions repository.
-        Latest = "latest",
-        /// Both generations.
-        Both = "both",
-    }
-}
+use tokometer_settings::Duration;
+use tokometer_telemetry::export::{self, Protocol, Semconv};
 
 block! {
     /// Settings common to all metrics and spans.
@@ -49,12 +37,9 @@ block! {
 block! {
     /// Prompt classes as attributes of the time-to-first-token metrics.
     PromptClasses {
-        /// True adds `input_length_class`: the prompt length in tokens, `unknown` if the engine does not report it.
+        /// True adds `input_length_class`: the prompt length in tokens (up to 1024, 8192, 32768, 131072, or more), `unknown`
+        /// if the engine does not report it.
         input_length: bool = false,
-        /// Upper bounds of the length classes, in tokens: at most 8, in ascending order. Longer prompts form one more
-        /// class.
-        #[schemars(inner(range(min = 1, max = 100000000)))]
-        input_length_bounds: Vec<u64> = vec![1024, 8192, 32768, 131_072],
         /// True adds `cache_hit_class`: whether `none`, `partial` (up to half) or `most` of the prompt was read from the
         /// engine's cache, `unknown` if the engine does not report it.
         cache_hit: bool = false,
@@ -66,69 +51,52 @@ block! {
     Prometheus {
         /// True adds native histograms to the classic ones, for scrapers that accept the protobuf format.
         native_histograms: bool = export::Settings::default().native_histograms,
-        /// True adds exemplars with trace ids, for scrapers that accept the OpenMetrics format.
+        /// Exemplars with trace ids, for scrapers that accept the OpenMetrics format: `always_off` disables them, `trace_based`
+        /// and `always_on` enable them.
+        #[schemars(extend("x-variable" = true))]
         exemplars: bool = export::Settings::default().exemplars,
     }
 }
 
-words! {
-    /// OTLP transport.
-    Protocol {
-        /// OTLP over HTTP with protobuf bodies; the default port is 4318.
-        HttpProtobuf = "http/protobuf",
-        /// OTLP over gRPC; the default port is 4317.
-        Grpc = "grpc",
-    }
+/// Compression of request bodies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Compression {
+    /// None.
+    #[default]
+    None,
+    /// gzip.
+    Gzip,
 }
 
-words! {
-    /// Compression of request bodies.
-    Compression {
-        /// None.
-        None = "none",
-        /// gzip.
-        Gzip = "gzip",
-    }
+/// Format of histograms over OTLP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Histograms {
+    /// Buckets with fixed bounds, the same as on the Prometheus endpoint.
+    #[default]
+    ExplicitBucketHistogram,
+    /// Base-2 exponential buckets: finer resolution, no bounds to choose.
+    Base2ExponentialBucketHistogram,
 }
 
-words! {
-    /// Aggregation temporality of counters and histograms over OTLP.
-    Temporality {
-        /// Since the start of the process.
-        Cumulative = "cumulative",
-        /// Since the last export.
-        Delta = "delta",
-        /// Delta for synchronous counters and histograms, cumulative for the rest.
-        Lowmemory = "lowmemory",
-    }
-}
-
-words! {
-    /// Format of histograms over OTLP.
-    Histograms {
-        /// Buckets with fixed bounds, the same as on the Prometheus endpoint.
-        ExplicitBucketHistogram = "explicit_bucket_histogram",
-        /// Base-2 exponential buckets: finer resolution, no bounds to choose.
-        Base2ExponentialBucketHistogram = "base2_exponential_bucket_histogram",
-    }
-}
-
-words! {
-    /// Trace sampler (the names of `OTEL_TRACES_SAMPLER`).
-    Sampler {
-        /// The caller's sampling decision; all traces without one.
-        ParentbasedAlwaysOn = "parentbased_always_on",
-        /// All.
-        AlwaysOn = "always_on",
-        /// None.
-        AlwaysOff = "always_off",
-        /// The ratio `sampler_ratio`, by trace id.
-        Traceidratio = "traceidratio",
-        /// The caller's sampling decision; no traces without one.
-        ParentbasedAlwaysOff = "parentbased_always_off",
-        /// The caller's sampling decision; the ratio `sampler_ratio` without one.
-        ParentbasedTraceidratio = "parentbased_traceidratio",
-    }
+/// Trace sampler (the names of `OTEL_TRACES_SAMPLER`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Sampler {
+    /// The caller's sampling decision; all traces without one.
+    #[default]
+    ParentbasedAlwaysOn,
+    /// All.
+    AlwaysOn,
+    /// None.
+    AlwaysOff,
+    /// The ratio `sampler_ratio`, by trace id.
+    Traceidratio,
+    /// The caller's sampling decision; no traces without one.
+    ParentbasedAlwaysOff,
+    /// The caller's sampling decision; the ratio `sampler_ratio` without one.
+    ParentbasedTraceidratio,
 }
 
 block! {
@@ -205,12 +173,9 @@ block! {
         #[serde(flatten)]
         #[expect(missing_docs, reason = "flattened: not a key, and a doc comment would replace that of the block")]
         destination: Destination = Destination::default(),
-        /// Time between exports.
-        #[schemars(extend("x-range" = ["100ms", "1h"]))]
-        interval: Duration = export::Settings::default().metrics.interval.into(),
-        /// Aggregation temporality of counters and histograms. With `delta` and `lowmemory`, the data of a failed export is
-        /// lost; with `cumulative`, the next export includes it.
-        temporality: Temporality = Temporality::default(),
+        #[serde(flatten)]
+        #[expect(missing_docs, reason = "flattened: not a key, and a doc comment would replace that of the block")]
+        exporter: export::Metrics = export::Metrics::default(),
         /// Format of histograms.
         histograms: Histograms = Histograms::default(),
     }
@@ -227,31 +192,8 @@ block! {
         /// Ratio of traces kept by the `traceidratio` samplers, from 0 to 1.
         #[schemars(range(min = 0, max = 1))]
         sampler_ratio: f64 = 1.0,
-        /// True keeps every failed request, regardless of the sampler.
-        keep_failed: bool = true,
-        /// True keeps every request with a gap between tokens above `observe.stall`, regardless of the sampler.
-        keep_stalled: bool = true,
-        /// Keeps every request whose first token took longer than this, regardless of the sampler. 0: the time to first
-        /// token is ignored.
-        #[schemars(extend("x-range" = ["0s", "24h"]))]
-        keep_first_token_over: Duration = export::Settings::default().traces.keep_first_token_over.into(),
-        /// True keeps such requests even if the caller's traceparent is not sampled: the trace then contains only
-        /// tokometer's spans.
-        keep_unsampled: bool = true,
-        /// Maximum number of traces per second that are kept this way; further ones are left to the sampler and counted. 0:
-        /// no limit.
-        #[schemars(range(min = 0, max = 100000))]
-        keep_per_second: u64 = 10,
-        /// Maximum number of spans waiting for export; further ones are dropped and counted.
-        #[schemars(range(min = 1, max = 1000000))]
-        #[schemars(extend("x-variable" = true))]
-        queue_size: u64 = export::Settings::default().traces.queue_size as u64,
-        /// Maximum number of spans in one batch; at most `queue_size`.
-        #[schemars(range(min = 1, max = 1000000))]
-        #[schemars(extend("x-variable" = true))]
-        batch_size: u64 = export::Settings::default().traces.batch_size as u64,
-        /// Time between batches.
-        #[schemars(extend("x-range" = ["10ms", "1h"], "x-variable" = true))]
-        schedule_delay: Duration = export::Settings::default().traces.schedule_delay.into(),
+        #[serde(flatten)]
+        #[expect(missing_docs, reason = "flattened: not a key, and a doc comment would replace that of the block")]
+        exporter: export::Traces = export::Traces::default(),
     }
 }

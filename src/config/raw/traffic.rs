@@ -1,16 +1,15 @@
-//! The blocks of the data path: `listeners`, `relay`, `observe`, `scrape`, `engine_spans`, `wedge`.
+//! The blocks of the data path: `listeners`, `observe`, `scrape`, `engine_spans`.
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::config::raw::engine::Engine;
-use crate::config::units::{Duration, Size};
 use tokometer_engine::{engine_spans, scrape};
 use tokometer_observe::observer;
-use tokometer_proxy::relay;
-use tokometer_telemetry::live;
+use tokometer_settings::{Duration, Size};
+use tokometer_telemetry::tokenizer;
 
 /// One listener: a listen address and its upstream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -93,48 +92,6 @@ block! {
     }
 }
 
-words! {
-    /// Response to the client when the server cannot be reached.
-    Unreachable {
-        /// HTTP/1: a `503` with a JSON error that names tokometer and the address. Other protocols: a TCP reset.
-        Http503 = "http_503",
-        /// A TCP reset.
-        Reset = "reset",
-    }
-}
-
-block! {
-    /// How connections are forwarded.
-    Relay {
-        /// Response to the client when the server cannot be reached.
-        #[schemars(extend("x-reload" = true))]
-        unreachable: Unreachable = Unreachable::default(),
-        /// Timeout of a connect to the server. 0: the kernel's timeout.
-        #[schemars(extend("x-range" = ["0s", "1h"], "x-reload" = true))]
-        connect_timeout: Duration = relay::Settings::default().connect_timeout.into(),
-        /// Silence after which TCP keep-alive probes start, on both sides. 0: no probes.
-        #[schemars(extend("x-range" = ["0s", "9h"]))]
-        keepalive: Duration = relay::Settings::default().keepalive.into(),
-        /// Time without a byte in either direction after which a connection is closed. 0: never, because a model may think
-        /// for a long time.
-        #[schemars(extend("x-range" = ["0s", "168h"], "x-reload" = true))]
-        idle_timeout: Duration = relay::Settings::default().idle_timeout.into(),
-        /// Time without a byte after which a half-closed connection is closed. 0: never. A request that is still open then
-        /// ends as `upstream_timeout`.
-        #[schemars(extend("x-range" = ["0s", "168h"], "x-reload" = true))]
-        half_close_timeout: Duration = relay::Settings::default().half_close_timeout.into(),
-        /// Maximum number of open client connections. Further ones are refused at once and counted in
-        /// `tokometer.connections.refused`. 0: derived from the open-files limit (the hard limit of `ulimit -n`).
-        #[schemars(range(min = 0, max = 10000000))]
-        #[schemars(extend("x-reload" = true))]
-        max_connections: u64 = 0,
-        /// True shares the listeners' TCP ports with other processes of the same user that also set SO_REUSEPORT, such as
-        /// an inference server on the same port (`inject --mode shadow-bind`), or the old process while a new one takes
-        /// over. False: a port that is already in use is an error at startup.
-        port_sharing: bool = false,
-    }
-}
-
 block! {
     /// How requests are parsed and measured.
     Observe {
@@ -150,7 +107,7 @@ block! {
         memory: Size = Size::default(),
         /// A gap between two tokens longer than this is a stall.
         #[schemars(extend("x-range" = ["1ms", "1h"]))]
-        stall: Duration = observer::Settings::default().stall.into(),
+        stall: Duration = Duration(observer::Settings::default().stall),
         /// Minimum output tokens for a decode rate to be recorded.
         #[schemars(range(min = 2, max = 1000000))]
         min_rate_tokens: u64 = observer::Settings::default().min_rate_tokens,
@@ -168,23 +125,12 @@ block! {
         /// server itself (`/`, `/health`, `/metrics`, `/v1/models` and similar paths, and paths set to `probe` in
         /// `routes`). They are always forwarded and counted in connections and bytes, but do not use the model.
         probes: bool = false,
-        /// Token counting for responses whose token counts the engine does not report. Off until a vocabulary is set. Needs
-        /// a build with the feature `tokenizer`, such as the images.
-        tokenizer: Tokenizer = Tokenizer::default(),
-    }
-}
-
-block! {
-    /// Counts tokens from the response text if the engine does not report a count. Such responses, including truncated
-    /// ones, are recorded with the source `tokenizer`: an estimate, not the engine's count (see docs/ENGINES.md for the
-    /// differences). The text is stored only for this purpose, in memory, until it is counted; it is never written to
-    /// metrics, traces or logs.
-    Tokenizer {
-        /// File `tokenizer.json` (Hugging Face format) for models that are not in `models`. null: their responses are not
-        /// counted.
-        path: Option<String> = None,
-        /// Files by the model name in requests or responses, `name: path`.
-        models: BTreeMap<String, String> = BTreeMap::new(),
+        /// Counts tokens from the response text if the engine does not report a count. Off until a vocabulary is set. Needs a
+        /// build with the feature `tokenizer`, such as the images. Such responses, including truncated ones, are recorded
+        /// with the source `tokenizer`: an estimate, not the engine's count (see docs/ENGINES.md for the differences). The
+        /// text is stored only for this purpose, in memory, until it is counted; it is never written to metrics, traces or
+        /// logs.
+        tokenizer: tokenizer::Settings = tokenizer::Settings::default(),
     }
 }
 
@@ -203,7 +149,7 @@ block! {
         port_number: Option<u64> = None,
         /// Time between scrapes. After failures the interval grows, up to one minute.
         #[schemars(extend("x-range" = ["100ms", "1h"]))]
-        interval: Duration = scrape::Settings::default().interval.into(),
+        interval: Duration = Duration(scrape::Settings::default().interval),
     }
 }
 
@@ -219,22 +165,42 @@ block! {
         /// Time that the record of a request without a queue time waits for its span: engines send spans in batches (vLLM:
         /// every 5 s). If no spans arrive, only a few records wait.
         #[schemars(extend("x-range" = ["100ms", "10m"]))]
-        wait: Duration = engine_spans::Settings::default().wait.into(),
+        wait: Duration = Duration(engine_spans::Settings::default().wait),
     }
 }
 
-block! {
-    /// When the engine counts as wedged: it has pending requests, and no client has received a token for longer than a
-    /// healthy engine needs. docs/WEDGE.md describes the rules. Bounds that are too long prolong an outage; bounds that are
-    /// too short restart healthy engines.
-    Wedge {
-        /// Maximum time without a token while streams decode, plus the time for the longest waiting prompt. Must exceed the
-        /// longest silence of a healthy stream: engines hold back tool calls that are parsed as a whole.
-        #[schemars(extend("x-range" = ["1s", "24h"]))]
-        decode: Duration = live::Bounds::default().decode.into(),
-        /// Maximum time without a token while no stream decodes, plus the time for the longest waiting prompt. Must exceed
-        /// the model's load time if the first request loads it (Ollama).
-        #[schemars(extend("x-range" = ["1s", "24h"]))]
-        prefill: Duration = live::Bounds::default().prefill.into(),
+const AUTO: &str = "auto";
+
+/// The engine behind a listener; `None`: detected from its responses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Engine(pub Option<tokometer_decode::Engine>);
+
+impl From<Engine> for String {
+    fn from(engine: Engine) -> String {
+        engine.0.map_or(AUTO, tokometer_decode::Engine::as_str).to_owned()
+    }
+}
+
+impl TryFrom<String> for Engine {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Engine, String> {
+        let engine = tokometer_decode::Engine::of_name(&name);
+        if engine.is_some() || name == AUTO { Ok(Engine(engine)) } else { Err(format!("unknown engine `{name}`")) }
+    }
+}
+
+impl JsonSchema for Engine {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Engine".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let auto = (AUTO, "Detected from its responses.");
+        let engines = tokometer_decode::Engine::ALL.map(|engine| (engine.as_str(), engine.meaning()));
+        let one = |(name, meaning)| json_schema!({"const": name, "description": meaning, "type": "string"}).to_value();
+        let names: Vec<Value> = std::iter::once(auto).chain(engines).map(one).collect();
+        json_schema!({"oneOf": names})
     }
 }

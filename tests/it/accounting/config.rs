@@ -89,18 +89,21 @@ fn config_errors_name_the_position_and_the_fix() {
         ("tenants: {label: hashed}", "did you mean `hash`?"),
         ("tenants: {max: 0}", "tenants.max: 0 is out of range"),
         ("tenants: {names: {a: ' '}}", "tenants.names.a: invalid label ` `"),
-        ("tenants: {names: {a: 1}}", "tenants.names.a: expected a string, found"),
+        (
+            "tenants: {names: {a: 1}}",
+            "tenants.names.a: `1` (an integer) is not valid here; write string; put it in quotes",
+        ),
         ("tenants: {enabled: true, only_named: true}", "`names` is empty, so all tenants would be `other`"),
         ("prices: {currency: 'U S D'}", "prices.currency: invalid currency `U S D`; write a word such as USD"),
         ("prices: {currency: tokens}", "`tokens` is the unit of token budgets"),
         ("prices: {models: [{model: 'a*b', input_per_million: 1, output_per_million: 1}]}", "invalid model name `a*b`"),
         (
             "prices: {models: [{input_per_million: 1, output_per_million: 1}]}",
-            "prices.models[0].model: invalid model name ``",
+            "prices.models[0].model: missing; add `model: ...`",
         ),
         (
             "prices: {models: [{model: m, input_per_million: 1}]}",
-            "prices.models[0].output_per_million: the price per million of these tokens is missing; write 0 if they are free",
+            "prices.models[0].output_per_million: missing; add `output_per_million: ...` (Price of one million output tokens",
         ),
         (
             "prices: {models: [{model: m, input: 1}]}",

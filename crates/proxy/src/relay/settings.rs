@@ -1,37 +1,62 @@
-//! User settings of the relay.
+//! User settings of the relay: the block `relay` of the configuration, whose documentation these comments are.
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokometer_settings as form;
+
 /// Response to the client when the server cannot be reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Unreachable {
-    /// HTTP/1: `503` with a JSON error that contains "tokometer" and the address. Other protocols: a reset.
+    /// HTTP/1: a `503` with a JSON error that names tokometer and the address. Other protocols: a TCP reset.
     #[default]
+    #[serde(rename = "http_503")]
     Http503,
     /// A TCP reset.
     Reset,
 }
 
-/// How connections are relayed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How connections are forwarded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Settings {
     /// Response to the client when the server cannot be reached.
+    #[schemars(extend("x-reload" = true))]
     pub unreachable: Unreachable,
-    /// Timeout for connecting to the server; `None` uses the kernel's.
+    /// Timeout of a connect to the server. 0: the kernel's timeout.
+    #[serde(with = "form::written")]
+    #[schemars(with = "form::Duration", extend("x-range" = ["0s", "1h"], "x-reload" = true))]
     pub connect_timeout: Option<Duration>,
     /// Maximum bytes kept per direction while the other side accepts none; reading stops above it.
+    #[serde(skip)]
     pub remainder_bytes: usize,
     /// Size of the per-thread read buffer.
+    #[serde(skip)]
     pub scratch_bytes: usize,
-    /// Idle time before TCP keep-alive probes start, on both sides; `None` disables them.
+    /// Silence after which TCP keep-alive probes start, on both sides. 0: no probes.
+    #[serde(with = "form::written")]
+    #[schemars(with = "form::Duration", extend("x-range" = ["0s", "9h"]))]
     pub keepalive: Option<Duration>,
-    /// Closes a connection without traffic for this long; `None` (default) never does.
+    /// Time without a byte in either direction after which a connection is closed. 0: never, because a model may think
+    /// for a long time.
+    #[serde(with = "form::written")]
+    #[schemars(with = "form::Duration", extend("x-range" = ["0s", "168h"], "x-reload" = true))]
     pub idle_timeout: Option<Duration>,
-    /// Closes a half-closed connection without traffic for this long; `None` never does.
+    /// Time without a byte after which a half-closed connection is closed. 0: never. A request that is still open then
+    /// ends as `upstream_timeout`.
+    #[serde(with = "form::written")]
+    #[schemars(with = "form::Duration", extend("x-range" = ["0s", "168h"], "x-reload" = true))]
     pub half_close_timeout: Option<Duration>,
-    /// Maximum number of open connections; `None` for as many as the process has descriptors for.
+    /// Maximum number of open client connections. Further ones are refused at once and counted in
+    /// `tokometer.connections.refused`. 0: derived from the open-files limit (the hard limit of `ulimit -n`).
+    #[serde(with = "form::written")]
+    #[schemars(with = "u64", range(min = 0, max = 10000000), extend("x-reload" = true))]
     pub max_connections: Option<usize>,
-    /// Allows other processes of the same user to listen on the same TCP addresses (SO_REUSEPORT).
+    /// True shares the listeners' TCP ports with other processes of the same user that also set SO_REUSEPORT, such as
+    /// an inference server on the same port (`inject --mode shadow-bind`), or the old process while a new one takes
+    /// over. False: a port that is already in use is an error at startup.
     pub port_sharing: bool,
 }
 

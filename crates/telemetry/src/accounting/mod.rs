@@ -10,6 +10,9 @@ mod tenants;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 pub use price::{Basis, Unpriced, cost};
 pub use sink::{Accounting, Rules, Spent, Sums, TOKENS, Usage};
 pub use tenants::Error;
@@ -29,51 +32,74 @@ pub struct Settings {
     pub max_models: usize,
 }
 
-/// Counting by tenant.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Counting by tenant. Together with the keys that name the tenant, it is the block `tenants` of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Tenants {
-    /// Label of a tenant without a configured name.
+    /// Value of the label `tenant`.
+    #[serde(rename = "label")]
     pub form: TenantForm,
-    /// File with the hash key; `None`: a hash without a key.
+    /// File with the key for the hash, at least 16 bytes; use the same key on every pod. null: plain SHA-256, which
+    /// lets anyone confirm a guessed name.
     pub hash_key_file: Option<PathBuf>,
-    /// Labels by client-supplied name. These tenants do not count towards `most`.
+    /// Tenants with a label value, `name sent by the client: label`. Their series exist from the start and do not count
+    /// towards `max`.
     pub names: BTreeMap<String, String>,
-    /// Counts all tenants without a configured name as `other`.
+    /// True counts tenants that are not in `names` as `other`.
     pub only_named: bool,
-    /// Maximum number of tenants without a configured name; further tenants are counted as `other`.
+    /// Maximum number of tenants that are not in `names`, in the order of their first response with status 200-299;
+    /// further ones are counted as `other`. When the maximum is reached, a new tenant replaces the least recently used
+    /// one if that was unused for at least 10 minutes. The replaced tenant's series disappear, and restart at zero if
+    /// the tenant returns.
+    #[serde(rename = "max")]
+    #[schemars(range(min = 1, max = 10000))]
     pub most: usize,
 }
 
-/// Form of a tenant label.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Value of the label `tenant`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum TenantForm {
-    /// The first 12 hexadecimal digits of a SHA-256.
+    /// The first 12 digits of a hash: SHA-256, or HMAC-SHA-256 with a key.
     #[default]
     Hash,
-    /// The client-supplied name.
+    /// The name sent by the client, visible to everyone with access to the metrics.
     Plain,
 }
 
-/// Token prices.
-#[derive(Clone, Debug, PartialEq)]
+/// Token prices: the block `prices` of the configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Prices {
-    /// The currency of all prices, the label `currency`.
+    /// Currency, used as the label `currency`.
     pub currency: String,
-    /// Prices by model: the first matching pattern applies.
+    /// Prices by model; the first entry that matches a model is used. Empty: no costs are counted.
     pub models: Vec<Price>,
 }
 
-/// Price of a million tokens of a model.
-#[derive(Clone, Debug, PartialEq)]
+/// Prices of one model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Price {
-    /// Model name; a trailing `*` matches any suffix.
+    /// Model name as returned by the server; a trailing `*` matches any suffix, `*` alone every model.
     pub model: String,
-    /// A million input tokens that the engine did not have in its cache.
+    /// Price of one million input tokens. Required; 0 if they are free.
+    #[serde(rename = "input_per_million")]
+    #[schemars(range(min = 0, max = 1000000000))]
     pub input: f64,
-    /// A million input tokens from the engine's cache; `None`: same as other input tokens.
+    /// Price of one million input tokens read from the engine's cache. null: the price of other input tokens.
+    #[serde(rename = "cached_input_per_million", default)]
+    #[schemars(range(min = 0, max = 1000000000))]
     pub cached_input: Option<f64>,
-    /// A million output tokens.
+    /// Price of one million output tokens. Required; 0 if they are free.
+    #[serde(rename = "output_per_million")]
+    #[schemars(range(min = 0, max = 1000000000))]
     pub output: f64,
+}
+
+impl Default for Prices {
+    fn default() -> Prices {
+        Prices { currency: "USD".to_owned(), models: Vec::new() }
+    }
 }
 
 /// A daily budget.

@@ -3,32 +3,40 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tokometer_observe::measure::LABEL_IDLE;
+use tokometer_settings as form;
 
 /// The generation of the OpenTelemetry GenAI names to emit (`gen_ai.server.*` is the same in all).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Semconv {
-    /// Semantic conventions v1.41, supported by current backends.
+    /// Semantic conventions v1.41, which today's backends support.
     #[default]
+    #[serde(rename = "v1.41")]
     V1_41,
-    /// The newest names of the GenAI conventions' own repository.
+    /// The newest names from the GenAI conventions repository.
     Latest,
-    /// Both.
+    /// Both generations.
     Both,
 }
 
 /// OTLP transport protocol.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Protocol {
-    /// OTLP over HTTP with protobuf bodies.
+    /// OTLP over HTTP with protobuf bodies; the default port is 4318.
     #[default]
+    #[serde(rename = "http/protobuf")]
     HttpProtobuf,
-    /// OTLP over gRPC.
+    /// OTLP over gRPC; the default port is 4317.
     Grpc,
 }
 
 /// Temporality of counters and histograms over OTLP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Temporality {
     /// Since the start of the process.
     #[default]
@@ -59,9 +67,10 @@ pub struct Endpoint {
 }
 
 /// Which traces are kept.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Sampler {
     /// All (`always_on`).
+    #[default]
     AlwaysOn,
     /// None (`always_off`).
     AlwaysOff,
@@ -69,44 +78,94 @@ pub enum Sampler {
     Ratio(f64),
 }
 
-/// OTLP metrics.
-#[derive(Clone, Debug, PartialEq)]
+/// OTLP metrics: the keys of `otlp.metrics` that need no conversion, and the results of the others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Metrics {
     /// The endpoint; `None` disables the OTLP metrics exporter.
+    #[serde(skip)]
     pub endpoint: Option<Endpoint>,
-    /// Time between two exports.
+    /// Time between exports.
+    #[serde(with = "form::written")]
+    #[schemars(with = "form::Duration", extend("x-range" = ["100ms", "1h"]))]
     pub interval: Duration,
-    /// Temporality of counters and histograms.
+    /// Aggregation temporality of counters and histograms. With `delta` and `lowmemory`, the data of a failed export is
+    /// lost; with `cumulative`, the next export includes it.
     pub temporality: Temporality,
     /// Use base-2 exponential histograms instead of explicit buckets.
+    #[serde(skip)]
     pub exponential: bool,
 }
 
-/// OTLP traces.
-#[derive(Clone, Debug, PartialEq)]
+/// OTLP traces: the keys of `otlp.traces` that need no conversion, and the results of the others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Traces {
     /// The endpoint; `None` disables tracing.
+    #[serde(skip)]
     pub endpoint: Option<Endpoint>,
     /// Sampling decision for root spans.
+    #[serde(skip)]
     pub sampler: Sampler,
     /// Follow the caller's `sampled` flag where the request has a traceparent (`parentbased_*`).
+    #[serde(skip)]
     pub parent_based: bool,
-    /// Keep every failed request, regardless of the sampler.
+    /// True keeps every failed request, regardless of the sampler.
     pub keep_failed: bool,
-    /// Keep every request whose tokens stalled, regardless of the sampler.
+    /// True keeps every request with a gap between tokens above `observe.stall`, regardless of the sampler.
     pub keep_stalled: bool,
-    /// Keep every request whose first token took longer than this, regardless of the sampler.
+    /// Keeps every request whose first token took longer than this, regardless of the sampler. 0: the time to first
+    /// token is ignored.
+    #[serde(with = "form::written")]
+    #[schemars(with = "form::Duration", extend("x-range" = ["0s", "24h"]))]
     pub keep_first_token_over: Option<Duration>,
-    /// Keep such a request even if the caller decided not to sample its trace.
+    /// True keeps such requests even if the caller's traceparent is not sampled: the trace then contains only
+    /// tokometer's spans.
     pub keep_unsampled: bool,
-    /// Maximum number of traces per second kept this way; `None` for no limit. Traces over the limit are counted.
+    /// Maximum number of traces per second that are kept this way; further ones are left to the sampler and counted. 0:
+    /// no limit.
+    #[serde(with = "form::written")]
+    #[schemars(with = "u64", range(min = 0, max = 100000))]
     pub keep_per_second: Option<u64>,
     /// Maximum number of spans waiting for export; further ones are dropped and counted.
+    #[schemars(range(min = 1, max = 1000000), extend("x-variable" = true))]
     pub queue_size: usize,
-    /// Maximum number of spans in one batch.
+    /// Maximum number of spans in one batch; at most `queue_size`.
+    #[schemars(range(min = 1, max = 1000000), extend("x-variable" = true))]
     pub batch_size: usize,
-    /// Time between two batches.
+    /// Time between batches.
+    #[serde(with = "form::written")]
+    #[schemars(with = "form::Duration", extend("x-range" = ["10ms", "1h"], "x-variable" = true))]
     pub schedule_delay: Duration,
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics {
+            endpoint: None,
+            interval: Duration::from_secs(60),
+            temporality: Temporality::default(),
+            exponential: false,
+        }
+    }
+}
+
+impl Default for Traces {
+    fn default() -> Traces {
+        Traces {
+            endpoint: None,
+            sampler: Sampler::AlwaysOn,
+            parent_based: true,
+            keep_failed: true,
+            keep_stalled: true,
+            keep_first_token_over: Some(Duration::from_secs(10)),
+            keep_unsampled: true,
+            keep_per_second: Some(10),
+            queue_size: 2048,
+            batch_size: 512,
+            schedule_delay: Duration::from_secs(5),
+        }
+    }
 }
 
 /// Optional prompt attributes of the times to the first token. Off by default, because each class is a separate series.
@@ -169,25 +228,8 @@ impl Default for Settings {
             prompt_classes: PromptClasses::default(),
             native_histograms: true,
             exemplars: true,
-            metrics: Metrics {
-                endpoint: None,
-                interval: Duration::from_secs(60),
-                temporality: Temporality::default(),
-                exponential: false,
-            },
-            traces: Traces {
-                endpoint: None,
-                sampler: Sampler::AlwaysOn,
-                parent_based: true,
-                keep_failed: true,
-                keep_stalled: true,
-                keep_first_token_over: Some(Duration::from_secs(10)),
-                keep_unsampled: true,
-                keep_per_second: Some(10),
-                queue_size: 2048,
-                batch_size: 512,
-                schedule_delay: Duration::from_secs(5),
-            },
+            metrics: Metrics::default(),
+            traces: Traces::default(),
         }
     }
 }

@@ -4,7 +4,11 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use tokometer_observe::closed_enum;
+use tokometer_settings as form;
 
 use crate::live::request::{Doing, Open};
 
@@ -71,11 +75,18 @@ const WHOLE_TOKENS_PER_SECOND: f64 = 10.0;
 const WHOLE_TOKENS: u64 = 16_384;
 
 /// How long an engine may be silent while it has pending requests. The rules are in `docs/WEDGE.md`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Bounds {
-    /// Between two tokens of decoding streams.
+    /// Maximum time without a token while streams decode, plus the time for the longest waiting prompt. Must exceed the
+    /// longest silence of a healthy stream: engines hold back tool calls that are parsed as a whole.
+    #[serde(with = "form::written")]
+    #[schemars(with = "form::Duration", extend("x-range" = ["1s", "24h"]))]
     pub decode: Duration,
-    /// Until the first token of a short prompt.
+    /// Maximum time without a token while no stream decodes, plus the time for the longest waiting prompt. Must exceed
+    /// the model's load time if the first request loads it (Ollama).
+    #[serde(with = "form::written")]
+    #[schemars(with = "form::Duration", extend("x-range" = ["1s", "24h"]))]
     pub prefill: Duration,
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tokometer_decode::Route;
 
 use crate::accounting::covers;
@@ -122,20 +124,25 @@ impl Scope {
     }
 }
 
-/// Settings of `tokometer rules`.
-#[derive(Clone, Debug, PartialEq)]
+/// Settings of `tokometer rules`: the block `slo.rules` of the configuration, whose documentation these comments are.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct RuleSettings {
-    /// The label `service` of all rules.
+    /// Value of the label `service` on every rule.
     pub service: String,
-    /// Days of the error budget period.
+    /// Period of the error budget, in days.
+    #[schemars(range(min = 1, max = 90))]
     pub period_days: u32,
-    /// Minimum bad requests in the long window for an alert.
+    /// Minimum bad requests in the long window for a burn-rate alert, so that a single bad request at night does not
+    /// page.
+    #[schemars(range(min = 1, max = 1000000))]
     pub min_bad_events: u32,
-    /// Labels by which requests are evaluated separately, in addition to `slo`.
+    /// Labels by which requests are evaluated separately, in addition to `slo`. Prometheus adds `namespace` when it
+    /// scrapes a pod.
     pub group_by: Vec<String>,
-    /// Base URL of the runbooks; the alert name and `.md` are appended.
+    /// Location of the runbooks, as a URL or a path; `/`, the alert name and `.md` are appended.
     pub runbook_url: String,
-    /// URL of the dashboard.
+    /// URL of the dashboard, for the annotation `dashboard_url`. null: no such annotation.
     pub dashboard_url: Option<String>,
 }
 

@@ -14,17 +14,23 @@ mod vocabulary;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 pub use counting::Counting;
 pub use vocabulary::{Error, Tokenize, Vocabularies};
 
-/// Vocabularies by model.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Vocabularies by model: the block `observe.tokenizer` of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Settings {
-    /// `tokenizer.json` of every model without an entry in `models`; `None`: their responses are not counted.
+    /// File `tokenizer.json` (Hugging Face format) for models that are not in `models`. null: their responses are not
+    /// counted.
     pub path: Option<PathBuf>,
-    /// `tokenizer.json` by the model's name in requests and responses.
+    /// Files by the model name in requests or responses, `name: path`.
     pub models: BTreeMap<String, PathBuf>,
     /// Maximum number of responses waiting to be counted.
+    #[serde(skip)]
     pub queue_responses: usize,
 }
 

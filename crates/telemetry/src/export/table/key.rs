@@ -34,8 +34,8 @@ tokometer_observe::closed_enum! {
         OutcomeClass = "outcome_class",
         /// `2xx`, `4xx`, `5xx`, ...; absent without response headers.
         StatusClass = "status_class",
-        /// Prompt tokens: `up_to_1024`, ... `over_131072` by the configured bounds, `unknown` where the engine does not
-        /// report them, `other` over the cap.
+        /// Prompt tokens: `up_to_1024`, `up_to_8192`, `up_to_32768`, `up_to_131072`, `over_131072`, `unknown` where the
+        /// engine does not report them, `other` over the cap.
         InputLengthClass = "input_length_class",
         /// Share of the prompt found in the engine's cache: `none`, `partial` (up to a half), `most`, `unknown` where
         /// the engine does not report it, `other` over the cap.

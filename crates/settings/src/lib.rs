@@ -1,4 +1,9 @@
-//! Durations and sizes, which are written with their unit.
+//! How settings are written, for modules that derive serde and schemars on their settings.
+//!
+//! A duration or size has a unit: [`Duration`], [`Size`]. A field of another type names the form in which it is written:
+//! `#[serde(with = "tokometer_settings::written")]` and `#[schemars(with = "Duration")]`.
+
+pub mod duration;
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,8 +11,6 @@ use std::time;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-
-use crate::admin::duration;
 
 /// A duration: `500ms`, `10s`, `2m`, `1h`, or `0`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -32,18 +35,6 @@ impl Duration {
     /// `None` for zero, which turns a limit off.
     pub fn unless_zero(self) -> Option<time::Duration> {
         (!self.0.is_zero()).then_some(self.0)
-    }
-}
-
-impl From<time::Duration> for Duration {
-    fn from(duration: time::Duration) -> Duration {
-        Duration(duration)
-    }
-}
-
-impl From<Option<time::Duration>> for Duration {
-    fn from(duration: Option<time::Duration>) -> Duration {
-        Duration(duration.unwrap_or_default())
     }
 }
 
@@ -126,6 +117,67 @@ macro_rules! text_form {
 text_form!(Duration, "duration", r"^(0|[0-9]+(\.[0-9]{1,3})?(ms|s|m|h))$");
 text_form!(Size, "size", "^(0|[0-9]+(B|KiB|MiB|GiB))$");
 
+/// A type that settings show in another form.
+pub trait Written: Sized {
+    /// How it is written.
+    type Form: Serialize + serde::de::DeserializeOwned;
+
+    /// The form of this value.
+    fn form(&self) -> Self::Form;
+
+    /// The value of this form.
+    fn of_form(form: Self::Form) -> Self;
+}
+
+macro_rules! written {
+    ($($type:ty as $form:ty: $to:expr, $from:expr;)*) => {
+        $(impl Written for $type {
+            type Form = $form;
+
+            fn form(&self) -> $form {
+                $to(*self)
+            }
+
+            fn of_form(form: $form) -> $type {
+                $from(form)
+            }
+        })*
+    };
+}
+
+// `None` is written as 0: a limit that is off.
+written! {
+    time::Duration as Duration: Duration, |form: Duration| form.0;
+    Option<time::Duration> as Duration: |value: Option<_>| Duration(value.unwrap_or_default()), Duration::unless_zero;
+    Option<usize> as u64: |value: Option<usize>| value.unwrap_or(0) as u64, |form| usize::try_from(form).ok().filter(|size| *size > 0);
+    Option<u64> as u64: Option::unwrap_or_default, |form| Some(form).filter(|form| *form > 0);
+}
+
+/// The conversions for `#[serde(with = "tokometer_settings::written")]`.
+pub mod written {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::Written;
+
+    /// Serializes the form.
+    ///
+    /// # Errors
+    ///
+    /// Those of the serializer.
+    pub fn serialize<T: Written, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+        value.form().serialize(serializer)
+    }
+
+    /// Deserializes the form.
+    ///
+    /// # Errors
+    ///
+    /// Those of the form.
+    pub fn deserialize<'de, T: Written, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+        T::Form::deserialize(deserializer).map(T::of_form)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,6 +199,28 @@ mod tests {
         {
             let size: Size = text.parse().unwrap();
             assert_eq!((size.to_string().as_str(), size), (shown, Size(bytes)), "{text}");
+        }
+    }
+
+    #[test]
+    fn limit_that_is_off_is_written_as_zero() {
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        struct Limits {
+            #[serde(with = "crate::written")]
+            time: Option<time::Duration>,
+            #[serde(with = "crate::written")]
+            size: Option<usize>,
+            #[serde(with = "crate::written")]
+            rate: Option<u64>,
+        }
+        let off = Limits { time: None, size: None, rate: None };
+        let on = Limits { time: Some(time::Duration::from_secs(90)), size: Some(3), rate: Some(7) };
+        for (limits, json) in [
+            (off, serde_json::json!({"time": "0s", "size": 0, "rate": 0})),
+            (on, serde_json::json!({"time": "90s", "size": 3, "rate": 7})),
+        ] {
+            assert_eq!(serde_json::to_value(&limits).unwrap(), json);
+            assert_eq!(serde_json::from_value::<Limits>(json).unwrap(), limits);
         }
     }
 
