@@ -34,8 +34,8 @@ use crate::export::collect::telemetry::Telemetry;
 use crate::export::otlp::Closing;
 use crate::export::otlp::Command;
 use crate::export::otlp::bounded;
+use crate::export::otlp::delivery;
 use crate::export::otlp::delivery::Delivery;
-use crate::export::otlp::endpoint;
 use crate::export::table::TABLE;
 
 /// Resolution of exponential histograms: the defaults of the SDK and of the specification.
@@ -91,7 +91,7 @@ impl Pipeline {
             Temporality::Delta => SdkTemporality::Delta,
             Temporality::LowMemory => SdkTemporality::LowMemory,
         };
-        let delivery = Delivery::new(endpoint);
+        let (exporter, delivery) = delivery::metric_exporter(endpoint, temporality)?;
         let reader = Shared(Arc::new(ManualReader::builder().with_temporality(temporality).build()));
         let exponential = settings.metrics.exponential;
         let (label_sets, classed) = (settings.max_label_sets, !settings.prompt_classes.is_off());
@@ -103,7 +103,7 @@ impl Pipeline {
         Ok(Pipeline {
             provider,
             reader,
-            exporter: endpoint::metric_exporter(endpoint, temporality, &delivery)?,
+            exporter,
             delivery,
             interval: settings.metrics.interval.max(Duration::from_millis(1)),
             limit: endpoint.timeout,
@@ -137,8 +137,8 @@ impl Pipeline {
             refresh();
             let result = match self.reader.collect(&mut metrics) {
                 Ok(()) => {
-                    let stated = bounded(self.exporter.export(&metrics), self.limit, &closing).await;
-                    self.delivery.outcome(stated).result
+                    let exported = bounded(self.exporter.export(&metrics), self.limit, &closing).await;
+                    self.delivery.outcome(exported).0
                 }
                 Err(error) => Err(error.to_string()),
             };
