@@ -30,7 +30,6 @@ use crate::config;
 use crate::config::{Config, Environment, Flags};
 use crate::logging;
 use tokometer_operator::rules;
-use tokometer_telemetry::export;
 
 /// Exit code for a failure while running.
 pub const FAILURE: u8 = 1;
@@ -52,7 +51,7 @@ pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>, en
         Command::Run(arguments) => run(&arguments.config, environment),
         Command::Check(arguments) => check(&arguments, environment),
         Command::Config(arguments) => print_config(&arguments, environment),
-        Command::Metrics => print(&export::metrics_markdown()),
+        Command::Metrics => print(include_str!("../../docs/METRICS.md")),
         Command::Rules(arguments) => print_rules(&arguments, environment),
         Command::Dashboards(arguments) => match load(&arguments.config, environment) {
             Ok((config, _)) => dashboards::run(&arguments, &config.settings.slo),

@@ -76,18 +76,12 @@ impl Collect for engine_spans::Measurements {
         points.put(Id::EngineSpansForwarded, &[], self.forwarded());
         points.put(Id::EngineMessagesWaiting, &[], self.waiting_bytes());
         points.put(Id::SpanJoinsHeld, &[], self.held());
-        for why in engine_spans::Unsent::ALL {
-            points.put(Id::EngineSpansDropped, &[(Key::Reason, why.as_str().into())], self.unsent(why));
-        }
-        for why in engine_spans::Refusal::ALL {
-            points.put(Id::EngineMessagesRefused, &[(Key::Reason, why.as_str().into())], self.refused(why));
-        }
+        let (unsent, refused) = (engine_spans::Unsent::ALL, engine_spans::Refusal::ALL);
+        points.put_each(Id::EngineSpansDropped, Key::Reason, unsent.map(|why| (why.as_str(), self.unsent(why))));
+        points.put_each(Id::EngineMessagesRefused, Key::Reason, refused.map(|why| (why.as_str(), self.refused(why))));
         points.put(Id::EngineMessagesRefused, &[(Key::Reason, "connections".into())], self.refused_connections());
-        for why in engine_spans::Lost::ALL {
-            points.put(Id::EngineSpansUnjoined, &[(Key::Reason, why.as_str().into())], self.lost(why));
-        }
-        for join in engine_spans::Join::ALL {
-            points.put(Id::SpanJoins, &[(Key::Result, join.as_str().into())], self.joins(join));
-        }
+        let (lost, joins) = (engine_spans::Lost::ALL, engine_spans::Join::ALL);
+        points.put_each(Id::EngineSpansUnjoined, Key::Reason, lost.map(|why| (why.as_str(), self.lost(why))));
+        points.put_each(Id::SpanJoins, Key::Result, joins.map(|join| (join.as_str(), self.joins(join))));
     }
 }

@@ -7,6 +7,9 @@ pub(crate) mod telemetry;
 use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::RwLock;
+use std::sync::atomic::AtomicI64;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -22,8 +25,6 @@ use crate::export::table::Key;
 use crate::export::table::Kind;
 use crate::export::table::TABLE;
 use crate::export::table::metric;
-
-use telemetry::Telemetry;
 
 pub use process::{Process, open_descriptors};
 
@@ -42,34 +43,25 @@ pub trait Number {
     fn number(self) -> Option<f64>;
 }
 
-impl Number for f64 {
-    fn number(self) -> Option<f64> {
-        Some(self)
-    }
+macro_rules! numbers {
+    ($($type:ty: $n:ident => $number:expr,)+) => {
+        $(impl Number for $type {
+            fn number(self) -> Option<f64> {
+                let $n = self;
+                Some($number)
+            }
+        })+
+    };
 }
 
-impl Number for u64 {
-    fn number(self) -> Option<f64> {
-        Some(self as f64)
-    }
-}
-
-impl Number for usize {
-    fn number(self) -> Option<f64> {
-        Some(self as f64)
-    }
-}
-
-impl Number for bool {
-    fn number(self) -> Option<f64> {
-        Some(f64::from(u8::from(self)))
-    }
-}
-
-impl Number for Duration {
-    fn number(self) -> Option<f64> {
-        Some(self.as_secs_f64())
-    }
+numbers! {
+    f64: n => n,
+    u64: n => n as f64,
+    usize: n => n as f64,
+    bool: n => f64::from(u8::from(n)),
+    Duration: n => n.as_secs_f64(),
+    &AtomicU64: n => n.load(Ordering::Relaxed) as f64,
+    &AtomicI64: n => n.load(Ordering::Relaxed) as f64,
 }
 
 impl<N: Number> Number for Option<N> {
@@ -98,6 +90,17 @@ impl Points<'_> {
         self.add(id, &[], attributes, value.number());
     }
 
+    /// Adds a value of the process for each value of an attribute.
+    pub fn put_each<V, N>(&mut self, id: Id, key: Key, values: impl IntoIterator<Item = (V, N)>)
+    where
+        V: Into<Value>,
+        N: Number,
+    {
+        for (word, value) in values {
+            self.put(id, &[(key, word.into())], value);
+        }
+    }
+
     /// Adds a value of one listener.
     pub fn put_at(&mut self, listener: usize, id: Id, attributes: &[(Key, Value)], value: impl Number) {
         let servers = self.servers;
@@ -114,26 +117,24 @@ impl Points<'_> {
 /// Every owner of observed values.
 pub(crate) struct Owners {
     servers: Servers,
-    telemetry: Arc<Telemetry>,
-    others: RwLock<Vec<Arc<dyn Collect>>>,
+    all: RwLock<Vec<Arc<dyn Collect>>>,
 }
 
 impl Owners {
-    pub(crate) fn new(servers: Servers, telemetry: Arc<Telemetry>) -> Owners {
-        Owners { servers, telemetry, others: RwLock::default() }
+    pub(crate) fn new(servers: Servers) -> Owners {
+        Owners { servers, all: RwLock::default() }
     }
 
     pub(crate) fn add(&self, owner: Arc<dyn Collect>) {
-        self.others.write().unwrap_or_else(PoisonError::into_inner).push(owner);
+        self.all.write().unwrap_or_else(PoisonError::into_inner).push(owner);
     }
 
     /// Every observed value. When it returns, all ended requests are recorded.
     pub(crate) fn collect(&self) -> Values {
-        let others = self.others.read().unwrap_or_else(PoisonError::into_inner).clone();
-        others.iter().for_each(|owner| owner.settle());
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner).clone();
+        all.iter().for_each(|owner| owner.settle());
         let mut points = Points::new(&self.servers);
-        self.telemetry.collect(&mut points);
-        others.iter().for_each(|owner| owner.collect(&mut points));
+        all.iter().for_each(|owner| owner.collect(&mut points));
         points.values
     }
 }
@@ -153,7 +154,7 @@ pub(crate) type Latest = Arc<ArcSwap<Values>>;
 
 /// Creates the observable instruments that read `latest`.
 pub(crate) fn instruments(meter: &Meter, latest: &Latest) {
-    for metric in TABLE.iter().filter(|metric| !metric.recorded) {
+    for metric in TABLE.iter().filter(|metric| !metric.is_recorded()) {
         let latest = Arc::clone(latest);
         let callback = move |out: &dyn AsyncInstrument<f64>| {
             for (attributes, value) in latest.load().get(metric.id as usize).into_iter().flatten() {

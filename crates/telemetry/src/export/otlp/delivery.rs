@@ -30,36 +30,36 @@ use prost::Message;
 use crate::export::Endpoint;
 use crate::export::Error;
 use crate::export::Protocol;
-use crate::export::otlp::connect::Connector;
 use crate::export::otlp::endpoint;
+use crate::export::otlp::endpoint::Connector;
+
+/// Builds an exporter for the endpoint, and returns it with the results of its exports.
+macro_rules! build {
+    ($builder:expr, $endpoint:ident) => {{
+        let delivery = Delivery::new($endpoint)?;
+        let built = match $endpoint.protocol {
+            Protocol::HttpProtobuf => over_http($builder.with_http(), $endpoint, delivery.clone()).build(),
+            Protocol::Grpc => over_grpc($builder.with_tonic(), $endpoint)?.build(),
+        };
+        Ok((built.map_err(|error| endpoint::wrong($endpoint, error))?, delivery))
+    }};
+}
 
 /// The metrics exporter, and the results of its exports.
 pub(super) fn metric_exporter(
     endpoint: &Endpoint,
     temporality: Temporality,
 ) -> Result<(MetricExporter, Delivery), Error> {
-    let (delivery, client) = Delivery::new(endpoint)?;
-    let builder = MetricExporter::builder().with_temporality(temporality);
-    let built = match endpoint.protocol {
-        Protocol::HttpProtobuf => over_http(builder.with_http(), endpoint, client).build(),
-        Protocol::Grpc => over_grpc(builder.with_tonic(), endpoint)?.build(),
-    };
-    Ok((built.map_err(|error| endpoint::wrong(endpoint, error))?, delivery))
+    build!(MetricExporter::builder().with_temporality(temporality), endpoint)
 }
 
 /// The span exporter, and the results of its exports.
 pub(super) fn span_exporter(endpoint: &Endpoint) -> Result<(SpanExporter, Delivery), Error> {
-    let (delivery, client) = Delivery::new(endpoint)?;
-    let builder = SpanExporter::builder();
-    let built = match endpoint.protocol {
-        Protocol::HttpProtobuf => over_http(builder.with_http(), endpoint, client).build(),
-        Protocol::Grpc => over_grpc(builder.with_tonic(), endpoint)?.build(),
-    };
-    Ok((built.map_err(|error| endpoint::wrong(endpoint, error))?, delivery))
+    build!(SpanExporter::builder(), endpoint)
 }
 
 /// Sets the options common to both signals over HTTP.
-fn over_http<B: WithExportConfig + WithHttpConfig>(builder: B, endpoint: &Endpoint, client: Watched) -> B {
+fn over_http<B: WithExportConfig + WithHttpConfig>(builder: B, endpoint: &Endpoint, client: Delivery) -> B {
     let builder = builder
         .with_protocol(Wire::HttpBinary)
         .with_endpoint(&endpoint.url)
@@ -111,20 +111,20 @@ struct Last {
     rejected: u64,
 }
 
-/// The result of the current export, as seen by the HTTP client.
+/// The HTTP client of an exporter, with the result of its current export.
 #[derive(Clone, Debug)]
 pub(super) struct Delivery {
+    client: HyperClient<Connector>,
     address: String,
     last: Arc<Mutex<Last>>,
 }
 
 impl Delivery {
-    fn new(endpoint: &Endpoint) -> Result<(Delivery, Watched), Error> {
+    fn new(endpoint: &Endpoint) -> Result<Delivery, Error> {
         // Checks both protocols alike: over HTTP the crate would silently drop an invalid header.
         endpoint::headers(endpoint)?;
         let client = HyperClient::new(Connector::new(endpoint, &[])?, endpoint.timeout, None);
-        let delivery = Delivery { address: endpoint::address(endpoint), last: Arc::default() };
-        Ok((delivery.clone(), Watched { client, delivery }))
+        Ok(Delivery { client, address: endpoint::address(endpoint), last: Arc::default() })
     }
 
     /// Combines the exporter's result with what the client saw: the reason, unless the collector accepted everything,
@@ -154,18 +154,11 @@ impl Delivery {
     }
 }
 
-/// The HTTP client of an exporter, with its results recorded in a `Delivery`.
-#[derive(Debug)]
-struct Watched {
-    client: HyperClient<Connector>,
-    delivery: Delivery,
-}
-
 #[async_trait]
-impl HttpClient for Watched {
+impl HttpClient for Delivery {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let sent = self.client.send_bytes(request).await;
-        *self.delivery.last() = match &sent {
+        *self.last() = match &sent {
             Err(error) => Last { failure: Some(causes(error.as_ref())), rejected: 0 },
             // Only count and status are used: other response text may repeat one of our secrets.
             Ok(response) if response.status().is_success() => {
@@ -179,10 +172,14 @@ impl HttpClient for Watched {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn delivery() -> Delivery {
-        Delivery { address: "http://c:4318".to_owned(), last: Arc::default() }
+        let url = "http://c:4318".to_owned();
+        let (protocol, headers, timeout) = (Protocol::HttpProtobuf, Vec::new(), Duration::from_secs(1));
+        Delivery::new(&Endpoint { url, protocol, headers, gzip: false, timeout, ca: None, identity: None }).unwrap()
     }
 
     fn reported(delivery: &Delivery, error: &str) -> String {

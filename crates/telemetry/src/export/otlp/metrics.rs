@@ -38,10 +38,6 @@ use crate::export::otlp::delivery;
 use crate::export::otlp::delivery::Delivery;
 use crate::export::table::TABLE;
 
-/// Resolution of exponential histograms: the defaults of the SDK and of the specification.
-const MAX_SIZE: u32 = 160;
-const MAX_SCALE: i8 = 20;
-
 /// A reader shared between the provider and this module.
 #[derive(Clone, Debug)]
 struct Shared(Arc<ManualReader>);
@@ -162,8 +158,9 @@ fn view(instrument: &Instrument, exponential: bool, label_sets: usize, classed: 
     let stream = Stream::builder().with_cardinality_limit(limit);
     let stream = if exponential && instrument.kind() == InstrumentKind::Histogram {
         stream.with_aggregation(Aggregation::Base2ExponentialHistogram {
-            max_size: MAX_SIZE,
-            max_scale: MAX_SCALE,
+            // The defaults of the SDK and of the specification.
+            max_size: 160,
+            max_scale: 20,
             record_min_max: true,
         })
     } else {

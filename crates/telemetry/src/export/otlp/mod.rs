@@ -2,7 +2,6 @@
 //!
 //! The data path never waits for this module. An unresponsive collector costs at most the memory of the span queue.
 
-mod connect;
 mod delivery;
 mod endpoint;
 mod metrics;
@@ -30,10 +29,12 @@ use crate::export::Error;
 use crate::export::Settings;
 use crate::export::collect::telemetry::Telemetry;
 
-pub use connect::usable_endpoint;
+pub use endpoint::usable_endpoint;
 pub(crate) use metrics::Pipeline;
 pub use passage::Passage;
 pub(crate) use traces::{Layout, SpanQueue};
+
+use traces::Batcher;
 
 /// Upper limit of a shutdown, regardless of the requested time.
 const LONGEST_SHUTDOWN: Duration = Duration::from_millis(1500);
@@ -64,36 +65,33 @@ impl Command {
 /// The deadline of the shutdown; `None` until one is requested.
 type Closing = watch::Receiver<Option<Instant>>;
 
-/// Completes when the deadline of a shutdown has passed.
-async fn expired(mut closing: Closing) {
-    let deadline = match closing.wait_for(Option::is_some).await {
-        Ok(deadline) => *deadline,
-        // The sender is gone, so no deadline will be set.
-        Err(_) => None,
-    };
-    tokio::time::sleep_until(deadline.unwrap_or_else(Instant::now)).await;
-}
-
 /// Runs one export, limited by `limit` and by the deadline of a shutdown.
 async fn bounded<E: std::fmt::Display>(
     export: impl Future<Output = Result<(), E>>,
     limit: Duration,
     closing: &Closing,
 ) -> Result<(), String> {
+    let mut closing = closing.clone();
+    let expired = async {
+        // Without a sender no deadline will be set.
+        let deadline = closing.wait_for(Option::is_some).await.map_or(None, |deadline| *deadline);
+        tokio::time::sleep_until(deadline.unwrap_or_else(Instant::now)).await;
+    };
     tokio::select! {
         result = tokio::time::timeout(limit, export) => match result {
             Ok(result) => result.map_err(|error| error.to_string()),
             Err(_) => Err(format!("no response within {limit:?}")),
         },
-        () = expired(closing.clone()) => Err("interrupted by the shutdown".to_owned()),
+        () = expired => Err("interrupted by the shutdown".to_owned()),
     }
 }
 
 /// The exporters before their thread starts.
+#[derive(Default)]
 pub(crate) struct Setup {
     runtime: Option<Runtime>,
     metrics: Option<Pipeline>,
-    traces: Option<traces::Batcher>,
+    traces: Option<Batcher>,
     pub(crate) spans: Option<SpanQueue>,
 }
 
@@ -102,27 +100,26 @@ impl Setup {
     pub(crate) fn new(settings: &Settings, telemetry: &Arc<Telemetry>) -> Result<Setup, Error> {
         let (metrics, traces) = (&settings.metrics.endpoint, &settings.traces.endpoint);
         if metrics.is_none() && traces.is_none() {
-            return Ok(Setup { runtime: None, metrics: None, traces: None, spans: None });
+            return Ok(Setup::default());
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Runtime)?;
         // gRPC channels are tied to the runtime in which they are created.
         let inside = runtime.enter();
-        let resource = resource(settings);
-        let metrics = metrics
-            .as_ref()
-            .map(|endpoint| Pipeline::new(settings, endpoint, resource.clone(), Arc::clone(telemetry)))
-            .transpose();
-        let traces = traces
-            .as_ref()
-            .map(|endpoint| traces::Batcher::new(&settings.traces, endpoint, &resource, Arc::clone(telemetry)))
-            .transpose();
+        let attributes = settings.resource.iter().map(|(name, value)| KeyValue::new(name.clone(), value.clone()));
+        let resource = Resource::builder_empty().with_attributes(attributes).build();
+        let build = || -> Result<_, Error> {
+            let pipeline = |endpoint| Pipeline::new(settings, endpoint, resource.clone(), Arc::clone(telemetry));
+            let batcher = |endpoint| Batcher::new(&settings.traces, endpoint, &resource, Arc::clone(telemetry));
+            Ok((metrics.as_ref().map(pipeline).transpose()?, traces.as_ref().map(batcher).transpose()?))
+        };
+        let built = build();
         drop(inside);
-        match (metrics, traces) {
-            (Ok(metrics), Ok(traces)) => {
+        match built {
+            Ok((metrics, traces)) => {
                 let (traces, spans) = traces.unzip();
                 Ok(Setup { runtime: Some(runtime), metrics, traces, spans })
             }
-            (Err(error), _) | (_, Err(error)) => {
+            Err(error) => {
                 // The caller may run on a runtime, where dropping another one panics.
                 runtime.shutdown_background();
                 Err(error)
@@ -163,12 +160,6 @@ impl Setup {
         }
         Ok(Otlp { commands, closing })
     }
-}
-
-/// The resource common to both signals.
-fn resource(settings: &Settings) -> Resource {
-    let attributes = settings.resource.iter().map(|(name, value)| KeyValue::new(name.clone(), value.clone()));
-    Resource::builder_empty().with_attributes(attributes).build()
 }
 
 /// The running OTLP exporters.

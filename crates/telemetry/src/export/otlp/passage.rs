@@ -35,10 +35,10 @@ use tokometer_engine::engine_spans::RpcStatus;
 use crate::export::Endpoint;
 use crate::export::Error;
 use crate::export::Protocol;
-use crate::export::otlp::connect::Connector;
 use crate::export::otlp::delivery::causes;
 use crate::export::otlp::delivery::rejected;
 use crate::export::otlp::endpoint;
+use crate::export::otlp::endpoint::Connector;
 
 /// The only gRPC method called.
 const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
