@@ -143,8 +143,7 @@ impl Exporters {
         // Must come first: it records the requests that have ended.
         let values = self.owners.collect();
         self.recorder.settle();
-        let mut families = self.families.snapshot();
-        collect::join(&mut families, values);
+        let families = self.families.snapshot(values);
         Content { families, resource: self.resource.clone() }.write(accept)
     }
 }

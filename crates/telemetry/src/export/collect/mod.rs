@@ -19,7 +19,6 @@ use opentelemetry::metrics::Meter;
 use crate::export::labels::Attributes;
 use crate::export::labels::Servers;
 use crate::export::labels::Value;
-use crate::export::page;
 use crate::export::table::Id;
 use crate::export::table::Key;
 use crate::export::table::Kind;
@@ -71,7 +70,7 @@ impl<N: Number> Number for Option<N> {
 }
 
 /// Current values by metric, in the order of the table.
-type Values = Vec<Vec<(Attributes, f64)>>;
+pub(crate) type Values = Vec<Vec<(Attributes, f64)>>;
 
 /// Receives the current values of one scrape or export.
 #[derive(Debug)]
@@ -136,15 +135,6 @@ impl Owners {
         let mut points = Points::new(&self.servers);
         all.iter().for_each(|owner| owner.collect(&mut points));
         points.values
-    }
-}
-
-/// Adds observed values to a page.
-pub(crate) fn join(families: &mut [page::Family], mut values: Values) {
-    for family in families {
-        let values = values.get_mut(family.metric.id as usize).map(std::mem::take).unwrap_or_default();
-        let point = |(attributes, value)| page::Point { attributes, value: page::Value::Float(value) };
-        family.points.extend(values.into_iter().map(point));
     }
 }
 

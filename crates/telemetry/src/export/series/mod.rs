@@ -20,6 +20,7 @@ use opentelemetry::metrics::Histogram;
 use opentelemetry::metrics::Meter;
 
 use crate::export::Settings;
+use crate::export::collect::Values;
 use crate::export::labels::Attributes;
 use crate::export::page;
 use crate::export::series::distribution::Exemplar;
@@ -210,8 +211,8 @@ impl Families {
         drop(histograms);
     }
 
-    /// Everything recorded so far, with series ordered by their attributes.
-    pub(crate) fn snapshot(&self) -> Vec<page::Family> {
+    /// Everything recorded so far, with series ordered by their attributes, and these observed values.
+    pub(crate) fn snapshot(&self, mut observed: Values) -> Vec<page::Family> {
         let families = self.by_id.iter().flatten().map(|family| {
             let series = family.series.read().unwrap_or_else(PoisonError::into_inner);
             // A series appears as soon as its handle exists, even when empty. The SDK pushes bound instruments
@@ -221,6 +222,9 @@ impl Families {
                 .map(|(attributes, series)| page::Point { attributes: attributes.clone(), value: series.value() })
                 .collect();
             points.sort_by(|a, b| a.attributes.cmp(&b.attributes));
+            let observed = observed.get_mut(family.metric.id as usize).map(std::mem::take).unwrap_or_default();
+            let point = |(attributes, value)| page::Point { attributes, value: page::Value::Float(value) };
+            points.extend(observed.into_iter().map(point));
             page::Family { metric: family.metric, points }
         });
         families.collect()

@@ -43,9 +43,8 @@ impl Decision {
         match self.settings.sampler {
             Sampler::AlwaysOn => true,
             Sampler::AlwaysOff => false,
-            Sampler::Ratio(share) if share >= 1.0 => true,
             Sampler::Ratio(share) => {
-                let bound = (share.max(0.0) * (1u64 << 63) as f64) as u64;
+                let bound = (share.clamp(0.0, 1.0) * (1u64 << 63) as f64) as u64;
                 ((trace_id as u64) >> 1) < bound
             }
         }
