@@ -14,7 +14,7 @@ mod trace;
 pub mod table;
 
 #[cfg(test)]
-pub(crate) use collect::values_of;
+pub(crate) use collect::tests::values_of;
 pub use collect::{Collect, Number, Points, Process, open_descriptors};
 pub use exporters::{Error, Exporters};
 pub use labels::Value;

@@ -205,15 +205,6 @@ impl Recorder {
             rates(found, record, &class, exemplar);
         }
     }
-}
-
-impl Recorder {
-    /// Holds all locks that threads outside the data path take, except the halves of live counts.
-    #[cfg(test)]
-    pub(crate) fn while_locked(&self, work: impl FnOnce()) {
-        let _table = self.sets.table();
-        self.families.while_locked(work);
-    }
 
     /// Counts requests for which no record was kept.
     pub(crate) fn count_unrecorded(&self, labels: &Labels, outcome: Outcome, requests: u64) {
@@ -378,4 +369,17 @@ fn prefill_rate(record: &Record) -> Option<(f64, &'static str)> {
     let prefill = first.checked_sub(queue.value).filter(|span| !span.is_zero())?;
     let streamed = record.labels.streaming == Some(true);
     streamed.then(|| (uncached as f64 / prefill.as_secs_f64(), queue.source.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Recorder {
+        /// Holds all locks that threads outside the data path take, except the halves of live counts.
+        pub(crate) fn while_locked(&self, work: impl FnOnce()) {
+            let _table = self.sets.table();
+            self.families.while_locked(work);
+        }
+    }
 }

@@ -172,11 +172,15 @@ pub(crate) fn instruments(meter: &Meter, latest: &Latest) {
     }
 }
 
-/// The values of one metric of this owner.
 #[cfg(test)]
-pub(crate) fn values_of(owner: &dyn Collect, id: Id) -> Vec<f64> {
-    let servers = Servers::new(&[]);
-    let mut points = Points::new(&servers);
-    owner.collect(&mut points);
-    points.values[id as usize].iter().map(|(_, value)| *value).collect()
+pub(crate) mod tests {
+    use super::*;
+
+    /// The values of one metric of this owner.
+    pub(crate) fn values_of(owner: &dyn Collect, id: Id) -> Vec<f64> {
+        let servers = Servers::new(&[]);
+        let mut points = Points::new(&servers);
+        owner.collect(&mut points);
+        points.values[id as usize].iter().map(|(_, value)| *value).collect()
+    }
 }

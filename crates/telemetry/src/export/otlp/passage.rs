@@ -16,7 +16,6 @@ use bytes::BytesMut;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::HeaderMap;
-use http::HeaderName;
 use http::HeaderValue;
 use http::StatusCode;
 use http::Uri;
@@ -120,8 +119,6 @@ impl Collector for Passage {
     /// The endpoint's headers replace headers of the message with the same name.
     async fn export(&self, message: Bytes, headers: HeaderMap) -> Reply {
         let mut all = headers;
-        let names: Vec<HeaderName> = self.headers.keys().cloned().collect();
-        names.iter().for_each(|name| drop(all.remove(name)));
         all.extend(self.headers.clone());
         let agent = concat!("tokometer/", env!("CARGO_PKG_VERSION"));
         all.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(agent));

@@ -71,7 +71,6 @@ pub(super) fn plain(registry: &Registry) -> Result<String, Error> {
             let (suffix, kind) = match kind {
                 "counter" => ("_total", "counter"),
                 "info" => ("_info", "gauge"),
-                "unknown" => ("", "untyped"),
                 other => ("", other),
             };
             if let Some((_, help)) = help.take() {

@@ -93,15 +93,6 @@ impl Series {
             Series::Histogram(own, _) => page::Value::Histogram(Box::new(lock(own).clone())),
         }
     }
-
-    /// A counter's value, or a histogram's number of observations.
-    #[cfg(test)]
-    pub(crate) fn count(&self) -> u64 {
-        match self {
-            Series::Counter(own, _) => own.load(Ordering::Relaxed),
-            Series::Histogram(own, _) => lock(own).count,
-        }
-    }
 }
 
 /// Locks a histogram. Not for the data path: threads of lower priority hold the lock.
@@ -198,19 +189,6 @@ impl Families {
         }
     }
 
-    /// Holds the lock of every family and of every histogram while `work` runs.
-    #[cfg(test)]
-    pub(crate) fn while_locked(&self, work: impl FnOnce()) {
-        let families: Vec<_> = self.by_id.iter().flatten().map(|family| family.series.write().unwrap()).collect();
-        let histograms = families.iter().flat_map(|series| series.values()).filter_map(|series| match &**series {
-            Series::Histogram(own, _) => Some(lock(own)),
-            Series::Counter(..) => None,
-        });
-        let histograms: Vec<_> = histograms.collect();
-        work();
-        drop(histograms);
-    }
-
     /// Everything recorded so far, with series ordered by their attributes, and these observed values.
     pub(crate) fn snapshot(&self, mut observed: Values) -> Vec<page::Family> {
         let families = self.by_id.iter().flatten().map(|family| {
@@ -228,5 +206,34 @@ impl Families {
             page::Family { metric: family.metric, points }
         });
         families.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Series {
+        /// A counter's value, or a histogram's number of observations.
+        pub(crate) fn count(&self) -> u64 {
+            match self {
+                Series::Counter(own, _) => own.load(Ordering::Relaxed),
+                Series::Histogram(own, _) => lock(own).count,
+            }
+        }
+    }
+
+    impl Families {
+        /// Holds the lock of every family and of every histogram while `work` runs.
+        pub(crate) fn while_locked(&self, work: impl FnOnce()) {
+            let families: Vec<_> = self.by_id.iter().flatten().map(|family| family.series.write().unwrap()).collect();
+            let histograms = families.iter().flat_map(|series| series.values()).filter_map(|series| match &**series {
+                Series::Histogram(own, _) => Some(lock(own)),
+                Series::Counter(..) => None,
+            });
+            let histograms: Vec<_> = histograms.collect();
+            work();
+            drop(histograms);
+        }
     }
 }
