@@ -32,6 +32,7 @@ impl Collect for Listeners {
             put(Id::RelayIo, Key::Direction, "response", stats.bytes(Direction::Response));
             points.put_at(listener, Id::ConnectionsOpened, &[], stats.accepted());
             points.put_at(listener, Id::ConnectionsOpen, &[], stats.open());
+            points.put_at(listener, Id::HandshakeFailures, &[], stats.handshake_failures());
         }
         let interceptions = self.interceptions.lock().unwrap_or_else(PoisonError::into_inner);
         for (listener, found) in interceptions.iter().enumerate() {

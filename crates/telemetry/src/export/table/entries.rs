@@ -237,6 +237,8 @@ catalogue! {
     /// `relay.max_connections` (`max_connections`)
     ConnectionsRefused = Counter(Scope::Server, "tokometer.connections.refused", "{connection}")
         { extra: &[Key::Reason] },
+    /// Client connections that ended in the TLS handshake; 0 on listeners without TLS
+    HandshakeFailures = Counter(Scope::Server, "tokometer.connections.handshake_failures", "{connection}"),
     /// Connections for which the server was unreachable
     ConnectFailures = Counter(Scope::Server, "tokometer.connect.failures", "{connection}") { extra: &[Key::Reason] },
     /// Bytes relayed, including headers and framing
