@@ -232,16 +232,10 @@ mod tests {
 
     #[test]
     fn resource_attributes_with_equal_labels_are_joined() {
-        let listener = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let resource = [
-            listener("a.b", "1"),
-            listener("2nd", "x"),
-            listener("a_b", "3"),
-            listener("__name__", "up"),
-            listener("_a", "y"),
-        ];
-        let labels =
-            [listener("a_b", "1;3"), listener("key_2nd", "x"), listener("key___name__", "up"), listener("_a", "y")];
+        let entry = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let resource =
+            [entry("a.b", "1"), entry("2nd", "x"), entry("a_b", "3"), entry("__name__", "up"), entry("_a", "y")];
+        let labels = [entry("a_b", "1;3"), entry("key_2nd", "x"), entry("key___name__", "up"), entry("_a", "y")];
         assert_eq!(info_labels(&resource), labels);
     }
 }

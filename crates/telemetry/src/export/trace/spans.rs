@@ -137,7 +137,7 @@ fn of_phase(kind: PhaseKind, record: &Record) -> Vec<KeyValue> {
     let whole = |n: u64| i64::try_from(n).ok().map(Value::from);
     let tokens =
         |count: Option<Count>| count.filter(|count| count.source.is_exact()).and_then(|count| whole(count.tokens));
-    let stated = match kind {
+    let details = match kind {
         PhaseKind::Request => vec![("tokometer.request.bytes", whole(record.request_bytes))],
         PhaseKind::Queue => {
             vec![("tokometer.queue.source", record.queue.map(|queue| Value::from(queue.source.as_str())))]
@@ -154,7 +154,7 @@ fn of_phase(kind: PhaseKind, record: &Record) -> Vec<KeyValue> {
         ],
         _ => Vec::new(),
     };
-    stated.into_iter().filter_map(|(key, value)| Some(KeyValue::new(key, value?))).collect()
+    details.into_iter().filter_map(|(key, value)| Some(KeyValue::new(key, value?))).collect()
 }
 
 fn attributes(record: &Record, server: &[(Key, labels::Value)], semconv: Semconv) -> Vec<KeyValue> {

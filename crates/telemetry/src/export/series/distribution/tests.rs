@@ -22,7 +22,7 @@ fn bounds(schema: i32, index: i32) -> (f64, f64) {
 }
 
 /// The sparse form expanded to (index, count).
-fn spelled((spans, deltas): (Vec<(i32, u32)>, Vec<i64>)) -> Vec<(i32, u64)> {
+fn expanded((spans, deltas): (Vec<(i32, u32)>, Vec<i64>)) -> Vec<(i32, u64)> {
     let mut out = Vec::new();
     let (mut at, mut count) = (0, 0);
     let mut deltas = deltas.into_iter();
@@ -55,7 +55,7 @@ fn every_value_is_in_its_native_bucket() {
         let value = 1e-6 * 1.007f64.powi(step);
         let mut native = Native::default();
         native.observe(value, 1);
-        let (at, count) = spelled(native.sparse())[0];
+        let (at, count) = expanded(native.sparse())[0];
         let (low, high) = bounds(native.schema, at);
         assert_eq!(count, 1);
         assert!(low * (1.0 - 1e-12) < value && value <= high * (1.0 + 1e-12), "{value} in ({low}, {high}]");
@@ -63,7 +63,7 @@ fn every_value_is_in_its_native_bucket() {
     for power in -20..20 {
         let mut native = Native::default();
         native.observe(2f64.powi(power), 1);
-        assert_eq!(spelled(native.sparse()), [(power * 8, 1)], "the upper bound is inclusive");
+        assert_eq!(expanded(native.sparse()), [(power * 8, 1)], "the upper bound is inclusive");
     }
 }
 
@@ -75,10 +75,10 @@ fn too_wide_window_is_merged_without_loss() {
         native.observe(*value, 2);
     }
     assert!(native.schema < 3);
-    let spelled = spelled(native.sparse());
-    assert_eq!(spelled.iter().map(|(_, count)| count).sum::<u64>(), 2 * values.len() as u64);
+    let expanded = expanded(native.sparse());
+    assert_eq!(expanded.iter().map(|(_, count)| count).sum::<u64>(), 2 * values.len() as u64);
     for value in values {
-        assert!(spelled.iter().any(|(at, _)| {
+        assert!(expanded.iter().any(|(at, _)| {
             let (low, high) = bounds(native.schema, *at);
             low < value && value <= high
         }));
@@ -94,7 +94,7 @@ fn zeros_and_gaps_keep_their_positions() {
         native.observe(value, 1);
     }
     assert_eq!(native.zero_count, 3);
-    assert_eq!(spelled(native.sparse()), [(0, 2), (8, 1), (80, 1)]);
+    assert_eq!(expanded(native.sparse()), [(0, 2), (8, 1), (80, 1)]);
     assert_eq!(native.sparse().0, [(0, 1), (7, 1), (71, 1)]);
 }
 
@@ -122,6 +122,6 @@ fn added_histograms_equal_one_with_all_values() {
         assert!((one.sum - all.sum).abs() < 1e-9 * all.sum);
         let (one, all) = (one.native.unwrap(), all.native.unwrap());
         assert_eq!(one.zero_count, 2);
-        assert_eq!((one.schema, spelled(one.sparse())), (all.schema, spelled(all.sparse())));
+        assert_eq!((one.schema, expanded(one.sparse())), (all.schema, expanded(all.sparse())));
     }
 }
