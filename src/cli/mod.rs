@@ -27,7 +27,6 @@ use crate::cli::shared::{WRONG_USAGE, complain, fail, finish, print, wrong_usage
 use crate::config::{self, Config, Environment, Flags};
 use crate::{app, logging};
 use tokometer_operator::rules;
-use tokometer_telemetry::export;
 
 /// Parses the command line and runs the command.
 pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>, environment: &Environment) -> ExitCode {
@@ -43,7 +42,7 @@ pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>, en
         Command::Run(flags) => run(&flags, environment),
         Command::Check(flags) => check(&flags, environment),
         Command::Config(arguments) => print_config(&arguments, environment),
-        Command::Metrics => print(&export::metrics_markdown()),
+        Command::Metrics => print(include_str!("../../docs/METRICS.md")),
         Command::Rules(arguments) => print_rules(&arguments, environment),
         Command::Dashboards(arguments) => match load(&arguments.config, environment) {
             Ok(config) => dashboards::run(&arguments, &config.settings.slo),

@@ -39,6 +39,7 @@ impl Collect for Still {
         put(Id::ConnectionsOpen, &[], 2.0);
         put(Id::ConnectionsRefused, &[(Key::Reason, "descriptors".into())], 2.0);
         put(Id::ConnectionsRefused, &[(Key::Reason, "max_connections".into())], 1.0);
+        put(Id::HandshakeFailures, &[], 1.0);
         put(Id::ConnectFailures, &[(Key::Reason, "refused".into())], 1.0);
         put(Id::ConnectFailures, &[(Key::Reason, "timeout".into())], 0.0);
         put(Id::RelayIo, &[(Key::Direction, "request".into())], 12_000.0);

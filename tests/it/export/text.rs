@@ -156,7 +156,7 @@ fn histograms(parsed: &Parsed) {
     }
     for ((family, labels), mut found) in buckets {
         found.sort_by(|a, b| a.0.total_cmp(&b.0));
-        assert!(found.windows(2).all(|listener| listener[0].1 <= listener[1].1), "{family} {labels:?}");
+        assert!(found.windows(2).all(|pair| pair[0].1 <= pair[1].1), "{family} {labels:?}");
         let (last, count) = found[found.len() - 1];
         assert_eq!(last, f64::INFINITY);
         assert_eq!(parsed.samples[&(format!("{family}_count"), labels.clone())], count);

@@ -10,6 +10,7 @@ use crate::export::Page;
 use crate::export::Settings;
 use crate::export::collect;
 use crate::export::collect::Owners;
+use crate::export::collect::telemetry::Listeners;
 use crate::export::collect::telemetry::Telemetry;
 use crate::export::labels::Servers;
 use crate::export::otlp::Otlp;
@@ -17,7 +18,6 @@ use crate::export::otlp::Setup;
 use crate::export::page::Content;
 use crate::export::recorder::Recorder;
 use crate::export::series::Families;
-use crate::export::series::Forms;
 use crate::export::trace::Tracer;
 use tokometer_engine::scrape;
 use tokometer_observe::measure::Detach;
@@ -59,6 +59,7 @@ pub enum Error {
 pub struct Exporters {
     families: Arc<Families>,
     recorder: Arc<Recorder>,
+    listeners: Arc<Listeners>,
     tracer: Tracer,
     otlp: Otlp,
     owners: Arc<Owners>,
@@ -83,9 +84,11 @@ impl Exporters {
         if let Some(meter) = &meter {
             collect::instruments(meter, &latest);
         }
-        let forms = Forms { native: settings.native_histograms, exemplars: settings.exemplars };
-        let families = Arc::new(Families::new(settings.semconv, meter.as_ref(), forms));
-        let owners = Arc::new(Owners::new(servers.clone(), Arc::clone(&telemetry)));
+        let families = Arc::new(Families::new(settings, meter.as_ref()));
+        let owners = Arc::new(Owners::new(servers.clone()));
+        let listeners = Arc::new(Listeners::new(settings.servers.len()));
+        owners.add(Arc::clone(&telemetry) as Arc<dyn Collect>);
+        owners.add(Arc::clone(&listeners) as Arc<dyn Collect>);
         let recorder = Arc::new(Recorder::new(Arc::clone(&families), telemetry, servers, settings));
         let otlp = setup.run({
             let (owners, recorder) = (Arc::clone(&owners), Arc::clone(&recorder));
@@ -94,13 +97,14 @@ impl Exporters {
                 recorder.settle();
             })
         })?;
-        Ok(Arc::new(Exporters { families, recorder, tracer, otlp, owners, resource: info_labels(&settings.resource) }))
+        let resource = info_labels(&settings.resource);
+        Ok(Arc::new(Exporters { families, recorder, listeners, tracer, otlp, owners, resource }))
     }
 
     /// Keeps the trace of every request for which `evaluate` reports a broken objective, up to the cap on kept traces.
     /// Called when a request is recorded, so it must not block. Only the first `evaluate` is used.
     pub fn keep_when(&self, evaluate: impl Fn(&Record) -> bool + Send + Sync + 'static) {
-        self.tracer.keep_when(Box::new(evaluate));
+        self.tracer.evaluate.set(Box::new(evaluate)).ok();
     }
 
     /// Exports the values of this owner from now on.
@@ -114,7 +118,7 @@ impl Exporters {
         &self,
         state: impl Fn(usize, Instant) -> Option<(Arc<scrape::State>, Duration)> + Send + Sync + 'static,
     ) {
-        self.tracer.join_engine_state(Box::new(state));
+        self.tracer.engine_state.set(Box::new(state)).ok();
     }
 
     /// Counts requests without a record, of which listener, route and outcome are known.
@@ -139,8 +143,7 @@ impl Exporters {
         // Must come first: it records the requests that have ended.
         let values = self.owners.collect();
         self.recorder.settle();
-        let mut families = self.families.snapshot();
-        collect::join(&mut families, values);
+        let families = self.families.snapshot(values);
         Content { families, resource: self.resource.clone() }.write(accept)
     }
 }
@@ -172,7 +175,7 @@ fn label(name: &str) -> String {
 
 impl Sink for Exporters {
     fn in_flight(&self, listener: usize, phase: Phase, delta: i64) {
-        self.recorder.in_flight(listener, phase, delta);
+        self.listeners.in_flight(listener, phase, delta);
     }
 
     fn live(&self, labels: &Labels) -> Option<Arc<dyn Live>> {
@@ -185,11 +188,11 @@ impl Sink for Exporters {
     }
 
     fn detached(&self, listener: usize, why: Detach) {
-        self.recorder.detached(listener, why);
+        self.listeners.detached(listener, why);
     }
 
     fn unread(&self, listener: usize, of: Message, why: Unread) {
-        self.recorder.unread(listener, of, why);
+        self.listeners.unread(listener, of, why);
     }
 }
 
@@ -229,16 +232,10 @@ mod tests {
 
     #[test]
     fn resource_attributes_with_equal_labels_are_joined() {
-        let listener = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let resource = [
-            listener("a.b", "1"),
-            listener("2nd", "x"),
-            listener("a_b", "3"),
-            listener("__name__", "up"),
-            listener("_a", "y"),
-        ];
-        let labels =
-            [listener("a_b", "1;3"), listener("key_2nd", "x"), listener("key___name__", "up"), listener("_a", "y")];
+        let entry = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let resource =
+            [entry("a.b", "1"), entry("2nd", "x"), entry("a_b", "3"), entry("__name__", "up"), entry("_a", "y")];
+        let labels = [entry("a_b", "1;3"), entry("key_2nd", "x"), entry("key___name__", "up"), entry("_a", "y")];
         assert_eq!(info_labels(&resource), labels);
     }
 }

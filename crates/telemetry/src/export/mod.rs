@@ -14,12 +14,11 @@ mod trace;
 pub mod table;
 
 #[cfg(test)]
-pub(crate) use collect::values_of;
+pub(crate) use collect::tests::values_of;
 pub use collect::{Collect, Number, Points, Process, open_descriptors};
 pub use exporters::{Error, Exporters};
 pub use labels::Value;
-pub(crate) use labels::failure::outcome_class;
+pub use labels::failure::outcome_class;
 pub use otlp::{Passage, usable_endpoint};
 pub use page::{Page, protobuf};
 pub use settings::{Endpoint, Metrics, PromptClasses, Protocol, Sampler, Semconv, Settings, Temporality, Traces};
-pub use table::metrics_markdown;

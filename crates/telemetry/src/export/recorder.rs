@@ -6,57 +6,40 @@ use std::time::Duration;
 
 use crate::export::Settings;
 use crate::export::collect::telemetry::Telemetry;
-use crate::export::labels::Attributes;
+use crate::export::labels::Extra;
+use crate::export::labels::NONE;
 use crate::export::labels::Servers;
 use crate::export::labels::Value;
 use crate::export::labels::classes::Class;
 use crate::export::labels::classes::Classes;
 use crate::export::labels::failure;
 use crate::export::labels::names::Name;
+use crate::export::labels::one;
 use crate::export::labels::sets::Known;
 use crate::export::labels::sets::LabelSets;
 use crate::export::labels::sets::Resolved;
 use crate::export::labels::sets::Table;
-use crate::export::series::Counter;
 use crate::export::series::Families;
-use crate::export::series::UpDown;
 use crate::export::series::distribution::Exemplar;
-use crate::export::series::handles::Extra;
 use crate::export::series::handles::Found;
 use crate::export::series::handles::Handles;
-use crate::export::series::handles::NONE;
-use crate::export::series::handles::one;
 use crate::export::series::live::LiveCounts;
 use crate::export::table::Id;
 use crate::export::table::Key;
 use tokometer_observe::measure::Count;
-use tokometer_observe::measure::Detach;
 use tokometer_observe::measure::Labels;
-use tokometer_observe::measure::Message;
 use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Phase;
 use tokometer_observe::measure::PhaseKind;
 use tokometer_observe::measure::Phases;
 use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Unread;
 
-/// Series of one listener.
-#[derive(Debug)]
-struct Listener {
-    phases: [Option<Arc<UpDown>>; 2],
-    detached: Vec<Option<Arc<Counter>>>,
-    unread: Vec<Option<Arc<Counter>>>,
-}
-
-/// Records values for both exporters. The data path calls `in_flight`, `detached`, `unread` and `live`, which take no
-/// lock.
+/// Records values for both exporters. The data path calls `live`, which takes no lock.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     families: Arc<Families>,
     telemetry: Arc<Telemetry>,
     servers: Servers,
     classes: Classes,
-    listeners: Vec<Listener>,
     sets: LabelSets,
 }
 
@@ -67,43 +50,12 @@ impl Recorder {
         servers: Servers,
         settings: &Settings,
     ) -> Recorder {
-        let listeners =
-            (0..settings.servers.len()).map(|listener| Listener::new(&families, servers.of(listener))).collect();
         Recorder {
             sets: LabelSets::new(settings),
             families,
             telemetry,
             servers,
             classes: Classes::new(&settings.prompt_classes, settings.max_label_sets),
-            listeners,
-        }
-    }
-
-    pub(crate) fn in_flight(&self, listener: usize, phase: Phase, delta: i64) {
-        let phase = match phase {
-            Phase::WaitingFirstToken => 0,
-            Phase::Streaming => 1,
-        };
-        if let Some(Some(up_down)) = self.listeners.get(listener).and_then(|listener| listener.phases.get(phase)) {
-            up_down.add(delta);
-        }
-    }
-
-    pub(crate) fn detached(&self, listener: usize, why: Detach) {
-        let at = Detach::ALL.iter().position(|reason| *reason == why);
-        if let Some(Some(counter)) =
-            self.listeners.get(listener).zip(at).and_then(|(listener, at)| listener.detached.get(at))
-        {
-            counter.add(1);
-        }
-    }
-
-    pub(crate) fn unread(&self, listener: usize, of: Message, why: Unread) {
-        let at = unread_series().position(|series| series == (of, why));
-        if let Some(Some(counter)) =
-            self.listeners.get(listener).zip(at).and_then(|(listener, at)| listener.unread.get(at))
-        {
-            counter.add(1);
         }
     }
 
@@ -118,7 +70,7 @@ impl Recorder {
         self.adopt(&mut table);
         for (labels, counts) in self.sets.overflowed() {
             let Resolved { handles, .. } = self.resolve(&mut table, &Arc::new(labels), false, None);
-            table.drain_one(counts, &handles);
+            handles.drain(counts, &mut table.spare, self.sets.now());
         }
         table.drain(self.sets.now());
     }
@@ -127,7 +79,7 @@ impl Recorder {
     fn adopt(&self, table: &mut Table) {
         for (labels, counts) in self.sets.take_fresh() {
             let Resolved { handles, .. } = self.resolve(table, &Arc::new(labels), true, Some(&counts));
-            if !Arc::ptr_eq(handles.counts(), &counts) {
+            if !Arc::ptr_eq(&handles.counts, &counts) {
                 table.apart.push((counts, handles));
             }
         }
@@ -137,19 +89,16 @@ impl Recorder {
     /// value.
     fn handles(&self, labels: &Arc<Labels>, admitted: bool) -> Arc<Handles> {
         let found = self.sets.by_labels.load().get(labels).cloned();
-        let resolved = found.unwrap_or_else(|| {
+        let handles = found.unwrap_or_else(|| {
             let mut table = self.sets.table();
             self.adopt(&mut table);
-            self.resolve(&mut table, labels, admitted, None)
+            let resolved = self.resolve(&mut table, labels, admitted, None);
+            self.telemetry.folded_models.fetch_add(u64::from(resolved.folded_model), Ordering::Relaxed);
+            self.telemetry.folded_label_sets.fetch_add(u64::from(resolved.folded_set), Ordering::Relaxed);
+            resolved.handles
         });
-        resolved.handles.touch(self.sets.now());
-        if resolved.folded_model {
-            self.telemetry.folded_models.fetch_add(1, Ordering::Relaxed);
-        }
-        if resolved.folded_set {
-            self.telemetry.folded_label_sets.fetch_add(1, Ordering::Relaxed);
-        }
-        resolved.handles
+        handles.touch(self.sets.now());
+        handles
     }
 
     fn resolve(
@@ -198,15 +147,14 @@ impl Recorder {
             }
             Arc::new(handles)
         });
-        let resolved = Resolved { handles: Arc::clone(handles), folded_model, folded_set };
         if admitted {
             self.sets.folding.store(folded_model || folded_set, Ordering::Relaxed);
         }
         // A name without a place may get one later, so it must not be remembered as folded.
         if !folded_model && !folded_set {
-            self.sets.remember(labels, &resolved);
+            self.sets.remember(labels, handles);
         }
-        resolved
+        Resolved { handles: Arc::clone(handles), folded_model, folded_set }
     }
 
     /// Removes label sets that have left the table, together with their series.
@@ -216,7 +164,7 @@ impl Recorder {
         }
         table.apart.retain(|(_, handles)| !gone.iter().any(|gone| Arc::ptr_eq(gone, handles)));
         self.sets.forget(&gone);
-        gone.iter().for_each(|handles| self.classes.release(handles.admitted()));
+        gone.iter().for_each(|handles| self.classes.release(&handles.admitted));
         drop(gone);
         self.families.remove_unused();
     }
@@ -239,7 +187,7 @@ impl Recorder {
             // The exemplar refers to a bucket, so the gap must be counted first.
             self.settle();
             if record.labels.route.is_read() {
-                handles.longest_gap(gap, record.longest_gap_tokens, exemplar);
+                handles.live().longest(gap, record.longest_gap_tokens, exemplar);
             }
         }
         let found = &mut *handles.found();
@@ -248,7 +196,7 @@ impl Recorder {
         found.add(Id::ResponseBody, NONE, record.response_bytes);
         // Requests on other paths are counted but not parsed: nothing else is known about them.
         if record.labels.route.is_read() {
-            let (class, folded) = self.classes.of(record, handles.admitted());
+            let (class, folded) = self.classes.of(record, &handles.admitted);
             if folded {
                 self.telemetry.folded_classes.fetch_add(1, Ordering::Relaxed);
             }
@@ -257,44 +205,12 @@ impl Recorder {
             rates(found, record, &class, exemplar);
         }
     }
-}
-
-impl Recorder {
-    /// Holds all locks that threads outside the data path take, except the halves of live counts.
-    #[cfg(test)]
-    pub(crate) fn while_locked(&self, work: impl FnOnce()) {
-        let _table = self.sets.table();
-        self.families.while_locked(work);
-    }
 
     /// Counts requests for which no record was kept.
     pub(crate) fn count_unrecorded(&self, labels: &Labels, outcome: Outcome, requests: u64) {
         let handles = self.handles(&Arc::new(labels.clone()), false);
         handles.found().add(Id::Requests, ended(outcome, None), requests);
     }
-}
-
-impl Listener {
-    fn new(families: &Families, server: &[(Key, Value)]) -> Listener {
-        let of = |id, own: &[(Key, Value)]| families.get(id, |metric| Attributes::of(metric, server, own));
-        let counter = |id, own: &[(Key, Value)]| of(id, own)?.counter();
-        let phase = |word: &'static str| of(Id::InFlight, &[(Key::Phase, word.into())])?.up_down();
-        let unread = |(message, why): (Message, Unread)| {
-            let own = [(Key::Direction, message.as_str().into()), (Key::Reason, why.as_str().into())];
-            counter(Id::BodiesUnread, &own)
-        };
-        let detached = |why: &Detach| counter(Id::ObserverDetached, &[(Key::Reason, why.as_str().into())]);
-        Listener {
-            phases: [phase("waiting_first_token"), phase("streaming")],
-            detached: Detach::ALL.iter().map(detached).collect(),
-            unread: unread_series().map(unread).collect(),
-        }
-    }
-}
-
-/// The series of unread bodies, in their order in `Listener::unread`.
-fn unread_series() -> impl Iterator<Item = (Message, Unread)> {
-    Message::ALL.into_iter().flat_map(|message| Unread::ALL.into_iter().map(move |why| (message, why)))
 }
 
 /// The attributes of an ended request.
@@ -453,4 +369,17 @@ fn prefill_rate(record: &Record) -> Option<(f64, &'static str)> {
     let prefill = first.checked_sub(queue.value).filter(|span| !span.is_zero())?;
     let streamed = record.labels.streaming == Some(true);
     streamed.then(|| (uncached as f64 / prefill.as_secs_f64(), queue.source.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Recorder {
+        /// Holds all locks that threads outside the data path take, except the halves of live counts.
+        pub(crate) fn while_locked(&self, work: impl FnOnce()) {
+            let _table = self.sets.table();
+            self.families.while_locked(work);
+        }
+    }
 }

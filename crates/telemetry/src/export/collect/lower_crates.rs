@@ -76,18 +76,12 @@ impl Collect for engine_spans::Measurements {
         points.put(Id::EngineSpansForwarded, &[], self.forwarded.get());
         points.put(Id::EngineMessagesWaiting, &[], self.waiting_bytes());
         points.put(Id::SpanJoinsHeld, &[], self.held());
-        for why in engine_spans::Unsent::ALL {
-            points.put(Id::EngineSpansDropped, &[(Key::Reason, why.as_str().into())], self.unsent(why).get());
-        }
-        for why in engine_spans::Refusal::ALL {
-            points.put(Id::EngineMessagesRefused, &[(Key::Reason, why.as_str().into())], self.refused(why).get());
-        }
+        let (unsent, refused) = (engine_spans::Unsent::ALL, engine_spans::Refusal::ALL);
+        points.put_each(Id::EngineSpansDropped, Key::Reason, unsent.map(|why| (why.as_str(), self.unsent(why).get())));
+        points.put_each(Id::EngineMessagesRefused, Key::Reason, refused.map(|why| (why.as_str(), self.refused(why).get())));
         points.put(Id::EngineMessagesRefused, &[(Key::Reason, "connections".into())], self.refused_connections.get());
-        for why in engine_spans::Lost::ALL {
-            points.put(Id::EngineSpansUnjoined, &[(Key::Reason, why.as_str().into())], self.lost(why).get());
-        }
-        for join in engine_spans::Join::ALL {
-            points.put(Id::SpanJoins, &[(Key::Result, join.as_str().into())], self.joins(join).get());
-        }
+        let (lost, joins) = (engine_spans::Lost::ALL, engine_spans::Join::ALL);
+        points.put_each(Id::EngineSpansUnjoined, Key::Reason, lost.map(|why| (why.as_str(), self.lost(why).get())));
+        points.put_each(Id::SpanJoins, Key::Result, joins.map(|join| (join.as_str(), self.joins(join).get())));
     }
 }

@@ -7,6 +7,9 @@ pub(crate) mod telemetry;
 use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::RwLock;
+use std::sync::atomic::AtomicI64;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -16,14 +19,11 @@ use opentelemetry::metrics::Meter;
 use crate::export::labels::Attributes;
 use crate::export::labels::Servers;
 use crate::export::labels::Value;
-use crate::export::page;
 use crate::export::table::Id;
 use crate::export::table::Key;
 use crate::export::table::Kind;
 use crate::export::table::TABLE;
 use crate::export::table::metric;
-
-use telemetry::Telemetry;
 
 pub use process::{Process, open_descriptors};
 
@@ -42,34 +42,25 @@ pub trait Number {
     fn number(self) -> Option<f64>;
 }
 
-impl Number for f64 {
-    fn number(self) -> Option<f64> {
-        Some(self)
-    }
+macro_rules! numbers {
+    ($($type:ty: $n:ident => $number:expr,)+) => {
+        $(impl Number for $type {
+            fn number(self) -> Option<f64> {
+                let $n = self;
+                Some($number)
+            }
+        })+
+    };
 }
 
-impl Number for u64 {
-    fn number(self) -> Option<f64> {
-        Some(self as f64)
-    }
-}
-
-impl Number for usize {
-    fn number(self) -> Option<f64> {
-        Some(self as f64)
-    }
-}
-
-impl Number for bool {
-    fn number(self) -> Option<f64> {
-        Some(f64::from(u8::from(self)))
-    }
-}
-
-impl Number for Duration {
-    fn number(self) -> Option<f64> {
-        Some(self.as_secs_f64())
-    }
+numbers! {
+    f64: n => n,
+    u64: n => n as f64,
+    usize: n => n as f64,
+    bool: n => f64::from(u8::from(n)),
+    Duration: n => n.as_secs_f64(),
+    &AtomicU64: n => n.load(Ordering::Relaxed) as f64,
+    &AtomicI64: n => n.load(Ordering::Relaxed) as f64,
 }
 
 impl<N: Number> Number for Option<N> {
@@ -79,7 +70,7 @@ impl<N: Number> Number for Option<N> {
 }
 
 /// Current values by metric, in the order of the table.
-type Values = Vec<Vec<(Attributes, f64)>>;
+pub(crate) type Values = Vec<Vec<(Attributes, f64)>>;
 
 /// Receives the current values of one scrape or export.
 #[derive(Debug)]
@@ -98,6 +89,17 @@ impl Points<'_> {
         self.add(id, &[], attributes, value.number());
     }
 
+    /// Adds a value of the process for each value of an attribute.
+    pub fn put_each<V, N>(&mut self, id: Id, key: Key, values: impl IntoIterator<Item = (V, N)>)
+    where
+        V: Into<Value>,
+        N: Number,
+    {
+        for (word, value) in values {
+            self.put(id, &[(key, word.into())], value);
+        }
+    }
+
     /// Adds a value of one listener.
     pub fn put_at(&mut self, listener: usize, id: Id, attributes: &[(Key, Value)], value: impl Number) {
         let servers = self.servers;
@@ -114,36 +116,25 @@ impl Points<'_> {
 /// Every owner of observed values.
 pub(crate) struct Owners {
     servers: Servers,
-    telemetry: Arc<Telemetry>,
-    others: RwLock<Vec<Arc<dyn Collect>>>,
+    all: RwLock<Vec<Arc<dyn Collect>>>,
 }
 
 impl Owners {
-    pub(crate) fn new(servers: Servers, telemetry: Arc<Telemetry>) -> Owners {
-        Owners { servers, telemetry, others: RwLock::default() }
+    pub(crate) fn new(servers: Servers) -> Owners {
+        Owners { servers, all: RwLock::default() }
     }
 
     pub(crate) fn add(&self, owner: Arc<dyn Collect>) {
-        self.others.write().unwrap_or_else(PoisonError::into_inner).push(owner);
+        self.all.write().unwrap_or_else(PoisonError::into_inner).push(owner);
     }
 
     /// Every observed value. When it returns, all ended requests are recorded.
     pub(crate) fn collect(&self) -> Values {
-        let others = self.others.read().unwrap_or_else(PoisonError::into_inner).clone();
-        others.iter().for_each(|owner| owner.settle());
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner).clone();
+        all.iter().for_each(|owner| owner.settle());
         let mut points = Points::new(&self.servers);
-        self.telemetry.collect(&mut points);
-        others.iter().for_each(|owner| owner.collect(&mut points));
+        all.iter().for_each(|owner| owner.collect(&mut points));
         points.values
-    }
-}
-
-/// Adds observed values to a page.
-pub(crate) fn join(families: &mut [page::Family], mut values: Values) {
-    for family in families {
-        let values = values.get_mut(family.metric.id as usize).map(std::mem::take).unwrap_or_default();
-        let point = |(attributes, value)| page::Point { attributes, value: page::Value::Float(value) };
-        family.points.extend(values.into_iter().map(point));
     }
 }
 
@@ -153,7 +144,7 @@ pub(crate) type Latest = Arc<ArcSwap<Values>>;
 
 /// Creates the observable instruments that read `latest`.
 pub(crate) fn instruments(meter: &Meter, latest: &Latest) {
-    for metric in TABLE.iter().filter(|metric| !metric.recorded) {
+    for metric in TABLE.iter().filter(|metric| !metric.is_recorded()) {
         let latest = Arc::clone(latest);
         let callback = move |out: &dyn AsyncInstrument<f64>| {
             for (attributes, value) in latest.load().get(metric.id as usize).into_iter().flatten() {
@@ -181,11 +172,15 @@ pub(crate) fn instruments(meter: &Meter, latest: &Latest) {
     }
 }
 
-/// The values of one metric of this owner.
 #[cfg(test)]
-pub(crate) fn values_of(owner: &dyn Collect, id: Id) -> Vec<f64> {
-    let servers = Servers::new(&[]);
-    let mut points = Points::new(&servers);
-    owner.collect(&mut points);
-    points.values[id as usize].iter().map(|(_, value)| *value).collect()
+pub(crate) mod tests {
+    use super::*;
+
+    /// The values of one metric of this owner.
+    pub(crate) fn values_of(owner: &dyn Collect, id: Id) -> Vec<f64> {
+        let servers = Servers::new(&[]);
+        let mut points = Points::new(&servers);
+        owner.collect(&mut points);
+        points.values[id as usize].iter().map(|(_, value)| *value).collect()
+    }
 }

@@ -62,7 +62,7 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     use super::*;
-    use crate::export::collect::values_of;
+    use crate::export::collect::tests::values_of;
 
     #[test]
     fn proc_files_are_parsed() {

@@ -1,5 +1,6 @@
-//! Statistics of tokometer's own telemetry, exported as metrics.
+//! Counters that the exporters keep themselves.
 
+use std::sync::atomic::AtomicI64;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,7 +9,25 @@ use crate::export::collect::Collect;
 use crate::export::collect::Points;
 use crate::export::table::Id;
 use crate::export::table::Key;
-use crate::export::trace::Keep;
+use tokometer_observe::measure::Detach;
+use tokometer_observe::measure::Message;
+use tokometer_observe::measure::Phase;
+use tokometer_observe::measure::Unread;
+
+tokometer_observe::closed_enum! {
+    /// Why a trace is kept that the sampler would drop, in order of priority: the first that applies is recorded. The
+    /// name is the value of the label `reason`, and of the span's attribute.
+    pub(crate) enum Keep {
+        /// The request failed.
+        Failed = "failed",
+        /// It broke an objective.
+        Objective = "objective",
+        /// Its tokens stalled.
+        Stalled = "stalled",
+        /// Its first token took too long.
+        Slow = "slow",
+    }
+}
 
 /// At most one failure line per signal and minute: an unavailable collector must not flood the log.
 const LOG_EVERY: Duration = Duration::from_secs(60);
@@ -61,25 +80,74 @@ pub(crate) struct Telemetry {
 
 impl Collect for Telemetry {
     fn collect(&self, points: &mut Points<'_>) {
-        let count = |n: &AtomicU64| n.load(Ordering::Relaxed);
-        points.put(Id::SpansSent, &[], count(&self.spans_sent));
-        points.put(Id::SpansDropped, &[], count(&self.spans_dropped));
-        for (why, kept) in Keep::ALL.into_iter().zip(&self.traces_kept) {
-            points.put(Id::TracesKept, &[(Key::Reason, why.as_str().into())], count(kept));
-        }
-        points.put(Id::TracesCapped, &[], count(&self.traces_capped));
-        for (word, signal) in [("metrics", &self.metrics), ("traces", &self.traces)] {
-            points.put(Id::Exports, &[(Key::Signal, word.into())], count(&signal.tried));
-            points.put(Id::ExportsFailed, &[(Key::Signal, word.into())], count(&signal.failed));
-        }
+        points.put(Id::SpansSent, &[], &self.spans_sent);
+        points.put(Id::SpansDropped, &[], &self.spans_dropped);
+        points.put_each(Id::TracesKept, Key::Reason, Keep::ALL.map(Keep::as_str).into_iter().zip(&self.traces_kept));
+        points.put(Id::TracesCapped, &[], &self.traces_capped);
+        let signals = [("metrics", &self.metrics), ("traces", &self.traces)];
+        points.put_each(Id::Exports, Key::Signal, signals.map(|(word, signal)| (word, &signal.tried)));
+        points.put_each(Id::ExportsFailed, Key::Signal, signals.map(|(word, signal)| (word, &signal.failed)));
         let folded = [
             ("model", &self.folded_models),
             ("label_set", &self.folded_label_sets),
             ("prompt_class", &self.folded_classes),
         ];
-        for (word, requests) in folded {
-            points.put(Id::LabelsFolded, &[(Key::Kind, word.into())], count(requests));
-        }
+        points.put_each(Id::LabelsFolded, Key::Kind, folded);
         points.put(Id::BuildInfo, &[(Key::Version, env!("CARGO_PKG_VERSION").into())], 1.0);
+    }
+}
+
+/// Counters of one listener, in the order of the variants.
+#[derive(Debug, Default)]
+struct Listener {
+    phases: [AtomicI64; 2],
+    detached: [AtomicU64; Detach::ALL.len()],
+    unread: [[AtomicU64; Unread::ALL.len()]; Message::ALL.len()],
+}
+
+/// Counters of every listener, changed by the data path with one atomic operation each.
+#[derive(Debug)]
+pub(crate) struct Listeners(Vec<Listener>);
+
+impl Listeners {
+    pub(crate) fn new(listeners: usize) -> Listeners {
+        Listeners((0..listeners).map(|_| Listener::default()).collect())
+    }
+
+    pub(crate) fn in_flight(&self, listener: usize, phase: Phase, delta: i64) {
+        if let Some(listener) = self.0.get(listener) {
+            listener.phases[phase as usize].fetch_add(delta, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn detached(&self, listener: usize, why: Detach) {
+        if let Some(listener) = self.0.get(listener) {
+            listener.detached[why as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn unread(&self, listener: usize, of: Message, why: Unread) {
+        if let Some(listener) = self.0.get(listener) {
+            listener.unread[of as usize][why as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Collect for Listeners {
+    fn collect(&self, points: &mut Points<'_>) {
+        for (at, listener) in self.0.iter().enumerate() {
+            for (phase, open) in ["waiting_first_token", "streaming"].into_iter().zip(&listener.phases) {
+                points.put_at(at, Id::InFlight, &[(Key::Phase, phase.into())], open);
+            }
+            for (why, connections) in Detach::ALL.into_iter().zip(&listener.detached) {
+                points.put_at(at, Id::ObserverDetached, &[(Key::Reason, why.as_str().into())], connections);
+            }
+            for (message, bodies) in Message::ALL.into_iter().zip(&listener.unread) {
+                for (why, bodies) in Unread::ALL.into_iter().zip(bodies) {
+                    let known = [(Key::Direction, message.as_str().into()), (Key::Reason, why.as_str().into())];
+                    points.put_at(at, Id::BodiesUnread, &known, bodies);
+                }
+            }
+        }
     }
 }

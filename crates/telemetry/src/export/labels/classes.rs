@@ -9,16 +9,14 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 
 use crate::export::PromptClasses;
+use crate::export::labels::Extra;
 use crate::export::labels::Value;
-use crate::export::series::handles::Extra;
+use crate::export::labels::names::OTHER;
 use crate::export::table::Key;
 use tokometer_observe::measure::Record;
 
 /// The values of `cache_hit_class`; a prompt of which more than half was cached is `most`.
 const CACHE_HITS: [&str; 4] = ["none", "partial", "most", "unknown"];
-
-/// Replaces both classes when the cap is reached.
-const OTHER: &str = "other";
 
 /// The class of one prompt, as attributes; empty if not enabled.
 #[derive(Clone, Debug, Default)]

@@ -4,9 +4,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use opentelemetry::KeyValue;
-use prometheus_client::encoding::EncodeLabel;
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::LabelSetEncoder;
 
 use crate::export::table::Key;
 use crate::export::table::Metric;
@@ -100,18 +97,15 @@ impl Attributes {
     }
 }
 
-/// The labels of a series, for the text formats.
-#[derive(Debug)]
-pub(crate) struct LabelSet<'a> {
-    pub(crate) metric: &'a Metric,
-    pub(crate) attributes: &'a Attributes,
-}
+/// At most three attributes in addition to those of a label set.
+pub(crate) type Extra = [Option<(Key, Value)>; 3];
 
-impl EncodeLabelSet for LabelSet<'_> {
-    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let mut labels = self.attributes.labels(self.metric);
-        labels.try_for_each(|(label, value)| (label, value.as_ref()).encode(encoder.encode_label()))
-    }
+/// No further attributes.
+pub(crate) const NONE: Extra = [None, None, None];
+
+/// One further attribute.
+pub(crate) fn one(key: Key, value: impl Into<Value>) -> Extra {
+    [Some((key, value.into())), None, None]
 }
 
 /// `server.address` and `server.port` of each listener.

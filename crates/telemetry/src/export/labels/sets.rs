@@ -1,9 +1,9 @@
 //! The label sets that have series: looked up by the data path without a lock, created and removed by other threads.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::hash::BuildHasherDefault;
 use std::hash::DefaultHasher;
-use std::hash::Hash;
-use std::hash::Hasher;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
@@ -41,7 +41,7 @@ const RECENT: usize = 16;
 /// The attributes of a label set, in the order of the table.
 pub(crate) type Known = Vec<(Key, Value)>;
 
-/// The series for requests with given labels.
+/// The series for requests with given labels, and whether these were folded into `other`.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolved {
     pub(crate) handles: Arc<Handles>,
@@ -57,8 +57,8 @@ pub(crate) struct LabelSets {
     /// How long a name or a label set must be unused before it may be replaced.
     pub(crate) idle: Duration,
     pub(crate) how: Gathering,
-    /// By the labels as received; bounded, because clients choose them.
-    pub(crate) by_labels: ArcSwap<HashMap<Arc<Labels>, Resolved>>,
+    /// By the labels as received, without folded ones; bounded, because clients choose them.
+    pub(crate) by_labels: ArcSwap<HashMap<Arc<Labels>, Arc<Handles>>>,
     /// Streams that started with labels missing from `by_labels`.
     fresh: Inbox<(Labels, Arc<LiveCounts>)>,
     /// The latest entries of `fresh`: further streams with these labels share their counts, which take 1.5 KiB.
@@ -79,7 +79,7 @@ pub(crate) struct Table {
     pub(crate) by_known: HashMap<Known, Arc<Handles>>,
     /// Counts of streams that started before their label set was resolved.
     pub(crate) apart: Vec<(Arc<LiveCounts>, Arc<Handles>)>,
-    spare: Gaps,
+    pub(crate) spare: Gaps,
 }
 
 impl LabelSets {
@@ -115,10 +115,10 @@ impl LabelSets {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// See [`Recorder::live`](crate::export::recorder::Recorder::live).
+    /// The live counts for a stream with these labels. Called at its first token, which proves its model.
     pub(crate) fn live(&self, labels: &Labels) -> Arc<LiveCounts> {
         if let Some(known) = self.by_labels.load().get(labels) {
-            return known.handles.counts().ask();
+            return known.counts.ask();
         }
         let make = || Arc::new(LiveCounts::new(self.how)).ask();
         if !self.folding.load(Ordering::Relaxed) {
@@ -137,9 +137,8 @@ impl LabelSets {
     }
 
     fn recent(&self, labels: &Labels) -> &ArcSwapOption<(Labels, Arc<LiveCounts>)> {
-        let mut hasher = DefaultHasher::new();
-        labels.hash(&mut hasher);
-        &self.recent[hasher.finish() as usize % RECENT]
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(labels);
+        &self.recent[hash as usize % RECENT]
     }
 
     /// Takes the streams whose labels are not resolved. Further streams get counts of their own.
@@ -160,21 +159,21 @@ impl LabelSets {
     }
 
     /// Makes the label set of these labels visible to the data path.
-    pub(crate) fn remember(&self, labels: &Arc<Labels>, resolved: &Resolved) {
+    pub(crate) fn remember(&self, labels: &Arc<Labels>, handles: &Arc<Handles>) {
         let known = self.by_labels.load();
         // Names that differ in white space only are one label, so clients could otherwise grow this map without limit.
         let full = known.len() >= self.most.saturating_mul(2);
         let mut next = if full { HashMap::new() } else { HashMap::clone(&known) };
-        next.insert(Arc::clone(labels), resolved.clone());
+        next.insert(Arc::clone(labels), Arc::clone(handles));
         self.by_labels.store(Arc::new(next));
     }
 
     /// Removes these label sets from the data path's map.
     pub(crate) fn forget(&self, gone: &[Arc<Handles>]) {
         let known = self.by_labels.load();
-        let is_gone = |resolved: &Resolved| gone.iter().any(|gone| Arc::ptr_eq(gone, &resolved.handles));
-        let kept = known.iter().filter(|(_, resolved)| !is_gone(resolved));
-        self.by_labels.store(Arc::new(kept.map(|(labels, resolved)| (Arc::clone(labels), resolved.clone())).collect()));
+        let mut kept = HashMap::clone(&known);
+        kept.retain(|_, handles| !gone.iter().any(|gone| Arc::ptr_eq(gone, handles)));
+        self.by_labels.store(Arc::new(kept));
     }
 }
 
@@ -182,29 +181,18 @@ impl Table {
     /// Adds live counts to the series of their label sets.
     pub(crate) fn drain(&mut self, now: Duration) {
         let Table { by_known, apart, spare, .. } = self;
-        for handles in by_known.values() {
-            if handles.counts().drain(handles, spare) {
-                handles.touch(now);
-            }
-        }
+        by_known.values().for_each(|handles| handles.drain(&handles.counts, spare, now));
         apart.retain_mut(|(counts, handles)| {
             // Check this before draining: counts added by an open stream meanwhile are drained the next time.
             let open = Arc::get_mut(counts).is_none();
-            if counts.drain(handles, spare) {
-                handles.touch(now);
-            }
+            handles.drain(counts, spare, now);
             open
         });
     }
 
-    /// Adds these live counts to the series of a label set.
-    pub(crate) fn drain_one(&mut self, counts: &LiveCounts, handles: &Handles) {
-        counts.drain(handles, &mut self.spare);
-    }
-
     /// Marks label sets of open streams as used.
     pub(crate) fn touch_open(&mut self, now: Duration) {
-        let open = self.by_known.values().filter(|handles| Arc::strong_count(handles.counts()) > 1);
+        let open = self.by_known.values().filter(|handles| Arc::strong_count(&handles.counts) > 1);
         open.chain(self.apart.iter().map(|(_, handles)| handles)).for_each(|handles| handles.touch(now));
     }
 

@@ -1,9 +1,11 @@
-//! Results of exports as seen by the HTTP client. The OpenTelemetry crate's exporter uses this client, but does not
-//! return the cause of a failure or what a collector rejects.
+//! The OpenTelemetry crate's exporters for an endpoint, and the results of their exports. The exporters do not return
+//! the cause of an HTTP failure or what a collector rejects, so their HTTP client records both.
 
+use std::collections::HashMap;
 use std::error::Error as Cause;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
 use async_trait::async_trait;
@@ -12,53 +14,95 @@ use http::Request;
 use http::Response;
 use opentelemetry_http::HttpClient;
 use opentelemetry_http::HttpError;
-use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
+use opentelemetry_http::hyper::HyperClient;
+use opentelemetry_otlp::Compression;
+use opentelemetry_otlp::MetricExporter;
+use opentelemetry_otlp::Protocol as Wire;
+use opentelemetry_otlp::SpanExporter;
+use opentelemetry_otlp::WithExportConfig;
+use opentelemetry_otlp::WithHttpConfig;
+use opentelemetry_otlp::WithTonicConfig;
+use opentelemetry_otlp::tonic_types::metadata::MetadataMap;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
+use opentelemetry_sdk::metrics::Temporality;
 use prost::Message;
 
 use crate::export::Endpoint;
-use crate::export::otlp::client::Client;
+use crate::export::Error;
+use crate::export::Protocol;
 use crate::export::otlp::endpoint;
+use crate::export::otlp::endpoint::Connector;
 
-/// Reads how many spans or data points the collector rejected from an accepted message (OTLP specification, "Partial
-/// Success").
-pub(super) type Rejections = fn(&[u8]) -> u64;
-
-/// Number of rejected data points.
-pub(super) fn rejected_points(response: &[u8]) -> u64 {
-    let partial = ExportMetricsServiceResponse::decode(response).ok().and_then(|response| response.partial_success);
-    partial.map_or(0, |partial| u64::try_from(partial.rejected_data_points).unwrap_or(0))
+/// Builds an exporter for the endpoint, and returns it with the results of its exports.
+macro_rules! build {
+    ($builder:expr, $endpoint:ident) => {{
+        let delivery = Delivery::new($endpoint)?;
+        let built = match $endpoint.protocol {
+            Protocol::HttpProtobuf => over_http($builder.with_http(), $endpoint, delivery.clone()).build(),
+            Protocol::Grpc => over_grpc($builder.with_tonic(), $endpoint)?.build(),
+        };
+        Ok((built.map_err(|error| endpoint::wrong($endpoint, error))?, delivery))
+    }};
 }
 
-/// Number of rejected spans.
-pub(super) fn rejected_spans(response: &[u8]) -> u64 {
+/// The metrics exporter, and the results of its exports.
+pub(super) fn metric_exporter(
+    endpoint: &Endpoint,
+    temporality: Temporality,
+) -> Result<(MetricExporter, Delivery), Error> {
+    build!(MetricExporter::builder().with_temporality(temporality), endpoint)
+}
+
+/// The span exporter, and the results of its exports.
+pub(super) fn span_exporter(endpoint: &Endpoint) -> Result<(SpanExporter, Delivery), Error> {
+    build!(SpanExporter::builder(), endpoint)
+}
+
+/// Sets the options common to both signals over HTTP.
+fn over_http<B: WithExportConfig + WithHttpConfig>(builder: B, endpoint: &Endpoint, client: Delivery) -> B {
+    let builder = builder
+        .with_protocol(Wire::HttpBinary)
+        .with_endpoint(&endpoint.url)
+        .with_timeout(endpoint.timeout)
+        .with_headers(endpoint.headers.iter().cloned().collect::<HashMap<_, _>>())
+        .with_http_client(client);
+    if endpoint.gzip { builder.with_compression(Compression::Gzip) } else { builder }
+}
+
+/// Sets the options common to both signals over gRPC.
+fn over_grpc<B: WithExportConfig + WithTonicConfig>(builder: B, endpoint: &Endpoint) -> Result<B, Error> {
+    let mut builder = builder
+        .with_protocol(Wire::Grpc)
+        .with_endpoint(&endpoint.url)
+        .with_timeout(endpoint.timeout)
+        .with_metadata(MetadataMap::from_headers(endpoint::headers(endpoint)?));
+    if endpoint.url.starts_with("https:") {
+        builder = builder.with_tls_config(endpoint::grpc_tls(endpoint)?);
+    }
+    Ok(if endpoint.gzip { builder.with_compression(Compression::Gzip) } else { builder })
+}
+
+/// Number of spans or data points that the collector rejected from an accepted message (OTLP specification, "Partial
+/// Success"). The responses for both signals have it in the same field.
+pub(super) fn rejected(response: &[u8]) -> u64 {
     let partial = ExportTraceServiceResponse::decode(response).ok().and_then(|response| response.partial_success);
     partial.map_or(0, |partial| u64::try_from(partial.rejected_spans).unwrap_or(0))
 }
 
 /// An error with its chain of causes.
 pub(super) fn causes(error: &(dyn Cause + 'static)) -> String {
-    let mut reported = error.to_string();
-    let mut behind = error.source();
-    while let Some(cause) = behind {
-        let text = cause.to_string();
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let more = cause.to_string();
         // Some errors include their cause in their own text.
-        if !reported.contains(&text) {
-            reported.push_str(": ");
-            reported.push_str(&text);
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
         }
-        behind = cause.source();
+        source = cause.source();
     }
-    reported
-}
-
-/// Result of one export.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Outcome {
-    /// Ok when the collector accepted everything; else the reason.
-    pub(super) result: Result<(), String>,
-    /// Rejected spans or data points of an accepted message.
-    pub(super) rejected: u64,
+    text
 }
 
 #[derive(Debug, Default)]
@@ -67,27 +111,32 @@ struct Last {
     rejected: u64,
 }
 
-/// The result of the current export, as seen by the client.
+/// The HTTP client of an exporter, with the result of its current export.
 #[derive(Clone, Debug)]
 pub(super) struct Delivery {
+    client: HyperClient<Connector>,
     address: String,
     last: Arc<Mutex<Last>>,
 }
 
 impl Delivery {
-    pub(super) fn new(endpoint: &Endpoint) -> Delivery {
-        Delivery { address: endpoint::address(endpoint), last: Arc::default() }
+    fn new(endpoint: &Endpoint) -> Result<Delivery, Error> {
+        // Checks both protocols alike: over HTTP the crate would silently drop an invalid header.
+        endpoint::headers(endpoint)?;
+        let client = HyperClient::new(Connector::new(endpoint, &[])?, endpoint.timeout, None);
+        Ok(Delivery { client, address: endpoint::address(endpoint), last: Arc::default() })
     }
 
-    /// Combines the exporter's result with what the client saw.
-    pub(super) fn outcome(&self, stated: Result<(), String>) -> Outcome {
+    /// Combines the exporter's result with what the client saw: the reason, unless the collector accepted everything,
+    /// and the number of items that it rejected from an accepted message.
+    pub(super) fn outcome(&self, exported: Result<(), String>) -> (Result<(), String>, u64) {
         let address = &self.address;
-        match (stated, std::mem::take(&mut *self.last())) {
-            (Ok(()), Last { rejected: 0, .. }) => Outcome { result: Ok(()), rejected: 0 },
-            (Ok(()), Last { rejected, .. }) => Outcome {
-                result: Err(format!("{address} rejected {rejected} items of the export; its log may give the reason")),
+        match (exported, std::mem::take(&mut *self.last())) {
+            (Ok(()), Last { rejected: 0, .. }) => (Ok(()), 0),
+            (Ok(()), Last { rejected, .. }) => (
+                Err(format!("{address} rejected {rejected} items of the export; its log may give the reason")),
                 rejected,
-            },
+            ),
             (Err(error), Last { failure, .. }) => {
                 // For an HTTP failure the client's error is more specific than the exporter's.
                 let why = match failure {
@@ -95,39 +144,25 @@ impl Delivery {
                     Some(failure) => format!("{error}; before that: {failure}"),
                     None => error,
                 };
-                Outcome { result: Err(format!("{address}: {why}")), rejected: 0 }
+                (Err(format!("{address}: {why}")), 0)
             }
         }
     }
 
-    fn last(&self) -> std::sync::MutexGuard<'_, Last> {
+    fn last(&self) -> MutexGuard<'_, Last> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The client, with its results recorded in a `Delivery`.
-#[derive(Debug)]
-pub(super) struct Watched {
-    client: Client,
-    rejections: Rejections,
-    delivery: Delivery,
-}
-
-impl Watched {
-    pub(super) fn new(client: Client, rejections: Rejections, delivery: Delivery) -> Watched {
-        Watched { client, rejections, delivery }
-    }
-}
-
 #[async_trait]
-impl HttpClient for Watched {
+impl HttpClient for Delivery {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let sent = self.client.send_bytes(request).await;
-        *self.delivery.last() = match &sent {
+        *self.last() = match &sent {
             Err(error) => Last { failure: Some(causes(error.as_ref())), rejected: 0 },
             // Only count and status are used: other response text may repeat one of our secrets.
             Ok(response) if response.status().is_success() => {
-                Last { failure: None, rejected: (self.rejections)(response.body()) }
+                Last { failure: None, rejected: rejected(response.body()) }
             }
             Ok(response) => Last { failure: Some(format!("status {}", response.status())), rejected: 0 },
         };
@@ -137,14 +172,18 @@ impl HttpClient for Watched {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn delivery() -> Delivery {
-        Delivery { address: "http://c:4318".to_owned(), last: Arc::default() }
+        let url = "http://c:4318".to_owned();
+        let (protocol, headers, timeout) = (Protocol::HttpProtobuf, Vec::new(), Duration::from_secs(1));
+        Delivery::new(&Endpoint { url, protocol, headers, gzip: false, timeout, ca: None, identity: None }).unwrap()
     }
 
     fn reported(delivery: &Delivery, error: &str) -> String {
-        delivery.outcome(Err(error.to_owned())).result.unwrap_err()
+        delivery.outcome(Err(error.to_owned())).0.unwrap_err()
     }
 
     #[test]
@@ -157,19 +196,19 @@ mod tests {
         failed("status 503 Service Unavailable");
         let shown = reported(&delivery, "no response within 1s");
         assert_eq!(shown, "http://c:4318: no response within 1s; before that: status 503 Service Unavailable");
-        assert_eq!(delivery.outcome(Ok(())), Outcome { result: Ok(()), rejected: 0 });
+        assert_eq!(delivery.outcome(Ok(())), (Ok(()), 0));
     }
 
     #[test]
     fn rejected_items_are_counted_and_reported() {
         let delivery = delivery();
         delivery.last().rejected = 3;
-        let outcome = delivery.outcome(Ok(()));
-        assert_eq!(outcome.rejected, 3);
-        assert!(outcome.result.unwrap_err().starts_with("http://c:4318 rejected 3 items of the export"));
+        let (result, items) = delivery.outcome(Ok(()));
+        assert_eq!(items, 3);
+        assert!(result.unwrap_err().starts_with("http://c:4318 rejected 3 items of the export"));
         // partial_success { rejected_spans: 5, error_message: "x" }, and one with a negative number.
-        assert_eq!((rejected_spans(b"\n\x05\x08\x05\x12\x01x"), rejected_points(b"")), (5, 0));
-        assert_eq!(rejected_spans(b"\n\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), 0);
+        assert_eq!((rejected(b"\n\x05\x08\x05\x12\x01x"), rejected(b"")), (5, 0));
+        assert_eq!(rejected(b"\n\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), 0);
     }
 
     #[test]

@@ -34,13 +34,9 @@ use crate::export::collect::telemetry::Telemetry;
 use crate::export::otlp::Closing;
 use crate::export::otlp::Command;
 use crate::export::otlp::bounded;
+use crate::export::otlp::delivery;
 use crate::export::otlp::delivery::Delivery;
-use crate::export::otlp::endpoint;
 use crate::export::table::TABLE;
-
-/// Resolution of exponential histograms: the defaults of the SDK and of the specification.
-const MAX_SIZE: u32 = 160;
-const MAX_SCALE: i8 = 20;
 
 /// A reader shared between the provider and this module.
 #[derive(Clone, Debug)]
@@ -91,7 +87,7 @@ impl Pipeline {
             Temporality::Delta => SdkTemporality::Delta,
             Temporality::LowMemory => SdkTemporality::LowMemory,
         };
-        let delivery = Delivery::new(endpoint);
+        let (exporter, delivery) = delivery::metric_exporter(endpoint, temporality)?;
         let reader = Shared(Arc::new(ManualReader::builder().with_temporality(temporality).build()));
         let exponential = settings.metrics.exponential;
         let (label_sets, classed) = (settings.max_label_sets, !settings.prompt_classes.is_off());
@@ -103,7 +99,7 @@ impl Pipeline {
         Ok(Pipeline {
             provider,
             reader,
-            exporter: endpoint::metric_exporter(endpoint, temporality, &delivery)?,
+            exporter,
             delivery,
             interval: settings.metrics.interval.max(Duration::from_millis(1)),
             limit: endpoint.timeout,
@@ -137,8 +133,8 @@ impl Pipeline {
             refresh();
             let result = match self.reader.collect(&mut metrics) {
                 Ok(()) => {
-                    let stated = bounded(self.exporter.export(&metrics), self.limit, &closing).await;
-                    self.delivery.outcome(stated).result
+                    let exported = bounded(self.exporter.export(&metrics), self.limit, &closing).await;
+                    self.delivery.outcome(exported).0
                 }
                 Err(error) => Err(error.to_string()),
             };
@@ -162,8 +158,9 @@ fn view(instrument: &Instrument, exponential: bool, label_sets: usize, classed: 
     let stream = Stream::builder().with_cardinality_limit(limit);
     let stream = if exponential && instrument.kind() == InstrumentKind::Histogram {
         stream.with_aggregation(Aggregation::Base2ExponentialHistogram {
-            max_size: MAX_SIZE,
-            max_scale: MAX_SCALE,
+            // The defaults of the SDK and of the specification.
+            max_size: 160,
+            max_scale: 20,
             record_min_max: true,
         })
     } else {

@@ -2,7 +2,6 @@
 //!
 //! The data path never waits for this module. An unresponsive collector costs at most the memory of the span queue.
 
-mod client;
 mod delivery;
 mod endpoint;
 mod metrics;
@@ -23,16 +22,19 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::export::Endpoint;
 use crate::export::Error;
 use crate::export::Settings;
 use crate::export::collect::telemetry::Telemetry;
 
+pub use endpoint::usable_endpoint;
 pub(crate) use metrics::Pipeline;
 pub use passage::Passage;
 pub(crate) use traces::{Layout, SpanQueue};
+
+use traces::Batcher;
 
 /// Upper limit of a shutdown, regardless of the requested time.
 const LONGEST_SHUTDOWN: Duration = Duration::from_millis(1500);
@@ -44,39 +46,24 @@ const NICENESS: i32 = 10;
 /// Time reserved for replying before the deadline of a shutdown.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// A command for a signal's task.
-enum Command {
-    /// Export now; reply whether that succeeded.
-    Flush(SyncSender<bool>),
-    /// Export now, reply, and stop.
-    Close(SyncSender<bool>),
+/// A command for a signal's task: export now, reply whether that succeeded, and stop if `close` is set.
+#[derive(Debug)]
+struct Command {
+    reply: SyncSender<bool>,
+    close: bool,
 }
 
 impl Command {
     /// Replies to the caller with the result; returns true when the task must stop now.
     fn done(self, good: bool) -> bool {
-        let (reply, ends) = match self {
-            Command::Flush(reply) => (reply, false),
-            Command::Close(reply) => (reply, true),
-        };
         // The caller may have stopped waiting.
-        reply.try_send(good).ok();
-        ends
+        self.reply.try_send(good).ok();
+        self.close
     }
 }
 
 /// The deadline of the shutdown; `None` until one is requested.
 type Closing = watch::Receiver<Option<Instant>>;
-
-/// Completes when the deadline of a shutdown has passed.
-async fn expired(mut closing: Closing) {
-    let deadline = match closing.wait_for(Option::is_some).await {
-        Ok(deadline) => *deadline,
-        // The sender is gone, so no deadline will be set.
-        Err(_) => None,
-    };
-    tokio::time::sleep_until(deadline.unwrap_or_else(Instant::now)).await;
-}
 
 /// Runs one export, limited by `limit` and by the deadline of a shutdown.
 async fn bounded<E: std::fmt::Display>(
@@ -84,30 +71,27 @@ async fn bounded<E: std::fmt::Display>(
     limit: Duration,
     closing: &Closing,
 ) -> Result<(), String> {
+    let mut closing = closing.clone();
+    let expired = async {
+        // Without a sender no deadline will be set.
+        let deadline = closing.wait_for(Option::is_some).await.map_or(None, |deadline| *deadline);
+        tokio::time::sleep_until(deadline.unwrap_or_else(Instant::now)).await;
+    };
     tokio::select! {
         result = tokio::time::timeout(limit, export) => match result {
             Ok(result) => result.map_err(|error| error.to_string()),
             Err(_) => Err(format!("no response within {limit:?}")),
         },
-        () = expired(closing.clone()) => Err("interrupted by the shutdown".to_owned()),
+        () = expired => Err("interrupted by the shutdown".to_owned()),
     }
 }
 
-/// Checks an endpoint's URL, headers and TLS files without connecting.
-///
-/// # Errors
-///
-/// The first invalid one.
-pub fn usable_endpoint(endpoint: &Endpoint) -> Result<(), Error> {
-    endpoint::headers(endpoint)?;
-    client::Destination::new(endpoint, &[]).map(drop)
-}
-
 /// The exporters before their thread starts.
+#[derive(Default)]
 pub(crate) struct Setup {
     runtime: Option<Runtime>,
     metrics: Option<Pipeline>,
-    traces: Option<traces::Batcher>,
+    traces: Option<Batcher>,
     pub(crate) spans: Option<SpanQueue>,
 }
 
@@ -116,27 +100,26 @@ impl Setup {
     pub(crate) fn new(settings: &Settings, telemetry: &Arc<Telemetry>) -> Result<Setup, Error> {
         let (metrics, traces) = (&settings.metrics.endpoint, &settings.traces.endpoint);
         if metrics.is_none() && traces.is_none() {
-            return Ok(Setup { runtime: None, metrics: None, traces: None, spans: None });
+            return Ok(Setup::default());
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Runtime)?;
         // gRPC channels are tied to the runtime in which they are created.
         let inside = runtime.enter();
-        let resource = resource(settings);
-        let metrics = metrics
-            .as_ref()
-            .map(|endpoint| Pipeline::new(settings, endpoint, resource.clone(), Arc::clone(telemetry)))
-            .transpose();
-        let traces = traces
-            .as_ref()
-            .map(|endpoint| traces::Batcher::new(&settings.traces, endpoint, &resource, Arc::clone(telemetry)))
-            .transpose();
+        let attributes = settings.resource.iter().map(|(name, value)| KeyValue::new(name.clone(), value.clone()));
+        let resource = Resource::builder_empty().with_attributes(attributes).build();
+        let build = || -> Result<_, Error> {
+            let pipeline = |endpoint| Pipeline::new(settings, endpoint, resource.clone(), Arc::clone(telemetry));
+            let batcher = |endpoint| Batcher::new(&settings.traces, endpoint, &resource, Arc::clone(telemetry));
+            Ok((metrics.as_ref().map(pipeline).transpose()?, traces.as_ref().map(batcher).transpose()?))
+        };
+        let built = build();
         drop(inside);
-        match (metrics, traces) {
-            (Ok(metrics), Ok(traces)) => {
+        match built {
+            Ok((metrics, traces)) => {
                 let (traces, spans) = traces.unzip();
                 Ok(Setup { runtime: Some(runtime), metrics, traces, spans })
             }
-            (Err(error), _) | (_, Err(error)) => {
+            Err(error) => {
                 // The caller may run on a runtime, where dropping another one panics.
                 runtime.shutdown_background();
                 Err(error)
@@ -159,24 +142,17 @@ impl Setup {
             receiver
         };
         if let Some(runtime) = self.runtime {
-            let metrics = self.metrics.map(|pipeline| pipeline.run(refresh, inbox(), deadline.clone()));
-            let traces = self.traces.map(|batcher| batcher.run(inbox(), deadline));
+            let mut tasks = JoinSet::new();
+            if let Some(pipeline) = self.metrics {
+                tasks.spawn_on(pipeline.run(refresh, inbox(), deadline.clone()), runtime.handle());
+            }
+            if let Some(batcher) = self.traces {
+                tasks.spawn_on(batcher.run(inbox(), deadline), runtime.handle());
+            }
             let work = move || {
                 // Lowering the priority needs no privilege; if it is refused, telemetry still works.
                 rustix::process::nice(NICENESS).ok();
-                runtime.block_on(async {
-                    let metrics = async {
-                        if let Some(metrics) = metrics {
-                            metrics.await;
-                        }
-                    };
-                    let traces = async {
-                        if let Some(traces) = traces {
-                            traces.await;
-                        }
-                    };
-                    tokio::join!(metrics, traces)
-                });
+                runtime.block_on(tasks.join_all());
                 // A hanging name lookup must not block the process.
                 runtime.shutdown_background();
             };
@@ -186,12 +162,6 @@ impl Setup {
     }
 }
 
-/// The resource common to both signals.
-fn resource(settings: &Settings) -> Resource {
-    let attributes = settings.resource.iter().map(|(name, value)| KeyValue::new(name.clone(), value.clone()));
-    Resource::builder_empty().with_attributes(attributes).build()
-}
-
 /// The running OTLP exporters.
 #[derive(Debug)]
 pub(crate) struct Otlp {
@@ -199,39 +169,30 @@ pub(crate) struct Otlp {
     closing: watch::Sender<Option<Instant>>,
 }
 
-impl std::fmt::Debug for Command {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Command::Flush(_) => "Flush",
-            Command::Close(_) => "Close",
-        })
-    }
-}
-
 impl Otlp {
     /// Exports now; returns true when every signal was delivered within `limit`.
     pub(crate) fn flush(&self, limit: Duration) -> bool {
-        self.ask(limit, Command::Flush)
+        self.command(limit, false)
     }
 
     /// Exports a last time and stops, within `limit` and 1.5 s; returns true when every signal was delivered.
     pub(crate) fn shutdown(&self, limit: Duration) -> bool {
         let limit = limit.min(LONGEST_SHUTDOWN);
         self.closing.send_replace(Some(Instant::now() + limit.saturating_sub(MARGIN)));
-        self.ask(limit, Command::Close)
+        self.command(limit, true)
     }
 
-    fn ask(&self, limit: Duration, command: impl Fn(SyncSender<bool>) -> Command) -> bool {
-        let deadline = std::time::Instant::now() + limit;
-        let ask = |sender: &UnboundedSender<Command>| -> Option<Receiver<bool>> {
-            let (reply, response) = sync_channel(1);
-            sender.send(command(reply)).is_ok().then_some(response)
+    fn command(&self, limit: Duration, close: bool) -> bool {
+        let deadline = Instant::now() + limit;
+        let send = |sender: &UnboundedSender<Command>| -> Option<Receiver<bool>> {
+            let (reply, result) = sync_channel(1);
+            sender.send(Command { reply, close }).is_ok().then_some(result)
         };
         // All commands are sent before the first reply is awaited, so that the tasks run concurrently.
-        let responses: Vec<Option<Receiver<bool>>> = self.commands.iter().map(ask).collect();
-        responses.into_iter().fold(true, |all, response| {
-            let left = deadline.saturating_duration_since(std::time::Instant::now());
-            all & response.is_some_and(|response| response.recv_timeout(left).unwrap_or(false))
+        let results: Vec<Option<Receiver<bool>>> = self.commands.iter().map(send).collect();
+        results.into_iter().fold(true, |all, result| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            all & result.is_some_and(|result| result.recv_timeout(left).unwrap_or(false))
         })
     }
 }

@@ -10,16 +10,22 @@ use base64::alphabet;
 use base64::engine::DecodePaddingMode;
 use base64::engine::GeneralPurpose;
 use base64::engine::GeneralPurposeConfig;
+use bytes::BufMut;
 use bytes::Bytes;
+use bytes::BytesMut;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::HeaderMap;
-use http::HeaderName;
 use http::HeaderValue;
-use http::Request;
 use http::StatusCode;
+use http::Uri;
 use http::header;
-use opentelemetry_http::HttpClient;
+use http_body_util::BodyExt;
+use http_body_util::Full;
+use http_body_util::Limited;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use opentelemetry_http::HttpError;
 use prost::Message;
 use tokometer_engine::engine_spans::Collector;
 use tokometer_engine::engine_spans::Reply;
@@ -28,11 +34,16 @@ use tokometer_engine::engine_spans::RpcStatus;
 use crate::export::Endpoint;
 use crate::export::Error;
 use crate::export::Protocol;
-use crate::export::otlp::client::Calls;
-use crate::export::otlp::client::Client;
 use crate::export::otlp::delivery::causes;
-use crate::export::otlp::delivery::rejected_spans;
-use crate::export::otlp::endpoint::headers;
+use crate::export::otlp::delivery::rejected;
+use crate::export::otlp::endpoint;
+use crate::export::otlp::endpoint::Connector;
+
+/// The only gRPC method called.
+const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+
+/// Maximum size of a response in bytes, from the OTLP specification.
+const RESPONSE_BYTES: usize = 4 * 1024 * 1024;
 
 /// Binary metadata may or may not be padded (gRPC over HTTP/2, "Custom-Metadata").
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -43,17 +54,12 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// Client for one collector, over HTTP or gRPC as configured for the endpoint.
 #[derive(Debug)]
 pub struct Passage {
-    url: String,
+    url: Uri,
     headers: HeaderMap,
+    protocol: Protocol,
     gzip: bool,
     timeout: Duration,
-    transport: Transport,
-}
-
-#[derive(Debug)]
-enum Transport {
-    Http(Client),
-    Grpc(Calls),
+    client: Client<Connector, Full<Bytes>>,
 }
 
 impl Passage {
@@ -63,16 +69,47 @@ impl Passage {
     ///
     /// When the endpoint's URL, headers or certificates are invalid.
     pub fn new(endpoint: &Endpoint) -> Result<Passage, Error> {
-        let transport = match endpoint.protocol {
-            Protocol::HttpProtobuf => Transport::Http(Client::new(endpoint)?),
-            Protocol::Grpc => Transport::Grpc(Calls::new(endpoint)?),
-        };
+        let grpc = endpoint.protocol == Protocol::Grpc;
+        let connector = Connector::new(endpoint, if grpc { &[b"h2"] } else { &[] })?;
+        let invalid = |error: http::Error| endpoint::wrong(endpoint, error.to_string());
+        let url = http::uri::Builder::from(endpoint.url.parse::<Uri>().map_err(|error| invalid(error.into()))?);
+        let url = if grpc { url.path_and_query(METHOD) } else { url };
         Ok(Passage {
-            url: endpoint.url.clone(),
-            headers: headers(endpoint)?,
+            url: url.build().map_err(invalid)?,
+            headers: endpoint::headers(endpoint)?,
+            protocol: endpoint.protocol,
             gzip: endpoint.gzip,
             timeout: endpoint.timeout,
-            transport,
+            client: Client::builder(TokioExecutor::new()).http2_only(grpc).build(connector),
+        })
+    }
+
+    /// `Err` means a connection error: the message may be sent again.
+    async fn send(&self, message: Bytes, headers: HeaderMap) -> Result<Reply, HttpError> {
+        let (message, gzip) = if self.gzip { (compressed(&message)?, true) } else { (message, false) };
+        let mut request = http::Request::post(self.url.clone()).body(Full::default())?;
+        *request.headers_mut() = headers;
+        let mut set = |name: &'static str, value| request.headers_mut().insert(name, HeaderValue::from_static(value));
+        let (kind, encoding, body) = match self.protocol {
+            Protocol::HttpProtobuf => ("application/x-protobuf", "content-encoding", message),
+            Protocol::Grpc => {
+                set("te", "trailers");
+                ("application/grpc", "grpc-encoding", framed(&message, gzip)?)
+            }
+        };
+        set("content-type", kind);
+        if gzip {
+            set(encoding, "gzip");
+        }
+        *request.body_mut() = Full::new(body);
+        let (parts, body) = self.client.request(request).await?.into_parts();
+        let body = Limited::new(body, RESPONSE_BYTES).collect().await?;
+        Ok(match self.protocol {
+            Protocol::HttpProtobuf => http_reply(parts.status, &parts.headers, &body.to_bytes()),
+            Protocol::Grpc => {
+                let trailers = body.trailers().cloned().unwrap_or_default();
+                grpc_reply(|name| trailers.get(name).or_else(|| parts.headers.get(name)), &body.to_bytes())
+            }
         })
     }
 }
@@ -82,62 +119,40 @@ impl Collector for Passage {
     /// The endpoint's headers replace headers of the message with the same name.
     async fn export(&self, message: Bytes, headers: HeaderMap) -> Reply {
         let mut all = headers;
-        let names: Vec<HeaderName> = self.headers.keys().cloned().collect();
-        names.iter().for_each(|name| drop(all.remove(name)));
         all.extend(self.headers.clone());
         let agent = concat!("tokometer/", env!("CARGO_PKG_VERSION"));
         all.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(agent));
-        let (message, gzip) = match self.gzip.then(|| compressed(&message)).flatten() {
-            Some(compressed) => (compressed, true),
-            None => (message, false),
-        };
-        let sent = async {
-            match &self.transport {
-                Transport::Http(client) => over_http(client, &self.url, message, all, gzip).await,
-                Transport::Grpc(calls) => over_grpc(calls, message, all, gzip).await,
-            }
-        };
-        match tokio::time::timeout(self.timeout, sent).await {
-            Ok(Ok(response)) => response,
-            Ok(Err(why)) => Reply::Later { after: None, why },
-            Err(_) => Reply::Later { after: None, why: format!("no response within {:?}", self.timeout) },
+        let later = |why| Reply::Later { after: None, why };
+        match tokio::time::timeout(self.timeout, self.send(message, all)).await {
+            Ok(reply) => reply.unwrap_or_else(|error| later(causes(error.as_ref()))),
+            Err(_) => later(format!("no response within {:?}", self.timeout)),
         }
     }
 }
 
-fn compressed(message: &[u8]) -> Option<Bytes> {
+fn compressed(message: &[u8]) -> std::io::Result<Bytes> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(message).ok()?;
-    encoder.finish().ok().map(Bytes::from)
+    encoder.write_all(message)?;
+    encoder.finish().map(Bytes::from)
 }
 
-/// `Err` means a connection error: the message may be sent again.
-async fn over_http(
-    client: &Client,
-    url: &str,
-    message: Bytes,
-    headers: HeaderMap,
-    gzip: bool,
-) -> Result<Reply, String> {
-    let mut request = Request::post(url).body(message).map_err(|error| error.to_string())?;
-    *request.headers_mut() = headers;
-    let headers = request.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
-    if gzip {
-        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    }
-    let response = client.send_bytes(request).await.map_err(|error| causes(error.as_ref()))?;
-    let status = response.status();
+/// A gRPC message: compression flag, length, content.
+fn framed(message: &[u8], gzip: bool) -> Result<Bytes, HttpError> {
+    let mut framed = BytesMut::with_capacity(5 + message.len());
+    framed.put_u8(u8::from(gzip));
+    framed.put_u32(u32::try_from(message.len())?);
+    framed.extend_from_slice(message);
+    Ok(framed.freeze())
+}
+
+fn http_reply(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Reply {
     // Only the status is reported, here and below: other response text may repeat one of our secrets.
-    let why = || format!("status {status}");
-    Ok(match status {
-        StatusCode::TOO_MANY_REQUESTS
-        | StatusCode::BAD_GATEWAY
-        | StatusCode::SERVICE_UNAVAILABLE
-        | StatusCode::GATEWAY_TIMEOUT => Reply::Later { after: retry_after(response.headers()), why: why() },
-        status if status.is_success() => Reply::Taken { rejected: rejected_spans(response.body()) },
-        _ => Reply::Refused { why: why() },
-    })
+    let why = format!("status {status}");
+    match status.as_u16() {
+        429 | 502 | 503 | 504 => Reply::Later { after: retry_after(headers), why },
+        200..300 => Reply::Taken { rejected: rejected(body) },
+        _ => Reply::Refused { why },
+    }
 }
 
 /// Seconds or a date (RFC 9110 section 10.2.3).
@@ -149,18 +164,22 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     }
 }
 
-async fn over_grpc(calls: &Calls, message: Bytes, headers: HeaderMap, gzip: bool) -> Result<Reply, String> {
-    let call = calls.call(message, headers, gzip).await.map_err(|error| causes(error.as_ref()))?;
-    let after = call.details.as_deref().and_then(retry_info);
-    let why = format!("gRPC status {}", call.code);
-    Ok(match call.code {
-        0 => Reply::Taken { rejected: rejected_spans(&call.response) },
+/// `field` looks up a trailer, or a header if the response has no such trailer.
+fn grpc_reply<'a>(field: impl Fn(&str) -> Option<&'a HeaderValue>, body: &[u8]) -> Reply {
+    let code = field("grpc-status").and_then(|code| code.to_str().ok()?.parse().ok());
+    // <https://grpc.io/docs/guides/status-codes/>; UNKNOWN if the response has none.
+    let code: u8 = code.unwrap_or(2);
+    let after = field("grpc-status-details-bin").and_then(|details| retry_info(details.as_bytes()));
+    let why = format!("gRPC status {code}");
+    match code {
+        // After flag and length. The request offered no compression, so the response is uncompressed.
+        0 => Reply::Taken { rejected: rejected(body.get(5..).unwrap_or_default()) },
         // RESOURCE_EXHAUSTED is temporary only if the collector sends a retry delay.
         8 if after.is_none() => Reply::Refused { why },
         // CANCELLED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, ABORTED, OUT_OF_RANGE, UNAVAILABLE, DATA_LOSS.
         1 | 4 | 8 | 10 | 11 | 14 | 15 => Reply::Later { after, why },
         _ => Reply::Refused { why },
-    })
+    }
 }
 
 fn retry_info(details: &[u8]) -> Option<Duration> {

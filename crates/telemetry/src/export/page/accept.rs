@@ -1,14 +1,14 @@
 //! Content negotiation: selects the exposition format for a scraper.
 
-/// An exposition format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// An exposition format; the later ones can express more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(super) enum Form {
-    /// Delimited protobuf messages: the only format with native histograms.
-    Protobuf,
-    /// OpenMetrics 1.0.0, with exemplars.
-    OpenMetrics,
     /// The Prometheus text format 0.0.4.
     Plain,
+    /// OpenMetrics 1.0.0, with exemplars.
+    OpenMetrics,
+    /// Delimited protobuf messages: the only format with native histograms.
+    Protobuf,
 }
 
 impl Form {
@@ -26,26 +26,12 @@ impl Form {
 /// The format with the highest weight (RFC 9110 section 12.5.1), the richest among equals. Unsupported formats are
 /// skipped; if none is supported, the result is plain text, as in Prometheus' own client libraries.
 pub(super) fn negotiate(accept: Option<&str>) -> Form {
-    let mut best = (0.0, Form::Plain);
-    for range in accept.unwrap_or("").split(',') {
-        let Some((form, weight)) = read(range) else { continue };
-        let richer = weight == best.0 && rank(form) > rank(best.1);
-        if weight > best.0 || richer {
-            best = (weight, form);
-        }
-    }
-    best.1
+    let ranges = accept.unwrap_or("").split(',').filter_map(read);
+    ranges.fold((0.0, Form::Plain), |best, range| if range > best { range } else { best }).1
 }
 
-fn rank(form: Form) -> u8 {
-    match form {
-        Form::Plain => 0,
-        Form::OpenMetrics => 1,
-        Form::Protobuf => 2,
-    }
-}
-
-fn read(range: &str) -> Option<(Form, f64)> {
+/// The weight and format of one media range; `None` if it is not supported or not acceptable.
+fn read(range: &str) -> Option<(f64, Form)> {
     let mut parts = range.split(';').map(str::trim);
     let media = parts.next()?.to_ascii_lowercase();
     let mut weight = 1.0;
@@ -73,7 +59,7 @@ fn read(range: &str) -> Option<(Form, f64)> {
         "text/*" | "*/*" => Form::Plain,
         _ => return None,
     };
-    (weight > 0.0).then_some((form, weight))
+    (weight > 0.0).then_some((weight, form))
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::encoding::EncodeMetric;
 use prometheus_client::encoding::MetricEncoder;
 use prometheus_client::encoding::NoLabelSet;
 use prometheus_client::metrics::MetricType;
@@ -18,7 +17,6 @@ use prometheus_client::registry::Registry;
 use prometheus_client::registry::Unit;
 
 use crate::export::labels::Attributes;
-use crate::export::labels::LabelSet;
 use crate::export::series::distribution::State;
 use crate::export::table::Kind;
 use crate::export::table::Metric;
@@ -38,7 +36,6 @@ pub struct Page {
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Whole(u64),
-    Signed(i64),
     Float(f64),
     Histogram(Box<State>),
 }
@@ -87,27 +84,22 @@ impl Content {
 
 impl Collector for Content {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        for family in self.families.iter().filter(|family| !family.points.is_empty()) {
-            let name = family.metric.prometheus();
-            let unit = (!name.unit.is_empty()).then(|| Unit::Other(name.unit.clone()));
+        for Family { metric, points } in self.families.iter().filter(|family| !family.points.is_empty()) {
+            let name = metric.prometheus();
+            let unit = (!name.unit.is_empty()).then(|| Unit::Other(name.unit.to_owned()));
+            let kind = match metric.kind {
+                Kind::Counter => MetricType::Counter,
+                Kind::UpDownCounter | Kind::Gauge => MetricType::Gauge,
+                Kind::Histogram => MetricType::Histogram,
+            };
             // Calls the encoder directly: a registry's own descriptor would append a full stop to the help text.
-            let mut metric = encoder.encode_descriptor(
-                &name.stem,
-                family.metric.help,
-                unit.as_ref(),
-                match family.metric.kind {
-                    Kind::Counter => MetricType::Counter,
-                    Kind::UpDownCounter | Kind::Gauge => MetricType::Gauge,
-                    Kind::Histogram => MetricType::Histogram,
-                },
-            )?;
-            for point in &family.points {
-                let point = Labelled { metric: family.metric, point };
-                if family.metric.keys().next().is_none() {
-                    point.write(&mut metric)?;
+            let mut family = encoder.encode_descriptor(&name.stem, metric.help, unit.as_ref(), kind)?;
+            for point in points {
+                let labels: Vec<_> = point.attributes.labels(metric).collect();
+                if labels.is_empty() {
+                    write(metric, &point.value, &mut family)?;
                 } else {
-                    let labels = LabelSet { metric: family.metric, attributes: &point.point.attributes };
-                    point.encode(metric.encode_family(&labels)?)?;
+                    write(metric, &point.value, &mut family.encode_family(&labels)?)?;
                 }
             }
         }
@@ -116,38 +108,14 @@ impl Collector for Content {
     }
 }
 
-/// A point with its metric.
-struct Labelled<'a> {
-    metric: &'static Metric,
-    point: &'a Point,
-}
-
-impl Labelled<'_> {
-    fn write(&self, encoder: &mut MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let counter = self.metric.kind == Kind::Counter;
-        match &self.point.value {
-            Value::Whole(n) if counter => encoder.encode_counter::<NoLabelSet, u64, f64>(n, None),
-            Value::Whole(n) => encoder.encode_gauge(n),
-            Value::Float(n) if counter => encoder.encode_counter::<NoLabelSet, f64, f64>(n, None),
-            Value::Float(n) => encoder.encode_gauge(n),
-            Value::Signed(n) => encoder.encode_gauge(n),
-            Value::Histogram(state) => {
-                encoder.encode_histogram::<NoLabelSet>(state.sum, state.count, &state.buckets(), None)
-            }
-        }
-    }
-}
-
-impl EncodeMetric for Labelled<'_> {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
-        self.write(&mut encoder)
-    }
-
-    fn metric_type(&self) -> MetricType {
-        match self.metric.kind {
-            Kind::Counter => MetricType::Counter,
-            Kind::UpDownCounter | Kind::Gauge => MetricType::Gauge,
-            Kind::Histogram => MetricType::Histogram,
+fn write(metric: &Metric, value: &Value, encoder: &mut MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
+    let counter = metric.kind == Kind::Counter;
+    match value {
+        Value::Whole(n) => encoder.encode_counter::<NoLabelSet, u64, f64>(n, None),
+        Value::Float(n) if counter => encoder.encode_counter::<NoLabelSet, f64, f64>(n, None),
+        Value::Float(n) => encoder.encode_gauge(n),
+        Value::Histogram(state) => {
+            encoder.encode_histogram::<NoLabelSet>(state.sum, state.count, &state.buckets(), None)
         }
     }
 }

@@ -33,14 +33,9 @@ pub enum MetricType {
     Histogram = 4,
 }
 
+/// `Gauge` and `Counter`.
 #[derive(Clone, PartialEq, Message)]
-pub struct Gauge {
-    #[prost(double, tag = "1")]
-    pub value: f64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Counter {
+pub struct Number {
     #[prost(double, tag = "1")]
     pub value: f64,
 }
@@ -109,9 +104,9 @@ pub struct Metric {
     #[prost(message, repeated, tag = "1")]
     pub label: Vec<LabelPair>,
     #[prost(message, optional, tag = "2")]
-    pub gauge: Option<Gauge>,
+    pub gauge: Option<Number>,
     #[prost(message, optional, tag = "3")]
-    pub counter: Option<Counter>,
+    pub counter: Option<Number>,
     #[prost(message, optional, tag = "7")]
     pub histogram: Option<Histogram>,
 }
@@ -144,7 +139,7 @@ pub(super) fn write(content: &Content) -> Vec<u8> {
             }
             .into(),
             metric: family.points.iter().map(|point| metric(family.metric, point)).collect(),
-            unit: name.unit,
+            unit: name.unit.to_owned(),
         }
     });
     let resource = content.resource.iter().map(|(name, value)| label(name, value.as_str())).collect();
@@ -152,7 +147,7 @@ pub(super) fn write(content: &Content) -> Vec<u8> {
         name: "target_info".to_owned(),
         help: "Resource attributes".to_owned(),
         r#type: MetricType::Gauge.into(),
-        metric: vec![Metric { label: resource, gauge: Some(Gauge { value: 1.0 }), ..Metric::default() }],
+        metric: vec![Metric { label: resource, gauge: Some(Number { value: 1.0 }), ..Metric::default() }],
         unit: String::new(),
     };
     families.chain([target]).flat_map(|family| family.encode_length_delimited_to_vec()).collect()
@@ -169,14 +164,10 @@ fn metric(of: &crate::export::table::Metric, point: &Point) -> Metric {
             return metric;
         }
         Value::Whole(n) => *n as f64,
-        Value::Signed(n) => *n as f64,
         Value::Float(n) => *n,
     };
-    if of.kind == Kind::Counter {
-        metric.counter = Some(Counter { value });
-    } else {
-        metric.gauge = Some(Gauge { value });
-    }
+    let number = if of.kind == Kind::Counter { &mut metric.counter } else { &mut metric.gauge };
+    *number = Some(Number { value });
     metric
 }
 
@@ -198,13 +189,13 @@ fn histogram(state: &State) -> Histogram {
         ..Histogram::default()
     };
     let Some(native) = &state.native else { return histogram };
-    let positive = native.sparse();
+    let (spans, positive_delta) = native.sparse();
     Histogram {
         schema: native.schema,
         zero_threshold: Native::ZERO_THRESHOLD,
         zero_count: native.zero_count,
-        positive_span: positive.spans.iter().map(|&(offset, length)| BucketSpan { offset, length }).collect(),
-        positive_delta: positive.deltas,
+        positive_span: spans.into_iter().map(|(offset, length)| BucketSpan { offset, length }).collect(),
+        positive_delta,
         exemplars: histogram.bucket.iter().filter_map(|bucket| bucket.exemplar.clone()).collect(),
         ..histogram
     }
@@ -260,9 +251,9 @@ mod tests {
         let text = [0x0a, 1, b'n', 0x12, 1, b'h', 0x18, 4, 0x22, metric.len() as u8];
         assert_eq!(family.encode_to_vec(), [&text[..], &metric, &[0x2a, 1, b'u']].concat());
         let value = |metric: Metric| metric.encode_to_vec();
-        let gauge = Some(Gauge { value: 2.0 });
+        let gauge = Some(Number { value: 2.0 });
         assert_eq!(value(Metric { gauge, ..Metric::default() }), [&[0x12, 9, 0x09][..], &two].concat());
-        let counter = Some(Counter { value: 2.0 });
+        let counter = Some(Number { value: 2.0 });
         assert_eq!(value(Metric { counter, ..Metric::default() }), [&[0x1a, 9, 0x09][..], &two].concat());
     }
 }

@@ -18,17 +18,16 @@ pub(super) fn openmetrics(registry: &Registry, families: &[Family]) -> Result<St
     let mut plain = String::new();
     text::encode(&mut plain, registry)?;
     let mut out = String::with_capacity(plain.len() + plain.len() / 4);
-    let mut exemplars: Box<dyn Iterator<Item = Option<Exemplar>>> = Box::new(std::iter::empty());
+    // Those of the current family, one entry per bucket.
+    let mut exemplars = Vec::new().into_iter();
     let mut bucket = String::new();
     for line in plain.lines() {
         out.push_str(line);
-        if let Some(rest) = line.strip_prefix("# TYPE ") {
-            let name = rest.split(' ').next().unwrap_or_default();
+        if let Some((name, _)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
             bucket = format!("{name}_bucket{{");
-            exemplars = match families.iter().find(|family| family.metric.prometheus().family() == name) {
-                Some(family) if family.metric.exemplar => Box::new(family.points.iter().flat_map(exemplars_of)),
-                _ => Box::new(std::iter::empty()),
-            };
+            let named = |family: &&Family| family.metric.exemplar && family.metric.prometheus().family() == name;
+            let points = families.iter().find(named).map_or(&[][..], |family| &family.points);
+            exemplars = points.iter().flat_map(exemplars_of).collect::<Vec<_>>().into_iter();
         } else if line.starts_with(&bucket)
             && let Some(Some(exemplar)) = exemplars.next()
         {
@@ -72,7 +71,6 @@ pub(super) fn plain(registry: &Registry) -> Result<String, Error> {
             let (suffix, kind) = match kind {
                 "counter" => ("_total", "counter"),
                 "info" => ("_info", "gauge"),
-                "unknown" => ("", "untyped"),
                 other => ("", other),
             };
             if let Some((_, help)) = help.take() {

@@ -10,40 +10,31 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::export::labels::Attributes;
+use crate::export::labels::Extra;
+use crate::export::labels::NONE;
 use crate::export::labels::Value;
 use crate::export::labels::classes::Admitted;
 use crate::export::labels::names::Label;
 use crate::export::labels::names::millis;
-use crate::export::series::Counter;
 use crate::export::series::Families;
-use crate::export::series::Histogram;
 use crate::export::series::Series;
 use crate::export::series::distribution::Exemplar;
+use crate::export::series::live::Gaps;
 use crate::export::series::live::LiveCounts;
 use crate::export::series::live::LiveSeries;
 use crate::export::table::Id;
 use crate::export::table::Key;
 use crate::export::table::TABLE;
 
-/// At most three attributes in addition to those of the label set.
-pub(crate) type Extra = [Option<(Key, Value)>; 3];
-
-/// No further attributes.
-pub(crate) const NONE: Extra = [None, None, None];
-
-/// One further attribute.
-pub(crate) fn one(key: Key, value: impl Into<Value>) -> Extra {
-    [Some((key, value.into())), None, None]
-}
-
 /// The series of one label set.
 #[derive(Debug)]
 pub(crate) struct Handles {
     found: Mutex<Found>,
     live: OnceLock<LiveSeries>,
-    /// Live counts that are in no series yet.
-    counts: Arc<LiveCounts>,
-    admitted: Admitted,
+    /// Live counts of its streams that are in no series yet, written by the data path.
+    pub(crate) counts: Arc<LiveCounts>,
+    /// The prompt classes that have a place in this label set.
+    pub(crate) admitted: Admitted,
     /// The places of its model names, which are marked as used together with it.
     names: [Option<Arc<Label>>; 2],
     /// Time of the last use, in milliseconds as in [`Label`].
@@ -57,7 +48,7 @@ pub(crate) struct Found {
     known: Vec<(Key, Value)>,
     /// By metric, in the order of the table, and by further attributes: there are only a few, so comparing them is
     /// cheaper than hashing one. `None` when this generation has no such metric.
-    series: Vec<Vec<(Extra, Option<Series>)>>,
+    series: Vec<Vec<(Extra, Option<Arc<Series>>)>>,
 }
 
 impl Handles {
@@ -67,7 +58,7 @@ impl Handles {
         counts: Arc<LiveCounts>,
         names: [Option<Arc<Label>>; 2],
     ) -> Handles {
-        let found = Mutex::new(Found { families, known, series: TABLE.iter().map(|_| Vec::new()).collect() });
+        let found = Mutex::new(Found { families, known, series: vec![Vec::new(); TABLE.len()] });
         let (live, admitted, used) = (OnceLock::new(), Admitted::default(), AtomicU64::new(0));
         Handles { found, live, counts, admitted, names, used }
     }
@@ -93,31 +84,26 @@ impl Handles {
         self.names.iter().flatten().any(|label| *label.text == *name)
     }
 
-    /// Live counts of its streams, written by the data path.
-    pub(crate) fn counts(&self) -> &Arc<LiveCounts> {
-        &self.counts
-    }
-
-    /// The prompt classes that have a place in this label set.
-    pub(crate) fn admitted(&self) -> &Admitted {
-        &self.admitted
-    }
-
-    /// Attaches an exemplar for the longest gap of a request.
-    pub(crate) fn longest_gap(&self, gap: Duration, tokens: Option<u32>, exemplar: Exemplar) {
-        if let Some(live) = self.live.get() {
-            live.longest(gap, tokens, exemplar);
+    /// Adds live counts of its streams to its series, through `spare`, which is empty before and after, and marks it as
+    /// used if there were any. Call from one thread at a time, and never from the data path.
+    pub(crate) fn drain(&self, counts: &LiveCounts, spare: &mut Gaps, now: Duration) {
+        if counts.is_asked() && counts.drain(self.live(), spare) {
+            self.touch(now);
         }
     }
 
     /// The series of its live counts.
     pub(crate) fn live(&self) -> &LiveSeries {
-        self.live.get_or_init(|| LiveSeries::new(&mut self.found()))
+        self.live.get_or_init(|| {
+            let found = &mut *self.found();
+            LiveSeries::new(|id| found.series(id, NONE).cloned())
+        })
     }
 }
 
 impl Found {
-    fn series(&mut self, id: Id, extra: Extra) -> Option<&Series> {
+    /// `None` when this generation has no such metric.
+    fn series(&mut self, id: Id, extra: Extra) -> Option<&Arc<Series>> {
         let found = self.series.get_mut(id as usize)?;
         let place = found.iter().position(|(known, _)| *known == extra).unwrap_or_else(|| {
             let further: Vec<(Key, Value)> = extra.iter().flatten().cloned().collect();
@@ -128,25 +114,15 @@ impl Found {
         found.get(place)?.1.as_ref()
     }
 
-    /// The series of a counter; `None` when this generation has no such metric.
-    pub(crate) fn counter(&mut self, id: Id) -> Option<Arc<Counter>> {
-        self.series(id, NONE)?.counter()
-    }
-
-    /// The series of a histogram; `None` when this generation has no such metric.
-    pub(crate) fn histogram(&mut self, id: Id) -> Option<Arc<Histogram>> {
-        self.series(id, NONE)?.histogram()
-    }
-
     pub(crate) fn add(&mut self, id: Id, extra: Extra, n: u64) {
-        if let Some(Series::Counter(counter)) = self.series(id, extra) {
-            counter.add(n);
+        if let Some(series) = self.series(id, extra) {
+            series.add(n);
         }
     }
 
     pub(crate) fn observe(&mut self, id: Id, extra: Extra, value: f64, exemplar: Option<Exemplar>) {
-        if let Some(Series::Histogram(histogram)) = self.series(id, extra) {
-            histogram.observe(value, exemplar);
+        if let Some(series) = self.series(id, extra) {
+            series.observe(value, exemplar);
         }
     }
 }

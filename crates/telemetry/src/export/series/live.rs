@@ -13,12 +13,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
-use crate::export::series::Counter;
-use crate::export::series::Histogram;
+use crate::export::series::Series;
 use crate::export::series::distribution::Exemplar;
 use crate::export::series::distribution::State;
-use crate::export::series::handles::Found;
-use crate::export::series::handles::Handles;
 use crate::export::table::Id;
 use crate::export::table::metric;
 use tokometer_observe::measure::Gap;
@@ -78,7 +75,7 @@ impl Gaps {
             let seconds = gap.as_secs_f64();
             // An unknown number of tokens counts as one; k tokens in an event are k observations of gap/k.
             match tokens.unwrap_or(1).max(1) {
-                1 => drop(self.single.observe(seconds, 1)),
+                1 => self.single.observe(seconds, 1),
                 k => {
                     self.latency.observe(seconds / f64::from(k), u64::from(k));
                     self.chunk.observe(seconds, 1);
@@ -128,7 +125,7 @@ impl LiveCounts {
 
     /// Marks the counts as used and returns them for a stream.
     pub(crate) fn ask(self: &Arc<Self>) -> Arc<LiveCounts> {
-        if !self.asked.load(Relaxed) {
+        if !self.is_asked() {
             self.asked.store(true, Relaxed);
         }
         Arc::clone(self)
@@ -146,13 +143,14 @@ impl LiveCounts {
         }
     }
 
-    /// Adds the gathered counts to the series of these handles, through `spare`, which is empty before and after.
-    /// Returns true when there were any. Call from one thread at a time, and never from the data path.
-    pub(crate) fn drain(&self, handles: &Handles, spare: &mut Gaps) -> bool {
-        if !self.asked.load(Relaxed) {
-            return false;
-        }
-        let series = handles.live();
+    /// True once a stream has requested these counts.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.load(Relaxed)
+    }
+
+    /// Adds the gathered counts to these series, through `spare`, which is empty before and after. Returns true when
+    /// there were any. Call from one thread at a time, and never from the data path.
+    pub(crate) fn drain(&self, series: &LiveSeries, spare: &mut Gaps) -> bool {
         let (tokens, stalls) = (self.tokens.swap(0, Relaxed), self.stalls.swap(0, Relaxed));
         for (counter, n) in [(&series.tokens, tokens), (&series.stalls, stalls)] {
             if let Some(counter) = counter.as_ref().filter(|_| n > 0) {
@@ -206,21 +204,21 @@ impl Live for LiveCounts {
 /// The series of one label set to which live counts are added.
 #[derive(Debug)]
 pub(crate) struct LiveSeries {
-    inter_token_latency: Option<Arc<Histogram>>,
-    chunk_gap: Option<Arc<Histogram>>,
-    chunk_tokens: Option<Arc<Histogram>>,
-    tokens: Option<Arc<Counter>>,
-    stalls: Option<Arc<Counter>>,
+    inter_token_latency: Option<Arc<Series>>,
+    chunk_gap: Option<Arc<Series>>,
+    chunk_tokens: Option<Arc<Series>>,
+    tokens: Option<Arc<Series>>,
+    stalls: Option<Arc<Series>>,
 }
 
 impl LiveSeries {
-    pub(crate) fn new(found: &mut Found) -> LiveSeries {
+    pub(crate) fn new(mut series: impl FnMut(Id) -> Option<Arc<Series>>) -> LiveSeries {
         LiveSeries {
-            inter_token_latency: found.histogram(Id::InterTokenLatency),
-            chunk_gap: found.histogram(Id::ChunkGap),
-            chunk_tokens: found.histogram(Id::ChunkTokens),
-            tokens: found.counter(Id::LiveTokens),
-            stalls: found.counter(Id::Stalls),
+            inter_token_latency: series(Id::InterTokenLatency),
+            chunk_gap: series(Id::ChunkGap),
+            chunk_tokens: series(Id::ChunkTokens),
+            tokens: series(Id::LiveTokens),
+            stalls: series(Id::Stalls),
         }
     }
 
@@ -234,7 +232,7 @@ impl LiveSeries {
         ];
         for (histogram, state) in parts {
             if let Some(histogram) = histogram.as_ref().filter(|_| state.count > 0) {
-                histogram.add(state);
+                histogram.merge(state);
             }
         }
     }
@@ -254,13 +252,13 @@ impl LiveSeries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::export::Semconv;
+    use crate::export::Settings;
+    use crate::export::labels::Attributes;
     use crate::export::series::Families;
-    use crate::export::series::Forms;
 
-    fn handles(counts: &Arc<LiveCounts>) -> Handles {
-        let families = Families::new(Semconv::V1_41, None, Forms { native: true, exemplars: false });
-        Handles::new(Arc::new(families), Vec::new(), Arc::clone(counts), [None, None])
+    fn series() -> LiveSeries {
+        let families = Families::new(&Settings::default(), None);
+        LiveSeries::new(|id| families.get(id, |_| Attributes::default()))
     }
 
     fn gap(millis: u64, tokens: u32) -> Gap {
@@ -276,11 +274,10 @@ mod tests {
             counts.progress(&[gap(10, 1), gap(30, 3)], 4);
             drop(held);
         }
-        let handles = handles(&counts);
+        let series = series();
         let mut spare = Gaps::new(counts.how);
-        assert!(counts.drain(&handles, &mut spare) && !counts.drain(&handles, &mut spare));
-        let count = |histogram: &Option<Arc<Histogram>>| histogram.as_ref().unwrap().count();
-        let series = handles.live();
+        assert!(counts.drain(&series, &mut spare) && !counts.drain(&series, &mut spare));
+        let count = |histogram: &Option<Arc<Series>>| histogram.as_ref().unwrap().count();
         assert_eq!(
             [count(&series.inter_token_latency), count(&series.chunk_gap), count(&series.chunk_tokens)],
             [8, 4, 4]
@@ -291,18 +288,18 @@ mod tests {
     fn gaps_added_during_a_drain_are_counted_once() {
         const EACH: u64 = 20_000;
         let counts = Arc::new(LiveCounts::new(Gathering { native: true, ..Gathering::default() })).ask();
-        let handles = handles(&counts);
+        let series = series();
         let mut spare = Gaps::new(counts.how);
         thread::scope(|scope| {
             let add = || (0..EACH).for_each(|n| counts.progress(&[gap(n % 50, 1)], 1));
             let threads = [scope.spawn(add), scope.spawn(add)];
             while !threads.iter().all(|thread| thread.is_finished()) {
-                counts.drain(&handles, &mut spare);
+                counts.drain(&series, &mut spare);
             }
         });
-        counts.drain(&handles, &mut spare);
-        let gaps = handles.live().chunk_gap.as_ref().unwrap().count();
-        let tokens = handles.live().tokens.as_ref().unwrap().get();
+        counts.drain(&series, &mut spare);
+        let gaps = series.chunk_gap.as_ref().unwrap().count();
+        let tokens = series.tokens.as_ref().unwrap().count();
         assert_eq!((gaps, tokens), (2 * EACH, 2 * EACH));
     }
 

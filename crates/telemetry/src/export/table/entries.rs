@@ -11,7 +11,10 @@ use crate::export::table::Scope;
 
 /// Declares each metric once: the documentation of its identifier is its description.
 macro_rules! catalogue {
-    ($( $(#[doc = $help:literal])+ $id:ident = $kind:ident($($part:expr),+)$(.$with:ident($($more:expr)?))*, )+) => {
+    ($(
+        $(#[doc = $help:literal])+
+        $id:ident = $kind:ident($scope:expr, $name:literal, $unit:literal) $({ $($field:ident: $value:expr),+ })?,
+    )+) => {
         /// Identifiers of the metrics, in the order of [`TABLE`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Id { $( $(#[doc = $help])+ $id, )+ }
@@ -19,32 +22,15 @@ macro_rules! catalogue {
         /// Every metric that is recorded or observed, except `target_info`, which is generated from the resource.
         pub static TABLE: [Metric; [$(Id::$id),+].len()] =
             // Each line of a description begins with a space.
-            [$( $kind(Id::$id, concat!($($help),+).split_at(1).1, $($part),+)$(.$with($($more)?))* ),+];
+            [$(Metric {
+                $($($field: $value,)+)?
+                ..Metric::new(Id::$id, concat!($($help),+).split_at(1).1, Kind::$kind, $scope, $name, $unit)
+            }),+];
     };
 }
 
-const fn counter(id: Id, help: &'static str, scope: Scope, name: &'static str, unit: &'static str) -> Metric {
-    Metric::new(id, help, scope, name, unit, Kind::Counter)
-}
-
-const fn up_down(id: Id, help: &'static str, scope: Scope, name: &'static str, unit: &'static str) -> Metric {
-    Metric::new(id, help, scope, name, unit, Kind::UpDownCounter)
-}
-
-const fn gauge(id: Id, help: &'static str, scope: Scope, name: &'static str, unit: &'static str) -> Metric {
-    Metric::new(id, help, scope, name, unit, Kind::Gauge)
-}
-
-const fn histogram(
-    id: Id,
-    help: &'static str,
-    scope: Scope,
-    name: &'static str,
-    unit: &'static str,
-    buckets: &'static [f64],
-) -> Metric {
-    Metric { buckets, ..Metric::new(id, help, scope, name, unit, Kind::Histogram) }
-}
+/// Attributes of a prompt, added only if the settings enable them.
+const PROMPT_CLASSES: &[Key] = &[Key::InputLengthClass, Key::CacheHitClass];
 
 // Bucket boundaries, in seconds where the unit is `s`.
 
@@ -97,317 +83,325 @@ catalogue! {
     // GenAI semantic conventions.
 
     /// Time from the last byte of the request (from its first byte if it never ended) to the end of the response
-    RequestDuration = histogram(Scope::GenAi, "gen_ai.server.request.duration", "s", DURATION)
-        .by(&[Key::ErrorType]).exemplars(),
+    RequestDuration = Histogram(Scope::GenAi, "gen_ai.server.request.duration", "s")
+        { buckets: DURATION, extra: &[Key::ErrorType], exemplar: true },
     /// Time to the first token of successful streamed responses; see tokometer.time_to_first_token for all
-    TimeToFirstToken = histogram(Scope::GenAi, "gen_ai.server.time_to_first_token", "s", TIME_TO_FIRST_TOKEN)
-        .by_prompt().exemplars(),
+    TimeToFirstToken = Histogram(Scope::GenAi, "gen_ai.server.time_to_first_token", "s")
+        { buckets: TIME_TO_FIRST_TOKEN, optional: PROMPT_CLASSES, exemplar: true },
     /// Time from the first token to the end, divided by the tokens after the first event; successful streamed responses
     /// with an exact count only
-    TimePerOutputToken = histogram(Scope::GenAi, "gen_ai.server.time_per_output_token", "s", TIME_PER_OUTPUT_TOKEN)
-        .exemplars(),
+    TimePerOutputToken = Histogram(Scope::GenAi, "gen_ai.server.time_per_output_token", "s")
+        { buckets: TIME_PER_OUTPUT_TOKEN, exemplar: true },
     /// Tokens of one request, as counted by the engine
-    TokenUsage = histogram(Scope::GenAi, "gen_ai.client.token.usage", "{token}", TOKENS)
-        .by(&[Key::TokenType]).only(Generation::V1_41),
+    TokenUsage = Histogram(Scope::GenAi, "gen_ai.client.token.usage", "{token}")
+        { buckets: TOKENS, extra: &[Key::TokenType], generation: Generation::V1_41 },
     /// Prompt tokens, including cached ones
-    UsageInput = counter(Scope::GenAi, "gen_ai.client.inference.usage.input_tokens", "{token}")
-        .by(&[Key::TokenModality]).only(Generation::Latest),
+    UsageInput = Counter(Scope::GenAi, "gen_ai.client.inference.usage.input_tokens", "{token}")
+        { extra: &[Key::TokenModality], generation: Generation::Latest },
     /// Output tokens, including reasoning
-    UsageOutput = counter(Scope::GenAi, "gen_ai.client.inference.usage.output_tokens", "{token}")
-        .by(&[Key::TokenModality]).only(Generation::Latest),
+    UsageOutput = Counter(Scope::GenAi, "gen_ai.client.inference.usage.output_tokens", "{token}")
+        { extra: &[Key::TokenModality], generation: Generation::Latest },
     /// Prompt tokens read from the engine's cache
-    UsageCacheRead = counter(Scope::GenAi, "gen_ai.client.inference.usage.cache_read.input_tokens", "{token}")
-        .by(&[Key::TokenModality]).only(Generation::Latest),
+    UsageCacheRead = Counter(Scope::GenAi, "gen_ai.client.inference.usage.cache_read.input_tokens", "{token}")
+        { extra: &[Key::TokenModality], generation: Generation::Latest },
     /// Prompt tokens written to the engine's cache
-    UsageCacheWrite = counter(Scope::GenAi, "gen_ai.client.inference.usage.cache_write.input_tokens", "{token}")
-        .by(&[Key::TokenModality]).only(Generation::Latest),
+    UsageCacheWrite = Counter(Scope::GenAi, "gen_ai.client.inference.usage.cache_write.input_tokens", "{token}")
+        { extra: &[Key::TokenModality], generation: Generation::Latest },
     /// Reasoning tokens in the output
-    UsageReasoning = counter(Scope::GenAi, "gen_ai.client.inference.usage.reasoning.output_tokens", "{token}")
-        .by(&[Key::TokenModality]).only(Generation::Latest),
+    UsageReasoning = Counter(Scope::GenAi, "gen_ai.client.inference.usage.reasoning.output_tokens", "{token}")
+        { extra: &[Key::TokenModality], generation: Generation::Latest },
     /// Prompt tokens of one request, where the engine reported them
-    OperationInput = histogram(Scope::GenAi, "gen_ai.client.inference.operation.input_tokens", "{token}", TOKENS)
-        .by(&[Key::ErrorType]).only(Generation::Latest),
+    OperationInput = Histogram(Scope::GenAi, "gen_ai.client.inference.operation.input_tokens", "{token}")
+        { buckets: TOKENS, extra: &[Key::ErrorType], generation: Generation::Latest },
     /// Output tokens of one request, where the engine reported them
-    OperationOutput = histogram(Scope::GenAi, "gen_ai.client.inference.operation.output_tokens", "{token}", TOKENS)
-        .by(&[Key::ErrorType]).only(Generation::Latest),
+    OperationOutput = Histogram(Scope::GenAi, "gen_ai.client.inference.operation.output_tokens", "{token}")
+        { buckets: TOKENS, extra: &[Key::ErrorType], generation: Generation::Latest },
 
     // Requests.
 
     /// Requests that ended, each with exactly one outcome
-    Requests = counter(Scope::Request, "tokometer.requests", "{request}").by(&[Key::Outcome, Key::StatusClass]),
+    Requests = Counter(Scope::Request, "tokometer.requests", "{request}") { extra: &[Key::Outcome, Key::StatusClass] },
     /// Choices with a finish reason (a request may have several)
-    Finishes = counter(Scope::Request, "tokometer.finishes", "{choice}").by(&[Key::FinishReason]),
+    Finishes = Counter(Scope::Request, "tokometer.finishes", "{choice}") { extra: &[Key::FinishReason] },
     /// Time from the last byte of the request to the end of the response headers
-    OwnTimeToHeaders = histogram(Scope::Request, "tokometer.time_to_headers", "s", WAIT)
-        .by(&[Key::OutcomeClass]).exemplars(),
+    OwnTimeToHeaders = Histogram(Scope::Request, "tokometer.time_to_headers", "s")
+        { buckets: WAIT, extra: &[Key::OutcomeClass], exemplar: true },
     /// Time from the last byte of the request to the first event of a streamed response
-    OwnTimeToFirstEvent = histogram(Scope::Request, "tokometer.time_to_first_event", "s", WAIT)
-        .by(&[Key::OutcomeClass]).exemplars(),
+    OwnTimeToFirstEvent = Histogram(Scope::Request, "tokometer.time_to_first_event", "s")
+        { buckets: WAIT, extra: &[Key::OutcomeClass], exemplar: true },
     /// Time from the last byte of the request to the first token on any channel of a streamed response, regardless of
     /// its outcome
-    OwnTimeToFirstToken = histogram(Scope::Request, "tokometer.time_to_first_token", "s", WAIT)
-        .by(&[Key::OutcomeClass]).by_prompt().exemplars(),
+    OwnTimeToFirstToken = Histogram(Scope::Request, "tokometer.time_to_first_token", "s")
+        { buckets: WAIT, extra: &[Key::OutcomeClass], optional: PROMPT_CLASSES, exemplar: true },
     /// Time from the last byte of the request to the first visible content of a streamed response
-    OwnTimeToFirstVisible = histogram(Scope::Request, "tokometer.time_to_first_visible", "s", WAIT)
-        .by(&[Key::OutcomeClass]).by_prompt().exemplars(),
+    OwnTimeToFirstVisible = Histogram(Scope::Request, "tokometer.time_to_first_visible", "s")
+        { buckets: WAIT, extra: &[Key::OutcomeClass], optional: PROMPT_CLASSES, exemplar: true },
     /// Time waited by requests that ended without a token
-    WaitWithoutFirstToken = histogram(Scope::Request, "tokometer.wait_without_first_token", "s", WAIT)
-        .by(&[Key::Outcome]).exemplars(),
+    WaitWithoutFirstToken = Histogram(Scope::Request, "tokometer.wait_without_first_token", "s")
+        { buckets: WAIT, extra: &[Key::Outcome], exemplar: true },
     /// Tokens per second between the first and the last token-bearing event of one stream; `source` marks lower bounds
     /// and estimates
-    DecodeRate = histogram(Scope::Request, "tokometer.decode.tokens", "{token}/s", RATE)
-        .by(&[Key::Source]).exemplars(),
+    DecodeRate = Histogram(Scope::Request, "tokometer.decode.tokens", "{token}/s")
+        { buckets: RATE, extra: &[Key::Source], exemplar: true },
     /// Gap between token-bearing events divided by the tokens in the event: k observations of gap/k
-    InterTokenLatency = histogram(Scope::Request, "tokometer.inter_token_latency", "s", GAP).exemplars(),
+    InterTokenLatency = Histogram(Scope::Request, "tokometer.inter_token_latency", "s")
+        { buckets: GAP, exemplar: true },
     /// Gap between token-bearing events
-    ChunkGap = histogram(Scope::Request, "tokometer.chunk_gap", "s", GAP).exemplars(),
+    ChunkGap = Histogram(Scope::Request, "tokometer.chunk_gap", "s") { buckets: GAP, exemplar: true },
     /// Tokens in one event after the first, where the engine reports them
-    ChunkTokens = histogram(Scope::Request, "tokometer.chunk.tokens", "{token}", CHUNK_TOKENS),
+    ChunkTokens = Histogram(Scope::Request, "tokometer.chunk.tokens", "{token}") { buckets: CHUNK_TOKENS },
     /// Gaps longer than the stall threshold that were not caused by the client
-    Stalls = counter(Scope::Request, "tokometer.stalls", "{stall}"),
+    Stalls = Counter(Scope::Request, "tokometer.stalls", "{stall}"),
     /// Uncached prompt tokens divided by the time to the first token without queueing; only where cached tokens and
     /// queue time are known
-    PrefillRate = histogram(Scope::Request, "tokometer.prefill.tokens", "{token}/s", PREFILL_RATE)
-        .by(&[Key::Source]).by_prompt().exemplars(),
+    PrefillRate = Histogram(Scope::Request, "tokometer.prefill.tokens", "{token}/s")
+        { buckets: PREFILL_RATE, extra: &[Key::Source], optional: PROMPT_CLASSES, exemplar: true },
     /// Time in the server's queue; `remainder` (Ollama) includes some milliseconds of templating and tokenizing
-    QueueTime = histogram(Scope::Request, "tokometer.queue.time", "s", WAIT).by(&[Key::Source]).exemplars(),
+    QueueTime = Histogram(Scope::Request, "tokometer.queue.time", "s")
+        { buckets: WAIT, extra: &[Key::Source], exemplar: true },
     /// Time of a request by phase; the phases add up to the time from its first byte to its end
-    PhaseDuration = histogram(Scope::Request, "tokometer.phase.duration", "s", PHASE).by(&[Key::Phase]).exemplars(),
+    PhaseDuration = Histogram(Scope::Request, "tokometer.phase.duration", "s")
+        { buckets: PHASE, extra: &[Key::Phase], exemplar: true },
     /// Time during which the response was blocked on a slow client (backpressure)
-    DeliveryBlocked = histogram(Scope::Request, "tokometer.delivery.blocked", "s", WAIT).exemplars(),
+    DeliveryBlocked = Histogram(Scope::Request, "tokometer.delivery.blocked", "s") { buckets: WAIT, exemplar: true },
     /// Prompt tokens, including cached ones
-    InputTokens = counter(Scope::Request, "tokometer.input.tokens", "{token}").by(&[Key::Source]),
+    InputTokens = Counter(Scope::Request, "tokometer.input.tokens", "{token}") { extra: &[Key::Source] },
     /// Output tokens of requests that ended, including partial ones of aborted requests
-    OutputTokens = counter(Scope::Request, "tokometer.output.tokens", "{token}").by(&[Key::Source]),
+    OutputTokens = Counter(Scope::Request, "tokometer.output.tokens", "{token}") { extra: &[Key::Source] },
     /// Prompt tokens read from the engine's cache, where the engine reports them
-    CachedTokens = counter(Scope::Request, "tokometer.cached.tokens", "{token}"),
+    CachedTokens = Counter(Scope::Request, "tokometer.cached.tokens", "{token}"),
     /// Prompt tokens written to the engine's cache, where the engine reports them
-    CacheCreationTokens = counter(Scope::Request, "tokometer.cache_creation.tokens", "{token}"),
+    CacheCreationTokens = Counter(Scope::Request, "tokometer.cache_creation.tokens", "{token}"),
     /// Audio tokens in prompts, where the engine reports them
-    InputAudioTokens = counter(Scope::Request, "tokometer.input.audio.tokens", "{token}"),
+    InputAudioTokens = Counter(Scope::Request, "tokometer.input.audio.tokens", "{token}"),
     /// Image tokens in prompts, where the engine reports them
-    InputImageTokens = counter(Scope::Request, "tokometer.input.image.tokens", "{token}"),
+    InputImageTokens = Counter(Scope::Request, "tokometer.input.image.tokens", "{token}"),
     /// Reasoning tokens in the output, where the engine reports them
-    ReasoningTokens = counter(Scope::Request, "tokometer.reasoning.tokens", "{token}"),
+    ReasoningTokens = Counter(Scope::Request, "tokometer.reasoning.tokens", "{token}"),
     /// Audio tokens in the output, where the engine reports them
-    OutputAudioTokens = counter(Scope::Request, "tokometer.output.audio.tokens", "{token}"),
+    OutputAudioTokens = Counter(Scope::Request, "tokometer.output.audio.tokens", "{token}"),
     /// Output tokens while they are streamed: a lower bound that is corrected upward at the end of each stream
-    LiveTokens = counter(Scope::Request, "tokometer.live.tokens", "{token}"),
+    LiveTokens = Counter(Scope::Request, "tokometer.live.tokens", "{token}"),
     /// Bytes of request bodies
-    RequestBody = counter(Scope::Request, "tokometer.request.body", "By"),
+    RequestBody = Counter(Scope::Request, "tokometer.request.body", "By"),
     /// Bytes of response bodies
-    ResponseBody = counter(Scope::Request, "tokometer.response.body", "By"),
+    ResponseBody = Counter(Scope::Request, "tokometer.response.body", "By"),
 
     // Requests in flight and recently ended ones.
 
     /// Open requests
-    InFlight = up_down(Scope::Server, "tokometer.in_flight", "{request}").by(&[Key::Phase]).recorded(),
+    InFlight = UpDownCounter(Scope::Server, "tokometer.in_flight", "{request}") { extra: &[Key::Phase] },
     /// Mean age of the requests in flight, from their first byte; absent when there is none
-    InFlightMeanAge = gauge(Scope::Server, "tokometer.in_flight.age.mean", "s").by(&[Key::Phase]),
+    InFlightMeanAge = Gauge(Scope::Server, "tokometer.in_flight.age.mean", "s") { extra: &[Key::Phase] },
     /// Age of the oldest request in flight; absent when there is none
-    InFlightOldest = gauge(Scope::Server, "tokometer.in_flight.age.max", "s").by(&[Key::Phase]),
+    InFlightOldest = Gauge(Scope::Server, "tokometer.in_flight.age.max", "s") { extra: &[Key::Phase] },
     /// Maximum time that a request in flight has waited for its next (or first) token; absent when there is none
-    InFlightWaited = gauge(Scope::Server, "tokometer.in_flight.wait.max", "s").by(&[Key::Phase]),
+    InFlightWaited = Gauge(Scope::Server, "tokometer.in_flight.wait.max", "s") { extra: &[Key::Phase] },
     /// Streams whose next token is overdue by the stall threshold and whose clients are not blocking
-    InFlightStalled = gauge(Scope::Server, "tokometer.in_flight.stalled", "{request}"),
+    InFlightStalled = Gauge(Scope::Server, "tokometer.in_flight.stalled", "{request}"),
     /// Requests in flight that are blocked on a slow client (backpressure)
-    InFlightBlocked = gauge(Scope::Server, "tokometer.in_flight.blocked", "{request}"),
+    InFlightBlocked = Gauge(Scope::Server, "tokometer.in_flight.blocked", "{request}"),
     /// Requests not tracked while in flight because more than 65,536 were open
-    InFlightUntracked = counter(Scope::Process, "tokometer.in_flight.untracked", "{request}"),
+    InFlightUntracked = Counter(Scope::Process, "tokometer.in_flight.untracked", "{request}"),
     /// Time since the engine last sent a token to any client while it had pending requests; 0 when it has none
-    EngineSilence = gauge(Scope::Server, "tokometer.engine.silence", "s"),
+    EngineSilence = Gauge(Scope::Server, "tokometer.engine.silence", "s"),
     /// Maximum silence allowed for the requests in flight; absent when the engine has no pending request
-    EngineSilenceBound = gauge(Scope::Server, "tokometer.engine.silence.bound", "s"),
+    EngineSilenceBound = Gauge(Scope::Server, "tokometer.engine.silence.bound", "s"),
     /// 1 while the engine has been silent for longer than its bound, so that /engine/healthz returns 503; else 0
-    EngineWedged = gauge(Scope::Server, "tokometer.engine.wedged", ""),
+    EngineWedged = Gauge(Scope::Server, "tokometer.engine.wedged", ""),
     /// Ended requests kept for /requests
-    RecentRequests = gauge(Scope::Process, "tokometer.recent.requests", "{request}"),
+    RecentRequests = Gauge(Scope::Process, "tokometer.recent.requests", "{request}"),
     /// Memory used by the kept ended requests
-    RecentMemory = gauge(Scope::Process, "tokometer.recent.memory", "By"),
+    RecentMemory = Gauge(Scope::Process, "tokometer.recent.memory", "By"),
     /// Ended requests not kept because they ended faster than they could be stored
-    RecentDropped = counter(Scope::Process, "tokometer.recent.dropped", "{request}"),
+    RecentDropped = Counter(Scope::Process, "tokometer.recent.dropped", "{request}"),
     /// Requests whose records were dropped because too many were waiting to be counted: only tokometer.requests counts
     /// them, by operation, server and outcome
-    RecordsDropped = counter(Scope::Process, "tokometer.records.dropped", "{request}"),
+    RecordsDropped = Counter(Scope::Process, "tokometer.records.dropped", "{request}"),
     /// Access log lines lost; absent where no access log is written
-    AccessLogDropped = counter(Scope::Process, "tokometer.access_log.dropped", "{line}").by(&[Key::Reason]),
+    AccessLogDropped = Counter(Scope::Process, "tokometer.access_log.dropped", "{line}") { extra: &[Key::Reason] },
 
     // Connections and observers.
 
     /// Connections that are still relayed but no longer read; their open requests are recorded with the outcome
     /// `unobserved`
-    ObserverDetached = counter(Scope::Server, "tokometer.observer.detached", "{connection}")
-        .by(&[Key::Reason]).recorded(),
+    ObserverDetached = Counter(Scope::Server, "tokometer.observer.detached", "{connection}") { extra: &[Key::Reason] },
     /// Bodies relayed without being read, or not to their end, because of their compression
-    BodiesUnread = counter(Scope::Server, "tokometer.observer.bodies.unread", "{body}")
-        .by(&[Key::Direction, Key::Reason]).recorded(),
+    BodiesUnread = Counter(Scope::Server, "tokometer.observer.bodies.unread", "{body}")
+        { extra: &[Key::Direction, Key::Reason] },
     /// Connections accepted
-    ConnectionsOpened = counter(Scope::Server, "tokometer.connections.opened", "{connection}"),
+    ConnectionsOpened = Counter(Scope::Server, "tokometer.connections.opened", "{connection}"),
     /// Open connections
-    ConnectionsOpen = up_down(Scope::Server, "tokometer.connections.open", "{connection}"),
+    ConnectionsOpen = UpDownCounter(Scope::Server, "tokometer.connections.open", "{connection}"),
     /// Connections refused because the maximum number was open: the open file limit (`descriptors`) or
     /// `relay.max_connections` (`max_connections`)
-    ConnectionsRefused = counter(Scope::Server, "tokometer.connections.refused", "{connection}").by(&[Key::Reason]),
+    ConnectionsRefused = Counter(Scope::Server, "tokometer.connections.refused", "{connection}")
+        { extra: &[Key::Reason] },
+    /// Client connections that ended in the TLS handshake; 0 on listeners without TLS
+    HandshakeFailures = Counter(Scope::Server, "tokometer.connections.handshake_failures", "{connection}"),
     /// Connections for which the server was unreachable
-    ConnectFailures = counter(Scope::Server, "tokometer.connect.failures", "{connection}").by(&[Key::Reason]),
+    ConnectFailures = Counter(Scope::Server, "tokometer.connect.failures", "{connection}") { extra: &[Key::Reason] },
     /// Bytes relayed, including headers and framing
-    RelayIo = counter(Scope::Server, "tokometer.relay.io", "By").by(&[Key::Direction]),
+    RelayIo = Counter(Scope::Server, "tokometer.relay.io", "By") { extra: &[Key::Direction] },
     /// Always 1: how traffic to the server is intercepted, and whether the server can be reached directly; absent while
     /// the server does not respond
-    Interception = gauge(Scope::Server, "tokometer.interception", "").by(&[Key::Mode, Key::Result]),
+    Interception = Gauge(Scope::Server, "tokometer.interception", "") { extra: &[Key::Mode, Key::Result] },
     /// Connections currently read
-    ObserverConnections = gauge(Scope::Process, "tokometer.observer.connections", "{connection}"),
+    ObserverConnections = Gauge(Scope::Process, "tokometer.observer.connections", "{connection}"),
     /// Time spent reading relayed bytes: tokometer's own overhead on the data path's threads
-    ObserverTime = counter(Scope::Process, "tokometer.observer.time", "s"),
+    ObserverTime = Counter(Scope::Process, "tokometer.observer.time", "s"),
     /// Bytes produced by decoders of compressed bodies and messages, including those of inner codings
-    ObserverDecoded = counter(Scope::Process, "tokometer.observer.decoded", "By"),
+    ObserverDecoded = Counter(Scope::Process, "tokometer.observer.decoded", "By"),
     /// Memory charged to the budget (`observe.memory`): data that observers hold because of clients
-    ObserverMemory = gauge(Scope::Process, "tokometer.observer.memory", "By"),
+    ObserverMemory = Gauge(Scope::Process, "tokometer.observer.memory", "By"),
     /// The memory budget
-    ObserverMemoryLimit = gauge(Scope::Process, "tokometer.observer.memory.limit", "By"),
+    ObserverMemoryLimit = Gauge(Scope::Process, "tokometer.observer.memory.limit", "By"),
     /// Memory requests refused because the budget was exhausted
-    ObserverMemoryRefused = counter(Scope::Process, "tokometer.observer.memory.refused", "{request}"),
+    ObserverMemoryRefused = Counter(Scope::Process, "tokometer.observer.memory.refused", "{request}"),
     /// Delay of the last timers of the data path's threads, or of timers overdue now: maximum over all threads; timers
     /// have a resolution of one millisecond
-    EventLoopLag = gauge(Scope::Process, "tokometer.event_loop.lag", "s"),
+    EventLoopLag = Gauge(Scope::Process, "tokometer.event_loop.lag", "s"),
     /// Responses without a token count from the engine that the tokenizer could not count either; only where a
     /// tokenizer is configured
-    TokenizerUncounted = counter(Scope::Process, "tokometer.tokenizer.uncounted", "{response}").by(&[Key::Reason]),
+    TokenizerUncounted = Counter(Scope::Process, "tokometer.tokenizer.uncounted", "{response}")
+        { extra: &[Key::Reason] },
 
     // The engine's own metrics.
 
     /// Requests being processed by the engine, from the engine's own metrics
-    EngineRunning = gauge(Scope::Server, "tokometer.engine.requests.running", "{request}"),
+    EngineRunning = Gauge(Scope::Server, "tokometer.engine.requests.running", "{request}"),
     /// Requests waiting in the engine's queue, from the engine's own metrics
-    EngineWaiting = gauge(Scope::Server, "tokometer.engine.requests.waiting", "{request}"),
+    EngineWaiting = Gauge(Scope::Server, "tokometer.engine.requests.waiting", "{request}"),
     /// Share of the engine's key-value cache in use, from the engine's own metrics; with several ranks the maximum
-    EngineKvUsage = gauge(Scope::Server, "tokometer.engine.kv_cache.usage", "1"),
+    EngineKvUsage = Gauge(Scope::Server, "tokometer.engine.kv_cache.usage", "1"),
     /// Lookups in the engine's prefix cache, in its own unit (tokens or blocks)
-    EngineCacheQueries = counter(Scope::Server, "tokometer.engine.prefix_cache.queries", ""),
+    EngineCacheQueries = Counter(Scope::Server, "tokometer.engine.prefix_cache.queries", ""),
     /// Hits in the engine's prefix cache, in its own unit (tokens or blocks)
-    EngineCacheHits = counter(Scope::Server, "tokometer.engine.prefix_cache.hits", ""),
+    EngineCacheHits = Counter(Scope::Server, "tokometer.engine.prefix_cache.hits", ""),
     /// Recent hit ratio of the engine's prefix cache
-    EngineCacheRatio = gauge(Scope::Server, "tokometer.engine.prefix_cache.hit_ratio", "1").by(&[Key::Source]),
+    EngineCacheRatio = Gauge(Scope::Server, "tokometer.engine.prefix_cache.hit_ratio", "1") { extra: &[Key::Source] },
     /// Requests that the engine preempted in favour of others and restarted
-    EnginePreemptions = counter(Scope::Server, "tokometer.engine.preemptions", "{preemption}"),
+    EnginePreemptions = Counter(Scope::Server, "tokometer.engine.preemptions", "{preemption}"),
     /// Tokens proposed by the engine's speculative decoding
-    EngineDrafted = counter(Scope::Server, "tokometer.engine.speculative.drafted", "{token}"),
+    EngineDrafted = Counter(Scope::Server, "tokometer.engine.speculative.drafted", "{token}"),
     /// Proposed tokens accepted by the engine's model
-    EngineAccepted = counter(Scope::Server, "tokometer.engine.speculative.accepted", "{token}"),
+    EngineAccepted = Counter(Scope::Server, "tokometer.engine.speculative.accepted", "{token}"),
     /// Recent share of proposed tokens accepted by the engine's model
-    EngineAcceptanceRatio = gauge(Scope::Server, "tokometer.engine.speculative.acceptance_ratio", "1")
-        .by(&[Key::Source]),
+    EngineAcceptanceRatio = Gauge(Scope::Server, "tokometer.engine.speculative.acceptance_ratio", "1")
+        { extra: &[Key::Source] },
     /// Total time requests waited in the engine's queue, from the engine's own metrics; most engines count a wait when
     /// the request ends
-    EngineQueueTime = counter(Scope::Server, "tokometer.engine.queue.time", "s"),
+    EngineQueueTime = Counter(Scope::Server, "tokometer.engine.queue.time", "s"),
     /// Requests whose waits are included in tokometer.engine.queue.time
-    EngineQueueRequests = counter(Scope::Server, "tokometer.engine.queue.requests", "{request}"),
+    EngineQueueRequests = Counter(Scope::Server, "tokometer.engine.queue.requests", "{request}"),
     /// Mean queue wait of the requests added to the engine's queue metrics between two scrapes: an estimate for the
     /// whole engine
-    QueueTimeEstimate = gauge(Scope::Server, "tokometer.queue.time.estimate", "s").by(&[Key::Source]),
+    QueueTimeEstimate = Gauge(Scope::Server, "tokometer.queue.time.estimate", "s") { extra: &[Key::Source] },
     /// Attempts to scrape the engine's metrics
-    EngineScrapes = counter(Scope::Server, "tokometer.engine.scrape.attempts", "{scrape}"),
+    EngineScrapes = Counter(Scope::Server, "tokometer.engine.scrape.attempts", "{scrape}"),
     /// Scrapes of the engine's metrics that failed
-    EngineScrapeFailures = counter(Scope::Server, "tokometer.engine.scrape.failures", "{scrape}").by(&[Key::Reason]),
+    EngineScrapeFailures = Counter(Scope::Server, "tokometer.engine.scrape.failures", "{scrape}")
+        { extra: &[Key::Reason] },
     /// Duration of the last attempt to scrape the engine's metrics
-    EngineScrapeDuration = gauge(Scope::Server, "tokometer.engine.scrape.duration", "s"),
+    EngineScrapeDuration = Gauge(Scope::Server, "tokometer.engine.scrape.duration", "s"),
     /// Time since the last successful scrape of the engine's metrics
-    EngineScrapeAge = gauge(Scope::Server, "tokometer.engine.scrape.age", "s"),
+    EngineScrapeAge = Gauge(Scope::Server, "tokometer.engine.scrape.age", "s"),
 
     // Tokometer's own telemetry.
 
     /// Spans accepted by a collector
-    SpansSent = counter(Scope::Process, "tokometer.telemetry.spans.sent", "{span}"),
+    SpansSent = Counter(Scope::Process, "tokometer.telemetry.spans.sent", "{span}"),
     /// Spans lost because the queue was full or their export failed
-    SpansDropped = counter(Scope::Process, "tokometer.telemetry.spans.dropped", "{span}"),
+    SpansDropped = Counter(Scope::Process, "tokometer.telemetry.spans.dropped", "{span}"),
     /// Traces kept because of their content that the sampler alone would have dropped
-    TracesKept = counter(Scope::Process, "tokometer.telemetry.traces.kept", "{trace}").by(&[Key::Reason]),
+    TracesKept = Counter(Scope::Process, "tokometer.telemetry.traces.kept", "{trace}") { extra: &[Key::Reason] },
     /// Traces dropped although their content qualified them to be kept: the rate limit per second was reached
-    TracesCapped = counter(Scope::Process, "tokometer.telemetry.traces.capped", "{trace}"),
+    TracesCapped = Counter(Scope::Process, "tokometer.telemetry.traces.capped", "{trace}"),
     /// OTLP exports attempted
-    Exports = counter(Scope::Process, "tokometer.telemetry.exports", "{export}").by(&[Key::Signal]),
+    Exports = Counter(Scope::Process, "tokometer.telemetry.exports", "{export}") { extra: &[Key::Signal] },
     /// OTLP exports that failed after their retries
-    ExportsFailed = counter(Scope::Process, "tokometer.telemetry.exports.failed", "{export}").by(&[Key::Signal]),
+    ExportsFailed = Counter(Scope::Process, "tokometer.telemetry.exports.failed", "{export}") { extra: &[Key::Signal] },
     /// Requests whose attributes were folded into `other` because a cap was reached
-    LabelsFolded = counter(Scope::Process, "tokometer.labels.folded", "{request}").by(&[Key::Kind]),
+    LabelsFolded = Counter(Scope::Process, "tokometer.labels.folded", "{request}") { extra: &[Key::Kind] },
 
     // Objectives.
 
     /// Requests evaluated by an objective; bad ones carry the reason
-    SloEvents = counter(Scope::Process, "tokometer.slo.events", "{request}")
-        .by(&[Key::Slo, Key::Model, Key::Verdict, Key::Reason]),
+    SloEvents = Counter(Scope::Process, "tokometer.slo.events", "{request}")
+        { extra: &[Key::Slo, Key::Model, Key::Verdict, Key::Reason] },
     /// Requests in scope of an objective but not evaluated: the server was not the cause, or too little is known
-    SloExcluded = counter(Scope::Process, "tokometer.slo.excluded", "{request}")
-        .by(&[Key::Slo, Key::Model, Key::Reason]),
+    SloExcluded = Counter(Scope::Process, "tokometer.slo.excluded", "{request}")
+        { extra: &[Key::Slo, Key::Model, Key::Reason] },
     /// Output tokens of requests that met a goodput objective
-    SloGoodTokens = counter(Scope::Process, "tokometer.slo.good_output.tokens", "{token}")
-        .by(&[Key::Slo, Key::Model, Key::Source]),
+    SloGoodTokens = Counter(Scope::Process, "tokometer.slo.good_output.tokens", "{token}")
+        { extra: &[Key::Slo, Key::Model, Key::Source] },
     /// Target share of good requests of an objective
-    SloObjective = gauge(Scope::Process, "tokometer.slo.objective", "1").by(&[Key::Slo]),
+    SloObjective = Gauge(Scope::Process, "tokometer.slo.objective", "1") { extra: &[Key::Slo] },
     /// Limit of an objective, in the unit given by its name
-    SloThreshold = gauge(Scope::Process, "tokometer.slo.threshold", "").by(&[Key::Slo, Key::Threshold]),
+    SloThreshold = Gauge(Scope::Process, "tokometer.slo.threshold", "") { extra: &[Key::Slo, Key::Threshold] },
 
     // Tenants, cost and budgets.
 
     /// Requests by tenant; only with `tenants`
-    TenantRequests = counter(Scope::Process, "tokometer.tenant.requests", "{request}")
-        .by(&[Key::Tenant, Key::OutcomeClass]),
+    TenantRequests = Counter(Scope::Process, "tokometer.tenant.requests", "{request}")
+        { extra: &[Key::Tenant, Key::OutcomeClass] },
     /// Prompt tokens by tenant, including cached ones; only with `tenants`
-    TenantInputTokens = counter(Scope::Process, "tokometer.tenant.input.tokens", "{token}")
-        .by(&[Key::Tenant, Key::Source]),
+    TenantInputTokens = Counter(Scope::Process, "tokometer.tenant.input.tokens", "{token}")
+        { extra: &[Key::Tenant, Key::Source] },
     /// Prompt tokens read from the engine's cache, where the engine reports them, by tenant; only with `tenants`
-    TenantCachedTokens = counter(Scope::Process, "tokometer.tenant.cached.tokens", "{token}").by(&[Key::Tenant]),
+    TenantCachedTokens = Counter(Scope::Process, "tokometer.tenant.cached.tokens", "{token}") { extra: &[Key::Tenant] },
     /// Output tokens by tenant, including partial ones of aborted requests; only with `tenants`
-    TenantOutputTokens = counter(Scope::Process, "tokometer.tenant.output.tokens", "{token}")
-        .by(&[Key::Tenant, Key::Source]),
+    TenantOutputTokens = Counter(Scope::Process, "tokometer.tenant.output.tokens", "{token}")
+        { extra: &[Key::Tenant, Key::Source] },
     /// Cost of responses at the configured prices; `source` marks it as exact, an estimate or a lower bound; only with
     /// `prices`
-    Cost = counter(Scope::Process, "tokometer.cost", "{currency}")
-        .by(&[Key::Model, Key::Tenant, Key::Currency, Key::Source]),
+    Cost = Counter(Scope::Process, "tokometer.cost", "{currency}")
+        { extra: &[Key::Model, Key::Tenant, Key::Currency, Key::Source] },
     /// Responses not included in any cost because their model has no price or their token count is unknown; only with
     /// `prices`
-    Unpriced = counter(Scope::Process, "tokometer.unpriced", "{request}").by(&[Key::Model, Key::Reason]),
+    Unpriced = Counter(Scope::Process, "tokometer.unpriced", "{request}") { extra: &[Key::Model, Key::Reason] },
     /// Amount of a budget used since the process started, in the budget's unit
-    BudgetSpent = counter(Scope::Process, "tokometer.budget.spent", "").by(&[Key::Budget, Key::Unit]),
+    BudgetSpent = Counter(Scope::Process, "tokometer.budget.spent", "") { extra: &[Key::Budget, Key::Unit] },
     /// Daily limit of a budget (midnight to midnight UTC)
-    BudgetLimit = gauge(Scope::Process, "tokometer.budget.limit", "").by(&[Key::Budget, Key::Unit]),
+    BudgetLimit = Gauge(Scope::Process, "tokometer.budget.limit", "") { extra: &[Key::Budget, Key::Unit] },
 
     // The engine's own spans.
 
     /// Engine spans received; these metrics exist only where spans are received
-    EngineSpansReceived = counter(Scope::Process, "tokometer.engine_spans.received", "{span}"),
+    EngineSpansReceived = Counter(Scope::Process, "tokometer.engine_spans.received", "{span}"),
     /// Engine spans accepted by the collector
-    EngineSpansForwarded = counter(Scope::Process, "tokometer.engine_spans.forwarded", "{span}"),
+    EngineSpansForwarded = Counter(Scope::Process, "tokometer.engine_spans.forwarded", "{span}"),
     /// Engine spans received that did not reach the collector
-    EngineSpansDropped = counter(Scope::Process, "tokometer.engine_spans.dropped", "{span}").by(&[Key::Reason]),
+    EngineSpansDropped = Counter(Scope::Process, "tokometer.engine_spans.dropped", "{span}") { extra: &[Key::Reason] },
     /// Engine spans of requests that matched no observed request
-    EngineSpansUnjoined = counter(Scope::Process, "tokometer.engine_spans.unjoined", "{span}").by(&[Key::Reason]),
+    EngineSpansUnjoined = Counter(Scope::Process, "tokometer.engine_spans.unjoined", "{span}")
+        { extra: &[Key::Reason] },
     /// Export requests rejected with an error; an engine that receives `busy` retries them
-    EngineMessagesRefused = counter(Scope::Process, "tokometer.engine_spans.messages.refused", "{message}")
-        .by(&[Key::Reason]),
+    EngineMessagesRefused = Counter(Scope::Process, "tokometer.engine_spans.messages.refused", "{message}")
+        { extra: &[Key::Reason] },
     /// Bytes of export requests being read or waiting to be forwarded
-    EngineMessagesWaiting = gauge(Scope::Process, "tokometer.engine_spans.messages.waiting", "By"),
+    EngineMessagesWaiting = Gauge(Scope::Process, "tokometer.engine_spans.messages.waiting", "By"),
     /// Requests by result of the search for their engine span; counted only while spans arrive
-    SpanJoins = counter(Scope::Process, "tokometer.span_joins", "{request}").by(&[Key::Result]),
+    SpanJoins = Counter(Scope::Process, "tokometer.span_joins", "{request}") { extra: &[Key::Result] },
     /// Requests waiting for their engine span
-    SpanJoinsHeld = gauge(Scope::Process, "tokometer.span_joins.held", "{request}"),
+    SpanJoinsHeld = Gauge(Scope::Process, "tokometer.span_joins.held", "{request}"),
 
     // The process.
 
     /// User and system CPU time of this process
-    Cpu = counter(Scope::Process, "process.cpu", "s"),
+    Cpu = Counter(Scope::Process, "process.cpu", "s"),
     /// Resident memory of this process
-    ResidentMemory = gauge(Scope::Process, "process.resident_memory", "By"),
+    ResidentMemory = Gauge(Scope::Process, "process.resident_memory", "By"),
     /// Virtual memory of this process
-    VirtualMemory = gauge(Scope::Process, "process.virtual_memory", "By"),
+    VirtualMemory = Gauge(Scope::Process, "process.virtual_memory", "By"),
     /// Open file descriptors of this process
-    OpenFds = gauge(Scope::Process, "process.open_fds", "{file_descriptor}"),
+    OpenFds = Gauge(Scope::Process, "process.open_fds", "{file_descriptor}"),
     /// Maximum number of open file descriptors of this process
-    MaxFds = gauge(Scope::Process, "process.max_fds", "{file_descriptor}"),
+    MaxFds = Gauge(Scope::Process, "process.max_fds", "{file_descriptor}"),
     /// Threads of this process
-    Threads = gauge(Scope::Process, "process.threads", "{thread}"),
+    Threads = Gauge(Scope::Process, "process.threads", "{thread}"),
     /// Start time of this process, in seconds since 1970
-    StartTime = gauge(Scope::Process, "process.start_time", "s"),
+    StartTime = Gauge(Scope::Process, "process.start_time", "s"),
     /// Always 1, with the version as an attribute
-    BuildInfo = gauge(Scope::Process, "tokometer.build_info", "").by(&[Key::Version]),
+    BuildInfo = Gauge(Scope::Process, "tokometer.build_info", "") { extra: &[Key::Version] },
 }

@@ -1,5 +1,7 @@
 //! The attributes that distinguish series.
 
+use std::sync::LazyLock;
+
 tokometer_observe::closed_enum! {
     /// An attribute of a series: a label in Prometheus, an attribute in OTLP. Its `as_str` is the OpenTelemetry name, its
     /// `meaning` the description in the documentation.
@@ -87,18 +89,9 @@ tokometer_observe::closed_enum! {
 impl Key {
     /// The Prometheus label: the name with every `.` as `_`.
     pub fn label(self) -> &'static str {
-        match self {
-            Key::Operation => "gen_ai_operation_name",
-            Key::Provider => "gen_ai_provider_name",
-            Key::RequestModel => "gen_ai_request_model",
-            Key::ResponseModel => "gen_ai_response_model",
-            Key::ServerAddress => "server_address",
-            Key::ServerPort => "server_port",
-            Key::ErrorType => "error_type",
-            Key::TokenType => "gen_ai_token_type",
-            Key::TokenModality => "gen_ai_token_modality",
-            other => other.as_str(),
-        }
+        static LABELS: LazyLock<Vec<String>> =
+            LazyLock::new(|| Key::ALL.iter().map(|key| key.as_str().replace('.', "_")).collect());
+        LABELS.get(self as usize).map_or("", String::as_str)
     }
 
     /// Upper bound of the different values that this attribute has for one set of the request's own attributes.

@@ -1,14 +1,10 @@
 //! The single table of metrics: source of both exporters, `docs/METRICS.md`, the dashboards and the rules.
 
-mod docs;
 mod entries;
 mod key;
-mod naming;
 
-pub use docs::metrics_markdown;
 pub use entries::{Id, TABLE};
 pub use key::Key;
-pub use naming::{PrometheusName, prometheus_name};
 
 use crate::export::Semconv;
 
@@ -107,18 +103,16 @@ pub struct Metric {
     pub generation: Generation,
     /// Whether its buckets carry exemplars (trace and span of a request counted in them).
     pub exemplar: bool,
-    /// Recorded as requests proceed; else observed when a page or an export batch is made.
-    pub(crate) recorded: bool,
 }
 
 impl Metric {
     const fn new(
         id: Id,
         help: &'static str,
+        kind: Kind,
         scope: Scope,
         name: &'static str,
         unit: &'static str,
-        kind: Kind,
     ) -> Metric {
         Metric {
             id,
@@ -132,38 +126,12 @@ impl Metric {
             optional: &[],
             generation: Generation::Every,
             exemplar: false,
-            recorded: matches!(scope, Scope::GenAi | Scope::Request),
         }
     }
 
-    /// With attributes of its own.
-    const fn by(mut self, extra: &'static [Key]) -> Metric {
-        self.extra = extra;
-        self
-    }
-
-    /// With optional attributes for prompt length and cache hits.
-    const fn by_prompt(mut self) -> Metric {
-        self.optional = &[Key::InputLengthClass, Key::CacheHitClass];
-        self
-    }
-
-    /// Recorded once per request: its buckets can carry an exemplar with the request's span.
-    const fn exemplars(mut self) -> Metric {
-        self.exemplar = true;
-        self
-    }
-
-    /// Emitted with these GenAI names only.
-    const fn only(mut self, generation: Generation) -> Metric {
-        self.generation = generation;
-        self
-    }
-
-    /// Recorded, although no metric of a request.
-    const fn recorded(mut self) -> Metric {
-        self.recorded = true;
-        self
+    /// Recorded as requests proceed; else observed when a page or an export batch is made.
+    pub(crate) fn is_recorded(&self) -> bool {
+        matches!(self.scope, Scope::GenAi | Scope::Request)
     }
 
     /// Attributes that are always enabled for its series, in order; the optional ones follow them.
@@ -185,6 +153,48 @@ impl Metric {
 /// The entry of a metric.
 pub fn metric(id: Id) -> &'static Metric {
     &TABLE[id as usize]
+}
+
+/// A metric's name in Prometheus, split into the parts that the exposition formats need separately.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrometheusName {
+    /// The name without its unit and `_total`.
+    pub stem: String,
+    /// The unit as a suffix, without its underscore; empty for none.
+    pub unit: &'static str,
+    /// Whether `_total` follows.
+    pub total: bool,
+}
+
+impl PrometheusName {
+    /// The name of the metric family in OpenMetrics: without `_total`.
+    pub fn family(&self) -> String {
+        if self.unit.is_empty() { self.stem.clone() } else { format!("{}_{}", self.stem, self.unit) }
+    }
+
+    /// The name as queried: with `_total` for a counter. Histograms additionally get `_bucket`, `_sum` or `_count`.
+    pub fn full(&self) -> String {
+        if self.total { format!("{}_total", self.family()) } else { self.family() }
+    }
+}
+
+/// The Prometheus name of an entry by the strategy `UnderscoreEscapingWithSuffixes` of the OpenTelemetry specification
+/// (compatibility/prometheus_and_openmetrics.md): the name that Prometheus gives to a metric received over OTLP. Covers
+/// the units of the table; the tests compare it with the rules.
+fn prometheus_name(name: &str, unit: &str, kind: Kind) -> PrometheusName {
+    let unit = match unit {
+        "s" => "seconds",
+        "By" => "bytes",
+        // On other types it has no suffix.
+        "1" if kind == Kind::Gauge => "ratio",
+        _ if unit.ends_with("}/s") => "per_second",
+        // Annotations in braces are dropped.
+        _ => "",
+    };
+    let name = name.replace('.', "_");
+    // A suffix that the name already has is not repeated.
+    let stem = name.strip_suffix(unit).and_then(|name| name.strip_suffix('_')).unwrap_or(&name).to_owned();
+    PrometheusName { stem, unit, total: kind == Kind::Counter }
 }
 
 #[cfg(test)]

@@ -3,62 +3,33 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use std::time::Instant;
 
 use crate::export::Sampler;
 use crate::export::Traces;
+use crate::export::collect::telemetry::Keep;
 use crate::export::collect::telemetry::Telemetry;
 use crate::export::trace::Ids;
 use tokometer_observe::measure::Record;
 
-tokometer_observe::closed_enum! {
-    /// Why a trace is kept that the sampler would drop, in order of priority: the first that applies is recorded. The
-    /// name is the value of the label `reason`, and of the span's attribute.
-    pub(crate) enum Keep {
-        /// The request failed.
-        Failed = "failed",
-        /// It broke an objective.
-        Objective = "objective",
-        /// Its tokens stalled.
-        Stalled = "stalled",
-        /// Its first token took too long.
-        Slow = "slow",
-    }
-}
-
 /// Parent-based and root sampling at the end of a request, plus keeping of failed and slow requests.
 #[derive(Debug)]
 pub(crate) struct Decision {
-    sampler: Sampler,
-    parent_based: bool,
-    keep_failed: bool,
-    keep_stalled: bool,
-    keep_first_token_over: Option<Duration>,
-    keep_unsampled: bool,
+    settings: Traces,
     rate: Rate,
     telemetry: Arc<Telemetry>,
 }
 
 impl Decision {
     pub(crate) fn new(traces: &Traces, telemetry: Arc<Telemetry>) -> Decision {
-        Decision {
-            sampler: traces.sampler,
-            parent_based: traces.parent_based,
-            keep_failed: traces.keep_failed,
-            keep_stalled: traces.keep_stalled,
-            keep_first_token_over: traces.keep_first_token_over,
-            keep_unsampled: traces.keep_unsampled,
-            rate: Rate::new(traces.keep_per_second, Instant::now()),
-            telemetry,
-        }
+        Decision { rate: Rate::new(traces.keep_per_second, Instant::now()), settings: traces.clone(), telemetry }
     }
 
     /// The ids of the request's span, if it is kept. `ended`: when the request ended.
     pub(crate) fn decide(&self, record: &Record, breaks_objective: impl Fn() -> bool, ended: Instant) -> Option<Ids> {
         let trace_id = record.trace.map_or_else(|| fastrand::u128(1..), |caller| caller.trace_id);
         let sampled = match record.trace {
-            Some(caller) if self.parent_based => caller.sampled,
+            Some(caller) if self.settings.parent_based => caller.sampled,
             _ => self.root(trace_id),
         };
         let kept = if sampled { None } else { Some(self.keep(record, breaks_objective, ended)?) };
@@ -69,12 +40,11 @@ impl Decision {
     /// `TraceIdRatioBased` compares the 63 bits on which the OpenTelemetry SDKs agree, so that all services with the
     /// same ratio keep the same traces.
     fn root(&self, trace_id: u128) -> bool {
-        match self.sampler {
+        match self.settings.sampler {
             Sampler::AlwaysOn => true,
             Sampler::AlwaysOff => false,
-            Sampler::Ratio(share) if share >= 1.0 => true,
             Sampler::Ratio(share) => {
-                let bound = (share.max(0.0) * (1u64 << 63) as f64) as u64;
+                let bound = (share.clamp(0.0, 1.0) * (1u64 << 63) as f64) as u64;
                 ((trace_id as u64) >> 1) < bound
             }
         }
@@ -82,27 +52,27 @@ impl Decision {
 
     /// Why an unsampled trace is kept nevertheless, as often as the cap allows.
     fn keep(&self, record: &Record, breaks_objective: impl Fn() -> bool, ended: Instant) -> Option<Keep> {
-        if !self.keep_unsampled && record.trace.is_some_and(|caller| !caller.sampled) {
+        if !self.settings.keep_unsampled && record.trace.is_some_and(|caller| !caller.sampled) {
             return None;
         }
-        let place = Keep::ALL.into_iter().position(|why| self.holds(why, record, &breaks_objective))?;
-        if !self.rate.take(ended) {
-            self.telemetry.traces_capped.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        self.telemetry.traces_kept.get(place)?.fetch_add(1, Ordering::Relaxed);
-        Keep::ALL.get(place).copied()
+        let why = Keep::ALL.into_iter().find(|why| self.holds(*why, record, &breaks_objective))?;
+        let (count, kept) = match self.rate.take(ended) {
+            true => (&self.telemetry.traces_kept[why as usize], Some(why)),
+            false => (&self.telemetry.traces_capped, None),
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        kept
     }
 
     fn holds(&self, why: Keep, record: &Record, breaks_objective: impl Fn() -> bool) -> bool {
         match why {
-            Keep::Failed => self.keep_failed && !record.outcome.is_ok(),
+            Keep::Failed => self.settings.keep_failed && !record.outcome.is_ok(),
             Keep::Objective => breaks_objective(),
-            Keep::Stalled => self.keep_stalled && record.stalls > 0,
+            Keep::Stalled => self.settings.keep_stalled && record.stalls > 0,
             Keep::Slow => {
                 // Without a token, the wait lasted until the end.
                 let first = record.since_requested(Some(record.first_token.unwrap_or(record.ended)));
-                self.keep_first_token_over.zip(first).is_some_and(|(most, first)| first > most)
+                self.settings.keep_first_token_over.zip(first).is_some_and(|(most, first)| first > most)
             }
         }
     }

@@ -1,6 +1,5 @@
 //! Traces: the sampling decision, ids and spans of a request, all created when it has ended.
 
-mod clock;
 mod decision;
 mod spans;
 
@@ -14,6 +13,7 @@ use opentelemetry::KeyValue;
 
 use crate::export::Semconv;
 use crate::export::Settings;
+use crate::export::collect::telemetry::Keep;
 use crate::export::collect::telemetry::Telemetry;
 use crate::export::labels::Servers;
 use crate::export::otlp::Layout;
@@ -22,10 +22,7 @@ use crate::export::series::distribution::Exemplar;
 use tokometer_engine::scrape::State;
 use tokometer_observe::measure::Record;
 
-use clock::Clock;
 use decision::Decision;
-
-pub(crate) use decision::Keep;
 
 /// The ids of a request's span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +35,28 @@ pub(crate) struct Ids {
     pub(crate) kept: Option<Keep>,
 }
 
+/// The same moment on both clocks. All times of one request are converted by one anchor, so that its spans stay
+/// consistent even if the wall clock was set meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Anchor {
+    instant: Instant,
+    system: SystemTime,
+}
+
+impl Anchor {
+    pub(crate) fn now() -> Anchor {
+        Anchor { instant: Instant::now(), system: SystemTime::now() }
+    }
+
+    /// The wall-clock time of this moment.
+    pub(crate) fn at(&self, moment: Instant) -> SystemTime {
+        match moment.checked_duration_since(self.instant) {
+            Some(after) => self.system + after,
+            None => self.system - self.instant.duration_since(moment),
+        }
+    }
+}
+
 /// Evaluates the objectives of an ended request; true when it broke one.
 type Evaluator = Box<dyn Fn(&Record) -> bool + Send + Sync>;
 
@@ -47,9 +66,9 @@ type EngineState = Box<dyn Fn(usize, Instant) -> Option<(Arc<State>, Duration)> 
 /// Decides on spans and creates them.
 pub(crate) struct Tracer {
     decision: Decision,
-    evaluate: OnceLock<Evaluator>,
-    engine_state: Arc<OnceLock<EngineState>>,
-    clock: Clock,
+    /// Called from the data path's threads, so it must not block.
+    pub(crate) evaluate: OnceLock<Evaluator>,
+    pub(crate) engine_state: Arc<OnceLock<EngineState>>,
     servers: Servers,
     semconv: Semconv,
     queue: Option<SpanQueue>,
@@ -66,22 +85,10 @@ impl Tracer {
             decision: Decision::new(&settings.traces, telemetry),
             evaluate: OnceLock::new(),
             engine_state: Arc::default(),
-            clock: Clock::new(),
             servers,
             semconv: settings.semconv,
             queue,
         }
-    }
-
-    /// Keeps the traces of requests that break an objective; called from the data path's threads, so it must not block.
-    /// Later calls have no effect.
-    pub(crate) fn keep_when(&self, evaluate: Evaluator) {
-        self.evaluate.set(evaluate).ok();
-    }
-
-    /// Adds the engine's state to the spans of requests; later calls have no effect.
-    pub(crate) fn join_engine_state(&self, state: EngineState) {
-        self.engine_state.set(state).ok();
     }
 
     /// Queues the request's spans if they are kept, and returns its exemplar: it refers to our own span; without a
@@ -89,7 +96,7 @@ impl Tracer {
     /// to a trace that nothing stores.
     pub(crate) fn trace(&self, record: &Arc<Record>) -> Option<Exemplar> {
         let ended = record.started + record.ended;
-        let anchor = self.clock.anchor(ended);
+        let anchor = Anchor::now();
         let at = anchor.at(ended);
         let Some(queue) = &self.queue else {
             let caller = record.trace.filter(|caller| caller.sampled)?;
@@ -136,4 +143,19 @@ fn engine_at_first_token(record: &Record, engine_state: &EngineState) -> Vec<Key
         ("tokometer.engine.state.age", Some(age.as_secs_f64().into())),
     ];
     attributes.into_iter().filter_map(|(key, value)| Some(KeyValue::new(key, value?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn moments_around_the_anchor_have_their_wall_times() {
+        let anchor = Anchor { instant: Instant::now() + Duration::from_secs(10), system: SystemTime::UNIX_EPOCH };
+        let second = Duration::from_secs(1);
+        assert_eq!(anchor.at(anchor.instant + second), SystemTime::UNIX_EPOCH + second);
+        assert_eq!(anchor.at(anchor.instant - second), SystemTime::UNIX_EPOCH - second);
+    }
 }

@@ -29,8 +29,8 @@ use crate::export::labels;
 use crate::export::labels::failure;
 use crate::export::labels::names::clean;
 use crate::export::table::Key;
+use crate::export::trace::Anchor;
 use crate::export::trace::Ids;
-use crate::export::trace::clock::Anchor;
 use tokometer_observe::measure::Count;
 use tokometer_observe::measure::PhaseKind;
 use tokometer_observe::measure::Phases;
@@ -48,7 +48,7 @@ type Child = (PhaseKind, Duration, Duration);
 
 /// Number of spans of the request.
 pub(crate) fn count(record: &Record) -> usize {
-    1 + children(record).count()
+    1 + children(record).len()
 }
 
 /// All spans of the request, the SERVER span first.
@@ -85,8 +85,8 @@ pub(crate) fn spans(
     request.attributes = attributes(record, server, semconv);
     request.attributes.extend(ids.kept.map(|why| KeyValue::new("tokometer.trace.kept", why.as_str())));
     request.links = links(record);
-    if let Some(description) = failure::description(record) {
-        request.status = Status::error(description);
+    if !record.outcome.is_ok() {
+        request.status = Status::error(record.outcome.meaning());
     }
     let mut all = vec![request];
     for (kind, from, to) in children(record) {
@@ -120,15 +120,16 @@ fn name(record: &Record) -> Cow<'static, str> {
 
 /// The children of the request's span. Phases of zero length are omitted, and so is a single phase that covers the
 /// whole request.
-fn children(record: &Record) -> impl Iterator<Item = Child> {
+fn children(record: &Record) -> Vec<Child> {
     let phases = Phases::of(record);
-    let parts = phases.iter().filter(|part| part.from < part.to).count();
-    let reported = record.labels.route.is_read() && parts > 1;
-    let phases = (0..phases.len()).filter_map(move |place| phases.get(place).copied());
-    let phases = phases.filter(|part| part.from < part.to).map(|part| (part.kind, part.from, part.to));
+    let phases = phases.iter().filter(|part| part.from < part.to).map(|part| (part.kind, part.from, part.to));
+    let mut children: Vec<Child> = phases.collect();
+    if !record.labels.route.is_read() || children.len() == 1 {
+        children.clear();
+    }
     let blocked = record.blocked.intervals.iter().filter(|(from, to)| from < to);
-    let blocked = blocked.map(|(from, to)| (PhaseKind::DeliveryBlocked, *from, *to));
-    phases.filter(move |_| reported).chain(blocked)
+    children.extend(blocked.map(|(from, to)| (PhaseKind::DeliveryBlocked, *from, *to)));
+    children
 }
 
 /// Details of a phase in addition to its duration.
@@ -136,7 +137,7 @@ fn of_phase(kind: PhaseKind, record: &Record) -> Vec<KeyValue> {
     let whole = |n: u64| i64::try_from(n).ok().map(Value::from);
     let tokens =
         |count: Option<Count>| count.filter(|count| count.source.is_exact()).and_then(|count| whole(count.tokens));
-    let stated = match kind {
+    let details = match kind {
         PhaseKind::Request => vec![("tokometer.request.bytes", whole(record.request_bytes))],
         PhaseKind::Queue => {
             vec![("tokometer.queue.source", record.queue.map(|queue| Value::from(queue.source.as_str())))]
@@ -153,7 +154,7 @@ fn of_phase(kind: PhaseKind, record: &Record) -> Vec<KeyValue> {
         ],
         _ => Vec::new(),
     };
-    stated.into_iter().filter_map(|(key, value)| Some(KeyValue::new(key, value?))).collect()
+    details.into_iter().filter_map(|(key, value)| Some(KeyValue::new(key, value?))).collect()
 }
 
 fn attributes(record: &Record, server: &[(Key, labels::Value)], semconv: Semconv) -> Vec<KeyValue> {
@@ -181,10 +182,8 @@ fn attributes(record: &Record, server: &[(Key, labels::Value)], semconv: Semconv
     put("gen_ai.response.model", text(request.response_model.as_deref()));
     put("gen_ai.response.id", text(record.response_id.as_deref()));
     put("gen_ai.response.finish_reasons", finish_reasons(record));
-    put(
-        "gen_ai.response.time_to_first_chunk",
-        seconds(record.since_requested(record.first_event).filter(|_| streaming)),
-    );
+    let first = |moment| seconds(record.since_requested(moment).filter(|_| streaming));
+    put("gen_ai.response.time_to_first_chunk", first(record.first_event));
     put("gen_ai.usage.input_tokens", whole(exact(record.input_tokens)));
     put("gen_ai.usage.output_tokens", whole(exact(record.output_tokens)));
     put("gen_ai.usage.cache_read.input_tokens", whole(record.cached_tokens));
@@ -206,17 +205,14 @@ fn attributes(record: &Record, server: &[(Key, labels::Value)], semconv: Semconv
     // The keys that vLLM and SGLang share. Tokometer's values are measured on the wire; the model's are reported by the
     // engine.
     put("gen_ai.latency.e2e", seconds(record.since_requested(Some(record.ended))));
-    let first = record.since_requested(record.first_token).filter(|_| streaming);
-    put("gen_ai.latency.time_to_first_token", seconds(first));
+    put("gen_ai.latency.time_to_first_token", first(record.first_token));
     put("gen_ai.latency.time_in_queue", seconds(record.queue.map(|queue| queue.value)));
     let timing = record.timing.unwrap_or_default();
     let prefill = timing.prefill_ms.or(timing.prompt_ms);
     put("gen_ai.latency.time_in_model_prefill", milliseconds(prefill));
     put("gen_ai.latency.time_in_model_decode", milliseconds(timing.decode_ms));
-    put(
-        "gen_ai.latency.time_in_model_inference",
-        milliseconds(prefill.zip(timing.decode_ms).map(|(prefill, decode)| prefill + decode)),
-    );
+    let inference = prefill.zip(timing.decode_ms).map(|(prefill, decode)| prefill + decode);
+    put("gen_ai.latency.time_in_model_inference", milliseconds(inference));
 
     put("tokometer.engine.load", milliseconds(timing.load_ms));
     // Speculative decoding.
@@ -237,16 +233,14 @@ fn attributes(record: &Record, server: &[(Key, labels::Value)], semconv: Semconv
     put("tokometer.output_tokens.source", word(record.output_tokens.map(|count| count.source.as_str())));
     put("tokometer.decode_tokens_per_second", record.decode_rate.map(Value::from));
     put("tokometer.decode_tokens_per_second_estimated", record.decode_rate_estimated.map(Value::from));
-    put("tokometer.time_to_first_visible", seconds(record.since_requested(record.first_visible).filter(|_| streaming)));
+    put("tokometer.time_to_first_visible", first(record.first_visible));
     // An unstreamed response is one event, in which nothing can stall.
     put("tokometer.chunks", whole(Some(record.chunks).filter(|_| streaming)));
     put("tokometer.events", whole(Some(record.events).filter(|_| streaming)));
     put("tokometer.stalls", whole(Some(u64::from(record.stalls)).filter(|_| streaming)));
     put("tokometer.longest_gap", seconds(record.longest_gap));
-    put(
-        "tokometer.delivery_blocked",
-        seconds(Some(record.delivery_blocked).filter(|blocked| streaming || !blocked.is_zero())),
-    );
+    let blocked = Some(record.delivery_blocked).filter(|blocked| streaming || !blocked.is_zero());
+    put("tokometer.delivery_blocked", seconds(blocked));
     put("tokometer.request.bytes", whole(Some(record.request_bytes)));
     put("tokometer.response.bytes", whole(Some(record.response_bytes)));
     all

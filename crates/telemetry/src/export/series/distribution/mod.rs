@@ -6,9 +6,6 @@
 
 mod native;
 
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
 use std::time::SystemTime;
 
 pub(crate) use native::Native;
@@ -69,11 +66,8 @@ impl State {
         buckets.map(|((above, below), (count, sum))| ((sum / *count as f64).clamp(below.next_up(), above), *count))
     }
 
-    /// Observes `value` `times` times; returns its bucket. Non-finite values are dropped in both exporters.
-    pub(crate) fn observe(&mut self, value: f64, times: u64) -> Option<usize> {
-        if !value.is_finite() {
-            return None;
-        }
+    /// Observes a finite value `times` times.
+    pub(crate) fn observe(&mut self, value: f64, times: u64) {
         let bucket = self.bucket(value);
         if let Some(count) = self.counts.get_mut(bucket) {
             *count += times;
@@ -86,7 +80,6 @@ impl State {
         if let Some(native) = &mut self.native {
             native.observe(value, times);
         }
-        Some(bucket)
     }
 
     fn bucket(&self, value: f64) -> usize {
@@ -131,31 +124,6 @@ impl State {
     /// Upper bound and count of each bucket, the last one `+Inf`.
     pub(crate) fn buckets(&self) -> Vec<(f64, u64)> {
         self.bounds.iter().copied().chain([f64::INFINITY]).zip(self.counts.iter().copied()).collect()
-    }
-}
-
-/// A histogram shared between threads. Not for the data path: threads of lower priority hold its lock.
-#[derive(Debug)]
-pub(crate) struct Distribution(Mutex<State>);
-
-impl Distribution {
-    /// An empty histogram with these upper bounds.
-    pub(crate) fn new(bounds: &'static [f64], native: bool, exemplars: bool) -> Distribution {
-        Distribution(Mutex::new(State::new(bounds, native, exemplars, false)))
-    }
-
-    /// The state, for a batch of observations.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // No code under the lock can leave the state half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Adds one observation.
-    pub(crate) fn observe(&self, value: f64, exemplar: Option<Exemplar>) {
-        let mut state = self.lock();
-        if let (Some(_), Some(exemplar)) = (state.observe(value, 1), exemplar) {
-            state.point(exemplar);
-        }
     }
 }
 

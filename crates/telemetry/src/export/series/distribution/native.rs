@@ -6,8 +6,6 @@ const SCHEMA: i32 = 3;
 const SCHEMA_MIN: i32 = -4;
 /// Maximum number of buckets in a window; beyond it, neighbours are merged.
 const MAX_BUCKETS: usize = 160;
-/// Upper bound of the zero bucket: 2^-128, as the specification recommends.
-const ZERO_THRESHOLD: f64 = 2.938735877055719e-39;
 /// 2^(-k/8) for k = 8..1: lower bounds of the eight parts of [0.5, 1).
 const PARTS: [f64; 8] = [
     0.5,
@@ -37,22 +35,13 @@ impl Default for Native {
     }
 }
 
-/// Spans and deltas as in the exposition format.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Sparse {
-    /// For each span, the gap to the previous one (for the first, the index) and its length.
-    pub(crate) spans: Vec<(i32, u32)>,
-    /// Each count minus the previous one.
-    pub(crate) deltas: Vec<i64>,
-}
-
 impl Native {
-    /// Width of the zero bucket.
-    pub(crate) const ZERO_THRESHOLD: f64 = ZERO_THRESHOLD;
+    /// Upper bound of the zero bucket: 2^-128, as the specification recommends.
+    pub(crate) const ZERO_THRESHOLD: f64 = 2.938735877055719e-39;
 
     /// Observes a finite value `times` times. Negative values (which no metric here has) count as zero.
     pub(crate) fn observe(&mut self, value: f64, times: u64) {
-        if value <= ZERO_THRESHOLD {
+        if value <= Native::ZERO_THRESHOLD {
             self.zero_count += times;
             return;
         }
@@ -122,34 +111,35 @@ impl Native {
         self.schema -= 1;
     }
 
-    /// The buckets in exposition form. Gaps of up to two empty buckets stay within a span, because a new span needs
-    /// more bytes.
-    pub(crate) fn sparse(&self) -> Sparse {
-        let mut sparse = Sparse::default();
+    /// The buckets as spans and deltas, as in the exposition format. A span is the gap to the previous one (for the
+    /// first, the index) and its length; a delta is a count minus the previous one. Gaps of up to two empty buckets stay
+    /// within a span, because a new span needs more bytes.
+    pub(crate) fn sparse(&self) -> (Vec<(i32, u32)>, Vec<i64>) {
+        let (mut spans, mut deltas) = (Vec::<(i32, u32)>::new(), Vec::new());
         let mut last_count = 0i64;
         let mut end: Option<i32> = None;
         for (at, count) in (self.start..).zip(&self.counts).filter(|(_, count)| **count > 0) {
             let gap = end.map_or(at, |end| at - end);
-            match sparse.spans.last_mut() {
-                Some(span) if gap <= 2 => {
+            match spans.last_mut() {
+                Some((_, length)) if gap <= 2 => {
                     for _ in 0..gap {
-                        sparse.deltas.push(-last_count);
+                        deltas.push(-last_count);
                         last_count = 0;
-                        span.1 += 1;
+                        *length += 1;
                     }
-                    span.1 += 1;
+                    *length += 1;
                 }
-                _ => sparse.spans.push((gap, 1)),
+                _ => spans.push((gap, 1)),
             }
-            sparse.deltas.push(*count as i64 - last_count);
+            deltas.push(*count as i64 - last_count);
             last_count = *count as i64;
             end = Some(at + 1);
         }
         // An empty span distinguishes an empty native histogram from a classic one.
-        if sparse.spans.is_empty() && self.zero_count == 0 {
-            sparse.spans.push((0, 0));
+        if spans.is_empty() && self.zero_count == 0 {
+            spans.push((0, 0));
         }
-        sparse
+        (spans, deltas)
     }
 }
 
@@ -160,16 +150,11 @@ fn index(value: f64) -> i32 {
     PARTS.iter().filter(|bound| **bound < fraction).count() as i32 + (exponent - 1) * 8
 }
 
-/// `value` = fraction * 2^exponent with fraction in [0.5, 1).
+/// `value` = fraction * 2^exponent with fraction in [0.5, 1). The zero bucket includes every subnormal value.
 fn split(value: f64) -> (f64, i32) {
     const EXPONENT: u64 = 0x7ff;
     let bits = value.to_bits();
     let exponent = (bits >> 52) & EXPONENT;
-    if exponent == 0 {
-        // Subnormal: below the zero threshold, so it never occurs; handled for correctness.
-        let (fraction, exponent) = split(value * 2f64.powi(64));
-        return (fraction, exponent - 64);
-    }
     (f64::from_bits((bits & !(EXPONENT << 52)) | (1022 << 52)), exponent as i32 - 1022)
 }
 
