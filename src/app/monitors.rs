@@ -185,7 +185,7 @@ impl Collect for ListenerStats {
             put(Id::RelayIo, Key::Direction, "request", stats.bytes(Direction::Request).get());
             put(Id::RelayIo, Key::Direction, "response", stats.bytes(Direction::Response).get());
             points.put_at(listener, Id::ConnectionsOpened, &[], stats.accepted.get());
-            points.put_at(listener, Id::HandshakeFailures, &[], stats.handshake_failures());
+            points.put_at(listener, Id::HandshakeFailures, &[], stats.handshake_failures.get());
             points.put_at(listener, Id::ConnectionsOpen, &[], stats.open());
         }
         let interceptions = self.interceptions.lock().unwrap_or_else(PoisonError::into_inner);
