@@ -18,9 +18,9 @@ use tokio::sync::watch;
 use tokio::time::{Sleep, sleep};
 
 use crate::admin::guard::Addresses;
+use crate::admin::pages;
 use crate::admin::pages::Site;
 use crate::admin::slots::Slot;
-use crate::admin::{Settings, pages};
 
 /// Maximum bytes of the request headers; longer ones get 431. Scrapers and probes send a few hundred.
 const HEAD_BYTES: usize = 16 * 1024;
@@ -31,7 +31,7 @@ pub(super) async fn serve(
     stream: TcpStream,
     addresses: Addresses,
     slot: Arc<Slot>,
-    settings: Arc<Settings>,
+    timeout: Duration,
     site: Arc<Site>,
     mut stopped: watch::Receiver<bool>,
 ) {
@@ -39,8 +39,8 @@ pub(super) async fn serve(
     stream.set_nodelay(true).ok();
     // Limits how long data stays in the socket buffer after the response is written.
     #[cfg(target_os = "linux")]
-    socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(settings.header_timeout)).ok();
-    let io = TokioIo::new(TimedStream::new(stream, Arc::clone(&slot), settings.header_timeout));
+    socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(timeout)).ok();
+    let io = TokioIo::new(TimedStream::new(stream, Arc::clone(&slot), timeout));
     let service = service_fn(|request| {
         slot.touch();
         let (site, slot) = (Arc::clone(&site), Arc::clone(&slot));
@@ -49,7 +49,7 @@ pub(super) async fn serve(
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(settings.header_timeout)
+            .header_read_timeout(timeout)
             .max_buf_size(HEAD_BYTES)
             .serve_connection(io, service)
     );

@@ -4,8 +4,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use hyper::{Method, Request, StatusCode, Version, header};
 
-use crate::admin::Settings;
-
 /// Names below these cannot be registered in public DNS: clusters and private networks use them.
 const PRIVATE_SUFFIXES: [&str; 4] = [".svc", ".cluster.local", ".internal", ".localhost"];
 
@@ -41,10 +39,10 @@ impl Addresses {
 pub(super) type Refused = (StatusCode, String);
 
 impl Guard {
-    pub(super) fn new(settings: &Settings) -> Guard {
+    pub(super) fn new(allowed_hosts: &[String], remote_drain: bool) -> Guard {
         let own_name = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
-        let allowed_hosts = settings.allowed_hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
-        Guard { own_name, allowed_hosts, remote_drain: settings.remote_drain }
+        let allowed_hosts = allowed_hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
+        Guard { own_name, allowed_hosts, remote_drain }
     }
 
     /// Ok for a request that names this server and is not cross-site.

@@ -122,7 +122,7 @@ impl Server {
                 // Lowering the priority needs no privilege; if it fails anyway, pages are still served.
                 rustix::process::nice(NICENESS).ok();
                 let feed = Feed::new(Arc::clone(&pages.live), stopped.clone());
-                let site = Site { pages, feed, guard: Guard::new(&settings) };
+                let site = Site { pages, feed, guard: Guard::new(&settings.allowed_hosts, settings.remote_drain) };
                 runtime.block_on(serve(listener, settings, Arc::new(site), stopped));
                 // A scrape may hang in a caller's closure: do not wait for it.
                 runtime.shutdown_background();
@@ -187,7 +187,6 @@ fn advice(address: SocketAddr, error: &io::Error) -> String {
 
 async fn serve(listener: TcpListener, settings: Settings, site: Arc<Site>, mut stopped: watch::Receiver<bool>) {
     let slots = Slots::new(settings.max_connections);
-    let settings = Arc::new(settings);
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -199,8 +198,8 @@ async fn serve(listener: TcpListener, settings: Settings, site: Arc<Site>, mut s
         match accepted.and_then(|(stream, client)| Ok((Addresses { client, own: stream.local_addr()? }, stream))) {
             Ok((addresses, stream)) => {
                 let slot = slots.admit(addresses.client.ip().to_canonical());
-                let (settings, site, stopped) = (Arc::clone(&settings), Arc::clone(&site), stopped.clone());
-                connections.spawn(connection::serve(stream, addresses, slot, settings, site, stopped));
+                let (timeout, site, stopped) = (settings.header_timeout, Arc::clone(&site), stopped.clone());
+                connections.spawn(connection::serve(stream, addresses, slot, timeout, site, stopped));
             }
             Err(error) => {
                 tracing::warn!(%error, "The admin server cannot accept a connection.");

@@ -39,7 +39,7 @@ impl Stage {
             ..server::Settings::default()
         };
         let simulator = runtime.block_on(Simulator::start(settings)).expect("a free port");
-        let bounds = live::Bounds { decode: BOUND, prefill: BOUND, ..live::Bounds::default() };
+        let bounds = live::Bounds { decode: BOUND, prefill: BOUND };
         let settings = Settings {
             live: live::Settings { bounds, ..live::Settings::default() },
             admin: admin::Settings { listen: "127.0.0.1:0".parse().expect("an address"), ..admin::Settings::default() },

@@ -10,7 +10,6 @@ pub mod snapshot;
 mod histogram;
 mod in_flight;
 mod recent;
-mod request;
 mod requests;
 #[cfg(test)]
 mod tests;
@@ -22,6 +21,6 @@ mod wedge;
 
 pub use in_flight::{InFlight, Phases, Settings, Stats};
 pub use recent::{Finished, Kept};
-pub use request::{Doing, Open};
+pub use requests::{Doing, Open};
 pub use view::View;
 pub use wedge::{Bounds, Rule, State, Verdict};

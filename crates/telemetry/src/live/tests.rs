@@ -401,7 +401,7 @@ fn concurrent_reads_never_overstate_the_silence() {
 #[test]
 fn open_stream_stays_within_its_memory_budget() {
     // 64 bytes: the counts of the `Arc`, and its entry in the shard.
-    let bytes = size_of::<crate::live::request::Request>() + 64 + size_of::<crate::live::watch::RequestWatch>();
+    let bytes = size_of::<crate::live::requests::Request>() + 64 + size_of::<crate::live::watch::RequestWatch>();
     println!("{bytes} bytes per open stream");
     assert!(bytes <= OPEN_STREAM_BYTES, "{bytes}");
 }

@@ -8,8 +8,7 @@ use std::time::Duration;
 use tokometer_observe::measure::{Opening, Record, Requested, TimeLine, Watch};
 
 use crate::live::recent::{Finished, Recent};
-use crate::live::request::{DONE, Details, NEVER, Request, STREAM, WHOLE};
-use crate::live::requests::{Listener, Requests, nanos};
+use crate::live::requests::{DONE, Details, Listener, NEVER, Request, Requests, STREAM, WHOLE, nanos};
 
 /// Writes the state of its request.
 pub(super) struct RequestWatch {

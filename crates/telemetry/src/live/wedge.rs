@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokometer_observe::closed_enum;
 use tokometer_settings as form;
 
-use crate::live::request::{Doing, Open};
+use crate::live::requests::{Doing, Open};
 
 closed_enum! {
     /// Rule that applied to an engine.
