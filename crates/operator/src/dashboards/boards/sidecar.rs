@@ -126,7 +126,7 @@ fn what_is_understood() -> Row {
             )
             .max(1)
             .range("{{source}}", sources)
-            .color("^(usage|engine_span|token_ids|native_counter|logprobs)$", GOOD)
+            .color("^(usage|engine_span|token_ids|native_counter)$", GOOD)
             .color("lower_bound", "orange"),
         graph("Unread bodies per second", "ops")
             .about("Bodies that could not be read because of their compression, by direction and reason.")
