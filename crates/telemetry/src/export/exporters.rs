@@ -14,6 +14,7 @@ use crate::export::collect::telemetry::Listeners;
 use crate::export::collect::telemetry::Telemetry;
 use crate::export::labels::Servers;
 use crate::export::otlp::Otlp;
+use crate::export::otlp::Pipeline;
 use crate::export::otlp::Setup;
 use crate::export::page::Content;
 use crate::export::recorder::Recorder;
@@ -77,7 +78,7 @@ impl Exporters {
     pub fn start(settings: &Settings) -> Result<Arc<Exporters>, Error> {
         let telemetry = Arc::new(Telemetry::default());
         let setup = Setup::new(settings, &telemetry)?;
-        let meter = setup.meter();
+        let meter = setup.metrics.as_ref().map(Pipeline::meter);
         let servers = Servers::new(&settings.servers);
         let tracer = Tracer::new(settings, servers.clone(), setup.spans.clone(), Arc::clone(&telemetry));
         let latest = collect::Latest::default();
@@ -179,7 +180,7 @@ impl Sink for Exporters {
     }
 
     fn live(&self, labels: &Labels) -> Option<Arc<dyn Live>> {
-        Some(self.recorder.live(labels))
+        Some(self.recorder.sets.live(labels))
     }
 
     fn record(&self, record: &Arc<Record>) {

@@ -33,14 +33,14 @@ use tokometer_observe::measure::PhaseKind;
 use tokometer_observe::measure::Phases;
 use tokometer_observe::measure::Record;
 
-/// Records values for both exporters. The data path calls `live`, which takes no lock.
+/// Records values for both exporters. The data path calls [`LabelSets::live`], which takes no lock.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     families: Arc<Families>,
     telemetry: Arc<Telemetry>,
     servers: Servers,
     classes: Classes,
-    sets: LabelSets,
+    pub(crate) sets: LabelSets,
 }
 
 impl Recorder {
@@ -57,11 +57,6 @@ impl Recorder {
             servers,
             classes: Classes::new(&settings.prompt_classes, settings.max_label_sets),
         }
-    }
-
-    /// The live counts for a stream with these labels. Called at its first token, which proves its model.
-    pub(crate) fn live(&self, labels: &Labels) -> Arc<LiveCounts> {
-        self.sets.live(labels)
     }
 
     /// Adds the live counts gathered since the last call to their series. Never called by a data path thread.

@@ -155,16 +155,15 @@ fn view(instrument: &Instrument, exponential: bool, label_sets: usize, classed: 
     let classes = if classed && !metric.optional.is_empty() { label_sets } else { 0 };
     let sets = label_sets.saturating_add(classes).saturating_add(64);
     let limit = sets.saturating_mul(metric.spread());
-    let stream = Stream::builder().with_cardinality_limit(limit);
-    let stream = if exponential && instrument.kind() == InstrumentKind::Histogram {
-        stream.with_aggregation(Aggregation::Base2ExponentialHistogram {
-            // The defaults of the SDK and of the specification.
-            max_size: 160,
-            max_scale: 20,
+    let mut stream = Stream::builder().with_cardinality_limit(limit);
+    if exponential && instrument.kind() == InstrumentKind::Histogram {
+        // The defaults of the SDK and of the specification.
+        let (max_size, max_scale) = (160, 20);
+        stream = stream.with_aggregation(Aggregation::Base2ExponentialHistogram {
+            max_size,
+            max_scale,
             record_min_max: true,
-        })
-    } else {
-        stream
-    };
+        });
+    }
     stream.build().ok()
 }

@@ -15,7 +15,6 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::Meter;
 use opentelemetry_sdk::Resource;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -90,7 +89,7 @@ async fn bounded<E: std::fmt::Display>(
 #[derive(Default)]
 pub(crate) struct Setup {
     runtime: Option<Runtime>,
-    metrics: Option<Pipeline>,
+    pub(crate) metrics: Option<Pipeline>,
     traces: Option<Batcher>,
     pub(crate) spans: Option<SpanQueue>,
 }
@@ -125,11 +124,6 @@ impl Setup {
                 Err(error)
             }
         }
-    }
-
-    /// The meter whose instruments are exported; `None` without an endpoint for metrics.
-    pub(crate) fn meter(&self) -> Option<Meter> {
-        self.metrics.as_ref().map(Pipeline::meter)
     }
 
     /// Starts the thread. `refresh` is called before each collection.

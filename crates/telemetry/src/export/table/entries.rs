@@ -23,8 +23,14 @@ macro_rules! catalogue {
         pub static TABLE: [Metric; [$(Id::$id),+].len()] =
             // Each line of a description begins with a space.
             [$(Metric {
+                id: Id::$id,
+                help: concat!($($help),+).split_at(1).1,
+                kind: Kind::$kind,
+                scope: $scope,
+                name: $name,
+                unit: $unit,
                 $($($field: $value,)+)?
-                ..Metric::new(Id::$id, concat!($($help),+).split_at(1).1, Kind::$kind, $scope, $name, $unit)
+                ..Metric::PLAIN
             }),+];
     };
 }

@@ -106,28 +106,20 @@ pub struct Metric {
 }
 
 impl Metric {
-    const fn new(
-        id: Id,
-        help: &'static str,
-        kind: Kind,
-        scope: Scope,
-        name: &'static str,
-        unit: &'static str,
-    ) -> Metric {
-        Metric {
-            id,
-            name,
-            unit,
-            kind,
-            help,
-            buckets: &[],
-            scope,
-            extra: &[],
-            optional: &[],
-            generation: Generation::Every,
-            exemplar: false,
-        }
-    }
+    /// A metric without attributes of its own, for the fields that an entry of the catalogue does not set.
+    const PLAIN: Metric = Metric {
+        id: Id::Requests,
+        name: "",
+        unit: "",
+        kind: Kind::Counter,
+        help: "",
+        buckets: &[],
+        scope: Scope::Process,
+        extra: &[],
+        optional: &[],
+        generation: Generation::Every,
+        exemplar: false,
+    };
 
     /// Recorded as requests proceed; else observed when a page or an export batch is made.
     pub(crate) fn is_recorded(&self) -> bool {
