@@ -78,7 +78,11 @@ impl Collect for engine_spans::Measurements {
         points.put(Id::SpanJoinsHeld, &[], self.held());
         let (unsent, refused) = (engine_spans::Unsent::ALL, engine_spans::Refusal::ALL);
         points.put_each(Id::EngineSpansDropped, Key::Reason, unsent.map(|why| (why.as_str(), self.unsent(why).get())));
-        points.put_each(Id::EngineMessagesRefused, Key::Reason, refused.map(|why| (why.as_str(), self.refused(why).get())));
+        points.put_each(
+            Id::EngineMessagesRefused,
+            Key::Reason,
+            refused.map(|why| (why.as_str(), self.refused(why).get())),
+        );
         points.put(Id::EngineMessagesRefused, &[(Key::Reason, "connections".into())], self.refused_connections.get());
         let (lost, joins) = (engine_spans::Lost::ALL, engine_spans::Join::ALL);
         points.put_each(Id::EngineSpansUnjoined, Key::Reason, lost.map(|why| (why.as_str(), self.lost(why).get())));
