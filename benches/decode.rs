@@ -9,16 +9,10 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use criterion::BenchmarkGroup;
-use criterion::Criterion;
-use criterion::Throughput;
-use criterion::criterion_group;
-use criterion::criterion_main;
 use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use serde_json::Value;
-use tokometer_decode::Framing;
-use tokometer_decode::ResponseDecoder;
-use tokometer_decode::Route;
+use tokometer_decode::{Framing, ResponseDecoder, Route};
 
 /// The bytes of a recording, or the text of a request written from an engine's source.
 fn text_of(case: &str) -> String {

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use rustix::time::ClockId;
-use rustix::time::clock_gettime;
+use rustix::time::{ClockId, clock_gettime};
 
 /// CPU time allowed for any input: covers tables built once, and slow machines.
 const FIXED: Duration = Duration::from_millis(200);

@@ -19,8 +19,7 @@ use tokometer_telemetry::slo::{Evaluator, Settings as Objectives};
 
 mod stream;
 
-use stream::CASES;
-use stream::Stream;
+use stream::{CASES, Stream};
 
 /// Mean size of a token event's read.
 fn mean_bytes(stream: &Stream) -> u64 {

@@ -3,8 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use tokio::net::TcpSocket;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// Forwards until it is killed.
 pub(crate) async fn relay(listen: SocketAddr, upstream: SocketAddr) -> io::Result<()> {

@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::results::Results;
-use crate::results::number;
+use crate::results::{Results, number};
 
 /// The reference of a goal.
 #[derive(Clone, Copy, Debug)]

@@ -5,9 +5,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::Outcome;
-use crate::goals;
 use crate::results::Results;
+use crate::{Outcome, goals};
 
 /// Text of the page before the values.
 const HEAD: &str = "# What tokometer costs

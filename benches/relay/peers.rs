@@ -1,22 +1,17 @@
 //! The measured programs, each configured for the same task on one core.
 
 use std::fs;
-use std::net::SocketAddr;
-use std::net::TcpListener;
-use std::path::Path;
-use std::path::PathBuf;
-use std::process::Command;
-use std::process::Stdio;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering::Relaxed;
 
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
-use crate::Outcome;
-use crate::pin;
 use crate::process::Process;
-use crate::sink;
+use crate::{Outcome, pin, sink};
 
 /// The program between client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,7 @@
 //! CPU pinning and the open-files limit.
 
 use std::fs;
-use std::process::Command;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use crate::Outcome;
 

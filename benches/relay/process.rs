@@ -2,14 +2,10 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::process::Child;
-use std::process::Command;
-use std::process::Stdio;
-use std::time::Duration;
-use std::time::Instant;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use crate::Outcome;
-use crate::pin;
+use crate::{Outcome, pin};
 
 /// A running proxy and its children.
 #[derive(Debug)]

@@ -5,8 +5,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use serde::Deserialize;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
 use crate::options::Options;

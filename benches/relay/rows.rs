@@ -2,25 +2,16 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tokometer_sim::load;
-use tokometer_sim::load::End;
-use tokometer_sim::load::Summary;
-use tokometer_sim::server;
-use tokometer_sim::server::Pace;
-use tokometer_sim::server::Simulator;
-use tokometer_sim::server::Text;
+use tokometer_sim::load::{End, Summary};
+use tokometer_sim::server::{Pace, Simulator, Text};
+use tokometer_sim::{load, server};
 
-use crate::Outcome;
 use crate::options::Options;
-use crate::peers;
-use crate::peers::Peer;
-use crate::peers::Running;
-use crate::reader;
-use crate::results::Measurements;
-use crate::results::Results;
+use crate::peers::{Peer, Running};
+use crate::results::{Measurements, Results};
+use crate::{Outcome, peers, reader};
 
 /// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

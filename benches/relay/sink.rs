@@ -4,10 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpListener;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 /// Responds to every POST with an empty 200, which an OTLP/HTTP exporter treats as success.
 pub(crate) async fn collect() -> io::Result<SocketAddr> {

@@ -9,10 +9,7 @@ use std::io::Write;
 
 use libfuzzer_sys::fuzz_target;
 use tokometer_wire::budget::Budget;
-use tokometer_wire::coding::Codings;
-use tokometer_wire::coding::Decoder;
-use tokometer_wire::coding::Limits;
-use tokometer_wire::coding::Unreadable;
+use tokometer_wire::coding::{Codings, Decoder, Limits, Unreadable};
 use tokometer_fuzz::work::Work;
 
 /// A limit that short inputs can exceed.

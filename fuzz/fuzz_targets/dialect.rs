@@ -5,17 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use tokometer_fuzz::cut::Cut;
-use tokometer_decode::ResponseText;
-use tokometer_decode::EngineFacts;
-use tokometer_decode::Framing;
-use tokometer_decode::RequestDecoder;
-use tokometer_decode::RequestFacts;
-use tokometer_decode::ResponseDecoder;
-use tokometer_decode::ResponseInfo;
-use tokometer_decode::Route;
-use tokometer_decode::StreamEvent;
-use tokometer_decode::TextLimits;
-use tokometer_decode::TextMemory;
+use tokometer_decode::{ResponseText, EngineFacts, Framing, RequestDecoder, RequestFacts, ResponseDecoder, ResponseInfo, Route, StreamEvent, TextLimits, TextMemory};
 use tokometer_fuzz::work::Work;
 
 #[path = "../../tests/it/decode/model.rs"]

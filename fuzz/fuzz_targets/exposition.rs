@@ -5,12 +5,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tokometer_engine::scrape::Page;
-use tokometer_engine::scrape::State;
-use tokometer_engine::scrape::Tracker;
-use tokometer_engine::scrape::exposition::Lines;
-use tokometer_engine::scrape::exposition::Parser;
-use tokometer_engine::scrape::exposition::Sample;
+use tokometer_engine::scrape::{Page, State, Tracker};
+use tokometer_engine::scrape::exposition::{Lines, Parser, Sample};
 use tokometer_fuzz::cut::Cut;
 use tokometer_fuzz::work::Work;
 

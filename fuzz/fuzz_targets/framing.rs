@@ -4,9 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use memchr::memchr2;
-use tokometer_decode::framing::Piece;
-use tokometer_decode::framing::SseFramer;
-use tokometer_decode::framing::next_piece;
+use tokometer_decode::framing::{Piece, SseFramer, next_piece};
 use tokometer_fuzz::cut::Cut;
 use tokometer_fuzz::work::Work;
 

@@ -8,15 +8,10 @@
 use std::io::Write;
 
 use libfuzzer_sys::fuzz_target;
-use tokometer_decode::Framing;
-use tokometer_decode::RequestDecoder;
-use tokometer_decode::ResponseDecoder;
-use tokometer_decode::Route;
+use tokometer_decode::{Framing, RequestDecoder, ResponseDecoder, Route};
 use tokometer_wire::budget::Account;
-use tokometer_wire::coding::Limits;
-use tokometer_wire::coding::Unreadable;
-use tokometer_wire::grpc::Messages;
-use tokometer_wire::grpc::Event;
+use tokometer_wire::coding::{Limits, Unreadable};
+use tokometer_wire::grpc::{Messages, Event};
 use tokometer_fuzz::work::Work;
 
 const ROUTES: [Route; 7] = [

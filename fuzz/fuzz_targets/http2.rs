@@ -9,11 +9,9 @@ use libfuzzer_sys::fuzz_target;
 use tokometer_wire::Limits;
 use tokometer_fuzz::work::Work;
 
-use crate::wire::http2::frames::opening;
-use crate::wire::http2::frames::settings;
+use crate::wire::http2::frames::{opening, settings};
 use crate::wire::http2::trace::feed;
-use crate::wire::traffic::Step;
-use crate::wire::traffic::cut;
+use crate::wire::traffic::{Step, cut};
 
 #[path = "../wire/mod.rs"]
 mod wire;

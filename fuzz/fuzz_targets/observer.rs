@@ -4,22 +4,15 @@
 #![no_main]
 
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use libfuzzer_sys::fuzz_target;
-use tokometer_observe::observer::Observers;
-use tokometer_observe::observer::Settings;
-use tokometer_observe::input::Connection;
-use tokometer_observe::input::Observe;
-use tokometer_observe::input::Observer;
+use tokometer_observe::observer::{Observers, Settings};
+use tokometer_observe::input::{Connection, Observe, Observer};
 use tokometer_fuzz::work::Work;
 
 use crate::observer::log::Log;
-use crate::observer::script::Step;
-use crate::observer::script::bytewise;
-use crate::observer::script::joined;
-use crate::observer::script::steps;
+use crate::observer::script::{Step, bytewise, joined, steps};
 
 #[path = "../observer/mod.rs"]
 mod observer;

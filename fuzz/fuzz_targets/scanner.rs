@@ -5,15 +5,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tokometer_decode::scan::Pause;
-use tokometer_decode::scan::Scanner;
+use tokometer_decode::scan::{Pause, Scanner};
 use tokometer_fuzz::cut::Cut;
 use tokometer_fuzz::work::Work;
 
-use crate::scanner::lenient;
-use crate::scanner::strict;
-use crate::scanner::tree::Finds;
-use crate::scanner::tree::Node;
+use crate::scanner::{lenient, strict};
+use crate::scanner::tree::{Finds, Node};
 
 #[path = "../scanner/mod.rs"]
 mod scanner;

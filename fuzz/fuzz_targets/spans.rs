@@ -5,8 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tokometer_engine::engine_spans::interpret::ID_BYTES;
-use tokometer_engine::engine_spans::interpret::Interpreter;
+use tokometer_engine::engine_spans::interpret::{ID_BYTES, Interpreter};
 use tokometer_engine::engine_spans::spans;
 use tokometer_fuzz::work::Work;
 

@@ -7,14 +7,9 @@
 use std::time::Instant;
 
 use libfuzzer_sys::fuzz_target;
-use tokometer_wire::Fault;
-use tokometer_wire::Visitor;
+use tokometer_wire::{Fault, Visitor};
 use tokometer_wire::budget::Account;
-use tokometer_wire::websocket::Deflate;
-use tokometer_wire::websocket::Extensions;
-use tokometer_wire::websocket::Event;
-use tokometer_wire::websocket::Sender;
-use tokometer_wire::websocket::WebSocket;
+use tokometer_wire::websocket::{Deflate, Extensions, Event, Sender, WebSocket};
 use tokometer_fuzz::work::Work;
 
 /// The calls, each as a line, with adjacent data joined.

@@ -10,8 +10,7 @@ use tokometer_wire::Limits;
 use tokometer_fuzz::work::Work;
 
 use crate::wire::model::agree;
-use crate::wire::traffic::Step;
-use crate::wire::traffic::feed;
+use crate::wire::traffic::{Step, feed};
 
 #[path = "../wire/mod.rs"]
 mod wire;

@@ -1,21 +1,10 @@
 //! A sink that records its calls and checks their invariants.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tokometer_observe::measure::Detach;
-use tokometer_observe::measure::Gap;
-use tokometer_observe::measure::Labels;
-use tokometer_observe::measure::Live;
-use tokometer_observe::measure::Message;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Phase;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Sink;
-use tokometer_observe::measure::Unread;
+use tokometer_observe::measure::{Detach, Gap, Labels, Live, Message, Outcome, Phase, Record, Sink, Unread};
 
 /// The calls of a sink.
 #[derive(Debug, Default)]

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use tokometer_observe::input::Close;
-use tokometer_observe::input::Direction;
-use tokometer_observe::input::Side;
+use tokometer_observe::input::{Close, Direction, Side};
 
 /// One event.
 #[derive(Clone, Debug)]

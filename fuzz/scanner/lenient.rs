@@ -1,10 +1,7 @@
 //! Decides by recursion whether the scanner accepts a whole text: JSON, and the deviations that the scanner documents.
 
-use super::tree::DEPTH;
-use super::tree::LONGEST;
-use super::tree::Node;
-use tokometer_decode::scan::Place;
-use tokometer_decode::scan::Shape;
+use super::tree::{DEPTH, LONGEST, Node};
+use tokometer_decode::scan::{Place, Shape};
 
 /// True if the scanner must accept this text to its end.
 pub(crate) fn accepts(text: &[u8]) -> bool {

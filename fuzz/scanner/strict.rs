@@ -2,20 +2,11 @@
 
 use std::fmt;
 
-use serde::de::DeserializeSeed;
-use serde::de::Deserializer;
-use serde::de::Error;
-use serde::de::MapAccess;
-use serde::de::Visitor;
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::tree::DEPTH;
-use super::tree::Finds;
-use super::tree::Found;
-use super::tree::LONGEST;
-use super::tree::Node;
-use tokometer_decode::scan::Place;
-use tokometer_decode::scan::Shape;
+use super::tree::{DEPTH, Finds, Found, LONGEST, Node};
+use tokometer_decode::scan::{Place, Shape};
 
 /// The expected findings in this text; `None` if it is not JSON (or has a key that is not Unicode).
 pub(crate) fn finds(text: &[u8]) -> Option<Finds> {

@@ -1,9 +1,7 @@
 //! A tree of known places with every shape, of any depth.
 
 use tokometer_decode::scan;
-use tokometer_decode::scan::Keys;
-use tokometer_decode::scan::Shape;
-use tokometer_decode::scan::Sink;
+use tokometer_decode::scan::{Keys, Shape, Sink};
 
 /// Maximum depth of known containers that the scanner enters.
 pub(crate) const DEPTH: usize = 8;

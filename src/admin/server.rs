@@ -1,8 +1,7 @@
 //! The thread, its runtime, and the accept loop.
 
 use std::io;
-use std::net::TcpListener as Listener;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as Listener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;

@@ -75,8 +75,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cli::Cli;
-    use crate::cli::Command;
+    use crate::cli::{Cli, Command};
 
     #[test]
     fn arguments_parse() {

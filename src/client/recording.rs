@@ -239,8 +239,7 @@ fn parse_head(bytes: &[u8], from: usize) -> Option<Result<(Head, bool), ()>> {
 pub(crate) mod tests {
     use std::time::Duration;
 
-    use super::Recording;
-    use super::State;
+    use super::{Recording, State};
 
     /// A recording of these bytes, each read with its time in milliseconds.
     pub(crate) fn recorded(reads: &[(&str, u64)]) -> Recording {

@@ -1,12 +1,11 @@
 //! `docs/CONFIG.md`, generated from the settings. `UPDATE=1` writes it.
 
-use crate::config::otel;
 use crate::config::output::tree;
 use crate::config::raw::Raw;
 use crate::config::renamed::{Now, RENAMED};
 use crate::config::shape::{self, Kind, Shape};
-use crate::config::sources;
 use crate::config::tree::{Entry, Node, Value};
+use crate::config::{otel, sources};
 
 #[test]
 fn reference_is_up_to_date() {

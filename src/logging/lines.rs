@@ -173,8 +173,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
-    use std::sync::mpsc::Sender;
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::{Sender, channel};
 
     use super::*;
 

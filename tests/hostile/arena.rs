@@ -2,25 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 use tokio::runtime::Handle;
 
-use crate::Outcome;
-use crate::attack::Attack;
-use crate::attack::Found;
-use crate::attack::Target;
-use crate::bystanders;
-use crate::bystanders::Bystanders;
-use crate::bystanders::Seen;
+use crate::attack::{Attack, Found, Target};
+use crate::bystanders::{Bystanders, Seen};
 use crate::cgroup::Cgroup;
-use crate::limits;
-use crate::program::Launch;
-use crate::program::Metrics;
-use crate::program::Program;
+use crate::program::{Launch, Metrics, Program};
 use crate::upstream::Upstream;
+use crate::{Outcome, bystanders, limits};
 
 /// Warm-up of the bystanders, and the time for which their CPU cost is then measured.
 const WARM_UP: Duration = Duration::from_millis(150);

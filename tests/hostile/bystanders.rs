@@ -3,30 +3,20 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use memchr::memmem::find;
-use tokio::io::AsyncReadExt as _;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::Outcome;
-use crate::bombs::CODINGS;
-use crate::bombs::encode;
-use crate::limits;
-use crate::program::get;
-use crate::program::page;
-use crate::program::status;
-use crate::texts;
+use crate::bombs::{CODINGS, encode};
+use crate::program::{get, page, status};
 use crate::upstream::coded_parts;
-use crate::wire;
+use crate::{Outcome, limits, texts, wire};
 
 /// Number of steady streams through tokometer: enough for every data path thread to have some.
 pub(crate) const STREAMS: usize = 10;

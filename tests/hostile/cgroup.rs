@@ -1,10 +1,8 @@
 //! A memory cgroup for the program under test.
 
-use std::fs;
-use std::io;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io};
 
 /// A cgroup (v1 or v2) with a memory limit; removed when the last clone is dropped.
 #[derive(Clone, Debug)]

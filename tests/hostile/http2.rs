@@ -11,11 +11,8 @@ use memchr::memmem::find;
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::MissedTickBehavior;
 
-use crate::texts;
-use crate::upstream::CADENCE;
-use crate::upstream::Client;
-use crate::upstream::Shared;
-use crate::wire;
+use crate::upstream::{CADENCE, Client, Shared};
+use crate::{texts, wire};
 
 /// Response of a server without HTTP/2 to a preface.
 const BAD_REQUEST: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";

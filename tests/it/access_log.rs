@@ -5,16 +5,13 @@
 
 use std::sync::Arc;
 
-use tokometer::app::Instrument;
-use tokometer::app::access_log;
+use tokometer::app::{Instrument, access_log};
 use tokometer::config;
 use tokometer_proxy::listen::Address;
 use tokometer_sim::load;
 
 use crate::listener::listener_to;
-use crate::program::get;
-use crate::program::simulated;
-use crate::program::value;
+use crate::program::{get, simulated, value};
 use crate::scrape::reading::until;
 
 #[test]

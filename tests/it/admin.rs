@@ -1,25 +1,16 @@
 //! The admin server, tested over real sockets.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
-use std::io::Read;
-use std::io::Write;
-use std::net::TcpListener;
-use std::net::TcpStream;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use tokio::sync::watch;
-use tokometer::admin::Control;
-use tokometer::admin::Draining;
-use tokometer::admin::Pages;
-use tokometer::admin::Server;
-use tokometer::admin::Settings;
+use tokometer::admin::{Control, Draining, Pages, Server, Settings};
 
 use crate::injected;
 

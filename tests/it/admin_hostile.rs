@@ -1,38 +1,17 @@
 //! Hostile clients of the admin server, over real sockets: probes respond, memory is bounded, no state changes.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
-use std::io::ErrorKind;
-use std::io::Read;
-use std::io::Write;
-use std::net::IpAddr;
-use std::net::Ipv4Addr;
-use std::net::SocketAddr;
-use std::net::TcpStream;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use rustix::process::Resource;
-use rustix::process::getrlimit;
-use rustix::process::setrlimit;
-use socket2::Domain;
-use socket2::Socket;
-use socket2::Type;
-use tokometer::admin::Control;
-use tokometer::admin::Pages;
-use tokometer::admin::Server;
-use tokometer::admin::Settings;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use socket2::{Domain, Socket, Type};
+use tokometer::admin::{Control, Pages, Server, Settings};
 
-use crate::admin::Program;
-use crate::admin::ask;
-use crate::admin::body;
-use crate::admin::connect;
-use crate::admin::pages;
-use crate::admin::round_trip;
-use crate::admin::settings;
-use crate::admin::status;
+use crate::admin::{Program, ask, body, connect, pages, round_trip, settings, status};
 
 const PROBES: [&str; 4] = ["/livez", "/readyz", "/startz", "/engine/healthz"];
 

@@ -1,21 +1,14 @@
 //! Layers of the configuration, the resulting settings, and the errors of invalid values.
 
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokometer::config::Config;
-use tokometer::config::Environment;
-use tokometer::config::Error;
-use tokometer::config::Flags;
-use tokometer::config::Origin;
-use tokometer::config::reload;
+use tokometer::config::{Config, Environment, Error, Flags, Origin, reload};
 use tokometer_proxy::listen::Address;
 use tokometer_proxy::relay;
 use tokometer_telemetry::export;
 
-use crate::mistakes::Mistake;
-use crate::mistakes::assert_reported;
+use crate::mistakes::{Mistake, assert_reported};
 
 fn load(yaml: &str, variables: &[(&str, &str)], flags: &Flags) -> Result<Config, Error> {
     let environment: Environment = variables.iter().copied().collect();

@@ -1,9 +1,7 @@
 //! The command line: output streams and exit codes.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
-use std::process::Command;
-use std::process::Output;
-use std::process::Stdio;
+use std::process::{Command, Output, Stdio};
 
 /// Runs the command with a separate environment.
 fn tokometer(arguments: &[&str], variables: &[(&str, &str)]) -> Output {

@@ -3,9 +3,7 @@
 use std::path::Path;
 
 use tokometer::config;
-use tokometer::config::Config;
-use tokometer::config::Environment;
-use tokometer::config::Flags;
+use tokometer::config::{Config, Environment, Flags};
 
 fn read(text: &str, name: &str) -> Config {
     Config::from_layers(Some((Path::new(name), text)), &Flags::default(), &Environment::default())

@@ -2,9 +2,7 @@
 
 use std::path::PathBuf;
 
-use tokometer::config::Config;
-use tokometer::config::Environment;
-use tokometer::config::Flags;
+use tokometer::config::{Config, Environment, Flags};
 
 #[test]
 fn unreadable_file_is_named() {

@@ -2,15 +2,8 @@
 
 use std::time::Duration;
 
-use tokometer::config::Config;
-use tokometer::config::Environment;
-use tokometer::config::Flags;
-use tokometer_telemetry::export::Endpoint;
-use tokometer_telemetry::export::Protocol;
-use tokometer_telemetry::export::Sampler;
-use tokometer_telemetry::export::Semconv;
-use tokometer_telemetry::export::Settings;
-use tokometer_telemetry::export::Temporality;
+use tokometer::config::{Config, Environment, Flags};
+use tokometer_telemetry::export::{Endpoint, Protocol, Sampler, Semconv, Settings, Temporality};
 
 fn config(variables: &[(&str, &str)]) -> Config {
     let environment: Environment = variables.iter().copied().collect();

@@ -1,24 +1,14 @@
 //! The whole program with few file descriptors, and with a port in use.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
-use std::io::ErrorKind;
-use std::io::Read;
-use std::io::Write;
-use std::net::TcpListener;
-use std::net::TcpStream;
-use std::process::Command;
-use std::process::Output;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Output};
 use std::time::Duration;
 
-use socket2::Domain;
-use socket2::SockRef;
-use socket2::Socket;
-use socket2::Type;
+use socket2::{Domain, SockRef, Socket, Type};
 
-use crate::pod_end::Process;
-use crate::pod_end::ask;
-use crate::pod_end::port_after;
-use crate::pod_end::until;
+use crate::pod_end::{Process, ask, port_after, until};
 use crate::program::value;
 
 /// The number after this word in a log.

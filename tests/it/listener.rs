@@ -3,11 +3,8 @@
 
 use std::net::SocketAddr;
 
-use socket2::Domain;
-use socket2::Socket;
-use socket2::Type;
-use tokometer_proxy::listen::Address;
-use tokometer_proxy::listen::Listener;
+use socket2::{Domain, Socket, Type};
+use tokometer_proxy::listen::{Address, Listener};
 
 /// A listener without TLS on a free TCP port.
 pub(crate) fn listener_to(upstream: impl Into<Address>) -> Listener {

@@ -1,29 +1,18 @@
 //! The live page and its event stream over real sockets.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
-use std::io::BufRead;
-use std::io::BufReader;
-use std::io::Read;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use tokometer::admin::Pages;
-use tokometer::admin::Server;
-use tokometer::admin::Settings;
+use tokometer::admin::{Pages, Server, Settings};
 
 use crate::admin;
-use crate::admin::Program;
-use crate::admin::ask;
-use crate::admin::body;
-use crate::admin::connect;
-use crate::admin::status;
+use crate::admin::{Program, ask, body, connect, status};
 
 /// Maximum number of responses of `/live/events` in progress.
 const MOST_WATCHERS: usize = 16;

@@ -2,10 +2,7 @@
 
 use std::path::Path;
 
-use tokometer::config::Config;
-use tokometer::config::Environment;
-use tokometer::config::Error;
-use tokometer::config::Flags;
+use tokometer::config::{Config, Environment, Error, Flags};
 
 /// YAML with one mistake, the expected place (line:column), the key path, and part of the fix.
 pub(crate) type Mistake = (&'static str, &'static str, &'static str, &'static str);

@@ -1,14 +1,9 @@
 //! Whole requests on routes and servers other than OpenAI's, from request and response bytes to records.
 
-use tokometer_observe::input::Close;
-use tokometer_observe::input::Side;
-use tokometer_observe::measure::CountSource;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::QueueSource;
-use tokometer_observe::measure::Record;
+use tokometer_observe::input::{Close, Side};
+use tokometer_observe::measure::{CountSource, Outcome, QueueSource, Record};
 
-use crate::endings::Wire;
-use crate::endings::chunk;
+use crate::endings::{Wire, chunk};
 
 /// A connection with this request.
 fn asked(path: &str, body: &str) -> Wire {

@@ -11,8 +11,7 @@ use tokometer_observe::observer::{Observers, Settings};
 use tokometer_telemetry::export::{Exporters, Settings as ExportSettings};
 use tokometer_telemetry::live::{InFlight, Settings as LiveSettings};
 
-use crate::allocation::allocations_of;
-use crate::allocation::held_after;
+use crate::allocation::{allocations_of, held_after};
 use crate::coding::encode::encode;
 use crate::http2::messages::{framed, vllm, vllm_chunk};
 use crate::websocket::{HANDSHAKE, SWITCHED, of_client, of_server};

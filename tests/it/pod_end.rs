@@ -4,20 +4,12 @@
 //! SIGTERM, and is killed two seconds later.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
-use std::io::BufRead;
-use std::io::BufReader;
-use std::io::Read;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::Child;
-use std::process::Command;
-use std::process::ExitStatus;
-use std::process::Output;
-use std::process::Stdio;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use opentelemetry_proto::tonic::trace::v1::Span;
 use tokometer_sim::load;

@@ -3,10 +3,8 @@
 // Called only by tests.
 #![allow(clippy::unwrap_used)]
 
-use std::io::Read;
-use std::io::Write;
-use std::net::SocketAddr;
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use tokio::runtime::Runtime;

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tokometer::replay::Recording;
-use tokometer::replay::replay;
+use tokometer::replay::{Recording, replay};
 use tokometer_observe::measure::Record;
 use tokometer_observe::observer::Settings;
 

@@ -3,8 +3,7 @@
 use std::fs;
 
 use serde_json::Value;
-use tokometer::app::Show;
-use tokometer::app::replay;
+use tokometer::app::{Show, replay};
 use tokometer_observe::observer::Settings;
 
 use crate::truth::captures;

@@ -4,12 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
-use tokometer_operator::rules::Format;
-use tokometer_operator::rules::rules;
-use tokometer_operator::rules::rules_at;
-use tokometer_telemetry::export::table::Key;
-use tokometer_telemetry::export::table::Kind;
-use tokometer_telemetry::export::table::TABLE;
+use tokometer_operator::rules::{Format, rules, rules_at};
+use tokometer_telemetry::export::table::{Key, Kind, TABLE};
 use tokometer_telemetry::slo::Settings;
 
 use crate::config_documents::same_as_committed;

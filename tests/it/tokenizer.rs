@@ -1,40 +1,21 @@
 //! Token counting from text: from the wire to the record, failures that prevent a count, and no lost records.
 
 use std::collections::BTreeMap;
-use std::io::Read;
-use std::io::Write;
-use std::net::TcpListener;
-use std::net::TcpStream;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::mpsc::Receiver;
-use std::sync::mpsc::Sender;
-use std::sync::mpsc::channel;
-use std::time::Duration;
-use std::time::Instant;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use tokometer::app;
 use tokometer::app::Instrument;
-use tokometer::config;
-use tokometer_observe::input::Close;
-use tokometer_observe::input::Connection;
-use tokometer_observe::input::Direction;
-use tokometer_observe::input::Observe;
-use tokometer_observe::input::Side;
-use tokometer_observe::measure::CountSource;
-use tokometer_observe::measure::EngineSpan;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Sink;
-use tokometer_observe::measure::Uncounted;
+use tokometer::{app, config};
+use tokometer_observe::input::{Close, Connection, Direction, Observe, Side};
+use tokometer_observe::measure::{CountSource, EngineSpan, Outcome, Record, Sink, Uncounted};
 use tokometer_observe::observer;
 use tokometer_observe::observer::Observers;
 use tokometer_proxy::listen::Address;
 use tokometer_telemetry::accounting::Tenants;
-use tokometer_telemetry::tokenizer::Counting;
-use tokometer_telemetry::tokenizer::Settings;
-use tokometer_telemetry::tokenizer::Tokenize;
-use tokometer_telemetry::tokenizer::Vocabularies;
+use tokometer_telemetry::tokenizer::{Counting, Settings, Tokenize, Vocabularies};
 
 use crate::endings::{DONE, FINISH, HEAD, LAST, REQUEST, ROLE, chunk};
 use crate::injected;

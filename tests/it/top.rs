@@ -3,40 +3,22 @@
 //! The screens are in `tests/fixtures/top`; `UPDATE=1 cargo test --test it top::` rewrites them for review.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
-use std::fs;
-use std::io;
-use std::io::Read;
-use std::io::Write;
-use std::net::SocketAddr;
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
+use std::{fs, io, thread};
 
 use crate::listener::reserved;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Color;
 use ratatui::widgets::Widget;
-use tokometer::top::Display;
-use tokometer::top::Glyphs;
-use tokometer::top::Screen;
-use tokometer::top::Settings;
-use tokometer::top::Sort;
-use tokometer::top::View;
-use tokometer::top::run;
-use tokometer_telemetry::live::snapshot::Distribution;
-use tokometer_telemetry::live::snapshot::Engine;
-use tokometer_telemetry::live::snapshot::InFlight;
-use tokometer_telemetry::live::snapshot::Listener;
-use tokometer_telemetry::live::snapshot::Objective;
-use tokometer_telemetry::live::snapshot::Rates;
-use tokometer_telemetry::live::snapshot::Recent;
-use tokometer_telemetry::live::snapshot::Second;
-use tokometer_telemetry::live::snapshot::Slow;
-use tokometer_telemetry::live::snapshot::Snapshot;
-use tokometer_telemetry::live::snapshot::Stream;
+use tokometer::top::{Display, Glyphs, Screen, Settings, Sort, View, run};
+use tokometer_telemetry::live::snapshot::{
+    Distribution, Engine, InFlight, Listener, Objective, Rates, Recent, Second, Slow, Snapshot, Stream,
+};
 
 /// A busy minute with this many streams, each a little further than the next.
 fn busy(streams: u64) -> Snapshot {

@@ -5,8 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use tokometer_telemetry::export::table::Metric;
-use tokometer_telemetry::export::table::TABLE;
+use tokometer_telemetry::export::table::{Metric, TABLE};
 
 /// Texts by the names of their placeholders.
 pub(crate) type Definitions = BTreeMap<String, String>;

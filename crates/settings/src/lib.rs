@@ -5,9 +5,8 @@
 
 pub mod duration;
 
-use std::fmt;
 use std::str::FromStr;
-use std::time;
+use std::{fmt, time};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};

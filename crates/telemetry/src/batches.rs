@@ -1,12 +1,11 @@
 //! Passes values from the data path to a thread of lower priority, which processes them in batches.
 
-use std::fmt;
-use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use tokometer_observe::measure::Inbox;
 

@@ -9,17 +9,10 @@
 //! Decoding is paid for with received bytes: each byte received on a connection earns a number of decoded bytes.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
-use std::net::Ipv6Addr;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::sync::Weak;
-use std::sync::atomic::AtomicI32;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::AtomicUsize;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A connection that holds no more than this is not limited by the other connections of its address: they may all come
 /// through one gateway.

@@ -1,12 +1,8 @@
 //! The messages of a gRPC body (gRPC over HTTP/2, "Length-Prefixed-Message"), decompressed, split at any byte.
 
 use crate::budget::Account;
-use crate::coding::Coding;
-use crate::coding::Limits;
-use crate::coding::Series;
-use crate::coding::Unreadable;
-use crate::slices::Prefix;
-use crate::slices::take;
+use crate::coding::{Coding, Limits, Series, Unreadable};
+use crate::slices::{Prefix, take};
 
 /// A compressed flag and a 32-bit length.
 const PREFIX_BYTES: usize = 5;

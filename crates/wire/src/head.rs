@@ -4,17 +4,10 @@ use std::borrow::Cow;
 use std::mem::MaybeUninit;
 use std::time::Instant;
 
-use httparse::Error;
-use httparse::Header;
-use httparse::ParserConfig;
-use httparse::Request;
-use httparse::Response;
-use httparse::Status;
+use httparse::{Error, Header, ParserConfig, Request, Response, Status};
 use memchr::memchr_iter;
 
-use crate::message::Fault;
-use crate::message::RequestHead;
-use crate::message::ResponseHead;
+use crate::message::{Fault, RequestHead, ResponseHead};
 
 /// Maximum number of header fields split on the stack; real messages have fewer.
 const USUAL_FIELDS: usize = 128;

@@ -4,16 +4,10 @@ use std::collections::VecDeque;
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::body::BadBody;
-use crate::body::Body;
-use crate::body::items;
-use crate::body::request_body;
-use crate::body::response_body;
+use crate::body::{BadBody, Body, items, request_body, response_body};
 use crate::head;
 use crate::head::Gather;
-use crate::message::Fault;
-use crate::message::ResponseHead;
-use crate::message::Visitor;
+use crate::message::{Fault, ResponseHead, Visitor};
 use crate::websocket::Extensions;
 
 /// The first part of the HTTP/2 connection preface (RFC 9113, section 3.4), which parses as the headers of a request.

@@ -3,14 +3,10 @@
 use std::time::Instant;
 
 use crate::budget::Account;
-use crate::http1::HTTP2_PREFACE_HEAD;
-use crate::http1::Http1;
-use crate::http1::Limits;
+use crate::http1::{HTTP2_PREFACE_HEAD, Http1, Limits};
 use crate::http2::Http2;
-use crate::message::Fault;
-use crate::message::Visitor;
-use crate::websocket::Extensions;
-use crate::websocket::WebSocket;
+use crate::message::{Fault, Visitor};
+use crate::websocket::{Extensions, WebSocket};
 
 /// Parses one connection: as HTTP/1 until a preface or a 101 switches it to HTTP/2 or WebSocket.
 #[derive(Debug)]

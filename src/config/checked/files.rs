@@ -3,9 +3,8 @@
 //! The modules that use the files parse them. They also open vocabularies and the tenants' key, and report errors with
 //! the keys.
 
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 use crate::config::checked::Settings;
 use crate::config::checked::problems::Problems;

@@ -3,19 +3,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt as _;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::CHAT;
-use crate::Outcome;
-use crate::attack::Attack;
-use crate::attack::Target;
-use crate::attack::connect;
-use crate::program::get;
-use crate::program::page;
-use crate::program::status;
+use crate::attack::{Attack, Target, connect};
+use crate::program::{get, page, status};
 use crate::upstream::FAST;
-use crate::wire;
+use crate::{Outcome, wire};
 
 /// How long the attackers stay connected.
 const STAY: Duration = Duration::from_secs(2);

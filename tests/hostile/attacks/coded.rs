@@ -1,18 +1,12 @@
 //! CPU attacks by decoding: bodies and messages that decode to many times their size.
 
-use std::sync::Arc;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use super::CHAT;
-use super::MANY;
-use super::MB;
-use crate::Outcome;
-use crate::attack::Attack;
-use crate::attack::Flood;
-use crate::bombs;
+use super::{CHAT, MANY, MB};
+use crate::attack::{Attack, Flood};
 use crate::bombs::Bomb;
 use crate::upstream::FAST;
-use crate::wire;
+use crate::{Outcome, bombs, wire};
 
 /// Streams or messages per write.
 const BATCH: usize = 20;

@@ -1,15 +1,12 @@
 //! File descriptor attacks: idle connections.
 
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::CHAT;
-use crate::Outcome;
-use crate::attack::Attack;
-use crate::attack::Target;
+use crate::attack::{Attack, Target};
 use crate::program::Launch;
 use crate::upstream::FAST;
-use crate::wire;
+use crate::{Outcome, wire};
 
 /// How long the attackers stay connected.
 const STAY: Duration = Duration::from_secs(2);

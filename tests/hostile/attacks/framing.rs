@@ -1,10 +1,7 @@
 //! CPU attacks by framing: the smallest messages, frames, chunks and headers. Only headers are compressed.
 
-use super::CHAT;
-use super::MANY;
-use super::MB;
-use crate::attack::Attack;
-use crate::attack::Flood;
+use super::{CHAT, MANY, MB};
+use crate::attack::{Attack, Flood};
 use crate::wire;
 
 /// Requests or frames per write.

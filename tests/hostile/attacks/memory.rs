@@ -5,10 +5,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 
 use super::CHAT;
-use crate::attack::Attack;
-use crate::attack::Hostile;
-use crate::attack::Target;
-use crate::attack::connect;
+use crate::attack::{Attack, Hostile, Target, connect};
 use crate::bombs::open_zstd;
 use crate::wire;
 

@@ -4,13 +4,10 @@ use std::time::Duration;
 
 use super::CHAT;
 use super::memory::open_streams;
-use crate::Outcome;
-use crate::attack::Attack;
-use crate::attack::Hostile;
-use crate::attack::Target;
+use crate::attack::{Attack, Hostile, Target};
 use crate::program::Metrics;
 use crate::upstream::FAST;
-use crate::wire;
+use crate::{Outcome, wire};
 
 /// Pipelined probes, above the default of `observe.pipeline_depth`.
 const PROBES: usize = 70;

@@ -1,25 +1,15 @@
 //! Process-level attacks: ports in use, and SIGTERM during an attack.
 
 use std::net::SocketAddr;
-use std::process::Command;
-use std::process::Output;
-use std::time::Duration;
-use std::time::Instant;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
-use tokio::net::TcpListener;
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 
-use super::MB;
-use super::coded;
-use crate::Outcome;
-use crate::attack::Attack;
-use crate::attack::Target;
-use crate::limits;
-use crate::program;
-use crate::program::Launch;
-use crate::program::get;
-use crate::program::page;
-use crate::program::status;
+use super::{MB, coded};
+use crate::attack::{Attack, Target};
+use crate::program::{Launch, get, page, status};
+use crate::{Outcome, limits, program};
 
 /// Maximum time for a program that cannot start to exit.
 const ENDS: Duration = Duration::from_secs(5);

@@ -5,12 +5,9 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use proptest::prelude::*;
-use tokometer::replay::Recording;
-use tokometer::replay::replay;
-use tokometer_observe::input::Close;
-use tokometer_observe::input::Side;
-use tokometer_observe::observer::Settings;
-use tokometer_observe::observer::TargetHeaders;
+use tokometer::replay::{Recording, replay};
+use tokometer_observe::input::{Close, Side};
+use tokometer_observe::observer::{Settings, TargetHeaders};
 
 use crate::endings::Wire;
 use crate::websocket::observed;

@@ -1,15 +1,9 @@
 //! The `tenants`, `prices` and `budgets` sections of the configuration.
 
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use tokometer::config::Config;
-use tokometer::config::Environment;
-use tokometer::config::Flags;
-use tokometer_telemetry::accounting::Limit;
-use tokometer_telemetry::accounting::Price;
-use tokometer_telemetry::accounting::Settings;
-use tokometer_telemetry::accounting::TenantForm;
+use tokometer::config::{Config, Environment, Flags};
+use tokometer_telemetry::accounting::{Limit, Price, Settings, TenantForm};
 
 fn load(yaml: &str) -> Result<Config, String> {
     Config::from_layers(Some((Path::new("t.yaml"), yaml)), &Flags::default(), &Environment::default())

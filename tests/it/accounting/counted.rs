@@ -3,25 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokometer_observe::measure::CountSource;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
-use tokometer_telemetry::accounting::Accounting;
-use tokometer_telemetry::accounting::Basis;
-use tokometer_telemetry::accounting::Limit;
-use tokometer_telemetry::accounting::Rules;
-use tokometer_telemetry::accounting::Settings;
-use tokometer_telemetry::accounting::Sums;
-use tokometer_telemetry::accounting::Tenants;
-use tokometer_telemetry::accounting::Unpriced;
+use tokometer_observe::measure::{CountSource, Outcome, Record};
+use tokometer_telemetry::accounting::{Accounting, Basis, Limit, Rules, Settings, Sums, Tenants, Unpriced};
 
-use super::accounting;
-use super::budget;
-use super::by;
-use super::labelled;
-use super::plain;
-use super::prices;
-use super::response;
+use super::{accounting, budget, by, labelled, plain, prices, response};
 use crate::export::records;
 
 /// Requests by tenant; `-` for requests without a tenant.

@@ -9,16 +9,8 @@ mod program;
 
 use std::sync::Arc;
 
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Targets;
-use tokometer_telemetry::accounting::Accounting;
-use tokometer_telemetry::accounting::Budget;
-use tokometer_telemetry::accounting::Limit;
-use tokometer_telemetry::accounting::Price;
-use tokometer_telemetry::accounting::Prices;
-use tokometer_telemetry::accounting::Settings;
-use tokometer_telemetry::accounting::TenantForm;
-use tokometer_telemetry::accounting::Tenants;
+use tokometer_observe::measure::{Record, Targets};
+use tokometer_telemetry::accounting::{Accounting, Budget, Limit, Price, Prices, Settings, TenantForm, Tenants};
 
 use crate::export::records;
 

@@ -6,19 +6,10 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
-use tokometer_observe::measure::Count;
-use tokometer_observe::measure::CountSource;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
-use tokometer_telemetry::accounting::Limit;
-use tokometer_telemetry::accounting::Settings;
+use tokometer_observe::measure::{Count, CountSource, Outcome, Record};
+use tokometer_telemetry::accounting::{Limit, Settings};
 
-use super::accounting;
-use super::budget;
-use super::by;
-use super::plain;
-use super::prices;
-use super::response;
+use super::{accounting, budget, by, plain, prices, response};
 
 const CAP: usize = 3;
 

@@ -1,19 +1,10 @@
 //! The cost of a request, and its basis.
 
 use tokometer_decode::Route;
-use tokometer_observe::measure::Count;
-use tokometer_observe::measure::CountSource;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
-use tokometer_telemetry::accounting::Basis;
-use tokometer_telemetry::accounting::Price;
-use tokometer_telemetry::accounting::Prices;
-use tokometer_telemetry::accounting::Unpriced;
-use tokometer_telemetry::accounting::cost;
+use tokometer_observe::measure::{Count, CountSource, Outcome, Record};
+use tokometer_telemetry::accounting::{Basis, Price, Prices, Unpriced, cost};
 
-use super::labelled;
-use super::prices;
-use super::response;
+use super::{labelled, prices, response};
 use crate::export::records;
 
 fn count(tokens: u64, source: CountSource) -> Option<Count> {

@@ -4,15 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tokometer::app::Instrument;
-use tokometer::config::Config;
-use tokometer::config::Environment;
-use tokometer::config::Flags;
+use tokometer::config::{Config, Environment, Flags};
 use tokometer_proxy::listen::Address;
 use tokometer_sim::load;
 
-use crate::program::get;
-use crate::program::simulated;
-use crate::program::value;
+use crate::program::{get, simulated, value};
 use crate::scrape::reading::until;
 
 const SECRET: &str = "hunter2";

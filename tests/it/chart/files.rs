@@ -3,8 +3,7 @@
 use serde_json::Value;
 use tokometer::config;
 
-use crate::chart::place;
-use crate::chart::text;
+use crate::chart::{place, text};
 use crate::config_documents::same_as_committed;
 
 const SCHEMA: &str = "charts/tokometer/values.schema.json";

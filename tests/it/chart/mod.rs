@@ -4,8 +4,7 @@
 mod files;
 mod readme;
 
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A path in this repository.
 fn place(name: &str) -> PathBuf {

@@ -1,16 +1,11 @@
 //! Valid streams, whole and split.
 
 use proptest::prelude::*;
-use tokometer_decode::Framing;
-use tokometer_decode::ResponseDecoder;
+use tokometer_decode::{Framing, ResponseDecoder};
 
-use super::decode;
-use super::decoded;
-use super::encode::ENCODINGS;
-use super::encode::encode;
-use super::encode::encoded_parts;
-use crate::decode::recording::Recording;
-use crate::decode::recording::recordings;
+use super::encode::{ENCODINGS, encode, encoded_parts};
+use super::{decode, decoded};
+use crate::decode::recording::{Recording, recordings};
 
 const ENGINES: [&str; 5] =
     ["vllm-0.32.0", "vllm-0.32.0-rustfe", "sglang-0.5.23", "llamacpp-0.5.0-dev", "ollama-0.17.4"];

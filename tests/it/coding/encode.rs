@@ -3,9 +3,7 @@
 use std::io::Write;
 
 use flate2::Compression;
-use flate2::write::DeflateEncoder;
-use flate2::write::GzEncoder;
-use flate2::write::ZlibEncoder;
+use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 
 /// An encoding: its name and its `Content-Encoding` value.
 pub(crate) const ENCODINGS: [(&str, &str); 5] =

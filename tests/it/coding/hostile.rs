@@ -1,18 +1,11 @@
 //! Invalid streams and decompression bombs.
 
 use proptest::prelude::*;
-use tokometer_wire::budget::Account;
-use tokometer_wire::budget::Budget;
-use tokometer_wire::coding::Codings;
-use tokometer_wire::coding::Decoder;
-use tokometer_wire::coding::Limits;
-use tokometer_wire::coding::Unreadable;
+use tokometer_wire::budget::{Account, Budget};
+use tokometer_wire::coding::{Codings, Decoder, Limits, Unreadable};
 
-use super::decode;
-use super::decoder;
-use super::encode::ENCODINGS;
-use super::encode::encode;
-use super::encode::encoded_parts;
+use super::encode::{ENCODINGS, encode, encoded_parts};
+use super::{decode, decoder};
 
 const MIB: usize = 1 << 20;
 

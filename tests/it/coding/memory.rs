@@ -1,15 +1,10 @@
 //! Memory cost of decoding a compressed body.
 
 use tokometer_wire::budget::Account;
-use tokometer_wire::coding::Codings;
-use tokometer_wire::coding::Decoder;
-use tokometer_wire::coding::Limits;
+use tokometer_wire::coding::{Codings, Decoder, Limits};
 
-use super::encode::ENCODINGS;
-use super::encode::encode;
-use super::encode::encoded_parts;
-use crate::allocation::allocations_of;
-use crate::allocation::held_after;
+use super::encode::{ENCODINGS, encode, encoded_parts};
+use crate::allocation::{allocations_of, held_after};
 
 const EVENT: &[u8] = b"data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n";
 

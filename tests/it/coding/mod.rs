@@ -11,10 +11,7 @@ mod observed;
 mod relayed;
 
 use tokometer_wire::budget::Account;
-use tokometer_wire::coding::Codings;
-use tokometer_wire::coding::Decoder;
-use tokometer_wire::coding::Limits;
-use tokometer_wire::coding::Unreadable;
+use tokometer_wire::coding::{Codings, Decoder, Limits, Unreadable};
 
 /// A decoder for these codings (a `Content-Encoding` value).
 fn decoder(codings: &str, limits: Limits) -> Decoder {

@@ -3,22 +3,11 @@
 use std::time::Duration;
 
 use tokometer::replay::Replayed;
-use tokometer_observe::input::Close;
-use tokometer_observe::input::Side;
-use tokometer_observe::measure::CountSource;
-use tokometer_observe::measure::Message;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Unread;
+use tokometer_observe::input::{Close, Side};
+use tokometer_observe::measure::{CountSource, Message, Outcome, Unread};
 
-use super::encode::ENCODINGS;
-use super::encode::encode;
-use super::encode::encoded_parts;
-use crate::endings::DELTA;
-use crate::endings::DONE;
-use crate::endings::FINISH;
-use crate::endings::LAST;
-use crate::endings::ROLE;
-use crate::endings::Wire;
+use super::encode::{ENCODINGS, encode, encoded_parts};
+use crate::endings::{DELTA, DONE, FINISH, LAST, ROLE, Wire};
 
 const CLIENT_LEFT: Close = Close::Finished { first: Side::Client };
 const USAGE: &str = r#"data: {"id":"c","choices":[],"usage":{"prompt_tokens":5,"completion_tokens":7}}"#;

@@ -1,18 +1,13 @@
 //! The whole program: compressed bytes are forwarded unmodified, and their content is counted.
 
-use std::io::Read;
-use std::io::Write;
-use std::net::TcpListener;
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::thread;
 
 use tokometer::replay::Notebook;
-use tokometer_observe::measure::CountSource;
-use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::{CountSource, Outcome};
 
-use super::encode::ENCODINGS;
-use super::encode::encode;
-use super::encode::encoded_parts;
+use super::encode::{ENCODINGS, encode, encoded_parts};
 use crate::end_to_end::relay_to;
 
 #[test]

@@ -1,12 +1,9 @@
 //! Each lint rule detects a dashboard that violates it.
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::document;
-use super::generated;
-use super::lint::RULES;
-use super::lint::broken;
+use super::lint::{RULES, broken};
+use super::{document, generated};
 
 /// A change that makes a dashboard violate a rule.
 type Damage = fn(&mut Value);

@@ -1,7 +1,6 @@
 //! `tokometer dashboards` on the command line.
 
-use std::process::Command;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use serde_json::Value;
 

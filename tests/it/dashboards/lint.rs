@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::expression::Selector;
-use super::expression::read;
+use super::expression::{Selector, read};
 
 /// A rule: its name, and a function that returns a dashboard's violations.
 pub(crate) type Rule = (&'static str, fn(&Value) -> Vec<String>);

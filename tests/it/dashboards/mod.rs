@@ -9,9 +9,7 @@ mod names;
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use tokometer_operator::dashboards::Dashboard;
-use tokometer_operator::dashboards::NAMES;
-use tokometer_operator::dashboards::dashboards;
+use tokometer_operator::dashboards::{Dashboard, NAMES, dashboards};
 use tokometer_telemetry::slo::Settings;
 
 use crate::config_documents::same_as_committed;

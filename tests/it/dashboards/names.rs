@@ -1,21 +1,15 @@
 //! Every name in a dashboard exists: in the metric table, the rules, or the lists below.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use tokometer_operator::rules::Format;
-use tokometer_operator::rules::rules;
-use tokometer_telemetry::export::table::Key;
-use tokometer_telemetry::export::table::Kind;
-use tokometer_telemetry::export::table::TABLE;
+use tokometer_operator::rules::{Format, rules};
+use tokometer_telemetry::export::table::{Key, Kind, TABLE};
 use tokometer_telemetry::slo::Settings;
 
-use super::document;
-use super::expression::Selector;
-use super::expression::read;
-use super::generated;
+use super::expression::{Selector, read};
 use super::lint::selectors;
+use super::{document, generated};
 
 /// Labels that a scrape adds.
 const SCRAPE: [&str; 4] = ["job", "namespace", "pod", "instance"];

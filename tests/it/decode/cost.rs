@@ -1,9 +1,6 @@
 //! Memory use and allocations of decoding.
 
-use tokometer_decode::Framing;
-use tokometer_decode::RequestDecoder;
-use tokometer_decode::ResponseDecoder;
-use tokometer_decode::Route;
+use tokometer_decode::{Framing, RequestDecoder, ResponseDecoder, Route};
 
 use super::recording::recordings;
 use crate::allocation::allocations_of;

@@ -3,13 +3,10 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use tokometer_decode::Framing;
-use tokometer_decode::Route;
+use tokometer_decode::{Framing, Route};
 
-use super::cut;
-use super::decode;
-use super::model;
 use super::recording::recordings;
+use super::{cut, decode, model};
 
 /// A number, or something else in its place.
 fn written() -> impl Strategy<Value = String> {

@@ -3,18 +3,11 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use prost::Message;
-use tokometer_decode::Framing;
-use tokometer_decode::RequestDecoder;
-use tokometer_decode::ResponseDecoder;
-use tokometer_decode::Route;
-use tokometer_decode::StreamEvent;
+use tokometer_decode::{Framing, RequestDecoder, ResponseDecoder, Route, StreamEvent};
 
-use tokometer_wire::budget::Account;
-use tokometer_wire::budget::Budget;
-use tokometer_wire::coding::Limits;
-use tokometer_wire::coding::Unreadable;
-use tokometer_wire::grpc::Event;
-use tokometer_wire::grpc::Messages;
+use tokometer_wire::budget::{Account, Budget};
+use tokometer_wire::coding::{Limits, Unreadable};
+use tokometer_wire::grpc::{Event, Messages};
 
 use crate::allocation::allocations_of;
 use crate::coding::encode::encode;

@@ -13,10 +13,7 @@ mod random_native;
 pub(crate) mod recording;
 mod recordings;
 
-use tokometer_decode::Framing;
-use tokometer_decode::ResponseDecoder;
-use tokometer_decode::Route;
-use tokometer_decode::StreamEvent;
+use tokometer_decode::{Framing, ResponseDecoder, Route, StreamEvent};
 
 /// Decodes a body fed in these pieces; returns its events and the decoder.
 fn decode<'a>(

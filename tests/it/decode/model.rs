@@ -6,13 +6,7 @@ mod named;
 mod native;
 
 use serde_json::Value;
-use tokometer_decode::Channels;
-use tokometer_decode::EngineTiming;
-use tokometer_decode::FinishReason;
-use tokometer_decode::Framing;
-use tokometer_decode::Route;
-use tokometer_decode::StreamEvent;
-use tokometer_decode::Usage;
+use tokometer_decode::{Channels, EngineTiming, FinishReason, Framing, Route, StreamEvent, Usage};
 
 /// The events of a whole body; for `Messages`, one message per line.
 pub(crate) fn events(route: Route, framing: Framing, body: &[u8]) -> Vec<StreamEvent> {

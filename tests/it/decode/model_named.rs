@@ -1,12 +1,7 @@
 //! The naive model of the dialects with typed events.
 
 use serde_json::Value;
-use tokometer_decode::Channels;
-use tokometer_decode::FinishReason;
-use tokometer_decode::Framing;
-use tokometer_decode::Route;
-use tokometer_decode::StreamEvent;
-use tokometer_decode::Usage;
+use tokometer_decode::{Channels, FinishReason, Framing, Route, StreamEvent, Usage};
 
 /// Fills the event from this value, in a session that transcribes or does not.
 pub(crate) fn read(event: &mut StreamEvent, route: Route, framing: Framing, value: &Value, transcribes: bool) {

@@ -1,13 +1,7 @@
 //! The naive model of the engines' own routes.
 
 use serde_json::Value;
-use tokometer_decode::Channels;
-use tokometer_decode::Counter;
-use tokometer_decode::EngineTiming;
-use tokometer_decode::FinishReason;
-use tokometer_decode::Route;
-use tokometer_decode::StreamEvent;
-use tokometer_decode::Usage;
+use tokometer_decode::{Channels, Counter, EngineTiming, FinishReason, Route, StreamEvent, Usage};
 
 /// The event for this JSON value, if the route is one of an engine's own.
 pub(super) fn of_value(route: Route, value: &Value) -> Option<StreamEvent> {

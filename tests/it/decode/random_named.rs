@@ -4,20 +4,11 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
-use serde_json::Value;
-use serde_json::json;
-use tokometer_decode::Framing;
-use tokometer_decode::ResponseDecoder;
-use tokometer_decode::Route;
-use tokometer_decode::StreamEvent;
+use serde_json::{Value, json};
+use tokometer_decode::{Framing, ResponseDecoder, Route, StreamEvent};
 
-use super::cut;
-use super::decode;
-use super::model;
-use super::random::anything;
-use super::random::counts;
-use super::random::object;
-use super::random::text;
+use super::random::{anything, counts, object, text};
+use super::{cut, decode, model};
 
 const ROUTES: [Route; 5] =
     [Route::Responses, Route::Messages, Route::CohereChat, Route::AudioTranscription, Route::AudioTranslation];

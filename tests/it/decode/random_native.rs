@@ -4,15 +4,10 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
-use serde_json::Map;
-use serde_json::Value;
-use serde_json::json;
-use tokometer_decode::Framing;
-use tokometer_decode::Route;
+use serde_json::{Map, Value, json};
+use tokometer_decode::{Framing, Route};
 
-use super::cut;
-use super::decode;
-use super::model;
+use super::{cut, decode, model};
 
 const ROUTES: [Route; 13] = [
     Route::Generate,

@@ -6,8 +6,7 @@ use std::path::Path;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
-use tokometer_decode::Framing;
-use tokometer_decode::Route;
+use tokometer_decode::{Framing, Route};
 
 /// One recorded response of a route that `decode` supports.
 pub(crate) struct Recording {

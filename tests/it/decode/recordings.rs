@@ -1,18 +1,9 @@
 //! Every recording, whole and split, compared with the naive model and with the recorder's counts.
 
-use tokometer_decode::Channels;
-use tokometer_decode::EngineFacts;
-use tokometer_decode::Framing;
-use tokometer_decode::ResponseDecoder;
-use tokometer_decode::Route;
-use tokometer_decode::StreamEvent;
-use tokometer_decode::Usage;
+use tokometer_decode::{Channels, EngineFacts, Framing, ResponseDecoder, Route, StreamEvent, Usage};
 
-use super::cut;
-use super::decode;
-use super::model;
-use super::recording::Recording;
-use super::recording::recordings;
+use super::recording::{Recording, recordings};
+use super::{cut, decode, model};
 
 const ENGINES: [(&str, EngineFacts); 5] = [
     ("vllm-0.32.0", EngineFacts::VLLM),

@@ -1,22 +1,14 @@
 //! Prompt classes as attributes of the times to the first token.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tokometer_observe::measure::Count;
-use tokometer_observe::measure::CountSource;
-use tokometer_observe::measure::Labels;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Sink;
-use tokometer_telemetry::export::PromptClasses;
-use tokometer_telemetry::export::Settings;
+use tokometer_observe::measure::{Count, CountSource, Labels, Record, Sink};
+use tokometer_telemetry::export::{PromptClasses, Settings};
 
-use super::records;
 use super::records::ms;
-use super::text;
-use super::text::Form;
-use super::text::Samples;
+use super::text::{Form, Samples};
+use super::{records, text};
 
 /// The bounds named in the documentation, plus the cache class.
 pub(crate) fn both() -> PromptClasses {

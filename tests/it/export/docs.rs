@@ -5,12 +5,7 @@ use std::path::Path;
 
 use tokometer_observe::measure::Outcome;
 use tokometer_telemetry::export::outcome_class;
-use tokometer_telemetry::export::table::Generation;
-use tokometer_telemetry::export::table::Key;
-use tokometer_telemetry::export::table::Kind;
-use tokometer_telemetry::export::table::Metric;
-use tokometer_telemetry::export::table::Scope;
-use tokometer_telemetry::export::table::TABLE;
+use tokometer_telemetry::export::table::{Generation, Key, Kind, Metric, Scope, TABLE};
 
 const HEAD: &str = "# Metrics
 

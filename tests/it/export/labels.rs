@@ -4,18 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokometer_decode::Route;
-use tokometer_observe::measure::Gap;
-use tokometer_observe::measure::Labels;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Sink;
-use tokometer_telemetry::export::Exporters;
-use tokometer_telemetry::export::Settings;
+use tokometer_observe::measure::{Gap, Labels, Outcome, Record, Sink};
+use tokometer_telemetry::export::{Exporters, Settings};
 
-use super::records;
-use super::text;
-use super::text::Form;
-use super::text::Samples;
+use super::text::{Form, Samples};
+use super::{records, text};
 use crate::allocation::held_after;
 use crate::scrape::reading::until;
 

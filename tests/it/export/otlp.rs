@@ -3,31 +3,20 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTracePartialSuccess, ExportTraceServiceResponse};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
-use opentelemetry_proto::tonic::metrics::v1::number_data_point;
-use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, Metric};
+use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, Metric, number_data_point};
 use prost::Message;
 use tokometer_observe::measure::Sink;
-use tokometer_telemetry::export::Endpoint;
-use tokometer_telemetry::export::Exporters;
-use tokometer_telemetry::export::Metrics;
-use tokometer_telemetry::export::Protocol;
-use tokometer_telemetry::export::Semconv;
-use tokometer_telemetry::export::Settings;
-use tokometer_telemetry::export::Temporality;
+use tokometer_telemetry::export::{Endpoint, Exporters, Metrics, Protocol, Semconv, Settings, Temporality};
 
-use super::classes;
 use super::collector::Collector;
-use super::records;
-use super::text;
-use super::text::Form;
-use super::text::Samples;
+use super::text::{Form, Samples};
+use super::{classes, records, text};
 use crate::WAIT;
 
 pub(crate) fn endpoint(url: String, protocol: Protocol) -> Endpoint {

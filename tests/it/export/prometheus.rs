@@ -5,18 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use prost::Message;
-use tokometer_observe::measure::Labels;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Sink;
-use tokometer_telemetry::export::Exporters;
-use tokometer_telemetry::export::Semconv;
-use tokometer_telemetry::export::Settings;
-use tokometer_telemetry::export::protobuf;
+use tokometer_observe::measure::{Labels, Outcome, Record, Sink};
+use tokometer_telemetry::export::{Exporters, Semconv, Settings, protobuf};
 
-use super::records;
-use super::text;
 use super::text::Form;
+use super::{records, text};
 
 const OPEN: &str = "application/openmetrics-text;version=1.0.0";
 const PROTOBUF: &str = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";

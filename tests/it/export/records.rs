@@ -1,32 +1,14 @@
 //! Scripted request records.
 
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tokometer_decode::EngineTiming;
-use tokometer_decode::FinishReason;
-use tokometer_decode::Route;
-use tokometer_observe::measure::Blocked;
-use tokometer_observe::measure::Count;
-use tokometer_observe::measure::CountSource;
-use tokometer_observe::measure::Detach;
-use tokometer_observe::measure::Gap;
-use tokometer_observe::measure::Labels;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Phase;
-use tokometer_observe::measure::QueueSource;
-use tokometer_observe::measure::QueueTime;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Sink;
-use tokometer_telemetry::export::Collect;
-use tokometer_telemetry::export::Error;
-use tokometer_telemetry::export::Exporters;
-use tokometer_telemetry::export::Points;
-use tokometer_telemetry::export::Settings;
-use tokometer_telemetry::export::Value;
-use tokometer_telemetry::export::table::Id;
-use tokometer_telemetry::export::table::Key;
+use tokometer_decode::{EngineTiming, FinishReason, Route};
+use tokometer_observe::measure::{
+    Blocked, Count, CountSource, Detach, Gap, Labels, Outcome, Phase, QueueSource, QueueTime, Record, Sink,
+};
+use tokometer_telemetry::export::table::{Id, Key};
+use tokometer_telemetry::export::{Collect, Error, Exporters, Points, Settings, Value};
 
 /// Constant values of every owner.
 pub(crate) struct Still;

@@ -1,7 +1,6 @@
 //! A strict parser for both text formats: panics on anything that a scraper would reject or misread.
 
-use std::collections::BTreeMap;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 /// Samples by name and labels (empty labels are omitted: Prometheus treats them as absent).
 pub(crate) type Samples = BTreeMap<Name, f64>;

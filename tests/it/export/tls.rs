@@ -1,19 +1,16 @@
 //! OTLP over TLS with a private certificate authority and a client certificate.
 
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::RootCertStore;
-use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::TlsAcceptor;
 use tokometer_observe::measure::Sink;
-use tokometer_telemetry::export::Endpoint;
-use tokometer_telemetry::export::Protocol;
+use tokometer_telemetry::export::{Endpoint, Protocol};
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
 use super::collector::Collector;

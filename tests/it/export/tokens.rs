@@ -3,15 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Sink;
-use tokometer_telemetry::export::Semconv;
-use tokometer_telemetry::export::Settings;
+use tokometer_observe::measure::{Record, Sink};
+use tokometer_telemetry::export::{Semconv, Settings};
 
-use super::records;
-use super::text;
-use super::text::Form;
-use super::text::Samples;
+use super::text::{Form, Samples};
+use super::{records, text};
 
 fn page(record: &Record) -> Samples {
     let settings = Settings { semconv: Semconv::Both, ..records::settings() };

@@ -1,10 +1,8 @@
 //! The spans of a request, which of them are kept, and where exemplars point.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -13,30 +11,16 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use prost::Message;
 use tokometer_decode::Route;
-use tokometer_observe::measure::Blocked;
-use tokometer_observe::measure::Gap;
-use tokometer_observe::measure::Labels;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Sink;
-use tokometer_observe::measure::TraceParent;
-use tokometer_telemetry::export::Endpoint;
-use tokometer_telemetry::export::Exporters;
-use tokometer_telemetry::export::Protocol;
-use tokometer_telemetry::export::Sampler;
-use tokometer_telemetry::export::Semconv;
-use tokometer_telemetry::export::Settings;
-use tokometer_telemetry::export::Traces;
+use tokometer_observe::measure::{Blocked, Gap, Labels, Outcome, Record, Sink, TraceParent};
 use tokometer_telemetry::export::protobuf::MetricFamily;
-use tokometer_telemetry::export::table::Kind;
-use tokometer_telemetry::export::table::TABLE;
+use tokometer_telemetry::export::table::{Kind, TABLE};
+use tokometer_telemetry::export::{Endpoint, Exporters, Protocol, Sampler, Semconv, Settings, Traces};
 
 use super::collector::Collector;
 use super::otlp::endpoint;
-use super::records;
 use super::records::ms;
-use super::text;
 use super::text::Form;
+use super::{records, text};
 use crate::WAIT;
 
 const TRACE: u128 = 0x0af7651916cd43dd8448eb211c80319c;

@@ -1,17 +1,9 @@
 //! All endings of an HTTP/2 stream: frames and closes in, one record with one outcome out.
 
-use tokometer_observe::input::Close;
-use tokometer_observe::input::Direction;
-use tokometer_observe::input::Side;
-use tokometer_observe::measure::Detach;
-use tokometer_observe::measure::Outcome;
+use tokometer_observe::input::{Close, Direction, Side};
+use tokometer_observe::measure::{Detach, Outcome};
 
-use crate::endings::DELTA;
-use crate::endings::DONE;
-use crate::endings::ERROR;
-use crate::endings::FINISH;
-use crate::endings::ROLE;
-use crate::endings::Wire;
+use crate::endings::{DELTA, DONE, ERROR, FINISH, ROLE, Wire};
 use crate::wire::http2::frames::*;
 
 const CLIENT_CLOSES: Close = Close::Finished { first: Side::Client };

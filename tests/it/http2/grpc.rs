@@ -1,13 +1,8 @@
 //! gRPC calls: messages, trailers and statuses in, one record with one outcome out.
 
 use prost::Message as _;
-use tokometer_observe::input::Close;
-use tokometer_observe::input::Side;
-use tokometer_observe::measure::CountSource;
-use tokometer_observe::measure::Message;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Unread;
+use tokometer_observe::input::{Close, Side};
+use tokometer_observe::measure::{CountSource, Message, Outcome, Record, Unread};
 
 use crate::coding::encode::encode;
 use crate::endings::Wire;

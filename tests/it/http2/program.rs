@@ -3,38 +3,22 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::task::Context;
-use std::task::Poll;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use h2::Reason;
-use h2::RecvStream;
-use h2::SendStream;
 use h2::client::SendRequest;
 use h2::server::SendResponse;
-use http::HeaderMap;
-use http::HeaderValue;
-use http::Request;
-use http::Response;
-use tokio::io::AsyncRead;
-use tokio::io::AsyncWrite;
-use tokio::io::ReadBuf;
-use tokio::net::TcpListener;
-use tokio::net::TcpStream;
+use h2::{Reason, RecvStream, SendStream};
+use http::{HeaderMap, HeaderValue, Request, Response};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Barrier;
 use tokometer::replay::Notebook;
-use tokometer_observe::measure::CountSource;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
+use tokometer_observe::measure::{CountSource, Outcome, Record};
 
 use crate::end_to_end::relay_to;
-use crate::http2::messages::framed;
-use crate::http2::messages::vllm;
-use crate::http2::messages::vllm_chunk;
-use crate::http2::messages::vllm_end;
-use crate::http2::messages::vllm_prompt;
+use crate::http2::messages::{framed, vllm, vllm_chunk, vllm_end, vllm_prompt};
 
 const STREAMS: usize = 100;
 

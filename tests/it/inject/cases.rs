@@ -1,15 +1,11 @@
 //! Injection into various pods.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokometer_decode::Engine;
-use tokometer_operator::inject::Mode;
-use tokometer_operator::inject::Options;
+use tokometer_operator::inject::{Mode, Options};
 
-use super::injected;
-use super::options;
-use super::skipped;
+use super::{injected, options, skipped};
 
 const VLLM: &str =
     "{containers: [{name: vllm, image: vllm/vllm-openai:v0.33.0, args: [--model, m], ports: [{containerPort: 8000}]}]}";

@@ -2,9 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
 use std::io::Write;
-use std::process::Command;
-use std::process::Output;
-use std::process::Stdio;
+use std::process::{Command, Output, Stdio};
 
 use super::deployment;
 

@@ -5,11 +5,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use serde_json::json;
-use tokometer_operator::inject::Options;
-use tokometer_operator::inject::inject;
+use tokometer_operator::inject::{Options, inject};
 
-use super::deployment;
-use super::json as read;
+use super::{deployment, json as read};
 
 const HEAD: &str = "# Made from the code by the test `inject::component`; do not edit.\n";
 

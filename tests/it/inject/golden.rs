@@ -4,15 +4,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use tokometer_operator::inject::Error;
-use tokometer_operator::inject::Mode;
-use tokometer_operator::inject::Options;
-use tokometer_operator::inject::Outcome;
-use tokometer_operator::inject::inject;
-use tokometer_operator::inject::remove;
+use tokometer_operator::inject::{Error, Mode, Options, Outcome, inject, remove};
 
-use super::json;
-use super::options;
+use super::{json, options};
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/inject")

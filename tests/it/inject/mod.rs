@@ -6,9 +6,7 @@ mod component;
 mod golden;
 mod properties;
 
-use tokometer_operator::inject::Options;
-use tokometer_operator::inject::Outcome;
-use tokometer_operator::inject::inject;
+use tokometer_operator::inject::{Options, Outcome, inject};
 
 /// Sidecar image in these tests.
 const IMAGE: &str = "registry.example/tokometer:1";

@@ -1,11 +1,7 @@
 //! Properties of injection into arbitrary pods.
 
 use proptest::prelude::*;
-use tokometer_operator::inject::Mode;
-use tokometer_operator::inject::Options;
-use tokometer_operator::inject::Outcome;
-use tokometer_operator::inject::inject;
-use tokometer_operator::inject::remove;
+use tokometer_operator::inject::{Mode, Options, Outcome, inject, remove};
 
 use super::options;
 

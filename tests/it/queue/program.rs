@@ -18,8 +18,7 @@ use tokometer_sim::server::{self, Simulator, Traces};
 use tokometer_telemetry::export::{Endpoint, Protocol};
 
 use crate::export::collector::Collector;
-use crate::listener::listener_to;
-use crate::listener::reserved;
+use crate::listener::{listener_to, reserved};
 
 use super::*;
 

@@ -1,7 +1,6 @@
 //! Every recording of a real server is forwarded unmodified, in the recorded reads.
 
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,8 +9,7 @@ use serde_json::Value;
 use tokometer_observe::input::Direction;
 
 use super::peer;
-use super::peer::Script;
-use super::peer::Step;
+use super::peer::{Script, Step};
 use super::rig::Rig;
 
 /// Recordings: `<engine>/<case>.jsonl`, one object per read, and `<case>.meta.json` with the request.

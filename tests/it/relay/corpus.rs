@@ -1,8 +1,7 @@
 //! Unusual HTTP, and bytes that are not HTTP.
 
-use super::peer::Script;
-use super::peer::Step;
 use super::peer::Step::*;
+use super::peer::{Script, Step};
 
 /// A request and its response; then both ends close in the usual order: the client first, after the response.
 fn round_trip(name: &str, request: impl AsRef<[u8]>, response: impl AsRef<[u8]>) -> Script {

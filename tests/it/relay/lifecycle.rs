@@ -1,34 +1,20 @@
 //! Slow readers, unreachable servers, early responses, drains, and the observer calls for each.
 
-use std::io::Read;
-use std::io::Write;
-use std::time::Duration;
-use std::time::Instant;
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
 
-use tokometer_observe::input::Close;
-use tokometer_observe::input::Direction;
-use tokometer_observe::input::Side;
+use tokometer_observe::input::{Close, Direction, Side};
 use tokometer_proxy::listen::Address;
-use tokometer_proxy::relay::Phase;
-use tokometer_proxy::relay::Settings;
-use tokometer_proxy::relay::Unreachable;
+use tokometer_proxy::relay::{Phase, Settings, Unreachable};
 
-use crate::listener::listener_to;
-use crate::listener::reserved;
+use crate::listener::{listener_to, reserved};
 
-use super::corpus::noise;
-use super::corpus::send;
+use super::corpus::{noise, send};
 use super::peer;
-use super::peer::Ending;
-use super::peer::Script;
-use super::peer::Step::Finish;
-use super::peer::Step::Read as Take;
-use super::peer::Step::ReadEnd;
+use super::peer::Step::{Finish, Read as Take, ReadEnd};
+use super::peer::{Ending, Script};
 use super::rig::Rig;
-use super::watcher::Call;
-use super::watcher::Log;
-use super::watcher::Mood;
-use super::watcher::Watcher;
+use super::watcher::{Call, Log, Mood, Watcher};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
 

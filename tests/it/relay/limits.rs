@@ -2,25 +2,19 @@
 //! separate process.
 
 use std::fs::File;
-use std::io::Read;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokometer_observe::input::Direction;
-use tokometer_proxy::relay::Full;
-use tokometer_proxy::relay::Settings;
-use tokometer_proxy::relay::Unreachable;
+use tokometer_proxy::relay::{Full, Settings, Unreachable};
 
 use crate::listener::listener_to;
 
 use super::peer;
 use super::rig::Rig;
-use super::watcher::Call;
-use super::watcher::Mood;
-use super::watcher::Watcher;
+use super::watcher::{Call, Mood, Watcher};
 
 /// Runs only this test in a new process with this limit of open files. Returns false in that process.
 fn rerun(test: &str, limit: usize) -> bool {

@@ -1,15 +1,10 @@
 //! Two scripted ends of a connection, and the bytes that each received.
 
-use std::io;
-use std::io::Read;
-use std::io::Write;
-use std::net::Shutdown;
-use std::net::SocketAddr;
-use std::net::TcpListener;
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Barrier;
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
 use socket2::SockRef;
 

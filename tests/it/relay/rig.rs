@@ -3,19 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokometer::app::Serving;
-use tokometer::app::serve;
+use tokometer::app::{Serving, serve};
 use tokometer_proxy::listen;
-use tokometer_proxy::listen::Address;
-use tokometer_proxy::listen::Listener;
-use tokometer_proxy::relay::Drain;
-use tokometer_proxy::relay::Relay;
-use tokometer_proxy::relay::Settings;
+use tokometer_proxy::listen::{Address, Listener};
+use tokometer_proxy::relay::{Drain, Relay, Settings};
 
 use crate::listener::listener_to;
 
-use super::watcher::Mood;
-use super::watcher::Watcher;
+use super::watcher::{Mood, Watcher};
 
 /// A running relay with one or more listeners.
 pub(crate) struct Rig {

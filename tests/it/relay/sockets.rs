@@ -1,52 +1,30 @@
 //! Unix sockets, TLS, multiple listeners, and invalid addresses.
 
 use std::io;
-use std::io::Read;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::net::UnixListener;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::path::PathBuf;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use rcgen::BasicConstraints;
-use rcgen::CertificateParams;
-use rcgen::CertifiedIssuer;
-use rcgen::IsCa;
-use rcgen::KeyPair;
-use rustls::ClientConfig;
-use rustls::ClientConnection;
-use rustls::RootCertStore;
-use rustls::ServerConfig;
-use rustls::ServerConnection;
-use rustls::StreamOwned;
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::PrivateKeyDer;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-use tokometer_observe::input::Close;
-use tokometer_observe::input::Direction;
+use tokometer_observe::input::{Close, Direction};
 use tokometer_proxy::listen;
-use tokometer_proxy::listen::Address;
-use tokometer_proxy::listen::ClientTls;
-use tokometer_proxy::listen::Error;
-use tokometer_proxy::listen::Listener;
-use tokometer_proxy::listen::ServerTls;
+use tokometer_proxy::listen::{Address, ClientTls, Error, Listener, ServerTls};
 use tokometer_proxy::relay::Settings;
 
 use crate::listener::listener_to;
 
-use super::corpus;
 use super::corpus::noise;
-use super::peer;
 use super::peer::Wire;
-use super::rig::Rig;
-use super::rig::tcp;
-use super::watcher::Mood;
-use super::watcher::Watcher;
+use super::rig::{Rig, tcp};
+use super::watcher::{Mood, Watcher};
+use super::{corpus, peer};
 
 #[test]
 fn unix_sockets_forward_everything_except_resets() {

@@ -1,31 +1,21 @@
 //! Both ends receive the same bytes and endings with and without the relay.
 
-use std::net::SocketAddr;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use tokometer::app::DataPath;
-use tokometer::replay::Notebook;
-use tokometer::replay::Replayed;
-use tokometer_observe::input::Close;
-use tokometer_observe::input::Direction;
-use tokometer_observe::input::Side;
+use tokometer::replay::{Notebook, Replayed};
+use tokometer_observe::input::{Close, Direction, Side};
 use tokometer_observe::measure::Detach;
 use tokometer_observe::observer;
 use tokometer_proxy::relay::Settings;
 
 use crate::listener::listener_to;
 
-use super::corpus;
-use super::peer;
-use super::peer::Ending;
-use super::peer::Got;
-use super::peer::Script;
-use super::rig::Rig;
-use super::rig::tcp;
-use super::watcher::Call;
-use super::watcher::Log;
-use super::watcher::Mood;
+use super::peer::{Ending, Got, Script};
+use super::rig::{Rig, tcp};
+use super::watcher::{Call, Log, Mood};
+use super::{corpus, peer};
 
 /// Plays every script directly and through a relay whose observers behave according to this mood; returns the scripts
 /// whose ends differ.

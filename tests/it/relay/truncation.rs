@@ -1,35 +1,25 @@
 //! A server that ends TLS without close_notify: the effect on the client, and the request's outcome.
 
-use std::io::Read;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::sync::Arc;
 
-use rustls::ServerConnection;
-use rustls::StreamOwned;
+use rustls::{ServerConnection, StreamOwned};
 
 use tokometer::app::DataPath;
 use tokometer::replay::Notebook;
 use tokometer_observe::input::Direction;
 use tokometer_observe::measure::Outcome;
 use tokometer_observe::observer;
-use tokometer_proxy::listen::ClientTls;
-use tokometer_proxy::listen::Listener;
-use tokometer_proxy::listen::ServerTls;
+use tokometer_proxy::listen::{ClientTls, Listener, ServerTls};
 use tokometer_proxy::relay::Settings;
 
-use crate::endings::DELTA;
-use crate::endings::DONE;
-use crate::endings::FINISH;
-use crate::endings::REQUEST;
-use crate::endings::chunk;
+use crate::endings::{DELTA, DONE, FINISH, REQUEST, chunk};
 use crate::listener::listener_to;
 
 use super::peer;
-use super::peer::Ending;
-use super::peer::Wire;
+use super::peer::{Ending, Wire};
 use super::rig::tcp;
-use super::sockets::Authority;
-use super::sockets::tls_client;
+use super::sockets::{Authority, tls_client};
 
 /// How the server ends TLS.
 #[derive(Clone, Copy, Debug, PartialEq)]

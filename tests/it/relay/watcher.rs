@@ -1,19 +1,11 @@
 //! An observer that records its calls.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::Condvar;
-use std::sync::Mutex;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
 
-use tokometer_observe::input::Close;
-use tokometer_observe::input::Connection;
-use tokometer_observe::input::Direction;
-use tokometer_observe::input::Observe;
-use tokometer_observe::input::Observer;
+use tokometer_observe::input::{Close, Connection, Direction, Observe, Observer};
 
 use crate::injected;
 

@@ -3,10 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tokometer::config::Config;
-use tokometer::config::Environment;
-use tokometer::config::Error;
-use tokometer::config::Flags;
+use tokometer::config::{Config, Environment, Error, Flags};
 use tokometer_engine::scrape::Target;
 
 use crate::mistakes::assert_reported;

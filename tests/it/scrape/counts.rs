@@ -2,8 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tokometer_engine::scrape::State;
-use tokometer_engine::scrape::Tracker;
+use tokometer_engine::scrape::{State, Tracker};
 
 use super::page;
 

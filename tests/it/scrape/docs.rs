@@ -4,10 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use tokometer_decode::Engine;
-use tokometer_decode::engine::Combine;
-use tokometer_decode::engine::Quantity;
-use tokometer_decode::engine::Source;
-use tokometer_decode::engine::Term;
+use tokometer_decode::engine::{Combine, Quantity, Source, Term};
 use tokometer_engine::scrape::SOURCES;
 
 /// The heading before the generated tables.

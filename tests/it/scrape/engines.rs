@@ -1,13 +1,9 @@
 //! The metrics pages of all engines, and the state derived from them.
 
 use tokometer_decode::engine::Quantity;
-use tokometer_engine::scrape::Ratio;
-use tokometer_engine::scrape::RatioSource;
-use tokometer_engine::scrape::SOURCES;
-use tokometer_engine::scrape::State;
+use tokometer_engine::scrape::{Ratio, RatioSource, SOURCES, State};
 
-use super::page;
-use super::state;
+use super::{page, state};
 
 /// A page of tests/fixtures/engine-metrics.
 pub(super) fn file(name: &str) -> String {

@@ -2,33 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point;
 use tokometer_engine::scrape;
-use tokometer_engine::scrape::Failure;
-use tokometer_engine::scrape::Watch;
+use tokometer_engine::scrape::{Failure, Watch};
 use tokometer_observe::measure::Sink;
-use tokometer_telemetry::export::Collect;
-use tokometer_telemetry::export::Endpoint;
-use tokometer_telemetry::export::Exporters;
-use tokometer_telemetry::export::Metrics;
-use tokometer_telemetry::export::Points;
-use tokometer_telemetry::export::Protocol;
-use tokometer_telemetry::export::Settings;
 use tokometer_telemetry::export::table::TABLE;
+use tokometer_telemetry::export::{Collect, Endpoint, Exporters, Metrics, Points, Protocol, Settings};
 
 use super::engines::file;
-use super::page;
-use super::zeros;
+use super::{page, zeros};
 use crate::WAIT;
 use crate::export::collector::Collector;
-use crate::export::records;
-use crate::export::text;
 use crate::export::text::Form;
+use crate::export::{records, text};
 
 /// Two listeners; only the engine of the first is scraped.
 struct One {

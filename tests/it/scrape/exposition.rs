@@ -2,9 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tokometer_engine::scrape::exposition::LINE_BYTES;
-use tokometer_engine::scrape::exposition::Lines;
-use tokometer_engine::scrape::exposition::Parser;
+use tokometer_engine::scrape::exposition::{LINE_BYTES, Lines, Parser};
 
 /// Name, labels and the bits of the value.
 type Sample = (String, Vec<(String, String)>, u64);

@@ -13,10 +13,8 @@ mod pages;
 mod program;
 pub(crate) mod reading;
 
-use tokometer_engine::scrape::Page;
-use tokometer_engine::scrape::State;
-use tokometer_engine::scrape::Tracker;
 use tokometer_engine::scrape::exposition::Parser;
+use tokometer_engine::scrape::{Page, State, Tracker};
 
 /// Parses a page from its text.
 fn page(text: &str) -> Page {

@@ -1,11 +1,8 @@
 //! Which state applies at which moment, with scripted times.
 
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tokometer_engine::scrape::Failure;
-use tokometer_engine::scrape::Settings;
-use tokometer_engine::scrape::Watch;
+use tokometer_engine::scrape::{Failure, Settings, Watch};
 
 use super::page;
 

@@ -1,7 +1,6 @@
 //! Invalid pages: unknown values are not reported.
 
-use super::page;
-use super::state;
+use super::{page, state};
 
 #[test]
 fn impossible_values_are_ignored() {

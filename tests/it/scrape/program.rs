@@ -1,13 +1,10 @@
 //! The whole program between the simulated engine and its clients: it exports the values that the engine reports.
 
 use std::collections::BTreeMap;
-use std::io::Read;
-use std::io::Write;
-use std::net::SocketAddr;
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokometer::app::Instrument;
@@ -15,10 +12,8 @@ use tokometer::config::Settings;
 use tokometer_engine::scrape;
 use tokometer_engine::scrape::Target;
 use tokometer_proxy::listen::Address;
-use tokometer_sim::load;
-use tokometer_sim::server;
-use tokometer_sim::server::Listen;
-use tokometer_sim::server::Simulator;
+use tokometer_sim::server::{Listen, Simulator};
+use tokometer_sim::{load, server};
 
 use crate::listener::listener_to;
 

@@ -2,26 +2,15 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::io::Read;
-use std::io::Write;
-use std::net::SocketAddr;
-use std::net::TcpListener;
-use std::net::TcpStream;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::time::Duration;
-use std::time::Instant;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use crate::WAIT;
 use crate::listener::reserved;
 use async_trait::async_trait;
-use tokometer_engine::scrape::Dial;
-use tokometer_engine::scrape::Failure;
-use tokometer_engine::scrape::Measurements;
-use tokometer_engine::scrape::Scraper;
-use tokometer_engine::scrape::Settings;
-use tokometer_engine::scrape::Target;
-use tokometer_engine::scrape::Wire;
+use tokometer_engine::scrape::{Dial, Failure, Measurements, Scraper, Settings, Target, Wire};
 
 const PAGE: &str = "vllm:num_requests_running 3\nvllm:num_requests_waiting 1\n";
 

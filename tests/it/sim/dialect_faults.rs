@@ -1,11 +1,9 @@
 //! Each dialect counts the generated tokens, ends with its own mark, and fails in its own format.
 
 use serde_json::Value;
-use tokometer_sim::server::Settings;
-use tokometer_sim::server::Simulator;
+use tokometer_sim::server::{Settings, Simulator};
 
-use crate::sim::cases::CASES;
-use crate::sim::cases::Case;
+use crate::sim::cases::{CASES, Case};
 use crate::sim::round_trip;
 
 /// The received chunks, and whether the body was terminated correctly.

@@ -1,11 +1,8 @@
 //! Every dialect has the shape of its recording, and reports the generated tokens.
 
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use tokometer_sim::server::Listen;
-use tokometer_sim::server::Settings;
-use tokometer_sim::server::Simulator;
+use tokometer_sim::server::{Listen, Settings, Simulator};
 
 use crate::sim::round_trip;
 use crate::sim::shapes::assert_same_shape;

@@ -1,12 +1,9 @@
 //! Each fault has the effect that its name implies.
 
 use std::io;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tokometer_sim::server::Fault;
-use tokometer_sim::server::Settings;
-use tokometer_sim::server::Simulator;
+use tokometer_sim::server::{Fault, Settings, Simulator};
 
 use crate::sim::round_trip;
 use crate::sim::round_trip::Received;

@@ -6,13 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::Reason;
 use h2::client::SendRequest;
-use http::Request;
-use http::Response;
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
+use http::{Request, Response};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokometer_sim::server::Settings;
-use tokometer_sim::server::Simulator;
+use tokometer_sim::server::{Settings, Simulator};
 
 use crate::sim::cases::CASES;
 use crate::sim::round_trip;

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use tokometer_sim::load;
 use tokometer_sim::load::End;
-use tokometer_sim::server;
 use tokometer_sim::server::Simulator;
+use tokometer_sim::{load, server};
 
 use crate::sim::round_trip;
 

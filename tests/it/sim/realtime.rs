@@ -4,20 +4,13 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use serde_json::Value;
-use serde_json::json;
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokometer::replay::Notebook;
-use tokometer::replay::Replayed;
+use tokometer::replay::{Notebook, Replayed};
 use tokometer_decode::FinishReason;
-use tokometer_observe::measure::CountSource;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
-use tokometer_sim::server::Settings;
-use tokometer_sim::server::Simulator;
-use tokometer_sim::server::Stats;
+use tokometer_observe::measure::{CountSource, Outcome, Record};
+use tokometer_sim::server::{Settings, Simulator, Stats};
 
 use crate::end_to_end::relay_to;
 use crate::sim::round_trip;

@@ -2,18 +2,11 @@
 
 use std::time::Duration;
 
-use tokometer::replay::Notebook;
-use tokometer::replay::Replayed;
-use tokometer_observe::measure::CountSource;
-use tokometer_observe::measure::Outcome;
-use tokometer_sim::load;
-use tokometer_sim::load::Api;
-use tokometer_sim::load::End;
-use tokometer_sim::load::Summary;
-use tokometer_sim::server;
-use tokometer_sim::server::Imitation;
-use tokometer_sim::server::Simulator;
-use tokometer_sim::server::Stats;
+use tokometer::replay::{Notebook, Replayed};
+use tokometer_observe::measure::{CountSource, Outcome};
+use tokometer_sim::load::{Api, End, Summary};
+use tokometer_sim::server::{Imitation, Simulator, Stats};
+use tokometer_sim::{load, server};
 
 use crate::end_to_end::relay_to;
 use crate::sim::round_trip;

@@ -5,11 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokometer_sim::server::Pace;
-use tokometer_sim::server::Settings;
+use tokometer_sim::server::{Pace, Settings};
 
 /// Settings of a server that responds immediately.
 pub(crate) fn swift() -> Settings {

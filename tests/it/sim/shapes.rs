@@ -5,8 +5,7 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use tokometer_sim::server::Settings;
-use tokometer_sim::server::Simulator;
+use tokometer_sim::server::{Settings, Simulator};
 
 use crate::sim::round_trip;
 

@@ -3,12 +3,9 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokometer_sim::server::Pace;
-use tokometer_sim::server::Settings;
-use tokometer_sim::server::Simulator;
+use tokometer_sim::server::{Pace, Settings, Simulator};
 
 use crate::sim::round_trip;
 

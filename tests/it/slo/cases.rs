@@ -4,25 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokometer_decode::Route;
-use tokometer_observe::measure::Count;
-use tokometer_observe::measure::CountSource;
-use tokometer_observe::measure::Labels;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Targets;
-use tokometer_telemetry::slo::Exclusion;
-use tokometer_telemetry::slo::Goal;
-use tokometer_telemetry::slo::Objective;
-use tokometer_telemetry::slo::Reason;
-use tokometer_telemetry::slo::Scope;
-use tokometer_telemetry::slo::Settings;
-use tokometer_telemetry::slo::Verdict;
-use tokometer_telemetry::slo::concerns;
-use tokometer_telemetry::slo::verdict;
+use tokometer_observe::measure::{Count, CountSource, Labels, Outcome, Record, Targets};
+use tokometer_telemetry::slo::{Exclusion, Goal, Objective, Reason, Scope, Settings, Verdict, concerns, verdict};
 
-use super::good;
-use super::ms;
-use super::only;
+use super::{good, ms, only};
 
 const GOOD: Verdict = Verdict::Good;
 

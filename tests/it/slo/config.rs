@@ -3,12 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tokometer::config::Config;
-use tokometer::config::Environment;
-use tokometer::config::Flags;
+use tokometer::config::{Config, Environment, Flags};
 use tokometer_decode::Route;
-use tokometer_telemetry::slo::Goal;
-use tokometer_telemetry::slo::Settings;
+use tokometer_telemetry::slo::{Goal, Settings};
 
 fn load(yaml: &str) -> Result<Config, String> {
     Config::from_layers(Some((Path::new("t.yaml"), yaml)), &Flags::default(), &Environment::default())

@@ -2,20 +2,10 @@
 
 use std::sync::Arc;
 
-use tokometer_observe::measure::CountSource;
-use tokometer_observe::measure::Labels;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
-use tokometer_telemetry::slo::Evaluated;
-use tokometer_telemetry::slo::Evaluator;
-use tokometer_telemetry::slo::Exclusion;
-use tokometer_telemetry::slo::Goal;
-use tokometer_telemetry::slo::Reason;
-use tokometer_telemetry::slo::Settings;
+use tokometer_observe::measure::{CountSource, Labels, Outcome, Record};
+use tokometer_telemetry::slo::{Evaluated, Evaluator, Exclusion, Goal, Reason, Settings};
 
-use super::good;
-use super::ms;
-use super::only;
+use super::{good, ms, only};
 use crate::export::records;
 
 fn of<'a>(evaluated: &'a [Evaluated], objective: &str, model: Option<&str>) -> &'a Evaluated {

@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use tokometer::replay::Recording;
-use tokometer::replay::replay;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Targets;
-use tokometer_observe::observer::Settings;
-use tokometer_observe::observer::TargetHeaders;
+use tokometer::replay::{Recording, replay};
+use tokometer_observe::measure::{Record, Targets};
+use tokometer_observe::observer::{Settings, TargetHeaders};
 
 fn record(headers: &str, targets: TargetHeaders) -> Record {
     let body = r#"{"model":"m","stream":true,"messages":[]}"#;

@@ -11,9 +11,7 @@ mod waiting;
 use std::time::Duration;
 
 use tokometer_observe::measure::Record;
-use tokometer_telemetry::slo::Goal;
-use tokometer_telemetry::slo::Objective;
-use tokometer_telemetry::slo::Settings;
+use tokometer_telemetry::slo::{Goal, Objective, Settings};
 
 use crate::export::records;
 

@@ -2,28 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use tokometer_decode::Route;
-use tokometer_observe::measure::Opening;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Requested;
-use tokometer_observe::measure::Sink;
-use tokometer_observe::measure::Targets;
-use tokometer_observe::measure::Watches;
+use tokometer_observe::measure::{Opening, Outcome, Record, Requested, Sink, Targets, Watches};
 use tokometer_telemetry::live;
 use tokometer_telemetry::live::InFlight;
-use tokometer_telemetry::slo::Evaluator;
-use tokometer_telemetry::slo::Goal;
-use tokometer_telemetry::slo::Pending;
-use tokometer_telemetry::slo::Settings;
+use tokometer_telemetry::slo::{Evaluator, Goal, Pending, Settings};
 
-use super::good;
-use super::ms;
-use super::only;
+use super::{good, ms, only};
 
 /// Open requests by sequence number; those with a duration have no first token yet.
 #[derive(Debug, Default)]

@@ -1,22 +1,13 @@
 //! Compares the kept text of the recordings with a naive parser, and its token counts with the engines' own counts.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use tokometer_decode::Framing;
-use tokometer_decode::ResponseDecoder;
-use tokometer_decode::ResponseText;
-use tokometer_decode::Route;
-use tokometer_decode::TextLimits;
-use tokometer_decode::TextLost;
-use tokometer_decode::TextMemory;
-use tokometer_telemetry::tokenizer::Settings;
-use tokometer_telemetry::tokenizer::Vocabularies;
+use tokometer_decode::{Framing, ResponseDecoder, ResponseText, Route, TextLimits, TextLost, TextMemory};
+use tokometer_telemetry::tokenizer::{Settings, Vocabularies};
 
-use super::naive::body;
-use super::naive::events;
+use super::naive::{body, events};
 use super::{Api, Case, cases};
 
 const LIMITS: TextLimits = TextLimits { response_bytes: 1 << 20, memory_bytes: 1 << 24 };

@@ -1,13 +1,11 @@
 //! Results of every check against good and bad proxies and servers.
 
-use std::net::TcpListener;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
 use crate::listener::reserved;
-use tokometer_proxy::listen::Address;
-use tokometer_proxy::listen::Listener;
+use tokometer_proxy::listen::{Address, Listener};
 use tokometer_sim::server;
 use tokometer_sim::server::Listen;
 

@@ -10,11 +10,7 @@ use std::time::Duration;
 
 use tokometer::app::Instrument;
 use tokometer::config;
-use tokometer::verify::CheckName;
-use tokometer::verify::Grade;
-use tokometer::verify::Report;
-use tokometer::verify::Settings;
-use tokometer::verify::run;
+use tokometer::verify::{CheckName, Grade, Report, Settings, run};
 use tokometer_sim::server;
 use tokometer_sim::server::Simulator;
 

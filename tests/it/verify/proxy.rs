@@ -1,11 +1,7 @@
 //! A proxy that forwards bytes and applies a test's change to the server's bytes.
 
-use std::io::Read;
-use std::io::Write;
-use std::net::Shutdown;
-use std::net::SocketAddr;
-use std::net::TcpListener;
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
 /// Applied to each slice of the server's bytes before it is forwarded.

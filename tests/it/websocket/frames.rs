@@ -6,15 +6,8 @@ use tokometer_wire::budget::Budget;
 use tokometer_wire::coding::Unreadable;
 use tokometer_wire::websocket::Sender;
 
-use super::Reported;
-use super::model::Deflater;
-use super::model::FIN;
-use super::model::RSV1;
-use super::model::frame;
-use super::model::naive;
-use super::read;
-use super::read_by;
-use super::read_every_split;
+use super::model::{Deflater, FIN, RSV1, frame, naive};
+use super::{Reported, read, read_by, read_every_split};
 
 const MASK: Option<[u8; 4]> = Some([0x37, 0xfa, 0x21, 0x3d]);
 const DEFLATE: &str = "permessage-deflate";

@@ -8,21 +8,14 @@ pub(crate) mod model;
 pub(crate) mod observed;
 mod relayed;
 
-pub(crate) use observed::HANDSHAKE;
-pub(crate) use observed::SWITCHED;
-pub(crate) use observed::of_client;
-pub(crate) use observed::of_server;
+pub(crate) use observed::{HANDSHAKE, SWITCHED, of_client, of_server};
 
 use std::time::Instant;
 
-use tokometer_wire::Fault;
-use tokometer_wire::Visitor;
 use tokometer_wire::budget::Account;
 use tokometer_wire::coding::Unreadable;
-use tokometer_wire::websocket::Event;
-use tokometer_wire::websocket::Extensions;
-use tokometer_wire::websocket::Sender;
-use tokometer_wire::websocket::WebSocket;
+use tokometer_wire::websocket::{Event, Extensions, Sender, WebSocket};
+use tokometer_wire::{Fault, Visitor};
 
 /// Parsed frames, with adjacent data joined.
 #[derive(Clone, Debug, PartialEq, Eq)]

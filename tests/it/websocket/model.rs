@@ -1,10 +1,6 @@
 //! Writes frames, and parses them with a naive model that needs all bytes at once.
 
-use flate2::Compress;
-use flate2::Compression;
-use flate2::Decompress;
-use flate2::FlushCompress;
-use flate2::FlushDecompress;
+use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 
 use super::Reported;
 

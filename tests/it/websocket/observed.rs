@@ -3,18 +3,10 @@
 use std::time::Duration;
 
 use tokometer::replay::Replayed;
-use tokometer_observe::input::Close;
-use tokometer_observe::input::Side;
-use tokometer_observe::measure::CountSource;
-use tokometer_observe::measure::Detach;
-use tokometer_observe::measure::Message;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Unread;
+use tokometer_observe::input::{Close, Side};
+use tokometer_observe::measure::{CountSource, Detach, Message, Outcome, Unread};
 
-use super::model::Deflater;
-use super::model::FIN;
-use super::model::RSV1;
-use super::model::frame;
+use super::model::{Deflater, FIN, RSV1, frame};
 use crate::endings::Wire;
 
 pub(crate) const HANDSHAKE: &[u8] =

@@ -1,24 +1,14 @@
 //! The whole program: a session is forwarded unmodified, and its responses are counted.
 
-use std::io::Read;
-use std::io::Write;
-use std::net::TcpListener;
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::thread;
 
 use tokometer::replay::Notebook;
-use tokometer_observe::measure::CountSource;
-use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::{CountSource, Outcome};
 
-use super::model::FIN;
-use super::model::frame;
-use super::observed::COMMIT;
-use super::observed::DELTA;
-use super::observed::DONE;
-use super::observed::HANDSHAKE;
-use super::observed::SWITCHED;
-use super::observed::of_client;
-use super::observed::of_server;
+use super::model::{FIN, frame};
+use super::observed::{COMMIT, DELTA, DONE, HANDSHAKE, SWITCHED, of_client, of_server};
 use crate::end_to_end::relay_to;
 
 #[test]

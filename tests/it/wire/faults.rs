@@ -1,13 +1,9 @@
 //! Parser faults: bytes that are not HTTP/1.1, or that are ambiguous.
 
-use tokometer_wire::Fault;
-use tokometer_wire::Limits;
 use tokometer_wire::websocket::Extensions;
+use tokometer_wire::{Fault, Limits};
 
-use crate::wire::traffic::ask;
-use crate::wire::traffic::feed_every_split;
-use crate::wire::traffic::read;
-use crate::wire::traffic::reply;
+use crate::wire::traffic::{ask, feed_every_split, read, reply};
 
 const GET: &str = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
 

@@ -3,19 +3,11 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tokometer_wire::Fault;
-use tokometer_wire::Limits;
+use tokometer_wire::{Fault, Limits};
 
 use crate::wire::model;
-use crate::wire::model::Stop;
-use crate::wire::model::agree;
-use crate::wire::traffic::Reported;
-use crate::wire::traffic::Step;
-use crate::wire::traffic::Trace;
-use crate::wire::traffic::ask;
-use crate::wire::traffic::feed;
-use crate::wire::traffic::feed_random_splits;
-use crate::wire::traffic::reply;
+use crate::wire::model::{Stop, agree};
+use crate::wire::traffic::{Reported, Step, Trace, ask, feed, feed_random_splits, reply};
 
 fn data() -> impl Strategy<Value = Vec<u8>> {
     // Bytes that look like framing could confuse the parser.

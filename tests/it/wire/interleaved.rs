@@ -2,14 +2,9 @@
 
 use std::time::Instant;
 
-use tokometer_wire::Fault;
-use tokometer_wire::Http1;
-use tokometer_wire::Limits;
+use tokometer_wire::{Fault, Http1, Limits};
 
-use crate::wire::traffic::Trace;
-use crate::wire::traffic::ask;
-use crate::wire::traffic::read;
-use crate::wire::traffic::reply;
+use crate::wire::traffic::{Trace, ask, read, reply};
 
 const NO_CONTENT: &str = "HTTP/1.1 204 -\r\n\r\n";
 

@@ -1,17 +1,10 @@
 //! Messages that RFC 9110 and RFC 9112 allow, including unusual ones.
 
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tokometer_wire::Http1;
-use tokometer_wire::Limits;
+use tokometer_wire::{Http1, Limits};
 
-use crate::wire::traffic::Reported;
-use crate::wire::traffic::Step;
-use crate::wire::traffic::Trace;
-use crate::wire::traffic::ask;
-use crate::wire::traffic::read;
-use crate::wire::traffic::reply;
+use crate::wire::traffic::{Reported, Step, Trace, ask, read, reply};
 
 const GET: &str = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
 

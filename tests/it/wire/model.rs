@@ -1,15 +1,9 @@
 //! A naive parser for the complete bytes of one direction: slow and simple, for comparison with the real parser.
 
-use tokometer_wire::Fault;
-use tokometer_wire::Limits;
 use tokometer_wire::websocket::Extensions;
+use tokometer_wire::{Fault, Limits};
 
-use crate::wire::traffic::Outcome;
-use crate::wire::traffic::Reported;
-use crate::wire::traffic::ask;
-use crate::wire::traffic::feed;
-use crate::wire::traffic::fields;
-use crate::wire::traffic::reply;
+use crate::wire::traffic::{Outcome, Reported, ask, feed, fields, reply};
 
 /// Why the model stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,21 +1,14 @@
 //! Traffic of real servers: every recording is parsed without a fault, and its body matches that of a naive parser.
 
 use std::fs;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 use tokometer_wire::Limits;
 
-use crate::wire::traffic::Outcome;
-use crate::wire::traffic::Reported;
-use crate::wire::traffic::Step;
-use crate::wire::traffic::ask;
-use crate::wire::traffic::feed;
-use crate::wire::traffic::feed_random_splits;
-use crate::wire::traffic::reply;
+use crate::wire::traffic::{Outcome, Reported, Step, ask, feed, feed_random_splits, reply};
 
 /// One request to a real server and its response.
 struct Recording {

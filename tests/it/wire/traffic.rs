@@ -1,16 +1,8 @@
 //! Feeds the traffic of one connection to the parser and records the parser's calls.
 
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tokometer_wire::Fault;
-use tokometer_wire::Http1;
-use tokometer_wire::Limits;
-use tokometer_wire::RequestHead;
-use tokometer_wire::Reset;
-use tokometer_wire::ResponseHead;
-use tokometer_wire::Trailers;
-use tokometer_wire::Visitor;
+use tokometer_wire::{Fault, Http1, Limits, RequestHead, Reset, ResponseHead, Trailers, Visitor};
 
 /// Header fields as names and values.
 pub(crate) type Fields = Vec<(String, Vec<u8>)>;

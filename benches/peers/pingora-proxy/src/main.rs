@@ -1,12 +1,7 @@
 //! pingora-proxy without a filter, as a peer of the load bench: `pingora-proxy-peer LISTEN UPSTREAM`.
 
 use async_trait::async_trait;
-use pingora::prelude::HttpPeer;
-use pingora::prelude::ProxyHttp;
-use pingora::prelude::Result;
-use pingora::prelude::Server;
-use pingora::prelude::Session;
-use pingora::prelude::http_proxy_service;
+use pingora::prelude::{HttpPeer, ProxyHttp, Result, Server, Session, http_proxy_service};
 use pingora::server::configuration::ServerConf;
 
 /// Forwards everything to one server.

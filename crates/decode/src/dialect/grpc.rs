@@ -6,9 +6,8 @@
 
 use super::Place;
 use crate::response::{Flag, Reading};
-use crate::scan::Capture;
-use crate::scan::Sink as _;
 use crate::scan::protobuf::{Fields, Scanner, Shape, Sink};
+use crate::scan::{Capture, Sink as _};
 use crate::{Channels, EngineFacts, FinishReason, StreamEvent};
 
 /// The known fields of a message: the number of each, and the type and the meaning of its value.

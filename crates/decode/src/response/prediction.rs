@@ -16,8 +16,7 @@ use memchr::memchr2;
 use super::draft::Facts;
 use super::reading::Reading;
 use crate::dialect::Place;
-use crate::scan::Sink as _;
-use crate::scan::{Pause, Position, Scanner};
+use crate::scan::{Pause, Position, Scanner, Sink as _};
 
 /// Room for vLLM's head (141 bytes plus the model name) with its tail (58, or 66 up to the value of `usage`), or for
 /// llama.cpp's (65 and 180).

@@ -11,8 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::engine_spans::message::Message;
-use crate::engine_spans::stats::Measurements;
-use crate::engine_spans::stats::Unsent;
+use crate::engine_spans::stats::{Measurements, Unsent};
 
 /// Pause before the first retry of a message; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);

@@ -3,30 +3,18 @@
 use std::io::Read;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use flate2::read::MultiGzDecoder;
-use http::HeaderMap;
-use http::Method;
-use http::Request;
-use http::Response;
-use http::StatusCode;
-use http::header;
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::engine_spans::Settings;
-use crate::engine_spans::message;
-use crate::engine_spans::message::Message;
-use crate::engine_spans::message::Share;
-use crate::engine_spans::response;
-use crate::engine_spans::response::Protocol;
-use crate::engine_spans::response::Refused;
-use crate::engine_spans::response::ResponseBody;
-use crate::engine_spans::spans;
+use crate::engine_spans::message::{Message, Share};
+use crate::engine_spans::response::{Protocol, Refused, ResponseBody};
 use crate::engine_spans::stats::Measurements;
+use crate::engine_spans::{Settings, message, response, spans};
 
 /// Common prefix of the OTLP over gRPC methods, followed by the signal's name.
 const GRPC_PREFIX: &str = "/opentelemetry.proto.collector.";

@@ -8,14 +8,12 @@
 //!   `gen_ai.latency.time_in_model_prefill` and `…_inference` start when the request is handed to the scheduler,
 //!   so they include the queue and are ignored here.
 
-use std::collections::HashMap;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use tokometer_observe::measure::EngineSpan;
 
-use crate::engine_spans::spans::Span;
-use crate::engine_spans::spans::Value;
+use crate::engine_spans::spans::{Span, Value};
 
 /// Name of vLLM's and TensorRT-LLM's request span.
 const REQUEST: &str = "llm_request";

@@ -4,23 +4,16 @@
 //! cannot be compared, the caller's `traceparent` decides, but only after the record's full waiting time, so that
 //! everything else below the caller's span has arrived too. Uncertain matches are not joined.
 
-use std::collections::BTreeMap;
-use std::collections::HashMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokometer_observe::measure::Record;
 
-use crate::engine_spans::interpret::RequestSpan;
-use crate::engine_spans::interpret::comparable_id;
-use crate::engine_spans::interpret::is_number;
-use crate::engine_spans::stats::Join;
-use crate::engine_spans::stats::Lost;
-use crate::engine_spans::stats::Measurements;
+use crate::engine_spans::interpret::{RequestSpan, comparable_id, is_number};
+use crate::engine_spans::stats::{Join, Lost, Measurements};
 
 /// How long an id is remembered. A span may arrive long before a slow client has received the end of its response, and
 /// anything with the same id within this time is ambiguous.

@@ -13,30 +13,22 @@ use std::time::Duration;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioExecutor;
-use hyper_util::rt::TokioIo;
-use hyper_util::rt::TokioTimer;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use tokio::net::TcpListener;
-use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
-use tokio::sync::mpsc::channel;
-use tokio::sync::mpsc::unbounded_channel;
-use tokio::sync::watch;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{channel, unbounded_channel};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokometer_observe::measure::Sink;
 
-use crate::engine_spans::Settings;
-use crate::engine_spans::forward;
-use crate::engine_spans::forward::Collector;
-use crate::engine_spans::forward::Stopping;
+use crate::engine_spans::forward::{Collector, Stopping};
 use crate::engine_spans::intake::Intake;
 use crate::engine_spans::interpret::Interpreter;
 use crate::engine_spans::joiner::Joiner;
-use crate::engine_spans::stage::Joining;
-use crate::engine_spans::stage::SpanJoin;
+use crate::engine_spans::stage::{Joining, SpanJoin};
 use crate::engine_spans::stats::Measurements;
+use crate::engine_spans::{Settings, forward};
 
 /// Niceness of the thread (setpriority(2)): streams take precedence where they share a core with it.
 const NICENESS: i32 = 10;

@@ -2,21 +2,14 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use bytes::Bytes;
-use http::HeaderMap;
-use http::HeaderName;
-use http::HeaderValue;
-use http::Response;
-use http::StatusCode;
-use http::header;
-use hyper::body::Body;
-use hyper::body::Frame;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use hyper::body::{Body, Frame};
 use prost::Message;
 
 use crate::engine_spans::stats::Refusal;

@@ -4,15 +4,8 @@
 //! Spans and attributes are decoded one at a time: `ExportTraceServiceRequest::decode` would need more than 100
 //! times the memory of a message of empty spans.
 
-use prost::DecodeError;
-use prost::Message;
-use prost::Oneof;
-use prost::encoding::DecodeContext;
-use prost::encoding::WireType;
-use prost::encoding::check_wire_type;
-use prost::encoding::decode_key;
-use prost::encoding::decode_varint;
-use prost::encoding::skip_field;
+use prost::encoding::{DecodeContext, WireType, check_wire_type, decode_key, decode_varint, skip_field};
+use prost::{DecodeError, Message, Oneof};
 
 /// `ExportTraceServiceRequest.resource_spans`.
 const RESOURCE_SPANS: u32 = 1;

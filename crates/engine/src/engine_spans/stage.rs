@@ -4,24 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::mpsc::Receiver;
-use tokio::sync::mpsc::Sender;
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver};
 
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Sink;
-use tokometer_observe::measure::Stage;
+use tokometer_observe::measure::{Outcome, Record, Sink, Stage};
 
 use crate::engine_spans::forward::Stopping;
 use crate::engine_spans::interpret::Interpreter;
-use crate::engine_spans::joiner::Joiner;
-use crate::engine_spans::joiner::Passed;
+use crate::engine_spans::joiner::{Joiner, Passed};
 use crate::engine_spans::message::Message;
 use crate::engine_spans::spans;
-use crate::engine_spans::stats::Join;
-use crate::engine_spans::stats::Measurements;
+use crate::engine_spans::stats::{Join, Measurements};
 
 /// A request that the data path hands over.
 pub(crate) enum Ended {

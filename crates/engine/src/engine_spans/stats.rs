@@ -3,8 +3,7 @@
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use tokometer_observe::Counter;
-use tokometer_observe::closed_enum;
+use tokometer_observe::{Counter, closed_enum};
 
 use crate::engine_spans::message::Budget;
 

@@ -10,24 +10,17 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::HeaderMap;
-use http::Method;
-use http::Request;
-use http::StatusCode;
-use http::header;
-use http_body_util::BodyExt;
-use http_body_util::Empty;
+use http::{HeaderMap, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use tokio::io::AsyncRead;
-use tokio::io::AsyncWrite;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
 use tokometer_decode::Engine;
 
-use crate::scrape::Failure;
-use crate::scrape::Target;
 use crate::scrape::exposition::Parser;
 use crate::scrape::state::Page;
+use crate::scrape::{Failure, Target};
 
 /// Either text format. Names in quotes and protobuf would not be parsed.
 const ACCEPT: &str = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.5,text/*;q=0.1";

@@ -1,29 +1,17 @@
 //! The thread that scrapes the engines' pages.
 
-use std::io;
 use std::sync::Arc;
-use std::thread;
 use std::thread::JoinHandle;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
-use http::Method;
-use http::header;
+use http::{Method, header};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::scrape::Failure;
-use crate::scrape::Measurements;
-use crate::scrape::Settings;
-use crate::scrape::State;
-use crate::scrape::Target;
-use crate::scrape::Watch;
-use crate::scrape::request::Dial;
-use crate::scrape::request::Place;
-use crate::scrape::request::find;
-use crate::scrape::request::moved;
-use crate::scrape::request::send;
+use crate::scrape::request::{Dial, Place, find, moved, send};
 use crate::scrape::state::Page;
+use crate::scrape::{Failure, Measurements, Settings, State, Target, Watch};
 
 /// Niceness of the thread (setpriority(2)): pages are read when no stream waits for the core.
 const NICENESS: i32 = 10;

@@ -1,19 +1,12 @@
 //! One page: the series with known names; and the state of an engine, updated from page to page.
 
-use std::hash::DefaultHasher;
-use std::hash::Hash;
-use std::hash::Hasher;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
-use tokometer_decode::engine::Combine;
-use tokometer_decode::engine::Quantity;
-use tokometer_decode::engine::Term;
+use tokometer_decode::engine::{Combine, Quantity, Term};
 use tokometer_observe::closed_enum;
 
-use crate::scrape::exposition::Labels;
-use crate::scrape::exposition::Sample;
-use crate::scrape::families::Place;
-use crate::scrape::families::SOURCES;
-use crate::scrape::families::places;
+use crate::scrape::exposition::{Labels, Sample};
+use crate::scrape::families::{Place, SOURCES, places};
 
 /// Maximum number of series per name. Ranks and models are few; a name with more series is ignored rather than reported
 /// in part.

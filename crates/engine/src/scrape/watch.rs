@@ -1,19 +1,13 @@
 //! State of one engine and statistics of attempts to read its page. Callers pass in all times.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokometer_observe::closed_enum;
 
 use crate::scrape::Settings;
-use crate::scrape::state::Page;
-use crate::scrape::state::State;
-use crate::scrape::state::Tracker;
+use crate::scrape::state::{Page, State, Tracker};
 
 /// Maximum number of kept states: an hour at five seconds each, for streams that started long before they end.
 const MOST_STATES: usize = 720;

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::{Engine as _, alphabet};
 use serde_json::{Map, Value};
 
 use crate::measure::Targets;

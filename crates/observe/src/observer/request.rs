@@ -3,8 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::measure::Request as Measured;
-use crate::measure::{Closing, Ending, Message, Parameters, Server, TraceParent, Unread};
+use crate::measure::{Closing, Ending, Message, Parameters, Request as Measured, Server, TraceParent, Unread};
 use crate::observer::Shared;
 use crate::observer::body::Bodies;
 use crate::observer::engine::Recogniser;

@@ -11,8 +11,7 @@
 //! - `{engine_state}`: an expression that the dashboard, its `limit` or `shared.yaml` defines;
 //! - `{period_days}`, `{period_seconds}`, `{groups}` (labels), `{objectives}` (matchers): the settings of the rules.
 
-use tokometer_telemetry::export::table::Key;
-use tokometer_telemetry::export::table::Metric;
+use tokometer_telemetry::export::table::{Key, Metric};
 use tokometer_telemetry::slo::RuleSettings;
 
 use crate::placeholder;

@@ -2,16 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::dashboards::expression::expand;
-use crate::dashboards::panel::Context;
-use crate::dashboards::panel::Made;
-use crate::dashboards::panel::prometheus;
-use crate::dashboards::schema::Annotation;
-use crate::dashboards::schema::Definition;
-use crate::dashboards::schema::Variable;
+use crate::dashboards::panel::{Context, Made, prometheus};
+use crate::dashboards::schema::{Annotation, Definition, Variable};
 
 /// Columns of Grafana's grid.
 const COLUMNS: u32 = 24;

@@ -10,12 +10,10 @@ mod panel;
 mod schema;
 
 use serde::de::DeserializeOwned;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::dashboards::panel::Context;
-use crate::dashboards::schema::Definition;
-use crate::dashboards::schema::Shared;
+use crate::dashboards::schema::{Definition, Shared};
 use tokometer_telemetry::slo::Settings;
 
 /// A generated dashboard.

@@ -1,18 +1,9 @@
 //! Panels: Grafana's JSON from a panel's definition and its styles.
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::dashboards::expression::expand;
-use crate::dashboards::schema::Column;
-use crate::dashboards::schema::Link;
-use crate::dashboards::schema::Named;
-use crate::dashboards::schema::Override;
-use crate::dashboards::schema::Panel;
-use crate::dashboards::schema::Query;
-use crate::dashboards::schema::Shared;
-use crate::dashboards::schema::Style;
-use crate::dashboards::schema::Thresholds;
+use crate::dashboards::schema::{Column, Link, Named, Override, Panel, Query, Shared, Style, Thresholds};
 use crate::rules::burn_factor;
 use tokometer_telemetry::slo::RuleSettings;
 

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::Map;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Names and their values, for lookup.
 pub(super) type Named<T> = BTreeMap<String, T>;

@@ -4,12 +4,9 @@ use std::sync::LazyLock;
 
 use tokometer_decode::Engine;
 
-use crate::inject::Mode;
-use crate::inject::Options;
-use crate::inject::value::Value;
-use crate::inject::value::map;
-use crate::inject::wiring::OWN_PORT;
-use crate::inject::wiring::Wiring;
+use crate::inject::value::{Value, map};
+use crate::inject::wiring::{OWN_PORT, Wiring};
+use crate::inject::{Mode, Options};
 
 /// Name of the sidecar container.
 pub(super) const NAME: &str = "tokometer";

@@ -3,9 +3,7 @@
 use std::fmt;
 
 use tokometer_decode::Engine;
-use tokometer_decode::engine::FlagForm;
-use tokometer_decode::engine::Listen;
-use tokometer_decode::engine::Parameter;
+use tokometer_decode::engine::{FlagForm, Listen, Parameter};
 
 use crate::inject::value::Value;
 

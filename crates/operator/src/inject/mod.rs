@@ -19,8 +19,7 @@ use tokometer_observe::closed_enum;
 
 pub use crate::inject::container::ADMIN_PORT;
 use crate::inject::patch::ANNOTATION;
-use crate::inject::plan::Plan;
-use crate::inject::plan::plan;
+use crate::inject::plan::{Plan, plan};
 use crate::inject::value::Value;
 
 closed_enum! {

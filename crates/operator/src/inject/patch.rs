@@ -1,7 +1,6 @@
 //! JSON Patch (RFC 6902) with undo, and the undo record in a pod's annotation.
 
-use serde::Deserialize;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::inject::value::Value;
 

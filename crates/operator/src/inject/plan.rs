@@ -1,16 +1,11 @@
 //! Plans the changes to a pod or pod template, as a patch with reasons.
 
-use crate::inject::Options;
-use crate::inject::container;
 use crate::inject::container::Sidecar;
-use crate::inject::patch::Operation;
-use crate::inject::patch::add;
-use crate::inject::patch::replace;
-use crate::inject::server;
+use crate::inject::patch::{Operation, add, replace};
 use crate::inject::server::Server;
-use crate::inject::value::Value;
-use crate::inject::value::map;
+use crate::inject::value::{Value, map};
 use crate::inject::wiring::wire;
+use crate::inject::{Options, container, server};
 
 /// Default termination grace period of Kubernetes.
 const GRACE_SECS: i64 = 30;

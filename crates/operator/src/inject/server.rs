@@ -1,13 +1,9 @@
 //! The inference server of a pod: its container, engine, port and command.
 
-use crate::inject::Options;
-use crate::inject::engine;
 use crate::inject::engine::Setting;
-use crate::inject::patch::Operation;
-use crate::inject::patch::add;
-use crate::inject::patch::replace;
-use crate::inject::value::Value;
-use crate::inject::value::map;
+use crate::inject::patch::{Operation, add, replace};
+use crate::inject::value::{Value, map};
+use crate::inject::{Options, engine};
 use tokometer_decode::Engine;
 use tokometer_decode::engine::FlagForm;
 

@@ -2,12 +2,8 @@
 
 use std::fmt;
 
-use serde::Deserialize;
-use serde::Serialize;
-use serde::de;
-use serde::de::MapAccess;
-use serde::de::SeqAccess;
-use serde::de::Visitor;
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize, de};
 use serde_json::Number;
 
 /// A value of a manifest.

@@ -1,12 +1,9 @@
 //! How clients reach the sidecar, and the sidecar the server.
 
-use crate::inject::Mode;
-use crate::inject::Options;
-use crate::inject::engine;
 use crate::inject::engine::Setting;
-use crate::inject::server;
 use crate::inject::server::Server;
 use crate::inject::value::Value;
+use crate::inject::{Mode, Options, engine, server};
 
 /// The sidecar's own listen port, in the modes `redirect` and `explicit`.
 pub(super) const OWN_PORT: u16 = 15_080;

@@ -5,14 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::placeholder::Definitions;
-use crate::placeholder::expand;
-use crate::placeholder::metric;
-use crate::rules::rule::Group;
-use crate::rules::rule::Rule;
+use crate::placeholder::{Definitions, expand, metric};
+use crate::rules::rule::{Group, Rule};
 use tokometer_telemetry::export::table;
-use tokometer_telemetry::export::table::Id;
-use tokometer_telemetry::export::table::Key;
+use tokometer_telemetry::export::table::{Id, Key};
 use tokometer_telemetry::slo::RuleSettings;
 
 const DEFINITION: &str = include_str!("alerts.yaml");

@@ -1,21 +1,13 @@
 //! The output formats of rules.
 
 use serde::Serialize;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::rules::alerts;
-use crate::rules::objective;
-use crate::rules::objective::BURNS;
-use crate::rules::objective::burn_alert;
-use crate::rules::objective::events;
-use crate::rules::objective::number;
-use crate::rules::rule::File;
-use crate::rules::rule::Group;
-use crate::rules::rule::links;
+use crate::rules::objective::{BURNS, burn_alert, events, number};
+use crate::rules::rule::{File, Group, links};
 use crate::rules::time_scale::accelerate;
-use tokometer_telemetry::slo::Objective;
-use tokometer_telemetry::slo::Settings;
+use crate::rules::{alerts, objective};
+use tokometer_telemetry::slo::{Objective, Settings};
 
 const HEAD: &str = "# Made by `tokometer rules` from the configuration: change that, not this.\n";
 

@@ -11,8 +11,7 @@ mod rule;
 mod time_scale;
 
 use tokometer_observe::closed_enum;
-use tokometer_telemetry::slo::Objective;
-use tokometer_telemetry::slo::Settings;
+use tokometer_telemetry::slo::{Objective, Settings};
 
 closed_enum! {
     /// Output format of the rules.

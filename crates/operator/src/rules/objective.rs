@@ -1,16 +1,8 @@
 //! Rules of one objective: error ratio per window, error budget, and burn rate alerts.
 
-use crate::rules::rule::Group;
-use crate::rules::rule::INTERVAL;
-use crate::rules::rule::Rule;
-use crate::rules::rule::STEP;
-use crate::rules::rule::map;
-use tokometer_telemetry::export::table::Id;
-use tokometer_telemetry::export::table::Key;
-use tokometer_telemetry::export::table::metric;
-use tokometer_telemetry::slo::Goal;
-use tokometer_telemetry::slo::Objective;
-use tokometer_telemetry::slo::RuleSettings;
+use crate::rules::rule::{Group, INTERVAL, Rule, STEP, map};
+use tokometer_telemetry::export::table::{Id, Key, metric};
+use tokometer_telemetry::slo::{Goal, Objective, RuleSettings};
 
 /// The burn rate alert for this kind of objective.
 pub(super) fn burn_alert(goal: &Goal) -> &'static str {
@@ -289,8 +281,7 @@ impl Rules<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokometer_telemetry::slo::Goal;
-    use tokometer_telemetry::slo::Scope;
+    use tokometer_telemetry::slo::{Goal, Scope};
 
     #[test]
     fn burn_factors_of_thirty_days_match_the_sre_workbook() {

@@ -1,28 +1,18 @@
 //! Opens the listening sockets before anything runs: errors are reported at startup, and port 0 is already resolved.
 
 use std::io;
-use std::net::SocketAddr;
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixListener;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use socket2::Domain;
-use socket2::Protocol;
-use socket2::SockRef;
-use socket2::Socket;
-use socket2::TcpKeepalive;
-use socket2::Type;
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::listen::error::Error;
-use crate::listen::settings::Address;
-use crate::listen::settings::Listener;
+use crate::listen::settings::{Address, Listener};
 use crate::relay::Settings;
 
 /// The kernel caps it at net.core.somaxconn.

@@ -4,22 +4,16 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::pin::Pin;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use pingora::protocols::l4::stream::Stream as Transport;
 use rustix::io::Errno;
-use rustix::net::SendFlags;
-use rustix::net::send;
-use tokio::io::AsyncRead;
-use tokio::io::AsyncWrite;
-use tokio::io::ReadBuf;
+use rustix::net::{SendFlags, send};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::relay::Endpoint;
-use crate::relay::Stream;
+use crate::relay::{Endpoint, Stream};
 
 /// An accepted TCP or Unix socket, without buffers (`L4BufferSettings::new(0, 0)`).
 #[derive(Debug)]

@@ -9,17 +9,13 @@ use pingora::apps::ServerApp;
 use pingora::protocols::Stream as Accepted;
 use pingora::server::ShutdownWatch;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::TlsStream;
+use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use crate::listen::descriptor;
 use crate::listen::tls::Protocol;
 use crate::listen::upstream::Upstream;
-use crate::relay::Phase;
-use crate::relay::Relay;
-use crate::relay::Stream;
-use tokometer_observe::input::Close;
-use tokometer_observe::input::Side;
+use crate::relay::{Phase, Relay, Stream};
+use tokometer_observe::input::{Close, Side};
 
 /// Timeout of the TLS handshake with the client.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);

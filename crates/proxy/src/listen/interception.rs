@@ -1,9 +1,7 @@
 //! Tests whether clients can bypass the proxy and reach the server: opens a connection and closes it without sending a
 //! byte.
 
-use std::net::IpAddr;
-use std::net::SocketAddr;
-use std::net::TcpStream;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::listen::settings::Address;
@@ -71,8 +69,7 @@ fn responses(ip: IpAddr, port: u16) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
-    use std::net::UdpSocket;
+    use std::net::{TcpListener, UdpSocket};
 
     use super::*;
 

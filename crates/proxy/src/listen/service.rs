@@ -7,36 +7,27 @@
 //! closed. A client that connects in between gets no response and retransmits its SYN after one second (RFC 6298,
 //! section 2), to the server if that listens on the same port.
 
-use std::fmt;
-use std::io;
-use std::os::fd::IntoRawFd;
-use std::os::fd::OwnedFd;
+use std::os::fd::{IntoRawFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use std::{fmt, io};
 
-use pingora::listeners::L4BufferSettings;
-use pingora::listeners::ListenerConfig;
-use pingora::server::Fds;
-use pingora::server::ListenFds;
+use pingora::listeners::{L4BufferSettings, ListenerConfig};
+use pingora::server::{Fds, ListenFds};
 use pingora::services::Service as _;
 use pingora::services::listening::Service;
 use pingora::time::fast_timeout::set_fast_timeout_to_tokio_threshold;
-use socket2::SockFilter;
-use socket2::SockRef;
+use socket2::{SockFilter, SockRef};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::listen::bind::Bound;
-use crate::listen::bind::SocketFile;
+use crate::listen::bind::{Bound, SocketFile};
 use crate::listen::error::Error;
 use crate::listen::frontend::Frontend;
 use crate::listen::settings::Address;
 use crate::listen::tls;
 use crate::listen::upstream::Upstream;
-use crate::relay::Listening;
-use crate::relay::Phase;
-use crate::relay::Relay;
+use crate::relay::{Listening, Phase, Relay};
 
 /// Interval between measurements of a thread's timer lag.
 const LAG_PERIOD: Duration = Duration::from_secs(1);
@@ -185,10 +176,8 @@ fn reject_new_connections(socket: SockRef<'_>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
-    use std::io::Write;
-    use std::net::TcpListener;
-    use std::net::TcpStream;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
 
     use super::*;
 

@@ -7,33 +7,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::ClientConfig;
-use rustls::DigitallySignedStruct;
-use rustls::RootCertStore;
-use rustls::ServerConfig;
-use rustls::SignatureScheme;
-use rustls::client::danger::HandshakeSignatureValid;
-use rustls::client::danger::ServerCertVerified;
-use rustls::client::danger::ServerCertVerifier;
-use rustls::crypto::CryptoProvider;
-use rustls::crypto::ring;
-use rustls::crypto::verify_tls12_signature;
-use rustls::crypto::verify_tls13_signature;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::server::WebPkiClientVerifier;
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::PrivateKeyDer;
-use rustls_pki_types::ServerName;
-use rustls_pki_types::UnixTime;
-use rustls_pki_types::pem;
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::TlsConnector;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::listen::error::Error;
-use crate::listen::settings::Address;
-use crate::listen::settings::ClientTls;
-use crate::listen::settings::Listener;
-use crate::listen::settings::ServerTls;
+use crate::listen::settings::{Address, ClientTls, Listener, ServerTls};
 
 /// The protocol that ALPN selected; HTTP/1.1 without ALPN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

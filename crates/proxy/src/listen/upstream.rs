@@ -1,24 +1,20 @@
 //! Connections to the server: one for each accepted connection.
 
-use std::fmt;
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use rustls_pki_types::ServerName;
 use socket2::SockRef;
-use tokio::net::TcpStream;
-use tokio::net::UnixStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::TlsStream;
+use tokio_rustls::{TlsConnector, TlsStream};
 
 use crate::listen::bind::keep_alive;
 use crate::listen::error::Error;
-use crate::listen::settings::Address;
-use crate::listen::settings::ClientTls;
+use crate::listen::settings::{Address, ClientTls};
 use crate::listen::tls;
 use crate::listen::tls::Protocol;
 use crate::relay::Stream;

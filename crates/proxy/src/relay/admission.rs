@@ -2,29 +2,17 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::panic::AssertUnwindSafe;
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 
-use crate::relay::drain::Drain;
-use crate::relay::drain::Ticket;
+use crate::relay::drain::{Drain, Ticket};
 use crate::relay::settings::Settings;
-use crate::relay::stats::Full;
-use crate::relay::stats::LagClock;
-use crate::relay::stats::Lags;
-use crate::relay::stats::Stats;
-use tokometer_observe::input::Close;
-use tokometer_observe::input::Connection;
-use tokometer_observe::input::Direction;
-use tokometer_observe::input::Observe;
-use tokometer_observe::input::Observer;
+use crate::relay::stats::{Full, LagClock, Lags, Stats};
+use tokometer_observe::input::{Close, Connection, Direction, Observe, Observer};
 
 /// Maximum descriptors per connection: the client, the server, and the reset watch (`reset`).
 pub const DESCRIPTORS_PER_CONNECTION: usize = 3;

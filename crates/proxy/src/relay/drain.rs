@@ -1,19 +1,13 @@
 //! Graceful shutdown: stop accepting without cutting off clients that are connecting, let open requests finish, then
 //! close all connections that are left.
 
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::sync::atomic::AtomicU8;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::sleep;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// Listeners close within 0.1 s; this bound keeps one whose thread hangs from delaying the shutdown.
 const CLOSING: Duration = Duration::from_secs(1);

@@ -4,18 +4,13 @@ use std::cell::Cell;
 use std::io;
 use std::net::Shutdown;
 use std::pin::Pin;
-use std::task::Context;
-use std::task::Poll;
-use std::task::ready;
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use socket2::SockRef;
-use tokio::io::AsyncRead;
-use tokio::io::AsyncWrite;
-use tokio::io::ReadBuf;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::relay::admission::Guard;
-use crate::relay::admission::Waiting;
+use crate::relay::admission::{Guard, Waiting};
 use crate::relay::stats::REPORT_BYTES;
 use crate::relay::stream::Stream;
 use tokometer_observe::input::Direction;

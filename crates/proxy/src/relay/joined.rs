@@ -3,27 +3,18 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
-use std::time::Duration;
-use std::time::Instant;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use tokio::time::Sleep;
 
-use crate::relay::admission::Accepted;
-use crate::relay::admission::Guard;
-use crate::relay::drain::Phase;
-use crate::relay::drain::Ticket;
-use crate::relay::forward::Forwarder;
-use crate::relay::forward::Io;
-use crate::relay::forward::Turn;
-use crate::relay::forward::with_read_buffer;
+use crate::relay::admission::{Accepted, Guard};
+use crate::relay::drain::{Phase, Ticket};
+use crate::relay::forward::{Forwarder, Io, Turn, with_read_buffer};
 use crate::relay::reset::ResetWatch;
 use crate::relay::settings::Settings;
 use crate::relay::stream::Stream;
-use tokometer_observe::input::Close;
-use tokometer_observe::input::Direction;
-use tokometer_observe::input::Side;
+use tokometer_observe::input::{Close, Direction, Side};
 
 /// How long a connection may stay without its first byte after a drain begins before it counts as idle: the request of
 /// a client that has just connected may be in flight.

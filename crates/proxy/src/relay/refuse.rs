@@ -3,26 +3,17 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
-use std::task::Waker;
-use std::time::Duration;
-use std::time::Instant;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
-use tokio::io::AsyncRead;
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWrite;
-use tokio::io::AsyncWriteExt;
-use tokio::io::ReadBuf;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-use crate::relay::admission::Accepted;
-use crate::relay::admission::Relay;
+use crate::relay::admission::{Accepted, Relay};
 use crate::relay::drain::Phase;
 use crate::relay::settings::Unreachable;
 use crate::relay::stats::Full;
 use crate::relay::stream::Stream;
-use tokometer_observe::input::Close;
-use tokometer_observe::input::Direction;
+use tokometer_observe::input::{Close, Direction};
 
 /// A client that has sent nothing by then is disconnected: it holds a descriptor and has no request to respond to.
 const FIRST_BYTES: Duration = Duration::from_secs(10);

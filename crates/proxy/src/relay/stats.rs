@@ -1,17 +1,11 @@
 //! Counters of the data path, for the exporters.
 
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::Weak;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
-use tokometer_observe::Counter;
-use tokometer_observe::closed_enum;
 use tokometer_observe::input::Direction;
+use tokometer_observe::{Counter, closed_enum};
 
 /// Totals of one listener. Bytes are added every 256 KiB and when a connection ends, not per read.
 #[derive(Debug, Default)]

@@ -2,22 +2,16 @@
 
 use std::fmt;
 use std::net::Shutdown;
-use std::os::fd::AsFd;
-use std::os::fd::AsRawFd;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::pin::Pin;
-use std::task::Context;
-use std::task::Waker;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use pingora::protocols::l4::ext::get_tcp_info;
 use socket2::SockRef;
-use tokio::io::AsyncRead;
-use tokio::io::AsyncWrite;
-use tokio::net::TcpStream;
-use tokio::net::UnixStream;
-use tokio::time::sleep;
-use tokio::time::timeout;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsStream;
 
 use crate::relay::drain::Ticket;

@@ -2,34 +2,19 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::export::Collect;
-use crate::export::Page;
-use crate::export::Settings;
-use crate::export::collect;
 use crate::export::collect::Owners;
-use crate::export::collect::telemetry::Listeners;
-use crate::export::collect::telemetry::Telemetry;
+use crate::export::collect::telemetry::{Listeners, Telemetry};
 use crate::export::labels::Servers;
-use crate::export::otlp::Otlp;
-use crate::export::otlp::Pipeline;
-use crate::export::otlp::Setup;
+use crate::export::otlp::{Otlp, Pipeline, Setup};
 use crate::export::page::Content;
 use crate::export::recorder::Recorder;
 use crate::export::series::Families;
 use crate::export::trace::Tracer;
+use crate::export::{Collect, Page, Settings, collect};
 use tokometer_engine::scrape;
-use tokometer_observe::measure::Detach;
-use tokometer_observe::measure::Labels;
-use tokometer_observe::measure::Live;
-use tokometer_observe::measure::Message;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Phase;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Sink;
-use tokometer_observe::measure::Unread;
+use tokometer_observe::measure::{Detach, Labels, Live, Message, Outcome, Phase, Record, Sink, Unread};
 
 /// Reasons why the exporters cannot start.
 #[derive(Debug, thiserror::Error)]

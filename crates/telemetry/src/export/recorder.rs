@@ -6,32 +6,16 @@ use std::time::Duration;
 
 use crate::export::Settings;
 use crate::export::collect::telemetry::Telemetry;
-use crate::export::labels::Extra;
-use crate::export::labels::NONE;
-use crate::export::labels::Servers;
-use crate::export::labels::Value;
-use crate::export::labels::classes::Class;
-use crate::export::labels::classes::Classes;
-use crate::export::labels::failure;
+use crate::export::labels::classes::{Class, Classes};
 use crate::export::labels::names::Name;
-use crate::export::labels::one;
-use crate::export::labels::sets::Known;
-use crate::export::labels::sets::LabelSets;
-use crate::export::labels::sets::Resolved;
-use crate::export::labels::sets::Table;
+use crate::export::labels::sets::{Known, LabelSets, Resolved, Table};
+use crate::export::labels::{Extra, NONE, Servers, Value, failure, one};
 use crate::export::series::Families;
 use crate::export::series::distribution::Exemplar;
-use crate::export::series::handles::Found;
-use crate::export::series::handles::Handles;
+use crate::export::series::handles::{Found, Handles};
 use crate::export::series::live::LiveCounts;
-use crate::export::table::Id;
-use crate::export::table::Key;
-use tokometer_observe::measure::Count;
-use tokometer_observe::measure::Labels;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::PhaseKind;
-use tokometer_observe::measure::Phases;
-use tokometer_observe::measure::Record;
+use crate::export::table::{Id, Key};
+use tokometer_observe::measure::{Count, Labels, Outcome, PhaseKind, Phases, Record};
 
 /// Records values for both exporters. The data path calls [`LabelSets::live`], which takes no lock.
 #[derive(Debug)]

@@ -6,19 +6,13 @@
 //! more time or memory than the bytes it has decoded.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use brotli_decompressor::Allocator;
-use brotli_decompressor::BrotliDecompressStream;
-use brotli_decompressor::BrotliResult;
-use brotli_decompressor::BrotliState;
-use brotli_decompressor::HuffmanCode;
-use brotli_decompressor::SliceWrapper;
-use brotli_decompressor::SliceWrapperMut;
+use brotli_decompressor::{
+    Allocator, BrotliDecompressStream, BrotliResult, BrotliState, HuffmanCode, SliceWrapper, SliceWrapperMut,
+};
 
-use crate::coding::Stage;
-use crate::coding::Unreadable;
+use crate::coding::{Stage, Unreadable};
 
 /// Cost of creating a decoder, in decoded bytes of 1 to 2 ns each (measured: 5 us).
 pub(super) const SETUP_COST: usize = 6 * 1024;

@@ -1,12 +1,8 @@
 //! Decoders of whole bodies, and of the messages of gRPC bodies and WebSockets.
 
 use crate::budget::Account;
-use crate::coding::Coding;
-use crate::coding::Codings;
-use crate::coding::Limits;
-use crate::coding::Unreadable;
-use crate::coding::layer::Format;
-use crate::coding::layer::Layer;
+use crate::coding::layer::{Format, Layer};
+use crate::coding::{Coding, Codings, Limits, Unreadable};
 
 /// Decodes all codings of one body, split at any byte.
 ///

@@ -1,11 +1,8 @@
 //! Raw deflate (RFC 1951), and its wrappers gzip (RFC 1952), zlib (RFC 1950) and WebSocket messages (RFC 7692).
 
-use flate2::Decompress;
-use flate2::FlushDecompress;
-use flate2::Status;
+use flate2::{Decompress, FlushDecompress, Status};
 
-use crate::coding::Stage;
-use crate::coding::Unreadable;
+use crate::coding::{Stage, Unreadable};
 
 /// Memory of an inflater: its window of 32 KiB, and the library's tables and state, rounded up (measured by a test in
 /// `tests/it/coding`).

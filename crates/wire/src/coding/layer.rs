@@ -1,17 +1,10 @@
 //! One coding, and its cost to the connection.
 
-use crate::budget::Account;
-use crate::budget::Exhausted;
-use crate::budget::Share;
-use crate::coding::Coding;
-use crate::coding::Limits;
-use crate::coding::Stage;
-use crate::coding::Unreadable;
-use crate::coding::brotli;
+use crate::budget::{Account, Exhausted, Share};
 use crate::coding::brotli::Brotli;
-use crate::coding::deflate::Deflate;
-use crate::coding::deflate::Gzip;
+use crate::coding::deflate::{Deflate, Gzip};
 use crate::coding::zstandard::Zstandard;
+use crate::coding::{Coding, Limits, Stage, Unreadable, brotli};
 
 /// Maximum decoded bytes passed on at once. They are on the stack, so that a waiting stream holds none.
 const SLICE: usize = 8 * 1024;

@@ -1,13 +1,8 @@
 //! `zstd` (RFC 8878).
 
-use zstd_safe::DCtx;
-use zstd_safe::DParameter;
-use zstd_safe::InBuffer;
-use zstd_safe::OutBuffer;
-use zstd_safe::ResetDirective;
+use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
-use crate::coding::Stage;
-use crate::coding::Unreadable;
+use crate::coding::{Stage, Unreadable};
 
 /// The magic number of a frame (section 3.1.1), and of a skippable frame, where the low half of the first byte is free
 /// (section 3.1.2).

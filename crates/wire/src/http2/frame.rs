@@ -2,8 +2,7 @@
 
 use std::time::Instant;
 
-use crate::slices::Prefix;
-use crate::slices::take;
+use crate::slices::{Prefix, take};
 
 /// Length (24 bits), type (8), flags (8), stream (32, of which 31 are used).
 const HEADER_BYTES: usize = 9;

@@ -2,13 +2,8 @@
 
 use std::time::Instant;
 
-use crate::http2::frame::BadFrame;
-use crate::http2::frame::Frame;
-use crate::http2::frame::Frames;
-use crate::http2::frame::Kind;
-use crate::http2::frame::Part;
-use crate::http2::hpack::Decoder;
-use crate::http2::hpack::Fields;
+use crate::http2::frame::{BadFrame, Frame, Frames, Kind, Part};
+use crate::http2::hpack::{Decoder, Fields};
 use crate::message::Fault;
 use crate::slices::Prefix;
 

@@ -2,8 +2,7 @@
 
 use std::str;
 
-use httparse::EMPTY_HEADER;
-use httparse::Header;
+use httparse::{EMPTY_HEADER, Header};
 
 use crate::http2::hpack::Fields;
 use crate::message::RequestHead;

@@ -12,15 +12,10 @@ mod streams;
 use std::time::Instant;
 
 use crate::http1::Limits;
-use crate::http2::half::Event;
-use crate::http2::half::Half;
+use crate::http2::half::{Event, Half};
 use crate::http2::hpack::Fields;
 use crate::http2::streams::Streams;
-use crate::message::Fault;
-use crate::message::Reset;
-use crate::message::ResponseHead;
-use crate::message::Trailers;
-use crate::message::Visitor;
+use crate::message::{Fault, Reset, ResponseHead, Trailers, Visitor};
 
 /// The first bytes of a client (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -10,13 +10,10 @@ mod receiver;
 use std::time::Instant;
 
 use crate::budget::Account;
-use crate::message::Fault;
-use crate::message::Visitor;
+use crate::message::{Fault, Visitor};
 
-pub use crate::message::Event;
-pub use crate::message::Sender;
-pub use extensions::Deflate;
-pub use extensions::Extensions;
+pub use crate::message::{Event, Sender};
+pub use extensions::{Deflate, Extensions};
 
 use receiver::Receiver;
 

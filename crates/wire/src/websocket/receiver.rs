@@ -1,13 +1,10 @@
 //! One direction: reassembles frames into messages.
 
 use crate::budget::Account;
-use crate::coding::Series;
-use crate::coding::Unreadable;
+use crate::coding::{Series, Unreadable};
 use crate::message::Fault;
-use crate::slices::Prefix;
-use crate::slices::take;
-use crate::websocket::Event;
-use crate::websocket::Extensions;
+use crate::slices::{Prefix, take};
+use crate::websocket::{Event, Extensions};
 
 /// Maximum header size: two bytes, a length of eight, a mask of four.
 const MOST: usize = 14;

@@ -1,13 +1,10 @@
 //! Parser faults: bytes that are not HTTP/2, undecodable header blocks, and limits.
 
-use tokometer_wire::Fault;
-use tokometer_wire::Limits;
+use tokometer_wire::{Fault, Limits};
 
 use crate::wire::http2::frames::*;
-use crate::wire::http2::trace::feed_every_split;
-use crate::wire::http2::trace::read;
-use crate::wire::traffic::ask;
-use crate::wire::traffic::reply;
+use crate::wire::http2::trace::{feed_every_split, read};
+use crate::wire::traffic::{ask, reply};
 
 /// These client frames cause this fault.
 fn asking(frames: &[Vec<u8>], fault: Fault) {

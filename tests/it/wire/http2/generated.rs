@@ -7,10 +7,8 @@ use tokometer_wire::Limits;
 
 use crate::wire::http2::frames::*;
 use crate::wire::http2::model;
-use crate::wire::http2::trace::feed;
-use crate::wire::http2::trace::feed_random_splits;
-use crate::wire::traffic::ask;
-use crate::wire::traffic::reply;
+use crate::wire::http2::trace::{feed, feed_random_splits};
+use crate::wire::traffic::{ask, reply};
 
 /// The frames of a stream without its id; those of a header block are one item.
 type Frames = Vec<Vec<u8>>;

@@ -7,10 +7,8 @@ use std::collections::BTreeMap;
 use tokometer_wire::Reset;
 
 use crate::wire::http2::frames::*;
-use crate::wire::http2::trace::Call;
-use crate::wire::http2::trace::note;
-use crate::wire::traffic::Fields;
-use crate::wire::traffic::Reported;
+use crate::wire::http2::trace::{Call, note};
+use crate::wire::traffic::{Fields, Reported};
 
 struct Frame {
     kind: u8,

@@ -3,32 +3,19 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::task::Context;
-use std::task::Poll;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use h2::Reason;
-use http::HeaderMap;
-use http::HeaderName;
-use http::HeaderValue;
-use http::Request;
-use http::Response;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tokio::io::AsyncRead;
-use tokio::io::AsyncWrite;
-use tokio::io::DuplexStream;
-use tokio::io::ReadBuf;
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokometer_wire::Limits;
 
-use crate::wire::http2::trace::Outcome;
-use crate::wire::http2::trace::feed;
-use crate::wire::http2::trace::feed_random_splits;
-use crate::wire::traffic::Fields;
-use crate::wire::traffic::Reported;
-use crate::wire::traffic::Step;
+use crate::wire::http2::trace::{Outcome, feed, feed_random_splits};
+use crate::wire::traffic::{Fields, Reported, Step};
 
 /// The writes of both sides in order.
 type Log = Arc<Mutex<Vec<Step>>>;

@@ -1,17 +1,12 @@
 //! Messages parsed from the frames of streams.
 
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tokometer_wire::Http2;
-use tokometer_wire::Limits;
+use tokometer_wire::{Http2, Limits};
 
 use crate::wire::http2::frames::*;
-use crate::wire::http2::trace::Trace;
-use crate::wire::http2::trace::read;
-use crate::wire::traffic::Reported;
-use crate::wire::traffic::ask;
-use crate::wire::traffic::reply;
+use crate::wire::http2::trace::{Trace, read};
+use crate::wire::traffic::{Reported, ask, reply};
 
 /// The calls for these client frames and then these server frames, in one line.
 fn line(asked: &[Vec<u8>], response_complete: &[Vec<u8>]) -> String {

@@ -1,22 +1,10 @@
 //! Feeds the traffic of one connection to the parser and records the parser's calls.
 
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tokometer_wire::Fault;
-use tokometer_wire::Limits;
-use tokometer_wire::Reader;
-use tokometer_wire::RequestHead;
-use tokometer_wire::Reset;
-use tokometer_wire::ResponseHead;
-use tokometer_wire::Trailers;
-use tokometer_wire::Visitor;
+use tokometer_wire::{Fault, Limits, Reader, RequestHead, Reset, ResponseHead, Trailers, Visitor};
 
-use crate::wire::traffic::Reported;
-use crate::wire::traffic::Step;
-use crate::wire::traffic::fields;
-use crate::wire::traffic::same_at_random_splits;
-use crate::wire::traffic::same_at_splits;
+use crate::wire::traffic::{Reported, Step, fields, same_at_random_splits, same_at_splits};
 
 /// One call: the number of its request and its content.
 pub(crate) type Call = (u64, Reported);

@@ -5,8 +5,7 @@ use tokometer_wire::websocket::Extensions;
 
 use crate::wire::http2::frames::*;
 use crate::wire::http2::trace::read;
-use crate::wire::traffic::ask;
-use crate::wire::traffic::reply;
+use crate::wire::traffic::{ask, reply};
 
 const ASKS: &str = "GET /x HTTP/1.1\r\nhost: a\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n\r\n";
 const SWITCHES: &str = "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: h2c\r\n\r\n";

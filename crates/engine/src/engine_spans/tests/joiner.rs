@@ -1,14 +1,9 @@
 use std::sync::Arc;
 
-use crate::engine_spans::joiner::Joiner;
-use crate::engine_spans::joiner::Passed;
-use crate::engine_spans::stats::Join;
-use crate::engine_spans::stats::Lost;
-use crate::engine_spans::stats::Measurements;
+use crate::engine_spans::joiner::{Joiner, Passed};
+use crate::engine_spans::stats::{Join, Lost, Measurements};
 use tokometer_decode::EngineTiming;
-use tokometer_observe::measure::QueueSource;
-use tokometer_observe::measure::QueueTime;
-use tokometer_observe::measure::TraceParent;
+use tokometer_observe::measure::{QueueSource, QueueTime, TraceParent};
 
 use super::*;
 

@@ -1,16 +1,10 @@
 mod joiner;
 mod spans;
 
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokometer_decode::Route;
-use tokometer_observe::measure::Count;
-use tokometer_observe::measure::CountSource;
-use tokometer_observe::measure::EngineSpan;
-use tokometer_observe::measure::Labels;
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
+use tokometer_observe::measure::{Count, CountSource, EngineSpan, Labels, Outcome, Record};
 
 use crate::engine_spans::interpret::RequestSpan;
 

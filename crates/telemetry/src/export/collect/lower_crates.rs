@@ -2,12 +2,9 @@
 
 use std::time::Instant;
 
-use crate::export::collect::Collect;
-use crate::export::collect::Points;
-use crate::export::table::Id;
-use crate::export::table::Key;
-use tokometer_engine::engine_spans;
-use tokometer_engine::scrape;
+use crate::export::collect::{Collect, Points};
+use crate::export::table::{Id, Key};
+use tokometer_engine::{engine_spans, scrape};
 use tokometer_observe::observer::Observers;
 
 /// Marks a mean computed from an engine's queue metrics as an estimate.

@@ -4,26 +4,15 @@ mod lower_crates;
 mod process;
 pub(crate) mod telemetry;
 
-use std::sync::Arc;
-use std::sync::PoisonError;
-use std::sync::RwLock;
-use std::sync::atomic::AtomicI64;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use opentelemetry::metrics::AsyncInstrument;
-use opentelemetry::metrics::Meter;
+use opentelemetry::metrics::{AsyncInstrument, Meter};
 
-use crate::export::labels::Attributes;
-use crate::export::labels::Servers;
-use crate::export::labels::Value;
-use crate::export::table::Id;
-use crate::export::table::Key;
-use crate::export::table::Kind;
-use crate::export::table::TABLE;
-use crate::export::table::metric;
+use crate::export::labels::{Attributes, Servers, Value};
+use crate::export::table::{Id, Key, Kind, TABLE, metric};
 
 pub use process::{Process, open_descriptors};
 

@@ -3,9 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use crate::export::collect::Collect;
-use crate::export::collect::Number;
-use crate::export::collect::Points;
+use crate::export::collect::{Collect, Number, Points};
 use crate::export::table::Id;
 
 /// Clock ticks per second in `/proc`: `USER_HZ`, 100 on every Linux architecture that Rust's std supports.
@@ -58,8 +56,7 @@ fn parse(stat: &str, status: &str, limits: &str, system: &str) -> [(Id, Option<f
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
-    use std::time::UNIX_EPOCH;
+    use std::time::{SystemTime, UNIX_EPOCH};
 
     use super::*;
     use crate::export::collect::tests::values_of;

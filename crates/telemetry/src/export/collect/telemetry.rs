@@ -1,18 +1,11 @@
 //! Counters that the exporters keep themselves.
 
-use std::sync::atomic::AtomicI64;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::export::collect::Collect;
-use crate::export::collect::Points;
-use crate::export::table::Id;
-use crate::export::table::Key;
-use tokometer_observe::measure::Detach;
-use tokometer_observe::measure::Message;
-use tokometer_observe::measure::Phase;
-use tokometer_observe::measure::Unread;
+use crate::export::collect::{Collect, Points};
+use crate::export::table::{Id, Key};
+use tokometer_observe::measure::{Detach, Message, Phase, Unread};
 
 tokometer_observe::closed_enum! {
     /// Why a trace is kept that the sampler would drop, in order of priority: the first that applies is recorded. The

@@ -4,14 +4,11 @@
 //! from a changed server.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::export::PromptClasses;
-use crate::export::labels::Extra;
-use crate::export::labels::Value;
 use crate::export::labels::names::OTHER;
+use crate::export::labels::{Extra, Value};
 use crate::export::table::Key;
 use tokometer_observe::measure::Record;
 

@@ -1,7 +1,6 @@
 //! Names of request outcomes, shared by metrics and spans.
 
-use tokometer_observe::measure::Outcome;
-use tokometer_observe::measure::Record;
+use tokometer_observe::measure::{Outcome, Record};
 
 /// The value of `outcome_class`: `success`, `client_abort`, `failure` or `unobserved`.
 pub fn outcome_class(outcome: Outcome) -> &'static str {

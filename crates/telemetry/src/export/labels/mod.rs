@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use opentelemetry::KeyValue;
 
-use crate::export::table::Key;
-use crate::export::table::Metric;
+use crate::export::table::{Key, Metric};
 
 pub(crate) mod classes;
 pub(crate) mod failure;

@@ -1,35 +1,21 @@
 //! The label sets that have series: looked up by the data path without a lock, created and removed by other threads.
 
 use std::collections::HashMap;
-use std::hash::BuildHasher;
-use std::hash::BuildHasherDefault;
-use std::hash::DefaultHasher;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::OnceLock;
-use std::sync::PoisonError;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 
 use crate::export::Settings;
 use crate::export::labels::Value;
-use crate::export::labels::names::Names;
-use crate::export::labels::names::OTHER;
-use crate::export::labels::names::millis;
+use crate::export::labels::names::{Names, OTHER, millis};
 use crate::export::series::handles::Handles;
-use crate::export::series::live::Gaps;
-use crate::export::series::live::Gathering;
-use crate::export::series::live::LiveCounts;
+use crate::export::series::live::{Gaps, Gathering, LiveCounts};
 use crate::export::table::Key;
 use tokometer_decode::Route;
-use tokometer_observe::measure::Inbox;
-use tokometer_observe::measure::Labels;
+use tokometer_observe::measure::{Inbox, Labels};
 
 /// Streams that wait until the label sets of their new labels are resolved. Further ones are counted by listener and
 /// route only.

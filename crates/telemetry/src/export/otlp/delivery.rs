@@ -3,35 +3,24 @@
 
 use std::collections::HashMap;
 use std::error::Error as Cause;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::Request;
-use http::Response;
-use opentelemetry_http::HttpClient;
-use opentelemetry_http::HttpError;
+use http::{Request, Response};
 use opentelemetry_http::hyper::HyperClient;
-use opentelemetry_otlp::Compression;
-use opentelemetry_otlp::MetricExporter;
-use opentelemetry_otlp::Protocol as Wire;
-use opentelemetry_otlp::SpanExporter;
-use opentelemetry_otlp::WithExportConfig;
-use opentelemetry_otlp::WithHttpConfig;
-use opentelemetry_otlp::WithTonicConfig;
+use opentelemetry_http::{HttpClient, HttpError};
 use opentelemetry_otlp::tonic_types::metadata::MetadataMap;
+use opentelemetry_otlp::{
+    Compression, MetricExporter, Protocol as Wire, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
+};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
 use opentelemetry_sdk::metrics::Temporality;
 use prost::Message;
 
-use crate::export::Endpoint;
-use crate::export::Error;
-use crate::export::Protocol;
 use crate::export::otlp::endpoint;
 use crate::export::otlp::endpoint::Connector;
+use crate::export::{Endpoint, Error, Protocol};
 
 /// Builds an exporter for the endpoint, and returns it with the results of its exports.
 macro_rules! build {

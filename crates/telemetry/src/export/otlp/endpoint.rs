@@ -3,36 +3,23 @@
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
-use http::HeaderMap;
-use http::HeaderName;
-use http::HeaderValue;
-use http::Uri;
-use http::uri::Authority;
-use http::uri::Scheme;
-use hyper_util::client::legacy::connect::Connected;
-use hyper_util::client::legacy::connect::Connection;
+use http::uri::{Authority, Scheme};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use opentelemetry_http::HttpError;
-use opentelemetry_otlp::tonic_types::transport::Certificate;
-use opentelemetry_otlp::tonic_types::transport::ClientTlsConfig;
-use opentelemetry_otlp::tonic_types::transport::Identity;
-use rustls::ClientConfig;
-use rustls::RootCertStore;
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::PrivateKeyDer;
-use rustls_pki_types::ServerName;
+use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig, Identity};
+use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
-use tokio::io::AsyncRead;
-use tokio::io::AsyncWrite;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
-use crate::export::Endpoint;
-use crate::export::Error;
+use crate::export::{Endpoint, Error};
 
 /// The endpoint's scheme, host and port, for messages. Other parts of the URL may contain secrets.
 pub(super) fn address(endpoint: &Endpoint) -> String {

@@ -3,40 +3,28 @@
 //! The SDK's own periodic reader blocks a thread in each export and waits a fixed 5 s at shutdown. This module drives a
 //! manual reader from tokometer's own runtime, so that every export and the shutdown have time limits.
 
-use std::sync::Arc;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use opentelemetry::InstrumentationScope;
-use opentelemetry::metrics::Meter;
-use opentelemetry::metrics::MeterProvider;
+use opentelemetry::metrics::{Meter, MeterProvider};
 use opentelemetry_otlp::MetricExporter;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::metrics::Aggregation;
-use opentelemetry_sdk::metrics::Instrument;
-use opentelemetry_sdk::metrics::InstrumentKind;
-use opentelemetry_sdk::metrics::ManualReader;
-use opentelemetry_sdk::metrics::SdkMeterProvider;
-use opentelemetry_sdk::metrics::Stream;
-use opentelemetry_sdk::metrics::Temporality as SdkTemporality;
 use opentelemetry_sdk::metrics::data::ResourceMetrics;
 use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use opentelemetry_sdk::metrics::reader::MetricReader;
+use opentelemetry_sdk::metrics::{
+    Aggregation, Instrument, InstrumentKind, ManualReader, SdkMeterProvider, Stream, Temporality as SdkTemporality,
+};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::MissedTickBehavior;
 
-use crate::export::Endpoint;
-use crate::export::Error;
-use crate::export::Settings;
-use crate::export::Temporality;
 use crate::export::collect::telemetry::Telemetry;
-use crate::export::otlp::Closing;
-use crate::export::otlp::Command;
-use crate::export::otlp::bounded;
-use crate::export::otlp::delivery;
 use crate::export::otlp::delivery::Delivery;
+use crate::export::otlp::{Closing, Command, bounded, delivery};
 use crate::export::table::TABLE;
+use crate::export::{Endpoint, Error, Settings, Temporality};
 
 /// A reader shared between the provider and this module.
 #[derive(Clone, Debug)]

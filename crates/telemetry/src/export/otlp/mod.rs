@@ -9,24 +9,19 @@ mod passage;
 mod traces;
 
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
-use std::sync::mpsc::SyncSender;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::export::Error;
-use crate::export::Settings;
 use crate::export::collect::telemetry::Telemetry;
+use crate::export::{Error, Settings};
 
 pub use endpoint::usable_endpoint;
 pub(crate) use metrics::Pipeline;

@@ -1,43 +1,26 @@
 //! Forwards trace data of other senders: one already encoded export request, sent once and unmodified.
 
 use std::io::Write;
-use std::time::Duration;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use base64::Engine;
-use base64::alphabet;
-use base64::engine::DecodePaddingMode;
-use base64::engine::GeneralPurpose;
-use base64::engine::GeneralPurposeConfig;
-use bytes::BufMut;
-use bytes::Bytes;
-use bytes::BytesMut;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::{Engine, alphabet};
+use bytes::{BufMut, Bytes, BytesMut};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use http::HeaderMap;
-use http::HeaderValue;
-use http::StatusCode;
-use http::Uri;
-use http::header;
-use http_body_util::BodyExt;
-use http_body_util::Full;
-use http_body_util::Limited;
+use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use opentelemetry_http::HttpError;
 use prost::Message;
-use tokometer_engine::engine_spans::Collector;
-use tokometer_engine::engine_spans::Reply;
-use tokometer_engine::engine_spans::RpcStatus;
+use tokometer_engine::engine_spans::{Collector, Reply, RpcStatus};
 
-use crate::export::Endpoint;
-use crate::export::Error;
-use crate::export::Protocol;
-use crate::export::otlp::delivery::causes;
-use crate::export::otlp::delivery::rejected;
+use crate::export::otlp::delivery::{causes, rejected};
 use crate::export::otlp::endpoint;
 use crate::export::otlp::endpoint::Connector;
+use crate::export::{Endpoint, Error, Protocol};
 
 /// The only gRPC method called.
 const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";

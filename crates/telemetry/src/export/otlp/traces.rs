@@ -3,28 +3,19 @@
 //! Like the SDK's batch span processor, but it counts dropped spans, and its shutdown has a time limit.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use opentelemetry_otlp::SpanExporter;
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::SpanData;
-use opentelemetry_sdk::trace::SpanExporter as _;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
 use tokio::sync::Notify;
-use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::export::Endpoint;
-use crate::export::Error;
-use crate::export::Traces;
 use crate::export::collect::telemetry::Telemetry;
-use crate::export::otlp::Closing;
-use crate::export::otlp::Command;
-use crate::export::otlp::bounded;
-use crate::export::otlp::delivery;
 use crate::export::otlp::delivery::Delivery;
+use crate::export::otlp::{Closing, Command, bounded, delivery};
+use crate::export::{Endpoint, Error, Traces};
 
 /// Builds the spans of one request. Called on the exporter's thread, because building them costs more than all other
 /// recording of a request.

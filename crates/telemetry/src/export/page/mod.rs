@@ -9,17 +9,13 @@ pub mod protobuf;
 use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::encoding::MetricEncoder;
-use prometheus_client::encoding::NoLabelSet;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Registry;
-use prometheus_client::registry::Unit;
+use prometheus_client::registry::{Registry, Unit};
 
 use crate::export::labels::Attributes;
 use crate::export::series::distribution::State;
-use crate::export::table::Kind;
-use crate::export::table::Metric;
+use crate::export::table::{Kind, Metric};
 
 use accept::Form;
 

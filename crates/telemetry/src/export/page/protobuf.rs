@@ -7,15 +7,11 @@
 
 use std::time::UNIX_EPOCH;
 
-use prost::Enumeration;
-use prost::Message;
+use prost::{Enumeration, Message};
 
-use crate::export::page::Content;
-use crate::export::page::Point;
-use crate::export::page::Value;
+use crate::export::page::{Content, Point, Value};
 use crate::export::series::distribution;
-use crate::export::series::distribution::Native;
-use crate::export::series::distribution::State;
+use crate::export::series::distribution::{Native, State};
 use crate::export::table::Kind;
 
 #[derive(Clone, PartialEq, Message)]

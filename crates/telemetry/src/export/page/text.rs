@@ -1,15 +1,12 @@
 //! The text formats: OpenMetrics 1.0.0 with exemplars, and the Prometheus text format 0.0.4.
 
-use std::fmt::Error;
-use std::fmt::Write;
+use std::fmt::{Error, Write};
 use std::time::UNIX_EPOCH;
 
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
-use crate::export::page::Family;
-use crate::export::page::Point;
-use crate::export::page::Value;
+use crate::export::page::{Family, Point, Value};
 use crate::export::series::distribution::Exemplar;
 
 /// OpenMetrics. prometheus-client writes everything except exemplars, which it accepts only from its own metric

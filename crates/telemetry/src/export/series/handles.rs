@@ -1,30 +1,16 @@
 //! The series of one label set, looked up once and cached.
 
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::OnceLock;
-use std::sync::PoisonError;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use crate::export::labels::Attributes;
-use crate::export::labels::Extra;
-use crate::export::labels::NONE;
-use crate::export::labels::Value;
 use crate::export::labels::classes::Admitted;
-use crate::export::labels::names::Label;
-use crate::export::labels::names::millis;
-use crate::export::series::Families;
-use crate::export::series::Series;
+use crate::export::labels::names::{Label, millis};
+use crate::export::labels::{Attributes, Extra, NONE, Value};
 use crate::export::series::distribution::Exemplar;
-use crate::export::series::live::Gaps;
-use crate::export::series::live::LiveCounts;
-use crate::export::series::live::LiveSeries;
-use crate::export::table::Id;
-use crate::export::table::Key;
-use crate::export::table::TABLE;
+use crate::export::series::live::{Gaps, LiveCounts, LiveSeries};
+use crate::export::series::{Families, Series};
+use crate::export::table::{Id, Key, TABLE};
 
 /// The series of one label set.
 #[derive(Debug)]

@@ -2,24 +2,16 @@
 //! them to the series of both exporters.
 
 use std::hint::spin_loop;
-use std::sync::Arc;
-use std::sync::LazyLock;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::TryLockError;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, TryLockError};
 use std::thread;
 use std::time::Duration;
 
 use crate::export::series::Series;
-use crate::export::series::distribution::Exemplar;
-use crate::export::series::distribution::State;
-use crate::export::table::Id;
-use crate::export::table::metric;
-use tokometer_observe::measure::Gap;
-use tokometer_observe::measure::Live;
+use crate::export::series::distribution::{Exemplar, State};
+use crate::export::table::{Id, metric};
+use tokometer_observe::measure::{Gap, Live};
 
 /// Attempts to lock one of the two halves before yielding the core.
 const SPINS: u32 = 64;

@@ -5,30 +5,16 @@ pub(crate) mod handles;
 pub(crate) mod live;
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::sync::RwLock;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use opentelemetry::metrics::BoundCounter;
-use opentelemetry::metrics::BoundHistogram;
-use opentelemetry::metrics::Counter;
-use opentelemetry::metrics::Histogram;
-use opentelemetry::metrics::Meter;
+use opentelemetry::metrics::{BoundCounter, BoundHistogram, Counter, Histogram, Meter};
 
-use crate::export::Settings;
 use crate::export::collect::Values;
 use crate::export::labels::Attributes;
-use crate::export::page;
-use crate::export::series::distribution::Exemplar;
-use crate::export::series::distribution::State;
-use crate::export::table::Id;
-use crate::export::table::Kind;
-use crate::export::table::Metric;
-use crate::export::table::TABLE;
+use crate::export::series::distribution::{Exemplar, State};
+use crate::export::table::{Id, Kind, Metric, TABLE};
+use crate::export::{Settings, page};
 
 /// One series: its own state for the Prometheus page, and the OpenTelemetry instrument if metrics are exported over
 /// OTLP. A method for the other kind has no effect.

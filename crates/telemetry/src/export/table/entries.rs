@@ -3,11 +3,7 @@
 //! A new metric is one entry here, and one line where its value is known: in the recorder, or in its owner's
 //! [`Collect`](crate::export::Collect).
 
-use crate::export::table::Generation;
-use crate::export::table::Key;
-use crate::export::table::Kind;
-use crate::export::table::Metric;
-use crate::export::table::Scope;
+use crate::export::table::{Generation, Key, Kind, Metric, Scope};
 
 /// Declares each metric once: the documentation of its identifier is its description.
 macro_rules! catalogue {

@@ -1,15 +1,12 @@
 //! Decides which requests' spans are kept.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::export::Sampler;
-use crate::export::Traces;
-use crate::export::collect::telemetry::Keep;
-use crate::export::collect::telemetry::Telemetry;
+use crate::export::collect::telemetry::{Keep, Telemetry};
 use crate::export::trace::Ids;
+use crate::export::{Sampler, Traces};
 use tokometer_observe::measure::Record;
 
 /// Parent-based and root sampling at the end of a request, plus keeping of failed and slow requests.

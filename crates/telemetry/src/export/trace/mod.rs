@@ -3,22 +3,16 @@
 mod decision;
 mod spans;
 
-use std::sync::Arc;
-use std::sync::OnceLock;
-use std::time::Duration;
-use std::time::Instant;
-use std::time::SystemTime;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
 
 use opentelemetry::KeyValue;
 
-use crate::export::Semconv;
-use crate::export::Settings;
-use crate::export::collect::telemetry::Keep;
-use crate::export::collect::telemetry::Telemetry;
+use crate::export::collect::telemetry::{Keep, Telemetry};
 use crate::export::labels::Servers;
-use crate::export::otlp::Layout;
-use crate::export::otlp::SpanQueue;
+use crate::export::otlp::{Layout, SpanQueue};
 use crate::export::series::distribution::Exemplar;
+use crate::export::{Semconv, Settings};
 use tokometer_engine::scrape::State;
 use tokometer_observe::measure::Record;
 

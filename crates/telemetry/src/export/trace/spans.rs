@@ -7,34 +7,16 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use opentelemetry::Array;
-use opentelemetry::InstrumentationScope;
-use opentelemetry::KeyValue;
-use opentelemetry::StringValue;
-use opentelemetry::Value;
-use opentelemetry::trace::Link;
-use opentelemetry::trace::SpanContext;
-use opentelemetry::trace::SpanId;
-use opentelemetry::trace::SpanKind;
-use opentelemetry::trace::Status;
-use opentelemetry::trace::TraceFlags;
-use opentelemetry::trace::TraceId;
-use opentelemetry::trace::TraceState;
-use opentelemetry_sdk::trace::SpanData;
-use opentelemetry_sdk::trace::SpanEvents;
-use opentelemetry_sdk::trace::SpanLinks;
+use opentelemetry::trace::{Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
+use opentelemetry::{Array, InstrumentationScope, KeyValue, StringValue, Value};
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
-use crate::export::Semconv;
-use crate::export::labels;
 use crate::export::labels::failure;
 use crate::export::labels::names::clean;
 use crate::export::table::Key;
-use crate::export::trace::Anchor;
-use crate::export::trace::Ids;
-use tokometer_observe::measure::Count;
-use tokometer_observe::measure::PhaseKind;
-use tokometer_observe::measure::Phases;
-use tokometer_observe::measure::Record;
+use crate::export::trace::{Anchor, Ids};
+use crate::export::{Semconv, labels};
+use tokometer_observe::measure::{Count, PhaseKind, Phases, Record};
 
 /// The conventions' value for an expected finish reason that is missing.
 const MISSING_FINISH: &str = "error";
