@@ -44,7 +44,6 @@ pub(super) fn objectives(raw: &Raw, problems: &mut Problems<'_>) -> slo::Setting
         busy_is_bad: of.busy_is_bad,
         min_tokens: of.min_tokens,
         rules: rules(&of.rules, problems),
-        ..slo::Settings::none()
     };
     if of.enabled && raw.observe.min_rate_tokens > of.min_tokens {
         let message =
