@@ -229,8 +229,8 @@ fn sdk_disabled(text: &str) -> Set {
     })
 }
 
-// Names: OpenTelemetry semantic conventions 1.44, "service", "host", "k8s"; `service.instance.id` by its "Specify resource
-// attributes using Kubernetes annotations": `<namespace>.<pod>.<container>`.
+// Names: OpenTelemetry semantic conventions 1.44, "service", "host", "k8s"; `service.instance.id` by its "Specify
+// resource attributes using Kubernetes annotations": `<namespace>.<pod>.<container>`.
 
 /// Attributes and the variables that may contain them; the first one set is used. Set them with the downward API.
 pub(crate) const RESOURCE: [(&str, &[&str]); 12] = [
@@ -248,8 +248,8 @@ pub(crate) const RESOURCE: [(&str, &[&str]); 12] = [
     ("host.name", &["HOSTNAME"]),
 ];
 
-/// Attributes that identify this process: those found in the environment, overridden by `set` (file and `OTEL_RESOURCE_ATTRIBUTES`). `admin`
-/// distinguishes two instances on one host.
+/// Attributes that identify this process: those found in the environment, overridden by `set` (file and
+/// `OTEL_RESOURCE_ATTRIBUTES`). `admin` distinguishes two instances on one host.
 pub(crate) fn resource(
     environment: &Environment,
     set: &BTreeMap<String, String>,

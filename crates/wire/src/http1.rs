@@ -61,9 +61,9 @@ enum ResponseAt {
 
 /// Parses one connection as a passive observer. Feed the bytes of each direction in the order in which they were read.
 ///
-/// Ambiguous input ends in a [`Fault`]: the connection cannot be parsed further. Do not use after a fault. If the first bytes are not an HTTP/1 request (`NotHttp`, `Http2`), the visitor sees no request. A request
-/// begins when its method is complete, with the time of its first byte, which may be earlier than that of the previous
-/// call.
+/// Ambiguous input ends in a [`Fault`]: the connection cannot be parsed further, and the parser must not be used again. If
+/// the first bytes are not an HTTP/1 request (`NotHttp`, `Http2`), the visitor sees no request. A request begins when its
+/// method is complete, with the time of its first byte, which may be earlier than that of the previous call.
 ///
 /// Holds memory only for pieces of split headers and, after the first request, a few bytes for the queue.
 #[derive(Clone, Debug)]

@@ -22,8 +22,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Parses one connection as a passive observer. Feed the bytes of each direction in the order in which they were read.
 ///
-/// Ambiguous input ends in a [`Fault`]: the connection cannot be parsed further. Do not use after a fault. Violations within one stream are left
-/// to the two sides: the stream is followed as far as possible.
+/// Ambiguous input ends in a [`Fault`]: the connection cannot be parsed further, and the parser must not be used again.
+/// Violations within one stream are left to the two sides: the stream is followed as far as possible.
 ///
 /// Holds memory for the two compression tables (4 KiB each; at most 64 KiB if a side requests more), for the pieces of
 /// a split header block, and a few bytes for each open stream.
