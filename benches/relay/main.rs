@@ -48,8 +48,8 @@ fn run() -> Outcome<()> {
         return page::write(&Results::load(&options.json)?);
     }
     pin::take_second_core()?;
-    let mut results = Results::begin(&options);
-    runtime.block_on(rows::run(&options, &mut results))?;
+    let mut results = Results::begin(options.plan.quick);
+    runtime.block_on(rows::run(&options.plan, &mut results))?;
     print!("{}", results.table());
     print!("\n{}", goals::table(&results));
     results.save(&options.json)?;

@@ -5,17 +5,12 @@ use std::path::PathBuf;
 
 use crate::Outcome;
 use crate::peers::Peer;
-use crate::rows::Row;
+use crate::rows::{Plan, Row};
 
 /// What to run.
 #[derive(Debug)]
 pub(crate) struct Options {
-    pub(crate) rows: Vec<Row>,
-    pub(crate) peers: Vec<Peer>,
-    /// Alternating runs of each row; `None` for the row's default.
-    pub(crate) rounds: Option<usize>,
-    /// One short run of everything: a functional check, not a measurement.
-    pub(crate) quick: bool,
+    pub(crate) plan: Plan,
     pub(crate) json: PathBuf,
     pub(crate) render: bool,
     /// Run as the plain byte relay between these two addresses.
@@ -25,10 +20,7 @@ pub(crate) struct Options {
 impl Options {
     pub(crate) fn read(mut arguments: impl Iterator<Item = String>) -> Outcome<Options> {
         let mut options = Options {
-            rows: Row::ALL.to_vec(),
-            peers: Peer::ALL.to_vec(),
-            rounds: None,
-            quick: false,
+            plan: Plan { rows: Row::ALL.to_vec(), peers: Peer::ALL.to_vec(), rounds: None, quick: false },
             json: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/bench/relay.json"),
             render: false,
             floor: None,
@@ -38,14 +30,14 @@ impl Options {
             match argument.as_str() {
                 "--rows" => {
                     let names = value()?;
-                    options.rows = names.split(',').map(Row::named).collect::<Outcome<_>>()?;
+                    options.plan.rows = names.split(',').map(Row::named).collect::<Outcome<_>>()?;
                 }
                 "--peers" => {
                     let names = value()?;
-                    options.peers = names.split(',').map(Peer::named).collect::<Outcome<_>>()?;
+                    options.plan.peers = names.split(',').map(Peer::named).collect::<Outcome<_>>()?;
                 }
-                "--rounds" => options.rounds = Some(value()?.parse()?),
-                "--quick" => options.quick = true,
+                "--rounds" => options.plan.rounds = Some(value()?.parse()?),
+                "--quick" => options.plan.quick = true,
                 "--json" => options.json = value()?.into(),
                 "--render" => options.render = true,
                 "--floor" => options.floor = Some((value()?.parse()?, value()?.parse()?)),

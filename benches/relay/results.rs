@@ -8,7 +8,6 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
-use crate::options::Options;
 
 /// The values of one run, by name.
 pub(crate) type Measurements = BTreeMap<String, f64>;
@@ -38,7 +37,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 impl Results {
-    pub(crate) fn begin(options: &Options) -> Results {
+    pub(crate) fn begin(quick: bool) -> Results {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let cpu = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -47,7 +46,7 @@ impl Results {
             unix_time: now.as_secs(),
             cpu: cpu.map_or("unknown", |(_, model)| model).to_owned(),
             kernel: kernel.trim().to_owned(),
-            quick: options.quick,
+            quick,
             missing: BTreeMap::new(),
             failed: BTreeMap::new(),
             rows: BTreeMap::new(),

@@ -8,10 +8,20 @@ use tokometer_sim::load::{End, Summary};
 use tokometer_sim::server::{Pace, Simulator, Text};
 use tokometer_sim::{load, server};
 
-use crate::options::Options;
 use crate::peers::{Peer, Running};
 use crate::results::{Measurements, Results};
 use crate::{Outcome, peers, reader};
+
+/// What to measure.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) peers: Vec<Peer>,
+    /// Alternating runs of each row; `None` for the row's default.
+    pub(crate) rounds: Option<usize>,
+    /// One short run of everything: a functional check, not a measurement.
+    pub(crate) quick: bool,
+}
 
 /// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,8 +94,8 @@ impl Row {
 }
 
 /// Runs every row with every peer, alternately, so that disturbances of the machine affect all of them.
-pub(crate) async fn run(options: &Options, results: &mut Results) -> Outcome<()> {
-    let mut peers = options.peers.clone();
+pub(crate) async fn run(plan: &Plan, results: &mut Results) -> Outcome<()> {
+    let mut peers = plan.peers.clone();
     peers.retain(|peer| match peer.missing() {
         Some(why) => {
             eprintln!("without {}: {why}", peer.name());
@@ -94,16 +104,16 @@ pub(crate) async fn run(options: &Options, results: &mut Results) -> Outcome<()>
         }
         None => true,
     });
-    for row in &options.rows {
+    for row in &plan.rows {
         let mut peers = peers.clone();
         // Without a proxy there is no process to measure.
         peers.retain(|peer| *row != Row::Idle || *peer != Peer::None);
-        let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { row.rounds() });
+        let rounds = plan.rounds.unwrap_or(if plan.quick { 1 } else { row.rounds() });
         for round in 1..=rounds {
             let mut failed = Vec::new();
             for peer in &peers {
                 eprintln!("{} {round}/{rounds} {}", row.name(), peer.name());
-                match measure(*row, *peer, options.quick).await {
+                match measure(*row, *peer, plan.quick).await {
                     Ok(measurements) => results.add(row.name(), peer.name(), measurements),
                     Err(error) => {
                         eprintln!("  failed: {error}");

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use crate::names::UnknownName;
 
+/// A response that is not HTTP.
+pub(crate) const GARBAGE: &[u8] = b"\x16\x03\x01\x00\xff this is no HTTP\n\x00\n";
+
 /// A fault of one request. Written as `NAME` or `NAME:ARG`, see [`Fault::NAMES`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {

@@ -33,7 +33,7 @@ use tokio::net::{TcpListener, TcpSocket, UnixListener};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::server::engine::Engine;
-use crate::server::http::Wire;
+use crate::server::http::{Client, Wire};
 use crate::server::spans::Tracer;
 
 pub use crate::server::engine::Stats;
@@ -110,7 +110,7 @@ async fn accept(listener: Listener, engine: Arc<Engine>) {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok(stream) => {
-                    connections.spawn(request::serve(stream, Arc::clone(&engine)));
+                    connections.spawn(serve(stream, Arc::clone(&engine)));
                 }
                 // Out of file descriptors, or the client already disconnected: both are temporary.
                 Err(error) => {
@@ -175,5 +175,12 @@ impl Listener {
             }
             Listener::Unix(listener, _) => Ok(Box::new(listener.accept().await?.0)),
         }
+    }
+}
+
+/// Serves a connection until either side closes it.
+async fn serve(stream: Box<dyn Wire>, engine: Arc<Engine>) {
+    if let Some(client) = request::serve_requests(Client::new(stream), &engine).await {
+        http2::serve(client, engine).await;
     }
 }

@@ -18,13 +18,12 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 use crate::server::dialect::{
-    Context, Dialect, Front, Player, Prompt, Scope, Summary, Times, audio, bad_request, text,
+    Context, Dialect, Front, Player, Prompt, Refusal, Scope, Summary, Times, audio, bad_request, text,
 };
 use crate::server::engine::{Engine, Slot};
-use crate::server::fault::Fault;
+use crate::server::fault::{Fault, GARBAGE};
 use crate::server::generation::{Finish, Generation, Job};
 use crate::server::http::{Client, Ended, Head, Wire};
-use crate::server::request::{GARBAGE, faulty};
 use crate::server::settings::Imitation;
 
 /// Path of the endpoint.
@@ -75,7 +74,7 @@ async fn open(client: &mut Client, engine: &Engine, head: &Head, model: Option<&
     let named = model.and_then(|model| model.strip_prefix("fault/")).or(head.get("x-sim-fault"));
     let fault = named.map(str::parse::<Fault>).transpose();
     let refusal = match &fault {
-        Ok(Some(Fault::Status(status))) => Some(faulty(*status)),
+        Ok(Some(Fault::Status(status))) => Some(Refusal::injected(*status)),
         Err(error) => Some(bad_request(Some("x-sim-fault"), error.to_string())),
         _ => None,
     };

@@ -1,6 +1,5 @@
 //! The requests of one client connection, each from the queue to the end of its response.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -10,23 +9,16 @@ use crate::server::dialect::{
     Chunks, Context, Dialect, Front, Player, Prompt, Refusal, Scope, Summary, Times, bad_request, form,
 };
 use crate::server::engine::{Engine, Slot};
-use crate::server::fault::Fault;
+use crate::server::fault::{Fault, GARBAGE};
 use crate::server::generation::{Finish, Generation, Job};
-use crate::server::http::{Client, Ended, Head, Wire};
+use crate::server::http::{Client, Ended, Head};
+use crate::server::realtime;
 use crate::server::settings::Imitation;
 use crate::server::spans::Caller;
-use crate::server::{http2, realtime};
 
 /// uvicorn's response to malformed HTTP.
 const MALFORMED: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: \
 close\r\n\r\nInvalid HTTP request received.";
-
-/// Serves a connection until either side closes it.
-pub(crate) async fn serve(stream: Box<dyn Wire>, engine: Arc<Engine>) {
-    if let Some(client) = serve_requests(Client::new(stream), &engine).await {
-        http2::serve(client, engine).await;
-    }
-}
 
 /// Serves HTTP/1.1 requests until either side closes the connection; returns the client if it uses HTTP/2.
 pub(crate) async fn serve_requests(mut client: Client, engine: &Engine) -> Option<Client> {
@@ -92,9 +84,6 @@ fn page(engine: &Engine, head: &Head) -> Option<Vec<u8>> {
         _ => return None,
     })
 }
-
-/// A response that is not HTTP.
-pub(crate) const GARBAGE: &[u8] = b"\x16\x03\x01\x00\xff this is no HTTP\n\x00\n";
 
 /// What to do with the connection after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,18 +169,6 @@ async fn refuse(
     Ok(After::close_if(front.closes_after(refusal.status)))
 }
 
-/// The error response for an injected status.
-pub(crate) fn faulty(status: u16) -> Refusal {
-    let kind = match status {
-        404 => "NotFoundError",
-        429 => "TooManyRequestsError",
-        503 => "ServiceUnavailableError",
-        500..=599 => "InternalServerError",
-        _ => "BadRequestError",
-    };
-    Refusal { status, kind, param: None, message: "The simulated server was asked to fail.".to_owned() }
-}
-
 impl Request<'_> {
     async fn run(mut self) -> Result<After, Ended> {
         match self.fault {
@@ -219,7 +196,7 @@ impl Request<'_> {
     }
 
     async fn refuse(&mut self, status: u16) -> Result<After, Ended> {
-        refuse(self.client, self.engine, self.dialect, self.front, &faulty(status)).await
+        refuse(self.client, self.engine, self.dialect, self.front, &Refusal::injected(status)).await
     }
 
     async fn stream(&mut self) -> Result<After, Ended> {

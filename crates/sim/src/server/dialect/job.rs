@@ -19,6 +19,20 @@ pub(crate) struct Refusal {
     pub(crate) message: String,
 }
 
+impl Refusal {
+    /// The error response for an injected status.
+    pub(crate) fn injected(status: u16) -> Refusal {
+        let kind = match status {
+            404 => "NotFoundError",
+            429 => "TooManyRequestsError",
+            503 => "ServiceUnavailableError",
+            500..=599 => "InternalServerError",
+            _ => "BadRequestError",
+        };
+        Refusal { status, kind, param: None, message: "The simulated server was asked to fail.".to_owned() }
+    }
+}
+
 pub(crate) fn bad_request(param: Option<&'static str>, message: String) -> Refusal {
     Refusal { status: 400, kind: "BadRequestError", param, message }
 }
