@@ -129,7 +129,7 @@ def fifty_streams_are_shown_and_every_part_can_be_used():
         _is_whole(browser)
         relay.begin()
         streams = sum(model[4] for model in FIFTY.values())
-        until(lambda: _snapshot(relay)["in_flight"]["exchanges"] == streams, f"{streams} streams", 30)
+        until(lambda: _snapshot(relay)["in_flight"]["requests"] == streams, f"{streams} streams", 30)
         # Long enough for responses to end, some streams to stall, and the minute to fill.
         until(lambda: _snapshot(relay)["ttft_seconds"]["count"] > 100 and len(_snapshot(relay)["rates"]["history"]) == 60, "the minute is full", 120)
 
@@ -218,13 +218,13 @@ def two_thousand_streams_are_bars_of_their_own_and_move_smoothly():
         relay.begin()
         streams = sum(model[4] for model in MANY.values())
         # Some requests have always just ended, and their clients send new ones.
-        until(lambda: _snapshot(relay)["in_flight"]["exchanges"] >= 2000, lambda: f"{streams} streams, {_snapshot(relay)['in_flight']['exchanges']} present", 120)
+        until(lambda: _snapshot(relay)["in_flight"]["requests"] >= 2000, lambda: f"{streams} streams, {_snapshot(relay)['in_flight']['requests']} present", 120)
         _open(browser, relay)
         until(lambda: int(_text(browser, "#flying")) >= 2000, lambda: _text(browser, "#flying"), 30)
         until(lambda: _snapshot(relay)["ttft_seconds"]["count"] > 200, "responses have ended", 120)
         flight = _snapshot(relay)["in_flight"]
         listed, left_out = len(flight["streams"]), flight["left_out"]
-        assert listed == min(2000, flight["exchanges"]) and left_out == flight["exchanges"] - listed, (listed, left_out, flight["exchanges"])
+        assert listed == min(2000, flight["requests"]) and left_out == flight["requests"] - listed, (listed, left_out, flight["requests"])
         until(lambda: "the oldest 2000 of 20" in _text(browser, "#streams-note"), lambda: _text(browser, "#streams-note"), 30)
 
         # Frames in three seconds, by the browser's own clock.

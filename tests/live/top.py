@@ -24,7 +24,7 @@ def _traffic(streams=STREAMS, faults="stall:3=0.03,error-event:20=0.02,status:42
         argv = [BINARY, "load", "--url", url, "--concurrency", str(streams), "--max-tokens", "300", "--for", "10m"]
         with Process("load", argv) as load:
             relay.load = load
-            until(lambda: _snapshot(relay)["in_flight"]["exchanges"] >= streams, "the load is in flight")
+            until(lambda: _snapshot(relay)["in_flight"]["requests"] >= streams, "the load is in flight")
             yield relay
 
 

@@ -13,7 +13,7 @@ def _verify(relay, upstream, admin, *flags):
     done = subprocess.run([*argv, "--json"], capture_output=True, text=True, timeout=150, check=False)
     report = json.loads(done.stdout)
     for check in report["checks"]:
-        print(f"    {check['grade']:<8} {check['name']:<8} {check['said']}")
+        print(f"    {check['grade']:<8} {check['name']:<8} {check['detail']}")
     return done.returncode, {check["name"]: check for check in report["checks"]}, report
 
 

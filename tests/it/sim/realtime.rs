@@ -52,6 +52,13 @@ impl Client {
         self.frame(0x81, message.to_string().as_bytes()).await;
     }
 
+    /// Sends messages in one write: none of them can arrive after the response to an earlier one.
+    async fn send_together(&mut self, messages: &[Value]) {
+        let frames =
+            messages.iter().flat_map(|message| frame(0x81, Some([3, 1, 4, 1]), message.to_string().as_bytes()));
+        self.stream.write_all(&frames.collect::<Vec<u8>>()).await.unwrap();
+    }
+
     /// The next frame: its first byte and its payload.
     async fn hear(&mut self) -> std::io::Result<(u8, Vec<u8>)> {
         let first = self.stream.read_u8().await?;
@@ -272,10 +279,11 @@ fn each_fault_is_recorded_with_its_outcome() {
         for target in ["/v1/realtime", "/v1/realtime?model=tiny"] {
             let (records, stats) = through(settings(), 2, async |address| {
                 let mut client = Client::connect(address, target, &format!("x-sim-fault: {fault}\r\n")).await;
-                client.send_event(&json!({"type": "session.update", "model": "tiny"})).await;
-                client.send_event(&json!({"type": "input_audio_buffer.commit"})).await;
-                client.send_event(&json!({"type": "response.create"})).await;
-                client.send_event(&json!({"type": "input_audio_buffer.commit", "final": true})).await;
+                let update = json!({"type": "session.update", "model": "tiny"});
+                let commit = json!({"type": "input_audio_buffer.commit"});
+                let create = json!({"type": "response.create"});
+                let last = json!({"type": "input_audio_buffer.commit", "final": true});
+                client.send_together(&[update, commit, create, last]).await;
                 while let Ok((first, payload)) = client.hear().await {
                     let text = String::from_utf8_lossy(&payload);
                     if first == 0x88
