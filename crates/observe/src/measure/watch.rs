@@ -147,7 +147,7 @@ impl Watches {
         self.each(|watch| watch.requested(request, at));
     }
 
-    /// Calls [`Watch::answering`] on each.
+    /// Calls [`Watch::response_started`] on each.
     pub fn response_started(&mut self, status: u16, streaming: bool) {
         self.each(|watch| watch.response_started(status, streaming));
     }

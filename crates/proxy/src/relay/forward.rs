@@ -210,10 +210,11 @@ impl Forwarder {
             return Poll::Ready(Some(Turn::Finished));
         }
         // If the shutdown fails, the receiver is gone; its own direction reports the cause.
-        let shut_down = match io.to.is_tls() {
+        let shut_down = if self.truncated && io.to.is_tls() {
             // The receiver sees the truncation too.
-            true if self.truncated => SockRef::from(&io.to.socket()).shutdown(Shutdown::Write),
-            _ => ready!(Pin::new(&mut *io.to).poll_shutdown(cx)),
+            SockRef::from(&io.to.socket()).shutdown(Shutdown::Write)
+        } else {
+            ready!(Pin::new(&mut *io.to).poll_shutdown(cx))
         };
         self.state = State::Finished;
         Poll::Ready(Some(if shut_down.is_ok() { Turn::Finished } else { Turn::ReceiverGone }))
