@@ -29,24 +29,12 @@ pub(crate) struct Goal {
     at_least: bool,
 }
 
-const fn at_most(
-    what: &'static str,
-    row: &'static str,
-    measurement: &'static str,
-    against: Against,
-    limit: f64,
-) -> Goal {
-    Goal { what, row, measurement, against, limit, at_least: false }
+const fn at_most(what: &'static str, row: &'static str, of: &'static str, against: Against, limit: f64) -> Goal {
+    Goal { what, row, measurement: of, against, limit, at_least: false }
 }
 
-const fn at_least(
-    what: &'static str,
-    row: &'static str,
-    measurement: &'static str,
-    against: Against,
-    limit: f64,
-) -> Goal {
-    Goal { what, row, measurement, against, limit, at_least: true }
+const fn at_least(what: &'static str, row: &'static str, of: &'static str, against: Against, limit: f64) -> Goal {
+    Goal { at_least: true, ..at_most(what, row, of, against, limit) }
 }
 
 /// All goals.

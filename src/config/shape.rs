@@ -180,7 +180,7 @@ impl Shape {
         }
     }
 
-    /// The number that a text with a unit stands for: milliseconds or bytes.
+    /// The number that a text with a unit means: milliseconds or bytes.
     pub(crate) fn number(&self, text: &str) -> Result<f64, String> {
         match self.kind {
             Kind::Duration => text.parse().map(|Duration(duration)| duration.as_millis() as f64),

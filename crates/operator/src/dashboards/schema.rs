@@ -40,7 +40,7 @@ pub(super) struct Variable {
     /// The Prometheus query of its values.
     #[serde(default)]
     pub(super) query: String,
-    /// The regular expression that "All" stands for.
+    /// The regular expression for "All".
     #[serde(default)]
     pub(super) all: String,
     /// Only on dashboards that name it.
@@ -160,7 +160,7 @@ pub(super) struct Panel {
     /// Of a table, in place of queries: joined by their labels, one row each.
     #[serde(default)]
     pub(super) columns: Vec<Column>,
-    /// The label columns of a table, in order; `group_by` stands for the labels by which objectives are grouped.
+    /// The label columns of a table, in order; `group_by` is replaced by the labels by which objectives are grouped.
     #[serde(default)]
     pub(super) labels: Vec<String>,
     /// The column by which a table is sorted; a minus sign before it: in descending order.
