@@ -24,10 +24,11 @@ pub struct Listener {
     /// machine), `unix:/run/vllm.sock`, `http://host:port`, `https://host:port` (enables TLS), or `original`: the
     /// destination before an iptables REDIRECT to tokometer.
     pub upstream: String,
-    /// TLS towards clients. Enabled when a certificate is set; files are PEM.
+    /// TLS towards clients. Enabled when a certificate is set; files are PEM, and are read again when they change.
     #[serde(default)]
     pub tls: Tls,
-    /// TLS towards the server. Enabled with `enabled`, or when the upstream starts with `https://`.
+    /// TLS towards the server. Enabled with `enabled`, or when the upstream starts with `https://`. Its files are read
+    /// again when they change.
     #[serde(default)]
     pub upstream_tls: UpstreamTls,
     /// Overrides of the block `scrape` for this upstream.
