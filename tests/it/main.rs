@@ -17,6 +17,7 @@ mod decode;
 mod demo;
 mod descriptors;
 mod dialects;
+mod disaggregated;
 mod end_to_end;
 mod endings;
 mod excerpt;

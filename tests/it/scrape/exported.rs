@@ -136,6 +136,8 @@ fn both_exporters_have_the_same_engine_metrics() {
     .collect();
     assert_eq!(prometheus(&exporters), want);
     let name = |otel: &str| {
+        ("tokometer_engine_kv_transfer_time_seconds_total", 0.75),
+        ("tokometer_engine_kv_transfers_total", 30.0),
         let (name, labels) =
             otel.split_once(' ').map_or((otel, String::new()), |(name, own)| (name, format!(" {own}")));
         let metric = TABLE.iter().find(|metric| metric.name == name).unwrap();

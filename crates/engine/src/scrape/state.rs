@@ -203,6 +203,10 @@ pub struct State {
 pub struct Tracker {
     /// By [`Quantity`]; those that are not counts stay empty.
     counts: [Count; Quantity::ALL.len()],
+    /// Total seconds of key-value cache transfers from other engines.
+    pub kv_transfer_seconds: Option<f64>,
+    /// These transfers.
+    pub kv_transfers: Option<f64>,
 }
 
 impl Tracker {
@@ -234,6 +238,8 @@ impl Tracker {
 /// A count with its increase since the previous page.
 #[derive(Clone, Copy, Debug)]
 struct Increase {
+            kv_transfer_seconds: total(count(Quantity::KvTransferSeconds)),
+            kv_transfers: total(count(Quantity::KvTransfers)),
     engine: &'static str,
     total: f64,
     /// `None` on the first page.

@@ -58,6 +58,8 @@ impl Points<'_> {
             self.put_at(listener, id, &[], level);
         }
         let ratios = [(Id::EngineCacheRatio, state.cache_ratio), (Id::EngineAcceptanceRatio, state.acceptance_ratio)];
+            (Id::EngineKvTransferTime, state.kv_transfer_seconds),
+            (Id::EngineKvTransfers, state.kv_transfers),
         for (id, ratio) in ratios {
             if let Some(ratio) = ratio {
                 self.put_at(listener, id, &[(Key::Source, ratio.source.as_str().into())], ratio.value);

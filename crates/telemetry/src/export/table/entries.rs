@@ -296,6 +296,10 @@ catalogue! {
     EngineQueueTime = Counter(Scope::Server, "tokometer.engine.queue.time", "s"),
     /// Requests whose waits are included in tokometer.engine.queue.time
     EngineQueueRequests = Counter(Scope::Server, "tokometer.engine.queue.requests", "{request}"),
+    /// Total time of key-value cache transfers from other engines (disaggregated prefill), from the engine's own metrics
+    EngineKvTransferTime = Counter(Scope::Server, "tokometer.engine.kv_transfer.time", "s"),
+    /// Transfers included in tokometer.engine.kv_transfer.time
+    EngineKvTransfers = Counter(Scope::Server, "tokometer.engine.kv_transfers", "{transfer}"),
     /// Mean queue wait of the requests added to the engine's queue metrics between two scrapes: an estimate for the
     /// whole engine
     QueueTimeEstimate = Gauge(Scope::Server, "tokometer.queue.time.estimate", "s") { extra: &[Key::Source] },
