@@ -44,7 +44,7 @@ Examples:
   tokometer run --config tokometer.yaml --set log.level=debug
   OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 tokometer run --listen :8000 --upstream :8001
 
-SIGTERM drains and exits, SIGHUP reloads the configuration. docs/CONFIG.md lists every key and variable.")]
+SIGTERM drains and exits. A changed configuration file is reloaded, on SIGHUP at once. docs/CONFIG.md lists every key and variable.")]
     Run(Flags),
     /// Explain the effective configuration and print warnings.
     #[command(after_help = "\

@@ -40,6 +40,7 @@ mod program;
 mod queue;
 mod recognition;
 mod relay;
+mod reload;
 mod replay;
 mod rules;
 mod scrape;

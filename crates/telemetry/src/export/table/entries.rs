@@ -333,6 +333,10 @@ catalogue! {
     // Objectives.
 
     /// Requests evaluated by an objective; bad ones carry the reason
+    /// 1 after a successful load of the configuration; 0 while the configuration file has errors, so that the previous
+    /// configuration stays in effect
+    ConfigReload = Gauge(Scope::Process, "tokometer.config.last_reload.successful", ""),
+
     SloEvents = Counter(Scope::Process, "tokometer.slo.events", "{request}")
         { extra: &[Key::Slo, Key::Model, Key::Verdict, Key::Reason] },
     /// Requests in scope of an objective but not evaluated: the server was not the cause, or too little is known
