@@ -303,6 +303,9 @@ catalogue! {
     /// Mean queue wait of the requests added to the engine's queue metrics between two scrapes: an estimate for the
     /// whole engine
     QueueTimeEstimate = Gauge(Scope::Server, "tokometer.queue.time.estimate", "s") { extra: &[Key::Source] },
+    /// Always 1, with the name and the version of the engine as attributes, where the engine reports its version (vLLM);
+    /// absent while its metrics are not scraped
+    EngineInfo = Gauge(Scope::Server, "tokometer.engine.info", "") { extra: &[Key::Provider, Key::Version] },
     /// Attempts to scrape the engine's metrics
     EngineScrapes = Counter(Scope::Server, "tokometer.engine.scrape.attempts", "{scrape}"),
     /// Scrapes of the engine's metrics that failed
@@ -330,13 +333,13 @@ catalogue! {
     /// Requests whose attributes were folded into `other` because a cap was reached
     LabelsFolded = Counter(Scope::Process, "tokometer.labels.folded", "{request}") { extra: &[Key::Kind] },
 
-    // Objectives.
-
-    /// Requests evaluated by an objective; bad ones carry the reason
     /// 1 after a successful load of the configuration; 0 while the configuration file has errors, so that the previous
     /// configuration stays in effect
     ConfigReload = Gauge(Scope::Process, "tokometer.config.last_reload.successful", ""),
 
+    // Objectives.
+
+    /// Requests evaluated by an objective; bad ones carry the reason
     SloEvents = Counter(Scope::Process, "tokometer.slo.events", "{request}")
         { extra: &[Key::Slo, Key::Model, Key::Verdict, Key::Reason] },
     /// Requests in scope of an objective but not evaluated: the server was not the cause, or too little is known

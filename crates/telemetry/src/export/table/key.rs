@@ -81,7 +81,7 @@ tokometer_observe::closed_enum! {
         Unit = "unit",
         /// `address_split`, `shadow_bind`, `other_port`, `uds`, `redirect` or `remote` (`docs/ATTACHING.md`).
         Mode = "mode",
-        /// Version of tokometer.
+        /// Version of tokometer or of the engine.
         Version = "version",
     }
 }
