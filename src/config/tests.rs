@@ -45,7 +45,10 @@ const FLAGS: [(&str, &str); 7] = [
          `[$(POD_IPS)]:8000` works in every Kubernetes pod.",
     ),
     ("--upstream ADDRESS", "`listeners[0].upstream`, if there is only one listener."),
-    ("--listener LISTEN=UPSTREAM", "A listener; can be repeated, and replaces the `listeners` of the file."),
+    (
+        "--listener LISTEN=UPSTREAM",
+        "A listener, or one per address of a list in brackets; can be repeated, and replaces the `listeners` of the file.",
+    ),
     ("--admin ADDRESS", "`admin.listen`."),
     ("--otlp-receiver ADDRESS", "`engine_spans.listen`; can be repeated, and replaces the addresses of the file."),
     ("--set KEY=VALUE", "Any key outside `listeners`; can be repeated."),
