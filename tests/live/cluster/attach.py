@@ -113,6 +113,18 @@ def _inject(mode, pod):
     return json.loads(done.stdout) if done.returncode == 0 else None
 
 
+def the_api_server_inserts_the_flag_into_the_text_of_a_shell():
+    node = cluster()
+    with node.namespace("shells") as namespace, release.installed(node, namespace):
+        for text, changed in [
+            ("set -e\nexec vllm serve sim --port 8000", "set -e\nexec vllm serve --host=127.0.0.1 sim --port 8000"),
+            ('eval "exec vllm serve \\\n  sim \\\n  --host 0.0.0.0 \\\n  ${MORE_ARGS} $@"', 'eval "exec vllm serve --host=127.0.0.1 \\\n  sim \\\n   \\\n  ${MORE_ARGS} $@"'),
+        ]:
+            given = _in(namespace, shapes.pod(shapes.without(shapes.container(command=["/bin/bash", "-c", text, "--"]), "args")))
+            made = node.api.make(given, namespace, try_only=True).object
+            assert workloads.has_sidecar(made) and made["spec"]["containers"][0]["command"] == ["/bin/bash", "-c", changed, "--"], made["spec"]
+
+
 def a_pod_that_the_policy_made_is_not_changed_when_it_is_made_anew():
     node = cluster()
     with node.namespace("anew") as namespace, release.installed(node, namespace):
@@ -189,9 +201,11 @@ def pods_that_are_not_meant_stay_as_they_are_and_a_warning_says_why():
                 assert [c["name"] for c in answer.object["spec"].get("initContainers", [])] == before, f"{name}: {answer.object['spec']}"
                 warned = "; ".join(answer.warnings)
                 assert (word in warned) if word else "tokometer" not in warned, f"{name}: {warned or 'no warning'}"
+                reason = answer.object["metadata"].get("annotations", {}).get("tokometer/skipped", "")
+                assert (word in reason) if word else reason == "", f"{name}: {reason or 'no reason on the pod'}"
             assert not workloads.has_sidecar(release.tried(node, beside)), "a namespace that is not selected"
             # The user who applies a Deployment gets the warning, not only the controller that creates its pods.
-            shell = shapes.container(command=["/bin/sh", "-c"], args=["vllm serve model"])
+            shell = shapes.container(command=["/bin/sh", "-c"], args=["start-engine model"])
             warned = node.run("kubectl", "-n", namespace, "apply", "-f", "-", stdin=json.dumps(workloads.deployment("shell", shell, replicas=0))).stderr
             assert "Warning:" in warned and "without a shell" in warned, warned
 
