@@ -31,7 +31,7 @@ macro_rules! fields {
 
 /// All values but the phases, in order. Times (`_ms`) are milliseconds from the last byte of the request, except
 /// `duration_ms`, which starts at its first byte.
-static FIELDS: [Field; 47] = fields! { |r|
+static FIELDS: [Field; 48] = fields! { |r|
     /// Outcome of the request, as listed in [METRICS.md](METRICS.md), `tokometer.requests`.
     outcome = r.outcome.as_str(),
     /// HTTP status; null without a response.
@@ -107,7 +107,9 @@ static FIELDS: [Field; 47] = fields! { |r|
     events = r.events,
     /// Longest time between two tokens of one choice.
     longest_gap_ms = milliseconds(r.longest_gap),
-    /// Gaps above the stall threshold.
+    /// Longest gap that the stream's cadence does not explain ([STALLS.md](STALLS.md)); null without one.
+    longest_pause_ms = milliseconds(r.longest_pause),
+    /// Pauses above the stall threshold.
     stalls = r.stalls,
     /// Time blocked on a slow client (backpressure).
     delivery_blocked_ms = milliseconds(Some(r.delivery_blocked)),

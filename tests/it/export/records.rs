@@ -166,6 +166,8 @@ pub(crate) fn good(model: &str) -> Record {
         events: 104,
         longest_gap: Some(ms(12)),
         longest_gap_tokens: Some(1),
+        longest_pause: Some(ms(12)),
+        usual_gap: Some(ms(10)),
         queue: Some(QueueTime { value: ms(40), source: QueueSource::InBand }),
         timing: Some(EngineTiming {
             queue_ms: Some(40.0),

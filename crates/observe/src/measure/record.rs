@@ -224,7 +224,12 @@ pub struct Record {
     pub longest_gap: Option<Duration>,
     /// Tokens in the event that ended the longest gap, if known.
     pub longest_gap_tokens: Option<u32>,
-    /// Gaps over the stall threshold that were not caused by the client.
+    /// Longest gap that the stream's cadence does not explain; gaps of up to 100 ms count as they are
+    /// ([`cadence`](crate::measure::cadence)).
+    pub longest_pause: Option<Duration>,
+    /// Usual gap between token-bearing events at the end: the median of the last eight. `None` below three gaps.
+    pub usual_gap: Option<Duration>,
+    /// Pauses ([`Record::longest_pause`]) over the stall threshold.
     pub stalls: u32,
     /// Time during which delivery of this response was blocked on the client.
     pub delivery_blocked: Duration,
@@ -293,6 +298,8 @@ impl Record {
             events: 0,
             longest_gap: None,
             longest_gap_tokens: None,
+            longest_pause: None,
+            usual_gap: None,
             stalls: 0,
             delivery_blocked: Duration::ZERO,
             blocked: Blocked::default(),

@@ -81,6 +81,10 @@ pub trait Watch: Send {
     /// needs no further tokens, so that its memory need not be loaded again; it may still be called.
     fn token(&mut self, at: Duration, tokens: u64) -> bool;
 
+    /// The usual gap between the token-bearing events of the response; called when it becomes known, and while it is
+    /// long.
+    fn usual_gap(&mut self, _usual: Duration) {}
+
     /// Prefetches the memory that the next token needs, by reading a word of each part. A stream's memory is cold when
     /// its token arrives; independent loads overlap their cache misses.
     fn warm(&self) {}
@@ -169,6 +173,11 @@ impl Watches {
                 *others &= !watch.token(at, tokens);
             }
         }
+    }
+
+    /// Calls [`Watch::usual_gap`] on each.
+    pub fn usual_gap(&mut self, usual: Duration) {
+        self.each(|watch| watch.usual_gap(usual));
     }
 
     /// Calls [`Watch::warm`] on the first.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use tokometer_observe::measure::{Labels, Live, Opening, Record, Sink, Watches};
+use tokometer_observe::measure::{Labels, Live, Opening, Record, Sink, Watches, cadence};
 
 use crate::export::table::{Id, Key};
 use crate::export::{Collect, Points};
@@ -23,7 +23,7 @@ pub struct Settings {
     pub max_in_flight: usize,
     /// Maximum memory of finished requests, bytes. 0 keeps none.
     pub recent_bytes: usize,
-    /// A stream is stalled when its next token takes longer than this.
+    /// A stream is stalled when its next token takes longer than this, and longer than its cadence explains.
     pub stall: Duration,
     /// When the engine counts as wedged.
     pub bounds: Bounds,
@@ -45,7 +45,8 @@ impl Default for Settings {
 pub struct Stats {
     /// Requests without a token yet, and requests with tokens.
     pub phases: [Phases; 2],
-    /// Streams whose next token takes longer than the stall threshold, without those blocked on the client.
+    /// Streams whose next token takes longer than the stall threshold and their cadence allow, without those blocked on
+    /// the client.
     pub stalled: u64,
     /// State of the engine.
     pub verdict: Verdict,
@@ -166,7 +167,8 @@ impl Stats {
     /// The values of the listener with these requests; `silent`: as for [`Verdict::of`].
     fn of(open: &[&Open], silent: Duration, settings: &Settings) -> Stats {
         let (streaming, waiting): (Vec<&Open>, Vec<&Open>) = open.iter().partition(|open| open.decoding.is_some());
-        let is_stalled = |open: &&&Open| open.doing == Doing::Decode && open.waited > Some(settings.stall);
+        let patience = |open: &Open| cadence::patience(settings.stall, open.usual_gap);
+        let is_stalled = |open: &&&Open| open.doing == Doing::Decode && open.waited > Some(patience(open));
         Stats {
             stalled: open.iter().filter(is_stalled).count() as u64,
             phases: [Phases::of(&waiting), Phases::of(&streaming)],

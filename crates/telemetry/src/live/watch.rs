@@ -138,6 +138,11 @@ impl Watch for RequestWatch {
         true
     }
 
+    fn usual_gap(&mut self, usual: Duration) {
+        let millis = u32::try_from(usual.as_millis()).unwrap_or(u32::MAX).max(1);
+        self.request.usual_gap.store(millis, Relaxed);
+    }
+
     fn warm(&self) {
         black_box((self.started, self.tokens));
         if let Some(line) = &self.line {

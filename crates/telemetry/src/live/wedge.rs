@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use tokometer_observe::closed_enum;
+use tokometer_observe::measure::cadence;
 use tokometer_settings as form;
 
 use crate::live::requests::{Doing, Open};
@@ -131,7 +132,9 @@ impl Verdict {
             Some(Rule::Decode) => {
                 // A stream that has just resumed after backpressure has waited only since then.
                 let waited = those(Doing::Decode).filter_map(|open| open.waited).max();
-                (silent.min(waited.unwrap_or_default()), bounds.decode.saturating_add(prompts))
+                let usual = those(Doing::Decode).filter_map(|open| open.usual_gap).min().unwrap_or_default();
+                let bound = bounds.decode.max(cadence::explained(usual)).saturating_add(prompts);
+                (silent.min(waited.unwrap_or_default()), bound)
             }
             Some(Rule::Prefill) => (silent, bounds.prefill.saturating_add(prompts)),
             Some(Rule::Whole) => {

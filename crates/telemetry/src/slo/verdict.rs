@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokometer_observe::closed_enum;
-use tokometer_observe::measure::{Outcome, Record, Targets};
+use tokometer_observe::measure::{Outcome, Record, Targets, cadence};
 
 use crate::slo::{Goal, Objective, Settings};
 
@@ -272,9 +272,10 @@ fn stall(record: &Record, longest: Duration) -> Verdict {
     // For a stream that failed, the silence before its end counts as a gap, unless delivery was blocked on the client.
     let ended_well = record.outcome == Outcome::Ok || !record.delivery_blocked.is_zero();
     let tail = record.ended.saturating_sub(last);
-    let gap = if ended_well || record.unread { record.longest_gap } else { record.longest_gap.max(Some(tail)) };
-    match gap {
-        Some(gap) if gap > longest => Verdict::Bad(Reason::Stalled),
+    let broke_off = !ended_well && !record.unread && tail > cadence::patience(longest, record.usual_gap);
+    match record.longest_pause {
+        Some(pause) if pause > longest => Verdict::Bad(Reason::Stalled),
+        _ if broke_off => Verdict::Bad(Reason::Stalled),
         _ if record.outcome == Outcome::Unobserved => Verdict::Excluded(Exclusion::Unobserved),
         _ if record.unread => Verdict::Excluded(Exclusion::Unread),
         _ => Verdict::Good,

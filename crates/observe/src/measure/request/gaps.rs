@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
+use crate::measure::request::cadence::Cadence;
 use crate::measure::request::times::{Since, nanos};
 use crate::measure::{Gap, Live, Record};
 
@@ -34,13 +35,17 @@ pub(super) struct Gaps {
     longest: Since,
     /// Tokens of the event after the longest gap, [`UNKNOWN`] if unknown.
     longest_tokens: u32,
+    /// The longest gap that the cadence does not explain; 0 without one.
+    longest_pause: u64,
     stalls: u32,
+    cadence: Cadence,
     /// Delivery was blocked on the client since the last token: the next gap is not the engine's.
     interrupted: bool,
 }
 
 impl Gaps {
     /// A token-bearing event of `choice` arrived at `at` with this many tokens (`None`: unknown, counted as one).
+    /// Returns the usual gap when watches need to know it.
     pub(super) fn token(
         &mut self,
         choice: u32,
@@ -48,10 +53,11 @@ impl Gaps {
         tokens: Option<u64>,
         stall: Duration,
         live: Option<&dyn Live>,
-    ) {
+    ) -> Option<Duration> {
         if tokens == Some(0) {
-            return;
+            return None;
         }
+        let mut usual = None;
         let at = nanos(at);
         self.tokens += tokens.unwrap_or(1);
         if let Some(last) = self.last.get_mut(choice as usize)
@@ -59,14 +65,13 @@ impl Gaps {
             && !self.interrupted
         {
             let gap = at.saturating_sub(before);
-            let counted = tokens.and_then(|n| u32::try_from(n).ok()).unwrap_or(UNKNOWN);
+            let known = tokens.and_then(|n| u32::try_from(n).ok());
+            let counted = known.unwrap_or(UNKNOWN);
             if self.longest.nanos().is_none_or(|longest| gap > longest) {
                 (self.longest, self.longest_tokens) = (Since::at_nanos(gap), counted);
             }
-            if gap > nanos(stall) {
-                self.stalls += 1;
-                live.inspect(|live| live.stalled());
-            }
+            let (longest, stalls) = (&mut self.longest_pause, &mut self.stalls);
+            usual = self.cadence.add(gap, known, &mut |gap| note(gap, longest, stalls, stall, live));
             let place = usize::from(self.len);
             if let (Some(kept), Some(of)) = (self.batch.get_mut(place), self.batch_tokens.get_mut(place)) {
                 (*kept, *of) = (gap, counted);
@@ -78,11 +83,13 @@ impl Gaps {
             self.forward(live);
             self.forwarded_at = at;
         }
+        usual
     }
 
     /// Prefetches the memory that the next token needs.
     pub(super) fn warm(&self) {
         black_box((self.last[0], self.batch[0], self.batch_tokens[0], self.tokens, self.len));
+        self.cadence.warm();
     }
 
     /// Delivery was blocked on the client.
@@ -111,11 +118,27 @@ impl Gaps {
         self.forwarded
     }
 
-    /// Sets the gaps of the record.
-    pub(super) fn fill(&self, record: &mut Record) {
+    /// Sets the gaps of the record, after its token counts.
+    pub(super) fn fill(&mut self, record: &mut Record, stall: Duration, live: Option<&dyn Live>) {
+        let exact = record.output_tokens.filter(|count| count.source.is_exact());
+        // An end-of-text token may be counted without an event.
+        let one_each = exact.is_some_and(|count| count.tokens <= record.chunks + 1);
+        let (longest, stalls) = (&mut self.longest_pause, &mut self.stalls);
+        self.cadence.end(one_each, &mut |gap| note(gap, longest, stalls, stall, live));
+        record.longest_pause = Some(Duration::from_nanos(self.longest_pause)).filter(|pause| !pause.is_zero());
+        record.usual_gap = self.cadence.usual();
         record.longest_gap = self.longest.get();
         record.longest_gap_tokens =
             Some(self.longest_tokens).filter(|tokens| record.longest_gap.is_some() && *tokens != UNKNOWN);
         record.stalls = self.stalls;
+    }
+}
+
+/// Notes a gap that the cadence does not explain.
+fn note(gap: u64, longest: &mut u64, stalls: &mut u32, stall: Duration, live: Option<&dyn Live>) {
+    *longest = gap.max(*longest);
+    if gap > nanos(stall) {
+        *stalls += 1;
+        live.inspect(|live| live.stalled());
     }
 }

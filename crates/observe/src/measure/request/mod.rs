@@ -1,5 +1,6 @@
 //! State of one open request: consumes headers, events and times, and produces a [`Record`](crate::measure::Record) at the end.
 
+pub mod cadence;
 mod end;
 mod gaps;
 mod outcome;
@@ -339,7 +340,10 @@ impl Request {
         }
         self.times.token(at);
         self.watches.token(at, step.tokens.unwrap_or(1));
-        self.gaps.token(event.choice, at, step.tokens, thresholds.stall, self.live.as_deref());
+        let usual = self.gaps.token(event.choice, at, step.tokens, thresholds.stall, self.live.as_deref());
+        if let Some(usual) = usual {
+            self.watches.usual_gap(usual);
+        }
     }
 
     /// The first token arrived, in an event with this many.

@@ -152,7 +152,7 @@ catalogue! {
     ChunkGap = Histogram(Scope::Request, "tokometer.chunk_gap", "s") { buckets: GAP, exemplar: true },
     /// Tokens in one event after the first, where the engine reports them
     ChunkTokens = Histogram(Scope::Request, "tokometer.chunk.tokens", "{token}") { buckets: CHUNK_TOKENS },
-    /// Gaps longer than the stall threshold that were not caused by the client
+    /// Gaps longer than the stall threshold that neither the stream's cadence explains nor the client caused (STALLS.md)
     Stalls = Counter(Scope::Request, "tokometer.stalls", "{stall}"),
     /// Uncached prompt tokens divided by the time to the first token without queueing; only where cached tokens and
     /// queue time are known
@@ -199,7 +199,8 @@ catalogue! {
     InFlightOldest = Gauge(Scope::Server, "tokometer.in_flight.age.max", "s") { extra: &[Key::Phase] },
     /// Maximum time that a request in flight has waited for its next (or first) token; absent when there is none
     InFlightWaited = Gauge(Scope::Server, "tokometer.in_flight.wait.max", "s") { extra: &[Key::Phase] },
-    /// Streams whose next token is overdue by the stall threshold and whose clients are not blocking
+    /// Streams whose next token takes longer than the stall threshold and the stream's cadence allow (STALLS.md), and
+    /// whose clients are not blocking
     InFlightStalled = Gauge(Scope::Server, "tokometer.in_flight.stalled", "{request}"),
     /// Requests in flight that are blocked on a slow client (backpressure)
     InFlightBlocked = Gauge(Scope::Server, "tokometer.in_flight.blocked", "{request}"),
