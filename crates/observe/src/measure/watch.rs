@@ -98,6 +98,9 @@ pub trait Watch: Send {
     /// The response's end marker arrived; no more tokens follow.
     fn response_complete(&mut self);
 
+    /// The client closed its side of the connection: most likely it no longer waits.
+    fn client_left(&mut self) {}
+
     /// The request ended with this record.
     fn ended(self: Box<Self>, record: &Arc<Record>);
 }
@@ -200,6 +203,11 @@ impl Watches {
     /// Calls [`Watch::response_complete`] on each.
     pub fn response_complete(&mut self) {
         self.each(|watch| watch.response_complete());
+    }
+
+    /// Calls [`Watch::client_left`] on each.
+    pub fn client_left(&mut self) {
+        self.each(|watch| watch.client_left());
     }
 
     /// Calls [`Watch::ended`] on each.

@@ -195,7 +195,7 @@ impl Observer for ConnectionObserver {
         if let Some(http) = &mut self.http {
             match direction {
                 Direction::Response => http.response_finished(at, &mut self.requests),
-                Direction::Request => self.requests.open.iter_mut().for_each(|request| request.measured.client_left()),
+                Direction::Request => self.requests.open.iter_mut().for_each(|request| request.measured.client_left(at)),
             }
         }
         sample.end(&self.requests.shared.lasting.busy_nanos);

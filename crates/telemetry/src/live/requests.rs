@@ -17,10 +17,12 @@ use tokometer_observe::measure::{Opening, Targets};
 /// A time not reached yet.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// The response of a request: expected in one piece, a stream, or refused or complete.
+/// The response of a request: expected in one piece, a stream, refused or complete, or a stream whose client left before
+/// the first token.
 pub(super) const WHOLE: u8 = 0;
 pub(super) const STREAM: u8 = 1;
 pub(super) const DONE: u8 = 2;
+pub(super) const LEFT: u8 = 3;
 
 closed_enum! {
     /// State of a request in flight.
@@ -57,7 +59,7 @@ impl Doing {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Request {
-    /// [`WHOLE`], [`STREAM`] or [`DONE`].
+    /// [`WHOLE`], [`STREAM`], [`DONE`] or [`LEFT`].
     pub(super) response: AtomicU8,
     pub(super) route: Route,
     pub(super) listener: u16,
@@ -107,7 +109,7 @@ pub struct Open {
     pub age: Duration,
     /// Time waited for the next token; `None` when none is expected.
     pub waited: Option<Duration>,
-    /// Time since the last byte of a request for a stream that has no token yet.
+    /// Time since the last byte of a request for a stream that has no token yet, while its client waits.
     pub without_token: Option<Duration>,
     /// From the last byte of the request to the first token.
     pub first_token: Option<Duration>,
@@ -158,7 +160,7 @@ impl Request {
             _ if self.details.get().is_none() && !has_token => Doing::Requesting,
             DONE => Doing::Ending,
             _ if has_token => Doing::Decode,
-            STREAM => Doing::Prefill,
+            STREAM | LEFT => Doing::Prefill,
             _ => Doing::Whole,
         }
     }

@@ -347,6 +347,18 @@ fn stats_report_ages_and_waits_by_phase_and_stalls() {
 }
 
 #[test]
+fn client_that_left_waits_for_no_first_token_but_the_engine_is_still_expected_to_respond() {
+    let stage = Stage::new();
+    let mut left = stage.stream(0.0);
+    left.watch.client_left();
+    left.watch.response_started(200, true);
+    let open = stage.in_flight.open(stage.began + seconds(9.0)).remove(0);
+    assert_eq!((open.doing, open.without_token), (Doing::Prefill, None));
+    let _waiting = left.token(10.0);
+    assert_eq!(stage.in_flight.open(stage.began + seconds(11.0)).remove(0).doing, Doing::Decode);
+}
+
+#[test]
 fn stream_is_stalled_only_beyond_its_cadence() {
     let stage = Stage::new();
     let stalled = |at: f64| stage.in_flight.stats(stage.began + seconds(at))[0].stalled;
