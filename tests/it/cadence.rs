@@ -8,7 +8,7 @@ use tokometer_observe::measure::Record;
 use tokometer_observe::observer;
 use tokometer_telemetry::slo::{Goal, Objective, Reason, Scope, Settings, Verdict, verdict};
 
-use crate::endings::{DELTA, DONE, FINISH, HEAD, LAST, Wire};
+use crate::endings::{DELTA, DONE, FINISH, HEAD, LAST, REQUEST, Wire, chunk};
 use crate::truth::captures;
 
 fn ms(n: u64) -> Duration {
@@ -77,6 +77,51 @@ fn silence_before_a_cancel_is_judged_by_the_cadence() {
     assert_eq!(cancelled(&[30; 4], 5200), Verdict::Bad(Reason::Stalled));
     assert_eq!(cancelled(&[], 5200), Verdict::Good, "perhaps the second event holds 50 tokens");
     assert_eq!(cancelled(&[], 10_100), Verdict::Bad(Reason::Stalled));
+}
+
+/// Tokometer is stopped for 2.5 s while the engine sends a token every 30 ms.
+#[test]
+fn pause_of_tokometer_itself_is_no_stall_of_the_engine() {
+    let frozen = |reported: Duration| {
+        let mut wire = stream(&[30; 5]);
+        wire.now += ms(2499);
+        wire.observer.late(reported, Duration::ZERO);
+        let mut wire = wire.server(&chunk(DELTA).repeat(83));
+        for _ in 0..5 {
+            wire.now += ms(29);
+            wire = wire.events(&[DELTA]);
+        }
+        wire.events(&[FINISH, DONE]).server(LAST).close(Close::Finished { first: Side::Client })
+    };
+    let Replayed { records, gaps, .. } = frozen(ms(2450));
+    let record = &records[0];
+    assert_eq!((record.stalls, record.late, record.chunks), (0, ms(2450), 94));
+    assert_eq!((record.longest_gap, record.longest_pause), (Some(ms(30)), Some(ms(30))));
+    assert_eq!(gaps.iter().map(|gap| gap.gap).collect::<Vec<_>>(), [ms(30); 10], "none from the batch read late");
+    assert_eq!(frozen(Duration::ZERO).records[0].stalls, 1, "the engine's own pause");
+}
+
+#[test]
+fn stall_of_the_engine_remains_when_tokometer_was_late_for_a_part_of_it() {
+    let mut wire = stream(&[30; 5]);
+    wire.now += ms(7999);
+    wire.observer.late(ms(1000), Duration::ZERO);
+    let record = complete(wire.events(&[DELTA]));
+    assert_eq!((record.stalls, record.longest_pause, record.late), (1, Some(ms(7000)), ms(1000)));
+    assert_eq!(slo(&record), Verdict::Bad(Reason::Stalled));
+}
+
+#[test]
+fn request_that_waited_for_tokometer_records_how_long() {
+    let mut wire = Wire::open();
+    wire.observer.late(ms(2450), ms(2198));
+    let wire = wire.client(REQUEST).server(HEAD).events(&[DELTA]);
+    assert_eq!(complete(wire).late, ms(2198));
+    // A delay between two requests is part of neither.
+    let mut wire = stream(&[30; 5]).events(&[FINISH, DONE]).server(LAST);
+    wire.observer.late(ms(500), Duration::ZERO);
+    let Replayed { records, .. } = wire.client(REQUEST).close(Close::Finished { first: Side::Client });
+    assert_eq!(records.iter().map(|record| record.late).collect::<Vec<_>>(), [Duration::ZERO; 2]);
 }
 
 /// Recordings of engines with a stream interval, replayed at 1.6 s per read: up to 50 tokens at 32 ms.

@@ -50,6 +50,7 @@ impl Collect for Still {
         put(Id::ObserverMemoryLimit, &[], 65_536.0);
         put(Id::ObserverMemoryRefused, &[], 2.0);
         put(Id::EventLoopLag, &[], 0.000_25);
+        put(Id::EventLoopDelay, &[(Key::Thread, text("relay-0"))], 0.0015);
         put(Id::TokenizerUncounted, &[(Key::Reason, "queue_full".into())], 3.0);
         put(Id::LabelsFolded, &[(Key::Kind, "tenant".into())], 4.0);
 

@@ -227,7 +227,7 @@ pub struct Record {
     pub chunks: u64,
     /// Events of any kind (including `[DONE]`, excluding comments).
     pub events: u64,
-    /// Longest gap between two token-bearing events.
+    /// Longest gap between two token-bearing events, without the time that tokometer was late.
     pub longest_gap: Option<Duration>,
     /// Tokens in the event that ended the longest gap, if known.
     pub longest_gap_tokens: Option<u32>,
@@ -238,6 +238,8 @@ pub struct Record {
     pub usual_gap: Option<Duration>,
     /// Pauses ([`Record::longest_pause`]) over the stall threshold.
     pub stalls: u32,
+    /// How late tokometer was while the request ran, and before it read it: at least this long its thread did not run.
+    pub late: Duration,
     /// Time during which delivery of this response was blocked on the client.
     pub delivery_blocked: Duration,
     /// The same, by what the server was doing meanwhile.
@@ -309,6 +311,7 @@ impl Record {
             longest_pause: None,
             usual_gap: None,
             stalls: 0,
+            late: Duration::ZERO,
             delivery_blocked: Duration::ZERO,
             blocked: Blocked::default(),
             unread: false,

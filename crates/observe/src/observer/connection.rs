@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::input::{Close, Connection, Direction, Observer, Side};
 use crate::measure::{Detach, Ending, Message};
@@ -57,6 +57,8 @@ struct Requests {
     client_blocked: bool,
     /// Bodies or messages of the connection are or were decoded.
     decodes: bool,
+    /// How long the bytes of the current read had waited because this thread was late, milliseconds.
+    waited_ms: u32,
     /// Low half of the number of a skipped request whose headers are still to come.
     passed: u32,
     /// Memory charged to the connection.
@@ -83,6 +85,7 @@ impl ConnectionObserver {
                 earning: 0,
                 client_blocked: false,
                 decodes: false,
+                waited_ms: 0,
                 passed: NONE_PASSED,
                 share,
                 cpu: CpuBudget::default(),
@@ -183,7 +186,13 @@ impl Observer for ConnectionObserver {
     fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
         let sample = Sample::begin();
         self.read_metered(direction, bytes, at);
+        self.requests.waited_ms = 0;
         sample.end(&self.requests.shared.lasting.busy_nanos);
+    }
+
+    fn late(&mut self, by: Duration, waited: Duration) {
+        self.requests.open.iter_mut().for_each(|request| request.measured.late(by));
+        self.requests.waited_ms = u32::try_from(waited.as_millis()).unwrap_or(u32::MAX);
     }
 
     fn is_costly(&self) -> bool {
@@ -354,7 +363,9 @@ impl Visitor for Requests {
             return false;
         }
         self.shared.lasting.open.fetch_add(1, Ordering::Relaxed);
-        self.open.push(OpenRequest::begin(self.connection, number, self.listener as usize, at));
+        let mut request = OpenRequest::begin(self.connection, number, self.listener as usize, at);
+        request.measured.late(Duration::from_millis(self.waited_ms.into()));
+        self.open.push(request);
         true
     }
 

@@ -176,6 +176,7 @@ impl Forwarder {
             }
             Err(_) => return Poll::Ready(Some(self.lose_receiver(io))),
         }
+        io.guard.late(at, (self.direction == Direction::Request).then_some(&*io.from));
         io.guard.seen(self.direction, bytes, at);
         if self.remainder.is_some() {
             io.guard.waits(self.direction, at);
@@ -198,6 +199,7 @@ impl Forwarder {
         }
         self.state = State::Finishing;
         let turn = self.poll_finish(cx, io);
+        io.guard.late(at, None);
         io.guard.finished(self.direction, at);
         turn
     }

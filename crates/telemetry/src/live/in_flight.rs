@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -73,7 +73,11 @@ pub struct InFlight {
     totals: Arc<Totals>,
     history: History,
     settings: ArcSwap<Settings>,
+    overdue: OnceLock<Box<Overdue>>,
 }
+
+/// For how long the data path has not run until this moment.
+type Overdue = dyn Fn(Instant) -> Duration + Send + Sync;
 
 impl fmt::Debug for InFlight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -91,12 +95,25 @@ impl InFlight {
         let recent = Recent::start(settings.recent_bytes)?;
         let totals = Arc::new(Totals::default());
         let history = History::new(epoch, totals.sample());
-        Ok(Arc::new(InFlight { requests, recent, totals, history, settings: ArcSwap::from_pointee(settings) }))
+        let (settings, overdue) = (ArcSwap::from_pointee(settings), OnceLock::new());
+        Ok(Arc::new(InFlight { requests, recent, totals, history, settings, overdue }))
     }
 
     /// Applies new wedge bounds and a new stall threshold. Other settings need a restart.
     pub fn reload(&self, settings: Settings) {
         self.settings.store(Arc::new(settings));
+    }
+
+    /// Sets the source of the data path's delay. While a thread of the data path does not run, requests are read as
+    /// they were before: the engine is not silent because nobody listens. Only the first `overdue` is used.
+    pub fn set_overdue(&self, overdue: impl Fn(Instant) -> Duration + Send + Sync + 'static) {
+        self.overdue.set(Box::new(overdue)).ok();
+    }
+
+    /// The moment until which the data path has read what arrived.
+    fn read_until(&self, now: Instant) -> Instant {
+        let overdue = self.overdue.get().map_or(Duration::ZERO, |overdue| overdue(now));
+        now.checked_sub(overdue).unwrap_or(now)
     }
 
     /// Names of the listeners.
@@ -117,6 +134,7 @@ impl InFlight {
     /// Metrics of each listener and the requests in flight, oldest first, from a single read, so that both are
     /// consistent.
     pub(super) fn survey(&self, now: Instant) -> (Vec<Stats>, Vec<Open>) {
+        let now = self.read_until(now);
         let (mut all, settings) = (self.requests.read(now), self.settings.load());
         all.sort_unstable_by_key(|open| (Reverse(open.age), open.connection, open.sequence));
         let mut by_listener = vec![Vec::new(); self.requests.listeners.len()];
@@ -151,7 +169,7 @@ impl InFlight {
 
     /// The requests in flight, in no order.
     pub(crate) fn all(&self, now: Instant) -> Vec<Open> {
-        self.requests.read(now)
+        self.requests.read(self.read_until(now))
     }
 
     pub(super) fn totals(&self) -> Sample {

@@ -359,6 +359,17 @@ fn client_that_left_waits_for_no_first_token_but_the_engine_is_still_expected_to
 }
 
 #[test]
+fn engine_is_not_silent_while_the_data_path_does_not_run() {
+    let stage = Stage::new();
+    let frozen = stage.began + seconds(5.0);
+    stage.in_flight.set_overdue(move |now| now.saturating_duration_since(frozen));
+    let _stream = stage.stream(0.0).token(4.9).usual_gap(0.03);
+    let stats = stage.in_flight.stats(stage.began + seconds(90.0))[0];
+    assert_eq!((stats.verdict.state, stats.stalled), (State::Working, 0), "{stats:?}");
+    assert_eq!(stats.verdict.silent, seconds(0.1));
+}
+
+#[test]
 fn stream_is_stalled_only_beyond_its_cadence() {
     let stage = Stage::new();
     let stalled = |at: f64| stage.in_flight.stats(stage.began + seconds(at))[0].stalled;

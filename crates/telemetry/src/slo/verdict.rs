@@ -269,9 +269,10 @@ fn stall(record: &Record, longest: Duration) -> Verdict {
     let Some(last) = record.last_token else {
         return Verdict::Excluded(if streamed(record) { Exclusion::NoToken } else { Exclusion::NotStreamed });
     };
-    // For a stream that failed, the silence before its end counts as a gap, unless delivery was blocked on the client.
+    // For a stream that failed, the silence before its end counts as a gap, unless delivery was blocked on the client. A
+    // time during which tokometer itself was late is no silence.
     let ended_well = record.outcome == Outcome::Ok || !record.delivery_blocked.is_zero();
-    let tail = record.ended.saturating_sub(last);
+    let tail = record.ended.saturating_sub(last).saturating_sub(record.late);
     let broke_off = !ended_well && !record.unread && tail > cadence::patience(longest, record.usual_gap);
     match record.longest_pause {
         Some(pause) if pause > longest => Verdict::Bad(Reason::Stalled),

@@ -21,7 +21,7 @@ const FACTOR: u32 = 2;
 const SHORT: Duration = Duration::from_millis(100);
 
 /// Events closer together than this were sent together: the time between them is no gap.
-const TOGETHER: Duration = Duration::from_millis(1);
+pub(super) const TOGETHER: Duration = Duration::from_millis(1);
 
 /// Maximum gap that many tokens in one event explain while the cadence is unknown.
 const UNKNOWN: Duration = Duration::from_secs(10);

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use crate::measure::request::cadence::Cadence;
+use crate::measure::request::cadence::{Cadence, TOGETHER};
 use crate::measure::request::times::{Since, nanos};
 use crate::measure::{Gap, Live, Record};
 
@@ -39,6 +39,11 @@ pub(super) struct Gaps {
     longest_pause: u64,
     stalls: u32,
     cadence: Cadence,
+    /// Milliseconds that this thread was late so far, and at the last token of each choice.
+    late_ms: u32,
+    late_before: [u32; CHOICES],
+    /// Events that had waited for this thread are read: the gaps between them are not the engine's.
+    catching_up: bool,
     /// Delivery was blocked on the client since the last token: the next gap is not the engine's.
     interrupted: bool,
 }
@@ -57,33 +62,52 @@ impl Gaps {
         if tokens == Some(0) {
             return None;
         }
-        let mut usual = None;
         let at = nanos(at);
         self.tokens += tokens.unwrap_or(1);
-        if let Some(last) = self.last.get_mut(choice as usize)
-            && let Some(before) = std::mem::replace(last, Since::at_nanos(at)).nanos()
-            && !self.interrupted
-        {
-            let gap = at.saturating_sub(before);
-            let known = tokens.and_then(|n| u32::try_from(n).ok());
-            let counted = known.unwrap_or(UNKNOWN);
-            if self.longest.nanos().is_none_or(|longest| gap > longest) {
-                (self.longest, self.longest_tokens) = (Since::at_nanos(gap), counted);
-            }
-            let (longest, stalls) = (&mut self.longest_pause, &mut self.stalls);
-            usual = self.cadence.add(gap, known, &mut |gap| note(gap, longest, stalls, stall, live));
-            let place = usize::from(self.len);
-            if let (Some(kept), Some(of)) = (self.batch.get_mut(place), self.batch_tokens.get_mut(place)) {
-                (*kept, *of) = (gap, counted);
-                self.len += 1;
-            }
-        }
+        let known = tokens.and_then(|n| u32::try_from(n).ok());
+        let usual = self.gap(choice, at).and_then(|gap| self.add(gap, known, stall, live));
         self.interrupted = false;
         if usize::from(self.len) == BATCH || at.saturating_sub(self.forwarded_at) >= nanos(PERIOD) {
             self.forward(live);
             self.forwarded_at = at;
         }
         usual
+    }
+
+    /// The engine's gap before the event of `choice` at `at`. `None` for the first event, and if the client or this
+    /// thread delayed it.
+    fn gap(&mut self, choice: u32, at: u64) -> Option<u64> {
+        let (last, late_before) = (self.last.get_mut(choice as usize)?, self.late_before.get_mut(choice as usize)?);
+        let before = std::mem::replace(last, Since::at_nanos(at)).nanos();
+        let late = u64::from(self.late_ms - std::mem::replace(late_before, self.late_ms)) * 1_000_000;
+        let gap = before.map(|before| at.saturating_sub(before));
+        self.catching_up = match gap {
+            // What arrived while the thread was late is read at once.
+            Some(gap) if late == 0 => self.catching_up && gap < nanos(TOGETHER),
+            Some(gap) => late >= gap / 2,
+            None => late > 0,
+        };
+        gap.filter(|_| !self.interrupted && !self.catching_up).map(|gap| gap.saturating_sub(late))
+    }
+
+    /// Adds a gap of the engine.
+    fn add(&mut self, gap: u64, known: Option<u32>, stall: Duration, live: Option<&dyn Live>) -> Option<Duration> {
+        let counted = known.unwrap_or(UNKNOWN);
+        if self.longest.nanos().is_none_or(|longest| gap > longest) {
+            (self.longest, self.longest_tokens) = (Since::at_nanos(gap), counted);
+        }
+        let place = usize::from(self.len);
+        if let (Some(kept), Some(of)) = (self.batch.get_mut(place), self.batch_tokens.get_mut(place)) {
+            (*kept, *of) = (gap, counted);
+            self.len += 1;
+        }
+        let (longest, stalls) = (&mut self.longest_pause, &mut self.stalls);
+        self.cadence.add(gap, known, &mut |gap| note(gap, longest, stalls, stall, live))
+    }
+
+    /// This thread was late by this much since the last call.
+    pub(super) fn late(&mut self, by: Duration) {
+        self.late_ms = self.late_ms.saturating_add(u32::try_from(by.as_millis()).unwrap_or(u32::MAX));
     }
 
     /// Prefetches the memory that the next token needs.
@@ -127,6 +151,7 @@ impl Gaps {
         self.cadence.end(one_each, &mut |gap| note(gap, longest, stalls, stall, live));
         record.longest_pause = Some(Duration::from_nanos(self.longest_pause)).filter(|pause| !pause.is_zero());
         record.usual_gap = self.cadence.usual();
+        record.late = Duration::from_millis(self.late_ms.into());
         record.longest_gap = self.longest.get();
         record.longest_gap_tokens =
             Some(self.longest_tokens).filter(|tokens| record.longest_gap.is_some() && *tokens != UNKNOWN);

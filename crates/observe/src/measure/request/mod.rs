@@ -298,6 +298,11 @@ impl Request {
         self.times.first_token.get().is_some_and(|first| left.is_none_or(|left| first <= left))
     }
 
+    /// This thread was late by this much: since the last event, or before it read the first bytes of the request.
+    pub fn late(&mut self, by: Duration) {
+        self.gaps.late(by);
+    }
+
     /// True if the response is an event stream.
     pub fn is_streaming(&self) -> bool {
         self.response.streaming

@@ -52,6 +52,10 @@ const TIME_TO_FIRST_TOKEN: &[f64] =
 /// `gen_ai.server.time_per_output_token`, as recommended by semantic conventions v1.41.
 const TIME_PER_OUTPUT_TOKEN: &[f64] = &[0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5];
 
+/// Delays of timers: those that the data path counts by, so that no delay changes its bucket.
+const DELAY: &[f64] =
+    &[0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192];
+
 /// Waits of a whole request. Compared with the conventions: finer between 100 ms and 10 s, where objectives lie, and
 /// with a higher upper end.
 const WAIT: &[f64] = &[
@@ -264,6 +268,10 @@ catalogue! {
     /// Delay of the last timers of the data path's threads, or of timers overdue now: maximum over all threads; timers
     /// have a resolution of one millisecond
     EventLoopLag = Gauge(Scope::Process, "tokometer.event_loop.lag", "s"),
+    /// Delays of the data path's timers, ten per second and thread: everything that waits for the thread is delayed by as
+    /// much (STALLS.md)
+    EventLoopDelay = Histogram(Scope::Process, "tokometer.event_loop.delay", "s")
+        { buckets: DELAY, extra: &[Key::Thread] },
     /// Responses without a token count from the engine that the tokenizer could not count either; only where a
     /// tokenizer is configured
     TokenizerUncounted = Counter(Scope::Process, "tokometer.tokenizer.uncounted", "{response}")
