@@ -28,9 +28,10 @@ fn bytes_that_waited_for_a_busy_thread_are_reported_with_their_wait() {
     let second = |calls: &[Call]| calls.iter().rposition(|call| matches!(call, Call::Seen(_, bytes, _) if bytes == b"b"));
     let log = rig.watcher.wait(0, |log| second(&log.calls).is_some());
     let place = second(&log.calls).unwrap();
-    let [Call::Late(by, waited), Call::Seen(Direction::Request, _, read)] = log.calls[place - 1..=place] else {
+    let [Call::Late(by, waited), Call::Seen(Direction::Request, _, read)] = &log.calls[place - 1..=place] else {
         panic!("{log:?}");
     };
+    let (by, waited, read) = (*by, *waited, *read);
     // The timer is due every 100 ms.
     assert!(by + Duration::from_millis(110) >= busy, "{by:?}");
     let known = (read - written).min(by);

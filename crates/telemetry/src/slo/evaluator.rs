@@ -218,8 +218,8 @@ impl Evaluator {
         self.sweep(&open.iter().map(Pending::from).collect::<Vec<_>>(), now);
     }
 
-    /// Counts pending requests whose first token is overdue; `open` are all open requests. They are not evaluated again
-    /// when they end.
+    /// Counts pending requests whose first token is overdue as late; `open` are all open requests. They are not evaluated
+    /// again when they end: whether the token comes later or never, it is already late.
     ///
     /// The number of prompt tokens is unknown before the end, so every byte counts as one token: a miss is counted only
     /// when it is certain.
@@ -252,7 +252,7 @@ impl Evaluator {
                 None | Some(Note::Counted { .. }) => {}
                 Some(Note::Late) => {
                     for objective in &missed {
-                        state.add(*objective, &model, Verdict::Bad(Reason::NoFirstToken), None);
+                        state.add(*objective, &model, Verdict::Bad(Reason::LateFirstToken), None);
                     }
                     let by = missed.iter().map(|at| settings.objectives[*at].name.clone()).collect();
                     state.notes.insert(id, Note::Counted { by, closed: None });

@@ -56,9 +56,9 @@ closed_enum! {
         RejectedBusy = "rejected_busy",
         /// A complete response without content.
         NoOutput = "no_output",
-        /// The first token was late.
+        /// The first token was late, or is overdue while the request still waits.
         LateFirstToken = "late_first_token",
-        /// No first token arrived within the limit.
+        /// The request ended without a first token after waiting longer than the limit, before it was counted as late.
         NoFirstToken = "no_first_token",
         /// Fewer tokens per second than the minimum.
         SlowDecode = "slow_decode",

@@ -142,7 +142,7 @@ catalogue! {
     /// Time from the last byte of the request to the first visible content of a streamed response
     OwnTimeToFirstVisible = Histogram(Scope::Request, "tokometer.time_to_first_visible", "s")
         { buckets: WAIT, extra: &[Key::OutcomeClass], optional: PROMPT_CLASSES, exemplar: true },
-    /// Time waited by requests that ended without a token
+    /// Time waited by requests that ended without a token, by cancelled ones until the client left
     WaitWithoutFirstToken = Histogram(Scope::Request, "tokometer.wait_without_first_token", "s")
         { buckets: WAIT, extra: &[Key::Outcome], exemplar: true },
     /// Tokens per second between the first and the last token-bearing event of one stream; `source` marks lower bounds
