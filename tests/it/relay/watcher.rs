@@ -13,7 +13,9 @@ use crate::injected;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     /// Only of observers that are [`Mood::Slow`]: any thread of a busy machine is late.
-    Late(Duration, Duration),
+    Late(Duration),
+    /// Likewise.
+    Waited(Duration),
     Seen(Direction, Vec<u8>, Instant),
     Finished(Direction, Instant),
     Waits(Direction, Instant),
@@ -164,9 +166,15 @@ impl Observer for Eye {
         }
     }
 
-    fn late(&mut self, by: Duration, waited: Duration) {
+    fn late(&mut self, by: Duration) {
         if matches!(self.mood, Mood::Slow(_)) {
-            self.note(Call::Late(by, waited));
+            self.note(Call::Late(by));
+        }
+    }
+
+    fn waited(&mut self, by: Duration, _: Instant) {
+        if matches!(self.mood, Mood::Slow(_)) {
+            self.note(Call::Waited(by));
         }
     }
 

@@ -57,8 +57,6 @@ struct Requests {
     client_blocked: bool,
     /// Bodies or messages of the connection are or were decoded.
     decodes: bool,
-    /// How long the bytes of the current read had waited because this thread was late, milliseconds.
-    waited_ms: u32,
     /// Low half of the number of a skipped request whose headers are still to come.
     passed: u32,
     /// Memory charged to the connection.
@@ -85,7 +83,6 @@ impl ConnectionObserver {
                 earning: 0,
                 client_blocked: false,
                 decodes: false,
-                waited_ms: 0,
                 passed: NONE_PASSED,
                 share,
                 cpu: CpuBudget::default(),
@@ -186,13 +183,16 @@ impl Observer for ConnectionObserver {
     fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
         let sample = Sample::begin();
         self.read_metered(direction, bytes, at);
-        self.requests.waited_ms = 0;
         sample.end(&self.requests.shared.lasting.busy_nanos);
     }
 
-    fn late(&mut self, by: Duration, waited: Duration) {
+    fn late(&mut self, by: Duration) {
         self.requests.open.iter_mut().for_each(|request| request.measured.late(by));
-        self.requests.waited_ms = u32::try_from(waited.as_millis()).unwrap_or(u32::MAX);
+    }
+
+    fn waited(&mut self, by: Duration, at: Instant) {
+        let begun = self.requests.open.iter_mut().filter(|request| request.measured.started() == at);
+        begun.for_each(|request| request.measured.late(by));
     }
 
     fn is_costly(&self) -> bool {
@@ -204,7 +204,9 @@ impl Observer for ConnectionObserver {
         if let Some(http) = &mut self.http {
             match direction {
                 Direction::Response => http.response_finished(at, &mut self.requests),
-                Direction::Request => self.requests.open.iter_mut().for_each(|request| request.measured.client_left(at)),
+                Direction::Request => {
+                    self.requests.open.iter_mut().for_each(|request| request.measured.client_left(at))
+                }
             }
         }
         sample.end(&self.requests.shared.lasting.busy_nanos);
@@ -363,9 +365,7 @@ impl Visitor for Requests {
             return false;
         }
         self.shared.lasting.open.fetch_add(1, Ordering::Relaxed);
-        let mut request = OpenRequest::begin(self.connection, number, self.listener as usize, at);
-        request.measured.late(Duration::from_millis(self.waited_ms.into()));
-        self.open.push(request);
+        self.open.push(OpenRequest::begin(self.connection, number, self.listener as usize, at));
         true
     }
 

@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 
 use crate::relay::drain::{Drain, Ticket};
-use crate::relay::settings::Settings;
 use crate::relay::lag::{Delays, Lags, lateness};
+use crate::relay::settings::Settings;
 use crate::relay::stats::{Full, Stats};
-use crate::relay::stream::Stream;
 use tokometer_observe::input::{Close, Connection, Direction, Observe, Observer};
 
 /// Maximum descriptors per connection: the client, the server, and the reset watch (`reset`).
@@ -198,16 +197,20 @@ impl Guard {
         self.relay.stats_of(usize::from(self.listener))
     }
 
-    /// Reports how late this thread was since the last report. Called before what happened at `at`. `from`: the socket
-    /// that the bytes of a request were read from.
-    pub(crate) fn late(&mut self, at: Instant, from: Option<&Stream>) {
+    /// Reports how late this thread was since the last report. Called before what happened at `at` is reported. Returns
+    /// this time.
+    pub(crate) fn late(&mut self, at: Instant) -> Duration {
         let total = lateness(at).total_ms;
-        if total != self.known_ms {
-            let by = Duration::from_millis(u64::from(total.wrapping_sub(self.known_ms)));
+        let by = Duration::from_millis(total.wrapping_sub(self.known_ms).into());
+        if !by.is_zero() {
             self.known_ms = total;
-            let waited = from.and_then(|from| from.data_age()).unwrap_or_default().min(by);
-            self.call(|observer| observer.late(by, waited));
+            self.call(|observer| observer.late(by));
         }
+        by
+    }
+
+    pub(crate) fn waited(&mut self, by: Duration, at: Instant) {
+        self.call(|observer| observer.waited(by, at));
     }
 
     pub(crate) fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
@@ -240,7 +243,7 @@ impl Guard {
         if !std::mem::replace(&mut self.ended, true) {
             self.stats().ended.add(1);
         }
-        self.late(at, None);
+        self.late(at);
         self.call(|observer| observer.closed(close, at));
         self.dismiss();
     }

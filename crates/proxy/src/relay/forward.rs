@@ -176,8 +176,11 @@ impl Forwarder {
             }
             Err(_) => return Poll::Ready(Some(self.lose_receiver(io))),
         }
-        io.guard.late(at, (self.direction == Direction::Request).then_some(&*io.from));
+        let late = io.guard.late(at);
         io.guard.seen(self.direction, bytes, at);
+        if !late.is_zero() && self.direction == Direction::Request {
+            io.guard.waited(io.from.data_age().unwrap_or_default().min(late), at);
+        }
         if self.remainder.is_some() {
             io.guard.waits(self.direction, at);
         }
@@ -199,7 +202,7 @@ impl Forwarder {
         }
         self.state = State::Finishing;
         let turn = self.poll_finish(cx, io);
-        io.guard.late(at, None);
+        io.guard.late(at);
         io.guard.finished(self.direction, at);
         turn
     }

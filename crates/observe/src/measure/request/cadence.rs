@@ -56,12 +56,7 @@ impl Cadence {
     /// now known to be unexplained: this one, or one of the first, which are judged when there are enough.
     ///
     /// Returns the usual gap when watches need to know it: when it becomes known, and while it is long.
-    pub(super) fn add(
-        &mut self,
-        gap: u64,
-        tokens: Option<u32>,
-        pause: &mut impl FnMut(u64),
-    ) -> Option<Duration> {
+    pub(super) fn add(&mut self, gap: u64, tokens: Option<u32>, pause: &mut impl FnMut(u64)) -> Option<Duration> {
         if gap < nanos(TOGETHER) {
             return None;
         }
@@ -154,6 +149,8 @@ mod tests {
         found
     }
 
+    const NONE: [u64; 0] = [];
+
     fn unknown(gaps: &[u64]) -> Vec<(u64, Option<u32>)> {
         gaps.iter().map(|gap| (*gap, None)).collect()
     }
@@ -165,11 +162,11 @@ mod tests {
     #[test]
     fn steady_streams_have_no_pauses_at_any_cadence() {
         for gap in [20, 105, 1600, 5250, 12_000] {
-            assert_eq!(pauses(&unknown(&[gap; 12]), false), [], "{gap}");
+            assert_eq!(pauses(&unknown(&[gap; 12]), false), NONE, "{gap}");
         }
         // Measured with vLLM on a CPU: 50 tokens per event, the last event shorter.
-        assert_eq!(pauses(&unknown(&[1600, 2900, 2500, 1580]), false), []);
-        assert_eq!(pauses(&known(&[(1600, 50), (2900, 50), (320, 10)]), false), []);
+        assert_eq!(pauses(&unknown(&[1600, 2900, 2500, 1580]), false), NONE);
+        assert_eq!(pauses(&known(&[(1600, 50), (2900, 50), (320, 10)]), false), NONE);
     }
 
     #[test]
@@ -187,7 +184,7 @@ mod tests {
     fn tokens_of_the_event_explain_its_gap_where_they_are_known() {
         // A tool call that was held back until it was complete.
         let held_back = [(30, 1), (30, 1), (30, 1), (30, 1), (3000, 90), (30, 1)];
-        assert_eq!(pauses(&known(&held_back), false), []);
+        assert_eq!(pauses(&known(&held_back), false), NONE);
         let stopped = [(1600, 50), (1600, 50), (1600, 50), (1600, 10)];
         assert_eq!(pauses(&known(&stopped), false), [1600], "ten tokens need 320 ms");
     }
@@ -195,7 +192,7 @@ mod tests {
     #[test]
     fn few_gaps_are_judged_by_their_tokens() {
         assert_eq!(pauses(&unknown(&[1500]), true), [1500], "one token after it");
-        assert_eq!(pauses(&unknown(&[1500, 300]), false), [], "perhaps many tokens after it");
+        assert_eq!(pauses(&unknown(&[1500, 300]), false), NONE, "perhaps many tokens after it");
         assert_eq!(pauses(&known(&[(1500, 1), (1500, 40)]), false), [1500]);
         assert_eq!(pauses(&unknown(&[11_000]), false), [11_000], "too long for any event");
     }
@@ -204,14 +201,14 @@ mod tests {
     fn change_of_speed_becomes_the_cadence() {
         let slower = [[30; 8], [1200; 8]].concat();
         assert_eq!(pauses(&unknown(&slower), false).len(), 4, "half of the gaps that are compared");
-        assert_eq!(pauses(&unknown(&[[1200; 8], [30; 8]].concat()), false), []);
+        assert_eq!(pauses(&unknown(&[[1200; 8], [30; 8]].concat()), false), NONE);
     }
 
     #[test]
     fn events_sent_together_are_not_a_cadence() {
         let mut burst = vec![1600];
         burst.extend([0; 49]);
-        assert_eq!(pauses(&unknown(&burst.repeat(6)), false), []);
+        assert_eq!(pauses(&unknown(&burst.repeat(6)), false), NONE);
     }
 
     #[test]

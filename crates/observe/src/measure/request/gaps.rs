@@ -14,6 +14,9 @@ const CHOICES: usize = 4;
 /// Maximum time between two forwarded batches while tokens arrive, so that slow streams update their counters too.
 const PERIOD: Duration = Duration::from_secs(1);
 
+/// Unit in which the lateness at the last token is kept, milliseconds.
+const LATE_UNIT_MS: u32 = 4;
+
 /// Marks an unknown number of tokens.
 const UNKNOWN: u32 = u32::MAX;
 
@@ -35,13 +38,14 @@ pub(super) struct Gaps {
     longest: Since,
     /// Tokens of the event after the longest gap, [`UNKNOWN`] if unknown.
     longest_tokens: u32,
-    /// The longest gap that the cadence does not explain; 0 without one.
-    longest_pause: u64,
+    /// The longest gap that the cadence does not explain, microseconds; 0 without one.
+    longest_pause: u32,
     stalls: u32,
     cadence: Cadence,
-    /// Milliseconds that this thread was late so far, and at the last token of each choice.
+    /// Milliseconds that this thread was late so far.
     late_ms: u32,
-    late_before: [u32; CHOICES],
+    /// The same at the last token of each choice, in [`LATE_UNIT_MS`]; wraps after 262 s.
+    late_before: [u16; CHOICES],
     /// Events that had waited for this thread are read: the gaps between them are not the engine's.
     catching_up: bool,
     /// Delivery was blocked on the client since the last token: the next gap is not the engine's.
@@ -79,7 +83,9 @@ impl Gaps {
     fn gap(&mut self, choice: u32, at: u64) -> Option<u64> {
         let (last, late_before) = (self.last.get_mut(choice as usize)?, self.late_before.get_mut(choice as usize)?);
         let before = std::mem::replace(last, Since::at_nanos(at)).nanos();
-        let late = u64::from(self.late_ms - std::mem::replace(late_before, self.late_ms)) * 1_000_000;
+        let late_now = (self.late_ms / LATE_UNIT_MS) as u16;
+        let late = late_now.wrapping_sub(std::mem::replace(late_before, late_now));
+        let late = u64::from(late) * u64::from(LATE_UNIT_MS) * 1_000_000;
         let gap = before.map(|before| at.saturating_sub(before));
         self.catching_up = match gap {
             // What arrived while the thread was late is read at once.
@@ -149,7 +155,8 @@ impl Gaps {
         let one_each = exact.is_some_and(|count| count.tokens <= record.chunks + 1);
         let (longest, stalls) = (&mut self.longest_pause, &mut self.stalls);
         self.cadence.end(one_each, &mut |gap| note(gap, longest, stalls, stall, live));
-        record.longest_pause = Some(Duration::from_nanos(self.longest_pause)).filter(|pause| !pause.is_zero());
+        let pause = Duration::from_micros(self.longest_pause.into());
+        record.longest_pause = Some(pause).filter(|pause| !pause.is_zero());
         record.usual_gap = self.cadence.usual();
         record.late = Duration::from_millis(self.late_ms.into());
         record.longest_gap = self.longest.get();
@@ -160,8 +167,8 @@ impl Gaps {
 }
 
 /// Notes a gap that the cadence does not explain.
-fn note(gap: u64, longest: &mut u64, stalls: &mut u32, stall: Duration, live: Option<&dyn Live>) {
-    *longest = gap.max(*longest);
+fn note(gap: u64, longest: &mut u32, stalls: &mut u32, stall: Duration, live: Option<&dyn Live>) {
+    *longest = u32::try_from(gap / 1000).unwrap_or(u32::MAX).max(*longest);
     if gap > nanos(stall) {
         *stalls += 1;
         live.inspect(|live| live.stalled());

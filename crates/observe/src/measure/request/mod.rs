@@ -115,6 +115,11 @@ impl Request {
         self.gaps.warm();
     }
 
+    /// When the first byte of the request was read.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
     /// Number of the connection in this process.
     pub fn connection(&self) -> u64 {
         self.connection

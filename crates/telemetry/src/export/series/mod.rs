@@ -129,7 +129,10 @@ impl Families {
         let family = |metric: &'static Metric| {
             metric.generation.is_in(settings.semconv).then(|| Family {
                 metric,
-                instrument: Instrument::new(metric, meter.filter(|_| metric.is_recorded() || metric.kind == Kind::Histogram)),
+                instrument: Instrument::new(
+                    metric,
+                    meter.filter(|_| metric.is_recorded() || metric.kind == Kind::Histogram),
+                ),
                 series: RwLock::default(),
             })
         };
