@@ -19,8 +19,8 @@ test-slow: ## Documentation, short fuzzing, the slow tests against real componen
 	@tests/stages.sh slow
 
 .PHONY: check
-check: fmt-check lint ## The quick part of `make test`: format, lints, unit and integration tests
-	cargo test --locked --workspace --lib --test it
+check: ## The quick part of `make test`: format, lints, unit and integration tests
+	tests/stages.sh format lint unit integration
 
 .PHONY: fmt
 fmt: ## Format the source
@@ -32,7 +32,7 @@ fmt-check:
 
 .PHONY: lint
 lint: ## Clippy on everything, warnings are errors
-	cargo clippy --locked --workspace --all-targets -- -D warnings
+	tests/stages.sh lint
 
 .PHONY: docs
 docs: ## Write the generated files anew (config/, docs/METRICS.md, ...) and the API documentation

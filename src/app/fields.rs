@@ -31,7 +31,7 @@ macro_rules! fields {
 
 /// All values but the phases, in order. Times (`_ms`) are milliseconds from the last byte of the request, except
 /// `duration_ms`, which starts at its first byte.
-static FIELDS: [Field; 49] = fields! { |r|
+static FIELDS: [Field; 50] = fields! { |r|
     /// Outcome of the request, as listed in [METRICS.md](METRICS.md), `tokometer.requests`.
     outcome = r.outcome.as_str(),
     /// HTTP status; null without a response.
@@ -126,6 +126,8 @@ static FIELDS: [Field; 49] = fields! { |r|
     engine_prefill_ms = timing(r).prefill_ms.or(timing(r).prompt_ms),
     /// Maximum tokens allowed by the request.
     max_tokens = r.max_tokens,
+    /// Data-parallel rank in the header `X-Data-Parallel-Rank` of the request.
+    data_parallel_rank = r.targets.as_ref().and_then(|targets| targets.data_parallel_rank),
     /// `n` of the request; 1 if it has none.
     choices = r.choices,
     /// Bytes of the request body.

@@ -19,7 +19,7 @@ use tokometer_telemetry::tokenizer::{self, Counting, Vocabularies};
 use crate::admin;
 use crate::app::access_log::{self, AccessLog};
 use crate::app::data_path::{self, DataPath, Handles, descriptors};
-use crate::app::monitors::{self, ListenerStats, Monitor};
+use crate::app::monitors::{self, ListenerStats, Monitor, Reloads};
 use crate::app::pages::control::{LAST_TELEMETRY, ProgramControl};
 use crate::app::pages::{requests, snapshot};
 use crate::app::tee::Tee;
@@ -93,6 +93,7 @@ pub struct Instrument {
     in_flight: Arc<InFlight>,
     spans: Option<engine_spans::Receiver>,
     control: Arc<ProgramControl>,
+    reloads: Arc<Reloads>,
     admin: admin::Server,
     /// Scrapes until it is dropped.
     scraper: Scraper,
@@ -162,8 +163,10 @@ impl Instrument {
         let interception =
             monitors::interception(settings.listeners.clone(), path.addresses().to_vec(), Arc::clone(&listeners));
         let interception = interception.map_err(thread("checks for direct access to the server"))?;
-        let owners: [Arc<dyn Collect>; 9] = [
+        let reloads = Arc::new(Reloads::default());
+        let owners: [Arc<dyn Collect>; 10] = [
             Arc::new(Process),
+            Arc::clone(&reloads) as Arc<dyn Collect>,
             Arc::new(scraper.engines()),
             Arc::clone(&evaluator) as Arc<dyn Collect>,
             Arc::clone(&accounting) as Arc<dyn Collect>,
@@ -214,6 +217,7 @@ impl Instrument {
             in_flight,
             spans,
             control,
+            reloads,
             admin,
             scraper,
         })
@@ -260,6 +264,11 @@ impl Instrument {
         self.in_flight.reload(settings.live.clone());
         self.control.reload(settings.grace_period);
         Ok(())
+    }
+
+    /// Exports whether the last reload succeeded.
+    pub fn reloaded(&self, applied: bool) {
+        self.reloads.last(applied);
     }
 
     /// Returns when a drain requested over the admin server is complete.

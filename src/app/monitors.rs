@@ -1,5 +1,6 @@
 //! Background threads that watch the engines, the objectives and the interception of traffic.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -162,6 +163,25 @@ fn log(listener: &Listener, Interception { mode, result }: &Interception) {
         result => {
             tracing::info!(listener = %name, %upstream, mode, result, "Checked how tokometer intercepts traffic to the server.")
         }
+    }
+}
+
+/// Whether the last reload of the configuration succeeded; the start counts as the first.
+#[derive(Debug, Default)]
+pub(super) struct Reloads {
+    failed: AtomicBool,
+}
+
+impl Reloads {
+    /// Records a reload.
+    pub(super) fn last(&self, applied: bool) {
+        self.failed.store(!applied, Ordering::Relaxed);
+    }
+}
+
+impl Collect for Reloads {
+    fn collect(&self, points: &mut Points<'_>) {
+        points.put(Id::ConfigReload, &[], u64::from(!self.failed.load(Ordering::Relaxed)));
     }
 }
 

@@ -1,10 +1,13 @@
 //! `tokometer run`: runs until a signal ends it.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokometer_settings::FileVersion;
 
 use crate::app::data_path::descriptors;
 use crate::app::instrument::Instrument;
@@ -50,15 +53,21 @@ impl Error {
 /// this container, and an engine that is shutting down can send its last spans.
 const AFTER_DRAIN: Duration = Duration::from_secs(10);
 
-/// What a signal requests.
+/// Time between checks whether the configuration file has changed.
+const FILE_CHECK: Duration = Duration::from_secs(2);
+
+/// What a signal or a changed configuration file requests.
 enum Action {
     Stop,
     Reload,
+    /// As `Reload`, and the access log is reopened.
+    Hangup,
 }
 
 /// Runs until SIGTERM or SIGINT, then drains and sends the last telemetry. A second signal cuts the drain short. A
 /// drain requested over the admin server also ends the process, so that its supervisor restarts it: a drain cannot be
-/// undone. SIGHUP reloads the configuration and reopens the access log; an invalid configuration changes nothing.
+/// undone. SIGHUP reloads the configuration and reopens the access log, and a changed configuration file is reloaded
+/// without a signal; an invalid configuration changes nothing.
 ///
 /// # Errors
 /// If something cannot start. Once running, it ends with `Ok`.
@@ -67,6 +76,7 @@ pub fn run(config: Config, flags: &Flags, environment: &Environment, logs: &logg
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
     let inside = runtime.enter();
     let mut signals = Signals::new()?;
+    let mut file = ConfigFile::of(&config);
     let current = Arc::new(Mutex::new(config.clone()));
     let shown = Arc::clone(&current);
     let effective = Arc::new(move || shown.lock().unwrap_or_else(PoisonError::into_inner).effective_yaml());
@@ -91,6 +101,7 @@ pub fn run(config: Config, flags: &Flags, environment: &Environment, logs: &logg
         loop {
             let action = tokio::select! {
                 action = signals.next() => action,
+                () = file.changed() => Action::Reload,
                 () = &mut drained => {
                     tracing::info!("The drain is complete: the process exits.");
                     Action::Stop
@@ -98,11 +109,13 @@ pub fn run(config: Config, flags: &Flags, environment: &Environment, logs: &logg
             };
             match action {
                 Action::Stop => break,
-                Action::Reload => {
+                Action::Reload => {}
+                Action::Hangup => {
+                    file.is_changed();
                     instrument.reopen();
-                    reload(&current, flags, environment, &instrument, logs);
                 }
             }
+            instrument.reloaded(reload(&current, flags, environment, &instrument, logs));
         }
         let grace = current.lock().unwrap_or_else(PoisonError::into_inner).settings.grace_period;
         instrument.drain(grace, signals.stop()).await;
@@ -131,7 +144,7 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => Action::Stop,
             _ = self.interrupt.recv() => Action::Stop,
-            _ = self.hangup.recv() => Action::Reload,
+            _ = self.hangup.recv() => Action::Hangup,
         }
     }
 
@@ -141,19 +154,52 @@ impl Signals {
     }
 }
 
+/// Watches the configuration file, which Kubernetes replaces when its ConfigMap changes.
+struct ConfigFile {
+    path: Option<PathBuf>,
+    /// The version that was loaded, or could not be.
+    version: Option<FileVersion>,
+    due: Interval,
+}
+
+impl ConfigFile {
+    fn of(config: &Config) -> ConfigFile {
+        let mut due = interval(FILE_CHECK);
+        due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ConfigFile { path: config.file.clone(), version: config.version, due }
+    }
+
+    /// True once for each version of the file after the first.
+    fn is_changed(&mut self) -> bool {
+        let now = self.path.as_deref().and_then(FileVersion::of);
+        std::mem::replace(&mut self.version, now) != now
+    }
+
+    /// Returns when the file has another version. Can be dropped and called again.
+    async fn changed(&mut self) {
+        loop {
+            self.due.tick().await;
+            if self.is_changed() {
+                return;
+            }
+        }
+    }
+}
+
 /// Applies the settings that can change while connections are open; changes of others are logged as needing a restart.
-/// A configuration with any invalid part changes nothing.
+/// A configuration with any invalid part changes nothing. Returns true if it was applied.
 fn reload(
     current: &Mutex<Config>,
     flags: &Flags,
     environment: &Environment,
     instrument: &Instrument,
     logs: &logging::Handle,
-) {
+) -> bool {
     // Not locked while files are read: `/config` uses it.
     let old = current.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let unusable = |error: &dyn std::fmt::Display| {
         tracing::error!(%error, "The new configuration is invalid; keeping the old one.");
+        false
     };
     let reloaded = match config::reload(&old, flags, environment) {
         Ok(reloaded) => reloaded,
@@ -178,4 +224,5 @@ fn reload(
     }
     logs.set_levels(&new.settings.log.levels);
     *current.lock().unwrap_or_else(PoisonError::into_inner) = new;
+    true
 }

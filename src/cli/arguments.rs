@@ -1,5 +1,7 @@
 //! Commands and their arguments.
 
+use std::path::PathBuf;
+
 use clap::{Args, Parser, Subcommand, value_parser};
 
 use crate::cli::dashboards::DashboardsArgs;
@@ -32,6 +34,17 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// Arguments of `check`.
+#[derive(Clone, Debug, Args)]
+pub struct CheckArgs {
+    /// The configuration
+    #[command(flatten)]
+    pub config: Flags,
+    /// Report what `inject` would do with the pods of this manifest (-: stdin), in place of the configuration
+    #[arg(long, value_name = "FILE")]
+    pub pod: Option<PathBuf>,
+}
+
 /// The command to run.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
@@ -44,17 +57,19 @@ Examples:
   tokometer run --config tokometer.yaml --set log.level=debug
   OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 tokometer run --listen :8000 --upstream :8001
 
-SIGTERM drains and exits, SIGHUP reloads the configuration. docs/CONFIG.md lists every key and variable.")]
+SIGTERM drains and exits. A changed configuration file is reloaded, on SIGHUP at once. docs/CONFIG.md lists every key and variable.")]
     Run(Flags),
-    /// Explain the effective configuration and print warnings.
+    /// Explain the effective configuration and print warnings, or check whether pods can be injected.
     #[command(after_help = "\
 Examples:
   tokometer check
   tokometer check --config tokometer.yaml
   tokometer check --listen :8000 --upstream :8001 --set otlp.endpoint=http://collector:4318
+  kubectl get deployment vllm -o yaml | tokometer check --pod -
 
-Exit codes: 0 the configuration is valid, 2 it is invalid.")]
-    Check(Flags),
+Exit codes: 0 the configuration is valid, or every pod can be injected; 1 a pod would be left unchanged; 2 the
+configuration is invalid, or wrong usage.")]
+    Check(CheckArgs),
     /// Print the effective configuration, the default one, or its JSON schema.
     Config(PrintArgs),
     /// Print the list of metrics: names, units, labels and meanings.

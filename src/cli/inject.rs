@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -42,9 +42,9 @@ pub struct InjectArgs {
     /// The server's container, if it is not detected
     #[arg(long, value_name = "NAME")]
     pub container: Option<String>,
-    /// The server's port, if it is not detected
-    #[arg(long, value_name = "PORT", value_parser = value_parser!(u16).range(1..))]
-    pub port: Option<u16>,
+    /// The server's port, if it is not detected; repeated for each further port, as of data-parallel ranks
+    #[arg(long = "port", value_name = "PORT", value_parser = value_parser!(u16).range(1..))]
+    pub ports: Vec<u16>,
     /// Image of the sidecar
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
@@ -83,7 +83,7 @@ fn variable(text: &str) -> Result<(String, String), String> {
 
 /// Runs the command.
 pub(super) fn inject(arguments: &InjectArgs) -> ExitCode {
-    let text = match read(arguments) {
+    let text = match read(&arguments.file) {
         Ok(text) => text,
         Err(message) => return wrong_usage(&message),
     };
@@ -112,7 +112,7 @@ fn options(arguments: &InjectArgs, image: &str) -> Options {
         mode: arguments.mode,
         engine: arguments.engine,
         container: arguments.container.clone(),
-        port: arguments.port,
+        ports: arguments.ports.clone(),
         redirect_image: arguments.redirect_image.clone(),
         admin_port: arguments.admin_port,
         drain: arguments.drain,
@@ -121,22 +121,38 @@ fn options(arguments: &InjectArgs, image: &str) -> Options {
     }
 }
 
-fn read(arguments: &InjectArgs) -> Result<String, String> {
+fn read(file: &Path) -> Result<String, String> {
     let mut text = String::new();
-    if arguments.file.as_os_str() == "-" {
+    if file.as_os_str() == "-" {
         io::stdin().read_to_string(&mut text).map_err(|error| format!("cannot read stdin: {error}"))?;
         return Ok(text);
     }
-    let path = arguments.file.display();
-    fs::read_to_string(&arguments.file).map_err(|error| format!("cannot read {path}: {error}; check the path with -f"))
+    let path = file.display();
+    fs::read_to_string(file).map_err(|error| format!("cannot read {path}: {error}; check the path with -f"))
 }
 
-/// Skipped objects are always reported: they are written unchanged.
+/// Skipped objects are always reported, because they are written unchanged, and warnings.
 fn report(reports: &[Report], explain: bool) {
     for report in reports {
-        if explain || report.outcome == Outcome::Skipped {
+        let shown = explain || report.outcome == Outcome::Skipped;
+        if shown || !report.warnings.is_empty() {
             complain(&format!("{}: {}", report.object, report.outcome.as_str()));
-            report.notes.iter().for_each(|note| complain(&format!("  - {note}")));
         }
+        report.notes.iter().filter(|_| shown).for_each(|note| complain(&format!("  - {note}")));
+        report.warnings.iter().for_each(|warning| complain(&format!("  - warning: {warning}")));
+    }
+}
+
+/// `tokometer check --pod FILE`: reports what `inject` would do. Fails if a pod would be left unchanged.
+pub(super) fn check(file: &Path) -> ExitCode {
+    let done =
+        read(file).and_then(|text| inject::inject(&text, &Options::new("check")).map_err(|error| error.to_string()));
+    match done {
+        Ok((_, reports)) => {
+            report(&reports, true);
+            let is_skipped = reports.iter().any(|report| report.outcome == Outcome::Skipped);
+            if is_skipped { fail(&"a pod would be left unchanged") } else { ExitCode::SUCCESS }
+        }
+        Err(message) => wrong_usage(&message),
     }
 }

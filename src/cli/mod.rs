@@ -40,7 +40,10 @@ pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>, en
     };
     match cli.command {
         Command::Run(flags) => run(&flags, environment),
-        Command::Check(flags) => check(&flags, environment),
+        Command::Check(arguments) => match &arguments.pod {
+            Some(file) => inject::check(file),
+            None => check(&arguments.config, environment),
+        },
         Command::Config(arguments) => print_config(&arguments, environment),
         Command::Metrics => print(include_str!("../../docs/METRICS.md")),
         Command::Rules(arguments) => print_rules(&arguments, environment),

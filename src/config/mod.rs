@@ -20,7 +20,7 @@ pub use checked::Settings;
 pub use output::{default_yaml, shown_url};
 pub use shape::schema;
 pub use sources::{Environment, Flags};
-pub use tokometer_settings::{Duration, Size};
+pub use tokometer_settings::{Duration, FileVersion, Size};
 pub use tree::{Origin, Problem};
 
 use std::fmt;
@@ -71,6 +71,8 @@ pub struct Config {
     pub warnings: Vec<Problem>,
     /// The file, if one was read.
     pub file: Option<PathBuf>,
+    /// The version of the file that was read.
+    pub version: Option<FileVersion>,
     raw: Raw,
     environment: Environment,
     /// The values set by file, environment and flags, with their origins.
@@ -107,8 +109,11 @@ impl Config {
 
     fn load_and(open_files: bool, flags: &Flags, environment: &Environment) -> Result<Config, Error> {
         let file = flags.config.clone().or_else(|| environment.get("TOKOMETER_CONFIG").map(PathBuf::from));
+        // Before the file is read: a change in between is found later.
+        let version = file.as_deref().and_then(FileVersion::of);
         let text = file.as_deref().map(read_file).transpose()?;
-        Layers { open_files, file: file.as_deref().zip(text.as_deref()), flags }.over(environment)
+        let config = Layers { open_files, file: file.as_deref().zip(text.as_deref()), flags }.over(environment)?;
+        Ok(Config { version, ..config })
     }
 
     /// Like [`Config::load`], from text in memory.
@@ -144,6 +149,7 @@ impl Config {
             settings: settings.unwrap_or_else(|| self.settings.clone()),
             warnings: new.warnings.clone(),
             file: new.file.clone(),
+            version: new.version,
             raw,
             set,
             environment: self.environment.clone(),
@@ -230,7 +236,15 @@ impl Layers<'_> {
         warnings.extend(more);
         let settings = settings.filter(|_| errors.is_empty()).ok_or_else(|| Error::Invalid(once(errors)))?;
         let file = self.file.map(|(path, _)| path.to_owned());
-        Ok(Config { settings, warnings: once(warnings), file, raw, set, environment: environment.clone() })
+        Ok(Config {
+            settings,
+            warnings: once(warnings),
+            file,
+            version: None,
+            raw,
+            set,
+            environment: environment.clone(),
+        })
     }
 }
 

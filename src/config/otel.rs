@@ -233,7 +233,7 @@ fn sdk_disabled(text: &str) -> Set {
 // resource attributes using Kubernetes annotations": `<namespace>.<pod>.<container>`.
 
 /// Attributes and the variables that may contain them; the first one set is used. Set them with the downward API.
-pub(crate) const RESOURCE: [(&str, &[&str]); 12] = [
+pub(crate) const RESOURCE: [(&str, &[&str]); 13] = [
     ("k8s.cluster.name", &["K8S_CLUSTER_NAME"]),
     ("k8s.node.name", &["K8S_NODE_NAME", "NODE_NAME"]),
     ("k8s.namespace.name", &["K8S_NAMESPACE_NAME", "POD_NAMESPACE"]),
@@ -245,6 +245,8 @@ pub(crate) const RESOURCE: [(&str, &[&str]); 12] = [
     ("k8s.statefulset.name", &["K8S_STATEFULSET_NAME"]),
     ("k8s.daemonset.name", &["K8S_DAEMONSET_NAME"]),
     ("k8s.job.name", &["K8S_JOB_NAME"]),
+    // Whether the engine prefills, decodes or does both; dots of the label's name are kept by the conventions.
+    ("k8s.pod.label.llm-d.ai/role", &["LLM_D_ROLE"]),
     ("host.name", &["HOSTNAME"]),
 ];
 

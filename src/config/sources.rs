@@ -145,17 +145,18 @@ pub(crate) fn percent_decoded(text: &str) -> String {
     percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-/// The value of `listeners`, from texts of the form `LISTEN=UPSTREAM`.
+/// The value of `listeners`, from texts of the form `LISTEN=UPSTREAM`. A list of addresses makes one listener each.
 fn listeners(texts: &[String], origin: &Origin) -> Result<Value, Problem> {
-    let listeners = texts.iter().map(|text| {
+    let mut listeners = Vec::new();
+    for text in texts {
         let (listen, upstream) = address::split_listener(text).map_err(|message| Problem {
             origin: origin.clone(),
             path: "listeners".to_owned(),
             message,
         })?;
-        Ok(listener(listen, upstream, origin))
-    });
-    Ok(Value::List(listeners.collect::<Result<_, Problem>>()?))
+        listeners.extend(address::each(listen).iter().map(|listen| listener(listen, upstream, origin)));
+    }
+    Ok(Value::List(listeners))
 }
 
 /// A listener as a tree.
@@ -177,7 +178,7 @@ pub struct Flags {
     /// Address of the server: 127.0.0.1:8001, :8001, https://host:port, unix:/path or original
     #[arg(long, value_name = "ADDRESS", conflicts_with = "listeners")]
     pub upstream: Option<String>,
-    /// A listener with both addresses; can be repeated
+    /// A listener with both addresses, or one per address of a list in brackets; can be repeated
     #[arg(long = "listener", value_name = "LISTEN=UPSTREAM")]
     pub listeners: Vec<String>,
     /// Address of /metrics, health and drain [default: 0.0.0.0:9464]

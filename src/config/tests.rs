@@ -45,7 +45,10 @@ const FLAGS: [(&str, &str); 7] = [
          `[$(POD_IPS)]:8000` works in every Kubernetes pod.",
     ),
     ("--upstream ADDRESS", "`listeners[0].upstream`, if there is only one listener."),
-    ("--listener LISTEN=UPSTREAM", "A listener; can be repeated, and replaces the `listeners` of the file."),
+    (
+        "--listener LISTEN=UPSTREAM",
+        "A listener, or one per address of a list in brackets; can be repeated, and replaces the `listeners` of the file.",
+    ),
     ("--admin ADDRESS", "`admin.listen`."),
     ("--otlp-receiver ADDRESS", "`engine_spans.listen`; can be repeated, and replaces the addresses of the file."),
     ("--set KEY=VALUE", "Any key outside `listeners`; can be repeated."),
@@ -72,7 +75,8 @@ invalid value of an `OTEL_*` variable is ignored with a warning, because those v
 of a cluster. An empty variable counts as not set. In variables, separate list entries with commas, and write maps as
 `name=value,name=value`, percent-encoded where needed.
 
-SIGHUP reloads the file. A file with errors changes nothing. Keys marked *reload* then apply to new connections; all
+A changed file is reloaded within 2 s, and SIGHUP reloads it at once. A file with errors changes nothing: the log names
+them, and `tokometer_config_last_reload_successful` is 0. Keys marked *reload* then apply to new connections; all
 others need a restart, and the log names them.
 
 ";

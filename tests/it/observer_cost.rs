@@ -41,7 +41,7 @@ fn allocations(opening: &[(Direction, Vec<u8>)], events: &[Vec<u8>]) -> u64 {
         };
         opening.iter().for_each(|(direction, bytes)| seen(*direction, bytes));
         let allocations = allocations_of(|| events.iter().for_each(|bytes| seen(Direction::Response, bytes)));
-        assert!(!in_flight.open(now).is_empty(), "the stream is in the in-flight table");
+        assert!(!in_flight.open(now, 1).is_empty(), "the stream is in the in-flight table");
         observer.closed(Close::Reset(Side::Client), now);
         allocations
     };

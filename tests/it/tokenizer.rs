@@ -203,18 +203,43 @@ fn non_streamed_response_is_counted_without_rate() {
 }
 
 #[test]
-fn count_below_seen_tokens_is_rejected() {
+fn count_below_the_number_of_texts_is_rejected() {
     let rig = Rig::of(Words);
     rig.says(&["one", "word", "in", "four"]);
     assert_eq!(rig.count(), Some((4, CountSource::Deltas)));
     assert_eq!(rig.uncounted(), BTreeMap::from([("below_lower_bound", 1)]));
 }
 
+/// The last event of a vLLM stream whose last token ends the text.
+const END_OF_TEXT: &str = r#"data: {"id":"c","choices":[{"index":0,"delta":{"content":""},"finish_reason":"stop"}],"kv_transfer_params":null}"#;
+
+#[test]
+fn tokens_without_text_raise_the_estimate_and_not_the_error_count() {
+    let rig = Rig::of(Words);
+    rig.round_trip(REQUEST, &stream(&["a", " b", " c"], &[END_OF_TEXT, DONE]));
+    assert_eq!(rig.count(), Some((4, CountSource::Tokenizer)), "the end-of-text token is a token");
+    rig.round_trip(REQUEST, &stream(&["a b", " c d", " e"], &[END_OF_TEXT, DONE]));
+    assert_eq!(rig.count(), Some((5, CountSource::Tokenizer)));
+    assert_eq!(rig.uncounted(), BTreeMap::new());
+}
+
+#[test]
+fn arguments_of_tool_calls_are_counted() {
+    let call = |function: &str| {
+        format!(r#"data: {{"choices":[{{"index":0,"delta":{{"tool_calls":[{{"index":0,"function":{function}}}]}}}}]}}"#)
+    };
+    let [name, arguments] = [r#"{"name":"weather"}"#, r#"{"arguments":" in Berlin and \"in\" Paris"}"#].map(call);
+    let rig = Rig::of(Words);
+    rig.round_trip(REQUEST, &stream(&["a b c"], &[&name, &arguments, FINISH, DONE]));
+    assert_eq!(rig.count(), Some((9, CountSource::Tokenizer)));
+    assert_eq!(rig.uncounted(), BTreeMap::new());
+}
+
 #[test]
 fn responses_with_more_than_plain_text_are_not_counted() {
     let rig = Rig::of(Words);
-    let call = r#"data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"f"}}]}}]}"#;
-    rig.round_trip(REQUEST, &stream(&["a b c"], &[call, FINISH, DONE]));
+    let audio = r#"data: {"choices":[{"index":0,"delta":{"audio":{"transcript":"d e"}}}]}"#;
+    rig.round_trip(REQUEST, &stream(&["a b c"], &[audio, FINISH, DONE]));
     assert_eq!(rig.count(), Some((2, CountSource::Deltas)));
     let asked = |body: &str| {
         format!("POST /v1/chat/completions HTTP/1.1\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()

@@ -67,6 +67,8 @@ def values_that_do_not_go_together_are_refused_with_the_mend():
         (_sidecar(mode="port-swap", engine="auto"), "auto", "name the engine"),
         (_sidecar(listenHost="0.0.0.0"), "listenHost", "port-swap"),
         (_sidecar(port=9464), "must differ", "9464"),
+        (_sidecar(extraPorts=[8001, 9464]), "must differ", "9464"),
+        (_sidecar(mode="port-swap", extraPorts=[8005]), "extraPorts", "address-split"),
         (_sidecar(mode="port-swap", serverPort=8000), "must differ", "8000"),
         (_sidecar(config={"log": {}}, port=9464, mode="explicit"), "must differ", "15080"),
         ({"targets": [{"name": "a", "objectSelector": selector}] * 2}, '"a"', "twice"),
@@ -154,6 +156,14 @@ def the_rules_are_those_of_the_program():
         own = subprocess.run([BINARY, "rules", "--config", config, "--format", "prometheusrule"], capture_output=True, text=True, check=True).stdout
     [rule] = of_kind(documents(render({**plain, "prometheusRule": {"content": own}})), "PrometheusRule")
     assert rule["spec"]["groups"] == helm_chart.yaml.safe_load(own)["spec"]["groups"] != made
+    # The alert about a missing sidecar covers the pods of every target.
+    labels = {"matchLabels": {"llm-d.ai/inferenceServing": "true"}, "matchExpressions": [{"key": "llm-d.ai/role", "operator": "In", "values": ["prefill", "both"]}]}
+    targets = [{"name": "a", "objectSelector": labels}, {"name": "b", "objectSelector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]}}]
+    [rule] = of_kind(documents(render({**plain, "targets": targets})), "PrometheusRule")
+    [expression] = [r["expr"] for group in rule["spec"]["groups"] for r in group["rules"] if r.get("alert") == "LLMSidecarMissing"]
+    for pods in ('kube_pod_labels{label_llm_d_ai_inference_serving="true",label_llm_d_ai_role=~"prefill|both"}', 'kube_pod_labels{label_app!=""}', "annotation_tokometer_skipped"):
+        assert pods in expression, expression
+    assert "label_tokometer_inject" not in expression, expression
     # An override for one alert affects no other.
     [rule] = of_kind(documents(render(cases()["monitoring"])), "PrometheusRule")
     alerts = {r["alert"]: r for group in rule["spec"]["groups"] for r in group["rules"] if "alert" in r}

@@ -34,7 +34,11 @@ def every_piece_of_configuration_is_taken():
                     key.write_text("a key that nobody knows, of 32 bytes")
                     key.chmod(0o600)
                     config = Path(directory) / "tokometer.yaml"
-                    config.write_text(piece.replace("/etc/tokometer/tenant-key", str(key)))
+                    if "/etc/engine-tls" in piece:
+                        made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=engine", "-keyout", f"{directory}/tls.key", "-out", f"{directory}/tls.crt"]
+                        subprocess.run(made, check=True, capture_output=True, timeout=60)
+                        (Path(directory) / "ca.crt").write_text((Path(directory) / "tls.crt").read_text())
+                    config.write_text(piece.replace("/etc/tokometer/tenant-key", str(key)).replace("/etc/engine-tls", directory))
                     done = subprocess.run([BINARY, "check", "--config", config], capture_output=True, text=True, timeout=60)
                 assert done.returncode == 0, f"{where}: {done.stderr}"
                 seen["configuration"] += 1

@@ -1,5 +1,6 @@
 """The Kustomize component with a real kubectl: it changes a Deployment in the same way as `tokometer inject`."""
 
+import json
 import shutil
 import subprocess
 import tempfile
@@ -26,6 +27,30 @@ def _kustomized(folder):
     made = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, timeout=60)
     assert made.returncode == 0, made.stderr
     return made.stdout
+
+
+def the_component_keeps_the_hook_of_a_server():
+    def build(**labels):
+        with tempfile.TemporaryDirectory(dir=FOLDER.parent) as directory:
+            for name in ("deployment.yaml", "kustomization.yaml"):
+                (Path(directory) / name).write_text((FOLDER / name).read_text())
+            more = [{"op": "add", "path": "/spec/template/spec/containers/0/lifecycle", "value": {"preStop": {"exec": {"command": ["sleep", "5"]}}}}]
+            more += [{"op": "add", "path": f"/metadata/labels/{key.replace('/', '~1')}", "value": value} for key, value in labels.items()]
+            # Applied before the component, as the Deployment would have it.
+            (Path(directory) / "base").mkdir()
+            (Path(directory) / "deployment.yaml").rename(Path(directory) / "base" / "deployment.yaml")
+            patch = [{"target": {"kind": "Deployment", "name": "vllm"}, "patch": json.dumps(more)}]
+            (Path(directory) / "base" / "kustomization.yaml").write_text(json.dumps({"resources": ["deployment.yaml"], "patches": patch}))
+            text = (Path(directory) / "kustomization.yaml").read_text().replace("deployment.yaml", "base")
+            (Path(directory) / "kustomization.yaml").write_text(text)
+            return subprocess.run(["kubectl", "kustomize", directory], capture_output=True, text=True, timeout=60)
+
+    if not shutil.which("kubectl"):
+        raise Skip("no kubectl")
+    refused = build()
+    assert refused.returncode != 0 and "lifecycle" in refused.stderr, refused
+    kept = build(**{"tokometer/prestop": "own"})
+    assert kept.returncode == 0 and "sleep" in kept.stdout and "--host=127.0.0.1" in kept.stdout and "/drain/wait" not in kept.stdout, kept
 
 
 def the_component_and_inject_make_the_same_pods():

@@ -3,14 +3,19 @@
 import copy
 import functools
 import json
+import os
 import shutil
 import subprocess
 import tempfile
+from pathlib import Path
 
 import helm_chart
 import shapes
-from helm_chart import cases, documents, included, of_kind, render
+from helm_chart import ROOT, cases, documents, included, of_kind, render
 from process import BINARY, Skip
+
+# The annotation with the reason why a pod was left unchanged.
+SKIPPED = "tokometer/skipped"
 
 # Fields that a policy may replace.
 MAY_CHANGE = ("/spec/terminationGracePeriodSeconds", "/spec/containers/ollama/env/OLLAMA_HOST/value")
@@ -32,6 +37,15 @@ def _admit(values, pods):
         done = subprocess.run(["admission", file.name], input=json.dumps(pods), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def _left_unchanged(before, answer):
+    """The reason on a pod that got no sidecar; asserts that nothing else changed."""
+    after = shapes.plain(answer["pod"])
+    reason = after["metadata"].get("annotations", {}).pop(SKIPPED, None)
+    kept = [{name: shapes.plain(pod[name]) for name in ("metadata", "spec")} for pod in (before, after)]
+    assert kept[0] == kept[1], shapes.difference(*kept)
+    return reason
 
 
 def _sidecar_of(pod):
@@ -78,10 +92,15 @@ def _is_guaranteed(pod):
     return all({"cpu", "memory"} <= limits(c).keys() and {**limits(c), **c["resources"].get("requests", {})} == limits(c) for c in every)
 
 
+def _only_about_hooks(name, warnings):
+    """A hook of the engine's own is the only thing to warn of in the shapes that are injected."""
+    return [("preStop" in warning) for warning in warnings] == [True] * (name == "a hook before the end")
+
+
 def every_shape_of_pod_gets_the_sidecar_in_front():
     taken = shapes.taken()
     for (name, before), answer in zip(taken.items(), _admit({}, list(taken.values())), strict=True):
-        assert answer["changed"] and answer["warnings"] == [], f"{name}: {answer['warnings']}"
+        assert answer["changed"] and _only_about_hooks(name, answer["warnings"]), f"{name}: {answer['warnings']}"
         pod = _sound(name, before, answer)
         sidecar, engine = _sidecar_of(pod), _engine_of(pod)
         assert (sidecar["name"], sidecar["restartPolicy"]) == ("tokometer", "Always"), name
@@ -98,10 +117,18 @@ def every_shape_of_pod_gets_the_sidecar_in_front():
 def pods_that_cannot_be_injected_stay_as_they_are_and_a_warning_says_why():
     alone = shapes.left_alone()
     for (name, (before, word)), answer in zip(alone.items(), _admit({}, [pod for pod, _ in alone.values()]), strict=True):
-        assert not answer["changed"], f"{name}: {answer['pod']['spec']}"
         _sound(name, before, answer)
-        warned = "; ".join(answer["warnings"])
+        reason, warned = _left_unchanged(before, answer), "; ".join(answer["warnings"])
+        assert (word in reason) if word else reason is None, f"{name}: {reason or 'no reason on the pod'}"
         assert (word in warned) if word else warned == "", f"{name}: {warned or 'no warning'}"
+
+
+def an_outdated_reason_is_removed_or_replaced():
+    for pod, expected in [(shapes.pod(), None), (shapes.left_alone()["a script"][0], "without a shell")]:
+        [answer] = _admit({}, [{**pod, "metadata": {**pod["metadata"], "annotations": {SKIPPED: "outdated", "mine": "kept"}}}])
+        annotations = answer["pod"]["metadata"]["annotations"]
+        assert answer["errors"] == [] and not answer["unsettled"] and annotations["mine"] == "kept", answer
+        assert (expected in annotations[SKIPPED]) if expected else SKIPPED not in annotations, annotations
 
 
 def whoever_applies_a_deployment_is_warned():
@@ -118,13 +145,20 @@ def whoever_applies_a_deployment_is_warned():
         assert answer["errors"] == [], f"{name}: {answer['errors']}"
         assert (word in warned) if word else warned == "", f"{name}: {warned or 'no warning'}"
     for name, answer in zip(taken, _admit({}, [deployment(pod) for pod in taken.values()]), strict=True):
-        assert answer["warnings"] == answer["errors"] == [], f"{name}: {response}"
+        assert answer["errors"] == [] and _only_about_hooks(name, answer["warnings"]), f"{name}: {answer}"
+    # A target without matchLabels warns too.
+    expressions = [{"key": "tokometer/inject", "operator": "In", "values": ["true", "yes"]}, {"key": "no", "operator": "DoesNotExist"}]
+    values = {"targets": [{"name": "e", "objectSelector": {"matchExpressions": expressions}}]}
+    pod, word = alone["a shell"]
+    for labels, warns in [({"tokometer/inject": "yes"}, True), ({"tokometer/inject": "false"}, False), ({"tokometer/inject": "true", "no": ""}, False)]:
+        [answer] = _admit(values, [deployment({**pod, "metadata": {**pod["metadata"], "labels": labels}})])
+        assert answer["errors"] == [] and [word in warning for warning in answer["warnings"]] == [True] * warns, f"{labels}: {answer}"
 
 
 def the_policy_and_the_template_give_the_same_container():
     for name in ("default", "uds", "shadow-bind", "port-swap", "redirect", "explicit", "configuration", "fail-closed"):
         values = {**cases()[name], "image": {"repository": "registry.example.com/tokometer"}}
-        [answer] = _admit(values, [shapes.pod()])
+        [answer] = _admit(values, [shapes.without_ports()])
         injected = next(c for c in answer["pod"]["spec"]["initContainers"] if c["name"] == "tokometer")
         [template] = included(values)["containers"]
         assert shapes.plain(injected) == shapes.plain(template), f"{name}: {injected} is not {template}"
@@ -145,7 +179,8 @@ def each_mode_changes_what_it_says_and_no_more():
         init = {c["name"]: c for c in pod["spec"]["initContainers"]}
         sidecar = init["tokometer"]
         assert list(init) == (["tokometer-redirect", "tokometer"] if name == "redirect" else ["tokometer"]), name
-        assert {f"--listen=[$(POD_IPS)]:{port}", f"--upstream={upstream}"} <= set(sidecar["args"]), f"{name}: {sidecar['args']}"
+        hosts = "$(POD_IPS),127.0.0.1" if name == "port-swap" else "$(POD_IPS)"
+        assert {f"--listen=[{hosts}]:{port}", f"--upstream={upstream}"} <= set(sidecar["args"]), f"{name}: {sidecar['args']}"
         assert sidecar["securityContext"]["runAsUser"] == uid and sidecar["securityContext"]["runAsNonRoot"] == (uid != 0), name
         assert sidecar["securityContext"]["capabilities"] == {"drop": ["ALL"]}, name
         assert _engine_of(pod)["args"] == [*_engine_of(before)["args"], *args], name
@@ -178,7 +213,7 @@ def each_engine_is_told_in_its_own_words():
     assert found[3]["env"] == [socket] and "args" not in found[3]
     assert found[4]["args"] == ["--model-id", "m", "--hostname=127.0.0.1"]
     # Its parser rejects repeated flags: running without metrics is better than not running.
-    assert not answers[5]["changed"]
+    assert "only once" in answers[5]["pod"]["metadata"]["annotations"][SKIPPED], answers[5]
     assert found[6]["env"] == [{"name": "OLLAMA_HOST", "value": "127.0.0.1:11434"}] and "args" not in found[6]
     assert found[7]["env"] == [{"name": "A", "value": "1"}, {"name": "OLLAMA_HOST", "value": "127.0.0.1:11434"}, {"name": "B", "value": "2"}]
 
@@ -191,7 +226,7 @@ def a_shared_socket_belongs_to_one_user():
             context = _sidecar_of(_sound(mode, before, answer))["securityContext"]
             assert (context["runAsUser"], context["runAsNonRoot"]) == (user, user != 0), (mode, inner, outer, context)
         [answer] = _admit(cases()[mode], [shapes.pod(securityContext={"runAsNonRoot": True})])
-        assert not answer["changed"] and "which only the image knows" in answer["warnings"][0], answer["warnings"]
+        assert "which only the image knows" in answer["pod"]["metadata"]["annotations"][SKIPPED] and "which only the image knows" in answer["warnings"][0], answer
 
 
 def inject_gives_the_same_pod():
@@ -211,7 +246,7 @@ def inject_gives_the_same_pod():
             arguments += ["--container", "vllm", "--redirect-image", "registry.example.com/tokometer-redirect:1"]
             done = subprocess.run(arguments, input=json.dumps(before), capture_output=True, text=True, check=False)
             if done.returncode == 1:
-                assert not answer["changed"], f"{case}: {name}: only the policy accepts it: {done.stderr}"
+                assert _left_unchanged(before, answer), f"{case}: {name}: only the policy accepts it: {done.stderr}"
                 continue
             assert done.returncode == 0, f"{case}: {name}: {done.stderr}"
             ours, theirs = shapes.plain(json.loads(done.stdout)), shapes.plain(answer["pod"])
@@ -221,11 +256,67 @@ def inject_gives_the_same_pod():
     print(f"    {compared} pods")
 
 
+def pods_of_serving_platforms_are_injected_or_refused_with_the_reason():
+    """The table that `inject` is held to by tests/it/inject/fleet.rs; and where both inject, the pods are equal."""
+    image = "registry.example.com/tokometer"
+    table = helm_chart.yaml.safe_load((ROOT / "tests" / "fixtures" / "inject" / "fleet.yaml").read_text())
+    for case in table:
+        name, ports = case["name"], case.get("ports", [8000])
+        before = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "llm", "labels": shapes.LABEL}, "spec": case["spec"]}
+        sidecar = {"engine": "vllm", "container": case["container"], "mode": case.get("mode", "auto"), "port": ports[0], "extraPorts": ports[1:]}
+        [answer] = _admit({"image": {"repository": image, "tag": "1"}, "dashboards": {"enabled": False}, "sidecar": sidecar}, [before])
+        assert answer["errors"] == [] and not answer["unsettled"], f"{name}: {answer['errors']}"
+        warned = "; ".join(answer["warnings"])
+        if "refused" in case:
+            reason = _left_unchanged(before, answer)
+            assert case["refused"] in (reason or "") and case["refused"] in warned, f"{name}: {reason or 'no reason'}; {warned or 'no warning'}"
+            continue
+        assert case.get("warning", "") in warned and bool(warned) == ("warning" in case), f"{name}: {warned or 'no warning'}"
+        arguments = [BINARY, "inject", "--image", f"{image}:1", "--engine", "vllm", "--container", case["container"], "--mode", case.get("mode", "auto")]
+        arguments += ["--redirect-image", f"{image}-redirect:1", *(f"--port={port}" for port in ports)]
+        done = subprocess.run(arguments, input=json.dumps(before), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{name}: {done.stderr}"
+        ours, theirs = shapes.plain(json.loads(done.stdout))["spec"], shapes.plain(answer["pod"])["spec"]
+        assert ours == theirs, f"{name}:\n{shapes.difference(ours, theirs)}"
+        for container in theirs["containers"] if "text" in case else []:
+            text = max(container["command"] + container.get("args", []), key=len)
+            done = subprocess.run(["bash", "-n", "-c", text], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"{name}: {done.stderr}"
+    print(f"    {len(table)} pods")
+
+
+def a_shell_passes_the_inserted_flag_to_the_engine():
+    """The texts that the policy makes, run by bash with a program `vllm` that prints its arguments."""
+    variables = {"MORE": "--max-model-len 5"}
+    for text, expected in [
+        ("set -e\nexec vllm serve m --host=\"${H:-0.0.0.0}\" --port 8000", "m --port 8000"),
+        ('eval "exec vllm serve \\\n  /m \\\n  --host 0.0.0.0 \\\n  --name "a" "b" \\\n  ${MORE} \\\n  $@"', "/m --name a b --max-model-len 5 --x y"),
+        ("if true; then vllm serve a --host 0.0.0.0; else vllm serve b; fi", "a"),
+        ('exec vllm serve m "$@"', "m --x y"),
+        ("vllm serve m --host '::' ${MORE} 2>&1 | cat", "m --max-model-len 5"),
+    ]:
+        [answer] = _admit({}, [shapes.pod(shapes.container(command=["bash", "-c", text, "--"], args=["--x", "y"]))])
+        engine = _engine_of(answer["pod"])
+        with tempfile.TemporaryDirectory() as directory:
+            (Path(directory) / "vllm").write_text('#!/bin/sh\necho "$@"\n')
+            (Path(directory) / "vllm").chmod(0o755)
+            environment = {**variables, "PATH": f"{directory}:{os.environ['PATH']}"}
+            done = subprocess.run(engine["command"] + engine["args"], env=environment, capture_output=True, text=True, check=False)
+        assert done.stdout.split() == ["serve", "--host=127.0.0.1", *expected.split()], f"{text}: {done}"
+
+
+def a_cpu_limit_is_set_where_every_container_has_one():
+    for limits, expected in [({"cpu": "4", "memory": "1Gi"}, "500m"), ({"memory": "1Gi"}, None)]:
+        [answer] = _admit({}, [shapes.pod(shapes.container(resources={"limits": limits, "requests": {"cpu": "1"}}))])
+        resources = _sidecar_of(answer["pod"])["resources"]
+        assert resources["limits"].get("cpu") == expected and resources["requests"]["cpu"] == "100m", (limits, resources)
+
+
 def a_low_port_needs_no_root():
     name, values = "net.ipv4.ip_unprivileged_port_start", cases()["fail-closed"]
     other, own = {"name": "net.ipv4.tcp_rmem", "value": "1 2 3"}, {"name": name, "value": "0"}
     for context, sysctls in [(None, [{"name": name, "value": "80"}]), ({"fsGroup": 5}, [{"name": name, "value": "80"}]), ({"sysctls": [other]}, [other, {"name": name, "value": "80"}]), ({"sysctls": [own]}, [own])]:
-        before = shapes.pod(**({"securityContext": context} if context else {}))
+        before = shapes.without_ports(**({"securityContext": context} if context else {}))
         [answer] = _admit(values, [before])
         assert _sound(str(context), before, answer)["spec"]["securityContext"]["sysctls"] == sysctls
 
@@ -237,7 +328,7 @@ def a_proxy_in_the_same_pod_finds_the_sidecar_where_the_engine_was():
     before = shapes.pod(engine, initContainers=[proxy], labels={"llm-d.ai/role": "decode"})
     [answer] = _admit(cases()["llm-d"], [before])
     pod = _sound("decode", before, answer)
-    assert {"--listen=0.0.0.0:8200", "--upstream=127.0.0.1:8201"} <= set(_sidecar_of(pod)["args"])
+    assert {"--listen=[$(POD_IPS),127.0.0.1]:8200", "--upstream=127.0.0.1:8201"} <= set(_sidecar_of(pod)["args"])
     assert pod["spec"]["containers"][0]["args"] == [*engine["args"], "--port=8201"]
 
 

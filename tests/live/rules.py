@@ -256,6 +256,7 @@ def _catalogue():
     info = _pod("tokometer_build_info", 'version="x"')
     ended = lambda outcome: _pod(exchanges, f'outcome="{outcome}"')  # noqa: E731
     up = f'up{{{POD}}}'
+    pod_skipped = 'kube_pod_annotations{namespace="n",pod="p",annotation_tokometer_skipped="its --port is not 8000"}'
     pod_labels = 'kube_pod_labels{namespace="n",pod="p",label_tokometer_inject="true"}'
     vllm = 'vllm:request_success_total{namespace="n",pod="p",finished_reason="stop"}'
     detached = lambda reason: _pod("tokometer_observer_detached_total", f'reason="{reason}"')  # noqa: E731
@@ -291,7 +292,7 @@ def _catalogue():
             [[(up, _flat(1)), (info, _flat(1))], [('up{job="other",instance="o"}', _flat(0)), (info, _flat(1))]],
         ),
         "LLMSidecarMissing": (
-            [(pod_labels, _flat(1))], 8, 12,
+            [(pod_labels, _flat(1)), (pod_skipped, _flat(1))], 8, 12,
             [[(pod_labels, _flat(1)), (info, _flat(1))], [('kube_pod_labels{namespace="n",pod="p"}', _flat(1))]],
         ),
         "LLMSidecarBypassed": (

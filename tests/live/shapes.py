@@ -20,6 +20,11 @@ def without(container, *keys):
     return {key: value for key, value in container.items() if key not in keys}
 
 
+def without_ports(**spec):
+    """A pod for a target of any port."""
+    return pod(without(container(), "ports"), **spec)
+
+
 def filled_in():
     """A pod as policies see it: after the API server's defaults and its admission of service accounts."""
     token = {"name": "kube-api-access", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
@@ -64,7 +69,7 @@ def taken():
 
 
 def left_alone():
-    """Pods that get no sidecar, and a word from the warning; None for no warning."""
+    """Pods that get no sidecar, and a part of the reason on the pod and in the warning; None for no reason."""
     already = included({})["containers"]
     return {
         "no label": (pod(labels={"app": "vllm"}), None),
@@ -73,14 +78,18 @@ def left_alone():
         "injected already": (pod(initContainers=already), None),
         "a container of that name": (pod(container(), container("tokometer")), None),
         "a port of ours": (pod(container(ports=[{"containerPort": 8000}, {"containerPort": 9464}])), "declares the port 9464"),
-        "windows": (pod(os={"name": "windows"}), None),
+        "windows": (pod(os={"name": "windows"}), "Windows"),
         "a script": (pod(container(command=["/start.sh"])), "without a shell"),
         "the node's network": (pod(hostNetwork=True), "node's network"),
         "several containers, and none has the port": (pod(without(container("a"), "ports"), without(container("b"), "ports")), "declares the port 8000"),
-        "a shell": (pod(container(command=["/bin/sh", "-c"], args=["vllm serve model"])), "without a shell"),
-        "a shell with its command": (pod(without(container(command=["bash", "-lc", "exec vllm serve model"]), "args")), "without a shell"),
-        "a script for the image's shell": (pod(container(args=["-c", "vllm serve model"])), "without a shell"),
-        "nothing is said of the command": (pod(without(container(), "args")), "without a shell"),
+        "a shell": (pod(container(command=["/bin/sh", "-c"], args=["start-engine model"])), "without a shell"),
+        "a shell with its command": (pod(without(container(command=["bash", "-lc", "exec start-engine model"]), "args")), "without a shell"),
+        "a script for the image's shell": (pod(container(args=["-c", "start-engine model"])), "without a shell"),
+        "nothing is said of the command": (pod(without(container(), "args")), "set command and args"),
+        "another port": (pod(container(args=["serve", "model", "--port", "8080"])), "its --port is not 8000"),
+        "a second rank": (pod(container(ports=[{"containerPort": 8000}, {"containerPort": 8001}])), "data-parallel rank"),
+        "a Unix socket": (pod(container(args=["serve", "model", "--uds=/run/vllm.sock"])), "Unix socket"),
+        "a probe of another port": (pod(container(readinessProbe={"httpGet": {"path": "/health", "port": 8081}})), "a probe goes to a port"),
     }
 
 

@@ -1,19 +1,14 @@
 """A real vLLM on the CPU with either of its front ends and the official clients, through tokometer (`make live-vllm`;
 not part of `make test`). Its weights are random: its output is nonsense, but its counts are real."""
 
-import contextlib
-import shutil
-import tempfile
-import time
-
 import anthropic
 import names
 import openai
-from process import Process, Skip, Tokometer, free_port, get, until
+from process import Tokometer, until
+from vllm_process import engine, samples
 
 # A front end takes a minute or two to start.
 MOST_SECONDS = 900
-START_SECONDS = 600
 
 PROMPT = [{"role": "user", "content": "Count. Say hello."}]
 LIMITS = (1, 40)
@@ -34,35 +29,9 @@ TOOL = {
 }
 
 
-@contextlib.contextmanager
-def _vllm(front_end, *flags):
-    program = shutil.which("vllm")
-    if not program:
-        raise Skip("no vllm; `make live-vllm` installs it")
-    with tempfile.TemporaryDirectory(prefix="vllm-") as home:
-        port = free_port()
-        # The wrapper reads this from its environment, as vLLM does.
-        rust = "1" if front_end == "rust" else "0"
-        argv = ["env", f"VLLM_USE_RUST_FRONTEND={rust}", f"VLLM_CACHE_ROOT={home}", program, "--host", "127.0.0.1", "--port", str(port), *flags]
-        with Process(f"vllm-{front_end}", argv, group=True) as server:
-            server.port = port
-            began = time.monotonic()
-            server.ready(f"http://127.0.0.1:{port}/health", START_SECONDS)
-            print(f"    the {front_end} front end was ready after {time.monotonic() - began:.0f} s")
-            yield server
-
-
 def _counters(port):
     """The engine's own counts: prompt and generated tokens."""
-    from prometheus_client.parser import text_string_to_metric_families
-
-    totals = {"vllm:prompt_tokens": 0, "vllm:generation_tokens": 0}
-    for family in text_string_to_metric_families(get(f"http://127.0.0.1:{port}/metrics")[1]):
-        for sample in family.samples:
-            name = sample.name.removesuffix("_total")
-            if name in totals:
-                totals[name] += sample.value
-    return tuple(totals.values())
+    return samples(port, "vllm:prompt_tokens_total"), samples(port, "vllm:generation_tokens_total")
 
 
 class _Session:
@@ -166,19 +135,12 @@ def _abort(relay, server):
     seen = sum(1 for chunk in read for choice in chunk.choices if choice.delta.content)
     assert record["output_tokens"] >= seen and record["output_tokens_source"] == names.LOWER_BOUND, (record, seen)
     running = "vllm:num_requests_running"
-    until(lambda: _sample(server.port, running) == 0, "the engine has stopped generating")
+    until(lambda: samples(server.port, running) == 0, "the engine has stopped generating")
     print(f"    aborted after {len(read)} events: {record['output_tokens']} tokens, {record['outcome']}")
 
 
-def _sample(port, name):
-    from prometheus_client.parser import text_string_to_metric_families
-
-    families = text_string_to_metric_families(get(f"http://127.0.0.1:{port}/metrics")[1])
-    return sum(sample.value for family in families for sample in family.samples if sample.name == name)
-
-
 def the_python_front_end_is_counted_as_it_counts():
-    with _vllm("python", "--enable-per-request-metrics", "--enable-auto-tool-choice", "--tool-call-parser", "hermes") as server, Tokometer(server.port) as relay:
+    with engine("python", "--enable-per-request-metrics", "--enable-auto-tool-choice", "--tool-call-parser", "hermes") as server, Tokometer(server.port) as relay:
         session = _Session(server, relay)
         for limit in LIMITS:
             for stream in (True, False):
@@ -203,7 +165,7 @@ def the_python_front_end_is_counted_as_it_counts():
 
 
 def the_rust_front_end_is_counted_as_it_counts():
-    with _vllm("rust") as server, Tokometer(server.port) as relay:
+    with engine("rust") as server, Tokometer(server.port) as relay:
         session = _Session(server, relay)
         for limit in LIMITS:
             for stream in (True, False):

@@ -30,11 +30,17 @@
 {{- define "tokometer.args" -}}
 {{- $settings := .settings -}}
 {{- $interception := include "tokometer.interception" $settings | fromYaml -}}
-{{- $args := list "run"
-  (printf "--listen=%s" $interception.listen)
-  (printf "--upstream=%s" $interception.upstream)
+{{- $args := list "run" -}}
+{{- if $settings.extraPorts -}}
+{{- range concat (list $settings.port) $settings.extraPorts -}}
+{{- $args = append $args (printf "--listener=[$(POD_IPS)]:%d=127.0.0.1:%d" (int .) (int .)) -}}
+{{- end -}}
+{{- else -}}
+{{- $args = concat $args (list (printf "--listen=%s" $interception.listen) (printf "--upstream=%s" $interception.upstream)) -}}
+{{- end -}}
+{{- $args = concat $args (list
   (printf "--admin=:%d" (int $settings.adminPort))
-  (printf "--set=process.threads=%d" (int $settings.threads)) -}}
+  (printf "--set=process.threads=%d" (int $settings.threads))) -}}
 {{- if $settings.drain.enabled -}}
 {{- $args = append $args (printf "--set=process.grace_period=%ds" (int $settings.drain.timeoutSeconds)) -}}
 {{- end -}}

@@ -79,7 +79,8 @@ auto:             {}
 {{- if eq .mode "redirect" -}}{{- $upstream = "original" -}}{{- end -}}
 {{- $args := list -}}
 {{- range (default list $told.args) -}}{{- $args = append $args (replace "%s" $stands .) -}}{{- end -}}
-{{- $made := dict "listen" (printf "%s:%s" (default "[$(POD_IPS)]" .listenHost) (include "tokometer.listenPort" .)) "upstream" $upstream "args" $args "flag" (default "" $told.flag) "once" (default "" $told.once) "more" .engineArgs -}}
+{{- $own := ternary "[$(POD_IPS),127.0.0.1]" "[$(POD_IPS)]" (eq .mode "port-swap") -}}
+{{- $made := dict "listen" (printf "%s:%s" (default $own .listenHost) (include "tokometer.listenPort" .)) "upstream" $upstream "args" $args "flag" (default "" $told.flag) "once" (default "" $told.once) "more" .engineArgs -}}
 {{- with $told.env -}}{{- $_ := set $made "env" (dict "name" .name "value" (replace "%s" $stands .value)) -}}{{- end -}}
 {{- toYaml $made -}}
 {{- end -}}

@@ -10,31 +10,19 @@
 {{- end -}}
 {{- end -}}
 
-{{/* True if a flag is among the words of a container: (dict "container" CEL "flag" TEXT). */}}
-{{- define "tokometer.cel.hasFlag" -}}
-[has({{ .container }}.command) ? {{ .container }}.command : [], has({{ .container }}.args) ? {{ .container }}.args : []].exists(l, l.exists(a, a == {{ toJson .flag }} || a.startsWith({{ printf "%s=" .flag | toJson }})))
-{{- end -}}
-
-{{/* True if what the engine is told reaches it. A variable does. A flag does not through a shell or a script, and where nothing is
-     known of the command, because `args` of ours would take the place of the image's. */}}
-{{- define "tokometer.cel.reaches" -}}
-{{- $c := .container -}}
-{{- with .interception -}}
-{{- if and .env (not .more) -}}
-(!({{ include "tokometer.cel.hasFlag" (dict "container" $c "flag" .flag) }}) || {{ end -}}
-(has({{ $c }}.command) || has({{ $c }}.args))
-&& !(has({{ $c }}.command) && ({{ $c }}.command.exists(w, w.matches("^(.*/)?(sh|bash|ash|dash|zsh|ksh|busybox)$")) || {{ $c }}.command[0].endsWith(".sh")))
-&& !(!has({{ $c }}.command) && {{ $c }}.args[0].matches("^-l?c$"))
-{{- if and .env (not .more) }}){{ end -}}
-{{- if .once }}
-&& !({{ include "tokometer.cel.hasFlag" (dict "container" $c "flag" .once) }})
-{{- end -}}
-{{- end -}}
-{{- end -}}
-
 {{/* Whether flags are given at all: a mode, or a person, says so. */}}
 {{- define "tokometer.givesFlags" -}}
 {{- with .interception -}}{{- if or .args .more -}}true{{- end -}}{{- end -}}
+{{- end -}}
+
+{{/* True if every container has a CPU limit, as a quota on CPU limits demands. */}}
+{{- define "tokometer.cel.limited" -}}
+!has(object.spec.resources) && {{ range $i, $list := list "containers" "initContainers" -}}
+{{- if $i }}
+&& (!has(object.spec.initContainers) || {{ end -}}
+object.spec.{{ $list }}.all(c, has(c.resources) && has(c.resources.limits) && "cpu" in c.resources.limits)
+{{- if $i }}){{ end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Resources that leave a Guaranteed pod what it is. The API server has filled in what limits make of requests. */}}
@@ -49,7 +37,7 @@ object.spec.{{ $list }}.all(c, has(c.resources) && has(c.resources.limits) && ["
 
 {{/* The engine's user: the container's, else the pod's, else what is given: (dict "container" CEL "name" FIELD "else" CEL). */}}
 {{- define "tokometer.cel.context" -}}
-(has({{ .container }}.securityContext) && has({{ .container }}.securityContext.{{ .name }}) ? {{ .container }}.securityContext.{{ .name }} : has(object.spec.securityContext) && has(object.spec.securityContext.{{ .name }}) ? object.spec.securityContext.{{ .name }} : {{ .else }})
+(has({{ .container }}.securityContext) && has({{ .container }}.securityContext.{{ .name }}) ? {{ .container }}.securityContext.{{ .name }} : has(variables.pod.securityContext) && has(variables.pod.securityContext.{{ .name }}) ? variables.pod.securityContext.{{ .name }} : {{ .else }})
 {{- end -}}
 
 {{/* Which pods a target is about: namespaces and labels. */}}
@@ -75,20 +63,30 @@ object.spec.{{ $list }}.all(c, has(c.resources) && has(c.resources.limits) && ["
 {{- $_ := set $container "args" (dict "cel" "variables.args") -}}
 {{- $ours := include "tokometer.cel" (dict "type" (printf "%s.resources" $type) "value" (default dict $settings.resources)) -}}
 {{- $same := include "tokometer.cel" (dict "type" (printf "%s.resources" $type) "value" $guaranteed) -}}
-{{- $_ := set $container "resources" (dict "cel" (printf "variables.guaranteed\n    ? %s\n    : %s" $same $ours)) -}}
+{{- $limits := merge (dict) (default dict (default dict $settings.resources).limits) (dict "cpu" $settings.guaranteedResources.cpu) -}}
+{{- $limited := include "tokometer.cel" (dict "type" (printf "%s.resources" $type) "value" (merge (dict "limits" $limits) (default dict $settings.resources))) -}}
+{{- $_ := set $container "resources" (dict "cel" (printf "variables.guaranteed\n    ? %s\n    : variables.limited\n    ? %s\n    : %s" $same $limited $ours)) -}}
 {{- if has $settings.mode (list "uds" "shadow-bind") -}}
 {{- $_ := set $container.securityContext "runAsUser" (dict "cel" "variables.user") -}}
 {{- $_ := set $container.securityContext "runAsNonRoot" (dict "cel" "variables.user != 0") -}}
 {{- end -}}
 {{- $redirect := include "tokometer.redirect" (dict "root" .root "settings" $settings) | fromYaml -}}
 {{- $few := $redirect.resources.requests -}}
-{{- $_ := set $redirect "resources" (dict "cel" (printf "variables.guaranteed\n    ? %s\n    : %s"
+{{- $_ := set $redirect "resources" (dict "cel" (printf "variables.guaranteed || variables.limited\n    ? %s\n    : %s"
   (include "tokometer.cel" (dict "type" (printf "%s.resources" $type) "value" (dict "limits" $few "requests" $few)))
   (include "tokometer.cel" (dict "type" (printf "%s.resources" $type) "value" (dict "requests" $few))))) -}}
 {{- $hook := dict "httpGet" (dict "path" "/drain/wait" "port" $admin) -}}
 {{- $probe := dict "httpGet" (dict "path" "/engine/healthz" "port" $admin) "periodSeconds" $settings.engineLiveness.periodSeconds "failureThreshold" $settings.engineLiveness.failureThreshold "timeoutSeconds" 2 -}}
+// Left unchanged, with the reason.
+variables.reason != ""
+? (has(object.metadata.annotations) ? [] : [JSONPatch{op: "add", path: "/metadata/annotations", value: Object.metadata.annotations{}}])
++ [JSONPatch{op: "add", path: "/metadata/annotations/" + jsonpatch.escapeKey("tokometer/skipped"), value: variables.reason}]
+// A reason from before another plugin changed the pod.
+: (has(object.metadata.annotations) && "tokometer/skipped" in object.metadata.annotations
+  ? [JSONPatch{op: "remove", path: "/metadata/annotations/" + jsonpatch.escapeKey("tokometer/skipped")}]
+  : [])
 // The sidecar, in front of all other init containers.
-(has(object.spec.initContainers) ? [] : [JSONPatch{op: "add", path: "/spec/initContainers", value: []}])
++ (has(object.spec.initContainers) ? [] : [JSONPatch{op: "add", path: "/spec/initContainers", value: []}])
 + [JSONPatch{op: "add", path: "/spec/initContainers/0", value: {{ include "tokometer.cel.lines" (dict "type" $type "value" $container) }}}]
 {{- if eq $settings.mode "redirect" }}
 + [JSONPatch{op: "add", path: "/spec/initContainers/0", value: {{ include "tokometer.cel.lines" (dict "type" $type "value" $redirect) }}}]
@@ -102,8 +100,10 @@ object.spec.{{ $list }}.all(c, has(c.resources) && has(c.resources.limits) && ["
   + [JSONPatch{op: "add", path: variables.path + "/env/-", value: {{ $variable }}}])
 {{- end }}
 {{- if include "tokometer.givesFlags" . }}
-// The engine's flags: the last one of a name counts.
+// The engine's flags: inserted into the text of a shell, else appended, because the last one of a name counts.
 + (size(variables.engineArgs) == 0 ? []
+  : size(variables.texts) > 0
+  ? [JSONPatch{op: "replace", path: variables.path + variables.textPath, value: variables.changedText}]
   : has(variables.container.args)
   ? variables.engineArgs.map(a, JSONPatch{op: "add", path: variables.path + "/args/-", value: a})
   : [JSONPatch{op: "add", path: variables.path + "/args", value: variables.engineArgs}])

@@ -62,8 +62,12 @@
 {{- $ports := list (toString (int $settings.port)) (toString (int $settings.adminPort)) -}}
 {{- if eq $settings.mode "port-swap" -}}{{- $ports = append $ports (include "tokometer.serverPort" $settings) -}}{{- end -}}
 {{- if has $settings.mode (list "redirect" "explicit") -}}{{- $ports = append $ports (include "tokometer.listenPort" $settings) -}}{{- end -}}
+{{- range $settings.extraPorts -}}{{- $ports = append $ports (toString (int .)) -}}{{- end -}}
+{{- if and $settings.extraPorts (not (has $settings.mode (list "address-split" "shadow-bind"))) -}}
+{{- fail (printf "%s.extraPorts: the mode %s serves one port; use address-split for several." $where $settings.mode) -}}
+{{- end -}}
 {{- if ne (len $ports) (len (uniq $ports)) -}}
-{{- fail (printf "%s: port, adminPort, serverPort and listenPort must differ from each other where they are used; they are %s." $where (join ", " $ports)) -}}
+{{- fail (printf "%s: port, extraPorts, adminPort, serverPort and listenPort must differ from each other where they are used; they are %s." $where (join ", " $ports)) -}}
 {{- end -}}
 {{- range tuple "listeners" "admin" -}}
 {{- if hasKey $settings.config . -}}

@@ -31,8 +31,8 @@ pub enum TextLost {
     TooLong,
     /// All texts together reached `memory_bytes`.
     Memory,
-    /// The tokens of the response are not those of its text: tool calls (their syntax was removed), audio, several
-    /// choices, invalid escapes or bytes, or U+FFFD, which replaces invalid bytes.
+    /// The tokens of the response are not those of its text: audio, several choices, invalid escapes or bytes, or
+    /// U+FFFD, which replaces invalid bytes.
     NotPlain,
 }
 
@@ -68,6 +68,10 @@ pub struct ResponseText {
     settled_bytes: usize,
     /// Bytes of the first event with text.
     first: usize,
+    /// Events with text outside of tool calls.
+    events: u64,
+    /// There are tool calls.
+    calls: bool,
     lost: Option<TextLost>,
 }
 
@@ -83,6 +87,8 @@ impl ResponseText {
             settled: 0,
             settled_bytes: 0,
             first: 0,
+            events: 0,
+            calls: false,
             lost: None,
         }
     }
@@ -111,13 +117,29 @@ impl ResponseText {
         self.settled_bytes == 0
     }
 
-    /// The runs of text, one channel each. Markers between them (a model's reasoning tags) are not included.
+    /// Events with text outside of tool calls: each has at least one token of the text. The parser of tool calls may
+    /// split a token.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// True if there are tool calls: the model wrote more than their names and arguments.
+    pub fn has_calls(&self) -> bool {
+        self.calls
+    }
+
+    /// The runs of text, one channel each. Markers between them (a model's reasoning tags), and the syntax around the
+    /// names and arguments of tool calls, are not included.
     ///
     /// # Errors
     /// The reason why there is no text.
     pub fn runs(&self) -> Result<Vec<&str>, TextLost> {
         if let Some(lost) = self.lost {
             return Err(lost);
+        }
+        let of_calls = |run: &Run| run.channels.is_some_and(|channels| channels.intersects(Channels::TOOL));
+        if self.calls && !self.runs.iter().take(self.settled).any(of_calls) {
+            return Err(TextLost::NotPlain);
         }
         let mut start = 0;
         let runs = self.runs.iter().take(self.settled).map(|run| {
@@ -186,10 +208,10 @@ impl ResponseText {
 
     /// Ends the current event: keeps its text if the event has output, otherwise drops it.
     pub(super) fn settle(&mut self, event: &StreamEvent) {
-        let calls = Channels(Channels::TOOL.0 | Channels::AUDIO.0);
-        if event.channels.intersects(calls) || event.choices > 1 || event.choice > 0 {
+        if event.channels.intersects(Channels::AUDIO) || event.choices > 1 || event.choice > 0 {
             self.lose(TextLost::NotPlain);
         }
+        self.calls |= event.channels.intersects(Channels::TOOL);
         if event.channels.is_empty() || event.progress || event.malformed {
             self.runs.truncate(self.settled);
             self.bytes.truncate(self.settled_bytes);
@@ -211,7 +233,9 @@ impl ResponseText {
         }
         self.runs.truncate(settled);
         self.settled = settled;
+        let before = self.settled_bytes;
         self.settled_bytes = self.runs.last().map_or(0, |run| run.end);
+        self.events += u64::from(self.settled_bytes > before && !event.channels.intersects(Channels::TOOL));
         self.bytes.truncate(self.settled_bytes);
         if self.first == 0 {
             self.first = self.settled_bytes;
@@ -257,6 +281,7 @@ impl Clone for ResponseText {
         copy.bytes = self.bytes.clone();
         copy.runs = self.runs.clone();
         (copy.settled, copy.settled_bytes, copy.first) = (self.settled, self.settled_bytes, self.first);
+        (copy.events, copy.calls) = (self.events, self.calls);
         copy
     }
 }

@@ -4,6 +4,9 @@
 //! `#[serde(with = "tokometer_settings::written")]` and `#[schemars(with = "Duration")]`.
 
 pub mod duration;
+mod file;
+
+pub use file::FileVersion;
 
 use std::str::FromStr;
 use std::{fmt, time};

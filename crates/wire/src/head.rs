@@ -92,6 +92,17 @@ impl Gather {
         self.gathered().iter().chain(bytes).take(prefix.len()).eq(prefix)
     }
 
+    /// True when the collected bytes followed by `bytes` begin a TLS record: a handshake message or an alert, of version
+    /// 3.x (RFC 8446, section 5.1). `None` while one more byte is needed.
+    pub(super) fn is_tls(&self, bytes: &[u8]) -> Option<bool> {
+        let mut start = self.gathered().iter().chain(bytes);
+        match (start.next(), start.next()) {
+            (Some(0x15 | 0x16), None) => None,
+            (Some(0x15 | 0x16), Some(3)) => Some(true),
+            _ => Some(false),
+        }
+    }
+
     /// The part of `bytes` that headers of at most `cap` bytes may extend into.
     pub(super) fn window<'a>(&self, bytes: &'a [u8], cap: usize) -> &'a [u8] {
         bytes.get(..cap.saturating_sub(self.len())).unwrap_or(bytes)
@@ -205,6 +216,18 @@ mod tests {
         let whole = Gather::default().add(bytes, Instant::now(), CAP).unwrap().unwrap();
         assert!(matches!(whole.head, Cow::Borrowed(b"HTTP/1.1 200 OK\r\n\r\n")));
         assert_eq!(whole.rest, b"body");
+    }
+
+    #[test]
+    fn tls_record_is_recognized_by_two_bytes() {
+        let mut gather = Gather::default();
+        assert_eq!(gather.is_tls(b"GET"), Some(false));
+        assert_eq!(gather.is_tls(b"\x16\x03\x01"), Some(true));
+        assert_eq!(gather.is_tls(b"\x15\x03"), Some(true));
+        assert_eq!(gather.is_tls(b"\x16\x02"), Some(false));
+        assert_eq!(gather.is_tls(b"\x16"), None);
+        gather.add(b"\x16", Instant::now(), CAP).unwrap();
+        assert_eq!((gather.is_tls(b"\x03"), gather.is_tls(b" ")), (Some(true), Some(false)));
     }
 
     #[test]

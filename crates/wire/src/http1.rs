@@ -62,7 +62,7 @@ enum ResponseAt {
 /// Parses one connection as a passive observer. Feed the bytes of each direction in the order in which they were read.
 ///
 /// Ambiguous input ends in a [`Fault`]: the connection cannot be parsed further, and the parser must not be used again. If
-/// the first bytes are not an HTTP/1 request (`NotHttp`, `Http2`), the visitor sees no request. A request begins when its
+/// the first bytes are not an HTTP/1 request (`NotHttp`, `Tls`, `Http2`), the visitor sees no request. A request begins when its
 /// method is complete, with the time of its first byte, which may be earlier than that of the previous call.
 ///
 /// Holds memory only for pieces of split headers and, after the first request, a few bytes for the queue.
@@ -222,6 +222,14 @@ impl Http1 {
 
     /// True when the method of the current request ends within `bytes`, that is, with a space.
     fn method_ends(&self, bytes: &[u8]) -> Result<bool, Fault> {
+        if self.fresh {
+            match self.request_head.is_tls(bytes) {
+                Some(true) => return Err(Fault::Tls),
+                Some(false) if self.request_head.gathered().first().is_none_or(|byte| is_token(*byte)) => {}
+                Some(false) => return Err(Fault::NotHttp),
+                None => return Ok(false),
+            }
+        }
         let window = self.request_head.window(bytes, self.limits.head_bytes);
         match window.iter().enumerate().find(|(_, byte)| !is_token(**byte)) {
             None => Ok(false),
@@ -287,9 +295,13 @@ impl Http1 {
                     let Some(kind) = self.waiting.front().copied() else { return Err(Fault::UnexpectedResponse) };
                     let cap = self.limits.head_bytes;
                     let window = self.response_head.window(bytes, cap);
-                    let expected = RESPONSE_START.iter().skip(self.response_head.len());
-                    if window.iter().zip(expected).any(|(byte, expected)| byte != expected) {
-                        return Err(Fault::MalformedResponse);
+                    let start = self.response_head.gathered().iter().chain(window);
+                    match self.response_head.is_tls(window) {
+                        Some(true) => return Err(Fault::Tls),
+                        Some(false) if start.zip(RESPONSE_START).any(|(byte, expected)| byte != expected) => {
+                            return Err(Fault::MalformedResponse);
+                        }
+                        _ => {}
                     }
                     let whole =
                         self.response_head.add(bytes, at, cap).map_err(|bad| bad.fault(Fault::MalformedResponse))?;

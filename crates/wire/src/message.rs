@@ -161,6 +161,8 @@ pub enum Fault {
     MalformedFrame,
     /// The client's first bytes are not HTTP.
     NotHttp,
+    /// The client's first bytes, or those in place of a response, are a TLS record.
+    Tls,
     /// Request headers or a chunk that RFC 9112 does not allow, or an ambiguous length; in HTTP/2 a client frame that
     /// RFC 9113 does not allow at that point.
     MalformedRequest,

@@ -3,7 +3,7 @@
 //!
 //! The JSON schema, the default file, `docs/CONFIG.md`, the variables, validation and the list of keys that a reload
 //! applies are generated from these fields (`shape`). `x-range` bounds a duration or size; `x-reload` marks a key or
-//! block that takes effect on SIGHUP; `x-variable` marks a key that only an `OTEL_*` variable can set.
+//! block that takes effect on a reload; `x-variable` marks a key that only an `OTEL_*` variable can set.
 //!
 //! A block whose keys a module uses unchanged is the module's own type (`relay`, `wedge`, `prices`, `slo.rules`). Blocks
 //! that need a conversion are defined here; `checked` converts them to the module's type.

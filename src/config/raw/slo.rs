@@ -33,7 +33,8 @@ block! {
         /// Minimum output tokens for a decode rate to be evaluated.
         #[schemars(range(min = 2, max = 1000000))]
         min_tokens: u64 = slo::Settings::default().min_tokens,
-        /// Targets set by a single request in the headers `x-slo-ttft-ms` and `x-slo-tpot-ms`.
+        /// Targets set by a single request in the headers `x-llm-d-slo-ttft-ms` and `x-llm-d-slo-tpot-ms`, or their old
+        /// names `x-slo-ttft-ms` and `x-slo-tpot-ms`.
         request_targets: RequestTargets = RequestTargets::default(),
         /// How `tokometer rules` generates rules from the objectives.
         rules: RuleSettings = RuleSettings::default(),

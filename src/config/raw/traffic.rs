@@ -24,10 +24,11 @@ pub struct Listener {
     /// machine), `unix:/run/vllm.sock`, `http://host:port`, `https://host:port` (enables TLS), or `original`: the
     /// destination before an iptables REDIRECT to tokometer.
     pub upstream: String,
-    /// TLS towards clients. Enabled when a certificate is set; files are PEM.
+    /// TLS towards clients. Enabled when a certificate is set; files are PEM, and are read again when they change.
     #[serde(default)]
     pub tls: Tls,
-    /// TLS towards the server. Enabled with `enabled`, or when the upstream starts with `https://`.
+    /// TLS towards the server. Enabled with `enabled`, or when the upstream starts with `https://`. Its files are read
+    /// again when they change.
     #[serde(default)]
     pub upstream_tls: UpstreamTls,
     /// Overrides of the block `scrape` for this upstream.
@@ -118,9 +119,9 @@ block! {
         /// below it. Names: `chat`, `completions`, `responses`, `messages`, `generate`, `tgi_stream`, `tgi_compat`,
         /// `llama_completion`, `infill`, `ollama_chat`, `ollama_generate`, `triton_generate`, `vllm_generate`,
         /// `cohere_chat`, `audio_transcription`, `audio_translation`, `realtime`, `embeddings`, `rerank`, `score`,
-        /// `classify`, `pooling`, `invocations` (detected from the body), `vllm_inference`, `vllm_inference_stream`,
-        /// `vllm_engine`, `sglang_scheduler`, `tensorrt_service`, `triton_infer`, `triton_infer_stream` (gRPC), `probe`
-        /// (see `probes`), `other` (counted, not parsed).
+        /// `classify`, `pooling`, `prefill` and `invocations` (detected from the body), `vllm_inference`,
+        /// `vllm_inference_stream`, `vllm_engine`, `sglang_scheduler`, `tensorrt_service`, `triton_infer`,
+        /// `triton_infer_stream` (gRPC), `probe` (see `probes`), `other` (counted, not parsed).
         routes: BTreeMap<String, String> = BTreeMap::new(),
         /// True also records probes, as requests of the operation `other`. Probes are GET and HEAD requests about the
         /// server itself (`/`, `/health`, `/metrics`, `/v1/models` and similar paths, and paths set to `probe` in

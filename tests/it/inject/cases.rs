@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 use tokometer_decode::Engine;
-use tokometer_operator::inject::{Mode, Options};
+use tokometer_operator::inject::{Mode, Options, inject};
 
-use super::{injected, options, skipped};
+use super::{deployment, injected, options, skipped};
 
 const VLLM: &str =
     "{containers: [{name: vllm, image: vllm/vllm-openai:v0.33.0, args: [--model, m], ports: [{containerPort: 8000}]}]}";
@@ -68,7 +68,8 @@ fn run_accepts_every_flag_of_the_sidecar() {
         };
         assert_eq!(given.len(), 4 + flags.set.len(), "{given:?}");
         let config = Config::load(&flags, &Environment::default()).unwrap();
-        assert_eq!(config.settings.listeners.len(), 2, "one per address family: {mode:?}");
+        let loopback = usize::from(mode == Mode::PortSwap);
+        assert_eq!(config.settings.listeners.len(), 2 + loopback, "one per address family: {mode:?}");
     }
 }
 
@@ -144,22 +145,57 @@ fn server_on_loopback_is_not_changed() {
 }
 
 #[test]
-fn shell_command_is_skipped_and_redirect_suggested() {
-    for command in [
-        "[sh, -c, 'vllm serve m']",
-        "[/bin/bash, -lc, 'exec vllm serve m']",
-        "[tini, --, bash, -c, 'vllm serve m']",
-        "[/opt/vllm-start.sh]",
+fn shell_command_gets_the_flag_in_its_text() {
+    for (command, changed) in [
+        ("[sh, -c, 'vllm serve m']", json!(["sh", "-c", "vllm serve --host=127.0.0.1 m"])),
+        ("[/bin/bash, -lc, 'exec vllm serve m']", json!(["/bin/bash", "-lc", "exec vllm serve --host=127.0.0.1 m"])),
+        ("[tini, --, bash, -c, 'vllm serve m']", json!(["tini", "--", "bash", "-c", "vllm serve --host=127.0.0.1 m"])),
+        ("['sh -c \"vllm serve m\"']", json!(["sh -c \"vllm serve --host=127.0.0.1 m\""])),
+        // A flag written by hand is replaced.
+        ("[sh, -c, 'vllm serve m --host 127.0.0.1']", json!(["sh", "-c", "vllm serve --host=127.0.0.1 m "])),
     ] {
+        let (spec, _) =
+            injected(&format!("{{containers: [{{name: c, image: vllm, command: {command}}}]}}"), &options());
+        assert_eq!(spec["containers"][0]["command"], changed, "{command}");
+        assert_eq!(spec["containers"][0].get("args"), None);
+    }
+}
+
+#[test]
+fn command_without_a_known_start_is_skipped_and_redirect_suggested() {
+    for command in ["[/opt/vllm-start.sh]", "[bash, -c, 'source /opt/run-vllm']"] {
         let spec = format!("{{containers: [{{name: c, image: vllm, command: {command}}}]}}");
         let why = skipped(&spec, &options());
-        assert!(why.contains("--mode redirect") && why.contains("--host"), "{why}");
+        assert!(why.contains("redirect") && why.contains("--host"), "{why}");
         let (spec, _) = injected(&spec, &with(Mode::Redirect));
         assert_eq!(spec["containers"][0].get("args"), None);
     }
-    // A shell command that already has the flag is accepted.
-    let by_hand = "{containers: [{name: c, image: vllm, command: [sh, -c, 'vllm serve m --host 127.0.0.1']}]}";
-    assert_eq!(injected(by_hand, &options()).0["containers"][0].get("args"), None);
+}
+
+#[test]
+fn each_port_gets_a_listener() {
+    use tokometer::config::{Config, Environment, Flags};
+    let spec = "{containers: [{name: c, image: vllm, ports: [{containerPort: 8000}, {containerPort: 8001}]}]}";
+    let ports = |ports: &[u16], mode| Options { ports: ports.to_vec(), ..with(mode) };
+    assert!(skipped(spec, &ports(&[8000], Mode::Auto)).contains("data-parallel rank"));
+    assert!(skipped(spec, &ports(&[8000, 8001], Mode::PortSwap)).contains("serves one port"));
+    let (spec, notes) = injected(spec, &ports(&[8000, 8001], Mode::Auto));
+    assert!(notes.iter().any(|note| note.contains("8000, 8001")), "{notes:?}");
+    let listeners: Vec<String> = arguments(&spec)[1..3]
+        .iter()
+        .map(|text| text.strip_prefix("--listener=").unwrap().replace("$(POD_IPS)", "10.0.0.7,fd00::7"))
+        .collect();
+    let config = Config::load(&Flags { listeners, ..Flags::default() }, &Environment::default()).unwrap();
+    let pairs = config.settings.listeners.iter().map(|one| (one.listen.to_string(), one.upstream.to_string()));
+    assert_eq!(
+        pairs.collect::<Vec<_>>(),
+        [
+            ("10.0.0.7:8000".to_owned(), "127.0.0.1:8000".to_owned()),
+            ("[fd00::7]:8000".to_owned(), "127.0.0.1:8000".to_owned()),
+            ("10.0.0.7:8001".to_owned(), "127.0.0.1:8001".to_owned()),
+            ("[fd00::7]:8001".to_owned(), "127.0.0.1:8001".to_owned()),
+        ]
+    );
 }
 
 #[test]
@@ -175,13 +211,13 @@ fn port_is_detected_or_required() {
         assert!(arguments(&spec).contains(&format!("--listen=[$(POD_IPS)]:{port}").as_str()), "{container}");
     }
     // The admin port must differ from the ports of the server's traffic.
-    let taken = Options { port: Some(9464), ..options() };
+    let taken = Options { ports: vec![9464], ..options() };
     assert!(skipped("{containers: [{name: c, image: vllm}]}", &taken).contains("--admin-port"));
-    let next = Options { port: Some(9463), ..with(Mode::PortSwap) };
+    let next = Options { ports: vec![9463], ..with(Mode::PortSwap) };
     assert!(skipped("{containers: [{name: c, image: vllm}]}", &next).contains("--admin-port"));
     let several = "{containers: [{name: c, image: vllm, ports: [{containerPort: 7000}, {containerPort: 9000}]}]}";
     assert!(skipped(several, &options()).contains("--port"));
-    let (spec, _) = injected(several, &Options { port: Some(7000), ..options() });
+    let (spec, _) = injected(several, &Options { ports: vec![7000], ..options() });
     assert!(arguments(&spec).contains(&"--upstream=127.0.0.1:7000"));
     assert!(skipped("{containers: [{name: c, image: vllm, args: [--port=http]}]}", &options()).contains("`http`"));
 }
@@ -239,10 +275,28 @@ fn guaranteed_pod_stays_so_and_others_get_no_cpu_limit() {
         format!(
             "{{resources: {{limits: {{cpu: 8, memory: 1Gi}}}}, containers: [{{name: c, image: vllm, {resources}}}]}}"
         ),
-        "{containers: [{name: c, image: vllm, resources: {limits: {cpu: 4, memory: 1Gi}, requests: {cpu: 2}}}]}"
-            .to_owned(),
     ] {
         assert_eq!(limits(&other, Mode::Auto)[0]["limits"].get("cpu"), None, "{other}");
+    }
+}
+
+#[test]
+fn sidecar_has_a_cpu_limit_where_every_container_has_one() {
+    let limited = "resources: {limits: {cpu: 4, memory: 1Gi}, requests: {cpu: 2}}";
+    for (spec, expected) in [
+        (format!("{{containers: [{{name: c, image: vllm, {limited}}}]}}"), Some(json!("500m"))),
+        (format!("{{containers: [{{name: c, image: vllm, {limited}}}, {{name: d, image: d}}]}}"), None),
+        (
+            format!("{{initContainers: [{{name: i, image: i}}], containers: [{{name: c, image: vllm, {limited}}}]}}"),
+            None,
+        ),
+    ] {
+        let (injected, _) = injected(&spec, &with(Mode::Redirect));
+        let redirect = &injected["initContainers"][0]["resources"];
+        let sidecar = &injected["initContainers"][1]["resources"];
+        assert_eq!(sidecar["limits"].get("cpu"), expected.as_ref(), "{spec}");
+        assert_eq!(sidecar["requests"]["cpu"], "100m", "{spec}");
+        assert_eq!(redirect.get("limits").is_some(), expected.is_some(), "{spec}");
     }
 }
 
@@ -258,6 +312,7 @@ fn pod_shutdown_waits_for_open_streams() {
     assert_eq!(spec["terminationGracePeriodSeconds"], 600);
     assert_eq!(spec["containers"][0]["lifecycle"], json!({"preStop": {"exec": {"command": ["x"]}}}));
     assert!(notes.iter().any(|note| note.contains("not changed")), "{notes:?}");
+    assert!(inject(&deployment(own), &options()).unwrap().1[0].warnings[0].contains("preStop"));
 
     let other = "{terminationGracePeriodSeconds: 60, containers: [{name: c, image: vllm, lifecycle: {postStart: {exec: {command: [x]}}}}]}";
     let (spec, _) =
@@ -288,7 +343,7 @@ fn each_mode_connects_sidecar_and_server() {
 
     let (spec, _) = injected(VLLM, &with(Mode::PortSwap));
     assert_eq!(spec["containers"][0]["args"][2], "--port=8001");
-    assert_eq!(arguments(&spec)[1..3], ["--listen=[$(POD_IPS)]:8000", "--upstream=127.0.0.1:8001"]);
+    assert_eq!(arguments(&spec)[1..3], ["--listen=[$(POD_IPS),127.0.0.1]:8000", "--upstream=127.0.0.1:8001"]);
 
     let (spec, _) = injected(VLLM, &with(Mode::Redirect));
     assert_eq!(
@@ -315,7 +370,7 @@ fn impossible_mode_is_explained_with_an_alternative() {
     assert!(skipped(VLLM, &image).contains("--redirect-image"));
     let user = "{securityContext: {runAsNonRoot: true}, containers: [{name: c, image: vllm}]}";
     assert!(skipped(user, &with(Mode::ShadowBind)).contains("runAsUser"));
-    let unknown = Options { container: Some("c".to_owned()), port: Some(80), ..options() };
+    let unknown = Options { container: Some("c".to_owned()), ports: vec![80], ..options() };
     assert!(skipped("{containers: [{name: c, image: mine}]}", &unknown).contains("--engine"));
 }
 

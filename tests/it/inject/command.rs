@@ -61,6 +61,29 @@ fn skipped_objects_are_reported_and_fail_if_nothing_is_injected() {
 }
 
 #[test]
+fn check_reports_whether_pods_can_be_injected() {
+    let check = |manifest: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pod.yaml");
+        std::fs::write(&path, manifest).unwrap();
+        Command::new(env!("CARGO_BIN_EXE_tokometer")).args(["check", "--pod"]).arg(&path).env_clear().output().unwrap()
+    };
+    let output =
+        check(&deployment("{containers: [{name: c, image: vllm, lifecycle: {preStop: {sleep: {seconds: 5}}}}]}"));
+    let (out, err) = texts(&output);
+    assert_eq!((output.status.code(), out.as_str()), (Some(0), ""), "{err}");
+    assert!(
+        err.contains("Deployment/d: injected") && err.contains("warning: ") && err.contains("preStop hook"),
+        "{err}"
+    );
+    let output = check(&deployment("{containers: [{name: c, image: vllm, args: [--uds, /s]}]}"));
+    let (_, err) = texts(&output);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.contains("Deployment/d: skipped\n  - the engine listens on a Unix socket"), "{err}");
+    assert_eq!(check("- a").status.code(), Some(2));
+}
+
+#[test]
 fn wrong_usage_exits_with_2_and_a_hint() {
     for (arguments, input, part) in [
         (&["--image", "i"][..], "- a", "document 1"),

@@ -44,12 +44,14 @@ fn component_has_the_same_sidecar_as_inject() {
 #[test]
 fn component_changes_the_server_like_inject() {
     let server = injected()["containers"][0].clone();
-    let patch = read(&fs::read_to_string(component("server.yaml")).unwrap());
-    let at = |path: &str| {
-        let path = format!("/spec/template/spec/containers/0/{path}");
-        patch.as_array().unwrap().iter().find(|operation| operation["path"] == path.as_str()).unwrap()["value"].clone()
+    let value = |file: &str, name: &str, operations: usize| {
+        let patch = read(&fs::read_to_string(component(file)).unwrap());
+        let patch = patch.as_array().unwrap();
+        assert_eq!(patch.len(), operations, "{file}");
+        let last = patch.last().unwrap();
+        assert_eq!(last["path"], format!("/spec/template/spec/containers/0/{name}"));
+        last["value"].clone()
     };
-    assert_eq!(json!(["a", at("args/-")]), server["args"]);
-    assert_eq!(at("lifecycle"), server["lifecycle"]);
-    assert_eq!(patch.as_array().unwrap().len(), 2);
+    assert_eq!(json!(["a", value("server.yaml", "args/-", 1)]), server["args"]);
+    assert_eq!(value("hook.yaml", "lifecycle", 2), server["lifecycle"]);
 }

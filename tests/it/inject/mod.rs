@@ -3,6 +3,7 @@
 mod cases;
 mod command;
 mod component;
+mod fleet;
 mod golden;
 mod properties;
 

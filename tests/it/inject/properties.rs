@@ -22,7 +22,13 @@ fn container() -> impl Strategy<Value = String> {
         "image: llama.cpp:server",
         "image: text-generation-inference",
     ]);
-    let command = one_of(&["", "command: [vllm, serve, m], ", "command: [sh, -c, x], ", "command: null, "]);
+    let command = one_of(&[
+        "",
+        "command: [vllm, serve, m], ",
+        "command: [sh, -c, x], ",
+        "command: [sh, -c, 'vllm serve m --host ::'], ",
+        "command: null, ",
+    ]);
     let args =
         one_of(&["", "args: [], ", "args: [--model, m], ", "args: [--host, 0.0.0.0, --hostname=x], ", "args: null, "]);
     let env = one_of(&[
@@ -67,7 +73,7 @@ fn pod() -> impl Strategy<Value = String> {
 fn choices() -> impl Strategy<Value = Options> {
     (proptest::sample::select(Mode::ALL.to_vec()), proptest::option::of(70u16..9000)).prop_map(|(mode, port)| Options {
         mode,
-        port,
+        ports: port.into_iter().collect(),
         redirect_image: Some("nft".to_owned()),
         ..options()
     })

@@ -393,6 +393,42 @@ fn server_certificate_for_another_name_means_unreachable() {
 }
 
 #[test]
+fn renewed_certificates_are_used_without_a_restart() {
+    let (old, new) = (Authority::new(), Authority::new());
+    let (listener, upstream) = peer::listen();
+    let rig = tls_rig(&old, upstream, false, false);
+    let (certificate, key) = new.sign("relay.test");
+    for (renewed, name) in [(certificate, "relay.test.pem"), (key, "relay.test.key"), (new.ca(), "ca.pem")] {
+        std::fs::copy(renewed, old.folder.path().join(name)).unwrap();
+    }
+    let (client, server) = (new.client(None), new.server("server.test"));
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let connection = ServerConnection::new(Arc::clone(&server)).unwrap();
+            let mut stream = StreamOwned::new(connection, peer::prepare(socket.unwrap()));
+            if stream.read(&mut [0; 1024]).is_ok_and(|read| read > 0) {
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+                Wire::finish(&mut stream);
+            }
+        }
+    });
+    // Until both sides of the relay use files of the new authority.
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        let mut client = tls_client(&client, peer::dial(rig.address()));
+        let mut response = String::new();
+        if client.write_all(b"GET / HTTP/1.1\r\n\r\n").is_ok() {
+            client.read_to_string(&mut response).ok();
+        }
+        if response.starts_with("HTTP/1.1 200 ") {
+            break;
+        }
+        assert!(Instant::now() < until, "{response}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
 fn tls_file_errors_name_the_file_and_a_fix_at_startup() {
     let authority = Authority::new();
     let (certificate, key) = authority.sign("relay.test");

@@ -69,6 +69,8 @@ fn each_engine_page_gives_exactly_its_values() {
                 queue_seconds: Some(50.0),
                 queue_requests: Some(40.0),
                 queue_mean: Some(1.25),
+                kv_transfer_seconds: Some(0.75),
+                kv_transfers: Some(30.0),
             },
         ),
         (
@@ -198,6 +200,8 @@ fn every_name_in_the_table_is_found() {
             Quantity::AcceptanceRatio => state.acceptance_ratio.map(|ratio| ratio.value),
             Quantity::QueueSeconds => state.queue_seconds,
             Quantity::QueueRequests => state.queue_requests,
+            Quantity::KvTransferSeconds => state.kv_transfer_seconds,
+            Quantity::KvTransfers => state.kv_transfers,
         };
         let want: f64 = source.terms.iter().map(|term| term.scale).sum();
         assert_eq!(reported, Some(want), "{} {:?}", engine.as_str(), source.quantity);

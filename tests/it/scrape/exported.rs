@@ -108,6 +108,17 @@ fn endpoint(collector: &Collector, signal: &str) -> Endpoint {
 }
 
 #[test]
+fn engine_version_is_exported_while_the_engine_is_scraped() {
+    let one = read_twice("written/vllm-0.33.0-two-ranks.txt");
+    one.watch.set_version("vllm", Some("0.33.0".into()));
+    let (exporters, one) = start(None, one);
+    let info = || prometheus(&exporters).remove("tokometer_engine_info gen_ai_provider_name=vllm,version=0.33.0");
+    assert_eq!(info(), Some(1.0));
+    one.watch.note(one.now, Duration::from_millis(3), Err(Failure::Connect));
+    assert_eq!(info(), None);
+}
+
+#[test]
 fn both_exporters_have_the_same_engine_metrics() {
     let collector = Collector::http();
     let (exporters, _) = start(Some(endpoint(&collector, "metrics")), read_twice("written/vllm-0.33.0-two-ranks.txt"));
@@ -125,6 +136,8 @@ fn both_exporters_have_the_same_engine_metrics() {
         ("tokometer_engine_speculative_acceptance_ratio source=counter_deltas", 0.75),
         ("tokometer_engine_queue_time_seconds_total", 50.0),
         ("tokometer_engine_queue_requests_total", 40.0),
+        ("tokometer_engine_kv_transfer_time_seconds_total", 0.75),
+        ("tokometer_engine_kv_transfers_total", 30.0),
         ("tokometer_queue_time_estimate_seconds source=engine_metrics_estimate", 1.25),
         ("tokometer_engine_scrape_attempts_total", 2.0),
         ("tokometer_engine_scrape_duration_seconds", 0.003),

@@ -130,10 +130,44 @@ fn page_is_found_once_and_read_repeatedly() {
     let asked = until("four requests", || Some(server.asked()).filter(|asked| asked.len() >= 4));
     assert_eq!(
         asked[..4],
-        ["OPTIONS /metrics", "GET /metrics", "GET /metrics", "GET /metrics"],
+        ["OPTIONS /metrics", "GET /metrics", "GET /version", "GET /metrics"],
         "the page is searched once"
     );
     assert_eq!(measurements(&scraper).failures, [0; Failure::ALL.len()]);
+    assert_eq!(measurements(&scraper).version, None);
+}
+
+#[test]
+fn version_of_the_engine_is_requested_once_per_connection_failure() {
+    let body = Arc::new(Mutex::new(r#"{"version": "0.33.0", "other": 1}"#));
+    let fails = Arc::new(Mutex::new(false));
+    let (served, failing) = (Arc::clone(&body), Arc::clone(&fails));
+    let server = Server::start(move |asked, out| match asked {
+        "GET /version" => response(out, "200 OK", "content-type: application/json\r\n", *served.lock().unwrap()),
+        _ if *failing.lock().unwrap() => response(out, "503 Service Unavailable", "", ""),
+        _ => response(out, "200 OK", "", PAGE),
+    });
+    let scraper = start(&settings(Target::default()), server.address);
+    let version = || measurements(&scraper).version;
+    let known = until("the version is read", version);
+    assert_eq!((known.0, &*known.1), ("vllm", "0.33.0"));
+    let attempts = measurements(&scraper).attempts;
+    until("three more pages", || Some(()).filter(|()| measurements(&scraper).attempts >= attempts + 3));
+    assert_eq!(server.asked().iter().filter(|asked| *asked == "GET /version").count(), 1);
+    for unusable in ["{}", "[]", "no JSON", r#"{"version": 1}"#, r#"{"version": "a b"}"#, r#"{"version": ""}"#] {
+        *body.lock().unwrap() = unusable;
+        *fails.lock().unwrap() = true;
+        let failures = count(&measurements(&scraper), Failure::Status);
+        until("a failure", || Some(()).filter(|()| count(&measurements(&scraper), Failure::Status) > failures));
+        *fails.lock().unwrap() = false;
+        until("the version is read again", || Some(()).filter(|()| version().is_none()));
+        *body.lock().unwrap() = r#"{"version": "1"}"#;
+        *fails.lock().unwrap() = true;
+        let failures = count(&measurements(&scraper), Failure::Status);
+        until("a failure", || Some(()).filter(|()| count(&measurements(&scraper), Failure::Status) > failures));
+        *fails.lock().unwrap() = false;
+        until("the next version", || version().filter(|(_, version)| &**version == "1"));
+    }
 }
 
 #[test]
@@ -214,8 +248,8 @@ fn mounted_page_is_found_through_its_redirect() {
     });
     let scraper = start(&settings(Target::default()), server.address);
     assert_eq!(read(&scraper).state.unwrap().running, Some(3.0));
-    let asked = until("four requests", || Some(server.asked()).filter(|asked| asked.len() >= 4));
-    assert_eq!(asked[..4], ["OPTIONS /metrics", "GET /metrics", "GET /metrics/", "GET /metrics/"]);
+    let asked = until("five requests", || Some(server.asked()).filter(|asked| asked.len() >= 5));
+    assert_eq!(asked[..5], ["OPTIONS /metrics", "GET /metrics", "GET /metrics/", "GET /version", "GET /metrics/"]);
 }
 
 #[test]

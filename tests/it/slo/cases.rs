@@ -48,7 +48,7 @@ fn without_token(outcome: Outcome, status: Option<u16>, waited: u64) -> Record {
 }
 
 fn targets(first_token: Option<Duration>, per_token: Option<Duration>, tenant: Option<&str>) -> Option<Box<Targets>> {
-    Targets { first_token, per_token, tenant: tenant.map(Into::into) }.if_any()
+    Targets { first_token, per_token, tenant: tenant.map(Into::into), ..Targets::default() }.if_any()
 }
 
 #[test]

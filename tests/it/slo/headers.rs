@@ -27,6 +27,7 @@ fn targets_and_tenant_are_read_from_configured_headers() {
         first_token: Some(Duration::from_millis(250)),
         per_token: Some(Duration::from_micros(12_500)),
         tenant: Some("gold".into()),
+        data_parallel_rank: None,
     };
     assert_eq!(record(headers, all).targets.as_deref(), Some(&stated));
     let by_default = record(headers, TargetHeaders::default());
@@ -34,4 +35,26 @@ fn targets_and_tenant_are_read_from_configured_headers() {
     assert_eq!(by_default.asked_stream, Some(true), "the requested mode is known for a refused request");
     assert_eq!(record(headers, TargetHeaders { speed: false, ..TargetHeaders::default() }).targets, None);
     assert_eq!(record("x-slo-ttft-ms: soon\r\n", TargetHeaders::default()).targets, None);
+}
+
+#[test]
+fn new_target_headers_win_over_their_old_names() {
+    let headers = "x-slo-ttft-ms: 250\r\nX-LLM-D-SLO-TTFT-MS: 300\r\nx-llm-d-slo-tpot-ms: 20\r\nx-slo-tpot-ms: 10\r\n";
+    let stated = Targets {
+        first_token: Some(Duration::from_millis(300)),
+        per_token: Some(Duration::from_millis(20)),
+        ..Targets::default()
+    };
+    assert_eq!(record(headers, TargetHeaders::default()).targets.as_deref(), Some(&stated));
+    // An unusable new value does not hide a usable old one.
+    let headers = "x-slo-ttft-ms: 250\r\nx-llm-d-slo-ttft-ms: fast\r\n";
+    let stated = Targets { first_token: Some(Duration::from_millis(250)), ..Targets::default() };
+    assert_eq!(record(headers, TargetHeaders::default()).targets.as_deref(), Some(&stated));
+}
+
+#[test]
+fn data_parallel_rank_is_recorded_without_other_targets() {
+    let rank = |headers| record(headers, TargetHeaders::default()).targets.and_then(|all| all.data_parallel_rank);
+    assert_eq!(rank("X-data-parallel-rank: 3\r\n"), Some(3));
+    assert_eq!(rank("X-data-parallel-rank: 300\r\n"), None);
 }

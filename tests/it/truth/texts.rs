@@ -31,11 +31,12 @@ fn kept<'a>(case: &Case, content_type: &[u8], pieces: impl IntoIterator<Item = &
     decoder.take_text()
 }
 
-/// Text of one event or body, reasoning first; `None` if it contains more than text.
-fn stated(api: Api, json: &Value) -> Option<[String; 2]> {
+/// Text of one event or body: reasoning, response, and names and arguments of tool calls; `None` if it contains more
+/// than text.
+fn stated(api: Api, json: &Value) -> Option<[String; 3]> {
     let text = |values: &[&Value]| values.iter().filter_map(|value| value.as_str()).collect::<String>();
     let first = |values: &[&Value]| values.iter().find_map(|value| value.as_str()).unwrap_or_default().to_owned();
-    let mut all = [String::new(), String::new()];
+    let mut all = [const { String::new() }; 3];
     match api {
         Api::Chat | Api::Completions => {
             let choices = json["choices"].as_array().map_or(&[][..], Vec::as_slice);
@@ -44,8 +45,8 @@ fn stated(api: Api, json: &Value) -> Option<[String; 2]> {
             }
             for choice in choices {
                 let delta = if choice["delta"].is_object() { &choice["delta"] } else { &choice["message"] };
-                if delta["tool_calls"].as_array().is_some_and(|calls| !calls.is_empty()) {
-                    return None;
+                for call in delta["tool_calls"].as_array().into_iter().flatten() {
+                    all[2] += &text(&[&call["function"]["name"], &call["function"]["arguments"]]);
                 }
                 all[0] += &first(&[&delta["reasoning"], &delta["reasoning_content"]]);
                 all[1] += &text(&[&delta["content"], &choice["text"]]);
@@ -56,15 +57,16 @@ fn stated(api: Api, json: &Value) -> Option<[String; 2]> {
             Some("response.reasoning_text.delta" | "response.reasoning_summary_text.delta") => {
                 all[0] = text(&[&json["delta"]]);
             }
-            Some("response.function_call_arguments.delta") => return None,
+            Some("response.function_call_arguments.delta") => all[2] = text(&[&json["delta"]]),
             _ => {}
         },
         Api::Messages => {
             let blocks = json["content"].as_array().into_iter().flatten();
             for block in blocks.chain([&json["delta"], &json["content_block"]]) {
-                if block["type"] == "tool_use" || block["partial_json"].as_str().is_some_and(|text| !text.is_empty()) {
-                    return None;
+                if block["type"] == "tool_use" {
+                    all[2] += &text(&[&block["name"]]);
                 }
+                all[2] += &text(&[&block["partial_json"]]);
                 all[0] += &text(&[&block["thinking"]]);
                 all[1] += &text(&[&block["text"]]);
             }
@@ -82,9 +84,8 @@ fn stated(api: Api, json: &Value) -> Option<[String; 2]> {
         Api::TgiStream => all[1] = text(&[&json["token"]["text"]]),
         Api::Cohere => {
             let message = &json["delta"]["message"];
-            if message["tool_calls"].is_object() {
-                return None;
-            }
+            all[2] =
+                text(&[&message["tool_calls"]["function"]["name"], &message["tool_calls"]["function"]["arguments"]]);
             all[0] = text(&[&message["content"]["thinking"], &message["tool_plan"]]);
             all[1] = text(&[&message["content"]["text"]]);
         }
@@ -98,7 +99,7 @@ fn stated(api: Api, json: &Value) -> Option<[String; 2]> {
 /// The whole text by the naive parser, in order of arrival.
 fn naive(case: &Case) -> Option<String> {
     let api = case.api?;
-    let stated: Option<Vec<[String; 2]>> = events(case).iter().map(|(_, json)| stated(api, json)).collect();
+    let stated: Option<Vec<[String; 3]>> = events(case).iter().map(|(_, json)| stated(api, json)).collect();
     let text: String = stated?.into_iter().flatten().collect();
     (!text.contains(char::REPLACEMENT_CHARACTER)).then_some(text)
 }
@@ -134,7 +135,7 @@ fn kept_text_matches_naive_reading() {
         }
     }
     println!("{texts} texts, {not_plain} not plain");
-    assert!(texts > 120 && not_plain > 20, "{texts} texts, {not_plain} not plain");
+    assert!(texts > 200 && not_plain > 10, "{texts} texts, {not_plain} not plain");
 }
 
 #[test]
@@ -174,6 +175,7 @@ fn text_token_count_differs_only_by_tokens_without_text() {
     let settings = Settings { path: Some(vocabulary()), ..Settings::default() };
     let vocabularies = Vocabularies::read(&settings).expect("the vocabulary is in the repository");
     let mut off: BTreeMap<(usize, i64), usize> = BTreeMap::new();
+    let (mut of_calls, mut sampled) = (0, 0);
     for (case, content_type, body) in reported() {
         // Skip fixtures of other models, echoed prompts (which are text too), and crashed engines (whose counters are
         // incomplete).
@@ -186,6 +188,11 @@ fn text_token_count_differs_only_by_tokens_without_text() {
         let Ok(runs) = text.runs() else { continue };
         let tokens: u64 = runs.iter().filter_map(|run| vocabularies.tokens("tiny", run)).sum();
         let why = HIDDEN.iter().find(|(name, _)| *name == case.name).map(|(_, why)| *why);
+        if text.has_calls() {
+            // The syntax around names and arguments has as many tokens as a short call.
+            (of_calls, sampled) = (of_calls + tokens, sampled + output);
+            continue;
+        }
         println!("{} | {} | {tokens} of {output} | {} runs | {why:?}", case.engine, case.name, runs.len());
         let left_out = output as i64 - tokens as i64;
         match (runs.len(), left_out) {
@@ -197,7 +204,8 @@ fn text_token_count_differs_only_by_tokens_without_text() {
         }
         *off.entry((runs.len(), left_out)).or_default() += 1;
     }
-    println!("{off:?}");
+    println!("{off:?}; responses with tool calls: {of_calls} of {sampled}");
+    assert!(of_calls <= sampled && 3 * of_calls > sampled, "{of_calls} of {sampled}");
     assert!(off.get(&(1, 0)).is_some_and(|n| *n > 50) && off.get(&(1, 1)).is_some_and(|n| *n > 30), "{off:?}");
     assert!(off.range((2, 3)..=(2, 5)).map(|(_, n)| n).sum::<usize>() > 5, "{off:?}");
 }

@@ -25,15 +25,33 @@ fn response_started(response: impl AsRef<[u8]>, fault: Fault, reported: &str) {
 
 #[test]
 fn first_bytes_without_a_method_are_not_http() {
-    let hello: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
-    for bytes in
-        [hello, b"\0", b" GET / HTTP/1.1\r\n\r\n", b"SSH-2.0-OpenSSH_9.6\r\n", b"PING\r\n", b"{\"a\": 1}", b"\xff"]
-    {
+    let space: &[u8] = b" GET / HTTP/1.1\r\n\r\n";
+    for bytes in [
+        space,
+        b"\0",
+        b"\x16 GET / HTTP/1.1",
+        b"\x16\x02",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"PING\r\n",
+        b"{\"a\": 1}",
+        b"\xff",
+    ] {
         asking(bytes, Fault::NotHttp, "");
     }
     // Later bytes are a malformed request: the bytes before them were HTTP.
     let later = format!("{GET}\0");
     asking(later, Fault::MalformedRequest, "+ GET /x .");
+}
+
+#[test]
+fn tls_is_recognized_in_both_directions_at_any_split() {
+    let client_hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
+    asking(client_hello, Fault::Tls, "");
+    let alert = b"\x15\x03\x01\x00\x02\x02\x46";
+    response_started(alert, Fault::Tls, "");
+    response_started(b"\x15HTTP/1.1", Fault::MalformedResponse, "");
+    // Within a connection that began as HTTP, the same bytes are a malformed request.
+    asking([GET.as_bytes(), client_hello].concat(), Fault::MalformedRequest, "+ GET /x .");
 }
 
 #[test]

@@ -170,7 +170,12 @@ impl<'a> Cursor<'a> {
         self.bytes = &self.bytes[start..];
         let method = self.bytes.iter().position(|byte| !token(byte)).ok_or(Stop::Cut)?;
         if method == 0 || self.bytes[method] != b' ' {
-            return Err(Stop::Bad(if first { Fault::NotHttp } else { Fault::MalformedRequest }));
+            return Err(match self.bytes {
+                [0x15 | 0x16] if first => Stop::Cut,
+                [0x15 | 0x16, 3, ..] if first => Stop::Bad(Fault::Tls),
+                _ if first => Stop::Bad(Fault::NotHttp),
+                _ => Stop::Bad(Fault::MalformedRequest),
+            });
         }
         let head = if first && self.bytes.starts_with(b"PRI ") {
             // Possibly the HTTP/2 preface, which is not a request: known when the headers are complete.
@@ -209,8 +214,11 @@ impl<'a> Cursor<'a> {
         let method = methods.next().ok_or(Stop::Bad(Fault::UnexpectedResponse))?;
         let may_upgrade = idle && methods.len() == 0;
         loop {
-            if self.bytes.iter().zip(b"HTTP/1.").any(|(byte, expected)| byte != expected) {
-                return self.bad();
+            match self.bytes {
+                [0x15 | 0x16] => return Err(Stop::Cut),
+                [0x15 | 0x16, 3, ..] => return Err(Stop::Bad(Fault::Tls)),
+                bytes if bytes.iter().zip(b"HTTP/1.").any(|(byte, expected)| byte != expected) => return self.bad(),
+                _ => {}
             }
             let head = self.head()?;
             let mut headers = [httparse::EMPTY_HEADER; 512];

@@ -6,6 +6,7 @@ import subprocess
 
 import names
 import shapes
+import yaml
 from helm_chart import ROOT
 from process import BINARY, Process, metrics, total, until
 
@@ -14,6 +15,8 @@ from cluster.api import Refused
 from cluster.images import TOKOMETER
 from cluster.rig import cluster
 
+# The annotation with the reason why the policy left a pod unchanged.
+SKIPPED = "tokometer/skipped"
 MODES = ("address-split", "uds", "shadow-bind", "port-swap", "redirect", "explicit")
 
 
@@ -104,13 +107,91 @@ def the_api_server_makes_of_every_pod_what_inject_makes_of_it():
             print(f"    {compared} pods in {len(MODES)} modes")
 
 
-def _inject(mode, pod):
+def _inject(mode, pod, container="vllm", ports=(8000,)):
     """The result of `tokometer inject`; None if it changes nothing."""
-    argv = [BINARY, "inject", "--image", TOKOMETER, "--mode", mode, "--engine", "vllm", "--port", "8000", "--container", "vllm"]
+    argv = [BINARY, "inject", "--image", TOKOMETER, "--mode", mode, "--engine", "vllm", "--container", container, *(f"--port={port}" for port in ports)]
     argv += ["--redirect-image", TOKOMETER.replace("tokometer:", "tokometer-redirect:")]
     done = subprocess.run(argv, input=json.dumps(pod), capture_output=True, text=True, timeout=60)
     assert done.returncode in (0, 1), done.stderr
     return json.loads(done.stdout) if done.returncode == 0 else None
+
+
+def an_engine_that_a_shell_starts_answers_through_its_sidecar():
+    """By the policy and by `inject`. An engine that listened on every address would take the port of the sidecar."""
+    node = cluster()
+    flags = "--rate 200 --ttft-ms 20"
+    texts = {
+        "exec": (f"set -e\nexec /vllm serve sim {flags} --port 8000", "exec /vllm serve --host=127.0.0.1 sim"),
+        "eval": (f'eval "exec /vllm serve \\\n  sim \\\n  --host 0.0.0.0 \\\n  {flags} \\\n  ${{MORE_ARGS}} $@"', "exec /vllm serve --host=127.0.0.1 \\"),
+        "variable": (f"if true; then /vllm serve ${{MODEL:-sim}} --host=${{ADDRESS:-0.0.0.0}} {flags}; fi", "/vllm serve --host=127.0.0.1 ${MODEL"),
+    }
+
+    def by(way, name, text):
+        engine = shapes.without(workloads.server(command=["/bin/bash", "-c", text, "--"]), "args")
+        given = workloads.pod(f"{name}-{way}", engine, labels=workloads.LABEL if way == "policy" else {})
+        return given if way == "policy" else _inject("auto", given)
+
+    with node.namespace("shells") as namespace, release.installed(node, namespace):
+        made = {pod["metadata"]["name"]: pod for way in ("policy", "inject") for name, (text, _) in texts.items() for pod in [by(way, name, text)]}
+        for pod in made.values():
+            node.api.make(pod, namespace)
+        for app in made:
+            [pod] = workloads.wait_ready(node, namespace, app)
+            [engine] = pod["spec"]["containers"]
+            assert texts[app.partition("-")[0]][1] in engine["command"][2], engine
+            workloads.answers(pod)
+            _sits_in_front(pod)
+
+
+def pods_of_serving_platforms_get_from_the_api_server_what_inject_makes_of_them():
+    """The table of tests/it/inject/fleet.rs; one target for each of its settings."""
+    node = cluster()
+    table = yaml.safe_load((ROOT / "tests" / "fixtures" / "inject" / "fleet.yaml").read_text())
+    settings = []
+    for case in table:
+        ports = case.get("ports", [8000])
+        case["sidecar"] = {"container": case["container"], "mode": case.get("mode", "auto"), "port": ports[0], "extraPorts": ports[1:]}
+        if case["sidecar"] not in settings:
+            settings.append(case["sidecar"])
+    label = "tokometer/case"
+    targets = [{"name": f"case-{n}", "objectSelector": {"matchLabels": {label: str(n)}}, "sidecar": sidecar} for n, sidecar in enumerate(settings)]
+    with node.namespace("fleet") as namespace, release.installed(node, namespace, {"targets": [release.target(namespace), *targets]}):
+        for n in range(len(settings)):
+            known = lambda n=n: node.api.make(_in(namespace, shapes.pod(labels={label: str(n)})), namespace, try_only=True).object  # noqa: E731
+            until(lambda known=known: workloads.has_sidecar(known()) or SKIPPED in known()["metadata"].get("annotations", {}), f"the API server knows the policy {n}", 120)
+        for case in table:
+            labels = {label: str(settings.index(case["sidecar"]))}
+            given = _in(namespace, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": labels}, "spec": case["spec"]})
+            by_policy = node.api.make(given, namespace, try_only=True)
+            reason = by_policy.object["metadata"].get("annotations", {}).get(SKIPPED, "")
+            if "refused" in case:
+                assert case["refused"] in reason and not workloads.has_sidecar(by_policy.object), f"{case['name']}: {reason or 'no reason'}"
+                continue
+            assert workloads.has_sidecar(by_policy.object), f"{case['name']}: {reason}"
+            injected = _inject(case["sidecar"]["mode"], given, case["container"], [case["sidecar"]["port"], *case["sidecar"]["extraPorts"]])
+            ours, theirs = _as_made(node.api.make(injected, namespace, try_only=True)), _as_made(by_policy)
+            assert ours == theirs, f"{case['name']}:\n{shapes.difference(ours, theirs)}"
+        print(f"    {len(table)} pods, {len(settings)} targets")
+
+
+def a_quota_on_cpu_limits_admits_pods_with_the_sidecar():
+    node = cluster()
+    few = {"cpu": "1", "memory": "64Mi"}
+    given = workloads.pod("engine", workloads.server(resources={"limits": few, "requests": {"cpu": "100m", "memory": "64Mi"}}))
+    with node.namespace("quota") as namespace, release.installed(node, namespace):
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "cpu"}, "spec": {"hard": {"limits.cpu": "2"}}}
+        node.run("kubectl", "-n", namespace, "apply", "-f", "-", stdin=json.dumps(quota))
+
+        def refused():
+            try:
+                node.api.make(workloads.pod("unlimited"), namespace, try_only=True)
+            except Refused as why:
+                return "must specify limits.cpu" in str(why)
+            return False
+
+        until(refused, "the quota refuses a pod without CPU limits", 120)
+        made = node.api.make(given, namespace, try_only=True).object
+        assert workloads.has_sidecar(made) and made["spec"]["initContainers"][0]["resources"]["limits"]["cpu"] == "500m", made["spec"]
 
 
 def a_pod_that_the_policy_made_is_not_changed_when_it_is_made_anew():
@@ -189,9 +270,11 @@ def pods_that_are_not_meant_stay_as_they_are_and_a_warning_says_why():
                 assert [c["name"] for c in answer.object["spec"].get("initContainers", [])] == before, f"{name}: {answer.object['spec']}"
                 warned = "; ".join(answer.warnings)
                 assert (word in warned) if word else "tokometer" not in warned, f"{name}: {warned or 'no warning'}"
+                reason = answer.object["metadata"].get("annotations", {}).get("tokometer/skipped", "")
+                assert (word in reason) if word else reason == "", f"{name}: {reason or 'no reason on the pod'}"
             assert not workloads.has_sidecar(release.tried(node, beside)), "a namespace that is not selected"
             # The user who applies a Deployment gets the warning, not only the controller that creates its pods.
-            shell = shapes.container(command=["/bin/sh", "-c"], args=["vllm serve model"])
+            shell = shapes.container(command=["/bin/sh", "-c"], args=["start-engine model"])
             warned = node.run("kubectl", "-n", namespace, "apply", "-f", "-", stdin=json.dumps(workloads.deployment("shell", shell, replicas=0))).stderr
             assert "Warning:" in warned and "without a shell" in warned, warned
 

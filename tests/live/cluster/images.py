@@ -83,8 +83,11 @@ def tokometer(context):
 
 
 def vllm(binary, programs):
-    """The simulator, invoked like vLLM."""
-    return {"/tokometer": binary, "/vllm": programs / "vllm"}, {"Entrypoint": ["/vllm"], "User": USER}
+    """The simulator, invoked like vLLM, and a shell that may invoke it."""
+    bash = Path("/bin/bash")
+    listed = subprocess.run(["ldd", str(bash)], capture_output=True, text=True, check=True).stdout
+    shell = {path: Path(path) for path in [str(bash), *re.findall(r"(/\S+) \(0x", listed)]}
+    return {"/tokometer": binary, "/vllm": programs / "vllm", **shell}, {"Entrypoint": ["/vllm"], "User": USER}
 
 
 def pause(programs):

@@ -18,10 +18,10 @@ def a_real_llama_server_is_measured_to_the_last_token():
     node.take_llama_server()
     with node.namespace("llama") as namespace:
         sidecar = {"engine": "llama_cpp", "port": 8080}
-        with release.installed(node, namespace, {"targets": [release.target(namespace, **sidecar)]}):
-            arguments = ["-m", "/models/tiny-chat.gguf", "--port", "8080", "-c", "8192", "-np", "2", "-t", "1", "--metrics", "--jinja", "--no-webui"]
-            probe = workloads.READINESS | {"httpGet": {"path": "/health", "port": 8080}}
-            server = {"name": "llama", "image": LLAMA, "args": arguments, "ports": [{"containerPort": 8080}], "readinessProbe": probe}
+        arguments = ["-m", "/models/tiny-chat.gguf", "--port", "8080", "-c", "8192", "-np", "2", "-t", "1", "--metrics", "--jinja", "--no-webui"]
+        probe = workloads.READINESS | {"httpGet": {"path": "/health", "port": 8080}}
+        server = {"name": "llama", "image": LLAMA, "args": arguments, "ports": [{"containerPort": 8080}], "readinessProbe": probe}
+        with release.installed(node, namespace, {"targets": [release.target(namespace, **sidecar)]}, known_by=workloads.pod("tried", server)):
             node.api.make(workloads.deployment("llama", server), namespace)
             [pod] = workloads.wait_ready(node, namespace, "llama")
             assert {"name": "LLAMA_ARG_HOST", "value": "127.0.0.1"} in pod["spec"]["containers"][0]["env"], pod["spec"]

@@ -217,6 +217,7 @@ pub(super) static INPUT_ONLY: Keys<Place> = Keys::new(&[
     ("object", Place::Object),
     ("model", Place::Model),
     ("usage", Place::Usage),
+    ("kv_transfer_params", Place::VllmMark),
     // SGLang `/encode`, `/classify`.
     ("meta_info", Place::MetaInfo),
     // Ollama `/api/embed`.

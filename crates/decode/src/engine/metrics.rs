@@ -27,6 +27,10 @@ crate::closed_enum! {
         QueueSeconds = "tokometer.engine.queue.time",
         /// Requests included in these waits.
         QueueRequests = "tokometer.engine.queue.requests",
+        /// Total seconds of the transfers of key-value caches from another engine (disaggregated prefill).
+        KvTransferSeconds = "tokometer.engine.kv_transfer.time",
+        /// These transfers.
+        KvTransfers = "tokometer.engine.kv_transfers",
     }
 }
 

@@ -28,6 +28,8 @@ pub struct EngineInfo {
     pub metrics: &'static [Source],
     /// How its responses are interpreted.
     pub habits: EngineHabits,
+    /// Path of a JSON object with its `version`, on the port of its metrics.
+    pub version: Option<&'static str>,
     /// The advice of `verify`.
     pub advice: Advice,
 }

@@ -40,6 +40,7 @@ const UNKNOWN: EngineInfo = EngineInfo {
     page: None,
     metrics: &[],
     habits: NO_HABITS,
+    version: None,
     advice: Advice::GENERAL,
 };
 
@@ -85,7 +86,10 @@ engines! {
             source(Quantity::AcceptanceRatio, &[term("vllm:spec_decode_draft_acceptance_rate")], "older (V0)"),
             source(Quantity::QueueSeconds, &[term("vllm:request_queue_time_seconds_sum")], "ended requests only"),
             source(Quantity::QueueRequests, &[term("vllm:request_queue_time_seconds_count")], "ended requests only"),
+            source(Quantity::KvTransferSeconds, &[term("vllm:nixl_xfer_time_seconds_sum")], "NIXL connector"),
+            source(Quantity::KvTransfers, &[term("vllm:nixl_xfer_time_seconds_count")], "NIXL connector"),
         ],
+        version: Some("/version"),
         advice: Advice {
             usage: "start vLLM with --enable-force-include-usage",
             queue: "start vLLM with --enable-per-request-metrics, or with --otlp-traces-endpoint pointing to tokometer (docs/QUEUE.md)",
@@ -116,6 +120,8 @@ engines! {
             source(Quantity::AcceptanceRatio, &[term("sglang:spec_accept_rate")], "last interval only"),
             source(Quantity::QueueSeconds, &[term("sglang:queue_time_seconds_sum")], ""),
             source(Quantity::QueueRequests, &[term("sglang:queue_time_seconds_count")], ""),
+            source(Quantity::KvTransferSeconds, &[scaled("sglang:kv_transfer_latency_ms_sum", 1e-3)], ""),
+            source(Quantity::KvTransfers, &[term("sglang:kv_transfer_latency_ms_count")], ""),
         ],
         advice: Advice {
             usage: "start SGLang with --stream-response-default-include-usage",

@@ -30,6 +30,10 @@ pub(super) enum Place {
     Parameters,
     /// `parameters.stream`, which applies to all instances
     ParametersStream,
+    /// `kv_transfer_params` (vLLM)
+    KvTransfer,
+    /// `kv_transfer_params.do_remote_decode`
+    RemoteDecode,
 }
 
 static BODY: Keys<Place> = Keys::new(&[
@@ -57,7 +61,11 @@ static BODY: Keys<Place> = Keys::new(&[
     ("documents", Place::Documents),
     ("text_1", Place::Distinct(Shapes::TEXT_1)),
     ("instances", Place::Instances),
+    ("kv_transfer_params", Place::KvTransfer),
 ]);
+
+/// `kv_transfer_params`, as vLLM's NIXL connector and llm-d's routing proxy use them.
+static KV_TRANSFER: Keys<Place> = Keys::new(&[("do_remote_decode", Place::RemoteDecode)]);
 
 /// SGLang `sampling_params`, Ollama `options`.
 static SAMPLING: Keys<Place> = Keys::new(&[
@@ -95,6 +103,7 @@ impl scan::Place for Place {
             Place::Body => Shape::Object(&BODY),
             Place::Sampling => Shape::Object(&SAMPLING),
             Place::Parameters => Shape::Object(&PARAMETERS),
+            Place::KvTransfer => Shape::Object(&KV_TRANSFER),
             Place::Instances => Shape::Array(Place::Instance),
             Place::Instance => Shape::Object(&INSTANCE),
             Place::InstanceSampling => Shape::Object(&INSTANCE_SAMPLING),

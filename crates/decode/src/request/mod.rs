@@ -73,6 +73,8 @@ pub struct RequestFacts<'a> {
     /// The API that accepts this body, for a path shared by several APIs ([`Route::Invocations`]). Texts under `input`
     /// are counted as embeddings, although vLLM also classifies and pools them.
     pub api: Option<Route>,
+    /// Prefill for another engine, which decodes: vLLM's `kv_transfer_params.do_remote_decode` with a limit of one token.
+    pub prefill_leg: bool,
     /// The whole body was decoded as JSON, a form or a gRPC message.
     pub complete: bool,
 }
@@ -127,6 +129,12 @@ impl RequestDecoder {
             (None, Some(form)) => form.is_done(),
             (None, None) => self.scanner.is_done(),
         };
+        let max_tokens = parameters
+            .max_completion_tokens
+            .or(parameters.max_tokens)
+            .or(parameters.max_output_tokens)
+            // With several instances, each has its own limit.
+            .or(parameters.instance_max_tokens.filter(|_| parameters.instances == Some(1)));
         RequestFacts {
             model: parameters.model.text(),
             stream: parameters
@@ -134,15 +142,11 @@ impl RequestDecoder {
                 .or(parameters.parameters_stream.filter(|_| parameters.instances.is_some()))
                 .or((complete && self.streams_unasked).then_some(true)),
             n: parameters.n,
-            max_tokens: parameters
-                .max_completion_tokens
-                .or(parameters.max_tokens)
-                .or(parameters.max_output_tokens)
-                // With several instances, each has its own limit.
-                .or(parameters.instance_max_tokens.filter(|_| parameters.instances == Some(1))),
+            max_tokens,
             echo: parameters.echo,
             prompts: parameters.prompts(),
             api: parameters.shape.api().filter(|_| self.is_shared),
+            prefill_leg: complete && parameters.remote_decode == Some(true) && max_tokens == Some(1),
             complete,
         }
     }

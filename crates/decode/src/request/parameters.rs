@@ -25,6 +25,8 @@ pub(super) struct Parameters {
     pub(super) instance_max_tokens: Option<u64>,
     /// `parameters.stream`, which applies to all instances.
     pub(super) parameters_stream: Option<bool>,
+    /// `kv_transfer_params.do_remote_decode`: another engine decodes.
+    pub(super) remote_decode: Option<bool>,
 }
 
 impl Parameters {
@@ -102,6 +104,7 @@ impl Sink<Place> for Parameters {
             Place::ParametersStream => self.parameters_stream = boolean,
             Place::Instance => self.instances = Some(self.instances.unwrap_or(0).saturating_add(1)),
             Place::Echo => self.echo = boolean,
+            Place::RemoteDecode => self.remote_decode = boolean,
             Place::Prompt => self.shape.insert(Shapes::PROMPT),
             Place::Distinct(shape) => self.shape.insert(shape),
             Place::Documents => self.shape.insert(Shapes::DOCUMENTS),

@@ -8,7 +8,7 @@ use super::kind;
 use super::kind::Kind;
 use crate::dialect::Place;
 use crate::scan::{Capture, Sink};
-use crate::{Channels, EngineFacts, FinishReason, ResponseText, StreamEvent, engine};
+use crate::{Channels, EngineFacts, FinishReason, ResponseText, StreamEvent, TextLost, engine};
 
 /// The keys that may hold an error's type, in increasing priority.
 const RANKS: [Place; 4] = [Place::FlatErrorType, Place::ErrorCode, Place::OuterErrorType, Place::ErrorType];
@@ -349,13 +349,14 @@ pub(crate) struct Keeping<'a> {
 
 impl Keeping<'_> {
     /// The channel of the string at this place (`Some(None)`: determined by `type`); `None` for a string that is not
-    /// kept. Text of tool calls and audio is not kept; their channels are set anyway.
+    /// kept. Text of audio, and of items that repeat it, is not kept; their channels are set anyway.
     fn channels(&self, place: Place) -> Option<Option<Channels>> {
         match place {
             Place::Content | Place::CompletionText => Some(Some(Channels::CONTENT)),
             Place::GeneratedText if self.whole => Some(Some(Channels::CONTENT)),
             Place::Reasoning => Some(Some(Channels::REASONING)),
             Place::Refusal => Some(Some(Channels::REFUSAL)),
+            Place::FunctionText => Some(Some(Channels::TOOL)),
             Place::EventDelta => Some(None),
             _ => None,
         }
@@ -364,6 +365,10 @@ impl Keeping<'_> {
 
 impl Sink<Place> for Keeping<'_> {
     fn begin(&mut self, place: Place, first: u8) {
+        if place == Place::FunctionText && first == b'{' {
+            // Ollama sends arguments as an object: not the text that the model wrote.
+            self.text.lose(TextLost::NotPlain);
+        }
         self.reading.begin(place, first);
     }
 

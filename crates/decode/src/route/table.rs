@@ -203,6 +203,12 @@ routes! {
         whole: &["/pooling"],
     }
 
+    /// A chat or completion of which this engine computes only the prefill; another engine decodes (vLLM, llm-d). The
+    /// request body shows it.
+    Prefill = "prefill": TAKES_INPUT {
+        operation: "prefill",
+    }
+
     /// `/invocations` (SageMaker), `/vertex`, `/vertex_generate`: any of the above, determined by the body.
     Invocations = "invocations": OTHER {
         whole: &["/invocations", "/vertex", "/vertex_generate"],

@@ -34,6 +34,26 @@ fn max_completion_tokens_overrides_max_tokens() {
 }
 
 #[test]
+fn prefill_leg_has_remote_decode_and_one_token() {
+    let leg = |remote: &str, tokens: &str, prefill_leg| {
+        let max_tokens = Some(tokens.parse().unwrap());
+        check(
+            &format!(r#"{{"max_tokens":{tokens},"kv_transfer_params":{{"do_remote_prefill":false,{remote}"n":2}}}}"#),
+            RequestFacts { max_tokens, prefill_leg, complete: true, ..RequestFacts::default() },
+        );
+    };
+    leg(r#""do_remote_decode":true,"#, "1", true);
+    leg(r#""do_remote_decode":true,"#, "2", false);
+    leg(r#""do_remote_decode":false,"#, "1", false);
+    leg("", "1", false);
+    let elsewhere = RequestFacts { max_tokens: Some(1), complete: true, ..RequestFacts::default() };
+    check(
+        r#"{"max_tokens":1,"do_remote_decode":true,"x":{"kv_transfer_params":{"do_remote_decode":true}}}"#,
+        elsewhere,
+    );
+}
+
+#[test]
 fn prompts_in_an_array_are_counted() {
     for (prompt, prompts) in [
         (r#""one""#, None),

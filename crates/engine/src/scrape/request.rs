@@ -6,12 +6,13 @@
 //! responds with 200, a redirect or its page, and servers other than uvicorn have no such route.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode, header};
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -27,6 +28,12 @@ const ACCEPT: &str = "text/plain;version=0.0.4,application/openmetrics-text;vers
 
 /// Maximum size of the response headers in bytes.
 const HEAD_BYTES: usize = 64 * 1024;
+
+/// Maximum size of a response with a version in bytes.
+const VERSION_BYTES: usize = 64 * 1024;
+
+/// Maximum length of a version.
+const MOST_VERSION: usize = 64;
 
 /// The usual path.
 const USUAL: &str = "/metrics";
@@ -99,6 +106,18 @@ impl Response {
     /// A header as text.
     pub(crate) fn header(&self, name: header::HeaderName) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// Reads the member `version` of a JSON object, as far as it is one.
+    pub(crate) async fn version(mut self) -> Option<Arc<str>> {
+        if self.status != StatusCode::OK {
+            return None;
+        }
+        let body = Limited::new(&mut self.body, VERSION_BYTES).collect().await.ok()?.to_bytes();
+        let object: serde_json::Value = serde_json::from_slice(&body).ok()?;
+        let version = object.get("version")?.as_str()?;
+        let is_plain = version.len() <= MOST_VERSION && version.bytes().all(|byte| byte.is_ascii_graphic());
+        (is_plain && !version.is_empty()).then(|| version.into())
     }
 
     /// Reads the whole page; fails after `most` bytes.

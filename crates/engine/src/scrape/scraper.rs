@@ -54,6 +54,8 @@ struct Engine {
     settings: Arc<Settings>,
     /// Found once, and again after a failure, because another engine may have taken the address.
     place: Option<Place>,
+    /// The version was requested from the engine at that place.
+    version_asked: bool,
     /// The last log message.
     logged: Option<String>,
 }
@@ -68,7 +70,15 @@ impl Scraper {
         let engine = |(listener, target): (usize, &Option<Target>)| {
             let target = target.clone()?;
             let (dial, watch) = (dial(listener, &target)?, Arc::new(Watch::new(&settings)));
-            Some(Engine { target, dial, watch, settings: Arc::clone(&settings), place: None, logged: None })
+            Some(Engine {
+                target,
+                dial,
+                watch,
+                settings: Arc::clone(&settings),
+                place: None,
+                version_asked: false,
+                logged: None,
+            })
         };
         let engines: Vec<Option<Engine>> = settings.targets.iter().enumerate().map(engine).collect();
         let known = engines.iter().map(|engine| engine.as_ref().map(|engine| Arc::clone(&engine.watch))).collect();
@@ -133,12 +143,16 @@ impl Engine {
             Ok(Some((page, at))) => {
                 self.watch.note(at, took, Ok(&page));
                 self.log("The engine's metrics are scraped.");
+                if let Some(engine) = page.engine().filter(|_| !std::mem::replace(&mut self.version_asked, true)) {
+                    self.watch.set_version(engine.as_str(), self.version(engine).await);
+                }
             }
             Err(failure) => {
                 self.watch.note(begun + took, took, Err(failure));
                 // A slow server is still the same one, and finding the page again would cost it another request.
                 if matches!(failure, Failure::Connect | Failure::Status) {
                     self.place = None;
+                    self.version_asked = false;
                 }
                 self.log(&format!("The engine's metrics cannot be scraped ({}).", failure.as_str()));
                 if failure == Failure::Json {
@@ -171,6 +185,13 @@ impl Engine {
         let page = response.page(self.settings.page_bytes).await?;
         self.place = Some(Place::At(path));
         Ok(Some((page, at)))
+    }
+
+    /// The version of this engine, if it reports one.
+    async fn version(&self, engine: tokometer_decode::Engine) -> Option<Arc<str>> {
+        let path = engine.info().version?;
+        let read = async { send(&*self.dial, Method::GET, path).await.ok()?.version().await };
+        tokio::time::timeout(self.settings.timeout, read).await.ok()?
     }
 
     /// Logs a message unless it repeats the last one.

@@ -2,6 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use tokometer_decode::Engine;
 use tokometer_decode::engine::{Combine, Quantity, Term};
 use tokometer_observe::closed_enum;
 
@@ -89,6 +90,12 @@ impl Page {
     /// True when the page has no known name.
     pub fn has_no_known_names(&self) -> bool {
         self.kept.is_empty()
+    }
+
+    /// The engine with the names on the page.
+    pub(crate) fn engine(&self) -> Option<Engine> {
+        let first = self.kept.iter().map(|((source, _), _)| *source).min()?;
+        SOURCES.get(first).map(|(engine, _)| *engine)
     }
 
     /// The quantity from the first source in the table whose terms are all on the page.
@@ -196,6 +203,10 @@ pub struct State {
     /// Mean wait in seconds of the requests added to `queue_requests` since the previous page: an estimate of the
     /// current wait. `None` where there were none.
     pub queue_mean: Option<f64>,
+    /// Total seconds of key-value cache transfers from other engines.
+    pub kv_transfer_seconds: Option<f64>,
+    /// These transfers.
+    pub kv_transfers: Option<f64>,
 }
 
 /// Sums the increases of an engine's counts, page by page.
@@ -227,6 +238,8 @@ impl Tracker {
             queue_seconds: total(seconds),
             queue_requests: total(requests),
             queue_mean: quotient(seconds, requests),
+            kv_transfer_seconds: total(count(Quantity::KvTransferSeconds)),
+            kv_transfers: total(count(Quantity::KvTransfers)),
         }
     }
 }

@@ -55,6 +55,8 @@ pub struct Measurements {
     pub duration: Option<Duration>,
     /// Time since the last page that was read successfully.
     pub age: Option<Duration>,
+    /// Name and version of the engine, if it reports one.
+    pub version: Option<(&'static str, Arc<str>)>,
 }
 
 /// Records the result of each attempt; queried by the exporters.
@@ -75,6 +77,7 @@ struct Inner {
     in_a_row: u32,
     duration: Option<Duration>,
     read: Option<Instant>,
+    version: Option<(&'static str, Arc<str>)>,
 }
 
 impl Watch {
@@ -105,6 +108,11 @@ impl Watch {
         }
     }
 
+    /// Records the version of the engine whose page was read.
+    pub fn set_version(&self, engine: &'static str, version: Option<Arc<str>>) {
+        self.inner().version = version.map(|version| (engine, version));
+    }
+
     /// The state that was current at that moment, and how old it was.
     pub fn at(&self, moment: Instant) -> Option<(Arc<State>, Duration)> {
         self.find(&self.inner(), moment)
@@ -118,6 +126,7 @@ impl Watch {
             attempts: inner.attempts,
             failures: inner.failures,
             duration: inner.duration,
+            version: inner.version.clone(),
             age: inner.read.map(|read| now.saturating_duration_since(read)),
         }
     }

@@ -40,8 +40,8 @@ closed_enum! {
         TextTooLong = "text_too_long",
         /// The memory limit of all texts was reached.
         Memory = "memory",
-        /// The text does not represent the tokens: tool calls, audio, several responses, an echoed prompt, invalid Unicode,
-        /// or a response that could not be parsed to its end.
+        /// The text does not represent the tokens: audio, several responses, an echoed prompt, invalid Unicode, or a
+        /// response that could not be parsed to its end.
         NotPlain = "not_plain",
         /// No vocabulary is configured for the model.
         NoVocabulary = "no_vocabulary",
@@ -49,7 +49,7 @@ closed_enum! {
         QueueFull = "queue_full",
         /// The tokenizer rejected the text, or failed.
         Failed = "failed",
-        /// The count is lower than the number of tokens seen: the vocabulary is not the model's, or text was held back.
+        /// The count is lower than the number of events with text: the vocabulary is not the model's.
         BelowLowerBound = "below_lower_bound",
     }
 }
@@ -96,22 +96,28 @@ pub struct TextTokens {
     pub all: u64,
     /// Text of the first event that had any.
     pub first: u64,
+    /// Events with text: a lower bound of `all`.
+    pub least: u64,
 }
 
 impl Record {
     /// Sets the output count to the count of the text, which is an estimate of the sampled tokens, and the estimated
     /// decode rate. The lower bound of the rate is kept.
     ///
+    /// The sampled tokens include some that are not in the text: the end-of-text token, reasoning markers, the syntax of
+    /// tool calls. Where more tokens were seen than the text has, their number is the better estimate.
+    ///
     /// # Errors
     /// [`Uncounted::BelowLowerBound`]: the record is unchanged.
     pub fn count_text(&mut self, tokens: TextTokens, thresholds: &Thresholds) -> Result<(), Uncounted> {
         let seen = self.output_tokens.map_or(0, |count| count.tokens);
-        if tokens.all < seen || tokens.all == 0 {
+        if tokens.all < tokens.least || tokens.all == 0 {
             return Err(Uncounted::BelowLowerBound);
         }
-        self.output_tokens = Some(Count { tokens: tokens.all, source: CountSource::Tokenizer });
+        let all = tokens.all.max(seen);
+        self.output_tokens = Some(Count { tokens: all, source: CountSource::Tokenizer });
         let first = self.first_tokens.unwrap_or(tokens.first.max(1));
-        self.decode_rate_estimated = thresholds.rate(tokens.all, first, self.first_token, self.last_token);
+        self.decode_rate_estimated = thresholds.rate(all, first, self.first_token, self.last_token);
         Ok(())
     }
 

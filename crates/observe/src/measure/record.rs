@@ -68,8 +68,8 @@ closed_enum! {
         /// A counter of the engine's own dialect (llama.cpp `timings.predicted_n` and `tokens_predicted`, SGLang
         /// `meta_info.completion_tokens`, Ollama `eval_count`, TGI `generated_tokens`).
         NativeCounter = "native_counter",
-        /// The response text, tokenized again: an estimate. The sampled tokens also include an end-of-text token and
-        /// reasoning markers that are not in the text, and may have been split differently.
+        /// The response text, tokenized again: an estimate. The sampled tokens also include an end-of-text token,
+        /// reasoning markers and the syntax of tool calls that are not in the text, and may have been split differently.
         Tokenizer = "tokenizer",
         /// Token-bearing events: a lower bound, because an event may hold several tokens.
         Deltas = "deltas_lower_bound",
@@ -223,6 +223,8 @@ pub struct Record {
     pub decode_rate_at_least: Option<f64>,
     /// Decode rate from an estimated count, in addition to `decode_rate_at_least`. `None` if `decode_rate` is known.
     pub decode_rate_estimated: Option<f64>,
+    /// Output tokens added to the live counters until the end of the request; `None` if it had none to add them to.
+    pub live_tokens: Option<u64>,
     /// Events that carried a token.
     pub chunks: u64,
     /// Events of any kind (including `[DONE]`, excluding comments).
@@ -304,6 +306,7 @@ impl Record {
             decode_rate: None,
             decode_rate_at_least: None,
             decode_rate_estimated: None,
+            live_tokens: None,
             chunks: 0,
             events: 0,
             longest_gap: None,

@@ -49,6 +49,8 @@ closed_enum! {
         Upgraded = "upgraded",
         /// The first bytes are not HTTP.
         NotHttp = "not_http",
+        /// TLS on a listener without a certificate, or from a server that is addressed without TLS.
+        Tls = "tls",
         /// Request headers or a frame that RFC 9112 or 9113 does not allow, or an ambiguous message length.
         MalformedRequest = "malformed_request",
         /// Response headers, a chunk or a frame that RFC 9112 or 9113 does not allow, or an ambiguous message length.

@@ -22,22 +22,31 @@ pub struct Opening {
     pub started: Instant,
 }
 
-/// Targets of one request. They are evaluated, and affect neither labels nor traffic.
+/// What the headers of one request ask for. It affects neither labels nor traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Targets {
-    /// Maximum time to first token: header `x-slo-ttft-ms` (llm-d inference scheduler, latencyslo/plugin.go).
+    /// Maximum time to first token: header `x-llm-d-slo-ttft-ms`, or its old name `x-slo-ttft-ms` (llm-d inference
+    /// scheduler, latencyslo/plugin.go).
     pub first_token: Option<Duration>,
-    /// Maximum time per output token: header `x-slo-tpot-ms` (same source).
+    /// Maximum time per output token: header `x-llm-d-slo-tpot-ms` or `x-slo-tpot-ms` (same source).
     pub per_token: Option<Duration>,
     /// Tenant from the configured header or claim, at most 128 bytes. It is as the client sent it, and only becomes a
     /// label by the rules for tenants.
     pub tenant: Option<Box<str>>,
+    /// Data-parallel rank that a router selected: header `x-data-parallel-rank` (vLLM, llm-d).
+    pub data_parallel_rank: Option<u8>,
 }
 
 impl Targets {
     /// Returns the targets, or `None` if none is set.
     pub fn if_any(self) -> Option<Box<Targets>> {
         (self != Targets::default()).then(|| Box::new(self))
+    }
+
+    /// Parses a header value: a rank from 0 to 255.
+    pub fn rank(value: &[u8]) -> Option<u8> {
+        let text = std::str::from_utf8(value).ok()?.trim();
+        text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
     }
 
     /// Parses a header value: milliseconds, a number above 0, with or without a fraction.
@@ -291,6 +300,22 @@ mod tests {
             assert_eq!(Targets::milliseconds(text.as_bytes()), expected, "{text}");
         }
         assert_eq!(Targets::milliseconds(b"\xff"), None);
+    }
+
+    #[test]
+    fn rank_accepts_only_whole_numbers_up_to_255() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            (" 7 ", Some(7)),
+            ("255", Some(255)),
+            ("256", None),
+            ("-1", None),
+            ("+1", None),
+            ("", None),
+        ] {
+            assert_eq!(Targets::rank(text.as_bytes()), expected, "{text}");
+        }
+        assert_eq!(Targets::rank(b"\xff"), None);
     }
 
     #[test]

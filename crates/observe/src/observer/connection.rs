@@ -166,6 +166,7 @@ impl ConnectionObserver {
                 Fault::Http2 | Fault::WebSocket(_) => Detach::Upgraded,
                 Fault::MalformedFrame => Detach::MalformedFrame,
                 Fault::NotHttp => Detach::NotHttp,
+                Fault::Tls => Detach::Tls,
                 Fault::MalformedRequest => Detach::MalformedRequest,
                 Fault::MalformedResponse => Detach::MalformedResponse,
                 Fault::HeadTooLarge => Detach::HeadTooLarge,

@@ -27,11 +27,15 @@ const BASE64_URL: GeneralPurpose = GeneralPurpose::new(
 impl TargetHeaders {
     /// Targets and tenant in these request headers.
     pub(super) fn of(&self, head: &RequestHead<'_>) -> Option<Box<Targets>> {
-        let time = |name| head.header(name).filter(|_| self.speed).and_then(Targets::milliseconds);
+        // llm-d-router renamed the headers in its pull request 1161; clients and older versions send the old names.
+        let time = |names: [&str; 2]| {
+            names.into_iter().filter(|_| self.speed).find_map(|name| Targets::milliseconds(head.header(name)?))
+        };
         let targets = Targets {
-            first_token: time("x-slo-ttft-ms"),
-            per_token: time("x-slo-tpot-ms"),
+            first_token: time(["x-llm-d-slo-ttft-ms", "x-slo-ttft-ms"]),
+            per_token: time(["x-llm-d-slo-tpot-ms", "x-slo-tpot-ms"]),
             tenant: self.tenant(|name| head.header(name)),
+            data_parallel_rank: head.header("x-data-parallel-rank").and_then(Targets::rank),
         };
         targets.if_any()
     }

@@ -107,13 +107,16 @@ impl OpenRequest {
         self.measured.request_end(parameters, at);
     }
 
-    /// On a path shared by several APIs, determines the API from the body received so far.
+    /// On a path shared by several APIs, determines the API from the body received so far. Also recognises the prefill
+    /// leg of a request that another engine decodes; its response has the marks of the route that it came on.
     fn determine_api(&mut self, shared: &Shared) {
-        if self.measured.route() == Route::Invocations
-            && let Some(route) = self.request.as_ref().and_then(|decoder| decoder.facts().api)
-        {
-            self.measured.request_is(route, shared.sink.as_ref());
-            self.recogniser.request_is(route);
+        let Some(facts) = self.request.as_ref().map(|decoder| decoder.facts()) else { return };
+        let route = self.measured.route();
+        if let Some(api) = facts.api.filter(|_| route == Route::Invocations) {
+            self.measured.request_is(api, shared.sink.as_ref());
+            self.recogniser.request_is(api);
+        } else if facts.prefill_leg && matches!(route, Route::Chat | Route::Completions) && self.response.is_none() {
+            self.measured.request_is(Route::Prefill, shared.sink.as_ref());
         }
     }
 

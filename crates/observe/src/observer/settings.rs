@@ -45,7 +45,7 @@ pub struct Settings {
 /// Request headers with latency targets and tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetHeaders {
-    /// Whether `x-slo-ttft-ms` and `x-slo-tpot-ms` are read.
+    /// Whether `x-llm-d-slo-ttft-ms`, `x-llm-d-slo-tpot-ms` and their old names without `llm-d-` are read.
     pub speed: bool,
     /// Headers that may name the tenant, in lower case: the first one present is used.
     pub tenant: Vec<Box<str>>,

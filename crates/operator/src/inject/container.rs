@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use tokometer_decode::Engine;
 
+use crate::inject::preflight::all;
 use crate::inject::value::{Value, map};
 use crate::inject::wiring::{OWN_PORT, Wiring};
 use crate::inject::{Mode, Options};
@@ -46,6 +47,8 @@ pub(super) struct Sidecar<'a> {
     pub(super) engine: Option<Engine>,
     /// Whether the pod is Guaranteed and must stay so.
     pub(super) guaranteed: bool,
+    /// Whether every container of the pod has a CPU limit, as a quota on CPU limits demands.
+    pub(super) limited: bool,
 }
 
 impl Sidecar<'_> {
@@ -89,16 +92,22 @@ impl Sidecar<'_> {
     }
 
     fn arguments(&self) -> Vec<String> {
-        let mut arguments = vec![
-            "run".to_owned(),
-            format!("--listen={}", self.wiring.listen),
-            format!("--upstream={}", self.wiring.upstream),
+        let mut arguments = vec!["run".to_owned()];
+        match self.wiring.listeners.as_slice() {
+            [(listen, upstream)] => {
+                arguments.extend([format!("--listen={listen}"), format!("--upstream={upstream}")]);
+            }
+            several => {
+                arguments.extend(several.iter().map(|(listen, upstream)| format!("--listener={listen}={upstream}")))
+            }
+        }
+        arguments.extend([
             // Without a host it binds both families: probes come to the pod's address of either family.
             format!("--admin=:{}", self.options.admin_port),
             // Without a CPU limit the default is one per core of the node, which may be hundreds.
             format!("--set=process.threads={}", default("threads").integer().unwrap_or(1)),
             format!("--set=process.grace_period={}s", self.options.drain.as_secs()),
-        ];
+        ]);
         arguments.extend(self.wiring.port_sharing.then(|| "--set=relay.port_sharing=true".to_owned()));
         arguments.extend(self.engine.map(|engine| format!("--set=observe.engine={}", engine.as_str())));
         arguments
@@ -125,7 +134,13 @@ impl Sidecar<'_> {
             let amounts = default("guaranteedResources");
             return map([("requests", amounts.clone()), ("limits", amounts)]);
         }
-        default("resources")
+        let mut resources = default("resources");
+        if self.limited
+            && let Some(limits) = resources.get_mut("limits")
+        {
+            limits.set("cpu", default("guaranteedResources").get("cpu").cloned().unwrap_or(Value::Null));
+        }
+        resources
     }
 }
 
@@ -140,13 +155,13 @@ pub(super) fn volume() -> Value {
 }
 
 /// The init container that redirects connections for the server's port to the sidecar.
-pub(super) fn redirect(image: &str, port: u16, guaranteed: bool) -> Value {
+pub(super) fn redirect(image: &str, port: u16, limited: bool) -> Value {
     let mut container = constant("redirect");
     container.set("image", image.into());
     let words = container.texts("command").join("\n");
     let command = words.replacen("%d", &port.to_string(), 1).replacen("%d", &OWN_PORT.to_string(), 1);
     container.set("command", command.lines().collect::<Vec<_>>().into());
-    if guaranteed && let Some(resources) = container.get_mut("resources") {
+    if limited && let Some(resources) = container.get_mut("resources") {
         let amounts = resources.get("requests").cloned().unwrap_or(Value::Null);
         resources.set("limits", amounts);
     }
@@ -158,11 +173,16 @@ pub(super) fn redirect(image: &str, port: u16, guaranteed: bool) -> Value {
 ///
 /// Source: kubernetes.io, "Pod Quality of Service Classes".
 pub(super) fn is_guaranteed(spec: &Value) -> bool {
-    if spec.at(&["resources", "limits"]).or(spec.at(&["resources", "requests"])).is_some() {
-        return false;
-    }
-    let mut all = spec.list("containers").iter().chain(spec.list("initContainers")).peekable();
-    all.peek().is_some() && all.all(has_equal_limits)
+    !has_own_resources(spec) && !spec.list("containers").is_empty() && all(spec).all(has_equal_limits)
+}
+
+/// True when every container has a CPU limit, and the pod itself has no resources.
+pub(super) fn is_limited(spec: &Value) -> bool {
+    !has_own_resources(spec) && all(spec).all(|container| container.at(&["resources", "limits", "cpu"]).is_some())
+}
+
+fn has_own_resources(spec: &Value) -> bool {
+    spec.at(&["resources", "limits"]).or(spec.at(&["resources", "requests"])).is_some()
 }
 
 fn has_equal_limits(container: &Value) -> bool {
@@ -209,8 +229,9 @@ mod tests {
 
     fn sidecar(guaranteed: bool) -> Value {
         let options = Options { mode: Mode::Explicit, ..Options::new("i") };
-        let wiring = Wiring { listen: ":1".to_owned(), upstream: ":2".to_owned(), socket: true, ..Wiring::default() };
-        Sidecar { options: &options, wiring: &wiring, engine: None, guaranteed }.container()
+        let listeners = vec![(":1".to_owned(), ":2".to_owned())];
+        let wiring = Wiring { listeners, socket: true, ..Wiring::default() };
+        Sidecar { options: &options, wiring: &wiring, engine: None, guaranteed, limited: !guaranteed }.container()
     }
 
     #[test]

@@ -8,7 +8,9 @@ mod engine;
 mod manifest;
 mod patch;
 mod plan;
+mod preflight;
 mod server;
+mod shell;
 mod value;
 mod wiring;
 
@@ -52,8 +54,8 @@ pub struct Options {
     pub engine: Option<Engine>,
     /// Name of the server's container; `None`: detect it.
     pub container: Option<String>,
-    /// The server's port; `None`: detect it.
-    pub port: Option<u16>,
+    /// The server's ports: that of its clients, then those of data-parallel ranks. Empty: detect it.
+    pub ports: Vec<u16>,
     /// The sidecar's image.
     pub image: String,
     /// An image with `nft`, for the mode `redirect`.
@@ -73,7 +75,7 @@ impl Options {
             mode: Mode::Auto,
             engine: None,
             container: None,
-            port: None,
+            ports: Vec::new(),
             image: image.into(),
             redirect_image: None,
             admin_port: ADMIN_PORT,
@@ -123,6 +125,8 @@ pub struct Report {
     pub outcome: Outcome,
     /// The decisions and their reasons, one sentence each.
     pub notes: Vec<String>,
+    /// What does not prevent the injection, and should be known.
+    pub warnings: Vec<String>,
 }
 
 /// Adds the sidecar to every pod of the manifest that has an inference server. An injected sidecar is removed first, so
@@ -133,9 +137,9 @@ pub struct Report {
 pub fn inject(text: &str, options: &Options) -> Result<(String, Vec<Report>), Error> {
     work(text, |pod| {
         patch::restore(pod)?;
-        let Plan { patch, notes } = plan(pod, options)?;
+        let Plan { patch, notes, warnings } = plan(pod, options)?;
         patch::change(pod, &patch)?;
-        Ok((Outcome::Injected, notes))
+        Ok((Outcome::Injected, notes, warnings))
     })
 }
 
@@ -145,14 +149,14 @@ pub fn inject(text: &str, options: &Options) -> Result<(String, Vec<Report>), Er
 /// When the text is not a manifest.
 pub fn remove(text: &str) -> Result<(String, Vec<Report>), Error> {
     work(text, |pod| match patch::restore(pod)? {
-        true => Ok((Outcome::Removed, Vec::new())),
+        true => Ok((Outcome::Removed, Vec::new(), Vec::new())),
         false => Err(format!("it has no annotation {ANNOTATION}, so it was not injected by this command")),
     })
 }
 
 fn work(
     text: &str,
-    mut change: impl FnMut(&mut Value) -> Result<(Outcome, Vec<String>), String>,
+    mut change: impl FnMut(&mut Value) -> Result<(Outcome, Vec<String>, Vec<String>), String>,
 ) -> Result<(String, Vec<Report>), Error> {
     let (form, mut documents) = manifest::read(text)?;
     let mut reports = Vec::new();
@@ -160,8 +164,10 @@ fn work(
         manifest::each(document, &mut |object| {
             let title = manifest::title(object);
             let Some(names) = manifest::template(object) else {
-                let notes = vec!["objects of this kind do not start pods, or the kind is unknown".to_owned()];
-                return reports.push(Report { object: title, outcome: Outcome::Passed, notes });
+                let note = "objects of this kind do not start pods, or the kind is unknown; where a controller makes pods \
+                            of it, the admission policy of the chart injects them";
+                let notes = vec![note.to_owned()];
+                return reports.push(Report { object: title, outcome: Outcome::Passed, notes, warnings: Vec::new() });
             };
             // Applied to a copy, so that a failed change leaves the pod untouched.
             let changed = match manifest::find(object, names) {
@@ -175,8 +181,8 @@ fn work(
                 }
                 None => Err(format!("it has no {}", names.join("."))),
             };
-            let (outcome, notes) = changed.unwrap_or_else(|why| (Outcome::Skipped, vec![why]));
-            reports.push(Report { object: title, outcome, notes });
+            let (outcome, notes, warnings) = changed.unwrap_or_else(|why| (Outcome::Skipped, vec![why], Vec::new()));
+            reports.push(Report { object: title, outcome, notes, warnings });
         });
     }
     Ok((manifest::write(form, &documents)?, reports))

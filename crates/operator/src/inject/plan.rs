@@ -2,9 +2,10 @@
 
 use crate::inject::container::Sidecar;
 use crate::inject::patch::{Operation, add, replace};
+use crate::inject::preflight::{self, all};
 use crate::inject::server::Server;
 use crate::inject::value::{Value, map};
-use crate::inject::wiring::wire;
+use crate::inject::wiring::{mode, wire};
 use crate::inject::{Options, container, server};
 
 /// Default termination grace period of Kubernetes.
@@ -23,6 +24,8 @@ pub(super) struct Plan {
     pub(super) patch: Vec<Operation>,
     /// The decisions and their reasons, one sentence each.
     pub(super) notes: Vec<String>,
+    /// What does not prevent the injection, and should be known.
+    pub(super) warnings: Vec<String>,
 }
 
 /// Plans the changes for a pod or a pod template: any object with a pod's `spec`. It must not have an injected sidecar.
@@ -31,14 +34,21 @@ pub(super) struct Plan {
 /// Why the sidecar cannot be added, and how to fix it.
 pub(super) fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
     let spec = pod.get("spec").ok_or("it has no spec")?;
-    if let Some(why) = unfit(spec, options) {
+    if all(spec).any(|other| other.text("name") == Some(container::NAME)) {
+        let name = container::NAME;
+        return Err(format!("it already has a container called {name}, which was not injected by this command"));
+    }
+    if let Some(why) = preflight::of_pod(spec, options) {
         return Err(why);
     }
     let mut notes = Vec::new();
     let server = server::find(spec, options, &mut notes)?;
+    if let Some(why) = preflight::of_server(spec, &server, mode(options), options) {
+        return Err(why);
+    }
     let wiring = wire(spec, &server, options, &mut notes)?;
-    let upstream = wiring.upstream.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
-    if [Some(server.port), Some(wiring.port), upstream].contains(&Some(options.admin_port)) {
+    let upstreams = wiring.listeners.iter().filter_map(|(_, upstream)| upstream.rsplit_once(':')?.1.parse().ok());
+    if server.ports().chain([wiring.port]).chain(upstreams).any(|port| port == options.admin_port) {
         let port = options.admin_port;
         return Err(format!(
             "port {port} of /metrics is already used for the server's traffic; set another one with --admin-port"
@@ -47,7 +57,7 @@ pub(super) fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
     let at = format!("/spec/containers/{}", server.number);
     let mut patch = Vec::new();
     if let Some(setting) = &wiring.setting {
-        let changes = server::set(server.container, &at, setting);
+        let changes = server::set(&server, &at, setting)?;
         if changes.is_empty() {
             notes.push("it already listens there, so no setting is added".to_owned());
         }
@@ -68,13 +78,17 @@ pub(super) fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
                 .to_owned(),
         );
     }
+    let limited = container::is_limited(spec);
+    if limited && !guaranteed {
+        notes.push("every container has a CPU limit, so the sidecar gets one too".to_owned());
+    }
     let mut first = Vec::new();
     if wiring.redirect {
         let image = options.redirect_image.as_deref();
         let image = image.ok_or("the mode redirect needs an image with nft; set it with --redirect-image")?;
-        first.push(container::redirect(image, server.port, guaranteed));
+        first.push(container::redirect(image, server.port, guaranteed || limited));
     }
-    first.push(Sidecar { options, wiring: &wiring, engine: server.engine, guaranteed }.container());
+    first.push(Sidecar { options, wiring: &wiring, engine: server.engine, guaranteed, limited }.container());
     if !is_list(spec, "initContainers") {
         patch.push(add("/spec/initContainers", Value::List(Vec::new())));
     }
@@ -86,28 +100,8 @@ pub(super) fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
             options.admin_port
         ));
     }
-    Ok(Plan { patch, notes })
-}
-
-/// Why this pod cannot have a sidecar.
-fn unfit(spec: &Value, options: &Options) -> Option<String> {
-    if spec.at(&["os", "name"]) == Some(&Value::from("windows")) {
-        return Some("it is a Windows pod".to_owned());
-    }
-    let all = || spec.list("initContainers").iter().chain(spec.list("containers"));
-    if all().any(|other| other.text("name") == Some(container::NAME)) {
-        return Some(format!(
-            "it already has a container called {}, which was not injected by this command",
-            container::NAME
-        ));
-    }
-    let port = i64::from(options.admin_port);
-    let taken = |other: &Value| {
-        other.list("ports").iter().any(|p| p.get("containerPort").and_then(Value::integer) == Some(port))
-    };
-    let other = all().find(|other| taken(other))?;
-    let name = other.text("name").unwrap_or_default();
-    Some(format!("the container {name} uses port {port} of /metrics; set another one with --admin-port"))
+    let warnings = preflight::warnings(spec, &server, options);
+    Ok(Plan { patch, notes, warnings })
 }
 
 fn is_list(parent: &Value, name: &str) -> bool {

@@ -2,6 +2,8 @@
 
 use crate::inject::engine::Setting;
 use crate::inject::patch::{Operation, add, replace};
+use crate::inject::preflight::{declared, text};
+use crate::inject::shell::{self, Text};
 use crate::inject::value::{Value, map};
 use crate::inject::{Options, engine};
 use tokometer_decode::Engine;
@@ -16,6 +18,45 @@ pub(super) struct Server<'a> {
     pub(super) name: &'a str,
     pub(super) engine: Option<Engine>,
     pub(super) port: u16,
+    /// Further ports, of data-parallel ranks.
+    pub(super) more: Vec<u16>,
+    /// The shell text that starts it; `None` if it is started without a shell. The error names the reason why arguments
+    /// cannot be added.
+    pub(super) shell: Result<Option<Text<'a>>, &'static str>,
+    /// Its command line: command and arguments, or the shell text from the start of the engine.
+    line: String,
+}
+
+impl Server<'_> {
+    /// Every port.
+    pub(super) fn ports(&self) -> impl Iterator<Item = u16> {
+        [self.port].into_iter().chain(self.more.iter().copied())
+    }
+
+    /// The words of its command line.
+    pub(super) fn words(&self) -> Vec<&str> {
+        words(&self.line).collect()
+    }
+
+    /// True if the command line has this flag.
+    pub(super) fn has(&self, name: &str) -> bool {
+        words(&self.line).any(|word| is_flag(word, name))
+    }
+
+    /// The values of a flag, in order, each up to the next white space.
+    pub(super) fn flags(&self, name: &str) -> impl Iterator<Item = &str> {
+        values(&self.line, name)
+    }
+
+    /// True if the value of a flag is its port. A variable is accepted if the container declares the port.
+    pub(super) fn accepts(&self, value: &str) -> bool {
+        let value = value.strip_prefix(['"', '\'']).unwrap_or(value);
+        if value.starts_with('$') {
+            return declared(self.container).any(|(port, _)| port == i64::from(self.port));
+        }
+        let rest = value.strip_prefix(&self.port.to_string());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['"', '\'', ';', '\\']))
+    }
 }
 
 /// Finds the server and adds the evidence to `notes`. The error is why it is unknown, and which option to set.
@@ -58,19 +99,26 @@ pub(super) fn find<'a>(spec: &'a Value, options: &Options, notes: &mut Vec<Strin
             format!("the server is the container {}, set by --container; its engine is unknown", name(found))
         }
     });
-    let (port, by) = port(found, engine, options)?;
-    notes.push(format!("it listens on port {port}, from {by}"));
-    Ok(Server { number, container: found, name: name(found), engine, port })
+    let shell = shell::find(found, engine);
+    // The other words of a shell command are its parameters, which the text may pass on as `$@`.
+    let text = shell.as_ref().ok().and_then(Option::as_ref);
+    let others = words_but(found, text);
+    let line = text.map(Text::rest).into_iter().chain(others).collect::<Vec<_>>().join(" ");
+    let (port, by) = port(found, &line, engine, options)?;
+    let more: Vec<u16> = options.ports.iter().skip(1).copied().collect();
+    let list = [port].iter().chain(&more).map(u16::to_string).collect::<Vec<_>>().join(", ");
+    notes.push(format!("it listens on port {list}, from {by}"));
+    Ok(Server { number, container: found, name: name(found), engine, port, more, shell, line })
 }
 
-fn port(found: &Value, engine: Option<Engine>, options: &Options) -> Result<(u16, String), String> {
-    if let Some(port) = options.port {
-        return Ok((port, "--port".to_owned()));
+fn port(found: &Value, line: &str, engine: Option<Engine>, options: &Options) -> Result<(u16, String), String> {
+    if let Some(port) = options.ports.first() {
+        return Ok((*port, "--port".to_owned()));
     }
     let listen = engine.and_then(|engine| engine.info().listen);
     let (by_flag, by_variable) = listen.map_or((Some("--port"), None), |listen| listen.port.names());
     if let Some(name) = by_flag
-        && let Some(text) = flag(found, name)
+        && let Some(text) = flag(line, name)
     {
         let port = text
             .parse()
@@ -83,12 +131,8 @@ fn port(found: &Value, engine: Option<Engine>, options: &Options) -> Result<(u16
     {
         return Ok((port, format!("its variable {name}")));
     }
-    let declared: Vec<(u16, Option<&str>)> = found
-        .list("ports")
-        .iter()
-        .filter(|port| port.text("protocol").is_none_or(|protocol| protocol == "TCP"))
-        .filter_map(|port| Some((u16::try_from(port.get("containerPort")?.integer()?).ok()?, port.text("name"))))
-        .collect();
+    let declared: Vec<(u16, Option<&str>)> =
+        declared(found).filter_map(|(port, name)| Some((u16::try_from(port).ok()?, name))).collect();
     let usual = listen.map(|listen| listen.default_port);
     match (declared.as_slice(), usual) {
         ([], Some(usual)) => Ok((usual, "the engine's default".to_owned())),
@@ -107,34 +151,38 @@ fn port(found: &Value, engine: Option<Engine>, options: &Options) -> Result<(u16
     }
 }
 
-const SHELLS: [&str; 7] = ["sh", "bash", "ash", "dash", "zsh", "ksh", "busybox"];
-
-/// Why arguments cannot be added to this container's command; `None` if they can.
-pub(super) fn indirect(container: &Value) -> Option<String> {
-    let command = container.texts("command");
-    let base = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
-    if let Some(shell) = command.iter().map(|word| base(word)).find(|word| SHELLS.contains(&word.as_str())) {
-        return Some(format!("its command runs through `{shell}`, so added arguments do not reach the server"));
-    }
-    if let Some(script) = command.first().filter(|word| word.ends_with(".sh")) {
-        return Some(format!("its command is the script {script}, which may not forward arguments"));
-    }
-    None
-}
-
-/// The words of command and arguments. The text of a shell is split at white space, as the shell would.
-fn words(container: &Value) -> Vec<String> {
-    let words = container.texts("command").into_iter().chain(container.texts("args"));
-    words.flat_map(|word| word.split_whitespace().map(|word| word.trim_matches(['"', '\'']).to_owned())).collect()
-}
-
-/// The value of the last flag with this name; empty if no value follows.
-pub(super) fn flag(container: &Value, name: &str) -> Option<String> {
-    let words = words(container);
-    words.iter().enumerate().rev().find_map(|(at, word)| match word.strip_prefix(name)? {
-        "" => Some(words.get(at + 1).cloned().unwrap_or_default()),
-        rest => rest.strip_prefix('=').map(str::to_owned),
+/// The words of command and arguments without this text.
+fn words_but<'a>(container: &'a Value, text: Option<&Text<'_>>) -> impl Iterator<Item = &'a str> {
+    let left_out = text.map(|text| (text.list, text.index));
+    ["command", "args"].into_iter().flat_map(move |list| {
+        let all = container.texts(list).into_iter().enumerate();
+        all.filter(move |(index, _)| left_out != Some((list, *index))).map(|(_, word)| word)
     })
+}
+
+/// True if this word sets this flag.
+fn is_flag(word: &str, name: &str) -> bool {
+    word.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+}
+
+/// The words of a command line, without quotes around them.
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split_whitespace().map(|word| word.trim_matches(['"', '\'']))
+}
+
+/// The values of a flag, in order, each up to the next white space.
+fn values<'a>(line: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
+    line.match_indices(name).filter_map(move |(at, _)| {
+        let given = line.get(at + name.len()..)?;
+        let value = given.trim_start_matches(['=', ' ']);
+        (value.len() < given.len()).then(|| value.split(char::is_whitespace).next().unwrap_or_default())
+    })
+}
+
+/// The value of the last flag with this name, without quotes.
+fn flag<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let value = values(line, name).last()?;
+    value.split(';').next().map(|value| value.trim_matches(['"', '\'']))
 }
 
 /// The value of a variable set in the container itself.
@@ -143,17 +191,34 @@ fn variable<'a>(container: &'a Value, name: &str) -> Option<&'a str> {
     set.text("value")
 }
 
-/// The changes that apply a setting; none if it is already in effect. `at` is the container's pointer.
-pub(super) fn set(container: &Value, at: &str, setting: &Setting) -> Vec<Operation> {
+/// The changes that apply a setting; none if it is already in effect. `at` is the container's pointer. The error is why
+/// it cannot be applied.
+pub(super) fn set(server: &Server<'_>, at: &str, setting: &Setting) -> Result<Vec<Operation>, String> {
     let Setting { name, value, form } = setting;
+    let Server { container, shell, line, .. } = server;
+    let reason = |reason: &'static str| text("reasons", reason, &[("flag", name)]);
     let joined = || arguments(container, at, vec![format!("{name}={value}")]);
-    match form {
-        None => with_variable(container, at, name, value),
-        Some(_) if flag(container, name).as_ref() == Some(value) => Vec::new(),
-        Some(FlagForm::Joined) => joined(),
-        Some(FlagForm::Spaced) => arguments(container, at, vec![(*name).to_owned(), value.clone()]),
-        Some(FlagForm::Once) => replaced(container, at, name, value).unwrap_or_else(joined),
+    let Some(form) = form else { return Ok(with_variable(container, at, name, value)) };
+    if let Some(text) = shell.as_ref().map_err(|why| reason(why))? {
+        if is_set_outside(container, text, name) {
+            return Err(reason("shell-outside"));
+        }
+        let inserted = if *form == FlagForm::Spaced { format!("{name} {value}") } else { format!("{name}={value}") };
+        let changed = text.with(name, &inserted).map_err(reason)?;
+        return Ok(vec![replace(format!("{at}/{}/{}", text.list, text.index), changed)]);
     }
+    Ok(match form {
+        _ if flag(line, name) == Some(value) => Vec::new(),
+        FlagForm::Joined => joined(),
+        FlagForm::Spaced => arguments(container, at, vec![(*name).to_owned(), value.clone()]),
+        FlagForm::Once => replaced(container, at, name, value).unwrap_or_else(joined),
+    })
+}
+
+/// True if a variable or another word than the shell text sets this flag.
+fn is_set_outside(container: &Value, text: &Text<'_>, name: &str) -> bool {
+    words_but(container, Some(text)).any(|word| is_flag(word, name))
+        || container.list("env").iter().any(|variable| variable.text("value").is_some_and(|value| value.contains(name)))
 }
 
 fn arguments(container: &Value, at: &str, new: Vec<String>) -> Vec<Operation> {

@@ -1,9 +1,10 @@
 //! How clients reach the sidecar, and the sidecar the server.
 
 use crate::inject::engine::Setting;
+use crate::inject::preflight::text;
 use crate::inject::server::Server;
 use crate::inject::value::Value;
-use crate::inject::{Mode, Options, engine, server};
+use crate::inject::{Mode, Options, engine};
 
 /// The sidecar's own listen port, in the modes `redirect` and `explicit`.
 pub(super) const OWN_PORT: u16 = 15_080;
@@ -14,8 +15,8 @@ const SOCKET: &str = "/run/tokometer/engine.sock";
 /// How sidecar and server are connected.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wiring {
-    pub(super) listen: String,
-    pub(super) upstream: String,
+    /// Listen address and upstream of each listener.
+    pub(super) listeners: Vec<(String, String)>,
     /// The setting added to the server.
     pub(super) setting: Option<Setting>,
     /// The server's user, if the sidecar must share it.
@@ -35,6 +36,11 @@ fn of_the_pod(port: u16) -> String {
     format!("[$(POD_IPS)]:{port}")
 }
 
+/// The mode that `auto` stands for.
+pub(super) fn mode(options: &Options) -> Mode {
+    if options.mode == Mode::Auto { Mode::AddressSplit } else { options.mode }
+}
+
 /// Plans the wiring and explains it in `notes`. The error is why the mode is impossible, and an alternative.
 pub(super) fn wire(
     spec: &Value,
@@ -43,41 +49,51 @@ pub(super) fn wire(
     notes: &mut Vec<String>,
 ) -> Result<Wiring, String> {
     let port = server.port;
-    let at = |upstream: String| Wiring { listen: of_the_pod(port), upstream, port, ..Wiring::default() };
-    let direct = server::indirect(server.container).is_none();
-    let has = |flag: &str| server::flag(server.container, flag).is_some();
+    let between =
+        |listen: String, upstream: String| Wiring { listeners: vec![(listen, upstream)], port, ..Wiring::default() };
+    let at = |upstream: String| between(of_the_pod(port), upstream);
+    // One listener for each port, to the same port on loopback.
+    let every = || Wiring {
+        listeners: server.ports().map(|port| (of_the_pod(port), format!("127.0.0.1:{port}"))).collect(),
+        port: server.ports().min().unwrap_or(port),
+        ..Wiring::default()
+    };
+    let direct = matches!(server.shell, Ok(None));
+    let has = |flag: &str| server.has(flag);
     let listen = || {
         let known = server.engine.and_then(|engine| engine.info().listen.as_ref());
         known.ok_or("its engine is unknown, so its listen address cannot be set; set the engine with --engine")
     };
-    let mode = if options.mode == Mode::Auto { Mode::AddressSplit } else { options.mode };
+    let mode = mode(options);
+    if !server.more.is_empty() && !matches!(mode, Mode::AddressSplit | Mode::ShadowBind) {
+        return Err(format!("the mode {} serves one port; use address-split for several", mode.as_str()));
+    }
     Ok(match mode {
         Mode::Auto | Mode::AddressSplit => {
-            let setting = reaching(server, engine::host(listen()?, "127.0.0.1", port, has, direct))?;
+            let setting = engine::host(listen()?, "127.0.0.1", port, has, direct);
             notes.push(format!("the server is set to listen on 127.0.0.1:{port} ({}); the sidecar listens on the pod's addresses and the same port, so Services, probes and policies need no change", setting));
-            Wiring { setting: Some(setting), ..at(format!("127.0.0.1:{port}")) }
+            Wiring { setting: Some(setting), ..every() }
         }
         Mode::Uds => {
             let setting = engine::socket(listen()?, SOCKET, has);
             let title = server.engine.map_or("", |engine| engine.info().title);
             let setting = setting.ok_or_else(|| format!("{title} cannot listen on a Unix socket; omit --mode"))?;
-            let setting = reaching(server, setting)?;
             notes.push(format!("the server is set to listen on {} ({}), in a volume that both mount", SOCKET, setting));
-            let user = Some(user(spec, server, notes)?);
+            let user = Some(user(spec, server, mode, notes)?);
             Wiring { setting: Some(setting), user, socket: true, ..at(format!("unix:{}", SOCKET)) }
         }
         Mode::ShadowBind => {
             notes.push(format!("the server is not changed and listens on all addresses of port {port}; the sidecar binds the pod's addresses, which the kernel prefers. The server must set SO_REUSEPORT (vLLM does with --api-server-count above 1), or the one that starts last fails"));
-            Wiring { user: Some(user(spec, server, notes)?), port_sharing: true, ..at(format!("127.0.0.1:{port}")) }
+            Wiring { user: Some(user(spec, server, mode, notes)?), port_sharing: true, ..every() }
         }
         Mode::PortSwap => {
             let inner = port.checked_add(1).ok_or("its port is 65535, so there is no next port")?;
-            let setting = reaching(server, engine::port(listen()?, inner, has, direct))?;
+            let setting = engine::port(listen()?, inner, has, direct);
             notes.push(format!(
-                "the server is set to listen on port {inner} ({}); the sidecar listens on port {port}",
-                setting
+                "the server is set to listen on port {inner} ({setting}); the sidecar listens on port {port} of the pod's addresses and of 127.0.0.1"
             ));
-            Wiring { setting: Some(setting), ..at(format!("127.0.0.1:{inner}")) }
+            let listen = format!("[$(POD_IPS),127.0.0.1]:{port}");
+            Wiring { setting: Some(setting), ..between(listen, format!("127.0.0.1:{inner}")) }
         }
         Mode::Redirect => {
             if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
@@ -87,32 +103,20 @@ pub(super) fn wire(
                 );
             }
             notes.push(format!("an init container redirects connections for port {port} to the sidecar with nftables. It needs root and NET_ADMIN, which the pod security profiles baseline and restricted forbid"));
-            let listen = of_the_pod(OWN_PORT);
-            Wiring { listen, redirect: true, port: OWN_PORT, ..at("original".to_owned()) }
+            Wiring { redirect: true, port: OWN_PORT, ..between(of_the_pod(OWN_PORT), "original".to_owned()) }
         }
         Mode::Explicit => {
             notes.push(format!(
                 "no traffic reaches the sidecar yet: point a Service to port {} (llm-traffic)",
                 OWN_PORT
             ));
-            Wiring { listen: of_the_pod(OWN_PORT), port: OWN_PORT, ..at(format!("127.0.0.1:{port}")) }
+            Wiring { port: OWN_PORT, ..between(of_the_pod(OWN_PORT), format!("127.0.0.1:{port}")) }
         }
     })
 }
 
-/// A flag must reach the program, unless the command already has it; a variable always does.
-fn reaching(server: &Server<'_>, setting: Setting) -> Result<Setting, String> {
-    let Setting { name, value, form } = &setting;
-    match server::indirect(server.container) {
-        Some(why) if form.is_some() && server::flag(server.container, name).as_ref() != Some(value) => {
-            Err(format!("{why}; add {name} {value} to the command, or use --mode redirect"))
-        }
-        _ => Ok(setting),
-    }
-}
-
 /// The user of the server's process: a shared socket or port requires the same user.
-fn user(spec: &Value, server: &Server<'_>, notes: &mut Vec<String>) -> Result<i64, String> {
+fn user(spec: &Value, server: &Server<'_>, mode: Mode, notes: &mut Vec<String>) -> Result<i64, String> {
     let of = |place: &Value, name: &str| place.at(&["securityContext", name]).cloned();
     let set = |name: &str| of(server.container, name).or_else(|| of(spec, name));
     match set("runAsUser").and_then(|user| user.integer()) {
@@ -121,7 +125,7 @@ fn user(spec: &Value, server: &Server<'_>, notes: &mut Vec<String>) -> Result<i6
             Ok(user)
         }
         None if set("runAsNonRoot") == Some(Value::Bool(true)) => {
-            Err("the sidecar must run as the server's user, which is set only in the image; set runAsUser".to_owned())
+            Err(text("reasons", "user", &[("mode", mode.as_str())]))
         }
         None => {
             notes.push("the sidecar runs as root, the assumed user of the server because the pod sets none; it has no capabilities".to_owned());

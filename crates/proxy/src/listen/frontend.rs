@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use crate::listen::descriptor;
+use crate::listen::rotation::Rotating;
 use crate::listen::tls::Protocol;
 use crate::listen::upstream::Upstream;
 use crate::relay::{Phase, Relay, Stream};
@@ -25,7 +26,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct Frontend {
     pub(crate) relay: Arc<Relay>,
     pub(crate) listener: usize,
-    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) tls: Option<Arc<Rotating<TlsAcceptor>>>,
     pub(crate) upstream: Arc<Upstream>,
 }
 
@@ -59,7 +60,8 @@ impl Frontend {
             None => socket,
             // Large and rare parts are boxed here and below: this future exists for each connection.
             Some(acceptor) => {
-                match Box::pin(self.relay.drain().in_time(HANDSHAKE_TIMEOUT, acceptor.accept(socket))).await {
+                let handshake = async { acceptor.get().await.accept(socket).await };
+                match Box::pin(self.relay.drain().in_time(HANDSHAKE_TIMEOUT, handshake)).await {
                     Some(Ok(stream)) => {
                         if stream.get_ref().1.alpn_protocol() == Some(Protocol::Http2.alpn()) {
                             protocol = Protocol::Http2;

@@ -18,6 +18,7 @@ mod descriptor;
 mod error;
 mod frontend;
 mod interception;
+mod rotation;
 mod service;
 mod settings;
 mod tls;

@@ -68,7 +68,7 @@ pub fn serve(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<Ve
         let frontend = Frontend {
             relay: Arc::clone(relay),
             listener,
-            tls: settings.tls.as_ref().map(tls::acceptor).transpose()?,
+            tls: settings.tls.as_ref().map(tls::rotating_acceptor).transpose()?,
             upstream: Arc::new(Upstream::new(&settings.upstream, settings.upstream_tls.as_ref(), keepalive)?),
         };
         for (worker, socket) in workers.iter_mut().zip(sockets) {

@@ -16,6 +16,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem}
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::listen::error::Error;
+use crate::listen::rotation::Rotating;
 use crate::listen::settings::{Address, ClientTls, Listener, ServerTls};
 
 /// The protocol that ALPN selected; HTTP/1.1 without ALPN.
@@ -53,8 +54,25 @@ pub fn usable_tls(listener: &Listener) -> Result<(), Error> {
     Ok(())
 }
 
+/// TLS to clients, by the files as they are at each handshake.
+pub(crate) fn rotating_acceptor(settings: &ServerTls) -> Result<Arc<Rotating<TlsAcceptor>>, Error> {
+    let ServerTls { certificate, key, client_ca } = settings.clone();
+    let files = [certificate, key].into_iter().chain(client_ca).collect();
+    let settings = settings.clone();
+    Rotating::new(files, move || acceptor(&settings))
+}
+
+/// TLS to the server, by the files as they are at each handshake.
+pub(crate) fn rotating_connector(settings: &ClientTls) -> Result<Arc<Rotating<TlsConnector>>, Error> {
+    let ClientTls { ca, identity, .. } = settings.clone();
+    let identity = identity.into_iter().flat_map(|(certificate, key)| [certificate, key]);
+    let files = ca.into_iter().chain(identity).collect();
+    let settings = settings.clone();
+    Rotating::new(files, move || connector(&settings))
+}
+
 /// TLS to clients.
-pub(crate) fn acceptor(settings: &ServerTls) -> Result<TlsAcceptor, Error> {
+fn acceptor(settings: &ServerTls) -> Result<TlsAcceptor, Error> {
     let ServerTls { certificate, key, client_ca } = settings;
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
@@ -77,7 +95,7 @@ pub(crate) fn acceptor(settings: &ServerTls) -> Result<TlsAcceptor, Error> {
 }
 
 /// TLS to the server; ALPN is set for each connection.
-pub(crate) fn connector(settings: &ClientTls) -> Result<TlsConnector, Error> {
+fn connector(settings: &ClientTls) -> Result<TlsConnector, Error> {
     let ClientTls { ca, server_name: _, identity, insecure } = settings;
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()

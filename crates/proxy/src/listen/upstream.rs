@@ -14,6 +14,7 @@ use tokio_rustls::{TlsConnector, TlsStream};
 
 use crate::listen::bind::keep_alive;
 use crate::listen::error::Error;
+use crate::listen::rotation::Rotating;
 use crate::listen::settings::{Address, ClientTls};
 use crate::listen::tls;
 use crate::listen::tls::Protocol;
@@ -31,7 +32,7 @@ pub struct Upstream {
     address: Address,
     /// The address as text.
     name: Arc<str>,
-    tls: Option<(TlsConnector, Option<ServerName<'static>>)>,
+    tls: Option<(Arc<Rotating<TlsConnector>>, Option<ServerName<'static>>)>,
     keepalive: Option<Duration>,
 }
 
@@ -50,7 +51,7 @@ impl Upstream {
     ) -> Result<Upstream, Error> {
         let tls = match client_tls {
             None => None,
-            Some(settings) => Some((tls::connector(settings)?, tls::server_name(address, settings)?)),
+            Some(settings) => Some((tls::rotating_connector(settings)?, tls::server_name(address, settings)?)),
         };
         Ok(Upstream { address: address.clone(), name: address.to_string().into(), tls, keepalive })
     }
@@ -76,7 +77,7 @@ impl Upstream {
             (None, Some(original)) => ServerName::IpAddress(original.ip().into()),
             (None, None) => return Err(io::Error::other("no server name to check the certificate against")),
         };
-        let connect = connector.with_alpn(vec![protocol.alpn().to_vec()]).connect(name, socket);
+        let connect = connector.get().await.with_alpn(vec![protocol.alpn().to_vec()]).connect(name, socket);
         Ok(Box::new(TlsStream::from(Box::pin(connect).await?)))
     }
 

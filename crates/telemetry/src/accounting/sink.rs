@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokometer_decode::Route;
 use tokometer_observe::measure::{Count, CountSource, Models, Outcome, Record, Sink};
 
 use crate::accounting::price::is_accepted;
@@ -129,7 +130,9 @@ impl Accounting {
     /// Adds a finished request.
     pub fn add(&self, record: &Record) {
         let rules = Arc::clone(&self.state().rules);
-        if !rules.settings.is_on() || !record.labels.route.is_read() {
+        // The engine that decodes reports the prompt of a prefill leg again.
+        let is_counted = record.labels.route.is_read() && record.labels.route != Route::Prefill;
+        if !rules.settings.is_on() || !is_counted {
             return;
         }
         let mut evicted = Vec::new();
@@ -299,7 +302,6 @@ mod tests {
     use super::*;
     use crate::accounting::Tenants;
     use crate::export::values_of;
-    use tokometer_decode::Route;
     use tokometer_observe::measure::{Labels, Outcome};
 
     #[test]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::export::advice::LowerBounds;
 use crate::export::collect::Owners;
 use crate::export::collect::telemetry::{Listeners, Telemetry};
 use crate::export::labels::Servers;
@@ -50,6 +51,7 @@ pub struct Exporters {
     otlp: Otlp,
     owners: Arc<Owners>,
     resource: Vec<(String, String)>,
+    lower_bounds: LowerBounds,
 }
 
 impl std::fmt::Debug for Exporters {
@@ -86,7 +88,8 @@ impl Exporters {
             })
         })?;
         let resource = info_labels(&settings.resource);
-        Ok(Arc::new(Exporters { families, recorder, listeners, tracer, otlp, owners, resource }))
+        let lower_bounds = LowerBounds::default();
+        Ok(Arc::new(Exporters { families, recorder, listeners, tracer, otlp, owners, resource, lower_bounds }))
     }
 
     /// Keeps the trace of every request for which `evaluate` reports a broken objective, up to the cap on kept traces.
@@ -174,6 +177,12 @@ impl Sink for Exporters {
     fn record(&self, record: &Arc<Record>) {
         let exemplar = self.tracer.trace(record);
         self.recorder.record(record, exemplar);
+        // The engine's span or the tokenizer counted more than was seen on the wire.
+        let final_count = record.output_tokens.map_or(0, |count| count.tokens);
+        if let Some(more) = record.live_tokens.and_then(|live| final_count.checked_sub(live)).filter(|more| *more > 0) {
+            self.recorder.sets.live(&record.labels).reconcile(more);
+        }
+        self.lower_bounds.note(record);
     }
 
     fn detached(&self, listener: usize, why: Detach) {
@@ -190,7 +199,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use tokometer_observe::measure::Gap;
+    use tokometer_observe::measure::{Count, CountSource, Gap};
 
     #[test]
     fn data_path_takes_no_lock_of_recording_or_scraping() {
@@ -217,6 +226,29 @@ mod tests {
         let tokens = page.lines().filter(|line| line.starts_with("tokometer_live_tokens_total{"));
         let tokens: f64 = tokens.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum();
         assert_eq!(tokens, 15.0, "{page}");
+    }
+
+    #[test]
+    fn live_tokens_are_corrected_by_a_count_that_is_known_later() {
+        let settings = Settings { servers: vec![("127.0.0.1".to_owned(), None)], ..Settings::default() };
+        let exporters = Exporters::start(&settings).unwrap();
+        let labels = Labels { response_model: Some("m".into()), ..Labels::default() };
+        let live_tokens = || {
+            let page = String::from_utf8(exporters.scrape(None).body).unwrap();
+            let line = page.lines().find(|line| line.starts_with("tokometer_live_tokens_total{")).map(str::to_owned);
+            line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        };
+        exporters.live(&labels).unwrap().progress(&[], 5);
+        let record = |live_tokens, tokens, source| Record {
+            live_tokens,
+            output_tokens: Some(Count { tokens, source }),
+            ..Record::new(labels.clone(), Instant::now(), Outcome::Ok, Duration::ZERO)
+        };
+        exporters.record(&Arc::new(record(Some(5), 8, CountSource::EngineSpan)));
+        assert_eq!(live_tokens(), Some(8.0));
+        exporters.record(&Arc::new(record(Some(5), 4, CountSource::EngineSpan)));
+        exporters.record(&Arc::new(record(None, 7, CountSource::Tokenizer)));
+        assert_eq!(live_tokens(), Some(8.0), "nothing is taken away, and nothing is added without live counts");
     }
 
     #[test]

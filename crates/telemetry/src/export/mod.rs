@@ -1,5 +1,6 @@
 //! The metric table and both exporters: records in, Prometheus pages and OTLP batches out.
 
+mod advice;
 mod collect;
 mod exporters;
 mod labels;

@@ -14,7 +14,7 @@ use crate::live::recent::{Kept, Recent};
 use crate::live::requests::{Doing, Open, Requests};
 use crate::live::totals::{History, Sample, Totals};
 use crate::live::watch::RequestWatch;
-use crate::live::wedge::{Bounds, State, Verdict};
+use crate::live::wedge::{Bounds, Evidence, State, Verdict};
 
 /// Settings of the requests in flight, of wedge detection and of the finished requests that are kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -123,32 +123,42 @@ impl InFlight {
 
     /// Metrics of each listener at `now`.
     pub fn stats(&self, now: Instant) -> Vec<Stats> {
-        self.survey(now).0
+        self.survey(now, 0).0
     }
 
-    /// The requests in flight, oldest first.
-    pub fn open(&self, now: Instant) -> Vec<Open> {
-        self.survey(now).1
+    /// The `most` oldest requests in flight, oldest first.
+    pub fn open(&self, now: Instant, most: usize) -> Vec<Open> {
+        self.survey(now, most).1
     }
 
-    /// Metrics of each listener and the requests in flight, oldest first, from a single read, so that both are
-    /// consistent.
-    pub(super) fn survey(&self, now: Instant) -> (Vec<Stats>, Vec<Open>) {
-        let now = self.read_until(now);
-        let (mut all, settings) = (self.requests.read(now), self.settings.load());
-        all.sort_unstable_by_key(|open| (Reverse(open.age), open.connection, open.sequence));
-        let mut by_listener = vec![Vec::new(); self.requests.listeners.len()];
-        for open in &all {
-            if let Some(list) = by_listener.get_mut(open.listener) {
-                list.push(open);
+    /// Metrics of each listener and the `most` oldest requests in flight, oldest first, from a single read, so that both
+    /// are consistent.
+    pub(super) fn survey(&self, now: Instant, most: usize) -> (Vec<Stats>, Vec<Open>) {
+        let (now, settings) = (self.read_until(now), self.settings.load());
+        let mut listeners = vec![Sums::default(); self.requests.listeners.len()];
+        let mut oldest: Vec<Open> = Vec::new();
+        let by_age = |open: &Open| (Reverse(open.age), open.connection, open.sequence);
+        self.requests.read(now, |open| {
+            if let Some(sums) = listeners.get_mut(open.listener) {
+                sums.add(&open, &settings);
             }
-        }
-        // Read after the requests: a request that has ended meanwhile has updated its listener before.
-        let stats = by_listener.iter().zip(&self.requests.listeners).map(|(open, listener)| {
-            let silent = self.requests.nanos(now).saturating_sub(listener.silent_since());
-            Stats::of(open, Duration::from_nanos(silent), &settings)
+            if most > 0 {
+                oldest.push(open);
+            }
+            if oldest.len() > 2 * most {
+                oldest.select_nth_unstable_by_key(most, by_age);
+                oldest.truncate(most);
+            }
         });
-        (stats.collect(), all)
+        oldest.sort_unstable_by_key(by_age);
+        oldest.truncate(most);
+        // Read after the requests: a request that has ended meanwhile has updated its listener before.
+        let stats = listeners.into_iter().zip(&self.requests.listeners).map(|(sums, listener)| {
+            let silent = self.requests.nanos(now).saturating_sub(listener.silent_since());
+            let verdict = sums.evidence.verdict(Duration::from_nanos(silent), &settings.bounds);
+            Stats { phases: sums.phases, stalled: sums.stalled, verdict }
+        });
+        (stats.collect(), oldest)
     }
 
     /// Requests that were not watched because the table was full.
@@ -167,9 +177,9 @@ impl InFlight {
         self.history.note(now, self.totals.sample());
     }
 
-    /// The requests in flight, in no order.
-    pub(crate) fn all(&self, now: Instant) -> Vec<Open> {
-        self.requests.read(self.read_until(now))
+    /// Calls `each` with every request in flight, in no order.
+    pub(crate) fn each(&self, now: Instant, each: impl FnMut(Open)) {
+        self.requests.read(self.read_until(now), each);
     }
 
     pub(super) fn totals(&self) -> Sample {
@@ -181,28 +191,24 @@ impl InFlight {
     }
 }
 
-impl Stats {
-    /// The values of the listener with these requests; `silent`: as for [`Verdict::of`].
-    fn of(open: &[&Open], silent: Duration, settings: &Settings) -> Stats {
-        let (streaming, waiting): (Vec<&Open>, Vec<&Open>) = open.iter().partition(|open| open.decoding.is_some());
-        let patience = |open: &Open| cadence::patience(settings.stall, open.usual_gap);
-        let is_stalled = |open: &&&Open| open.doing == Doing::Decode && open.waited > Some(patience(open));
-        Stats {
-            stalled: open.iter().filter(is_stalled).count() as u64,
-            phases: [Phases::of(&waiting), Phases::of(&streaming)],
-            verdict: Verdict::of(open, silent, &settings.bounds),
-        }
-    }
+/// [`Stats`] of the requests read so far.
+#[derive(Clone, Default)]
+struct Sums {
+    phases: [Phases; 2],
+    stalled: u64,
+    evidence: Evidence,
 }
 
-impl Phases {
-    fn of(open: &[&Open]) -> Phases {
-        Phases {
-            requests: open.len() as u64,
-            ages: open.iter().map(|open| open.age).fold(Duration::ZERO, Duration::saturating_add),
-            oldest: open.iter().map(|open| open.age).max().unwrap_or_default(),
-            waited: open.iter().filter_map(|open| open.waited).max().unwrap_or_default(),
-        }
+impl Sums {
+    fn add(&mut self, open: &Open, settings: &Settings) {
+        self.evidence.add(open);
+        let patience = cadence::patience(settings.stall, open.usual_gap);
+        self.stalled += u64::from(open.doing == Doing::Decode && open.waited > Some(patience));
+        let phase = &mut self.phases[usize::from(open.decoding.is_some())];
+        phase.requests += 1;
+        phase.ages = phase.ages.saturating_add(open.age);
+        phase.oldest = phase.oldest.max(open.age);
+        phase.waited = phase.waited.max(open.waited.unwrap_or_default());
     }
 }
 

@@ -243,7 +243,7 @@ fn session_is_never_pending_but_its_tokens_count_as_progress() {
     assert_eq!(stage.state(1000.0), State::Idle);
     let _waiting = stage.stream(0.5);
     assert_eq!(stage.verdict(60.0).silent, seconds(10.0));
-    assert_eq!(stage.in_flight.open(stage.began + seconds(1000.0))[0].doing, Doing::Session);
+    assert_eq!(stage.in_flight.open(stage.began + seconds(1000.0), 1)[0].doing, Doing::Session);
 }
 
 #[test]
@@ -352,10 +352,10 @@ fn client_that_left_waits_for_no_first_token_but_the_engine_is_still_expected_to
     let mut left = stage.stream(0.0);
     left.watch.client_left();
     left.watch.response_started(200, true);
-    let open = stage.in_flight.open(stage.began + seconds(9.0)).remove(0);
+    let open = stage.in_flight.open(stage.began + seconds(9.0), 1).remove(0);
     assert_eq!((open.doing, open.without_token), (Doing::Prefill, None));
     let _waiting = left.token(10.0);
-    assert_eq!(stage.in_flight.open(stage.began + seconds(11.0)).remove(0).doing, Doing::Decode);
+    assert_eq!(stage.in_flight.open(stage.began + seconds(11.0), 1).remove(0).doing, Doing::Decode);
 }
 
 #[test]
@@ -399,7 +399,7 @@ fn requests_in_flight_are_listed_oldest_first() {
     let stage = Stage::new();
     let _young = stage.ask(false, 400, Some(7), 8.0);
     let _old = stage.stream(1.0).token(3.0).token(4.0);
-    let open = stage.in_flight.open(stage.began + seconds(10.0));
+    let open = stage.in_flight.open(stage.began + seconds(10.0), 2);
     let doing: Vec<&str> = open.iter().map(|open| open.doing.as_str()).collect();
     assert_eq!(doing, ["decode", "whole"]);
     assert_eq!((open[0].route, open[0].model.as_deref(), open[0].tokens), (Route::Chat, Some("m"), 2));
@@ -409,6 +409,13 @@ fn requests_in_flight_are_listed_oldest_first() {
     );
     assert_eq!((open[1].max_tokens, open[1].request_bytes, open[1].first_token), (Some(7), 400, None));
     assert_eq!(open.len(), 2);
+    assert_eq!(stage.in_flight.open(stage.began + seconds(10.0), 1), open[..1]);
+    assert!(stage.in_flight.open(stage.began + seconds(10.0), 0).is_empty());
+    // Enough that younger requests are removed while the others are still read.
+    let _more: Vec<_> = (0..9).map(|n| stage.ask(false, 400, None, 5.0 + f64::from(n) / 10.0)).collect();
+    let oldest = stage.in_flight.open(stage.began + seconds(10.0), 3);
+    let ages: Vec<Duration> = oldest.iter().map(|open| open.age).collect();
+    assert_eq!(ages, [9.0, 5.0, 4.9].map(seconds));
 }
 
 #[test]

@@ -27,8 +27,7 @@ impl View {
     /// The part of a snapshot that covers requests and engine state; all other fields keep their defaults.
     pub fn look(&self, now: Instant) -> Snapshot {
         let (totals, history) = (self.in_flight.totals(), self.in_flight.history());
-        let (stats, mut open) = self.in_flight.survey(now);
-        open.truncate(MOST_STREAMS);
+        let (stats, open) = self.in_flight.survey(now, MOST_STREAMS);
         let (streams, models) = self.streams(&open, now);
         let [ttft_seconds, decode_tokens_per_second] = history.distributions(now, &totals);
         Snapshot {

@@ -110,16 +110,57 @@ fn of_whole(max_tokens: Option<u64>) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).min(Duration::from_secs(24 * 3600))
 }
 
-impl Verdict {
-    /// The verdict on one listener. `silent`: time since the engine's last progress according to its pending period and
-    /// finished requests.
-    pub(super) fn of(open: &[&Open], silent: Duration, bounds: &Bounds) -> Verdict {
-        let those = |doing| open.iter().filter(move |open| open.doing == doing);
-        let count = |doing| those(doing).count() as u64;
-        let (decoding, prefilling, whole) = (count(Doing::Decode), count(Doing::Prefill), count(Doing::Whole));
-        let silent = open.iter().filter_map(|open| open.progressed).fold(silent, Duration::min);
-        let prompts = those(Doing::Prefill).chain(those(Doing::Whole)).map(|open| of_prompt(open.request_bytes)).max();
-        let prompts = prompts.unwrap_or_default();
+/// What the requests in flight of one listener show about its engine.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Evidence {
+    in_flight: u64,
+    decoding: u64,
+    prefilling: u64,
+    whole: u64,
+    client_blocked: u64,
+    /// Time since the last progress of any request.
+    progressed: Option<Duration>,
+    /// Longest current wait of a stream for its next token.
+    waited: Duration,
+    /// Shortest usual gap of a stream.
+    usual_gap: Option<Duration>,
+    /// Time for the longest pending prompt.
+    prompt: Duration,
+    /// Time for the longest non-streamed response.
+    response: Duration,
+}
+
+impl Evidence {
+    pub(super) fn add(&mut self, open: &Open) {
+        self.in_flight += 1;
+        self.progressed = self.progressed.into_iter().chain(open.progressed).min();
+        let prompt = of_prompt(open.request_bytes);
+        match open.doing {
+            Doing::Decode => {
+                self.decoding += 1;
+                self.waited = self.waited.max(open.waited.unwrap_or_default());
+                self.usual_gap = self.usual_gap.into_iter().chain(open.usual_gap).min();
+            }
+            Doing::Prefill => {
+                self.prefilling += 1;
+                self.prompt = self.prompt.max(prompt);
+            }
+            Doing::Whole => {
+                self.whole += 1;
+                self.prompt = self.prompt.max(prompt);
+                let tokens = if open.route.generates() { of_whole(open.max_tokens) } else { Duration::ZERO };
+                self.response = self.response.max(prompt.saturating_add(tokens));
+            }
+            Doing::Blocked => self.client_blocked += 1,
+            Doing::Requesting | Doing::Ending | Doing::Session => {}
+        }
+    }
+
+    /// The verdict on the engine. `silent`: time since its last progress according to its pending period and finished
+    /// requests.
+    pub(super) fn verdict(self, silent: Duration, bounds: &Bounds) -> Verdict {
+        let Evidence { in_flight, decoding, prefilling, whole, client_blocked, .. } = self;
+        let silent = self.progressed.map_or(silent, |progressed| progressed.min(silent));
         let rule = if decoding > 0 && decoding >= whole {
             Some(Rule::Decode)
         } else if whole > 0 {
@@ -129,28 +170,19 @@ impl Verdict {
         };
         let (silent, bound) = match rule {
             None => (Duration::ZERO, Duration::ZERO),
+            // A stream that has just resumed after backpressure has waited only since then.
             Some(Rule::Decode) => {
-                // A stream that has just resumed after backpressure has waited only since then.
-                let waited = those(Doing::Decode).filter_map(|open| open.waited).max();
-                let usual = those(Doing::Decode).filter_map(|open| open.usual_gap).min().unwrap_or_default();
-                let bound = bounds.decode.max(cadence::explained(usual)).saturating_add(prompts);
-                (silent.min(waited.unwrap_or_default()), bound)
+                let bound = bounds.decode.max(cadence::explained(self.usual_gap.unwrap_or_default()));
+                (silent.min(self.waited), bound.saturating_add(self.prompt))
             }
-            Some(Rule::Prefill) => (silent, bounds.prefill.saturating_add(prompts)),
-            Some(Rule::Whole) => {
-                let longest = those(Doing::Whole).map(|open| {
-                    let tokens = if open.route.generates() { of_whole(open.max_tokens) } else { Duration::ZERO };
-                    of_prompt(open.request_bytes).saturating_add(tokens)
-                });
-                (silent, bounds.prefill.saturating_add(longest.fold(prompts, Duration::max)))
-            }
+            Some(Rule::Prefill) => (silent, bounds.prefill.saturating_add(self.prompt)),
+            Some(Rule::Whole) => (silent, bounds.prefill.saturating_add(self.prompt.max(self.response))),
         };
         let state = match rule {
             None => State::Idle,
             Some(_) if silent > bound => State::Wedged,
             Some(_) => State::Working,
         };
-        let (in_flight, client_blocked) = (open.len() as u64, count(Doing::Blocked));
         Verdict { state, rule, silent, bound, in_flight, decoding, prefilling, whole, client_blocked }
     }
 }

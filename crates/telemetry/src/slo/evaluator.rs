@@ -214,33 +214,39 @@ impl Evaluator {
 
     /// Runs [`Evaluator::sweep`] over the requests in flight. Call about once per second, never on a data path thread.
     pub fn look(&self, in_flight: &InFlight, now: Instant) {
-        let open = in_flight.all(now);
-        self.sweep(&open.iter().map(Pending::from).collect::<Vec<_>>(), now);
+        self.sweep(|see| in_flight.each(now, |open| see(&Pending::from(&open))), now);
     }
 
-    /// Counts pending requests whose first token is overdue as late; `open` are all open requests. They are not evaluated
-    /// again when they end: whether the token comes later or never, it is already late.
+    /// Counts pending requests whose first token is overdue as late; `each` calls its argument with every open request. They are
+    /// not evaluated again when they end.
     ///
     /// The number of prompt tokens is unknown before the end, so every byte counts as one token: a miss is counted only
     /// when it is certain.
-    pub fn sweep(&self, open: &[Pending<'_>], now: Instant) {
+    pub fn sweep(&self, each: impl FnOnce(&mut dyn FnMut(&Pending<'_>)), now: Instant) {
         let mut state = self.state();
         let settings = Arc::clone(&state.settings);
         let mut late = HashMap::new();
-        for pending in open.iter().filter(|pending| pending.waited.is_some()) {
+        let mut noted = HashSet::new();
+        each(&mut |pending| {
+            let id = (pending.connection, pending.sequence);
+            if state.notes.contains_key(&id) {
+                noted.insert(id);
+            }
+            if pending.waited.is_none() {
+                return;
+            }
             let model = self.models.led_to(&labels(pending));
             let named = model.as_deref().or(pending.request_model);
             let missed = settings.objectives.iter().enumerate();
             let missed = missed.filter(|(_, objective)| misses(objective, pending, named, &settings));
             let missed: Vec<usize> = missed.map(|(at, _)| at).collect();
             if !missed.is_empty() {
-                late.insert((pending.connection, pending.sequence), (missed, model));
+                late.insert(id, (missed, model));
             }
-        }
-        let ids: HashSet<RequestId> = open.iter().map(|pending| (pending.connection, pending.sequence)).collect();
+        });
         state.notes.retain(|id, note| match note {
             Note::Late => late.contains_key(id),
-            Note::Counted { closed, .. } if ids.contains(id) => {
+            Note::Counted { closed, .. } if noted.contains(id) => {
                 *closed = None;
                 true
             }

@@ -259,7 +259,7 @@ fn count(text: &ResponseText, vocabulary: &dyn Tokenize) -> Result<TextTokens, U
     let runs = text.runs().map_err(Uncounted::from)?;
     let all = runs.iter().map(|run| vocabulary.tokens(run)).sum::<Option<u64>>().ok_or(Uncounted::Failed)?;
     let first = text.first().and_then(|first| vocabulary.tokens(first)).unwrap_or(1);
-    Ok(TextTokens { all, first })
+    Ok(TextTokens { all, first, least: text.events() })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -14,8 +14,9 @@ impl Request {
     pub fn end(mut self, mut closing: Closing, at: Instant, thresholds: &Thresholds, sink: &dyn Sink) {
         self.leave(sink);
         let text = closing.text.take();
-        let record = Arc::new(self.record(closing, at, thresholds));
-        self.reconcile(&record, sink);
+        let mut record = self.record(closing, at, thresholds);
+        self.reconcile(&mut record, sink);
+        let record = Arc::new(record);
         std::mem::take(&mut self.watches).ended(&record);
         let text = text.filter(|_| self.is_uncounted(&record));
         match text.map(|text| UncountedText::of(text, &record, self.parameters.echo, thresholds)) {
@@ -24,15 +25,18 @@ impl Request {
         }
     }
 
-    /// Corrects the counters that were updated while the stream ran.
-    fn reconcile(&mut self, record: &Record, sink: &dyn Sink) {
+    /// Corrects the counters that were updated while the stream ran. A count that is known later corrects them again, by
+    /// `live_tokens` of the record.
+    fn reconcile(&mut self, record: &mut Record, sink: &dyn Sink) {
         self.gaps.forward(self.live.as_deref());
         let forwarded = self.gaps.forwarded();
+        record.live_tokens = self.live.is_some().then_some(forwarded);
         let exact = record.output_tokens.filter(|n| n.source.is_exact()).map_or(0, |n| n.tokens);
         if exact > forwarded
             && let Some(live) = self.live.take().or_else(|| sink.live(&record.labels))
         {
             live.reconcile(exact - forwarded);
+            record.live_tokens = Some(exact);
         }
     }
 

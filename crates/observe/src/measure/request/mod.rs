@@ -172,9 +172,15 @@ impl Request {
 
     /// Sets the route from the path, or from the body if the path did not determine it.
     pub fn request_is(&mut self, route: Route, sink: &dyn Sink) {
+        if self.route != route {
+            // A watch has one route.
+            self.watches = Watches::default();
+        }
         self.route = route;
-        if self.generates() && self.state == State::Open {
-            self.enter(State::InFlight(Phase::WaitingFirstToken), sink);
+        match (self.generates(), self.state) {
+            (true, State::Open) => self.enter(State::InFlight(Phase::WaitingFirstToken), sink),
+            (false, State::InFlight(_)) => self.enter(State::Open, sink),
+            _ => {}
         }
         if self.route.is_read() && self.route.work() != Work::Neither && self.watches.is_empty() {
             self.watches = sink.opened(&Opening {

@@ -1,5 +1,6 @@
 //! Values of crates that cannot name the catalogue: observers, scraped engines and received engine spans.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::export::collect::{Collect, Points};
@@ -42,6 +43,10 @@ impl Points<'_> {
         self.put_at(listener, Id::EngineScrapeDuration, &[], measurements.duration);
         self.put_at(listener, Id::EngineScrapeAge, &[], measurements.age);
         let Some(state) = &measurements.state else { return };
+        if let Some((engine, version)) = &measurements.version {
+            let known = [(Key::Provider, (*engine).into()), (Key::Version, Arc::clone(version).into())];
+            self.put_at(listener, Id::EngineInfo, &known, 1.0);
+        }
         let levels = [
             (Id::EngineRunning, state.running),
             (Id::EngineWaiting, state.waiting),
@@ -53,6 +58,8 @@ impl Points<'_> {
             (Id::EngineAccepted, state.accepted),
             (Id::EngineQueueTime, state.queue_seconds),
             (Id::EngineQueueRequests, state.queue_requests),
+            (Id::EngineKvTransferTime, state.kv_transfer_seconds),
+            (Id::EngineKvTransfers, state.kv_transfers),
         ];
         for (id, level) in levels {
             self.put_at(listener, id, &[], level);

@@ -113,9 +113,16 @@ impl Listeners {
         }
     }
 
+    /// Counts the connection; logs the first one of a listener that carries TLS.
     pub(crate) fn detached(&self, listener: usize, why: Detach) {
-        if let Some(listener) = self.0.get(listener) {
-            listener.detached[why as usize].fetch_add(1, Ordering::Relaxed);
+        let Some(counts) = self.0.get(listener) else { return };
+        let before = counts.detached[why as usize].fetch_add(1, Ordering::Relaxed);
+        if (before, why) == (0, Detach::Tls) {
+            let place = format!("listeners[{listener}]");
+            tracing::warn!(
+                listener = place,
+                "The connections of this listener carry TLS that tokometer does not terminate: they are forwarded, but not measured. Set `tls.certificate` and `tls.key` to the engine's files, and write the upstream as https://host:port."
+            );
         }
     }
 

@@ -305,9 +305,16 @@ catalogue! {
     EngineQueueTime = Counter(Scope::Server, "tokometer.engine.queue.time", "s"),
     /// Requests whose waits are included in tokometer.engine.queue.time
     EngineQueueRequests = Counter(Scope::Server, "tokometer.engine.queue.requests", "{request}"),
+    /// Total time of key-value cache transfers from other engines (disaggregated prefill), from the engine's own metrics
+    EngineKvTransferTime = Counter(Scope::Server, "tokometer.engine.kv_transfer.time", "s"),
+    /// Transfers included in tokometer.engine.kv_transfer.time
+    EngineKvTransfers = Counter(Scope::Server, "tokometer.engine.kv_transfers", "{transfer}"),
     /// Mean queue wait of the requests added to the engine's queue metrics between two scrapes: an estimate for the
     /// whole engine
     QueueTimeEstimate = Gauge(Scope::Server, "tokometer.queue.time.estimate", "s") { extra: &[Key::Source] },
+    /// Always 1, with the name and the version of the engine as attributes, where the engine reports its version (vLLM);
+    /// absent while its metrics are not scraped
+    EngineInfo = Gauge(Scope::Server, "tokometer.engine.info", "") { extra: &[Key::Provider, Key::Version] },
     /// Attempts to scrape the engine's metrics
     EngineScrapes = Counter(Scope::Server, "tokometer.engine.scrape.attempts", "{scrape}"),
     /// Scrapes of the engine's metrics that failed
@@ -334,6 +341,10 @@ catalogue! {
     ExportsFailed = Counter(Scope::Process, "tokometer.telemetry.exports.failed", "{export}") { extra: &[Key::Signal] },
     /// Requests whose attributes were folded into `other` because a cap was reached
     LabelsFolded = Counter(Scope::Process, "tokometer.labels.folded", "{request}") { extra: &[Key::Kind] },
+
+    /// 1 after a successful load of the configuration; 0 while the configuration file has errors, so that the previous
+    /// configuration stays in effect
+    ConfigReload = Gauge(Scope::Process, "tokometer.config.last_reload.successful", ""),
 
     // Objectives.
 

@@ -83,7 +83,7 @@ tokometer_observe::closed_enum! {
         Mode = "mode",
         /// Name of the thread.
         Thread = "thread",
-        /// Version of tokometer.
+        /// Version of tokometer or of the engine.
         Version = "version",
     }
 }

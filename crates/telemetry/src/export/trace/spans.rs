@@ -140,7 +140,7 @@ fn of_phase(kind: PhaseKind, record: &Record) -> Vec<KeyValue> {
 }
 
 fn attributes(record: &Record, server: &[(Key, labels::Value)], semconv: Semconv) -> Vec<KeyValue> {
-    let mut all = Vec::with_capacity(49);
+    let mut all = Vec::with_capacity(50);
     let mut put = |key: &'static str, value: Option<Value>| {
         if let Some(value) = value {
             all.push(KeyValue::new(key, value));
@@ -207,6 +207,8 @@ fn attributes(record: &Record, server: &[(Key, labels::Value)], semconv: Semconv
 
     put("tokometer.outcome", word(Some(record.outcome.as_str())));
     put("tokometer.request_id", text(record.request_id.as_deref()));
+    let rank = record.targets.as_ref().and_then(|targets| targets.data_parallel_rank);
+    put("tokometer.data_parallel_rank", whole(rank.map(u64::from)));
     put("tokometer.connection", whole(Some(record.connection)));
     put("tokometer.sequence", whole(Some(record.sequence)));
     put("tokometer.queue.source", word(record.queue.map(|queue| queue.source.as_str())));

@@ -1,0 +1,145 @@
+//! The checks before a pod is changed: why it cannot be, and what should be known. The admission policy makes the same
+//! checks; the texts are in `charts/tokometer/files/preflight.yaml`.
+
+use std::sync::LazyLock;
+
+use tokometer_decode::Engine;
+
+use crate::inject::server::Server;
+use crate::inject::value::Value;
+use crate::inject::{Mode, Options, engine};
+
+static TEXTS: LazyLock<Value> = LazyLock::new(|| {
+    serde_yaml::from_str(include_str!("../../../../charts/tokometer/files/preflight.yaml"))
+        .expect("a committed file, which the unit tests read")
+});
+
+/// The words that start this engine in the text of a shell, each with a space after it.
+pub(super) fn starts(engine: Engine) -> Vec<String> {
+    let starts = TEXTS.get("starts").map(|all| all.texts(engine.as_str())).unwrap_or_default();
+    starts.into_iter().map(|start| format!("{start} ")).collect()
+}
+
+/// The text of a reason or warning.
+pub(super) fn text(kind: &str, name: &str, values: &[(&str, &str)]) -> String {
+    let text = TEXTS.get(kind).and_then(|all| all.text(name)).unwrap_or(name);
+    values.iter().fold(text.to_owned(), |text, (key, value)| text.replace(&format!("{{{key}}}"), value))
+}
+
+/// Why this pod cannot have a sidecar, whatever its server is.
+pub(super) fn of_pod(spec: &Value, options: &Options) -> Option<String> {
+    let reason = |name: &str| Some(text("reasons", name, &[("admin", &options.admin_port.to_string())]));
+    if spec.at(&["os", "name"]) == Some(&Value::from("windows")) {
+        return reason("windows");
+    }
+    let declares = |container: &Value| declared(container).any(|(port, _)| port == i64::from(options.admin_port));
+    if all(spec).any(declares) { reason("admin-port") } else { None }
+}
+
+/// Why this server cannot have a sidecar in this mode.
+pub(super) fn of_server(spec: &Value, server: &Server<'_>, mode: Mode, options: &Options) -> Option<String> {
+    let listen = server.engine.and_then(|engine| engine.info().listen);
+    let port_flag = listen.and_then(|listen| listen.port.names().0);
+    // The modes that change where the server listens.
+    let moves = matches!(mode, Mode::AddressSplit | Mode::PortSwap | Mode::Uds);
+    let hides = matches!(mode, Mode::AddressSplit | Mode::Uds);
+    let is_dynamo = |word: &&str| word.starts_with("dynamo.") || word.contains("-m dynamo.");
+    let words = server.words();
+    let is_frontend = words.iter().any(|word| word.contains("dynamo.frontend"));
+    let is_kserve = server.container.text("image").is_some_and(|image| image.contains("huggingfaceserver"));
+    let is_proxy = |other: &Value| {
+        other.text("image").is_some_and(|image| image.contains("llm-d-routing-sidecar"))
+            || other.text("name") == Some("routing-proxy")
+    };
+    let has_socket = server.has("--uds") && mode != Mode::Uds;
+    let port_differs = port_flag.is_some_and(|flag| server.flags(flag).any(|value| !server.accepts(value)));
+    let given = port_flag.is_some_and(|flag| server.flags(flag).next().is_some());
+    let declares: Vec<i64> = declared(server.container).map(|(port, _)| port).collect();
+    let is_main = |port: &i64| *port == i64::from(server.port);
+    let next = server.ports().max().map_or(0, |last| i64::from(last) + 1);
+    let ranks = matches!(server.engine, Some(Engine::Vllm | Engine::Sglang))
+        && (declares.contains(&next) || server.more.is_empty() && server.has("--data-parallel-multi-port-external-lb"));
+    let checks = [
+        ("dynamo", server.engine != Some(Engine::Dynamo) && words.iter().any(is_dynamo) && (moves || !is_frontend)),
+        ("kserve", moves && is_kserve),
+        ("proxy", !matches!(mode, Mode::PortSwap | Mode::Explicit) && all(spec).any(is_proxy)),
+        ("socket", has_socket),
+        ("port", port_differs),
+        ("declared", !declares.is_empty() && !given && !declares.iter().any(is_main)),
+        ("ranks", hides && ranks),
+        ("probe", hides && probed(server.container).any(|port| !is_reached(server, options, port))),
+    ];
+    let (name, _) = checks.into_iter().find(|(_, applies)| *applies)?;
+    let values = [("port", server.port.to_string()), ("portFlag", port_flag.unwrap_or_default().to_owned())];
+    Some(text("reasons", name, &values.each_ref().map(|(key, value)| (*key, value.as_str()))))
+}
+
+/// What should be known of a pod that is injected.
+pub(super) fn warnings(spec: &Value, server: &Server<'_>, options: &Options) -> Vec<String> {
+    let hook = server.container.at(&["lifecycle", "preStop"]);
+    let other = |(number, other): (usize, &Value)| number != server.number && engine::of(other).is_some();
+    let warnings = [
+        (
+            "prestop",
+            hook.is_some_and(|hook| {
+                *hook != Value::Null && hook.at(&["httpGet", "path"]) != Some(&"/drain/wait".into())
+            }),
+        ),
+        ("second", spec.list("containers").iter().enumerate().any(other)),
+        ("tls", server.has("--ssl-certfile")),
+    ];
+    let admin = options.admin_port.to_string();
+    let found = warnings.into_iter().filter(|(_, applies)| *applies);
+    found.map(|(name, _)| text("warnings", name, &[("admin", &admin)])).collect()
+}
+
+/// Every container of a pod.
+pub(super) fn all(spec: &Value) -> impl Iterator<Item = &Value> {
+    spec.list("initContainers").iter().chain(spec.list("containers"))
+}
+
+/// The TCP ports that a container declares, with their names.
+pub(super) fn declared(container: &Value) -> impl Iterator<Item = (i64, Option<&str>)> {
+    let ports = container.list("ports").iter();
+    ports
+        .filter(|port| port.text("protocol").is_none_or(|protocol| protocol == "TCP"))
+        .filter_map(|port| Some((port.get("containerPort")?.integer()?, port.text("name"))))
+}
+
+/// The ports that a container's probes connect to.
+fn probed(container: &Value) -> impl Iterator<Item = &Value> {
+    let probes = ["startupProbe", "livenessProbe", "readinessProbe"].into_iter();
+    probes.flat_map(move |probe| {
+        ["httpGet", "tcpSocket", "grpc"].into_iter().filter_map(move |kind| container.at(&[probe, kind, "port"]))
+    })
+}
+
+/// True if the sidecar forwards this port or serves its own pages there; it is given as a number or a name.
+fn is_reached(server: &Server<'_>, options: &Options, port: &Value) -> bool {
+    let number = port.integer().or_else(|| {
+        let of_name = |(_, name): &(i64, Option<&str>)| name.is_some_and(|name| *port == name.into());
+        declared(server.container).find(of_name).map(|(number, _)| number)
+    });
+    number.is_some_and(|number| server.ports().chain([options.admin_port]).any(|port| i64::from(port) == number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_have_no_unknown_value_and_starts_name_engines() {
+        let all = [("port", "1"), ("admin", "1"), ("mode", "m"), ("flag", "f"), ("portFlag", "p")];
+        for kind in ["reasons", "warnings"] {
+            let Some(Value::Map(entries)) = TEXTS.get(kind) else { panic!("{kind}") };
+            for (name, _) in entries {
+                let text = text(kind, name, &all);
+                assert!(!text.contains('{') && text != *name, "{name}: {text}");
+            }
+        }
+        let Some(Value::Map(entries)) = TEXTS.get("starts") else { panic!("starts") };
+        for (name, _) in entries {
+            assert!(!starts(Engine::of_name(name).unwrap()).is_empty(), "{name}");
+        }
+    }
+}

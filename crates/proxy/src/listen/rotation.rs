@@ -1,0 +1,133 @@
+//! TLS configurations that are made again when their files change: certificates are renewed while tokometer runs.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+use tokometer_settings::FileVersion;
+
+use crate::listen::error::Error;
+
+/// Minimum time between two checks of the files.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Maximum delay of a handshake by a check; a slow disk then finishes it in the background.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A value made from files.
+pub(crate) struct Rotating<T> {
+    current: ArcSwap<T>,
+    files: Vec<PathBuf>,
+    make: Box<dyn Fn() -> Result<T, Error> + Send + Sync>,
+    began: Instant,
+    /// Milliseconds from `began` to the next check.
+    due: AtomicU64,
+    /// The files from which the value was made, or could not be made. Locked on threads for blocking work only.
+    versions: Mutex<Vec<Option<FileVersion>>>,
+}
+
+impl<T: Clone + Send + Sync + 'static> Rotating<T> {
+    /// Makes the value.
+    ///
+    /// # Errors
+    /// As `make`.
+    pub(crate) fn new(
+        files: Vec<PathBuf>,
+        make: impl Fn() -> Result<T, Error> + Send + Sync + 'static,
+    ) -> Result<Arc<Rotating<T>>, Error> {
+        let versions = Mutex::new(versions(&files));
+        let (began, due) = (Instant::now(), AtomicU64::new(PERIOD.as_millis() as u64));
+        Ok(Arc::new(Rotating {
+            current: ArcSwap::from_pointee(make()?),
+            files,
+            make: Box::new(make),
+            began,
+            due,
+            versions,
+        }))
+    }
+
+    /// The value by the files as they are now. They are checked at most once a second, on a thread for blocking work.
+    pub(crate) async fn get(self: &Arc<Self>) -> T {
+        let now = self.began.elapsed().as_millis() as u64;
+        let due = self.due.load(Ordering::Relaxed);
+        let next = now + PERIOD.as_millis() as u64;
+        if now >= due && self.due.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            let this = Arc::clone(self);
+            timeout(PATIENCE, spawn_blocking(move || this.check())).await.ok();
+        }
+        T::clone(&self.current.load())
+    }
+
+    /// Makes the value again if a file has changed. Keeps the old one if that fails, as with a certificate whose key is
+    /// not replaced yet.
+    fn check(&self) {
+        let mut known = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = versions(&self.files);
+        if *known == now {
+            return;
+        }
+        *known = now;
+        let file = self.files.first().map(|path| path.display().to_string());
+        match (self.make)() {
+            Ok(value) => {
+                self.current.store(Arc::new(value));
+                tracing::info!(file, "The TLS files have changed: new connections use them.");
+            }
+            Err(error) => {
+                tracing::error!(file, %error, "The changed TLS files cannot be used; keeping the old ones.");
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for Rotating<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rotating").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+fn versions(files: &[PathBuf]) -> Vec<Option<FileVersion>> {
+    files.iter().map(|path| FileVersion::of(path)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn changed_file_is_used_and_an_unusable_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("current");
+        let version = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            let next = folder.path().join("next");
+            std::os::unix::fs::symlink(path, &next).unwrap();
+            fs::rename(next, &link).unwrap();
+        };
+        version("one", "1");
+        let read = link.clone();
+        let number = move || fs::read_to_string(&read).unwrap().parse::<u32>().map_err(|e| Error::Tls(e.to_string()));
+        let rotating = Rotating::new(vec![link.clone()], number).unwrap();
+        let checked = || {
+            rotating.check();
+            **rotating.current.load()
+        };
+        assert_eq!(checked(), 1);
+        version("bad", "no number");
+        assert_eq!(checked(), 1);
+        version("two", "2");
+        assert_eq!(checked(), 2);
+        fs::remove_file(folder.path().join("two")).unwrap();
+        fs::write(folder.path().join("two"), "22").unwrap();
+        assert_eq!(checked(), 22);
+    }
+}

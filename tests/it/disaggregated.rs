@@ -1,0 +1,62 @@
+//! Prefill and decode on separate engines: the prefill leg of a request is an operation of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokometer_decode::Route;
+use tokometer_observe::input::{Close, Side};
+use tokometer_observe::measure::{Outcome, Record, Sink as _};
+use tokometer_telemetry::export::{Exporters, Settings};
+use tokometer_telemetry::slo::Evaluator;
+
+use crate::endings::Wire;
+
+/// A leg as llm-d's routing proxy sends it, with these values of `do_remote_decode` and `max_tokens`.
+fn leg(path: &str, remote_decode: bool, max_tokens: u32) -> Record {
+    let body = format!(
+        r#"{{"model":"m","messages":[],"stream":false,"max_tokens":{max_tokens},"kv_transfer_params":{{"do_remote_decode":{remote_decode},"do_remote_prefill":false,"remote_engine_id":null}}}}"#
+    );
+    let request = format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let body = r#"{"id":"chatcmpl-1","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"length"}],"usage":{"prompt_tokens":900,"completion_tokens":1},"kv_transfer_params":{"do_remote_prefill":true,"remote_block_ids":[1,2],"remote_engine_id":"e"}}"#;
+    let response =
+        format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let replayed = Wire::open()
+        .client(request.as_bytes())
+        .server(response.as_bytes())
+        .close(Close::Finished { first: Side::Client });
+    assert_eq!((replayed.records.len(), replayed.in_flight), (1, 0));
+    replayed.records.into_iter().next().expect("one record")
+}
+
+#[test]
+fn prefill_leg_is_its_own_operation_without_output() {
+    for path in ["/v1/chat/completions", "/v1/completions"] {
+        let record = leg(path, true, 1);
+        assert_eq!((record.labels.route.operation(), record.outcome), ("prefill", Outcome::Ok));
+        assert_eq!(record.input_tokens.map(|count| count.tokens), Some(900));
+        // The engine that decodes reports this token as its first one.
+        assert_eq!((record.output_tokens, record.labels.streaming), (None, Some(false)));
+        assert_eq!((record.labels.engine, record.max_tokens), (Some("vllm"), Some(1)));
+    }
+    assert_eq!(leg("/v1/chat/completions", false, 1).labels.route, Route::Chat);
+    assert_eq!(leg("/v1/chat/completions", true, 2).labels.route, Route::Chat);
+}
+
+#[test]
+fn prefill_leg_is_outside_objectives_and_in_series_of_its_own() {
+    let evaluator = Evaluator::new(tokometer_telemetry::slo::Settings::default());
+    let exporters =
+        Exporters::start(&Settings { servers: vec![("a".to_owned(), None)], ..Settings::default() }).unwrap();
+    let (prefill, whole) = (Arc::new(leg("/v1/chat/completions", true, 1)), leg("/v1/chat/completions", false, 1));
+    evaluator.evaluate(&prefill);
+    let evaluated = || evaluator.evaluated().iter().map(|one| one.counts.good + one.counts.all_bad()).sum::<u64>();
+    assert_eq!(evaluated(), 0);
+    evaluator.evaluate(&whole);
+    assert!(evaluated() > 0, "the same request without a remote decode is evaluated");
+    exporters.record(&prefill);
+    let page = String::from_utf8(exporters.scrape(None).body).unwrap();
+    let requests: Vec<&str> = page.lines().filter(|line| line.starts_with("tokometer_requests_total{")).collect();
+    assert!(requests.iter().all(|line| line.contains(r#"gen_ai_operation_name="prefill""#)), "{requests:?}");
+    assert!(!page.contains("tokometer_wait_without_first_token_seconds_count{"), "{page}");
+    assert!(prefill.ended > Duration::ZERO);
+}

@@ -1,0 +1,36 @@
+"""A real vLLM with either of its front ends, and its metrics."""
+
+import contextlib
+import shutil
+import tempfile
+import time
+
+from process import Process, Skip, free_port, get
+
+START_SECONDS = 600
+
+
+@contextlib.contextmanager
+def engine(front_end, *flags):
+    program = shutil.which("vllm")
+    if not program:
+        raise Skip("no vllm; `make live-vllm` installs it")
+    with tempfile.TemporaryDirectory(prefix="vllm-") as home:
+        port = free_port()
+        # The wrapper reads this from its environment, as vLLM does.
+        rust = "1" if front_end == "rust" else "0"
+        argv = ["env", f"VLLM_USE_RUST_FRONTEND={rust}", f"VLLM_CACHE_ROOT={home}", program, "--host", "127.0.0.1", "--port", str(port), *flags]
+        with Process(f"vllm-{front_end}", argv, group=True) as server:
+            server.port = port
+            began = time.monotonic()
+            server.ready(f"http://127.0.0.1:{port}/health", START_SECONDS)
+            print(f"    the {front_end} front end was ready after {time.monotonic() - began:.0f} s")
+            yield server
+
+
+def samples(port, name):
+    """The sum of the engine's samples of this name."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    families = text_string_to_metric_families(get(f"http://127.0.0.1:{port}/metrics")[1])
+    return sum(sample.value for family in families for sample in family.samples if sample.name == name)
