@@ -31,7 +31,7 @@ macro_rules! fields {
 
 /// All values but the phases, in order. Times (`_ms`) are milliseconds from the last byte of the request, except
 /// `duration_ms`, which starts at its first byte.
-static FIELDS: [Field; 48] = fields! { |r|
+static FIELDS: [Field; 50] = fields! { |r|
     /// Outcome of the request, as listed in [METRICS.md](METRICS.md), `tokometer.requests`.
     outcome = r.outcome.as_str(),
     /// HTTP status; null without a response.
@@ -90,7 +90,7 @@ static FIELDS: [Field; 48] = fields! { |r|
     time_to_first_visible_ms = since(r, r.first_visible),
     /// Time to the last token of a stream.
     last_token_ms = since(r, r.last_token),
-    /// Time to the end of the request.
+    /// Time to the end of the request; of a cancelled one, until the client closed its side of the connection.
     ended_ms = since(r, Some(r.ended)),
     /// Time from the first byte of the request to its end.
     duration_ms = milliseconds(Some(r.ended)),
@@ -105,10 +105,15 @@ static FIELDS: [Field; 48] = fields! { |r|
     chunks = is_streamed(r).then_some(r.chunks),
     /// All stream events.
     events = r.events,
-    /// Longest time between two tokens of one choice.
+    /// Longest time between two tokens of one choice, without the time that tokometer was late.
     longest_gap_ms = milliseconds(r.longest_gap),
-    /// Gaps above the stall threshold.
+    /// Longest gap that the stream's cadence does not explain ([STALLS.md](STALLS.md)); null without one.
+    longest_pause_ms = milliseconds(r.longest_pause),
+    /// Pauses above the stall threshold.
     stalls = r.stalls,
+    /// Time that tokometer itself was late while the request ran, and before it read it: its thread did not run. At most
+    /// 100 ms too short for each delay.
+    late_ms = milliseconds(Some(r.late)),
     /// Time blocked on a slow client (backpressure).
     delivery_blocked_ms = milliseconds(Some(r.delivery_blocked)),
     /// Time in the server's queue.

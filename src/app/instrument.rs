@@ -156,6 +156,9 @@ impl Instrument {
         let (relay, observe) = (settings.relay.clone(), settings.observe.clone());
         let path = DataPath::start(&settings.listeners, relay, observe, sink, threads)?;
         let Handles { relay, observers } = path.handles();
+        // Weak: the relay's observers own the requests in flight.
+        let threads = Arc::downgrade(&relay);
+        in_flight.set_overdue(move |now| threads.upgrade().map_or(Duration::ZERO, |relay| relay.overdue(now)));
         let listeners = Arc::new(ListenerStats { relay, interceptions: Mutex::default() });
         let interception =
             monitors::interception(settings.listeners.clone(), path.addresses().to_vec(), Arc::clone(&listeners));

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use tokometer_engine::scrape::{Dial, Scraper, Settings, Target, Wire};
 use tokometer_observe::input::Direction;
 use tokometer_proxy::listen::{self, Address, Interception, Listener, Protocol, Upstream, intercepts};
-use tokometer_proxy::relay::{Full, Relay};
+use tokometer_proxy::relay::{Delays, Full, Relay};
 use tokometer_telemetry::export::table::{Id, Key};
 use tokometer_telemetry::export::{Collect, Points};
 use tokometer_telemetry::live::InFlight;
@@ -216,5 +216,10 @@ impl Collect for ListenerStats {
             }
         }
         points.put(Id::EventLoopLag, &[], self.relay.lag());
+        for Delays { thread, buckets } in self.relay.take_delays() {
+            let delays = buckets.into_iter().flat_map(|(delay, timers)| (0..timers).map(move |_| delay));
+            let thread = [(Key::Thread, thread.into())];
+            delays.for_each(|delay| points.put(Id::EventLoopDelay, &thread, delay));
+        }
     }
 }

@@ -163,6 +163,30 @@ fn client_close_before_first_token_is_abort_before_it() {
     assert_eq!(Wire::open().client(&REQUEST[..40]).outcome(), before);
 }
 
+/// The server notices the cancel 200 ms later.
+#[test]
+fn cancelled_request_ends_when_the_client_left() {
+    let cancelled = |before: &[&str], after: &[&str]| {
+        let mut wire = Wire::asked().server(HEAD).events(before).half_closed();
+        wire.now += Duration::from_millis(200);
+        let mut replayed = wire.events(after).close(Close::Finished { first: Side::Client });
+        replayed.records.pop().expect("one record")
+    };
+    let ms = |n| Some(Duration::from_millis(n));
+    let waiting = cancelled(&[ROLE], &[]);
+    assert_eq!((waiting.outcome, Some(waiting.ended)), (Outcome::ClientAbortBeforeFirstToken, ms(3)));
+    assert_eq!(Some(waiting.closed), ms(204));
+    let late = cancelled(&[ROLE], &[DELTA, DELTA]);
+    assert_eq!((late.outcome, Some(late.ended)), (Outcome::ClientAbortBeforeFirstToken, ms(3)));
+    assert_eq!((late.first_event, late.first_token, late.last_token), (ms(2), None, None), "{late:?}");
+    assert_eq!(late.output_tokens.map(|n| n.tokens), Some(2), "the engine made them");
+    let midway = cancelled(&[ROLE, DELTA], &[DELTA]);
+    assert_eq!((midway.outcome, Some(midway.ended)), (Outcome::ClientAbortMidStream, ms(4)));
+    assert_eq!((midway.first_token, midway.last_token), (ms(3), ms(205)));
+    let whole = cancelled(&[ROLE, DELTA], &[DELTA, FINISH, DONE]);
+    assert_eq!((whole.outcome, Some(whole.ended)), (Outcome::Ok, ms(208)), "a half-closed client still reads");
+}
+
 #[test]
 fn aborted_stream_keeps_partial_tokens() {
     let replayed = Wire::asked().server(HEAD).events(&[ROLE, DELTA, DELTA]).close(Close::Reset(Side::Client));

@@ -5,6 +5,7 @@ mod accounting;
 mod admin;
 mod admin_hostile;
 mod allocation;
+mod cadence;
 mod chart;
 mod coding;
 mod config;

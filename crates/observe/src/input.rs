@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Direction of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +64,13 @@ pub struct Connection {
 pub trait Observer: Send {
     /// These bytes were read at `at`.
     fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant);
+
+    /// The connection's thread did not run for `by` in total since the last call of this method: what is passed next
+    /// was read late.
+    fn late(&mut self, _by: Duration) {}
+
+    /// The client's bytes that were read at `at`, and passed last, had waited for `by` because the thread did not run.
+    fn waited(&mut self, _by: Duration, _at: Instant) {}
 
     /// True when the connection's data is expensive to observe: the relay then reads small pieces, one per event loop
     /// turn, which bounds the delay of other connections.

@@ -106,7 +106,8 @@ block! {
         /// 0: half of the container's memory limit, at most 64 MiB.
         #[schemars(extend("x-range" = ["0B", "1024GiB"]))]
         memory: Size = Size::default(),
-        /// A gap between two tokens longer than this is a stall.
+        /// A gap between two tokens longer than this is a stall, unless the stream's own cadence explains it
+        /// (docs/STALLS.md).
         #[schemars(extend("x-range" = ["1ms", "1h"]))]
         stall: Duration = Duration(observer::Settings::default().stall),
         /// Minimum output tokens for a decode rate to be recorded.

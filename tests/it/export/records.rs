@@ -1,6 +1,7 @@
 //! Scripted request records.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokometer_decode::{EngineTiming, FinishReason, Route};
@@ -10,8 +11,9 @@ use tokometer_observe::measure::{
 use tokometer_telemetry::export::table::{Id, Key};
 use tokometer_telemetry::export::{Collect, Error, Exporters, Points, Settings, Value};
 
-/// Constant values of every owner.
-pub(crate) struct Still;
+/// Constant values of every owner, and one observation of an observed histogram.
+#[derive(Default)]
+pub(crate) struct Still(AtomicBool);
 
 impl Collect for Still {
     fn collect(&self, points: &mut Points<'_>) {
@@ -50,6 +52,9 @@ impl Collect for Still {
         put(Id::ObserverMemoryLimit, &[], 65_536.0);
         put(Id::ObserverMemoryRefused, &[], 2.0);
         put(Id::EventLoopLag, &[], 0.000_25);
+        if !self.0.swap(true, Ordering::Relaxed) {
+            put(Id::EventLoopDelay, &[(Key::Thread, text("relay-0"))], 0.0015);
+        }
         put(Id::TokenizerUncounted, &[(Key::Reason, "queue_full".into())], 3.0);
         put(Id::LabelsFolded, &[(Key::Kind, "tenant".into())], 4.0);
 
@@ -102,7 +107,7 @@ impl Collect for Still {
 /// The exporters, with these constant values.
 pub(crate) fn start(settings: &Settings) -> Result<Arc<Exporters>, Error> {
     let exporters = Exporters::start(settings)?;
-    exporters.add(Arc::new(Still));
+    exporters.add(Arc::new(Still::default()));
     Ok(exporters)
 }
 
@@ -166,6 +171,8 @@ pub(crate) fn good(model: &str) -> Record {
         events: 104,
         longest_gap: Some(ms(12)),
         longest_gap_tokens: Some(1),
+        longest_pause: Some(ms(12)),
+        usual_gap: Some(ms(10)),
         queue: Some(QueueTime { value: ms(40), source: QueueSource::InBand }),
         timing: Some(EngineTiming {
             queue_ms: Some(40.0),

@@ -7,6 +7,7 @@ mod rig;
 mod watcher;
 
 mod captures;
+mod late;
 mod lifecycle;
 mod limits;
 mod sockets;

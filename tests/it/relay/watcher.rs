@@ -12,6 +12,10 @@ use crate::injected;
 /// One call of an observer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
+    /// Only of observers that are [`Mood::Slow`]: any thread of a busy machine is late.
+    Late(Duration),
+    /// Likewise.
+    Waited(Duration),
     Seen(Direction, Vec<u8>, Instant),
     Finished(Direction, Instant),
     Waits(Direction, Instant),
@@ -26,6 +30,8 @@ pub(crate) enum Mood {
     Calm,
     /// Never, and its connections are expensive to observe.
     Costly,
+    /// Never, and the first call of `seen` occupies its thread this long.
+    Slow(Duration),
     /// When the connection is accepted.
     Accepting,
     /// At the n-th call of `seen`.
@@ -155,6 +161,21 @@ impl Observer for Eye {
         }
         self.idle |= direction == Direction::Response && bytes.ends_with(b"\n\n");
         self.note(Call::Seen(direction, bytes.to_vec(), at));
+        if let (Mood::Slow(time), 1) = (self.mood, self.seen) {
+            std::thread::sleep(time);
+        }
+    }
+
+    fn late(&mut self, by: Duration) {
+        if matches!(self.mood, Mood::Slow(_)) {
+            self.note(Call::Late(by));
+        }
+    }
+
+    fn waited(&mut self, by: Duration, _: Instant) {
+        if matches!(self.mood, Mood::Slow(_)) {
+            self.note(Call::Waited(by));
+        }
     }
 
     fn is_costly(&self) -> bool {

@@ -41,7 +41,7 @@ fn without_token(outcome: Outcome, status: Option<u16>, waited: u64) -> Record {
         cached_tokens: None,
         output_tokens: None,
         decode_rate: None,
-        longest_gap: None,
+        longest_pause: None,
         ended: ms(10 + waited),
         ..good()
     }
@@ -176,15 +176,18 @@ fn decode_rate_is_evaluated_where_meaningful() {
 #[test]
 fn stall_is_a_gap_or_silence_before_a_failure() {
     let settings = only(Goal::Stall { longest: ms(5000) });
-    let gap = |n| Record { longest_gap: Some(ms(n)), ..good() };
+    let gap = |n| Record { longest_gap: Some(ms(9000)), longest_pause: Some(ms(n)), ..good() };
     assert_eq!(evaluate(&gap(5000), &settings), GOOD);
     assert_eq!(evaluate(&gap(5001), &settings), bad(Reason::Stalled));
-    assert_eq!(evaluate(&Record { longest_gap: None, ..good() }, &settings), GOOD, "a single token has no gap");
+    assert_eq!(evaluate(&Record { longest_pause: None, ..good() }, &settings), GOOD, "a single token has no gap");
     let broken = |outcome, silence: u64| Record { outcome, ended: ms(1210 + silence), ..good() };
     let table = [
         (broken(Outcome::Ok, 60_000), GOOD),
         (broken(Outcome::ClientAbortMidStream, 5001), bad(Reason::Stalled)),
         (broken(Outcome::UpstreamReset, 5000), GOOD),
+        (Record { usual_gap: Some(ms(2501)), ..broken(Outcome::UpstreamReset, 5001) }, GOOD),
+        (Record { usual_gap: None, ..broken(Outcome::UpstreamReset, 10_000) }, GOOD),
+        (Record { usual_gap: None, ..broken(Outcome::UpstreamReset, 10_001) }, bad(Reason::Stalled)),
         (broken(Outcome::Truncated, 5001), bad(Reason::Stalled)),
         (Record { delivery_blocked: ms(1), ..broken(Outcome::ClientAbortMidStream, 60_000) }, GOOD),
         (Record { unread: true, ..broken(Outcome::ClientAbortMidStream, 60_000) }, left(Exclusion::Unread)),
@@ -207,7 +210,7 @@ fn goodput_requires_every_objective() {
         (Record { outcome: Outcome::Http5xx, ..good() }, bad(Reason::Http5xx)),
         (late.clone(), bad(Reason::LateFirstToken)),
         (Record { decode_rate: Some(19.9), ..good() }, bad(Reason::SlowDecode)),
-        (Record { longest_gap: Some(ms(5001)), ..good() }, bad(Reason::Stalled)),
+        (Record { longest_pause: Some(ms(5001)), ..good() }, bad(Reason::Stalled)),
         (Record { outcome: Outcome::ClientAbortMidStream, ..good() }, left(Exclusion::ClientAbort)),
         (Record { outcome: Outcome::ClientAbortMidStream, ..late.clone() }, bad(Reason::LateFirstToken)),
         (Record { choices: 4, ..good() }, GOOD),

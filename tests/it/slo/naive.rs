@@ -92,11 +92,11 @@ fn stall(record: &Record) -> String {
     let Some(last) = record.last_token else {
         return if is_stream(record) { "excluded: no_token" } else { "excluded: not_streamed" }.to_owned();
     };
-    let mut silent = record.longest_gap.map_or(0.0, |gap| gap.as_secs_f64());
-    if !record.outcome.is_ok() && record.delivery_blocked.is_zero() && !record.unread {
-        silent = silent.max(record.ended.as_secs_f64() - last.as_secs_f64());
-    }
-    let stated = if silent > 5.0 {
+    let paused = record.longest_pause.is_some_and(|pause| pause.as_secs_f64() > 5.0);
+    let allowed = record.usual_gap.map_or(10.0, |usual| (2.0 * usual.as_secs_f64()).max(5.0));
+    let broke_off = !record.outcome.is_ok() && record.delivery_blocked.is_zero() && !record.unread;
+    let silent = broke_off && record.ended.as_secs_f64() - last.as_secs_f64() > allowed;
+    let stated = if paused || silent {
         "bad: stalled"
     } else if record.outcome.as_str() == "unobserved" {
         "excluded: unobserved"

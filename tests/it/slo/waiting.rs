@@ -9,7 +9,7 @@ use tokometer_decode::Route;
 use tokometer_observe::measure::{Opening, Outcome, Record, Requested, Sink, Targets, Watches};
 use tokometer_telemetry::live;
 use tokometer_telemetry::live::InFlight;
-use tokometer_telemetry::slo::{Evaluator, Goal, Pending, Settings};
+use tokometer_telemetry::slo::{Evaluator, Goal, Pending, Reason, Settings};
 
 use super::{good, ms, only};
 
@@ -75,6 +75,24 @@ fn overdue_request_is_counted_once_before_it_ends() {
     assert_eq!(bad(&evaluate), 1, "a late record is not counted again");
     evaluate.evaluate(&gave_up(1, ms(9000)));
     assert_eq!(bad(&evaluate), 2, "the note must be gone");
+}
+
+#[test]
+fn queued_requests_with_late_tokens_are_late_and_none_is_missing() {
+    let now = Instant::now();
+    let evaluate = Evaluator::new(settings());
+    let table = Table((0..240).map(|sequence| (sequence, Some(ms(2001)))).collect());
+    table.sweep(&evaluate, now);
+    table.sweep(&evaluate, now + ms(1000));
+    for sequence in 0..240 {
+        let late =
+            Record { connection: 1, sequence, first_token: Some(ms(9000)), last_token: Some(ms(9500)), ..good() };
+        evaluate.evaluate(&Record { ended: ms(9500), ..late });
+    }
+    evaluate.evaluate(&gave_up(240, ms(2500)));
+    let evaluated = evaluate.evaluated();
+    let of = |reason| evaluated.iter().map(|one| one.counts.bad[&reason]).sum::<u64>();
+    assert_eq!((of(Reason::LateFirstToken), of(Reason::NoFirstToken), bad(&evaluate)), (240, 1, 241));
 }
 
 #[test]

@@ -321,8 +321,8 @@ impl Joiner {
     }
 
     fn join(&mut self, mut record: Arc<Record>, span: Box<RequestSpan>, by: Join) {
-        // The engine's part of a request cannot be longer than the request.
-        if span.duration() > record.ended + TOLERANCE {
+        // The engine's part of a request cannot be longer than the request, or than the response to a cancelled one.
+        if span.duration() > record.ended.max(record.closed) + TOLERANCE {
             self.measurements.lost(Lost::Contradicted).add(1);
             return self.pass(record, Join::Contradicted);
         }

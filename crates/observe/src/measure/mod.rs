@@ -18,6 +18,7 @@ pub use inbox::Inbox;
 pub use models::{LABEL_IDLE, Models};
 pub use phases::{Interval, PhaseKind, Phases};
 pub use record::{Count, CountSource, Outcome, QueueSource, QueueTime, Record, TraceParent};
+pub use request::cadence;
 pub use request::{Blocked, Closing, Ending, Parameters, Request, Server, Thresholds};
 pub use sink::{Detach, Gap, Labels, Live, Message, Phase, Sink, Stage, Unread};
 pub use timeline::{POINTS, Point, TimeLine};

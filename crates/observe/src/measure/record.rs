@@ -49,6 +49,11 @@ impl Outcome {
     pub fn is_ok(self) -> bool {
         self == Outcome::Ok
     }
+
+    /// True if the client cancelled the request.
+    pub fn is_client_abort(self) -> bool {
+        matches!(self, Outcome::ClientAbortBeforeFirstToken | Outcome::ClientAbortMidStream)
+    }
 }
 
 closed_enum! {
@@ -187,10 +192,12 @@ pub struct Record {
     pub first_token: Option<Duration>,
     /// First event with visible text (content, refusal, audio): neither reasoning nor a tool call.
     pub first_visible: Option<Duration>,
-    /// Last event that carried a token.
+    /// Last event that carried a token; of a cancelled request perhaps after its end.
     pub last_token: Option<Duration>,
-    /// End of the request.
+    /// End of the request: of a cancelled one, when the client closed its side of the connection.
     pub ended: Duration,
+    /// End of the response on the server's side; later than `ended` if the server went on after a cancel.
+    pub closed: Duration,
 
     /// Prompt tokens, including cached ones.
     pub input_tokens: Option<Count>,
@@ -222,12 +229,19 @@ pub struct Record {
     pub chunks: u64,
     /// Events of any kind (including `[DONE]`, excluding comments).
     pub events: u64,
-    /// Longest gap between two token-bearing events.
+    /// Longest gap between two token-bearing events, without the time that tokometer was late.
     pub longest_gap: Option<Duration>,
     /// Tokens in the event that ended the longest gap, if known.
     pub longest_gap_tokens: Option<u32>,
-    /// Gaps over the stall threshold that were not caused by the client.
+    /// Longest gap that the stream's cadence does not explain; gaps of up to 100 ms count as they are
+    /// ([`cadence`](crate::measure::cadence)).
+    pub longest_pause: Option<Duration>,
+    /// Usual gap between token-bearing events at the end: the median of the last eight. `None` below three gaps.
+    pub usual_gap: Option<Duration>,
+    /// Pauses ([`Record::longest_pause`]) over the stall threshold.
     pub stalls: u32,
+    /// How late tokometer was while the request ran, and before it read it: at least this long its thread did not run.
+    pub late: Duration,
     /// Time during which delivery of this response was blocked on the client.
     pub delivery_blocked: Duration,
     /// The same, by what the server was doing meanwhile.
@@ -279,6 +293,7 @@ impl Record {
             first_visible: None,
             last_token: None,
             ended,
+            closed: ended,
             input_tokens: None,
             cached_tokens: None,
             cache_creation_tokens: None,
@@ -296,7 +311,10 @@ impl Record {
             events: 0,
             longest_gap: None,
             longest_gap_tokens: None,
+            longest_pause: None,
+            usual_gap: None,
             stalls: 0,
+            late: Duration::ZERO,
             delivery_blocked: Duration::ZERO,
             blocked: Blocked::default(),
             unread: false,
@@ -319,6 +337,18 @@ impl Record {
         matches!(self.status, Some(101 | 200..=299)) && (tokens || self.first_token.is_some() || worked)
     }
 
+    /// The client cancelled the request at `left`: the end, and nothing that came later, is part of what it waited for.
+    pub(in crate::measure) fn end_with_client(&mut self, left: Duration) {
+        self.ended = left;
+        for time in [&mut self.headers, &mut self.first_event, &mut self.first_token, &mut self.first_visible] {
+            *time = time.filter(|time| *time <= left);
+        }
+        if self.first_token.is_none() {
+            self.last_token = None;
+            (self.decode_rate, self.decode_rate_at_least) = (None, None);
+        }
+    }
+
     /// Time from the last byte of the request to `then`; `None` if either is unknown. 0 for a response that begins
     /// before the request has ended.
     pub fn since_requested(&self, then: Option<Duration>) -> Option<Duration> {
@@ -330,7 +360,9 @@ impl Record {
     pub fn time_per_output_token(&self) -> Option<f64> {
         let output = self.output_tokens.filter(|n| n.source.is_exact())?.tokens;
         let after = output.checked_sub(self.first_tokens.unwrap_or(1)).filter(|n| *n > 0)?;
-        let span = self.ended.checked_sub(self.first_token?)?;
+        // The tokens include those that were made after a cancel.
+        let end = self.ended.max(self.last_token.unwrap_or_default());
+        let span = end.checked_sub(self.first_token?)?;
         (!span.is_zero()).then(|| span.as_secs_f64() / after as f64)
     }
 }

@@ -190,7 +190,7 @@ pub trait Live: Send + Sync {
     /// Gaps and tokens since the last call, in batches to keep locking rare. The token count is a lower bound.
     fn progress(&self, gaps: &[Gap], tokens: u64);
 
-    /// A gap over the stall threshold is open or has just ended; called once per gap.
+    /// A gap over the stall threshold that the stream's cadence does not explain has ended; called once per gap.
     fn stalled(&self);
 
     /// Called at the end: the exact count exceeds the sum passed to [`Live::progress`] by this many tokens.

@@ -90,6 +90,10 @@ pub trait Watch: Send {
     /// needs no further tokens, so that its memory need not be loaded again; it may still be called.
     fn token(&mut self, at: Duration, tokens: u64) -> bool;
 
+    /// The usual gap between the token-bearing events of the response; called when it becomes known, and while it is
+    /// long.
+    fn usual_gap(&mut self, _usual: Duration) {}
+
     /// Prefetches the memory that the next token needs, by reading a word of each part. A stream's memory is cold when
     /// its token arrives; independent loads overlap their cache misses.
     fn warm(&self) {}
@@ -102,6 +106,9 @@ pub trait Watch: Send {
 
     /// The response's end marker arrived; no more tokens follow.
     fn response_complete(&mut self);
+
+    /// The client closed its side of the connection: most likely it no longer waits.
+    fn client_left(&mut self) {}
 
     /// The request ended with this record.
     fn ended(self: Box<Self>, record: &Arc<Record>);
@@ -180,6 +187,11 @@ impl Watches {
         }
     }
 
+    /// Calls [`Watch::usual_gap`] on each.
+    pub fn usual_gap(&mut self, usual: Duration) {
+        self.each(|watch| watch.usual_gap(usual));
+    }
+
     /// Calls [`Watch::warm`] on the first.
     pub(crate) fn warm(&self) {
         if let Some(first) = &self.first {
@@ -200,6 +212,11 @@ impl Watches {
     /// Calls [`Watch::response_complete`] on each.
     pub fn response_complete(&mut self) {
         self.each(|watch| watch.response_complete());
+    }
+
+    /// Calls [`Watch::client_left`] on each.
+    pub fn client_left(&mut self) {
+        self.each(|watch| watch.client_left());
     }
 
     /// Calls [`Watch::ended`] on each.

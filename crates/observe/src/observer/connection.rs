@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::input::{Close, Connection, Direction, Observer, Side};
 use crate::measure::{Detach, Ending, Message};
@@ -187,6 +187,15 @@ impl Observer for ConnectionObserver {
         sample.end(&self.requests.shared.lasting.busy_nanos);
     }
 
+    fn late(&mut self, by: Duration) {
+        self.requests.open.iter_mut().for_each(|request| request.measured.late(by));
+    }
+
+    fn waited(&mut self, by: Duration, at: Instant) {
+        let begun = self.requests.open.iter_mut().filter(|request| request.measured.started() == at);
+        begun.for_each(|request| request.measured.late(by));
+    }
+
     fn is_costly(&self) -> bool {
         self.requests.decodes && self.http.is_some()
     }
@@ -196,7 +205,9 @@ impl Observer for ConnectionObserver {
         if let Some(http) = &mut self.http {
             match direction {
                 Direction::Response => http.response_finished(at, &mut self.requests),
-                Direction::Request => self.requests.open.iter_mut().for_each(|request| request.measured.client_left()),
+                Direction::Request => {
+                    self.requests.open.iter_mut().for_each(|request| request.measured.client_left(at))
+                }
             }
         }
         sample.end(&self.requests.shared.lasting.busy_nanos);

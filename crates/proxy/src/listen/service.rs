@@ -9,7 +9,7 @@
 
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{fmt, io};
 
 use pingora::listeners::{L4BufferSettings, ListenerConfig};
@@ -27,10 +27,7 @@ use crate::listen::frontend::Frontend;
 use crate::listen::settings::Address;
 use crate::listen::tls;
 use crate::listen::upstream::Upstream;
-use crate::relay::{Listening, Phase, Relay};
-
-/// Interval between measurements of a thread's timer lag.
-const LAG_PERIOD: Duration = Duration::from_secs(1);
+use crate::relay::{Listening, Phase, Relay, watch_lag};
 
 /// The listeners of one thread: every one of them, each with the thread's own socket.
 pub struct Worker {
@@ -98,19 +95,8 @@ impl Worker {
         }
         tokio::select! {
             () = async { while open.join_next().await.is_some() {} } => {}
-            () = watch_lag(&self.relay) => {}
+            () = watch_lag(self.relay.lags()) => {}
         }
-    }
-}
-
-/// Measures this thread's timer lag periodically: all work that waits for the thread is delayed by as much.
-async fn watch_lag(relay: &Relay) {
-    let clock = relay.lag_clock();
-    loop {
-        let due = Instant::now() + LAG_PERIOD;
-        clock.expect(due);
-        tokio::time::sleep_until(due.into()).await;
-        clock.fired(due.elapsed());
     }
 }
 

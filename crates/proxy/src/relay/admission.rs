@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 
 use crate::relay::drain::{Drain, Ticket};
+use crate::relay::lag::{Delays, Lags, lateness};
 use crate::relay::settings::Settings;
-use crate::relay::stats::{Full, LagClock, Lags, Stats};
+use crate::relay::stats::{Full, Stats};
 use tokometer_observe::input::{Close, Connection, Direction, Observe, Observer};
 
 /// Maximum descriptors per connection: the client, the server, and the reset watch (`reset`).
@@ -78,9 +79,20 @@ impl Relay {
         self.lags.greatest(Instant::now())
     }
 
-    /// The handle with which one data path thread reports its timer lag.
-    pub(crate) fn lag_clock(&self) -> Arc<LagClock> {
-        self.lags.clock()
+    /// For how long a thread of the data path has not run until now; zero while all do. What has arrived meanwhile was
+    /// not read.
+    pub fn overdue(&self, now: Instant) -> Duration {
+        self.lags.overdue(now)
+    }
+
+    /// Delays of the timers of each data path thread since the last call.
+    pub fn take_delays(&self) -> Vec<Delays> {
+        self.lags.take()
+    }
+
+    /// The clocks of the data path's threads.
+    pub(crate) fn lags(&self) -> &Lags {
+        &self.lags
     }
 
     /// Bytes waiting for their receivers, on all connections.
@@ -159,18 +171,21 @@ impl Accepted {
 /// Dropping it without a call to `closed` (the runtime stops) records `Close::Drained`.
 pub(crate) struct Guard {
     relay: Arc<Relay>,
-    listener: u32,
+    listener: u16,
     ended: bool,
     costly: bool,
+    /// Lateness of the thread that the observer knows, in milliseconds.
+    known_ms: u32,
     observer: Option<Box<dyn Observer>>,
 }
 
 impl Guard {
     /// Creates the observer of this connection.
     pub(crate) fn new(relay: Arc<Relay>, connection: &Connection) -> Guard {
-        let listener = connection.listener as u32;
+        let listener = connection.listener as u16;
+        let known_ms = lateness(connection.accepted).before(connection.accepted);
         let observer = contain(&relay, listener, || relay.observe.accepted(connection)).flatten();
-        Guard { relay, listener, ended: false, costly: false, observer }
+        Guard { relay, listener, ended: false, costly: false, known_ms, observer }
     }
 
     pub(crate) fn relay(&self) -> &Arc<Relay> {
@@ -179,7 +194,23 @@ impl Guard {
 
     /// The counters of the connection's listener.
     pub(crate) fn stats(&self) -> &Stats {
-        self.relay.stats_of(self.listener as usize)
+        self.relay.stats_of(usize::from(self.listener))
+    }
+
+    /// Reports how late this thread was since the last report. Called before what happened at `at` is reported. Returns
+    /// this time.
+    pub(crate) fn late(&mut self, at: Instant) -> Duration {
+        let total = lateness(at).total_ms;
+        let by = Duration::from_millis(total.wrapping_sub(self.known_ms).into());
+        if !by.is_zero() {
+            self.known_ms = total;
+            self.call(|observer| observer.late(by));
+        }
+        by
+    }
+
+    pub(crate) fn waited(&mut self, by: Duration, at: Instant) {
+        self.call(|observer| observer.waited(by, at));
     }
 
     pub(crate) fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
@@ -212,6 +243,7 @@ impl Guard {
         if !std::mem::replace(&mut self.ended, true) {
             self.stats().ended.add(1);
         }
+        self.late(at);
         self.call(|observer| observer.closed(close, at));
         self.dismiss();
     }
@@ -244,13 +276,13 @@ impl Drop for Guard {
 }
 
 /// Runs observer code; `None` if it panicked, which is counted.
-fn contain<R>(relay: &Relay, listener: u32, call: impl FnOnce() -> R) -> Option<R> {
+fn contain<R>(relay: &Relay, listener: u16, call: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => Some(result),
         Err(payload) => {
             // Dropping the payload may panic as well; leaking a few bytes costs less than the connection.
             std::mem::forget(payload);
-            relay.stats_of(listener as usize).observer_panics.add(1);
+            relay.stats_of(usize::from(listener)).observer_panics.add(1);
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| relay.observe.panicked())) {
                 std::mem::forget(payload);
             }

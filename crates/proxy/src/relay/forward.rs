@@ -176,7 +176,11 @@ impl Forwarder {
             }
             Err(_) => return Poll::Ready(Some(self.lose_receiver(io))),
         }
+        let late = io.guard.late(at);
         io.guard.seen(self.direction, bytes, at);
+        if !late.is_zero() && self.direction == Direction::Request {
+            io.guard.waited(io.from.data_age().unwrap_or_default().min(late), at);
+        }
         if self.remainder.is_some() {
             io.guard.waits(self.direction, at);
         }
@@ -198,6 +202,7 @@ impl Forwarder {
         }
         self.state = State::Finishing;
         let turn = self.poll_finish(cx, io);
+        io.guard.late(at);
         io.guard.finished(self.direction, at);
         turn
     }

@@ -8,6 +8,7 @@ mod admission;
 mod drain;
 mod forward;
 mod joined;
+mod lag;
 mod refuse;
 mod reset;
 mod settings;
@@ -16,8 +17,10 @@ mod stream;
 
 pub use admission::{DESCRIPTORS_PER_CONNECTION, Relay};
 pub use drain::{Drain, Phase};
+pub use lag::Delays;
 pub use settings::{Settings, Unreachable};
 pub use stats::{Full, Stats};
 pub use stream::{Endpoint, Stream};
 
 pub(crate) use drain::Listening;
+pub(crate) use lag::watch as watch_lag;

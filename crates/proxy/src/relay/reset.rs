@@ -18,8 +18,8 @@ use crate::relay::stream::Stream;
 use tokometer_observe::input::Side;
 
 /// Delay before the descriptor is created. Most sides are not read only for a moment (a full send buffer, a FIN that
-/// the other side returns), and a write to the peer reports its reset anyway. The value equals the period
-/// of the thread's timer (`listen::service`): a timer due before all others costs the runtime a system call to wake
+/// the other side returns), and a write to the peer reports its reset anyway. The value is above the
+/// period of the thread's timer (`lag`): a timer due before all others costs the runtime a system call to wake
 /// itself, which most ending connections would pay.
 const PATIENCE: Duration = Duration::from_secs(1);
 

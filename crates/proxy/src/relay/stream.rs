@@ -59,6 +59,12 @@ impl Endpoint for TlsStream<Stream> {
 }
 
 impl dyn Endpoint {
+    /// Time since data last arrived from the peer; `None` for a Unix socket.
+    pub(crate) fn data_age(&self) -> Option<Duration> {
+        let info = get_tcp_info(self.socket().as_raw_fd()).ok()?;
+        Some(Duration::from_millis(info.tcpi_last_data_recv.into()))
+    }
+
     /// Ends the connection in order with a FIN; under TLS preceded by close_notify if the socket accepts it.
     pub(crate) fn close(mut self: Box<Self>) {
         if self.is_tls() {

@@ -79,9 +79,11 @@ impl Exporters {
         owners.add(Arc::clone(&listeners) as Arc<dyn Collect>);
         let recorder = Arc::new(Recorder::new(Arc::clone(&families), telemetry, servers, settings));
         let otlp = setup.run({
-            let (owners, recorder) = (Arc::clone(&owners), Arc::clone(&recorder));
+            let (owners, recorder, families) = (Arc::clone(&owners), Arc::clone(&recorder), Arc::clone(&families));
             Box::new(move || {
-                latest.store(Arc::new(owners.collect()));
+                let mut values = owners.collect();
+                families.observe(&mut values);
+                latest.store(Arc::new(values));
                 recorder.settle();
             })
         })?;
@@ -130,7 +132,8 @@ impl Exporters {
     /// The page for a scraper that sent this `Accept` header. Called from the admin threads.
     pub fn scrape(&self, accept: Option<&str>) -> Page {
         // Must come first: it records the requests that have ended.
-        let values = self.owners.collect();
+        let mut values = self.owners.collect();
+        self.families.observe(&mut values);
         self.recorder.settle();
         let families = self.families.snapshot(values);
         Content { families, resource: self.resource.clone() }.write(accept)

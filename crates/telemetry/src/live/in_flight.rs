@@ -2,11 +2,11 @@
 
 use std::cmp::Reverse;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use tokometer_observe::measure::{Labels, Live, Opening, Record, Sink, Watches};
+use tokometer_observe::measure::{Labels, Live, Opening, Record, Sink, Watches, cadence};
 
 use crate::export::table::{Id, Key};
 use crate::export::{Collect, Points};
@@ -23,7 +23,7 @@ pub struct Settings {
     pub max_in_flight: usize,
     /// Maximum memory of finished requests, bytes. 0 keeps none.
     pub recent_bytes: usize,
-    /// A stream is stalled when its next token takes longer than this.
+    /// A stream is stalled when its next token takes longer than this, and longer than its cadence explains.
     pub stall: Duration,
     /// When the engine counts as wedged.
     pub bounds: Bounds,
@@ -45,7 +45,8 @@ impl Default for Settings {
 pub struct Stats {
     /// Requests without a token yet, and requests with tokens.
     pub phases: [Phases; 2],
-    /// Streams whose next token takes longer than the stall threshold, without those blocked on the client.
+    /// Streams whose next token takes longer than the stall threshold and their cadence allow, without those blocked on
+    /// the client.
     pub stalled: u64,
     /// State of the engine.
     pub verdict: Verdict,
@@ -72,7 +73,11 @@ pub struct InFlight {
     totals: Arc<Totals>,
     history: History,
     settings: ArcSwap<Settings>,
+    overdue: OnceLock<Box<Overdue>>,
 }
+
+/// For how long the data path has not run until this moment.
+type Overdue = dyn Fn(Instant) -> Duration + Send + Sync;
 
 impl fmt::Debug for InFlight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -90,12 +95,25 @@ impl InFlight {
         let recent = Recent::start(settings.recent_bytes)?;
         let totals = Arc::new(Totals::default());
         let history = History::new(epoch, totals.sample());
-        Ok(Arc::new(InFlight { requests, recent, totals, history, settings: ArcSwap::from_pointee(settings) }))
+        let (settings, overdue) = (ArcSwap::from_pointee(settings), OnceLock::new());
+        Ok(Arc::new(InFlight { requests, recent, totals, history, settings, overdue }))
     }
 
     /// Applies new wedge bounds and a new stall threshold. Other settings need a restart.
     pub fn reload(&self, settings: Settings) {
         self.settings.store(Arc::new(settings));
+    }
+
+    /// Sets the source of the data path's delay. While a thread of the data path does not run, requests are read as
+    /// they were before: the engine is not silent because nobody listens. Only the first `overdue` is used.
+    pub fn set_overdue(&self, overdue: impl Fn(Instant) -> Duration + Send + Sync + 'static) {
+        self.overdue.set(Box::new(overdue)).ok();
+    }
+
+    /// The moment until which the data path has read what arrived.
+    fn read_until(&self, now: Instant) -> Instant {
+        let overdue = self.overdue.get().map_or(Duration::ZERO, |overdue| overdue(now));
+        now.checked_sub(overdue).unwrap_or(now)
     }
 
     /// Names of the listeners.
@@ -116,7 +134,7 @@ impl InFlight {
     /// Metrics of each listener and the `most` oldest requests in flight, oldest first, from a single read, so that both
     /// are consistent.
     pub(super) fn survey(&self, now: Instant, most: usize) -> (Vec<Stats>, Vec<Open>) {
-        let settings = self.settings.load();
+        let (now, settings) = (self.read_until(now), self.settings.load());
         let mut listeners = vec![Sums::default(); self.requests.listeners.len()];
         let mut oldest: Vec<Open> = Vec::new();
         let by_age = |open: &Open| (Reverse(open.age), open.connection, open.sequence);
@@ -161,7 +179,7 @@ impl InFlight {
 
     /// Calls `each` with every request in flight, in no order.
     pub(crate) fn each(&self, now: Instant, each: impl FnMut(Open)) {
-        self.requests.read(now, each);
+        self.requests.read(self.read_until(now), each);
     }
 
     pub(super) fn totals(&self) -> Sample {
@@ -184,7 +202,8 @@ struct Sums {
 impl Sums {
     fn add(&mut self, open: &Open, settings: &Settings) {
         self.evidence.add(open);
-        self.stalled += u64::from(open.doing == Doing::Decode && open.waited > Some(settings.stall));
+        let patience = cadence::patience(settings.stall, open.usual_gap);
+        self.stalled += u64::from(open.doing == Doing::Decode && open.waited > Some(patience));
         let phase = &mut self.phases[usize::from(open.decoding.is_some())];
         phase.requests += 1;
         phase.ages = phase.ages.saturating_add(open.age);

@@ -185,7 +185,7 @@ impl Store {
             latest_bytes: 0,
             slowest: [
                 Slowest::new(slowest, age, Finished::time_to_first_token),
-                Slowest::new(slowest, age, |finished| finished.record.longest_gap),
+                Slowest::new(slowest, age, |finished| finished.record.longest_pause),
             ],
             most_bytes,
         }
@@ -233,14 +233,14 @@ mod tests {
     fn queue(recent: &Recent, milliseconds: std::ops::Range<u64>) {
         let now = Instant::now();
         for gap in milliseconds {
-            let record = Record { longest_gap: Some(Duration::from_millis(gap)), ..record(now) };
+            let record = Record { longest_pause: Some(Duration::from_millis(gap)), ..record(now) };
             recent.add(|| Finished { record: Arc::new(record), line: None });
         }
     }
 
     fn gaps(recent: &Recent) -> Vec<u128> {
         let latest = recent.kept(Instant::now()).latest;
-        latest.iter().filter_map(|kept| Some(kept.record.longest_gap?.as_millis())).collect()
+        latest.iter().filter_map(|kept| Some(kept.record.longest_pause?.as_millis())).collect()
     }
 
     fn recent(recent_bytes: usize) -> Arc<Recent> {
@@ -297,7 +297,7 @@ mod tests {
     fn finished(began: Instant, at: u64, first: u64, gap: u64) -> Arc<Finished> {
         let record = Record {
             first_token: Some(Duration::from_millis(first)),
-            longest_gap: Some(Duration::from_millis(gap)),
+            longest_pause: Some(Duration::from_millis(gap)),
             ..record(began + Duration::from_secs(at))
         };
         Arc::new(Finished { record: Arc::new(record), line: Some(Box::default()) })

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
@@ -17,10 +17,12 @@ use tokometer_observe::measure::{Opening, Targets};
 /// A time not reached yet.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// The response of a request: expected in one piece, a stream, or refused or complete.
+/// The response of a request: expected in one piece, a stream, refused or complete, or a stream whose client left before
+/// the first token.
 pub(super) const WHOLE: u8 = 0;
 pub(super) const STREAM: u8 = 1;
 pub(super) const DONE: u8 = 2;
+pub(super) const LEFT: u8 = 3;
 
 closed_enum! {
     /// State of a request in flight.
@@ -57,10 +59,12 @@ impl Doing {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Request {
-    /// [`WHOLE`], [`STREAM`] or [`DONE`].
+    /// [`WHOLE`], [`STREAM`], [`DONE`] or [`LEFT`].
     pub(super) response: AtomicU8,
     pub(super) route: Route,
     pub(super) listener: u16,
+    /// Usual gap between token-bearing events, milliseconds; 0 while it is unknown.
+    pub(super) usual_gap: AtomicU32,
     pub(super) first_token: AtomicU64,
     /// Time of the last token, or of the last prompt progress report.
     pub(super) progressed: AtomicU64,
@@ -105,7 +109,7 @@ pub struct Open {
     pub age: Duration,
     /// Time waited for the next token; `None` when none is expected.
     pub waited: Option<Duration>,
-    /// Time since the last byte of a request for a stream that has no token yet.
+    /// Time since the last byte of a request for a stream that has no token yet, while its client waits.
     pub without_token: Option<Duration>,
     /// From the last byte of the request to the first token.
     pub first_token: Option<Duration>,
@@ -113,6 +117,8 @@ pub struct Open {
     pub decoding: Option<Duration>,
     /// Time since the last token, or the last prompt progress report.
     pub progressed: Option<Duration>,
+    /// Usual gap between the token-bearing events, once it is known.
+    pub usual_gap: Option<Duration>,
     /// Tokens so far, a lower bound.
     pub tokens: u64,
     /// `max_tokens` of the request.
@@ -130,6 +136,7 @@ impl Request {
             response: AtomicU8::new(WHOLE),
             route: opening.route,
             listener: u16::try_from(opening.listener).unwrap_or(u16::MAX),
+            usual_gap: AtomicU32::new(0),
             first_token: never(),
             progressed: never(),
             tokens: AtomicU64::new(0),
@@ -153,7 +160,7 @@ impl Request {
             _ if self.details.get().is_none() && !has_token => Doing::Requesting,
             DONE => Doing::Ending,
             _ if has_token => Doing::Decode,
-            STREAM => Doing::Prefill,
+            STREAM | LEFT => Doing::Prefill,
             _ => Doing::Whole,
         }
     }
@@ -166,6 +173,7 @@ impl Request {
         let (doing, details) = (self.doing(), self.details.get());
         let (first_token, progressed) = (time(&self.first_token), time(&self.progressed));
         let requested = details.map(|details| details.requested);
+        let usual_gap = Some(u64::from(self.usual_gap.load(Relaxed))).filter(|usual| *usual > 0);
         let is_waiting = first_token.is_none() && self.response.load(Relaxed) == STREAM && doing != Doing::Session;
         // The wait for the next token starts when the request is complete, at the last token, or when backpressure ends.
         let waits_since = requested.max(progressed).max(time(&self.resumed)).unwrap_or(self.started);
@@ -184,6 +192,7 @@ impl Request {
                 .map(|(token, then)| Duration::from_nanos(token.saturating_sub(then))),
             decoding: first_token.map(since),
             progressed: progressed.map(since),
+            usual_gap: usual_gap.map(Duration::from_millis),
             tokens: self.tokens.load(Relaxed),
             max_tokens: details.map(|details| details.max_tokens).filter(|max| *max != u64::MAX),
             request_bytes: details.map_or(0, |details| details.bytes),

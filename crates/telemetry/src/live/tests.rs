@@ -97,6 +97,11 @@ impl Asked {
         self
     }
 
+    fn usual_gap(mut self, usual: f64) -> Asked {
+        self.watch.usual_gap(seconds(usual));
+        self
+    }
+
     fn client_blocked(mut self, at: f64) -> Asked {
         let at = self.since(at);
         self.watch.client_blocked(at);
@@ -331,7 +336,7 @@ fn stats_report_ages_and_waits_by_phase_and_stalls() {
     let stage = Stage::new();
     let _waiting = [stage.stream(0.0), stage.stream(2.0)];
     let _fast = stage.stream(3.0).token(9.9);
-    let _slow = stage.stream(4.0).token(5.0);
+    let _slow = stage.stream(4.0).token(5.0).usual_gap(0.1);
     let _client_blocked = stage.stream(4.0).token(5.0).client_blocked(5.0);
     let stats = stage.in_flight.stats(stage.began + seconds(10.0))[0];
     let [waiting, streaming] = stats.phases;
@@ -339,6 +344,54 @@ fn stats_report_ages_and_waits_by_phase_and_stalls() {
     assert_eq!(waiting.waited, seconds(10.0));
     assert_eq!((streaming.requests, streaming.oldest, streaming.waited), (3, seconds(7.0), seconds(5.0)));
     assert_eq!((stats.stalled, stats.verdict.client_blocked, stats.verdict.in_flight), (1, 1, 5));
+}
+
+#[test]
+fn client_that_left_waits_for_no_first_token_but_the_engine_is_still_expected_to_respond() {
+    let stage = Stage::new();
+    let mut left = stage.stream(0.0);
+    left.watch.client_left();
+    left.watch.response_started(200, true);
+    let open = stage.in_flight.open(stage.began + seconds(9.0), 1).remove(0);
+    assert_eq!((open.doing, open.without_token), (Doing::Prefill, None));
+    let _waiting = left.token(10.0);
+    assert_eq!(stage.in_flight.open(stage.began + seconds(11.0), 1).remove(0).doing, Doing::Decode);
+}
+
+#[test]
+fn engine_is_not_silent_while_the_data_path_does_not_run() {
+    let stage = Stage::new();
+    let frozen = stage.began + seconds(5.0);
+    stage.in_flight.set_overdue(move |now| now.saturating_duration_since(frozen));
+    let _stream = stage.stream(0.0).token(4.9).usual_gap(0.03);
+    let stats = stage.in_flight.stats(stage.began + seconds(90.0))[0];
+    assert_eq!((stats.verdict.state, stats.stalled), (State::Working, 0), "{stats:?}");
+    assert_eq!(stats.verdict.silent, seconds(0.1));
+}
+
+#[test]
+fn stream_is_stalled_only_beyond_its_cadence() {
+    let stage = Stage::new();
+    let stalled = |at: f64| stage.in_flight.stats(stage.began + seconds(at))[0].stalled;
+    let fifty_tokens_per_event = stage.stream(0.0).token(1.0).usual_gap(1.6);
+    assert_eq!((stalled(4.1), stalled(4.3)), (0, 1));
+    drop(fifty_tokens_per_event);
+    let one_token_per_event = stage.stream(0.0).token(1.0).usual_gap(0.03);
+    assert_eq!((stalled(1.9), stalled(2.1)), (0, 1));
+    drop(one_token_per_event);
+    let _first_event = stage.stream(0.0).token(1.0);
+    assert_eq!((stalled(10.9), stalled(11.1)), (0, 1));
+}
+
+#[test]
+fn decode_bound_is_at_least_what_the_cadence_explains() {
+    let bounds = Bounds { decode: Duration::from_secs(5), ..Bounds::default() };
+    let stage = Stage::with(Settings { bounds, ..Settings::default() });
+    let steady = stage.stream(0.0).token(1.0).usual_gap(5.25);
+    stage.wedged_from(11.5, Rule::Decode);
+    let _other = stage.stream(0.0).token(1.0).usual_gap(0.03);
+    stage.wedged_from(6.0, Rule::Decode);
+    drop(steady);
 }
 
 #[test]

@@ -108,6 +108,7 @@ mod tests {
             waited: None,
             first_token: None,
             decoding: decoding.map(Duration::from_secs_f64),
+            usual_gap: None,
             tokens,
             max_tokens: None,
             request_bytes: 0,

@@ -149,7 +149,7 @@ fn longest_wait(record: &Record) -> Option<Duration> {
         None if record.outcome.is_ok() || record.labels.streaming != Some(true) => None,
         None => record.since_requested(Some(record.ended)),
     };
-    first.max(record.longest_gap)
+    first.max(record.longest_pause)
 }
 
 fn slow_request(wait: Duration, kept: &Finished, now: Instant) -> Slow {
@@ -277,7 +277,7 @@ mod tests {
             outcome,
             labels: Arc::new(labels),
             first_token: first.map(Duration::from_millis),
-            longest_gap: gap.map(Duration::from_millis),
+            longest_pause: gap.map(Duration::from_millis),
             ..record
         };
         Arc::new(Finished { record: Arc::new(record), line: None })

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokometer_observe::measure::{Opening, Record, Requested, TimeLine, Watch};
 
 use crate::live::recent::{Finished, Recent};
-use crate::live::requests::{DONE, Details, Listener, NEVER, Request, Requests, STREAM, WHOLE, nanos};
+use crate::live::requests::{DONE, Details, LEFT, Listener, NEVER, Request, Requests, STREAM, WHOLE, nanos};
 
 /// Writes the state of its request.
 pub(super) struct RequestWatch {
@@ -105,12 +105,13 @@ impl Watch for RequestWatch {
         self.has_headers = true;
         let response = match status {
             400.. => DONE,
+            _ if streaming && self.request.response.load(Relaxed) == LEFT => LEFT,
             _ if streaming => STREAM,
             _ => WHOLE,
         };
         self.request.response.store(response, Relaxed);
         // Created here rather than at the first token, which must not allocate.
-        if response == STREAM && self.recent.is_some() {
+        if matches!(response, STREAM | LEFT) && self.recent.is_some() {
             self.line.get_or_insert_default();
         }
         self.settle();
@@ -138,6 +139,11 @@ impl Watch for RequestWatch {
         true
     }
 
+    fn usual_gap(&mut self, usual: Duration) {
+        let millis = u32::try_from(usual.as_millis()).unwrap_or(u32::MAX).max(1);
+        self.request.usual_gap.store(millis, Relaxed);
+    }
+
     fn warm(&self) {
         black_box((self.started, self.tokens));
         if let Some(line) = &self.line {
@@ -161,6 +167,13 @@ impl Watch for RequestWatch {
     fn response_complete(&mut self) {
         self.request.response.store(DONE, Relaxed);
         self.settle();
+    }
+
+    fn client_left(&mut self) {
+        // The engine is still expected to respond, or to notice.
+        if self.request.response.load(Relaxed) == STREAM && self.tokens.is_none() {
+            self.request.response.store(LEFT, Relaxed);
+        }
     }
 
     fn ended(mut self: Box<Self>, record: &Arc<Record>) {

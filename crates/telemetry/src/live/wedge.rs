@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use tokometer_observe::closed_enum;
+use tokometer_observe::measure::cadence;
 use tokometer_settings as form;
 
 use crate::live::requests::{Doing, Open};
@@ -121,6 +122,8 @@ pub(super) struct Evidence {
     progressed: Option<Duration>,
     /// Longest current wait of a stream for its next token.
     waited: Duration,
+    /// Shortest usual gap of a stream.
+    usual_gap: Option<Duration>,
     /// Time for the longest pending prompt.
     prompt: Duration,
     /// Time for the longest non-streamed response.
@@ -136,6 +139,7 @@ impl Evidence {
             Doing::Decode => {
                 self.decoding += 1;
                 self.waited = self.waited.max(open.waited.unwrap_or_default());
+                self.usual_gap = self.usual_gap.into_iter().chain(open.usual_gap).min();
             }
             Doing::Prefill => {
                 self.prefilling += 1;
@@ -167,7 +171,10 @@ impl Evidence {
         let (silent, bound) = match rule {
             None => (Duration::ZERO, Duration::ZERO),
             // A stream that has just resumed after backpressure has waited only since then.
-            Some(Rule::Decode) => (silent.min(self.waited), bounds.decode.saturating_add(self.prompt)),
+            Some(Rule::Decode) => {
+                let bound = bounds.decode.max(cadence::explained(self.usual_gap.unwrap_or_default()));
+                (silent.min(self.waited), bound.saturating_add(self.prompt))
+            }
             Some(Rule::Prefill) => (silent, bounds.prefill.saturating_add(self.prompt)),
             Some(Rule::Whole) => (silent, bounds.prefill.saturating_add(self.prompt.max(self.response))),
         };

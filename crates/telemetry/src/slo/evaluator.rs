@@ -217,7 +217,7 @@ impl Evaluator {
         self.sweep(|see| in_flight.each(now, |open| see(&Pending::from(&open))), now);
     }
 
-    /// Counts pending requests whose first token is overdue; `each` calls its argument with every open request. They are
+    /// Counts pending requests whose first token is overdue as late; `each` calls its argument with every open request. They are
     /// not evaluated again when they end.
     ///
     /// The number of prompt tokens is unknown before the end, so every byte counts as one token: a miss is counted only
@@ -258,7 +258,7 @@ impl Evaluator {
                 None | Some(Note::Counted { .. }) => {}
                 Some(Note::Late) => {
                     for objective in &missed {
-                        state.add(*objective, &model, Verdict::Bad(Reason::NoFirstToken), None);
+                        state.add(*objective, &model, Verdict::Bad(Reason::LateFirstToken), None);
                     }
                     let by = missed.iter().map(|at| settings.objectives[*at].name.clone()).collect();
                     state.notes.insert(id, Note::Counted { by, closed: None });

@@ -68,7 +68,7 @@ pub enum Goal {
     },
     /// No stall in mid-stream.
     Stall {
-        /// Maximum gap between two tokens.
+        /// Maximum gap between two tokens that the stream's cadence does not explain.
         longest: Duration,
     },
     /// Available, and good by every other objective whose scope covers the request.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokometer_observe::closed_enum;
-use tokometer_observe::measure::{Outcome, Record, Targets};
+use tokometer_observe::measure::{Outcome, Record, Targets, cadence};
 
 use crate::slo::{Goal, Objective, Settings};
 
@@ -56,9 +56,9 @@ closed_enum! {
         RejectedBusy = "rejected_busy",
         /// A complete response without content.
         NoOutput = "no_output",
-        /// The first token was late.
+        /// The first token was late, or is overdue while the request still waits.
         LateFirstToken = "late_first_token",
-        /// No first token arrived within the limit.
+        /// The request ended without a first token after waiting longer than the limit, before it was counted as late.
         NoFirstToken = "no_first_token",
         /// Fewer tokens per second than the minimum.
         SlowDecode = "slow_decode",
@@ -269,12 +269,14 @@ fn stall(record: &Record, longest: Duration) -> Verdict {
     let Some(last) = record.last_token else {
         return Verdict::Excluded(if streamed(record) { Exclusion::NoToken } else { Exclusion::NotStreamed });
     };
-    // For a stream that failed, the silence before its end counts as a gap, unless delivery was blocked on the client.
+    // For a stream that failed, the silence before its end counts as a gap, unless delivery was blocked on the client. A
+    // time during which tokometer itself was late is no silence.
     let ended_well = record.outcome == Outcome::Ok || !record.delivery_blocked.is_zero();
-    let tail = record.ended.saturating_sub(last);
-    let gap = if ended_well || record.unread { record.longest_gap } else { record.longest_gap.max(Some(tail)) };
-    match gap {
-        Some(gap) if gap > longest => Verdict::Bad(Reason::Stalled),
+    let tail = record.ended.saturating_sub(last).saturating_sub(record.late);
+    let broke_off = !ended_well && !record.unread && tail > cadence::patience(longest, record.usual_gap);
+    match record.longest_pause {
+        Some(pause) if pause > longest => Verdict::Bad(Reason::Stalled),
+        _ if broke_off => Verdict::Bad(Reason::Stalled),
         _ if record.outcome == Outcome::Unobserved => Verdict::Excluded(Exclusion::Unobserved),
         _ if record.unread => Verdict::Excluded(Exclusion::Unread),
         _ => Verdict::Good,

@@ -75,11 +75,16 @@ impl Request {
         };
         self.response.fill(&mut record);
         self.times.fill(&mut record, began_with_headers);
-        self.gaps.fill(&mut record);
         self.count(&mut record, conclusion.is_complete(), habits);
+        self.gaps.fill(&mut record, thresholds.stall, self.live.as_deref());
         record.decode_rate = self.decode_rate(record.output_tokens, true, thresholds);
         record.decode_rate_at_least = self.decode_rate(record.output_tokens, false, thresholds);
         record.outcome = conclusion.outcome(self, record.output_tokens.is_some_and(|n| n.tokens > 0));
+        if let Some(left) = self.client_left.get()
+            && record.outcome.is_client_abort()
+        {
+            record.end_with_client(left);
+        }
         record
     }
 

@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
+use crate::measure::request::cadence::{Cadence, TOGETHER};
 use crate::measure::request::times::{Since, nanos};
 use crate::measure::{Gap, Live, Record};
 
@@ -12,6 +13,9 @@ const BATCH: usize = 8;
 const CHOICES: usize = 4;
 /// Maximum time between two forwarded batches while tokens arrive, so that slow streams update their counters too.
 const PERIOD: Duration = Duration::from_secs(1);
+
+/// Unit in which the lateness at the last token is kept, milliseconds.
+const LATE_UNIT_MS: u32 = 4;
 
 /// Marks an unknown number of tokens.
 const UNKNOWN: u32 = u32::MAX;
@@ -34,13 +38,23 @@ pub(super) struct Gaps {
     longest: Since,
     /// Tokens of the event after the longest gap, [`UNKNOWN`] if unknown.
     longest_tokens: u32,
+    /// The longest gap that the cadence does not explain, microseconds; 0 without one.
+    longest_pause: u32,
     stalls: u32,
+    cadence: Cadence,
+    /// Milliseconds that this thread was late so far.
+    late_ms: u32,
+    /// The same at the last token of each choice, in [`LATE_UNIT_MS`]; wraps after 262 s.
+    late_before: [u16; CHOICES],
+    /// Events that had waited for this thread are read: the gaps between them are not the engine's.
+    catching_up: bool,
     /// Delivery was blocked on the client since the last token: the next gap is not the engine's.
     interrupted: bool,
 }
 
 impl Gaps {
     /// A token-bearing event of `choice` arrived at `at` with this many tokens (`None`: unknown, counted as one).
+    /// Returns the usual gap when watches need to know it.
     pub(super) fn token(
         &mut self,
         choice: u32,
@@ -48,41 +62,64 @@ impl Gaps {
         tokens: Option<u64>,
         stall: Duration,
         live: Option<&dyn Live>,
-    ) {
+    ) -> Option<Duration> {
         if tokens == Some(0) {
-            return;
+            return None;
         }
         let at = nanos(at);
         self.tokens += tokens.unwrap_or(1);
-        if let Some(last) = self.last.get_mut(choice as usize)
-            && let Some(before) = std::mem::replace(last, Since::at_nanos(at)).nanos()
-            && !self.interrupted
-        {
-            let gap = at.saturating_sub(before);
-            let counted = tokens.and_then(|n| u32::try_from(n).ok()).unwrap_or(UNKNOWN);
-            if self.longest.nanos().is_none_or(|longest| gap > longest) {
-                (self.longest, self.longest_tokens) = (Since::at_nanos(gap), counted);
-            }
-            if gap > nanos(stall) {
-                self.stalls += 1;
-                live.inspect(|live| live.stalled());
-            }
-            let place = usize::from(self.len);
-            if let (Some(kept), Some(of)) = (self.batch.get_mut(place), self.batch_tokens.get_mut(place)) {
-                (*kept, *of) = (gap, counted);
-                self.len += 1;
-            }
-        }
+        let known = tokens.and_then(|n| u32::try_from(n).ok());
+        let usual = self.gap(choice, at).and_then(|gap| self.add(gap, known, stall, live));
         self.interrupted = false;
         if usize::from(self.len) == BATCH || at.saturating_sub(self.forwarded_at) >= nanos(PERIOD) {
             self.forward(live);
             self.forwarded_at = at;
         }
+        usual
+    }
+
+    /// The engine's gap before the event of `choice` at `at`. `None` for the first event, and if the client or this
+    /// thread delayed it.
+    fn gap(&mut self, choice: u32, at: u64) -> Option<u64> {
+        let (last, late_before) = (self.last.get_mut(choice as usize)?, self.late_before.get_mut(choice as usize)?);
+        let before = std::mem::replace(last, Since::at_nanos(at)).nanos();
+        let late_now = (self.late_ms / LATE_UNIT_MS) as u16;
+        let late = late_now.wrapping_sub(std::mem::replace(late_before, late_now));
+        let late = u64::from(late) * u64::from(LATE_UNIT_MS) * 1_000_000;
+        let gap = before.map(|before| at.saturating_sub(before));
+        self.catching_up = match gap {
+            // What arrived while the thread was late is read at once.
+            Some(gap) if late == 0 => self.catching_up && gap < nanos(TOGETHER),
+            Some(gap) => late >= gap / 2,
+            None => late > 0,
+        };
+        gap.filter(|_| !self.interrupted && !self.catching_up).map(|gap| gap.saturating_sub(late))
+    }
+
+    /// Adds a gap of the engine.
+    fn add(&mut self, gap: u64, known: Option<u32>, stall: Duration, live: Option<&dyn Live>) -> Option<Duration> {
+        let counted = known.unwrap_or(UNKNOWN);
+        if self.longest.nanos().is_none_or(|longest| gap > longest) {
+            (self.longest, self.longest_tokens) = (Since::at_nanos(gap), counted);
+        }
+        let place = usize::from(self.len);
+        if let (Some(kept), Some(of)) = (self.batch.get_mut(place), self.batch_tokens.get_mut(place)) {
+            (*kept, *of) = (gap, counted);
+            self.len += 1;
+        }
+        let (longest, stalls) = (&mut self.longest_pause, &mut self.stalls);
+        self.cadence.add(gap, known, &mut |gap| note(gap, longest, stalls, stall, live))
+    }
+
+    /// This thread was late by this much since the last call.
+    pub(super) fn late(&mut self, by: Duration) {
+        self.late_ms = self.late_ms.saturating_add(u32::try_from(by.as_millis()).unwrap_or(u32::MAX));
     }
 
     /// Prefetches the memory that the next token needs.
     pub(super) fn warm(&self) {
         black_box((self.last[0], self.batch[0], self.batch_tokens[0], self.tokens, self.len));
+        self.cadence.warm();
     }
 
     /// Delivery was blocked on the client.
@@ -111,11 +148,29 @@ impl Gaps {
         self.forwarded
     }
 
-    /// Sets the gaps of the record.
-    pub(super) fn fill(&self, record: &mut Record) {
+    /// Sets the gaps of the record, after its token counts.
+    pub(super) fn fill(&mut self, record: &mut Record, stall: Duration, live: Option<&dyn Live>) {
+        let exact = record.output_tokens.filter(|count| count.source.is_exact());
+        // An end-of-text token may be counted without an event.
+        let one_each = exact.is_some_and(|count| count.tokens <= record.chunks + 1);
+        let (longest, stalls) = (&mut self.longest_pause, &mut self.stalls);
+        self.cadence.end(one_each, &mut |gap| note(gap, longest, stalls, stall, live));
+        let pause = Duration::from_micros(self.longest_pause.into());
+        record.longest_pause = Some(pause).filter(|pause| !pause.is_zero());
+        record.usual_gap = self.cadence.usual();
+        record.late = Duration::from_millis(self.late_ms.into());
         record.longest_gap = self.longest.get();
         record.longest_gap_tokens =
             Some(self.longest_tokens).filter(|tokens| record.longest_gap.is_some() && *tokens != UNKNOWN);
         record.stalls = self.stalls;
+    }
+}
+
+/// Notes a gap that the cadence does not explain.
+fn note(gap: u64, longest: &mut u32, stalls: &mut u32, stall: Duration, live: Option<&dyn Live>) {
+    *longest = u32::try_from(gap / 1000).unwrap_or(u32::MAX).max(*longest);
+    if gap > nanos(stall) {
+        *stalls += 1;
+        live.inspect(|live| live.stalled());
     }
 }

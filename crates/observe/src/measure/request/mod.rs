@@ -1,5 +1,6 @@
 //! State of one open request: consumes headers, events and times, and produces a [`Record`](crate::measure::Record) at the end.
 
+pub mod cadence;
 mod end;
 mod gaps;
 mod outcome;
@@ -55,8 +56,8 @@ pub struct Request {
     /// `u32` like `listener`.
     first_tokens: Option<u32>,
     state: State,
-    /// The client closed its side of the connection.
-    client_left: bool,
+    /// When the client closed its side of the connection.
+    client_left: Since,
     live: Option<Arc<dyn Live>>,
     watches: Watches,
     times: Times,
@@ -90,7 +91,7 @@ impl Request {
             listener: u32::try_from(listener).unwrap_or(u32::MAX),
             first_tokens: None,
             state: State::default(),
-            client_left: false,
+            client_left: Since::default(),
             live: None,
             watches: Watches::default(),
             times: Times::default(),
@@ -112,6 +113,11 @@ impl Request {
         self.response.warm();
         self.tokens.warm();
         self.gaps.warm();
+    }
+
+    /// When the first byte of the request was read.
+    pub fn started(&self) -> Instant {
+        self.started
     }
 
     /// Number of the connection in this process.
@@ -290,9 +296,22 @@ impl Request {
         self.gaps.interrupt();
     }
 
-    /// The client closed its side of the connection.
-    pub fn client_left(&mut self) {
-        self.client_left = true;
+    /// The client closed its side of the connection. It may still read, so the request goes on.
+    pub fn client_left(&mut self, at: Instant) {
+        let at = self.since(at);
+        self.client_left.first(at);
+        self.watches.client_left();
+    }
+
+    /// True if a token arrived before the client left.
+    fn has_begun(&self) -> bool {
+        let left = self.client_left.get();
+        self.times.first_token.get().is_some_and(|first| left.is_none_or(|left| first <= left))
+    }
+
+    /// This thread was late by this much: since the last event, or before it read the first bytes of the request.
+    pub fn late(&mut self, by: Duration) {
+        self.gaps.late(by);
     }
 
     /// True if the response is an event stream.
@@ -345,7 +364,10 @@ impl Request {
         }
         self.times.token(at);
         self.watches.token(at, step.tokens.unwrap_or(1));
-        self.gaps.token(event.choice, at, step.tokens, thresholds.stall, self.live.as_deref());
+        let usual = self.gaps.token(event.choice, at, step.tokens, thresholds.stall, self.live.as_deref());
+        if let Some(usual) = usual {
+            self.watches.usual_gap(usual);
+        }
     }
 
     /// The first token arrived, in an event with this many.
@@ -368,7 +390,7 @@ impl Request {
     /// Processes what events of streams and whole bodies have in common.
     fn note(&mut self, event: &StreamEvent, at: Duration) {
         self.times.first_event.first(at);
-        self.response.event(event, self.client_left);
+        self.response.event(event, self.client_left.is_known());
         if let Some(timing) = event.timing {
             self.times.engine(timing);
         }

@@ -94,7 +94,7 @@ impl Conclusion {
 
     /// The outcome of this request. `has_tokens`: the response has output tokens.
     pub(super) fn outcome(&self, request: &Request, has_tokens: bool) -> Outcome {
-        let begun = request.times.first_token.is_known();
+        let begun = request.has_begun();
         match self.ending {
             Ending::Unobserved => return Outcome::Unobserved,
             // A server that has started to respond no longer refuses the request.

@@ -8,7 +8,7 @@ use tokometer_decode::{EngineHabits, ResponseText};
 /// Thresholds of the calculations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Thresholds {
-    /// A gap between two tokens longer than this is a stall.
+    /// A gap between two tokens longer than this is a stall if the stream's cadence does not explain it.
     pub stall: Duration,
     /// Minimum output tokens for a decode rate to be recorded.
     pub min_rate_tokens: u64,

@@ -73,7 +73,7 @@ impl Points<'_> {
         Points { servers, values: TABLE.iter().map(|_| Vec::new()).collect() }
     }
 
-    /// Adds a value of the process.
+    /// Adds a value of the process; of a histogram, one observation, which is added only once.
     pub fn put(&mut self, id: Id, attributes: &[(Key, Value)], value: impl Number) {
         self.add(id, &[], attributes, value.number());
     }
@@ -133,7 +133,7 @@ pub(crate) type Latest = Arc<ArcSwap<Values>>;
 
 /// Creates the observable instruments that read `latest`.
 pub(crate) fn instruments(meter: &Meter, latest: &Latest) {
-    for metric in TABLE.iter().filter(|metric| !metric.is_recorded()) {
+    for metric in TABLE.iter().filter(|metric| !metric.is_recorded() && metric.kind != Kind::Histogram) {
         let latest = Arc::clone(latest);
         let callback = move |out: &dyn AsyncInstrument<f64>| {
             for (attributes, value) in latest.load().get(metric.id as usize).into_iter().flatten() {

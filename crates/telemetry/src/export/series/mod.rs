@@ -129,7 +129,10 @@ impl Families {
         let family = |metric: &'static Metric| {
             metric.generation.is_in(settings.semconv).then(|| Family {
                 metric,
-                instrument: Instrument::new(metric, meter.filter(|_| metric.is_recorded())),
+                instrument: Instrument::new(
+                    metric,
+                    meter.filter(|_| metric.is_recorded() || metric.kind == Kind::Histogram),
+                ),
                 series: RwLock::default(),
             })
         };
@@ -169,9 +172,20 @@ impl Families {
     /// Removes the series without a remaining handle. A series that is created again starts at zero, which readers
     /// treat as a counter reset.
     pub(crate) fn remove_unused(&self) {
-        for family in self.by_id.iter().flatten() {
+        for family in self.by_id.iter().flatten().filter(|family| family.metric.is_recorded()) {
             let mut series = family.series.write().unwrap_or_else(PoisonError::into_inner);
             series.retain(|_, series| Arc::strong_count(series) > 1);
+        }
+    }
+
+    /// Moves the observations of histograms that are observed at a scrape to their series.
+    pub(crate) fn observe(&self, values: &mut Values) {
+        for metric in TABLE.iter().filter(|metric| !metric.is_recorded() && metric.kind == Kind::Histogram) {
+            for (attributes, value) in values.get_mut(metric.id as usize).map(std::mem::take).unwrap_or_default() {
+                if let Some(series) = self.get(metric.id, |_| attributes) {
+                    series.observe(value, None);
+                }
+            }
         }
     }
 

@@ -52,6 +52,10 @@ const TIME_TO_FIRST_TOKEN: &[f64] =
 /// `gen_ai.server.time_per_output_token`, as recommended by semantic conventions v1.41.
 const TIME_PER_OUTPUT_TOKEN: &[f64] = &[0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5];
 
+/// Delays of timers: those that the data path counts by, so that no delay changes its bucket.
+const DELAY: &[f64] =
+    &[0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192];
+
 /// Waits of a whole request. Compared with the conventions: finer between 100 ms and 10 s, where objectives lie, and
 /// with a higher upper end.
 const WAIT: &[f64] = &[
@@ -138,7 +142,7 @@ catalogue! {
     /// Time from the last byte of the request to the first visible content of a streamed response
     OwnTimeToFirstVisible = Histogram(Scope::Request, "tokometer.time_to_first_visible", "s")
         { buckets: WAIT, extra: &[Key::OutcomeClass], optional: PROMPT_CLASSES, exemplar: true },
-    /// Time waited by requests that ended without a token
+    /// Time waited by requests that ended without a token, by cancelled ones until the client left
     WaitWithoutFirstToken = Histogram(Scope::Request, "tokometer.wait_without_first_token", "s")
         { buckets: WAIT, extra: &[Key::Outcome], exemplar: true },
     /// Tokens per second between the first and the last token-bearing event of one stream; `source` marks lower bounds
@@ -152,7 +156,7 @@ catalogue! {
     ChunkGap = Histogram(Scope::Request, "tokometer.chunk_gap", "s") { buckets: GAP, exemplar: true },
     /// Tokens in one event after the first, where the engine reports them
     ChunkTokens = Histogram(Scope::Request, "tokometer.chunk.tokens", "{token}") { buckets: CHUNK_TOKENS },
-    /// Gaps longer than the stall threshold that were not caused by the client
+    /// Gaps longer than the stall threshold that neither the stream's cadence explains nor the client caused (STALLS.md)
     Stalls = Counter(Scope::Request, "tokometer.stalls", "{stall}"),
     /// Uncached prompt tokens divided by the time to the first token without queueing; only where cached tokens and
     /// queue time are known
@@ -199,7 +203,8 @@ catalogue! {
     InFlightOldest = Gauge(Scope::Server, "tokometer.in_flight.age.max", "s") { extra: &[Key::Phase] },
     /// Maximum time that a request in flight has waited for its next (or first) token; absent when there is none
     InFlightWaited = Gauge(Scope::Server, "tokometer.in_flight.wait.max", "s") { extra: &[Key::Phase] },
-    /// Streams whose next token is overdue by the stall threshold and whose clients are not blocking
+    /// Streams whose next token takes longer than the stall threshold and the stream's cadence allow (STALLS.md), and
+    /// whose clients are not blocking
     InFlightStalled = Gauge(Scope::Server, "tokometer.in_flight.stalled", "{request}"),
     /// Requests in flight that are blocked on a slow client (backpressure)
     InFlightBlocked = Gauge(Scope::Server, "tokometer.in_flight.blocked", "{request}"),
@@ -263,6 +268,10 @@ catalogue! {
     /// Delay of the last timers of the data path's threads, or of timers overdue now: maximum over all threads; timers
     /// have a resolution of one millisecond
     EventLoopLag = Gauge(Scope::Process, "tokometer.event_loop.lag", "s"),
+    /// Delays of the data path's timers, ten per second and thread: everything that waits for the thread is delayed by as
+    /// much (STALLS.md)
+    EventLoopDelay = Histogram(Scope::Process, "tokometer.event_loop.delay", "s")
+        { buckets: DELAY, extra: &[Key::Thread] },
     /// Responses without a token count from the engine that the tokenizer could not count either; only where a
     /// tokenizer is configured
     TokenizerUncounted = Counter(Scope::Process, "tokometer.tokenizer.uncounted", "{response}")

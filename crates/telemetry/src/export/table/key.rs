@@ -81,6 +81,8 @@ tokometer_observe::closed_enum! {
         Unit = "unit",
         /// `address_split`, `shadow_bind`, `other_port`, `uds`, `redirect` or `remote` (`docs/ATTACHING.md`).
         Mode = "mode",
+        /// Name of the thread.
+        Thread = "thread",
         /// Version of tokometer or of the engine.
         Version = "version",
     }
