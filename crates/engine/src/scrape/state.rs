@@ -199,6 +199,10 @@ pub struct State {
     pub accepted: Option<f64>,
     /// Acceptance ratio.
     pub acceptance_ratio: Option<Ratio>,
+    /// Iterations of the engine that had output.
+    pub iterations: Option<f64>,
+    /// Output tokens generated, also for clients that are gone.
+    pub generated: Option<f64>,
     /// Total seconds that requests waited in the engine's queue.
     pub queue_seconds: Option<f64>,
     /// Requests included in these waits.
@@ -234,6 +238,8 @@ impl Tracker {
             cache_hits: total(hits),
             cache_ratio: ratio(hits, queries, page.level(Quantity::CacheRatio)),
             preemptions: total(count(Quantity::Preemptions)),
+            iterations: total(count(Quantity::Iterations)),
+            generated: total(count(Quantity::Generated)),
             drafted: total(drafted),
             accepted: total(accepted),
             acceptance_ratio: ratio(accepted, drafted, page.level(Quantity::AcceptanceRatio)),
