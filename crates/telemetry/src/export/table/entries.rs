@@ -211,6 +211,9 @@ catalogue! {
     EngineSilenceBound = Gauge(Scope::Server, "tokometer.engine.silence.bound", "s"),
     /// 1 while the engine has been silent for longer than its bound, so that /engine/healthz returns 503; else 0
     EngineWedged = Gauge(Scope::Server, "tokometer.engine.wedged", ""),
+    /// 0 while the server accepts no connections and no request makes progress, so that /engine/healthz returns 503; else
+    /// 1; absent until it is known, and where the upstream is `original`
+    EngineReachable = Gauge(Scope::Server, "tokometer.engine.reachable", ""),
     /// Ended requests kept for /requests
     RecentRequests = Gauge(Scope::Process, "tokometer.recent.requests", "{request}"),
     /// Memory used by the kept ended requests
