@@ -37,6 +37,7 @@ mod phases;
 mod pod_end;
 mod program;
 mod queue;
+mod reach;
 mod recognition;
 mod relay;
 mod replay;
