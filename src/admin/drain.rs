@@ -27,6 +27,11 @@ pub trait Control: Send + Sync + 'static {
     /// The drain, if one was started by [`Control::begin_drain`] or a signal.
     fn draining(&self) -> Option<Draining>;
 
+    /// One line for each listener that accepts no clients. It does not make this process unhealthy.
+    fn closed_listeners(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// How long `/drain` waits if the request names no time.
     fn grace_period(&self) -> Duration;
 

@@ -53,7 +53,7 @@ const PATHS: [(&str, &str, &str); 13] = [
     ("/metrics", READ, "metrics for Prometheus: OpenMetrics, text or protobuf, as requested by the scraper"),
     ("/startz", READ, "200 once tokometer is listening"),
     ("/livez", READ, "200 while tokometer works; it does not depend on the inference server"),
-    ("/readyz", READ, "200 while new connections are accepted; 503 during a drain"),
+    ("/readyz", READ, "503 during a drain, else 200; lists listeners that wait for their server"),
     (
         "/engine/healthz",
         READ,
@@ -115,13 +115,13 @@ pub(super) async fn response<B: Body>(
         "/" => index(),
         "/live" => live::page(),
         // The admin server starts last and does nothing that could block: if it responds, tokometer works.
-        "/startz" | "/livez" => respond(StatusCode::OK, TEXT, "ok\n"),
+        "/startz" | "/livez" => alive(control),
         "/readyz" => match control.draining() {
             Some(draining) => {
                 let why = drain::not_ready(&draining, control.open_streams());
                 respond(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n"))
             }
-            None => respond(StatusCode::OK, TEXT, "ok\n"),
+            None => alive(control),
         },
         "/engine/healthz" => {
             let (status, body) = (pages.engine)(query);
@@ -131,6 +131,12 @@ pub(super) async fn response<B: Body>(
         "/drain" => drained(request, addresses, control, slot).await,
         _ => limited(request, site, slot).await,
     }
+}
+
+/// Reports listeners that wait for their server, which is no failure of this process.
+fn alive(control: &dyn Control) -> PageResponse {
+    let closed: String = control.closed_listeners().iter().map(|why| format!("{why}\n")).collect();
+    respond(StatusCode::OK, TEXT, format!("ok\n{closed}"))
 }
 
 /// A page that costs time or memory.

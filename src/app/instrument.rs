@@ -12,16 +12,17 @@ use tokometer_proxy::listen::Address;
 use tokometer_telemetry::accounting::{self, Accounting};
 use tokometer_telemetry::backlog::Backlog;
 use tokometer_telemetry::export::{self, Collect, Exporters, Passage, Process};
-use tokometer_telemetry::live::InFlight;
+use tokometer_telemetry::live::{InFlight, Signs};
 use tokometer_telemetry::slo::{self, Evaluator};
 use tokometer_telemetry::tokenizer::{self, Counting, Vocabularies};
 
 use crate::admin;
 use crate::app::access_log::{self, AccessLog};
-use crate::app::data_path::{self, DataPath, Handles, descriptors};
+use crate::app::data_path::{self, DataPath, Handles, Opening, descriptors};
 use crate::app::monitors::{self, ListenerStats, Monitor, Reloads};
 use crate::app::pages::control::{LAST_TELEMETRY, ProgramControl};
 use crate::app::pages::{requests, snapshot};
+use crate::app::reach::Doors;
 use crate::app::tee::Tee;
 use crate::config::Settings;
 
@@ -89,7 +90,7 @@ pub struct Instrument {
     access_log: Option<Arc<AccessLog>>,
     evaluator: Arc<Evaluator>,
     accounting: Arc<Accounting>,
-    monitors: [Monitor; 2],
+    monitors: [Monitor; 3],
     in_flight: Arc<InFlight>,
     spans: Option<engine_spans::Receiver>,
     control: Arc<ProgramControl>,
@@ -154,12 +155,23 @@ impl Instrument {
         let sink = Tee::of(vec![Arc::clone(&in_flight) as Arc<dyn Sink>, Arc::clone(&backlog) as Arc<dyn Sink>]);
         let threads = settings.threads.or_else(|| available_parallelism().ok().map(usize::from)).unwrap_or(1);
         let (relay, observe) = (settings.relay.clone(), settings.observe.clone());
-        let path = DataPath::start(&settings.listeners, relay, observe, sink, threads)?;
+        // The listeners open when their servers accept connections. In a pod only its own containers can hold an address:
+        // a process that exits then would keep the pod from being ready.
+        let opening = Opening::Later { awaited: settings.in_pod };
+        let mut path = DataPath::open(&settings.listeners, relay, observe, sink, threads, opening)?;
         let Handles { relay, observers } = path.handles();
         // Weak: the relay's observers own the requests in flight.
         let threads = Arc::downgrade(&relay);
         in_flight.set_overdue(move |now| threads.upgrade().map_or(Duration::ZERO, |relay| relay.overdue(now)));
-        let listeners = Arc::new(ListenerStats { relay, interceptions: Mutex::default() });
+        let gates = path.take_gates();
+        let doors = Doors::new(&settings.listeners, path.addresses(), gates);
+        let reach = doors.watch(Arc::clone(&relay)).map_err(thread("checks whether the servers accept connections"))?;
+        let (servers, engines) = (Arc::clone(&doors), scraper.engines());
+        in_flight.consult(Box::new(move |listener, now| Signs {
+            reach: servers.status(listener).map(|status| status.reach(now)).unwrap_or_default(),
+            still: engines.still(listener, now),
+        }));
+        let listeners = Arc::new(ListenerStats { relay, doors: Arc::clone(&doors), interceptions: Mutex::default() });
         let interception =
             monitors::interception(settings.listeners.clone(), path.addresses().to_vec(), Arc::clone(&listeners));
         let interception = interception.map_err(thread("checks for direct access to the server"))?;
@@ -187,10 +199,12 @@ impl Instrument {
             window,
             engines: scraper.engines(),
             handles: path.handles(),
+            doors: Arc::clone(&doors),
         };
         let scraped = Arc::clone(&exporters);
         let (lame_duck, grace) = (settings.lame_duck, settings.grace_period);
-        let control = Arc::new(ProgramControl::new(path.handles(), lame_duck, grace, Arc::clone(&exporters)));
+        let control =
+            Arc::new(ProgramControl::new(path.handles(), Arc::clone(&doors), lame_duck, grace, Arc::clone(&exporters)));
         let pages = admin::Pages {
             metrics: Arc::new(move |accept| {
                 let page = scraped.scrape(accept);
@@ -213,7 +227,7 @@ impl Instrument {
             access_log,
             evaluator,
             accounting,
-            monitors: [objectives, interception],
+            monitors: [objectives, interception, reach],
             in_flight,
             spans,
             control,

@@ -16,6 +16,8 @@ use tokometer_telemetry::export::{Collect, Points};
 use tokometer_telemetry::live::InFlight;
 use tokometer_telemetry::slo::{Evaluator, Window};
 
+use crate::app::reach::Doors;
+
 /// Why scraping cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -87,7 +89,7 @@ pub(super) struct Monitor {
 
 impl Monitor {
     /// Runs `task` after `delay`, and again after each time that it returns.
-    fn start(
+    pub(super) fn start(
         name: &str,
         mut delay: Duration,
         mut task: impl FnMut() -> Duration + Send + 'static,
@@ -140,7 +142,9 @@ pub(super) fn interception(
 ) -> io::Result<Monitor> {
     let mut last: Vec<Option<Interception>> = vec![None; listeners.len()];
     Monitor::start("interception", Duration::ZERO, move || {
-        let look = |(listener, listen): (&Listener, &Address)| intercepts(listen, &listener.upstream, &addresses);
+        let open = found.doors.open();
+        let look =
+            |(listener, listen): (&Listener, &Address)| intercepts(listen, &listener.upstream, &addresses, &open);
         let now: Vec<Option<Interception>> = listeners.iter().zip(&addresses).map(look).collect();
         for ((listener, now), last) in listeners.iter().zip(&now).zip(&last) {
             if let (Some(now), true) = (now, now != last) {
@@ -185,10 +189,11 @@ impl Collect for Reloads {
     }
 }
 
-/// The listeners' connections, and how each intercepts its server's traffic.
+/// The listeners' state and connections, and how each intercepts its server's traffic.
 #[derive(Debug)]
 pub(super) struct ListenerStats {
     pub(super) relay: Arc<Relay>,
+    pub(super) doors: Arc<Doors>,
     /// `None` while the server does not respond.
     pub(super) interceptions: Mutex<Vec<Option<Interception>>>,
 }
@@ -207,6 +212,9 @@ impl Collect for ListenerStats {
             points.put_at(listener, Id::ConnectionsOpened, &[], stats.accepted.get());
             points.put_at(listener, Id::HandshakeFailures, &[], stats.handshake_failures.get());
             points.put_at(listener, Id::ConnectionsOpen, &[], stats.open());
+        }
+        for (listener, status) in self.doors.statuses().into_iter().enumerate() {
+            points.put_at(listener, Id::Listening, &[(Key::State, status.listening.as_str().into())], 1.0);
         }
         let interceptions = self.interceptions.lock().unwrap_or_else(PoisonError::into_inner);
         for (listener, found) in interceptions.iter().enumerate() {

@@ -71,6 +71,7 @@ fn traffic(config: &Config) -> Vec<String> {
     });
     let relay = &settings.relay;
     let response = match relay.unreachable {
+        relay::Unreachable::Refuse => "no connection: the listener is open only while the server accepts connections",
         relay::Unreachable::Http503 => "a 503 with a JSON error",
         relay::Unreachable::Reset => "a TCP reset",
     };

@@ -25,9 +25,9 @@ pub(super) fn rows(snapshot: &Snapshot, slow: usize, glyphs: &Glyphs, width: u16
     let (tall, cells) = (height >= 34, usize::from(width));
     let mut rows = vec![row("in flight", in_flight(snapshot))];
     let engines = engines(snapshot, if tall { 8 } else { 2 }).into_iter().map(|engine| row("engine", engine));
-    // A wedged engine is shown even on small screens.
-    let wedged = snapshot.listeners.iter().any(|listener| listener.state == "wedged");
-    let (first, last) = if wedged { (Some(engines), None) } else { (None, Some(engines)) };
+    // An engine that serves nobody is shown even on small screens.
+    let (first, last) =
+        if snapshot.listeners.iter().any(is_down) { (Some(engines), None) } else { (None, Some(engines)) };
     rows.extend(first.into_iter().flatten());
     rows.push(row("tok/s", throughput(snapshot, cells, glyphs)));
     let worst = worst_first(snapshot);
@@ -125,10 +125,14 @@ fn distribution(
     ]
 }
 
-/// At most `max` engines, wedged ones first.
+fn is_down(listener: &Listener) -> bool {
+    ["wedged", "unreachable"].contains(&listener.state.as_str())
+}
+
+/// At most `max` engines, those that serve nobody first.
 fn engines(snapshot: &Snapshot, max: usize) -> Vec<Parts> {
     let mut listeners: Vec<&Listener> = snapshot.listeners.iter().collect();
-    listeners.sort_by_key(|listener| listener.state != "wedged");
+    listeners.sort_by_key(|listener| !is_down(listener));
     let more = listeners.len().saturating_sub(max);
     let several = listeners.len() > 1;
     let mut rows: Vec<Parts> = listeners.into_iter().take(max).map(|listener| engine(listener, several)).collect();
@@ -140,7 +144,7 @@ fn engines(snapshot: &Snapshot, max: usize) -> Vec<Parts> {
 
 fn engine(listener: &Listener, several: bool) -> Parts {
     let state = match listener.state.as_str() {
-        "wedged" => Span::styled("WEDGED", BAD),
+        down @ ("wedged" | "unreachable") => Span::styled(down.to_uppercase(), BAD),
         "working" => Span::styled("working", GOOD),
         other => Span::raw(numbers::name(other, 12)),
     };
@@ -148,6 +152,7 @@ fn engine(listener: &Listener, several: bool) -> Parts {
         (Some(silent), Some(bound)) if listener.state == "wedged" => {
             format!("silent for {}, {} allowed", numbers::time(silent * 1e3), numbers::time(bound * 1e3))
         }
+        _ if listener.listening == "address_in_use" => "bypassed: the listen address is in use".to_owned(),
         _ => String::new(),
     };
     let name = if several { numbers::name(&listener.name, 16) } else { String::new() };
@@ -225,8 +230,8 @@ pub(super) fn line(snapshot: &Snapshot) -> String {
     if failed > 0.0 {
         parts.push(format!("failed/s {}", numbers::rate(failed)));
     }
-    let wedged = snapshot.listeners.iter().filter(|listener| listener.state == "wedged");
-    parts.extend(wedged.map(|listener| format!("WEDGED {}", numbers::name(&listener.name, 24))));
+    let down = snapshot.listeners.iter().filter(|listener| is_down(listener));
+    parts.extend(down.map(|down| format!("{} {}", down.state.to_uppercase(), numbers::name(&down.name, 24))));
     let broken = worst_first(snapshot).into_iter().filter(|one| severity(one).2.is_some());
     parts.extend(broken.map(short));
     parts.join("  ")

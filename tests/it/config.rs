@@ -133,7 +133,7 @@ const BAD: &[Mistake] = &[
     ("relay:\n  keepalive: 1.5", "t.yaml:2:14", "relay.keepalive", "has no unit"),
     ("relay:\n  keepalive: 10h", "t.yaml:2:14", "relay.keepalive", "10h is out of range; write duration from 0s to 9h"),
     ("relay: {unreachable: reset_}", "t.yaml:1:22", "relay.unreachable", "did you mean `reset`?"),
-    ("relay: {unreachable: 503}", "t.yaml:1:22", "relay.unreachable", "write `http_503`, `reset`"),
+    ("relay: {unreachable: 503}", "t.yaml:1:22", "relay.unreachable", "write `refuse`, `http_503`, `reset`"),
     ("relay: 5", "t.yaml:1:8", "relay", "write block of keys"),
     ("relay: {connect_timeout: 99999999ms}", "t.yaml:1:26", "relay.connect_timeout", "to 1h"),
     ("observe: {enabled: maybe}", "t.yaml:1:20", "observe.enabled", "write true or false"),

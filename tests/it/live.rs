@@ -212,6 +212,24 @@ fn stall_between_tokens_is_a_wedge_until_it_resumes() {
 }
 
 #[test]
+fn killed_server_is_unreachable() {
+    let mut stage = Stage::new(quick(), 20);
+    stage.until("the server was reached", |_, _| stage.metric("tokometer_engine_reachable{") == 1.0);
+    let simulator = stage.simulator.take().expect("it is running");
+    stage.runtime.block_on(simulator.stop());
+    let listener = stage.until("unreachable", |status, _| status == 503);
+    assert_eq!(listener["state"], "unreachable", "{listener}");
+    assert!(listener["unreachable_secs"].as_f64().is_some(), "{listener}");
+    assert_eq!(stage.metric("tokometer_engine_reachable{"), 0.0);
+    assert_eq!(stage.metric("tokometer_engine_wedged{"), 0.0);
+    let snapshot = stage.json("/live/snapshot").1;
+    let [state, listening] = ["state", "listening"].map(|name| snapshot["listeners"][0][name].clone());
+    assert_eq!((state, listening), ("unreachable".into(), "waiting".into()));
+    let (status, text) = stage.page("/readyz");
+    assert!(status == 200 && text.contains("not listening until the server at"), "{text}");
+}
+
+#[test]
 fn queued_request_is_no_wedge_while_a_stream_progresses() {
     let stage = Stage::new(Pace { tokens_per_second: 50.0, ..quick() }, 150);
     let mut moving = stage.ask(true, None);

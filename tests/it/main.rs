@@ -39,6 +39,7 @@ mod phases;
 mod pod_end;
 mod program;
 mod queue;
+mod reach;
 mod recognition;
 mod relay;
 mod reload;

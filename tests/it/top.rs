@@ -62,6 +62,7 @@ fn busy(streams: u64) -> Snapshot {
             name: "vllm".to_owned(),
             engine: Some("vllm".to_owned()),
             state: if streams == 0 { "idle" } else { "working" }.to_owned(),
+            listening: "open".to_owned(),
             silent_seconds: (streams > 0).then_some(0.02),
             bound_seconds: (streams > 0).then_some(30.0),
             own: Some(Engine {

@@ -43,7 +43,7 @@ def a_server_killed_in_mid_stream_is_counted_with_its_partial_tokens():
 
 def a_server_that_is_not_up_yet_is_answered_for_and_then_served():
     port = free_port()
-    with Tokometer(port) as relay:
+    with Tokometer(port, more={"relay": {"unreachable": "http_503"}}) as relay:
         refusals, slowest, fds, rss = 0, 0.0, [], []
         end = time.monotonic() + SECONDS
         while refusals < 50 or time.monotonic() < end:

@@ -261,6 +261,7 @@ def _catalogue():
     vllm = 'vllm:request_success_total{namespace="n",pod="p",finished_reason="stop"}'
     detached = lambda reason: _pod("tokometer_observer_detached_total", f'reason="{reason}"')  # noqa: E731
     failures, opened = _pod("tokometer_connect_failures_total", 'reason="refused"'), _pod("tokometer_connections_opened_total")
+    reachable = _pod("tokometer_engine_reachable")
     lag, started = _pod("tokometer_event_loop_lag_seconds"), _pod("process_start_time_seconds")
     restarts = 'kube_pod_init_container_status_restarts_total{namespace="n",pod="p",container="tokometer"}'
     fleet = [s for pod in ("a", "b", "c") for s in _buckets(pod, False)]
@@ -281,8 +282,13 @@ def _catalogue():
         ),
         "LLMUpstreamDown": (
             [(failures, "0x30 0+5x90"), (opened, "0+5x120")], 30, 35,
-            [[(failures, "0+1x120"), (opened, "0+5x120")], [(failures, "0x30 1x90"), (opened, "0x30 1x90")]],
+            [
+                [(failures, "0+1x120"), (opened, "0+5x120")], [(failures, "0x30 1x90"), (opened, "0x30 1x90")],
+                # A server that loads its model for the first time, and one that is reachable.
+                [(reachable, "0x120")], [(reachable, "0x20 1x100")],
+            ],
         ),
+        "LLMUpstreamDown gone": ([(reachable, "1x30 0x90")], 30, 33, []),
         "LLMClientDisconnectsHigh": (
             [(ended("ok"), "0+10x120"), (ended("client_abort_mid_stream"), "0x30 0+5x90")], 45, 65,
             [[(ended("ok"), "0+10x120"), (ended("client_abort_mid_stream"), "0+1x120")], [(ended("client_abort_before_first_token"), "0x60 5x60")]],
@@ -299,6 +305,7 @@ def _catalogue():
             [(vllm, "0+60x120"), (ended("ok"), "0+30x120")], 14, 35,
             [[(vllm, "0+30x120"), (ended("ok"), "0+30x120")], [(vllm, "0x60 4x60"), (ended("ok"), _flat(0))]],
         ),
+        "LLMSidecarBypassed taken": ([(_pod("tokometer_listening", 'state="address_in_use"'), _flat(1))], 14, 17, [[(_pod("tokometer_listening", 'state="open"'), _flat(1))]]),
         "LLMSidecarTelemetryDropped": (
             [(_pod("tokometer_telemetry_spans_dropped_total"), "0x30 0+1x90")], 35, 45,
             [[(_pod("tokometer_telemetry_spans_dropped_total"), _flat(7)), (_pod("tokometer_telemetry_exports_failed_total", 'signal="traces"'), _flat(3))]],
@@ -317,7 +324,8 @@ def _catalogue():
 
 def every_alert_of_the_catalogue_fires_and_is_silent_when_it_must():
     tests = []
-    for name, (series, not_yet, due, quiet) in _catalogue().items():
+    for case, (series, not_yet, due, quiet) in _catalogue().items():
+        name = case.partition(" ")[0]
         tests.append(("1m", series, [(not_yet, _ever(name, "2h"), None), (due, f"{_firing(name)} > bool 0", 1)]))
         tests += [("1m", silent, [(119, _ever(name, "2h"), None)]) for silent in quiet]
     _run({"enabled": False}, tests)
@@ -365,6 +373,6 @@ def no_alert_is_left_without_a_test():
     with tempfile.TemporaryDirectory() as directory:
         text = _rules(directory).read_text()
     made = {line.split(":")[1].strip() for line in text.splitlines() if line.strip().startswith("- alert:")}
-    tested = {*_catalogue(), *(f"LLM{word}ErrorBudgetBurn" for word in NAMES.values()), "LLMErrorBudgetExhausted", "LLMSLOMetricAbsent"}
+    tested = {*(case.partition(" ")[0] for case in _catalogue()), *(f"LLM{word}ErrorBudgetBurn" for word in NAMES.values()), "LLMErrorBudgetExhausted", "LLMSLOMetricAbsent"}
     tested |= {"LLMTokenBudgetBurn", "LLMTokenBudgetExhausted"}
     assert made == tested, made ^ tested

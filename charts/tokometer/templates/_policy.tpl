@@ -76,6 +76,7 @@ object.spec.{{ $list }}.all(c, has(c.resources) && has(c.resources.limits) && ["
   (include "tokometer.cel" (dict "type" (printf "%s.resources" $type) "value" (dict "limits" $few "requests" $few)))
   (include "tokometer.cel" (dict "type" (printf "%s.resources" $type) "value" (dict "requests" $few))))) -}}
 {{- $hook := dict "httpGet" (dict "path" "/drain/wait" "port" $admin) -}}
+{{- $startup := dict "httpGet" (dict "path" "/engine/healthz" "port" $admin) "periodSeconds" 5 "failureThreshold" 720 "timeoutSeconds" 2 -}}
 {{- $probe := dict "httpGet" (dict "path" "/engine/healthz" "port" $admin) "periodSeconds" $settings.engineLiveness.periodSeconds "failureThreshold" $settings.engineLiveness.failureThreshold "timeoutSeconds" 2 -}}
 // Left unchanged, with the reason.
 variables.reason != ""
@@ -144,9 +145,11 @@ variables.reason != ""
   : [JSONPatch{op: "add", path: "/spec/terminationGracePeriodSeconds", value: {{ add (int $settings.drain.timeoutSeconds) 30 }}}])
 {{- end }}
 {{- if $settings.engineLiveness.enabled }}
-// A wedged engine is started anew.
+// A wedged engine is restarted. While it loads its model it accepts no connections, and only the startup probe counts.
 + (has(variables.container.livenessProbe) ? []
-  : [JSONPatch{op: "add", path: variables.path + "/livenessProbe", value: {{ include "tokometer.cel" (dict "type" "Object.spec.containers.livenessProbe" "value" $probe) }}}])
+  : [JSONPatch{op: "add", path: variables.path + "/livenessProbe", value: {{ include "tokometer.cel" (dict "type" "Object.spec.containers.livenessProbe" "value" $probe) }}}]
+  + (has(variables.container.startupProbe) ? []
+  : [JSONPatch{op: "add", path: variables.path + "/startupProbe", value: {{ include "tokometer.cel" (dict "type" "Object.spec.containers.startupProbe" "value" $startup) }}}]))
 {{- end }}
 {{- end -}}
 

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokometer_observe::measure::Sink;
 use tokometer_observe::observer;
 use tokometer_observe::observer::Observers;
-use tokometer_proxy::listen::{Address, Listener, Worker};
+use tokometer_proxy::listen::{Address, Gate, Listener, Worker};
 use tokometer_proxy::relay::{Drain, Relay};
 use tokometer_proxy::{listen, relay};
 
@@ -40,7 +40,21 @@ pub enum Error {
 pub struct DataPath {
     handles: Handles,
     addresses: Vec<Address>,
+    /// By listener.
+    gates: Vec<Gate>,
     serving: Serving,
+}
+
+/// When the listeners open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// At once.
+    AtOnce,
+    /// When the caller opens their gates. An address that is in use now is an error unless it is `awaited`.
+    Later {
+        /// Wait until an address in use is free.
+        awaited: bool,
+    },
 }
 
 /// Shared parts of the data path, for the admin server, the exporters and the signals.
@@ -64,8 +78,26 @@ impl DataPath {
         sink: Arc<dyn Sink>,
         threads: usize,
     ) -> Result<DataPath, Error> {
+        DataPath::open(listeners, relay, observe, sink, threads, Opening::AtOnce)
+    }
+
+    pub(super) fn open(
+        listeners: &[Listener],
+        relay: relay::Settings,
+        observe: observer::Settings,
+        sink: Arc<dyn Sink>,
+        threads: usize,
+        opening: Opening,
+    ) -> Result<DataPath, Error> {
         let bind = |(listener, of): (usize, &Listener)| {
-            listen::bind(of.clone(), &relay).map_err(|source| Error::Bind { listener, source })
+            let bound = match opening {
+                Opening::AtOnce => listen::bind(of.clone(), &relay),
+                Opening::Later { awaited } => match listen::reserve(of.clone(), &relay) {
+                    Err(error) if awaited && error.is_address_in_use() => Ok(listen::without_address(of.clone())),
+                    other => other,
+                },
+            };
+            bound.map_err(|source| Error::Bind { listener, source })
         };
         let bound = listeners.iter().enumerate().map(bind).collect::<Result<Vec<_>, _>>()?;
         let addresses = bound.iter().map(|bound| bound.address.clone()).collect();
@@ -76,8 +108,17 @@ impl DataPath {
             Arc::clone(&observers) as Arc<dyn tokometer_observe::input::Observe>,
             Drain::new(),
         );
-        let serving = serve(listen::serve(bound, &relay, threads)?)?;
-        Ok(DataPath { handles: Handles { relay, observers }, addresses, serving })
+        let (workers, gates) = listen::gated(bound, &relay, threads)?;
+        if opening == Opening::AtOnce {
+            gates.iter().try_for_each(|gate| gate.open().map(drop))?;
+        }
+        let serving = serve(workers)?;
+        Ok(DataPath { handles: Handles { relay, observers }, addresses, gates, serving })
+    }
+
+    /// Takes the gates of the listeners.
+    pub(super) fn take_gates(&mut self) -> Vec<Gate> {
+        std::mem::take(&mut self.gates)
     }
 
     /// Listen addresses, by listener; port 0 is replaced by the actual port.

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use crate::admin;
 use crate::admin::Draining;
 use crate::app::data_path::Handles;
+use crate::app::reach::Doors;
 use tokometer_proxy::relay;
 use tokometer_telemetry::export::Exporters;
 
@@ -21,6 +22,7 @@ pub(in crate::app) const LAST_TELEMETRY: Duration = Duration::from_millis(1500);
 #[derive(Debug)]
 pub(in crate::app) struct ProgramControl {
     handles: Handles,
+    doors: Arc<Doors>,
     /// How long connections are accepted after a drain request.
     lame_duck: Duration,
     grace: ArcSwap<Duration>,
@@ -33,12 +35,14 @@ pub(in crate::app) struct ProgramControl {
 impl ProgramControl {
     pub(in crate::app) fn new(
         handles: Handles,
+        doors: Arc<Doors>,
         lame_duck: Duration,
         grace: Duration,
         exporters: Arc<Exporters>,
     ) -> ProgramControl {
         ProgramControl {
             handles,
+            doors,
             lame_duck,
             grace: ArcSwap::from_pointee(grace),
             exporters,
@@ -94,6 +98,10 @@ impl admin::Control for ProgramControl {
 
     fn draining(&self) -> Option<Draining> {
         self.draining.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn closed_listeners(&self) -> Vec<String> {
+        self.doors.closed()
     }
 
     fn grace_period(&self) -> Duration {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::admin::{JsonPage, TextPage};
 use crate::app::fields::members;
 use tokometer_observe::measure::TimeLine;
-use tokometer_telemetry::live::{Finished, InFlight, Open, State, Verdict};
+use tokometer_telemetry::live::{Finished, InFlight, Open, Reach, Verdict};
 
 /// Default number of requests listed, in flight and ended each.
 const LISTED: usize = 100;
@@ -19,7 +19,7 @@ const MAX_LISTED: usize = 200;
 /// Maximum size of `/requests` in bytes. Lists are truncated when it is reached.
 const MAX_BYTES: usize = 2 << 20;
 
-/// `/engine/healthz`: 503 if the engine of a listener is wedged.
+/// `/engine/healthz`: 503 if the engine of a listener is wedged or unreachable.
 pub(in crate::app) fn engine_health(in_flight: &Arc<InFlight>) -> JsonPage {
     let in_flight = Arc::clone(in_flight);
     Arc::new(move |query| {
@@ -39,9 +39,9 @@ pub(in crate::app) fn engine_health(in_flight: &Arc<InFlight>) -> JsonPage {
             let known: Vec<&str> = in_flight.listeners().collect();
             return (404, error(&format!("no listener has this name or number; configured: {}", known.join(", "))));
         }
-        let wedged = listeners.iter().any(|(_, verdict)| verdict.state == State::Wedged);
+        let healthy = listeners.iter().all(|(_, verdict)| verdict.state.is_healthy());
         let listeners: Vec<Value> = listeners.iter().map(|(name, verdict)| reported(name, verdict)).collect();
-        (if wedged { 503 } else { 200 }, json!({ "healthy": !wedged, "listeners": listeners }))
+        (if healthy { 200 } else { 503 }, json!({ "healthy": healthy, "listeners": listeners }))
     })
 }
 
@@ -57,6 +57,8 @@ fn reported(name: &str, verdict: &Verdict) -> Value {
         "prefilling": verdict.prefilling,
         "whole": verdict.whole,
         "blocked": verdict.client_blocked,
+        "unreachable_secs": if let Reach::Fails(time) = verdict.signs.reach { Some(seconds(time)) } else { None },
+        "still_secs": verdict.signs.still.map(seconds),
     })
 }
 

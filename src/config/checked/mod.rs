@@ -65,6 +65,8 @@ pub struct Settings {
     pub grace_period: time::Duration,
     /// How long new connections are accepted after a drain request.
     pub lame_duck: time::Duration,
+    /// The process runs in a Kubernetes pod, where only the pod's own containers can hold a listen address.
+    pub in_pod: bool,
 }
 
 impl Settings {
@@ -133,6 +135,8 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
         threads: Some(size(threads)).filter(|threads| *threads > 0),
         grace_period: grace_period.0,
         lame_duck: lame_duck.0,
+        // The kubelet sets it in every container.
+        in_pod: environment.get("KUBERNETES_SERVICE_HOST").is_some(),
     })
 }
 

@@ -106,7 +106,7 @@ fn connection_above_the_maximum_is_refused_at_once() {
         let mut response = String::new();
         let ended = second.read_to_string(&mut response);
         match unreachable {
-            Unreachable::Http503 => assert!(response.starts_with("HTTP/1.1 503 "), "{response}"),
+            Unreachable::Refuse | Unreachable::Http503 => assert!(response.starts_with("HTTP/1.1 503 "), "{response}"),
             Unreachable::Reset => assert_eq!(ended.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset),
         }
         let stats = rig.relay.stats_of(0);

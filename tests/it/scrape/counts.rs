@@ -70,6 +70,25 @@ fn missing_count_is_absent_and_then_continues() {
 }
 
 #[test]
+fn count_that_appears_later_began_at_zero() {
+    let running = "vllm:num_requests_running 1\n";
+    let reported = preemptions(&[running, running, "vllm:num_preemptions_total 20", "vllm:num_preemptions_total 23"]);
+    assert_eq!(reported, [None, None, Some(20.0), Some(23.0)]);
+    let queue = "vllm:request_queue_time_seconds_sum 6.19\nvllm:request_queue_time_seconds_count 20\n";
+    let state = pages(&[running, queue]).pop().unwrap();
+    assert_eq!((state.queue_seconds, state.queue_requests), (Some(6.19), Some(20.0)));
+    assert_eq!(state.queue_mean, Some(6.19 / 20.0));
+}
+
+#[test]
+fn count_of_unknown_start_begins_with_its_first_page() {
+    // A page of another engine, and one with the name but without a valid value, do not show that the count was 0.
+    for before in ["sglang:num_running_reqs 1", "vllm:num_preemptions_total NaN"] {
+        assert_eq!(preemptions(&[before, "vllm:num_preemptions_total 20"]), [None, Some(0.0)], "{before}");
+    }
+}
+
+#[test]
 fn another_engine_at_the_address_adds_no_past_counts() {
     let reported = preemptions(&[
         "vllm:num_preemptions_total 1",

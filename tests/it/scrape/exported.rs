@@ -131,6 +131,8 @@ fn both_exporters_have_the_same_engine_metrics() {
         ("tokometer_engine_prefix_cache_hits_total", 2500.0),
         ("tokometer_engine_prefix_cache_hit_ratio source=counter_deltas", 0.25),
         ("tokometer_engine_preemptions_total", 2.0),
+        ("tokometer_engine_iterations_total", 700.0),
+        ("tokometer_engine_tokens_generated_total", 5000.0),
         ("tokometer_engine_speculative_drafted_total", 400.0),
         ("tokometer_engine_speculative_accepted_total", 300.0),
         ("tokometer_engine_speculative_acceptance_ratio source=counter_deltas", 0.75),

@@ -103,3 +103,52 @@ fn failing_engine_is_asked_less_often_up_to_a_minute() {
     watch.note(start, TOOK, Err(Failure::Connect));
     assert_eq!(watch.pause(&rare, 0.5), seconds(300.0), "never more often than the interval");
 }
+
+/// Records a page of vLLM.
+fn note_iterations(watch: &Watch, at: Instant, running: u32, iterations: u32) {
+    let text = format!("vllm:num_requests_running {running}\nvllm:iteration_tokens_total_count {iterations}\n");
+    watch.note(at, TOOK, Ok(&page(&text)));
+}
+
+#[test]
+fn engine_is_still_while_requests_run_without_an_iteration() {
+    let (watch, start, _) = watch();
+    let at = |n: f64| start + seconds(n);
+    let still = |n: f64| watch.still(at(n));
+    for (n, running, iterations, expected) in [
+        (0.0, 8, 100, None),
+        (5.0, 8, 140, None),
+        (10.0, 8, 140, Some(5.0)),
+        (15.0, 9, 140, Some(10.0)),
+        (20.0, 9, 141, None),
+        (25.0, 0, 141, None),
+        (30.0, 2, 141, None),
+        (35.0, 2, 141, Some(5.0)),
+        // A restart counts from 0.
+        (40.0, 2, 3, None),
+    ] {
+        note_iterations(&watch, at(n), running, iterations);
+        assert_eq!(still(n + 1.0), expected.map(seconds), "{n}");
+    }
+}
+
+#[test]
+fn server_that_does_not_respond_is_still_and_one_that_is_gone_is_not() {
+    let (watch, start, note) = watch();
+    let at = |n: f64| start + seconds(n);
+    let fails = |n: f64, why| watch.note(at(n), seconds(2.0), Err(why));
+    note_iterations(&watch, at(0.0), 8, 100);
+    fails(7.0, Failure::Timeout);
+    assert_eq!(watch.still(at(8.0)), Some(seconds(7.0)));
+    fails(14.0, Failure::Timeout);
+    // The next attempts are rarer.
+    assert_eq!(watch.still(at(40.0)), Some(seconds(14.0)));
+    assert_eq!(watch.still(at(100.0)), None, "too old");
+    fails(60.0, Failure::Connect);
+    assert_eq!(watch.still(at(61.0)), None);
+    fails(70.0, Failure::Timeout);
+    assert_eq!(watch.still(at(71.0)), None, "nothing is known to run");
+    note(&watch, 80.0, 3);
+    fails(87.0, Failure::Timeout);
+    assert_eq!(watch.still(at(88.0)), None, "this engine counts no iterations");
+}

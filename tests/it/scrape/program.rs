@@ -118,8 +118,8 @@ fn engine_queue_is_exported_and_scrapes_are_no_traffic() {
     runtime.block_on(simulator.stop());
     let gone =
         until("its end is seen", || Some(page()).filter(|page| page["tokometer_engine_scrape_failures_total"] > 0.0));
-    // Values derived from traffic remain.
-    let of_traffic = ["_scrape_", "_silence_", "_wedged"];
+    // Values derived from traffic and connects remain.
+    let of_traffic = ["_scrape_", "_silence_", "_wedged", "_reachable"];
     let of_page = |name: &&String| name.contains("_engine_") && !of_traffic.iter().any(|other| name.contains(other));
     let reported: Vec<&String> = gone.keys().filter(of_page).collect();
     assert!(reported.is_empty(), "{reported:?} of a stopped engine");

@@ -51,6 +51,8 @@ impl Rig {
         upstream.set_ip([127, 0, 0, 1].into());
         let mut all = config::Settings::with_listener(listener_to(upstream));
         all.threads = Some(1);
+        // A stopped server is reported by a response, whenever it was stopped.
+        all.relay.unreachable = tokometer_proxy::relay::Unreachable::Http503;
         all.admin.listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let instrument = Instrument::start(&all, None, Arc::new(String::new)).unwrap();
         let relay = instrument.addresses()[0].to_string().parse().unwrap();

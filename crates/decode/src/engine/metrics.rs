@@ -23,6 +23,11 @@ crate::closed_enum! {
         Accepted = "tokometer.engine.speculative.accepted",
         /// The engine's own acceptance ratio, 0 to 1, where it has no counts.
         AcceptanceRatio = "tokometer.engine.speculative.acceptance_ratio",
+        /// Iterations with output. Only where the count rises during a request, so that one that stands still shows that
+        /// the engine does.
+        Iterations = "tokometer.engine.iterations",
+        /// Output tokens generated. Only where those of requests whose clients are gone are included.
+        Generated = "tokometer.engine.tokens.generated",
         /// Total seconds that requests waited in the engine's queue.
         QueueSeconds = "tokometer.engine.queue.time",
         /// Requests included in these waits.

@@ -84,6 +84,8 @@ engines! {
             source(Quantity::Drafted, &[term("vllm:spec_decode_num_draft_tokens_total")], ""),
             source(Quantity::Accepted, &[term("vllm:spec_decode_num_accepted_tokens_total")], ""),
             source(Quantity::AcceptanceRatio, &[term("vllm:spec_decode_draft_acceptance_rate")], "older (V0)"),
+            source(Quantity::Iterations, &[term("vllm:iteration_tokens_total_count")], ""),
+            source(Quantity::Generated, &[term("vllm:generation_tokens_total")], ""),
             source(Quantity::QueueSeconds, &[term("vllm:request_queue_time_seconds_sum")], "ended requests only"),
             source(Quantity::QueueRequests, &[term("vllm:request_queue_time_seconds_count")], "ended requests only"),
             source(Quantity::KvTransferSeconds, &[term("vllm:nixl_xfer_time_seconds_sum")], "NIXL connector"),

@@ -32,6 +32,11 @@ impl Engines {
         self.0.iter().map(|watch| watch.as_ref().map(|watch| watch.measurements(now))).collect()
     }
 
+    /// See [`Watch::still`].
+    pub fn still(&self, listener: usize, now: Instant) -> Option<Duration> {
+        self.0.get(listener)?.as_ref()?.still(now)
+    }
+
     /// The state of a listener's engine at that moment, and how old it was then.
     pub fn at(&self, listener: usize, moment: Instant) -> Option<(Arc<State>, Duration)> {
         self.0.get(listener)?.as_ref()?.at(moment)

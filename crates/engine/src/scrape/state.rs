@@ -98,6 +98,16 @@ impl Page {
         SOURCES.get(first).map(|(engine, _)| *engine)
     }
 
+    /// The engine that wrote the page (the first in the table with a name on it) if the page has no name of this quantity;
+    /// `None` if it has one whose value cannot be used.
+    fn lacks(&self, quantity: Quantity) -> Option<&'static str> {
+        let sources = || self.kept.iter().filter_map(|((source, _), _)| SOURCES.get(*source));
+        if sources().any(|(_, source)| source.quantity == quantity) {
+            return None;
+        }
+        sources().map(|(engine, _)| *engine).min().map(tokometer_decode::Engine::as_str)
+    }
+
     /// The quantity from the first source in the table whose terms are all on the page.
     fn find(&self, quantity: Quantity) -> Option<Found> {
         let sources = SOURCES.iter().enumerate().filter(|(_, (_, source))| source.quantity == quantity);
@@ -196,6 +206,10 @@ pub struct State {
     pub accepted: Option<f64>,
     /// Acceptance ratio.
     pub acceptance_ratio: Option<Ratio>,
+    /// Iterations of the engine that had output.
+    pub iterations: Option<f64>,
+    /// Output tokens generated, also for clients that are gone.
+    pub generated: Option<f64>,
     /// Total seconds that requests waited in the engine's queue.
     pub queue_seconds: Option<f64>,
     /// Requests included in these waits.
@@ -219,7 +233,10 @@ pub struct Tracker {
 impl Tracker {
     /// The state from this page.
     pub fn take(&mut self, page: &Page) -> State {
-        let mut count = |quantity| self.counts[quantity as usize].take(page.find(quantity));
+        let mut count = |quantity| {
+            let found = page.find(quantity).ok_or_else(|| page.lacks(quantity));
+            self.counts[quantity as usize].take(found)
+        };
         let (queries, hits) = (count(Quantity::CacheQueries), count(Quantity::CacheHits));
         let (drafted, accepted) = (count(Quantity::Drafted), count(Quantity::Accepted));
         let (seconds, requests) = (count(Quantity::QueueSeconds), count(Quantity::QueueRequests));
@@ -232,6 +249,8 @@ impl Tracker {
             cache_hits: total(hits),
             cache_ratio: ratio(hits, queries, page.level(Quantity::CacheRatio)),
             preemptions: total(count(Quantity::Preemptions)),
+            iterations: total(count(Quantity::Iterations)),
+            generated: total(count(Quantity::Generated)),
             drafted: total(drafted),
             accepted: total(accepted),
             acceptance_ratio: ratio(accepted, drafted, page.level(Quantity::AcceptanceRatio)),
@@ -276,16 +295,23 @@ fn ratio(part: Option<Increase>, whole: Option<Increase>, own: Option<f64>) -> O
 struct Count {
     /// Its source on the last page that had it.
     source: Option<usize>,
+    /// The engine of an earlier page that lacked the count: there it was 0, because engines create some counts when they
+    /// first increase.
+    lacking: Option<&'static str>,
     last: Series,
     total: f64,
 }
 
 impl Count {
-    fn take(&mut self, found: Option<Found>) -> Option<Increase> {
-        let found = found?;
+    /// The error is the result of [`Page::lacks`].
+    fn take(&mut self, found: Result<Found, Option<&'static str>>) -> Option<Increase> {
+        let found = found.map_err(|engine| self.lacking = engine).ok()?;
         let engine = found.engine();
         // The first page sets the starting point; so does a page that has the count under another name.
-        let known = self.source == Some(found.source);
+        let known = match self.source {
+            Some(source) => source == found.source,
+            None => self.lacking == Some(engine),
+        };
         let gained = known.then(|| found.series.iter().map(|series| self.gain(series)).sum::<f64>());
         self.total += gained.unwrap_or(0.0);
         self.source = Some(found.source);

@@ -65,6 +65,16 @@ pub struct Watch {
     /// Maximum age of a current state.
     longest: Duration,
     inner: Mutex<Inner>,
+    /// Separate, because `inner` is locked while a page is evaluated.
+    still: Mutex<Option<Still>>,
+}
+
+/// A period in which the engine reported running requests and its count of iterations did not increase.
+#[derive(Clone, Copy, Debug)]
+struct Still {
+    iterations: f64,
+    since: Instant,
+    until: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -83,7 +93,8 @@ struct Inner {
 impl Watch {
     /// Starts without any state.
     pub fn new(settings: &Settings) -> Watch {
-        Watch { longest: settings.interval * INTERVALS + settings.timeout, inner: Mutex::default() }
+        let longest = settings.interval * INTERVALS + settings.timeout;
+        Watch { longest, inner: Mutex::default(), still: Mutex::default() }
     }
 
     /// Records an attempt: the page and when its response started, or why it failed and when that was known.
@@ -96,6 +107,7 @@ impl Watch {
                 inner.in_a_row = 0;
                 inner.read = Some(at);
                 let state = Arc::new(inner.tracker.take(page));
+                self.note_iterations(&state, at);
                 inner.push(at, Some(state));
             }
             Err(failure) => {
@@ -104,6 +116,11 @@ impl Watch {
                     *count += 1;
                 }
                 inner.push(at, None);
+                match &mut *self.last_still() {
+                    // A frozen server does not respond at all.
+                    Some(still) if failure == Failure::Timeout => still.until = at,
+                    still => *still = None,
+                }
             }
         }
     }
@@ -111,6 +128,23 @@ impl Watch {
     /// Records the version of the engine whose page was read.
     pub fn set_version(&self, engine: &'static str, version: Option<Arc<str>>) {
         self.inner().version = version.map(|version| (engine, version));
+    }
+
+    fn note_iterations(&self, state: &State, at: Instant) {
+        let mut still = self.last_still();
+        let running = state.running.is_some_and(|running| running > 0.0);
+        *still = state.iterations.filter(|_| running).map(|iterations| {
+            let since = still.filter(|still| still.iterations == iterations).map_or(at, |still| still.since);
+            Still { iterations, since, until: at }
+        });
+    }
+
+    /// How long the engine's count of iterations has not increased while it reported running requests; `None` when it
+    /// increases or is not known.
+    pub fn still(&self, now: Instant) -> Option<Duration> {
+        let still = (*self.last_still())?;
+        let is_current = now.saturating_duration_since(still.until) <= self.longest.max(LONGEST_PAUSE);
+        (is_current && still.until > still.since).then(|| still.until.saturating_duration_since(still.since))
     }
 
     /// The state that was current at that moment, and how old it was.
@@ -143,6 +177,10 @@ impl Watch {
         let (at, state) = inner.states.get(before.checked_sub(1)?)?;
         let age = moment.saturating_duration_since(*at);
         state.clone().filter(|_| age <= self.longest).map(|state| (state, age))
+    }
+
+    fn last_still(&self) -> MutexGuard<'_, Option<Still>> {
+        self.still.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {

@@ -18,26 +18,58 @@ use crate::relay::Settings;
 /// The kernel caps it at net.core.somaxconn.
 const BACKLOG: i32 = 65_535;
 
-/// A listener whose socket is open. Connections wait in its backlog until the listener is served.
+/// A listener whose address can be used.
 #[derive(Debug)]
 pub struct Bound {
     /// The listener as configured.
     pub listener: Listener,
     /// The listen address as configured, with the real port in place of port 0.
     pub address: Address,
-    pub(crate) socket: OwnedFd,
+    pub(crate) first: Option<First>,
+}
+
+/// The first socket of a listener, which decides whether the address is free. Connections wait in its backlog until the
+/// listener is served.
+#[derive(Debug)]
+pub(crate) struct First {
+    socket: OwnedFd,
     pub(crate) file: Option<Arc<SocketFile>>,
 }
 
-impl Bound {
-    /// One socket per thread. The kernel distributes TCP connections over sockets with SO_REUSEPORT; Unix sockets have
-    /// no equivalent, so the threads share one.
-    pub(crate) fn sockets(&self, threads: usize, settings: &Settings) -> Result<Vec<OwnedFd>, Error> {
-        let Address::Tcp { host, port } = &self.address else {
+impl First {
+    /// Opens this address and listens.
+    pub(crate) fn open(address: &Address, settings: &Settings) -> Result<First, Error> {
+        let opened = match address {
+            Address::Tcp { host, port } => bind_tcp(host, *port, settings).map(|(socket, _)| (socket.into(), None)),
+            Address::Unix(path) => bind_unix(path).map(|(socket, file)| (socket, Some(Arc::new(file)))),
+            Address::OriginalDestination => return Err(Error::ListenOnOriginal),
+        };
+        let (socket, file) = opened.map_err(|source| cannot_bind(address, source))?;
+        First { socket, file }.listening(address)
+    }
+
+    fn listening(self, address: &Address) -> Result<First, Error> {
+        if matches!(address, Address::Tcp { .. }) {
+            SockRef::from(&self.socket).listen(BACKLOG).map_err(|source| cannot_bind(address, source))?;
+        }
+        Ok(self)
+    }
+
+    /// One listening socket per thread. The kernel distributes TCP connections over sockets with SO_REUSEPORT; Unix
+    /// sockets have no equivalent, so the threads share one.
+    pub(crate) fn sockets(
+        &self,
+        address: &Address,
+        threads: usize,
+        settings: &Settings,
+    ) -> Result<Vec<OwnedFd>, Error> {
+        let Address::Tcp { host, port } = address else {
             let shared = (0..threads).map(|_| self.socket.try_clone());
-            return shared.collect::<io::Result<_>>().map_err(|source| cannot_bind(&self.address, source));
+            return shared.collect::<io::Result<_>>().map_err(|source| cannot_bind(address, source));
         };
         let open = || {
+            // A socket that only reserves port 0 does not listen yet.
+            SockRef::from(&self.socket).listen(BACKLOG)?;
             let mut sockets = vec![self.socket.try_clone()?];
             if threads > 1 {
                 // The first socket was bound without it, so no other process uses the port; the process's other sockets
@@ -46,11 +78,13 @@ impl Bound {
             }
             let settings = Settings { port_sharing: true, ..settings.clone() };
             for _ in 1..threads {
-                sockets.push(bind_tcp(host, *port, &settings)?.0);
+                let (socket, _) = bind_tcp(host, *port, &settings)?;
+                socket.listen(BACKLOG)?;
+                sockets.push(socket.into());
             }
             Ok(sockets)
         };
-        open().map_err(|source| cannot_bind(&self.address, source))
+        open().map_err(|source| cannot_bind(address, source))
     }
 }
 
@@ -67,18 +101,46 @@ fn cannot_bind(address: &Address, source: io::Error) -> Error {
 /// # Errors
 /// When the address is in use, does not belong to this machine, or is not permitted.
 pub fn bind(listener: Listener, settings: &Settings) -> Result<Bound, Error> {
-    let opened = match &listener.listen {
-        Address::Tcp { host, port } => bind_tcp(host, *port, settings),
-        Address::Unix(path) => bind_unix(path),
-        Address::OriginalDestination => return Err(Error::ListenOnOriginal),
+    let (address, first) = match &listener.listen {
+        Address::Tcp { host, port } => {
+            let (socket, address) =
+                bind_tcp(host, *port, settings).map_err(|source| cannot_bind(&listener.listen, source))?;
+            (address, First { socket: socket.into(), file: None }.listening(&listener.listen)?)
+        }
+        other => (other.clone(), First::open(other, settings)?),
     };
-    match opened {
-        Ok((socket, address, file)) => Ok(Bound { listener, address, socket, file: file.map(Arc::new) }),
-        Err(source) => Err(cannot_bind(&listener.listen, source)),
-    }
+    Ok(Bound { listener, address, first: Some(first) })
 }
 
-fn bind_tcp(host: &str, port: u16, settings: &Settings) -> io::Result<(OwnedFd, Address, Option<SocketFile>)> {
+/// Checks that [`bind`] would succeed, without listening: connects are refused until the gate of the listener opens.
+///
+/// No socket stays open, so a program that starts meanwhile can take the address; only a port chosen for port 0 is held.
+///
+/// # Errors
+/// As [`bind`].
+pub fn reserve(listener: Listener, settings: &Settings) -> Result<Bound, Error> {
+    let wrong = |source| cannot_bind(&listener.listen, source);
+    let (address, first) = match &listener.listen {
+        Address::Tcp { host, port } => {
+            let (socket, address) = bind_tcp(host, *port, settings).map_err(wrong)?;
+            (address, (*port == 0).then(|| First { socket: socket.into(), file: None }))
+        }
+        Address::Unix(path) => {
+            remove_stale(path).map_err(wrong)?;
+            (listener.listen.clone(), None)
+        }
+        Address::OriginalDestination => return Err(Error::ListenOnOriginal),
+    };
+    Ok(Bound { listener, address, first })
+}
+
+/// A listener whose address is in use: its gate opens when the address is free.
+pub fn without_address(listener: Listener) -> Bound {
+    Bound { address: listener.listen.clone(), listener, first: None }
+}
+
+/// A socket that does not listen yet, and its address.
+fn bind_tcp(host: &str, port: u16, settings: &Settings) -> io::Result<(Socket, Address)> {
     let address = (host, port).to_socket_addrs()?.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -86,9 +148,8 @@ fn bind_tcp(host: &str, port: u16, settings: &Settings) -> io::Result<(OwnedFd, 
     socket.set_tcp_nodelay(true)?;
     keep_alive(SockRef::from(&socket), settings.keepalive)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
     let port = socket.local_addr()?.as_socket().map_or(port, |bound: SocketAddr| bound.port());
-    Ok((socket.into(), Address::Tcp { host: address.ip().to_string(), port }, None))
+    Ok((socket, Address::Tcp { host: address.ip().to_string(), port }))
 }
 
 /// Probes start after `idle` and repeat every tenth of it: a dead peer is detected within twice that time.
@@ -98,12 +159,12 @@ pub(crate) fn keep_alive(socket: SockRef<'_>, idle: Option<Duration>) -> io::Res
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(interval))
 }
 
-fn bind_unix(path: &Path) -> io::Result<(OwnedFd, Address, Option<SocketFile>)> {
+fn bind_unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
     remove_stale(path)?;
     let listener = UnixListener::bind(path)?;
     listener.set_nonblocking(true)?;
     let file = SocketFile { path: path.to_path_buf(), inode: inode(path)? };
-    Ok((listener.into(), Address::Unix(path.to_path_buf()), Some(file)))
+    Ok((listener.into(), file))
 }
 
 /// Removes a socket file without a listening process; leaves any other file alone.

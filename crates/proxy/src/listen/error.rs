@@ -30,6 +30,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// True when another socket holds the address.
+    pub fn is_address_in_use(&self) -> bool {
+        matches!(self, Error::Bind { source, .. } if source.kind() == ErrorKind::AddrInUse)
+    }
+
     /// True unless the process lacks a resource that is not a setting.
     pub fn is_of_configuration(&self) -> bool {
         match self {

@@ -81,8 +81,11 @@ impl Frontend {
             Some(limit) => timeout(limit, connect).await,
         };
         let (close, error) = match connected {
-            // A separate task, because the relay's future is small and this one is not.
-            Ok(Ok(server)) => return drop(tokio::spawn(accepted.join(client, server))),
+            Ok(Ok(server)) => {
+                self.relay.stats_of(self.listener).connected.add(1);
+                // A separate task, because the relay's future is small and this one is not.
+                return drop(tokio::spawn(accepted.join(client, server)));
+            }
             Ok(Err(error)) => (Close::Refused, error.to_string()),
             Err(_) => (Close::ConnectTimeout, "the connection timed out".to_owned()),
         };

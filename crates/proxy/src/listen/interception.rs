@@ -22,8 +22,9 @@ pub struct Interception {
     pub result: &'static str,
 }
 
-/// Tests a listener at `listen`; `all` are the addresses of all listeners. `None` while the server does not respond.
-pub fn intercepts(listen: &Address, upstream: &Address, all: &[Address]) -> Option<Interception> {
+/// Tests a listener at `listen`; `all` are the addresses of all listeners, `open` those that tokometer listens on now.
+/// `None` while the server does not respond.
+pub fn intercepts(listen: &Address, upstream: &Address, all: &[Address], open: &[Address]) -> Option<Interception> {
     let unknown = |mode| Some(Interception { mode, result: "unknown" });
     let (host, port) = match upstream {
         Address::Unix(_) => return unknown("uds"),
@@ -50,8 +51,8 @@ pub fn intercepts(listen: &Address, upstream: &Address, all: &[Address]) -> Opti
     if own.is_empty() {
         return unknown(mode);
     }
-    // At tokometer's own listen addresses, tokometer itself would respond.
-    let ours = |ip: IpAddr| all.iter().any(|address| specific(address) == Some((ip, port)));
+    // At the addresses that tokometer listens on, tokometer itself would respond.
+    let ours = |ip: IpAddr| open.iter().any(|address| specific(address) == Some((ip, port)));
     let open = own.into_iter().any(|ip| !ours(ip) && responses(ip, port));
     Some(Interception { mode, result: if open { "open" } else { "closed" } })
 }
@@ -88,7 +89,7 @@ mod tests {
     #[test]
     fn untestable_upstream_is_unknown_and_a_stopped_server_is_none() {
         let listen = tcp(IpAddr::from([127, 0, 0, 1]), 1);
-        let of = |upstream: &Address| intercepts(&listen, upstream, std::slice::from_ref(&listen));
+        let of = |upstream: &Address| intercepts(&listen, upstream, std::slice::from_ref(&listen), &[]);
         let unknown = |mode| Some(Interception { mode, result: "unknown" });
         assert_eq!(of(&Address::Unix("/no".into())), unknown("uds"));
         assert_eq!(of(&Address::OriginalDestination), unknown("redirect"));
@@ -106,7 +107,8 @@ mod tests {
             let server = TcpListener::bind(server).unwrap();
             let port = server.local_addr().unwrap().port();
             let listen = tcp(IpAddr::from([127, 0, 0, 3]), if same { port } else { 1 });
-            intercepts(&listen, &tcp(IpAddr::from([127, 0, 0, 1]), port), std::slice::from_ref(&listen)).unwrap().mode
+            let all = std::slice::from_ref(&listen);
+            intercepts(&listen, &tcp(IpAddr::from([127, 0, 0, 1]), port), all, all).unwrap().mode
         };
         assert_eq!(of("127.0.0.1:0", true), "address_split");
         assert_eq!(of("0.0.0.0:0", true), "shadow_bind");
@@ -118,15 +120,18 @@ mod tests {
         // A machine without any network has no address for a bypass.
         let Some(own) = own() else { return };
         let loopback = IpAddr::from([127, 0, 0, 1]);
-        let of = |server: &str, at: u16| {
+        let when = |server: &str, at: u16, listens: bool| {
             let server = TcpListener::bind(server).unwrap();
             let port = server.local_addr().unwrap().port();
-            let listen = tcp(own, if at == 0 { port } else { at });
-            intercepts(&listen, &tcp(loopback, port), std::slice::from_ref(&listen)).unwrap()
+            let all = [tcp(own, if at == 0 { port } else { at })];
+            intercepts(&all[0], &tcp(loopback, port), &all, if listens { &all } else { &[] }).unwrap()
         };
+        let of = |server: &str, at: u16| when(server, at, true);
         assert_eq!(of("0.0.0.0:0", 1), Interception { mode: "other_port", result: "open" });
         assert_eq!(of("127.0.0.1:0", 1), Interception { mode: "other_port", result: "closed" });
         assert_eq!(of("0.0.0.0:0", 0), Interception { mode: "shadow_bind", result: "closed" });
         assert_eq!(of("127.0.0.1:0", 0), Interception { mode: "address_split", result: "closed" });
+        // The server holds tokometer's address: clients reach it there.
+        assert_eq!(when("0.0.0.0:0", 0, false), Interception { mode: "shadow_bind", result: "open" });
     }
 }

@@ -17,17 +17,21 @@ mod bind;
 mod descriptor;
 mod error;
 mod frontend;
+mod gate;
 mod interception;
+mod reach;
 mod rotation;
 mod service;
 mod settings;
 mod tls;
 mod upstream;
 
-pub use bind::{Bound, bind};
+pub use bind::{Bound, bind, reserve, without_address};
 pub use error::Error;
+pub use gate::Gate;
 pub use interception::{Interception, intercepts};
-pub use service::{Worker, serve};
+pub use reach::{Reached, reach};
+pub use service::{Worker, gated, serve};
 pub use settings::{Address, ClientTls, Listener, ServerTls};
 pub use tls::usable_tls;
 

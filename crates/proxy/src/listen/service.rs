@@ -7,7 +7,7 @@
 //! closed. A client that connects in between gets no response and retransmits its SYN after one second (RFC 6298,
 //! section 2), to the server if that listens on the same port.
 
-use std::os::fd::{IntoRawFd, OwnedFd};
+use std::os::fd::IntoRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
@@ -18,32 +18,31 @@ use pingora::services::Service as _;
 use pingora::services::listening::Service;
 use pingora::time::fast_timeout::set_fast_timeout_to_tokio_threshold;
 use socket2::{SockFilter, SockRef};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::listen::bind::{Bound, SocketFile};
+use crate::listen::bind::Bound;
 use crate::listen::error::Error;
 use crate::listen::frontend::Frontend;
+use crate::listen::gate::{Gate, Opened};
 use crate::listen::settings::Address;
 use crate::listen::tls;
 use crate::listen::upstream::Upstream;
-use crate::relay::{Listening, Phase, Relay, watch_lag};
+use crate::relay::{Phase, Relay, watch_lag};
 
-/// The listeners of one thread: every one of them, each with the thread's own socket.
+/// The listeners of one thread: every one of them, each with the thread's own socket while its gate is open.
 pub struct Worker {
-    listeners: Vec<OpenListener>,
+    listeners: Vec<ThreadListener>,
     relay: Arc<Relay>,
 }
 
-/// One listening socket.
-struct OpenListener {
+/// One listener on one thread.
+struct ThreadListener {
     frontend: Frontend,
     name: String,
     address: Address,
-    socket: OwnedFd,
-    _listening: Listening,
-    /// Removed when the last thread stops listening.
-    _file: Option<Arc<SocketFile>>,
+    opened: UnboundedReceiver<Opened>,
 }
 
 impl fmt::Debug for Worker {
@@ -52,18 +51,29 @@ impl fmt::Debug for Worker {
     }
 }
 
-/// Creates the workers that serve these listeners, one per thread; a listener's number is its index in `bound`.
+/// Creates the workers that serve these listeners, one per thread, and opens every listener; a listener's number is its
+/// index in `bound`.
 ///
 /// # Errors
 /// When a TLS file is missing or wrong, or a socket cannot be opened for each thread.
 pub fn serve(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<Vec<Worker>, Error> {
+    let (workers, gates) = gated(bound, relay, threads)?;
+    gates.iter().try_for_each(|gate| gate.open().map(drop))?;
+    Ok(workers)
+}
+
+/// Like [`serve`], but the caller opens the listeners: returns their gates too, which are closed.
+///
+/// # Errors
+/// When a TLS file is missing or wrong.
+pub fn gated(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<(Vec<Worker>, Vec<Gate>), Error> {
     // pingora's own timers need a thread that wakes 100 times per second, for a handshake that is not used here.
     set_fast_timeout_to_tokio_threshold(Some(Duration::ZERO));
     let mut workers: Vec<Worker> = Vec::new();
     workers.resize_with(threads.max(1), || Worker { listeners: Vec::new(), relay: Arc::clone(relay) });
+    let mut gates = Vec::new();
     for (listener, bound) in bound.into_iter().enumerate() {
-        let sockets = bound.sockets(threads.max(1), &relay.settings())?;
-        let Bound { listener: settings, address, file, .. } = bound;
+        let Bound { listener: settings, address, first } = bound;
         let keepalive = relay.settings().keepalive;
         let frontend = Frontend {
             relay: Arc::clone(relay),
@@ -71,18 +81,16 @@ pub fn serve(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<Ve
             tls: settings.tls.as_ref().map(tls::rotating_acceptor).transpose()?,
             upstream: Arc::new(Upstream::new(&settings.upstream, settings.upstream_tls.as_ref(), keepalive)?),
         };
-        for (worker, socket) in workers.iter_mut().zip(sockets) {
-            worker.listeners.push(OpenListener {
-                frontend: frontend.clone(),
-                name: settings.name.clone(),
-                address: address.clone(),
-                socket,
-                _listening: relay.drain().listen(),
-                _file: file.clone(),
-            });
+        let mut threads = Vec::new();
+        for worker in &mut workers {
+            let (sender, opened) = unbounded_channel();
+            threads.push(sender);
+            let (frontend, name, address) = (frontend.clone(), settings.name.clone(), address.clone());
+            worker.listeners.push(ThreadListener { frontend, name, address, opened });
         }
+        gates.push(Gate::new(address, first, Arc::clone(relay), threads));
     }
-    Ok(workers)
+    Ok((workers, gates))
 }
 
 impl Worker {
@@ -100,8 +108,24 @@ impl Worker {
     }
 }
 
-impl OpenListener {
-    async fn accept(self) {
+impl ThreadListener {
+    /// Serves every socket that the gate opens, until the drain begins.
+    async fn accept(mut self) {
+        let drain = self.frontend.relay.drain().clone();
+        loop {
+            let opened = tokio::select! {
+                biased;
+                opened = self.opened.recv() => opened,
+                () = drain.reached(Phase::Closing) => None,
+            };
+            match opened {
+                Some(opened) => self.serve(opened).await,
+                None => return,
+            }
+        }
+    }
+
+    async fn serve(&self, opened: Opened) {
         let (key, listener) = match &self.address {
             Address::Unix(path) => {
                 let path = path.display().to_string();
@@ -109,20 +133,26 @@ impl OpenListener {
             }
             address => (address.to_string(), ListenerConfig::tcp(address.to_string())),
         };
+        // The rest of `opened` is dropped at the end, when the socket is closed.
+        let Opened { socket, closing: mut gate, .. } = opened;
         let drain = self.frontend.relay.drain().clone();
-        let mut service = Service::new(self.name, self.frontend);
+        let mut service = Service::new(self.name.clone(), self.frontend.clone());
         // The relay does its own reads and writes: pingora's buffers would waste 64 KiB per connection.
         service.add_listener(listener.l4_buffer(L4BufferSettings::new(0, 0)));
         // A duplicate for the orderly close. Unix sockets have no packets to reject; without a duplicate the listener
         // still closes, but may cut off connecting clients.
-        let duplicate = matches!(self.address, Address::Tcp { .. }).then(|| self.socket.try_clone().ok()).flatten();
+        let duplicate = matches!(self.address, Address::Tcp { .. }).then(|| socket.try_clone().ok()).flatten();
         // pingora uses a listening socket found under its address in this table instead of creating one.
         let mut descriptors = Fds::new();
-        descriptors.add(key, self.socket.into_raw_fd());
+        descriptors.add(key, socket.into_raw_fd());
         let descriptors: ListenFds = Arc::new(descriptors.into());
         let (close, closing) = watch::channel(false);
         let close = async move {
-            drain.reached(Phase::Closing).await;
+            tokio::select! {
+                () = drain.reached(Phase::Closing) => {}
+                // An error means that no gate closes it.
+                Ok(_) = gate.wait_for(|closes| *closes) => {}
+            }
             if let Some(socket) = duplicate {
                 if let Err(error) = reject_new_connections(SockRef::from(&socket)) {
                     tracing::debug!(%error, "Clients that are connecting may be cut off.");

@@ -111,7 +111,7 @@ async fn patiently<T, F: Future<Output = io::Result<T>>>(mut open: impl FnMut() 
     }
 }
 
-fn is_exhausted(error: &io::Error) -> bool {
+pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     const ENFILE: i32 = 23;
     const EMFILE: i32 = 24;
     matches!(error.raw_os_error(), Some(EMFILE | ENFILE))

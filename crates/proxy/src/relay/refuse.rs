@@ -78,7 +78,7 @@ impl Accepted {
         }
         match self.guard.relay().settings().unreachable {
             Unreachable::Reset => client.reset(),
-            Unreachable::Http503 => self.response(client, address, reason).await,
+            Unreachable::Refuse | Unreachable::Http503 => self.response(client, address, reason).await,
         }
         self.end(close);
     }

@@ -6,15 +6,21 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokometer_settings as form;
 
-/// Response to the client when the server cannot be reached.
+/// Behaviour while the server cannot be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unreachable {
-    /// HTTP/1: a `503` with a JSON error that names tokometer and the address. Other protocols: a TCP reset.
+    /// The listener is open only while the server accepts connections: before the server listens, and after it has
+    /// refused three connects in a row, clients are refused as they would be without tokometer. Open connections continue.
+    /// A connection accepted shortly before gets a `503`, as with `http_503`. Servers that do not accept in time, and the
+    /// upstream `original`, close no listener.
     #[default]
+    Refuse,
+    /// The listener is always open. HTTP/1: a `503` with a JSON error that names tokometer and the address. Other
+    /// protocols: a TCP reset.
     #[serde(rename = "http_503")]
     Http503,
-    /// A TCP reset.
+    /// The listener is always open; a TCP reset.
     Reset,
 }
 
@@ -22,7 +28,7 @@ pub enum Unreachable {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Settings {
-    /// Response to the client when the server cannot be reached.
+    /// What clients get while the server cannot be reached.
     #[schemars(extend("x-reload" = true))]
     pub unreachable: Unreachable,
     /// Timeout of a connect to the server. 0: the kernel's timeout.

@@ -8,6 +8,8 @@ use tokometer_observe::{Counter, closed_enum};
 pub struct Stats {
     /// Connections accepted.
     pub accepted: Counter,
+    /// Connections that the server accepted.
+    pub connected: Counter,
     /// Connections for which the server could not be reached.
     pub connect_failures: Counter,
     /// Connections that the server did not accept within the configured time.

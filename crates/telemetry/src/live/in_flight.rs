@@ -14,7 +14,7 @@ use crate::live::recent::{Kept, Recent};
 use crate::live::requests::{Doing, Open, Requests};
 use crate::live::totals::{History, Sample, Totals};
 use crate::live::watch::RequestWatch;
-use crate::live::wedge::{Bounds, Evidence, State, Verdict};
+use crate::live::wedge::{Bounds, Evidence, Reach, Signs, State, Verdict};
 
 /// Settings of the requests in flight, of wedge detection and of the finished requests that are kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,6 +65,9 @@ pub struct Phases {
     pub waited: Duration,
 }
 
+/// Returns what is known about a listener's engine apart from its traffic. Must be fast: probes call it.
+pub type Witness = Box<dyn Fn(usize, Instant) -> Signs + Send + Sync>;
+
 /// Tracks every request in flight and keeps recently finished ones.
 pub struct InFlight {
     requests: Arc<Requests>,
@@ -74,6 +77,7 @@ pub struct InFlight {
     history: History,
     settings: ArcSwap<Settings>,
     overdue: OnceLock<Box<Overdue>>,
+    witness: OnceLock<Witness>,
 }
 
 /// For how long the data path has not run until this moment.
@@ -95,8 +99,20 @@ impl InFlight {
         let recent = Recent::start(settings.recent_bytes)?;
         let totals = Arc::new(Totals::default());
         let history = History::new(epoch, totals.sample());
-        let (settings, overdue) = (ArcSwap::from_pointee(settings), OnceLock::new());
-        Ok(Arc::new(InFlight { requests, recent, totals, history, settings, overdue }))
+        Ok(Arc::new(InFlight {
+            requests,
+            recent,
+            totals,
+            history,
+            settings: ArcSwap::from_pointee(settings),
+            overdue: OnceLock::new(),
+            witness: OnceLock::new(),
+        }))
+    }
+
+    /// Uses this source of evidence for the state of the engines; the first call counts.
+    pub fn consult(&self, witness: Witness) {
+        self.witness.set(witness).ok();
     }
 
     /// Applies new wedge bounds and a new stall threshold. Other settings need a restart.
@@ -153,9 +169,10 @@ impl InFlight {
         oldest.sort_unstable_by_key(by_age);
         oldest.truncate(most);
         // Read after the requests: a request that has ended meanwhile has updated its listener before.
-        let stats = listeners.into_iter().zip(&self.requests.listeners).map(|(sums, listener)| {
+        let stats = listeners.into_iter().zip(&self.requests.listeners).enumerate().map(|(at, (sums, listener))| {
             let silent = self.requests.nanos(now).saturating_sub(listener.silent_since());
-            let verdict = sums.evidence.verdict(Duration::from_nanos(silent), &settings.bounds);
+            let signs = self.witness.get().map(|witness| witness(at, now)).unwrap_or_default();
+            let verdict = sums.evidence.verdict(Duration::from_nanos(silent), signs, &settings.bounds);
             Stats { phases: sums.phases, stalled: sums.stalled, verdict }
         });
         (stats.collect(), oldest)
@@ -234,6 +251,8 @@ impl Collect for InFlight {
             points.put_at(listener, Id::EngineSilence, &[], verdict.silent);
             points.put_at(listener, Id::EngineSilenceBound, &[], verdict.rule.map(|_| verdict.bound));
             points.put_at(listener, Id::EngineWedged, &[], verdict.state == State::Wedged);
+            let reachable = (verdict.signs.reach != Reach::Unknown).then_some(verdict.state != State::Unreachable);
+            points.put_at(listener, Id::EngineReachable, &[], reachable);
         }
         let (recent, bytes) = self.recent.as_ref().map_or((0, 0), |recent| recent.held());
         points.put(Id::InFlightUntracked, &[], self.untracked());

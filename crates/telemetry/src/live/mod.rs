@@ -12,6 +12,8 @@ mod in_flight;
 mod recent;
 mod requests;
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tests;
 mod token_rates;
 mod totals;
@@ -19,8 +21,8 @@ mod view;
 mod watch;
 mod wedge;
 
-pub use in_flight::{InFlight, Phases, Settings, Stats};
+pub use in_flight::{InFlight, Phases, Settings, Stats, Witness};
 pub use recent::{Finished, Kept};
 pub use requests::{Doing, Open};
 pub use view::View;
-pub use wedge::{Bounds, Rule, State, Verdict};
+pub use wedge::{Bounds, Reach, Rule, Signs, State, Verdict};

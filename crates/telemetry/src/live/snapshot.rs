@@ -53,8 +53,11 @@ pub struct Listener {
     pub name: String,
     /// Last recognised engine (`vllm`, `sglang`, ...).
     pub engine: Option<String>,
-    /// Engine state: `idle`, `working` or `wedged` (docs/WEDGE.md).
+    /// Engine state: `unreachable`, `idle`, `working` or `wedged` (docs/WEDGE.md).
     pub state: String,
+    /// `open`, `waiting` for the server to accept connections, `address_in_use` (another program holds the listen
+    /// address, so that clients bypass tokometer) or `address_unusable`.
+    pub listening: String,
     /// Time without a token while requests are pending, seconds; `None` without pending requests.
     pub silent_seconds: Option<f64>,
     /// Maximum allowed silence, seconds; `None` without pending requests.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::live::{Bounds, Doing, InFlight, Rule, Settings, State, Verdict};
+use crate::live::{Bounds, Doing, InFlight, Reach, Rule, Settings, Signs, State, Verdict};
 use tokometer_decode::Route;
 use tokometer_observe::measure::{Labels, Opening, Outcome, Record, Requested, Sink, Watches};
 
@@ -25,12 +25,12 @@ pub(super) struct Stage {
 }
 
 /// One request to it.
-struct Asked {
+pub(super) struct Asked {
     began: f64,
     watch: Watches,
 }
 
-fn seconds(seconds: f64) -> Duration {
+pub(super) fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
@@ -56,7 +56,7 @@ impl Stage {
     }
 
     /// Opens a complete request with an optional `max_tokens`.
-    fn ask(&self, streaming: bool, bytes: u64, max_tokens: Option<u64>, at: f64) -> Asked {
+    pub(super) fn ask(&self, streaming: bool, bytes: u64, max_tokens: Option<u64>, at: f64) -> Asked {
         let mut asked = self.open(Route::Chat, at);
         let request = Requested { model: Some("m"), streaming: Some(streaming), max_tokens, bytes, targets: None };
         asked.watch.requested(&request, Duration::ZERO);
@@ -64,11 +64,11 @@ impl Stage {
     }
 
     /// Opens a stream with a prompt of 400 bytes.
-    fn stream(&self, at: f64) -> Asked {
+    pub(super) fn stream(&self, at: f64) -> Asked {
         self.ask(true, 400, None, at)
     }
 
-    fn verdict(&self, at: f64) -> Verdict {
+    pub(super) fn verdict(&self, at: f64) -> Verdict {
         self.in_flight.stats(self.began + seconds(at))[0].verdict
     }
 
@@ -91,7 +91,7 @@ impl Asked {
         seconds(at - self.began)
     }
 
-    fn token(mut self, at: f64) -> Asked {
+    pub(super) fn token(mut self, at: f64) -> Asked {
         let at = self.since(at);
         self.watch.token(at, 1);
         self
@@ -160,6 +160,26 @@ fn decoding_stream_is_bound_by_the_time_between_tokens() {
     // The server resumes (SIGCONT): the state recovers at once.
     let _stream = stream.token(500.0);
     assert_eq!(stage.state(500.0), State::Working);
+}
+
+#[test]
+fn server_that_accepts_no_connections_is_unreachable() {
+    let stage = Stage::new();
+    let began = stage.began;
+    let refuses = move |_: usize, now: Instant| Signs {
+        reach: now.checked_duration_since(began + seconds(10.0)).map_or(Reach::Accepts, Reach::Fails),
+        still: None,
+    };
+    stage.in_flight.consult(Box::new(refuses));
+    let reached = |at: f64| (stage.state(at), stage.state(at).is_healthy());
+    assert_eq!((reached(9.0), reached(11.0)), ((State::Idle, true), (State::Unreachable, false)));
+    // A server that shuts down still serves its last streams.
+    let stream = stage.stream(5.0).token(9.0);
+    assert_eq!((stage.state(9.5), stage.state(12.0)), (State::Working, State::Unreachable));
+    let stream = stream.token(14.0);
+    assert_eq!(stage.state(15.0), State::Working);
+    drop(stream);
+    assert_eq!(stage.state(15.0), State::Unreachable);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Wedge detection: whether the engine behind a listener still makes progress, based on its tokens on the wire.
+//! State of the engine behind a listener: whether its server accepts connections, and whether the engine makes progress,
+//! based on its tokens on the wire and on its own count of iterations.
 //!
 //! `docs/WEDGE.md` has the rules and the reasons.
 
@@ -28,6 +29,8 @@ closed_enum! {
 closed_enum! {
     /// State of an engine.
     pub enum State {
+        /// Its server accepts no connections, and no request has made progress since.
+        Unreachable = "unreachable",
         /// No pending requests.
         Idle = "idle",
         /// Pending requests; silent for no longer than the bound.
@@ -35,6 +38,35 @@ closed_enum! {
         /// Pending requests; silent for longer than any healthy engine.
         Wedged = "wedged",
     }
+}
+
+impl State {
+    /// False while the engine serves no client.
+    pub fn is_healthy(self) -> bool {
+        matches!(self, State::Idle | State::Working)
+    }
+}
+
+/// Whether a server accepts connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// It was not tested, or cannot be tested.
+    #[default]
+    Unknown,
+    /// It does.
+    Accepts,
+    /// Connects have failed for this long.
+    Fails(Duration),
+}
+
+/// What is known about an engine apart from its traffic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Signs {
+    /// Whether its server accepts connections.
+    pub reach: Reach,
+    /// How long the engine's own count of iterations has not increased while it reported running requests; `None` when it
+    /// increases or is not known.
+    pub still: Option<Duration>,
 }
 
 /// State of one listener's engine, and the evidence.
@@ -58,7 +90,12 @@ pub struct Verdict {
     pub whole: u64,
     /// Of them, those blocked on the client. They are no evidence about the engine.
     pub client_blocked: u64,
+    /// What is known apart from the requests.
+    pub signs: Signs,
 }
+
+/// With the engine's own count of iterations as a second witness, this part of [`Bounds::decode`] is enough.
+const WITNESSED_PART: u32 = 3;
 
 /// Maximum that the length of a prompt adds to the bound.
 const PREFILL_MORE: Duration = Duration::from_secs(480);
@@ -80,7 +117,8 @@ const WHOLE_TOKENS: u64 = 16_384;
 #[serde(default)]
 pub struct Bounds {
     /// Maximum time without a token while streams decode, plus the time for the longest waiting prompt. Must exceed the
-    /// longest silence of a healthy stream: engines hold back tool calls that are parsed as a whole.
+    /// longest silence of a healthy stream: engines hold back tool calls that are parsed as a whole. A third of it is
+    /// enough while the engine's own metrics show running requests and no iteration.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["1s", "24h"]))]
     pub decode: Duration,
@@ -158,7 +196,7 @@ impl Evidence {
 
     /// The verdict on the engine. `silent`: time since its last progress according to its pending period and finished
     /// requests.
-    pub(super) fn verdict(self, silent: Duration, bounds: &Bounds) -> Verdict {
+    pub(super) fn verdict(self, silent: Duration, signs: Signs, bounds: &Bounds) -> Verdict {
         let Evidence { in_flight, decoding, prefilling, whole, client_blocked, .. } = self;
         let silent = self.progressed.map_or(silent, |progressed| progressed.min(silent));
         let rule = if decoding > 0 && decoding >= whole {
@@ -172,17 +210,28 @@ impl Evidence {
             None => (Duration::ZERO, Duration::ZERO),
             // A stream that has just resumed after backpressure has waited only since then.
             Some(Rule::Decode) => {
-                let bound = bounds.decode.max(cadence::explained(self.usual_gap.unwrap_or_default()));
+                let bound = between_tokens(bounds, signs).max(cadence::explained(self.usual_gap.unwrap_or_default()));
                 (silent.min(self.waited), bound.saturating_add(self.prompt))
             }
             Some(Rule::Prefill) => (silent, bounds.prefill.saturating_add(self.prompt)),
             Some(Rule::Whole) => (silent, bounds.prefill.saturating_add(self.prompt.max(self.response))),
         };
         let state = match rule {
+            // A server that shuts down refuses connections while its last streams end.
+            _ if matches!(signs.reach, Reach::Fails(time) if self.progressed.is_none_or(|then| then >= time)) => {
+                State::Unreachable
+            }
             None => State::Idle,
             Some(_) if silent > bound => State::Wedged,
             Some(_) => State::Working,
         };
-        Verdict { state, rule, silent, bound, in_flight, decoding, prefilling, whole, client_blocked }
+        Verdict { state, rule, silent, bound, in_flight, decoding, prefilling, whole, client_blocked, signs }
     }
+}
+
+/// Maximum time between two tokens. The count of iterations must have stood still for half of the shorter bound: its
+/// last increase may be older than the last page that was read before it.
+fn between_tokens(bounds: &Bounds, signs: Signs) -> Duration {
+    let witnessed = bounds.decode / WITNESSED_PART;
+    if signs.still >= Some(witnessed / 2) { witnessed } else { bounds.decode }
 }

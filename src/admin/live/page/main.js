@@ -137,13 +137,14 @@ const main = {
     const failed = Object.entries(rates.failed_per_second).sort((a, b) => b[1] - a[1]);
     fill("requests-more", failed.length > 0 ? failed.slice(0, 2).map(([outcome, rate]) => `${word(outcome)} ${digits(rate)}`).join(", ") : "no failures");
     charts.stacks(find("requests-spark"), rates.history, ["failed", "aborted", "ok"]);
-    const order = ["wedged", "working", "idle"], worst = [...listeners].sort((a, b) => order.indexOf(a.state) - order.indexOf(b.state))[0];
+    const order = ["unreachable", "wedged", "working", "idle"], worst = [...listeners].sort((a, b) => order.indexOf(a.state) - order.indexOf(b.state))[0];
     fill("engine", worst?.state ?? NONE);
     find("engine").dataset.state = worst?.state ?? "";
     // For several engines: the sums, and the fullest cache.
     const all = name => listeners.map(listener => listener.own?.[name]).filter(known), sum = values => values.reduce((total, value) => total + value, 0), reported = [];
     const [running, waiting, usage] = ["running", "waiting", "kv_usage"].map(all);
     if (worst?.state === "wedged") reported.push(`silent for ${time(worst.silent_seconds)}`);
+    if (listeners.some(listener => listener.listening === "address_in_use")) reported.push("bypassed: the listen address is in use");
     if (running.length > 0) reported.push(`${digits(sum(running))} running`);
     if (waiting.length > 0) reported.push(`${digits(sum(waiting))} queued`);
     if (usage.length > 0) reported.push(`KV ${percent(Math.max(...usage), 0)}`);

@@ -53,6 +53,8 @@ impl Points<'_> {
             (Id::EngineKvUsage, state.kv_usage),
             (Id::EngineCacheQueries, state.cache_queries),
             (Id::EngineCacheHits, state.cache_hits),
+            (Id::EngineIterations, state.iterations),
+            (Id::EngineGenerated, state.generated),
             (Id::EnginePreemptions, state.preemptions),
             (Id::EngineDrafted, state.drafted),
             (Id::EngineAccepted, state.accepted),

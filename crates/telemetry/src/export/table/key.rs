@@ -81,6 +81,9 @@ tokometer_observe::closed_enum! {
         Unit = "unit",
         /// `address_split`, `shadow_bind`, `other_port`, `uds`, `redirect` or `remote` (`docs/ATTACHING.md`).
         Mode = "mode",
+        /// `open`, `waiting` (the server accepts no connections), `address_in_use` (another program holds the address:
+        /// clients bypass tokometer) or `address_unusable`.
+        State = "state",
         /// Name of the thread.
         Thread = "thread",
         /// Version of tokometer or of the engine.
