@@ -113,7 +113,7 @@ fn every_queried_series_is_known() {
             asked += 1;
         }
         for label in matchers(expr) {
-            let foreign = ["sloth_id", "label_tokometer_inject", "container", "day"];
+            let foreign = ["sloth_id", "annotation_tokometer_skipped", "label_tokometer_inject", "container", "day"];
             assert!(labels.contains(label.as_str()) || foreign.contains(&label.as_str()), "{label} in {expr}");
         }
     }

@@ -41,7 +41,7 @@ fn stated(replayed: &Replayed) -> String {
     let [record] = replayed.records.as_slice() else { panic!("one request, one record: {replayed:?}") };
     let mut record = record.clone();
     record.response_bytes = 0;
-    record.ended = Duration::ZERO;
+    (record.ended, record.closed) = (Duration::ZERO, Duration::ZERO);
     record.started = std::time::Instant::now();
     format!("{record:?}").split_once("requested").map(|(_, rest)| rest.to_owned()).unwrap_or_default()
 }
