@@ -19,10 +19,9 @@ use tokometer_telemetry::tokenizer::{self, Counting, Vocabularies};
 use crate::admin;
 use crate::app::access_log::{self, AccessLog};
 use crate::app::data_path::{self, DataPath, Handles, Opening, descriptors};
-use crate::app::monitors::{self, ListenerStats, Monitor, Reloads};
+use crate::app::monitors::{self, Doors, ListenerStats, Monitor, Reloads};
 use crate::app::pages::control::{LAST_TELEMETRY, ProgramControl};
 use crate::app::pages::{requests, snapshot};
-use crate::app::reach::Doors;
 use crate::app::tee::Tee;
 use crate::config::Settings;
 

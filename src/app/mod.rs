@@ -8,7 +8,6 @@ mod fields;
 mod instrument;
 mod monitors;
 mod pages;
-mod reach;
 mod replay;
 mod run;
 mod tee;

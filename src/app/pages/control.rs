@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::admin;
 use crate::admin::Draining;
 use crate::app::data_path::Handles;
-use crate::app::reach::Doors;
+use crate::app::monitors::Doors;
 use tokometer_proxy::relay;
 use tokometer_telemetry::export::Exporters;
 

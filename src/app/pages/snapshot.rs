@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::admin::Snapshots;
 use crate::app::data_path::Handles;
-use crate::app::reach::Doors;
+use crate::app::monitors::Doors;
 use tokometer_engine::scrape;
 use tokometer_engine::scrape::Engines;
 use tokometer_operator::rules;

@@ -11,6 +11,7 @@ mod plan;
 mod preflight;
 mod server;
 mod shell;
+mod texts;
 mod value;
 mod wiring;
 

@@ -1,30 +1,12 @@
 //! The checks before a pod is changed: why it cannot be, and what should be known. The admission policy makes the same
-//! checks; the texts are in `charts/tokometer/files/preflight.yaml`.
-
-use std::sync::LazyLock;
+//! checks.
 
 use tokometer_decode::Engine;
 
-use crate::inject::server::Server;
+use crate::inject::server::{Server, declared};
+use crate::inject::texts::text;
 use crate::inject::value::Value;
 use crate::inject::{Mode, Options, engine};
-
-static TEXTS: LazyLock<Value> = LazyLock::new(|| {
-    serde_yaml::from_str(include_str!("../../../../charts/tokometer/files/preflight.yaml"))
-        .expect("a committed file, which the unit tests read")
-});
-
-/// The words that start this engine in the text of a shell, each with a space after it.
-pub(super) fn starts(engine: Engine) -> Vec<String> {
-    let starts = TEXTS.get("starts").map(|all| all.texts(engine.as_str())).unwrap_or_default();
-    starts.into_iter().map(|start| format!("{start} ")).collect()
-}
-
-/// The text of a reason or warning.
-pub(super) fn text(kind: &str, name: &str, values: &[(&str, &str)]) -> String {
-    let text = TEXTS.get(kind).and_then(|all| all.text(name)).unwrap_or(name);
-    values.iter().fold(text.to_owned(), |text, (key, value)| text.replace(&format!("{{{key}}}"), value))
-}
 
 /// Why this pod cannot have a sidecar, whatever its server is.
 pub(super) fn of_pod(spec: &Value, options: &Options) -> Option<String> {
@@ -98,14 +80,6 @@ pub(super) fn all(spec: &Value) -> impl Iterator<Item = &Value> {
     spec.list("initContainers").iter().chain(spec.list("containers"))
 }
 
-/// The TCP ports that a container declares, with their names.
-pub(super) fn declared(container: &Value) -> impl Iterator<Item = (i64, Option<&str>)> {
-    let ports = container.list("ports").iter();
-    ports
-        .filter(|port| port.text("protocol").is_none_or(|protocol| protocol == "TCP"))
-        .filter_map(|port| Some((port.get("containerPort")?.integer()?, port.text("name"))))
-}
-
 /// The ports that a container's probes connect to.
 fn probed(container: &Value) -> impl Iterator<Item = &Value> {
     let probes = ["startupProbe", "livenessProbe", "readinessProbe"].into_iter();
@@ -121,25 +95,4 @@ fn is_reached(server: &Server<'_>, options: &Options, port: &Value) -> bool {
         declared(server.container).find(of_name).map(|(number, _)| number)
     });
     number.is_some_and(|number| server.ports().chain([options.admin_port]).any(|port| i64::from(port) == number))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn texts_have_no_unknown_value_and_starts_name_engines() {
-        let all = [("port", "1"), ("admin", "1"), ("mode", "m"), ("flag", "f"), ("portFlag", "p")];
-        for kind in ["reasons", "warnings"] {
-            let Some(Value::Map(entries)) = TEXTS.get(kind) else { panic!("{kind}") };
-            for (name, _) in entries {
-                let text = text(kind, name, &all);
-                assert!(!text.contains('{') && text != *name, "{name}: {text}");
-            }
-        }
-        let Some(Value::Map(entries)) = TEXTS.get("starts") else { panic!("starts") };
-        for (name, _) in entries {
-            assert!(!starts(Engine::of_name(name).unwrap()).is_empty(), "{name}");
-        }
-    }
 }

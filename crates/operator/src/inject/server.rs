@@ -2,8 +2,8 @@
 
 use crate::inject::engine::Setting;
 use crate::inject::patch::{Operation, add, replace};
-use crate::inject::preflight::{declared, text};
 use crate::inject::shell::{self, Text};
+use crate::inject::texts::text;
 use crate::inject::value::{Value, map};
 use crate::inject::{Options, engine};
 use tokometer_decode::Engine;
@@ -253,4 +253,12 @@ fn with_variable(container: &Value, at: &str, name: &str, value: &str) -> Vec<Op
         Some(number) => vec![replace(format!("{at}/env/{number}"), ours())],
         None => vec![add(format!("{at}/env/-"), ours())],
     }
+}
+
+/// The TCP ports that a container declares, with their names.
+pub(super) fn declared(container: &Value) -> impl Iterator<Item = (i64, Option<&str>)> {
+    let ports = container.list("ports").iter();
+    ports
+        .filter(|port| port.text("protocol").is_none_or(|protocol| protocol == "TCP"))
+        .filter_map(|port| Some((port.get("containerPort")?.integer()?, port.text("name"))))
 }

@@ -2,7 +2,7 @@
 
 use tokometer_decode::Engine;
 
-use crate::inject::preflight::starts;
+use crate::inject::texts::starts;
 use crate::inject::value::Value;
 
 const SHELLS: [&str; 7] = ["sh", "bash", "ash", "dash", "zsh", "ksh", "busybox"];

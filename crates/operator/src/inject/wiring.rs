@@ -1,8 +1,8 @@
 //! How clients reach the sidecar, and the sidecar the server.
 
 use crate::inject::engine::Setting;
-use crate::inject::preflight::text;
 use crate::inject::server::Server;
+use crate::inject::texts::text;
 use crate::inject::value::Value;
 use crate::inject::{Mode, Options, engine};
 

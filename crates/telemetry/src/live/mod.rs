@@ -12,8 +12,6 @@ mod in_flight;
 mod recent;
 mod requests;
 #[cfg(test)]
-mod simulation;
-#[cfg(test)]
 mod tests;
 mod token_rates;
 mod totals;

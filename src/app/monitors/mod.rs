@@ -1,10 +1,12 @@
 //! Background threads that watch the engines, the objectives and the interception of traffic.
 
+mod reach;
+mod thread;
+
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use std::{io, thread};
 
 use async_trait::async_trait;
 use tokometer_engine::scrape::{Dial, Scraper, Settings, Target, Wire};
@@ -16,7 +18,8 @@ use tokometer_telemetry::export::{Collect, Points};
 use tokometer_telemetry::live::InFlight;
 use tokometer_telemetry::slo::{Evaluator, Window};
 
-use crate::app::reach::Doors;
+pub(super) use reach::Doors;
+pub(super) use thread::Monitor;
 
 /// Why scraping cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -78,29 +81,6 @@ impl Dial for EngineDialer {
 
     fn shown(&self) -> String {
         self.shown.clone()
-    }
-}
-
-/// A thread that repeats a task. Dropping it ends the thread without waiting.
-#[derive(Debug)]
-pub(super) struct Monitor {
-    _stop: Sender<()>,
-}
-
-impl Monitor {
-    /// Runs `task` after `delay`, and again after each time that it returns.
-    pub(super) fn start(
-        name: &str,
-        mut delay: Duration,
-        mut task: impl FnMut() -> Duration + Send + 'static,
-    ) -> io::Result<Monitor> {
-        let (stop, stopped) = mpsc::channel();
-        thread::Builder::new().name(name.to_owned()).spawn(move || {
-            while stopped.recv_timeout(delay) == Err(RecvTimeoutError::Timeout) {
-                delay = task();
-            }
-        })?;
-        Ok(Monitor { _stop: stop })
     }
 }
 

@@ -1,5 +1,7 @@
 //! Wedge detection and in-flight metrics with scripted time.
 
+mod simulation;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -9,7 +9,7 @@ use tokometer_proxy::listen::{self, Address, Gate, Listener, Reached, reach};
 use tokometer_proxy::relay::{Relay, Unreachable};
 use tokometer_telemetry::live::Reach;
 
-use crate::app::monitors::Monitor;
+use crate::app::monitors::thread::Monitor;
 
 /// Connects that must fail in a row before a server counts as unreachable. They must be refused before the listener
 /// closes.
@@ -26,7 +26,7 @@ const SLOW_RETRY: Duration = Duration::from_secs(1);
 
 closed_enum! {
     /// Whether a listener accepts clients.
-    pub(super) enum Listening {
+    pub(in crate::app) enum Listening {
         /// It does.
         Open = "open",
         /// Not until its server accepts connections.
@@ -40,8 +40,8 @@ closed_enum! {
 
 /// State of one listener.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Status {
-    pub(super) listening: Listening,
+pub(in crate::app) struct Status {
+    pub(in crate::app) listening: Listening,
     /// `None` until enough connects were made.
     accepts: Option<bool>,
     /// The first of the last failed connects in a row.
@@ -50,7 +50,7 @@ pub(super) struct Status {
 
 impl Status {
     /// What is known about the server at `now`.
-    pub(super) fn reach(&self, now: Instant) -> Reach {
+    pub(in crate::app) fn reach(&self, now: Instant) -> Reach {
         match (self.accepts, self.failed) {
             (None, _) => Reach::Unknown,
             (Some(false), Some(failed)) => Reach::Fails(now.saturating_duration_since(failed)),
@@ -61,7 +61,7 @@ impl Status {
 
 /// The listeners of a process and the servers behind them.
 #[derive(Debug)]
-pub(super) struct Doors {
+pub(in crate::app) struct Doors {
     doors: Vec<Door>,
 }
 
@@ -112,7 +112,7 @@ impl Connects {
 }
 
 impl Doors {
-    pub(super) fn new(listeners: &[Listener], addresses: &[Address], gates: Vec<Gate>) -> Arc<Doors> {
+    pub(in crate::app) fn new(listeners: &[Listener], addresses: &[Address], gates: Vec<Gate>) -> Arc<Doors> {
         let status = Status { listening: Listening::Waiting, accepts: None, failed: None };
         let door = |((listener, listen), gate): ((&Listener, &Address), Gate)| Door {
             name: listener.name.clone(),
@@ -125,23 +125,23 @@ impl Doors {
     }
 
     /// State of each listener.
-    pub(super) fn statuses(&self) -> Vec<Status> {
+    pub(in crate::app) fn statuses(&self) -> Vec<Status> {
         self.doors.iter().map(Door::status).collect()
     }
 
     /// State of one listener.
-    pub(super) fn status(&self, listener: usize) -> Option<Status> {
+    pub(in crate::app) fn status(&self, listener: usize) -> Option<Status> {
         self.doors.get(listener).map(Door::status)
     }
 
     /// The addresses that tokometer listens on now.
-    pub(super) fn open(&self) -> Vec<Address> {
+    pub(in crate::app) fn open(&self) -> Vec<Address> {
         let open = self.doors.iter().filter(|door| door.status().listening == Listening::Open);
         open.map(|door| door.listen.clone()).collect()
     }
 
     /// One sentence for each listener that is not open.
-    pub(super) fn closed(&self) -> Vec<String> {
+    pub(in crate::app) fn closed(&self) -> Vec<String> {
         self.doors.iter().filter_map(Door::why_closed).collect()
     }
 
@@ -149,7 +149,7 @@ impl Doors {
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub(super) fn watch(self: &Arc<Doors>, relay: Arc<Relay>) -> io::Result<Monitor> {
+    pub(in crate::app) fn watch(self: &Arc<Doors>, relay: Arc<Relay>) -> io::Result<Monitor> {
         let doors = Arc::clone(self);
         let mut watches: Vec<Watch> = doors.doors.iter().map(|_| Watch::default()).collect();
         let mut look = move || {
