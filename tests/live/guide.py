@@ -36,6 +36,7 @@ READERS = {
 INSTALL = "helm install tokometer charts/tokometer --namespace observability --create-namespace --set image.repository=REGISTRY/tokometer"
 INSTALL_WITHOUT_SIDECAR = "helm install tokometer charts/tokometer --namespace observability --create-namespace --set sidecar.enabled=false"
 LABEL = """kubectl -n NAMESPACE patch deployment vllm --type merge -p '{"spec":{"template":{"metadata":{"labels":{"tokometer/inject":"true"}}}}}'"""
+CHECK_POD = "kubectl get deployment vllm -o yaml | tokometer check --pod -"
 INJECT = "kubectl get deployment vllm -o yaml | tokometer inject --image IMAGE --explain | kubectl apply -f -"
 NEW_IMAGE = "kubectl -n NAMESPACE set image pod/POD tokometer=REGISTRY/tokometer:NEW"
 RULES = "tokometer rules --config tokometer.yaml --format prometheusrule > rules.yaml"
@@ -182,6 +183,7 @@ def without_the_policy_nothing_touches_pods():
 
 def inject_in_a_pipe_changes_the_deployment_as_the_document_says():
     with Reader() as reader:
+        reader.runs(CHECK_POD)
         _, told = reader.runs(INJECT)
         [shown] = [block for block in documents.blocks(ROOT / "docs" / "ATTACHING.md") if block[0].startswith("Deployment/vllm")]
         lines = told.splitlines()

@@ -38,7 +38,7 @@ MOVING = (
     "process_",
     "tokometer_engine_scrape_age",
     "tokometer_engine_scrape_duration",
-    "tokometer_event_loop_lag",
+    "tokometer_event_loop_",
     "tokometer_telemetry_",
     "tokometer_observer_time",
 )

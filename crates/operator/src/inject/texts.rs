@@ -30,7 +30,7 @@ mod tests {
 
     #[test]
     fn texts_have_no_unknown_value_and_starts_name_engines() {
-        let all = [("port", "1"), ("admin", "1"), ("mode", "m"), ("flag", "f"), ("portFlag", "p")];
+        let all = [("port", "1"), ("admin", "1"), ("mode", "m"), ("flag", "f"), ("portFlag", "p"), ("container", "c")];
         for kind in ["reasons", "warnings"] {
             let Some(Value::Map(entries)) = TEXTS.get(kind) else { panic!("{kind}") };
             for (name, _) in entries {
