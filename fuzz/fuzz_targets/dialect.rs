@@ -169,6 +169,8 @@ fn asked(route: Route, body: &Value) -> RequestFacts<'_> {
     // Numbers and literals could continue: only the end of the request ends them, and the decoder does not see it.
     let complete = body.is_string() || body.is_array() || body.is_object();
     let streams_unasked = matches!(route, Route::OllamaChat | Route::OllamaGenerate);
+    let max_tokens = limits.into_iter().flatten().next().or(instance_limit.filter(|_| instances == 1));
+    let remote_decode = body["kv_transfer_params"]["do_remote_decode"].as_bool() == Some(true);
     RequestFacts {
         model: body["model"]
             .as_str()
@@ -179,10 +181,11 @@ fn asked(route: Route, body: &Value) -> RequestFacts<'_> {
             .or(body["parameters"]["stream"].as_bool().filter(|_| instances > 0))
             .or((complete && streams_unasked).then_some(true)),
         n,
-        max_tokens: limits.into_iter().flatten().next().or(instance_limit.filter(|_| instances == 1)),
+        max_tokens,
         echo: body["echo"].as_bool(),
         prompts: [instances, prompts].into_iter().find(|number| *number > 0),
         api: None,
+        prefill_leg: complete && remote_decode && max_tokens == Some(1),
         complete,
     }
 }
