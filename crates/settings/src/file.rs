@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Identifies one version of a file: it differs after the file was written, replaced, or made readable. A symbolic link
-/// stands for its target, so that the link swap of a mounted ConfigMap or Secret is recognised too.
+/// is followed to its target, so that the link swap of a mounted ConfigMap or Secret is recognised too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileVersion {
     device: u64,

@@ -23,8 +23,8 @@ crate::closed_enum! {
         Accepted = "tokometer.engine.speculative.accepted",
         /// The engine's own acceptance ratio, 0 to 1, where it has no counts.
         AcceptanceRatio = "tokometer.engine.speculative.acceptance_ratio",
-        /// Iterations with output. Only where the count rises during a request, so that one that stands still shows that
-        /// the engine does.
+        /// Iterations with output. Only where the count rises during a request, so that a constant count
+        /// shows that the engine is not working.
         Iterations = "tokometer.engine.iterations",
         /// Output tokens generated. Only where those of requests whose clients are gone are included.
         Generated = "tokometer.engine.tokens.generated",

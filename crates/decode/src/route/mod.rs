@@ -261,6 +261,10 @@ impl Route {
 
 /// True when the path ends with these segments; `*` matches any non-empty segment.
 fn ends_with(path: &str, pattern: &str) -> bool {
+    // Every request is compared with all patterns.
+    if !pattern.contains('*') {
+        return path.ends_with(pattern);
+    }
     let mut segments = path.rsplit('/');
     pattern.rsplit('/').filter(|wanted| !wanted.is_empty()).all(|wanted| match segments.next() {
         Some(segment) => segment == wanted || (wanted == "*" && !segment.is_empty()),
