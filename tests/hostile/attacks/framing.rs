@@ -2,6 +2,7 @@
 
 use super::{CHAT, MANY, MB};
 use crate::attack::{Attack, Flood};
+use crate::upstream::FAST;
 use crate::wire;
 
 /// Requests or frames per write.
@@ -23,6 +24,7 @@ pub(super) fn attacks() -> Vec<Attack> {
     }
     all.push(Attack::flood("h2-empty-frames", 1, empty_frames()));
     all.push(Attack::flood("h1-chunks", 1, chunks()));
+    all.push(Attack::flood("h1-requests", 1, requests()));
     all
 }
 
@@ -51,6 +53,19 @@ fn header_bombs(bytes: usize) -> Flood {
         block.extend(vec![wire::NEWEST; REFERENCES - block.len()]);
         wire::frame(wire::HEADERS, wire::END_HEADERS | wire::END_STREAM, wire::stream(number), &block)
     })
+}
+
+/// Small requests that are answered, without any coding: what forwarding and recording them costs.
+fn requests() -> Flood {
+    let batch = |_, _| wire::post(CHAT, &[], b"{}").repeat(BATCH);
+    Flood {
+        opening: Vec::new(),
+        opened: b"",
+        batch: Box::new(batch),
+        response: FAST.len() * BATCH,
+        bytes: MB,
+        refused: false,
+    }
 }
 
 /// Empty DATA frames.

@@ -74,10 +74,9 @@ impl Bodies {
         matches!(self.of(of), None | Some(Body::Plain))
     }
 
-    /// True if a body is decoded.
-    pub(super) fn decodes(&self) -> bool {
-        let decoded = |body: &Body| matches!(body, Body::Coded(_) | Body::Messages(_));
-        self.0.as_deref().is_some_and(|both| decoded(&both.request) || decoded(&both.response))
+    /// True if the body is decoded.
+    pub(super) fn decodes(&mut self, of: Message) -> bool {
+        matches!(self.of(of), Some(Body::Coded(_) | Body::Messages(_)))
     }
 
     /// True if parsing of the body was given up.

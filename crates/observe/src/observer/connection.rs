@@ -37,6 +37,24 @@ fn earning(direction: Direction, bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
+/// The directions that need decoding, one bit each: every connection has one of these.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Decodes(u8);
+
+impl Decodes {
+    fn any(self) -> bool {
+        self.0 != 0
+    }
+
+    fn has(self, direction: Direction) -> bool {
+        self.0 & 1 << direction as u8 != 0
+    }
+
+    fn add(&mut self, direction: Direction) {
+        self.0 |= 1 << direction as u8;
+    }
+}
+
 /// Parses one connection until it ends or can no longer be parsed.
 #[derive(Debug)]
 pub(super) struct ConnectionObserver {
@@ -55,8 +73,9 @@ struct Requests {
     earning: u32,
     /// The client is not reading at the moment.
     client_blocked: bool,
-    /// Bodies or messages of the connection are or were decoded.
-    decodes: bool,
+    /// Bodies or messages of this direction are or were decoded: only then do its bytes count for the allowance, and the
+    /// responses to floods of coded requests do not.
+    decodes: Decodes,
     /// Low half of the number of a skipped request whose headers are still to come.
     passed: u32,
     /// Memory charged to the connection.
@@ -82,7 +101,7 @@ impl ConnectionObserver {
                 listener: u16::try_from(connection.listener).unwrap_or(u16::MAX),
                 earning: 0,
                 client_blocked: false,
-                decodes: false,
+                decodes: Decodes::default(),
                 passed: NONE_PASSED,
                 share,
                 cpu: CpuBudget::default(),
@@ -117,10 +136,10 @@ impl ConnectionObserver {
     fn read_metered(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
         self.requests.earning = earning(direction, bytes.len());
         // Requests and compressed bodies can be made expensive to parse; the plain bytes of a response cannot.
-        if !self.requests.decodes && direction == Direction::Response {
+        if !self.requests.decodes.any() && direction == Direction::Response {
             self.read(direction, bytes, at);
         } else {
-            if self.requests.decodes {
+            if self.requests.decodes.has(direction) {
                 self.requests.account().earn(self.requests.earning as usize);
             }
             let begin = cpu_time();
@@ -147,7 +166,8 @@ impl ConnectionObserver {
             Direction::Response => match http.response(bytes, at, &mut self.requests) {
                 Err(Fault::WebSocket(extensions)) => {
                     if matches!(extensions, Extensions::Deflate(_)) {
-                        self.requests.begin_decoding();
+                        self.requests.begin_decoding(Direction::Response);
+                        self.requests.begin_decoding(Direction::Request);
                     }
                     let account = self.requests.account().clone();
                     http.follow_websocket(extensions, &account, bytes, at, &mut self.requests)
@@ -197,7 +217,7 @@ impl Observer for ConnectionObserver {
     }
 
     fn is_costly(&self) -> bool {
-        self.requests.decodes && self.http.is_some()
+        self.requests.decodes.any() && self.http.is_some()
     }
 
     fn finished(&mut self, direction: Direction, at: Instant) {
@@ -273,11 +293,12 @@ impl Requests {
         self.share.account()
     }
 
-    /// The connection needs decoding from now on.
-    fn begin_decoding(&mut self) {
-        if !self.decodes {
-            self.decodes = true;
-            self.account().earn(self.earning as usize);
+    /// Bytes of this direction need decoding from now on.
+    fn begin_decoding(&mut self, direction: Direction) {
+        if !self.decodes.has(direction) {
+            self.decodes.add(direction);
+            let earning = std::mem::take(&mut self.earning);
+            self.account().earn(earning as usize);
         }
     }
 
@@ -383,8 +404,8 @@ impl Visitor for Requests {
         if client_blocked {
             request.measured.client_blocked(at);
         }
-        if request.decodes() {
-            self.begin_decoding();
+        if request.decodes(Message::Request) {
+            self.begin_decoding(Direction::Request);
         }
     }
 
@@ -407,8 +428,8 @@ impl Visitor for Requests {
     fn response_head(&mut self, number: u64, head: &ResponseHead<'_>, at: Instant) {
         if let Some((found, account, shared)) = self.find(number) {
             found.response_head(head, at, account, shared);
-            if found.decodes() {
-                self.begin_decoding();
+            if found.decodes(Message::Response) {
+                self.begin_decoding(Direction::Response);
             }
         }
         if head.status == 101 {

@@ -303,9 +303,9 @@ impl OpenRequest {
         }
     }
 
-    /// True if one of its bodies is decoded.
-    pub(super) fn decodes(&self) -> bool {
-        self.bodies.decodes()
+    /// True if this body is decoded.
+    pub(super) fn decodes(&mut self, of: Message) -> bool {
+        self.bodies.decodes(of)
     }
 
     /// Records the request as unobserved from `at` on, or from the latest recorded moment.

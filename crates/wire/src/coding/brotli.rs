@@ -18,7 +18,7 @@ use crate::coding::{Stage, Unreadable};
 pub(super) const SETUP_COST: usize = 6 * 1024;
 
 /// Size of the first ring buffer, as a power of two.
-const FIRST_RING_BITS: u32 = 12;
+const FIRST_RING_BITS: u32 = 14;
 
 /// Each next ring buffer is 4 times as large: the restarts cost a third more than decoding the stream once.
 const GROWTH_BITS: u32 = 2;
