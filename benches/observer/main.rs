@@ -13,7 +13,7 @@ use tokometer::app::Tee;
 use tokometer_observe::input::{Connection, Direction, Observe, Observer};
 use tokometer_observe::measure::Sink;
 use tokometer_observe::observer::{Observers, Settings};
-use tokometer_telemetry::export::{Exporters, Settings as ExportSettings};
+use tokometer_telemetry::export::{Exporters, Listener as ExportListener, Settings as ExportSettings};
 use tokometer_telemetry::live::{InFlight, Settings as LiveSettings};
 use tokometer_telemetry::slo::{Evaluator, Settings as Objectives};
 
@@ -57,7 +57,10 @@ fn play(sink: &Arc<dyn Sink>, stream: &Stream, events: u64) -> Duration {
 
 /// All default sinks of request records, with the default objectives.
 fn sinks() -> Arc<dyn Sink> {
-    let settings = ExportSettings { servers: vec![("127.0.0.1".to_owned(), Some(8001))], ..ExportSettings::default() };
+    let settings = ExportSettings {
+        listeners: vec![ExportListener { name: "one".to_owned(), address: "127.0.0.1".to_owned(), port: Some(8001) }],
+        ..ExportSettings::default()
+    };
     let exporters = Exporters::start(&settings).expect("no endpoint that could fail");
     let listeners = ["default".to_owned()];
     let in_flight = InFlight::start(LiveSettings::default(), &listeners, Instant::now()).expect("a thread");

@@ -44,9 +44,11 @@ fn empty_configuration_gives_the_defaults_of_every_module() {
     assert_eq!(settings.threads, None);
     let defaults = export::Settings::default();
     let export =
-        export::Settings { resource: defaults.resource.clone(), servers: Vec::new(), ..settings.export.clone() };
+        export::Settings { resource: defaults.resource.clone(), listeners: Vec::new(), ..settings.export.clone() };
     assert_eq!(export, defaults);
-    assert_eq!(settings.export.servers, [("127.0.0.1".to_owned(), Some(8001))]);
+    let listener =
+        export::Listener { name: "0.0.0.0:8000".to_owned(), address: "127.0.0.1".to_owned(), port: Some(8001) };
+    assert_eq!(settings.export.listeners, [listener]);
     assert_eq!(settings.listeners.len(), 1);
     assert_eq!(settings.listeners[0].listen, tcp("0.0.0.0", 8000));
     assert_eq!(settings.listeners[0].upstream, tcp("127.0.0.1", 8001));

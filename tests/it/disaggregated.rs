@@ -45,8 +45,11 @@ fn prefill_leg_is_its_own_operation_without_output() {
 #[test]
 fn prefill_leg_is_outside_objectives_and_in_series_of_its_own() {
     let evaluator = Evaluator::new(tokometer_telemetry::slo::Settings::default());
-    let exporters =
-        Exporters::start(&Settings { servers: vec![("a".to_owned(), None)], ..Settings::default() }).unwrap();
+    let exporters = Exporters::start(&Settings {
+        listeners: vec![crate::export::records::listener("a", 1)],
+        ..Settings::default()
+    })
+    .unwrap();
     let (prefill, whole) = (Arc::new(leg("/v1/chat/completions", true, 1)), leg("/v1/chat/completions", false, 1));
     evaluator.evaluate(&prefill);
     let evaluated = || evaluator.evaluated().iter().map(|one| one.counts.good + one.counts.all_bad()).sum::<u64>();

@@ -8,7 +8,7 @@ use tokometer::app::Tee;
 use tokometer_observe::input::{Close, Connection, Direction, Observe, Side};
 use tokometer_observe::measure::Sink;
 use tokometer_observe::observer::{Observers, Settings};
-use tokometer_telemetry::export::{Exporters, Settings as ExportSettings};
+use tokometer_telemetry::export::{Exporters, Listener as ExportListener, Settings as ExportSettings};
 use tokometer_telemetry::live::{InFlight, Settings as LiveSettings};
 
 use crate::allocation::{allocations_of, held_after};
@@ -25,7 +25,10 @@ use stream::{CASES, Stream};
 /// Number of allocations of an observer with exporters for these events, after these opening bytes. A first stream
 /// creates the series and fills their histograms, which grow on the first gap of a new length.
 fn allocations(opening: &[(Direction, Vec<u8>)], events: &[Vec<u8>]) -> u64 {
-    let settings = ExportSettings { servers: vec![("127.0.0.1".to_owned(), Some(8001))], ..ExportSettings::default() };
+    let settings = ExportSettings {
+        listeners: vec![ExportListener { name: "one".to_owned(), address: "127.0.0.1".to_owned(), port: Some(8001) }],
+        ..ExportSettings::default()
+    };
     let exporters = Exporters::start(&settings).expect("no endpoint is configured");
     let mut now = Instant::now();
     let in_flight =

@@ -38,6 +38,14 @@ pub(super) fn listeners(raw: &[RawListener], problems: &mut Problems<'_>) -> Vec
     listeners.into_iter().map(|(_, listener)| listener).collect()
 }
 
+/// By listener, the first listener with the same upstream: its values are those of the server of all of them.
+pub(super) fn servers(listeners: &[Listener]) -> Vec<usize> {
+    let first = |(index, listener): (usize, &Listener)| {
+        listeners.iter().position(|other| other.upstream == listener.upstream).unwrap_or(index)
+    };
+    listeners.iter().enumerate().map(first).collect()
+}
+
 /// The admin address must be neither a listen address nor an upstream.
 pub(super) fn keep_clear_of_admin(listeners: &[Listener], admin: &Address, problems: &mut Problems<'_>) {
     for Listener { name, listen, upstream, .. } in listeners {
@@ -179,7 +187,16 @@ pub(super) fn scrape(
         let upstream = listeners.get(index).map(|listener| &listener.upstream);
         target(raw, index, &own.scrape, upstream, engine, problems)
     });
-    scrape::Settings { targets: targets.collect(), interval: raw.scrape.interval.0, ..scrape::Settings::default() }
+    let mut targets: Vec<Option<Target>> = targets.collect();
+    let servers = servers(listeners);
+    // A server is scraped if it is to be for one of its listeners.
+    for (listener, server) in servers.iter().enumerate().filter(|(listener, server)| listener != *server) {
+        let own = targets.get_mut(listener).and_then(Option::take);
+        if let Some(target) = targets.get_mut(*server) {
+            *target = target.take().or(own);
+        }
+    }
+    scrape::Settings { targets, servers, interval: raw.scrape.interval.0, ..scrape::Settings::default() }
 }
 
 fn target(

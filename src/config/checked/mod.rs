@@ -103,7 +103,7 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
     let accounting = slo::accounting(raw, problems);
     check_vocabularies(&raw.observe.tokenizer, problems);
     let scrape = listeners::scrape(raw, &listeners, observe.engine, problems);
-    let live = live(raw, problems);
+    let live = live(raw, &listeners, problems);
     let export = export(raw, &listeners, environment, problems);
     let queue = listeners::engine_spans(&raw.engine_spans, &listeners, admin_address, &export.traces, problems);
     let levels = problems.take("log.level", level.parse::<logging::Levels>());
@@ -191,7 +191,7 @@ fn export(
     export::Settings {
         semconv: *semconv,
         resource: otel::resource(environment, resource, &raw.admin.listen),
-        servers: listeners.iter().map(|listener| server(&listener.upstream)).collect(),
+        listeners: listeners.iter().map(named).collect(),
         max_models: size(*max_models),
         max_label_sets: size(*max_label_sets),
         prompt_classes: export::PromptClasses {
@@ -208,16 +208,17 @@ fn export(
 
 /// `server.address` and `server.port` of an upstream (semantic conventions, "server": for a Unix socket, the path is
 /// the address, without a port).
-fn server(upstream: &Address) -> (String, Option<u16>) {
-    match upstream {
+fn named(listener: &Listener) -> export::Listener {
+    let (address, port) = match &listener.upstream {
         Address::Tcp { host, port } => (host.clone(), Some(*port)),
         Address::Unix(path) => (path.display().to_string(), None),
         Address::OriginalDestination => ("original".to_owned(), None),
-    }
+    };
+    export::Listener { name: listener.name.clone(), address, port }
 }
 
 /// Checks combinations of keys: a wedge bound must exceed the stall bound.
-fn live(raw: &Raw, problems: &mut Problems<'_>) -> live::Settings {
+fn live(raw: &Raw, listeners: &[Listener], problems: &mut Problems<'_>) -> live::Settings {
     let stall = raw.observe.stall;
     for (key, bound) in
         [("decode", raw.wedge.decode), ("prefill", raw.wedge.prefill)].map(|(key, b)| (key, Duration(b)))
@@ -232,7 +233,8 @@ fn live(raw: &Raw, problems: &mut Problems<'_>) -> live::Settings {
     if !raw.observe.enabled && problems.is_set("wedge") {
         problems.warn("wedge", "has no effect: observe.enabled is false, so /engine/healthz always returns 200");
     }
-    live::Settings { stall: stall.0, bounds: raw.wedge, ..live::Settings::default() }
+    let servers = listeners::servers(listeners);
+    live::Settings { stall: stall.0, bounds: raw.wedge, servers, ..live::Settings::default() }
 }
 
 fn check_vocabularies(raw: &tokenizer::Settings, problems: &mut Problems<'_>) {

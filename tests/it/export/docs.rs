@@ -34,6 +34,7 @@ fn markdown() -> String {
         ("GenAI conventions", Scope::GenAi),
         ("Requests", Scope::Request),
         ("Servers", Scope::Server),
+        ("Listeners", Scope::Listener),
         ("The process", Scope::Process),
     ];
     for (title, scope) in sections {

@@ -13,7 +13,7 @@ use crate::allocation::held_after;
 use crate::scrape::reading::until;
 
 fn start(settings: Settings) -> Arc<Exporters> {
-    records::start(&Settings { servers: records::settings().servers, ..settings }).unwrap()
+    records::start(&Settings { listeners: records::settings().listeners, ..settings }).unwrap()
 }
 
 fn samples(exporters: &Exporters) -> Samples {

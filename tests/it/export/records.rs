@@ -9,7 +9,7 @@ use tokometer_observe::measure::{
     Blocked, Count, CountSource, Detach, Gap, Labels, Outcome, Phase, QueueSource, QueueTime, Record, Sink,
 };
 use tokometer_telemetry::export::table::{Id, Key};
-use tokometer_telemetry::export::{Collect, Error, Exporters, Points, Settings, Value};
+use tokometer_telemetry::export::{Collect, Error, Exporters, Listener, Points, Settings, Value};
 
 /// Constant values of every owner, and one observation of an observed histogram.
 #[derive(Default)]
@@ -111,9 +111,14 @@ pub(crate) fn start(settings: &Settings) -> Result<Arc<Exporters>, Error> {
     Ok(exporters)
 }
 
+/// A listener with this name, whose server is on this port of 127.0.0.1.
+pub(crate) fn listener(name: &str, port: u16) -> Listener {
+    Listener { name: name.to_owned(), address: "127.0.0.1".to_owned(), port: Some(port) }
+}
+
 pub(crate) fn settings() -> Settings {
     Settings {
-        servers: vec![("127.0.0.1".to_owned(), Some(8001))],
+        listeners: vec![listener("0.0.0.0:8000", 8001)],
         resource: vec![
             ("service.name".to_owned(), "tokometer".to_owned()),
             ("k8s.pod.name".to_owned(), "vllm-0".to_owned()),

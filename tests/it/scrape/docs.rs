@@ -27,10 +27,10 @@ fn tables() -> String {
     let mut out = String::from("\nThe first source whose names are all on the page is used.\n");
     for quantity in Quantity::ALL {
         let what = match quantity.combine() {
-            Combine::Level => "Sum over ranks and models.",
-            Combine::Highest => "Maximum over ranks.",
-            Combine::Single => "Used if the page has a single series and the engine has no counts for it.",
-            Combine::Count => "Increase of the series, summed over ranks and models.",
+            Combine::Level => "Sum over models.",
+            Combine::Highest => "Maximum over models.",
+            Combine::Single => "Used if the page has a single series of the rank and the engine has no counts for it.",
+            Combine::Count => "Increase of the series, summed over models.",
         };
         writeln!(out, "\n### `{}`\n\n{what}\n", quantity.as_str()).unwrap();
         writeln!(out, "| Engine | Names on its page | Note |\n|---|---|---|").unwrap();

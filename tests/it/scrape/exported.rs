@@ -78,8 +78,11 @@ fn otlp(collector: &Collector) -> BTreeMap<String, f64> {
         };
         for point in points {
             let own = point.attributes.iter().filter(|kv| !kv.key.starts_with("server.")).map(|kv| {
-                let Some(Value::StringValue(word)) = kv.value.as_ref().unwrap().value.clone() else { panic!("{kv:?}") };
-                format!("{}={word}", kv.key)
+                match kv.value.as_ref().unwrap().value.as_ref().unwrap() {
+                    Value::StringValue(word) => format!("{}={word}", kv.key),
+                    Value::IntValue(number) => format!("{}={number}", kv.key),
+                    other => panic!("{}: {other:?}", kv.key),
+                }
             });
             let own: Vec<String> = own.collect();
             let Some(number_data_point::Value::AsDouble(value)) = point.value else { panic!("{point:?}") };
@@ -124,23 +127,38 @@ fn both_exporters_have_the_same_engine_metrics() {
     let (exporters, _) = start(Some(endpoint(&collector, "metrics")), read_twice("written/vllm-0.33.0-two-ranks.txt"));
     assert!(exporters.flush(WAIT));
     let want: BTreeMap<String, f64> = [
-        ("tokometer_engine_requests_running", 12.0),
-        ("tokometer_engine_requests_waiting", 3.0),
-        ("tokometer_engine_kv_cache_usage_ratio", 0.93),
-        ("tokometer_engine_prefix_cache_queries_total", 10_000.0),
-        ("tokometer_engine_prefix_cache_hits_total", 2500.0),
-        ("tokometer_engine_prefix_cache_hit_ratio source=counter_deltas", 0.25),
-        ("tokometer_engine_preemptions_total", 2.0),
-        ("tokometer_engine_iterations_total", 700.0),
-        ("tokometer_engine_tokens_generated_total", 5000.0),
-        ("tokometer_engine_speculative_drafted_total", 400.0),
-        ("tokometer_engine_speculative_accepted_total", 300.0),
-        ("tokometer_engine_speculative_acceptance_ratio source=counter_deltas", 0.75),
-        ("tokometer_engine_queue_time_seconds_total", 50.0),
-        ("tokometer_engine_queue_requests_total", 40.0),
-        ("tokometer_engine_kv_transfer_time_seconds_total", 0.75),
-        ("tokometer_engine_kv_transfers_total", 30.0),
-        ("tokometer_queue_time_estimate_seconds source=engine_metrics_estimate", 1.25),
+        ("tokometer_engine_requests_running data_parallel_rank=0", 7.0),
+        ("tokometer_engine_requests_running data_parallel_rank=1", 5.0),
+        ("tokometer_engine_requests_waiting data_parallel_rank=0", 3.0),
+        ("tokometer_engine_requests_waiting data_parallel_rank=1", 0.0),
+        ("tokometer_engine_kv_cache_usage_ratio data_parallel_rank=0", 0.93),
+        ("tokometer_engine_kv_cache_usage_ratio data_parallel_rank=1", 0.41),
+        ("tokometer_engine_prefix_cache_queries_total data_parallel_rank=0", 9000.0),
+        ("tokometer_engine_prefix_cache_queries_total data_parallel_rank=1", 1000.0),
+        ("tokometer_engine_prefix_cache_hits_total data_parallel_rank=0", 2400.0),
+        ("tokometer_engine_prefix_cache_hits_total data_parallel_rank=1", 100.0),
+        ("tokometer_engine_prefix_cache_hit_ratio data_parallel_rank=0,source=counter_deltas", 2400.0 / 9000.0),
+        ("tokometer_engine_prefix_cache_hit_ratio data_parallel_rank=1,source=counter_deltas", 0.1),
+        ("tokometer_engine_preemptions_total data_parallel_rank=0", 2.0),
+        ("tokometer_engine_preemptions_total data_parallel_rank=1", 0.0),
+        ("tokometer_engine_iterations_total data_parallel_rank=0", 600.0),
+        ("tokometer_engine_iterations_total data_parallel_rank=1", 100.0),
+        ("tokometer_engine_tokens_generated_total data_parallel_rank=0", 4200.0),
+        ("tokometer_engine_tokens_generated_total data_parallel_rank=1", 800.0),
+        // Only the first rank has a draft.
+        ("tokometer_engine_speculative_drafted_total data_parallel_rank=0", 400.0),
+        ("tokometer_engine_speculative_accepted_total data_parallel_rank=0", 300.0),
+        ("tokometer_engine_speculative_acceptance_ratio data_parallel_rank=0,source=counter_deltas", 0.75),
+        ("tokometer_engine_queue_time_seconds_total data_parallel_rank=0", 45.0),
+        ("tokometer_engine_queue_time_seconds_total data_parallel_rank=1", 5.0),
+        ("tokometer_engine_queue_requests_total data_parallel_rank=0", 30.0),
+        ("tokometer_engine_queue_requests_total data_parallel_rank=1", 10.0),
+        ("tokometer_engine_kv_transfer_time_seconds_total data_parallel_rank=0", 0.5),
+        ("tokometer_engine_kv_transfer_time_seconds_total data_parallel_rank=1", 0.25),
+        ("tokometer_engine_kv_transfers_total data_parallel_rank=0", 20.0),
+        ("tokometer_engine_kv_transfers_total data_parallel_rank=1", 10.0),
+        ("tokometer_queue_time_estimate_seconds data_parallel_rank=0,source=engine_metrics_estimate", 1.5),
+        ("tokometer_queue_time_estimate_seconds data_parallel_rank=1,source=engine_metrics_estimate", 0.5),
         ("tokometer_engine_scrape_attempts_total", 2.0),
         ("tokometer_engine_scrape_duration_seconds", 0.003),
         ("tokometer_engine_scrape_age_seconds", 2.0),
@@ -174,7 +192,7 @@ fn failed_scrape_ends_the_series_and_is_counted() {
     let (exporters, one) =
         start(Some(endpoint(&collector, "metrics")), read_twice("written/vllm-0.33.0-two-ranks.txt"));
     assert!(exporters.flush(WAIT));
-    assert!(otlp(&collector).contains_key("tokometer.engine.requests.running"));
+    assert!(otlp(&collector).contains_key("tokometer.engine.requests.running data_parallel_rank=0"));
     one.watch.note(one.now, Duration::from_secs(2), Err(Failure::Timeout));
     assert!(exporters.flush(WAIT));
     let (scraped, pushed) = (prometheus(&exporters), otlp(&collector));

@@ -12,6 +12,7 @@ mod moments;
 mod pages;
 mod program;
 pub(crate) mod reading;
+mod servers;
 
 use tokometer_engine::scrape::exposition::Parser;
 use tokometer_engine::scrape::{Page, State, Tracker};

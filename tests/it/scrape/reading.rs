@@ -171,6 +171,18 @@ fn version_of_the_engine_is_requested_once_per_connection_failure() {
 }
 
 #[test]
+fn listeners_with_the_same_server_share_its_state() {
+    let server = Server::start(|_, out| response(out, "200 OK", "server: uvicorn\r\n", PAGE));
+    let own = settings(Target::default());
+    let settings = Settings { targets: vec![own.targets[0].clone(), None, None], servers: vec![0, 0, 2], ..own };
+    let scraper = start(&settings, server.address);
+    read(&scraper);
+    let (engines, now) = (scraper.engines(), Instant::now());
+    let running = |listener| engines.at(listener, now).and_then(|(state, _)| state.running);
+    assert_eq!([0, 1, 2].map(running), [Some(3.0), Some(3.0), None]);
+}
+
+#[test]
 fn page_in_arbitrary_chunks_is_parsed() {
     let server = Server::start(|_, out| {
         out.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").ok()?;

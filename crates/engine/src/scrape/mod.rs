@@ -32,6 +32,9 @@ pub struct Settings {
     pub page_bytes: usize,
     /// The target by listener; `None` (also past the end) for no scraping.
     pub targets: Vec<Option<Target>>,
+    /// By listener, the first listener with the same server, whose target is that of all of them; past the end, each
+    /// listener has its own server.
+    pub servers: Vec<usize>,
 }
 
 /// The metrics page of one engine.
@@ -54,6 +57,7 @@ impl Default for Settings {
             timeout: Duration::from_secs(2),
             page_bytes: 8 * 1024 * 1024,
             targets: Vec::new(),
+            servers: Vec::new(),
         }
     }
 }

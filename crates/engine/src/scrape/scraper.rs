@@ -72,8 +72,9 @@ impl Scraper {
     /// When no thread or runtime can be started.
     pub fn start(settings: &Settings, dial: impl Fn(usize, &Target) -> Option<Arc<dyn Dial>>) -> io::Result<Scraper> {
         let settings = Arc::new(settings.clone());
+        let first = |listener: usize| settings.servers.get(listener).copied().unwrap_or(listener);
         let engine = |(listener, target): (usize, &Option<Target>)| {
-            let target = target.clone()?;
+            let target = target.clone().filter(|_| first(listener) == listener)?;
             let (dial, watch) = (dial(listener, &target)?, Arc::new(Watch::new(&settings)));
             Some(Engine {
                 target,
@@ -86,7 +87,8 @@ impl Scraper {
             })
         };
         let engines: Vec<Option<Engine>> = settings.targets.iter().enumerate().map(engine).collect();
-        let known = engines.iter().map(|engine| engine.as_ref().map(|engine| Arc::clone(&engine.watch))).collect();
+        let watch = |listener: usize| Some(Arc::clone(&engines.get(first(listener))?.as_ref()?.watch));
+        let known = (0..engines.len()).map(watch).collect();
         let (stop, mut stopped) = watch::channel(false);
         let mut scraper = Scraper { engines: Engines(known), stop, thread: None };
         let engines: Vec<Engine> = engines.into_iter().flatten().collect();

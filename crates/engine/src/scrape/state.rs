@@ -1,5 +1,6 @@
 //! One page: the series with known names; and the state of an engine, updated from page to page.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use tokometer_decode::Engine;
@@ -24,8 +25,27 @@ const COPIES: [&[u8]; 5] = [b"tp_rank", b"pp_rank", b"moe_ep_rank", b"attn_tp_ra
 /// SGLang reports values by priority in addition to the total, for which this label is empty.
 const PART: &[u8] = b"priority";
 
-/// Values of one name, by a hash of their distinguishing labels.
-type Series = Vec<(u64, f64)>;
+/// Labels with the data-parallel rank of a value: vLLM and LMDeploy number their engines, SGLang its ranks.
+const RANKS: [&[u8]; 2] = [b"engine", b"dp_rank"];
+
+/// Maximum number of ranks with a state of their own. The values of more ranks on one page are only combined.
+const MOST_RANKS: usize = 64;
+
+/// One series of a name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct One {
+    /// A hash of its distinguishing labels.
+    identity: u64,
+    /// Its data-parallel rank, if its labels have one.
+    rank: Option<u16>,
+    value: f64,
+}
+
+/// The series of one name.
+type Series = Vec<One>;
+
+/// What a value is read of: one data-parallel rank, or all series (`None`).
+type Part = Option<u16>;
 
 /// Data kept of a page while it is parsed: fixed memory regardless of the page's size.
 #[derive(Debug, Default)]
@@ -65,26 +85,27 @@ impl Page {
                 sample.labels.get(name.as_bytes()).is_some_and(|own| own == value.as_bytes())
             });
             if labelled && sample.labels.get(PART).is_none_or(<[u8]>::is_empty) {
-                self.keep(*place, identity(sample.labels), sample.value);
+                let (identity, rank) = (identity(sample.labels), rank(sample.labels));
+                self.keep(*place, One { identity, rank, value: sample.value });
             }
         }
     }
 
-    fn keep(&mut self, place: Place, identity: u64, value: f64) {
+    fn keep(&mut self, place: Place, one: One) {
         let index = self.kept.iter().position(|(own, _)| *own == place).unwrap_or(self.kept.len());
         if index == self.kept.len() {
             self.kept.push((place, Kept::default()));
         }
         let Some((_, kept)) = self.kept.get_mut(index) else { return };
         let full = kept.series.len() == MOST_SERIES;
-        match kept.series.iter_mut().find(|(own, _)| *own == identity) {
+        match kept.series.iter_mut().find(|own| own.identity == one.identity) {
             // A copy may lag behind another.
-            Some((_, own)) => *own = own.max(value),
+            Some(own) => own.value = own.value.max(one.value),
             None if full => kept.spoilt = true,
-            None => kept.series.push((identity, value)),
+            None => kept.series.push(one),
         }
         // No value in the table is negative, infinite or NaN; vLLM V0 reports a ratio of -1 for "none".
-        kept.spoilt |= !(value.is_finite() && value >= 0.0);
+        kept.spoilt |= !(one.value.is_finite() && one.value >= 0.0);
     }
 
     /// True when the page has no known name.
@@ -98,44 +119,56 @@ impl Page {
         SOURCES.get(first).map(|(engine, _)| *engine)
     }
 
-    /// The engine that wrote the page (the first in the table with a name on it) if the page has no name of this quantity;
-    /// `None` if it has one whose value cannot be used.
-    fn lacks(&self, quantity: Quantity) -> Option<&'static str> {
-        let sources = || self.kept.iter().filter_map(|((source, _), _)| SOURCES.get(*source));
-        if sources().any(|(_, source)| source.quantity == quantity) {
+    /// The data-parallel ranks on the page; none if there are more than [`MOST_RANKS`].
+    fn ranks(&self) -> BTreeSet<u16> {
+        let ranks: BTreeSet<u16> =
+            self.kept.iter().flat_map(|(_, kept)| &kept.series).filter_map(|one| one.rank).collect();
+        if ranks.len() > MOST_RANKS { BTreeSet::new() } else { ranks }
+    }
+
+    /// The engine that wrote the page (the first in the table with a name on it) if the page has no name of this quantity
+    /// for this part; `None` if it has one whose value cannot be used.
+    fn lacks(&self, quantity: Quantity, part: Part) -> Option<&'static str> {
+        let sources = || self.kept.iter().filter_map(|((source, _), kept)| Some((SOURCES.get(*source)?, kept)));
+        if sources().any(|((_, source), kept)| source.quantity == quantity && kept.of(part).next().is_some()) {
             return None;
         }
-        sources().map(|(engine, _)| *engine).min().map(tokometer_decode::Engine::as_str)
+        sources().map(|((engine, _), _)| *engine).min().map(tokometer_decode::Engine::as_str)
     }
 
     /// The quantity from the first source in the table whose terms are all on the page.
-    fn find(&self, quantity: Quantity) -> Option<Found> {
+    fn find(&self, quantity: Quantity, part: Part) -> Option<Found> {
         let sources = SOURCES.iter().enumerate().filter(|(_, (_, source))| source.quantity == quantity);
-        sources.filter_map(|(number, _)| self.source(number)).next()
+        sources.filter_map(|(number, _)| self.source(number, part)).next()
     }
 
-    fn source(&self, number: usize) -> Option<Found> {
+    fn source(&self, number: usize, part: Part) -> Option<Found> {
         let (_, source) = SOURCES.get(number)?;
         let mut all = Series::new();
         for (which, term) in source.terms.iter().enumerate() {
             let (_, kept) = self.kept.iter().find(|(place, _)| *place == (number, which))?;
-            if kept.spoilt || (source.alone && kept.series.len() > 1) {
+            let before = all.len();
+            // Series of different names are distinct, regardless of their labels.
+            all.extend(kept.of(part).map(|one| One {
+                identity: one.identity.wrapping_add(which as u64),
+                value: one.value * term.scale,
+                ..*one
+            }));
+            let own = all.len() - before;
+            if kept.spoilt || own == 0 || (source.alone && own > 1) {
                 return None;
             }
-            // Series of different names are distinct, regardless of their labels.
-            let own = |(identity, value): &(u64, f64)| (identity.wrapping_add(which as u64), value * term.scale);
-            all.extend(kept.series.iter().map(own));
         }
         let fits = match source.quantity.combine() {
-            Combine::Highest | Combine::Single => all.iter().all(|(_, value)| *value <= 1.0),
+            Combine::Highest | Combine::Single => all.iter().all(|one| one.value <= 1.0),
             Combine::Level | Combine::Count => true,
         };
         fits.then_some(Found { source: number, series: all })
     }
 
     /// A current value; `None` for counts.
-    fn level(&self, quantity: Quantity) -> Option<f64> {
-        let values = self.find(quantity)?.series.into_iter().map(|(_, value)| value);
+    fn level(&self, quantity: Quantity, part: Part) -> Option<f64> {
+        let values = self.find(quantity, part)?.series.into_iter().map(|one| one.value);
         match quantity.combine() {
             // A difference of values from two moments may be negative.
             Combine::Level => Some(values.sum::<f64>().max(0.0)),
@@ -146,6 +179,13 @@ impl Page {
             }
             Combine::Count => None,
         }
+    }
+}
+
+impl Kept {
+    /// The series of this part.
+    fn of(&self, part: Part) -> impl Iterator<Item = &One> {
+        self.series.iter().filter(move |one| part.is_none() || one.rank == part)
     }
 }
 
@@ -161,6 +201,12 @@ fn identity(labels: Labels<'_>) -> u64 {
         label.hash(&mut hasher);
         sum.wrapping_add(hasher.finish())
     })
+}
+
+/// The data-parallel rank in these labels.
+fn rank(labels: Labels<'_>) -> Option<u16> {
+    let value = RANKS.iter().find_map(|name| labels.get(name))?;
+    std::str::from_utf8(value).ok()?.parse().ok().filter(|_| value.iter().all(u8::is_ascii_digit))
 }
 
 closed_enum! {
@@ -182,8 +228,9 @@ pub struct Ratio {
     pub source: RatioSource,
 }
 
-/// The state of an engine from one page; `None` for values that the page does not have. Counts are increases since the
-/// page was first read, across restarts of the engine. Ranks and models on one page are summed.
+/// The state of an engine, or of one of its data-parallel ranks, from one page; `None` for values that the page does not
+/// have. Counts are increases since the page was first read, across restarts of the engine. Several ranks and models are
+/// combined.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
     /// Requests being processed.
@@ -226,34 +273,54 @@ pub struct State {
 /// Sums the increases of an engine's counts, page by page.
 #[derive(Debug, Default)]
 pub struct Tracker {
-    /// By [`Quantity`]; those that are not counts stay empty.
-    counts: [Count; Quantity::ALL.len()],
+    whole: Counts,
+    /// Of the ranks on the last page.
+    ranks: BTreeMap<u16, Counts>,
 }
 
 impl Tracker {
-    /// The state from this page.
+    /// The state of the engine from this page: of all its ranks together.
     pub fn take(&mut self, page: &Page) -> State {
+        self.whole.take(page, None)
+    }
+
+    /// The state of each data-parallel rank from this page; empty if the page has no ranks, or too many.
+    pub fn take_ranks(&mut self, page: &Page) -> Vec<(u16, State)> {
+        let ranks = page.ranks();
+        self.ranks.retain(|rank, _| ranks.contains(rank));
+        let of = |rank| (rank, self.ranks.entry(rank).or_default().take(page, Some(rank)));
+        ranks.into_iter().map(of).collect()
+    }
+}
+
+/// The counts of one part of an engine, by [`Quantity`]; those that are not counts stay empty.
+#[derive(Debug, Default)]
+struct Counts([Count; Quantity::ALL.len()]);
+
+impl Counts {
+    fn take(&mut self, page: &Page, part: Part) -> State {
+        let level = |quantity| page.level(quantity, part);
         let mut count = |quantity| {
-            let found = page.find(quantity).ok_or_else(|| page.lacks(quantity));
-            self.counts[quantity as usize].take(found)
+            let found = page.find(quantity, part).ok_or_else(|| page.lacks(quantity, part));
+            self.0[quantity as usize].take(found)
         };
         let (queries, hits) = (count(Quantity::CacheQueries), count(Quantity::CacheHits));
         let (drafted, accepted) = (count(Quantity::Drafted), count(Quantity::Accepted));
         let (seconds, requests) = (count(Quantity::QueueSeconds), count(Quantity::QueueRequests));
         let total = |count: Option<Increase>| count.map(|count| count.total);
         State {
-            running: page.level(Quantity::Running),
-            waiting: page.level(Quantity::Waiting),
-            kv_usage: page.level(Quantity::KvUsage),
+            running: level(Quantity::Running),
+            waiting: level(Quantity::Waiting),
+            kv_usage: level(Quantity::KvUsage),
             cache_queries: total(queries),
             cache_hits: total(hits),
-            cache_ratio: ratio(hits, queries, page.level(Quantity::CacheRatio)),
+            cache_ratio: ratio(hits, queries, level(Quantity::CacheRatio)),
             preemptions: total(count(Quantity::Preemptions)),
             iterations: total(count(Quantity::Iterations)),
             generated: total(count(Quantity::Generated)),
             drafted: total(drafted),
             accepted: total(accepted),
-            acceptance_ratio: ratio(accepted, drafted, page.level(Quantity::AcceptanceRatio)),
+            acceptance_ratio: ratio(accepted, drafted, level(Quantity::AcceptanceRatio)),
             queue_seconds: total(seconds),
             queue_requests: total(requests),
             queue_mean: quotient(seconds, requests),
@@ -325,15 +392,15 @@ impl Count {
     /// Also keeps series that this page lacks, up to the maximum: they may reappear.
     fn remember(&mut self, series: Series) {
         let before = std::mem::replace(&mut self.last, series);
-        let gone = before.into_iter().filter(|(identity, _)| !self.last.iter().any(|(own, _)| own == identity));
+        let gone = before.into_iter().filter(|one| !self.last.iter().any(|own| own.identity == one.identity));
         let gone: Series = gone.take(MOST_GONE).collect();
         self.last.extend(gone);
     }
 
     /// The increase of one series. A new series started at zero, and so did one with a lower value than before: the
     /// engine was restarted.
-    fn gain(&self, (identity, value): &(u64, f64)) -> f64 {
-        let before = self.last.iter().find(|(own, _)| own == identity).map_or(0.0, |(_, before)| *before);
-        if *value >= before { value - before } else { *value }
+    fn gain(&self, one: &One) -> f64 {
+        let before = self.last.iter().find(|own| own.identity == one.identity).map_or(0.0, |before| before.value);
+        if one.value >= before { one.value - before } else { one.value }
     }
 }

@@ -47,6 +47,8 @@ closed_enum! {
 pub struct Measurements {
     /// The current state; `None` when the last attempt failed, or the state is too old.
     pub state: Option<Arc<State>>,
+    /// State of each data-parallel rank on the page, by rank; empty without `state`, and where the page has no ranks.
+    pub ranks: Arc<[(u16, State)]>,
     /// Attempts to read the page.
     pub attempts: u64,
     /// Failed attempts, in the order of [`Failure::ALL`].
@@ -82,6 +84,8 @@ struct Inner {
     tracker: Tracker,
     /// In chronological order; `None` from the time when a page could not be read.
     states: VecDeque<(Instant, Option<Arc<State>>)>,
+    /// Of the last page.
+    ranks: Arc<[(u16, State)]>,
     attempts: u64,
     failures: [u64; Failure::ALL.len()],
     in_a_row: u32,
@@ -107,6 +111,7 @@ impl Watch {
                 inner.in_a_row = 0;
                 inner.read = Some(at);
                 let state = Arc::new(inner.tracker.take(page));
+                inner.ranks = inner.tracker.take_ranks(page).into();
                 self.note_iterations(&state, at);
                 inner.push(at, Some(state));
             }
@@ -155,8 +160,10 @@ impl Watch {
     /// Statistics at this moment.
     pub fn measurements(&self, now: Instant) -> Measurements {
         let inner = self.inner();
+        let state = self.find(&inner, now).map(|(state, _)| state);
         Measurements {
-            state: self.find(&inner, now).map(|(state, _)| state),
+            ranks: state.as_ref().map(|_| Arc::clone(&inner.ranks)).unwrap_or_default(),
+            state,
             attempts: inner.attempts,
             failures: inner.failures,
             duration: inner.duration,

@@ -66,7 +66,7 @@ impl Exporters {
         let telemetry = Arc::new(Telemetry::default());
         let setup = Setup::new(settings, &telemetry)?;
         let meter = setup.metrics.as_ref().map(Pipeline::meter);
-        let servers = Servers::new(&settings.servers);
+        let servers = Servers::new(&settings.listeners);
         let tracer = Tracer::new(settings, servers.clone(), setup.spans.clone(), Arc::clone(&telemetry));
         let latest = collect::Latest::default();
         if let Some(meter) = &meter {
@@ -74,7 +74,7 @@ impl Exporters {
         }
         let families = Arc::new(Families::new(settings, meter.as_ref()));
         let owners = Arc::new(Owners::new(servers.clone()));
-        let listeners = Arc::new(Listeners::new(settings.servers.len()));
+        let listeners = Arc::new(Listeners::new(settings.listeners.len()));
         owners.add(Arc::clone(&telemetry) as Arc<dyn Collect>);
         owners.add(Arc::clone(&listeners) as Arc<dyn Collect>);
         let recorder = Arc::new(Recorder::new(Arc::clone(&families), telemetry, servers, settings));
@@ -199,11 +199,16 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::export::Listener;
     use tokometer_observe::measure::{Count, CountSource, Gap};
+
+    fn listener() -> Listener {
+        Listener { name: "one".to_owned(), address: "127.0.0.1".to_owned(), port: None }
+    }
 
     #[test]
     fn data_path_takes_no_lock_of_recording_or_scraping() {
-        let settings = Settings { servers: vec![("127.0.0.1".to_owned(), None)], ..Settings::default() };
+        let settings = Settings { listeners: vec![listener()], ..Settings::default() };
         let exporters = Exporters::start(&settings).unwrap();
         let use_it = |model: &str| {
             let labels = Labels { response_model: Some(model.into()), ..Labels::default() };
@@ -230,7 +235,7 @@ mod tests {
 
     #[test]
     fn live_tokens_are_corrected_by_a_count_that_is_known_later() {
-        let settings = Settings { servers: vec![("127.0.0.1".to_owned(), None)], ..Settings::default() };
+        let settings = Settings { listeners: vec![listener()], ..Settings::default() };
         let exporters = Exporters::start(&settings).unwrap();
         let labels = Labels { response_model: Some("m".into()), ..Labels::default() };
         let live_tokens = || {

@@ -22,4 +22,6 @@ pub use labels::Value;
 pub use labels::failure::outcome_class;
 pub use otlp::{Passage, usable_endpoint};
 pub use page::{Page, protobuf};
-pub use settings::{Endpoint, Metrics, PromptClasses, Protocol, Sampler, Semconv, Settings, Temporality, Traces};
+pub use settings::{
+    Endpoint, Listener, Metrics, PromptClasses, Protocol, Sampler, Semconv, Settings, Temporality, Traces,
+};

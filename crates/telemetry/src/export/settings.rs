@@ -188,6 +188,17 @@ impl PromptClasses {
     }
 }
 
+/// A listener and its server, as attributes of series.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// Unique name of the listener.
+    pub name: String,
+    /// Host or path of the upstream.
+    pub address: String,
+    /// Port of the upstream; `None` if it has none.
+    pub port: Option<u16>,
+}
+
 /// All settings of the exporters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -195,8 +206,8 @@ pub struct Settings {
     pub semconv: Semconv,
     /// Resource attributes, including `service.name`.
     pub resource: Vec<(String, String)>,
-    /// Upstream addresses by listener index, for `server.address` and `server.port`.
-    pub servers: Vec<(String, Option<u16>)>,
+    /// The listeners, as their series name them.
+    pub listeners: Vec<Listener>,
     /// Maximum number of model names in labels; further ones become `other`.
     pub max_models: usize,
     /// Maximum number of label sets; further ones are folded into `other`. Also the maximum number of combinations of
@@ -221,7 +232,7 @@ impl Default for Settings {
         Settings {
             semconv: Semconv::default(),
             resource: vec![("service.name".to_owned(), "tokometer".to_owned())],
-            servers: Vec::new(),
+            listeners: Vec::new(),
             max_models: 64,
             max_label_sets: 512,
             label_idle: LABEL_IDLE,

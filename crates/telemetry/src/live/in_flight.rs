@@ -11,7 +11,7 @@ use tokometer_observe::measure::{Labels, Live, Opening, Record, Sink, Watches, c
 use crate::export::table::{Id, Key};
 use crate::export::{Collect, Points};
 use crate::live::recent::{Kept, Recent};
-use crate::live::requests::{Doing, Open, Requests};
+use crate::live::requests::{Doing, Listener, Open, Requests};
 use crate::live::totals::{History, Sample, Totals};
 use crate::live::watch::RequestWatch;
 use crate::live::wedge::{Bounds, Evidence, Reach, Signs, State, Verdict};
@@ -27,6 +27,8 @@ pub struct Settings {
     pub stall: Duration,
     /// When the engine counts as wedged.
     pub bounds: Bounds,
+    /// By listener, the first listener with the same server; past the end, each listener has its own server.
+    pub servers: Vec<usize>,
 }
 
 impl Default for Settings {
@@ -36,6 +38,7 @@ impl Default for Settings {
             recent_bytes: 4 * 1024 * 1024,
             stall: Duration::from_secs(1),
             bounds: Bounds::default(),
+            servers: Vec::new(),
         }
     }
 }
@@ -48,7 +51,9 @@ pub struct Stats {
     /// Streams whose next token takes longer than the stall threshold and their cadence allow, without those blocked on
     /// the client.
     pub stalled: u64,
-    /// State of the engine.
+    /// Requests blocked on the client.
+    pub blocked: u64,
+    /// State of the engine, from the requests of all listeners with its server.
     pub verdict: Verdict,
 }
 
@@ -95,7 +100,7 @@ impl InFlight {
     /// # Errors
     /// When the thread that keeps finished requests cannot be started.
     pub fn start(settings: Settings, listeners: &[String], epoch: Instant) -> std::io::Result<Arc<InFlight>> {
-        let requests = Arc::new(Requests::new(settings.max_in_flight, listeners, epoch));
+        let requests = Arc::new(Requests::new(settings.max_in_flight, listeners, &settings.servers, epoch));
         let recent = Recent::start(settings.recent_bytes)?;
         let totals = Arc::new(Totals::default());
         let history = History::new(epoch, totals.sample());
@@ -152,11 +157,15 @@ impl InFlight {
     pub(super) fn survey(&self, now: Instant, most: usize) -> (Vec<Stats>, Vec<Open>) {
         let (now, settings) = (self.read_until(now), self.settings.load());
         let mut listeners = vec![Sums::default(); self.requests.listeners.len()];
+        let mut engines = vec![Evidence::default(); listeners.len()];
         let mut oldest: Vec<Open> = Vec::new();
         let by_age = |open: &Open| (Reverse(open.age), open.connection, open.sequence);
         self.requests.read(now, |open| {
             if let Some(sums) = listeners.get_mut(open.listener) {
                 sums.add(&open, &settings);
+            }
+            if let Some(evidence) = engines.get_mut(self.requests.server(open.listener)) {
+                evidence.add(&open);
             }
             if most > 0 {
                 oldest.push(open);
@@ -169,11 +178,13 @@ impl InFlight {
         oldest.sort_unstable_by_key(by_age);
         oldest.truncate(most);
         // Read after the requests: a request that has ended meanwhile has updated its listener before.
-        let stats = listeners.into_iter().zip(&self.requests.listeners).enumerate().map(|(at, (sums, listener))| {
-            let silent = self.requests.nanos(now).saturating_sub(listener.silent_since());
+        let stats = listeners.into_iter().enumerate().map(|(at, sums)| {
+            let silent_since = self.requests.engine(at).map_or(0, Listener::silent_since);
+            let silent = Duration::from_nanos(self.requests.nanos(now).saturating_sub(silent_since));
             let signs = self.witness.get().map(|witness| witness(at, now)).unwrap_or_default();
-            let verdict = sums.evidence.verdict(Duration::from_nanos(silent), signs, &settings.bounds);
-            Stats { phases: sums.phases, stalled: sums.stalled, verdict }
+            let evidence = engines.get(self.requests.server(at)).copied().unwrap_or_default();
+            let verdict = evidence.verdict(silent, signs, &settings.bounds);
+            Stats { phases: sums.phases, stalled: sums.stalled, blocked: sums.blocked, verdict }
         });
         (stats.collect(), oldest)
     }
@@ -213,12 +224,12 @@ impl InFlight {
 struct Sums {
     phases: [Phases; 2],
     stalled: u64,
-    evidence: Evidence,
+    blocked: u64,
 }
 
 impl Sums {
     fn add(&mut self, open: &Open, settings: &Settings) {
-        self.evidence.add(open);
+        self.blocked += u64::from(open.doing == Doing::Blocked);
         let patience = cadence::patience(settings.stall, open.usual_gap);
         self.stalled += u64::from(open.doing == Doing::Decode && open.waited > Some(patience));
         let phase = &mut self.phases[usize::from(open.decoding.is_some())];
@@ -247,7 +258,7 @@ impl Collect for InFlight {
             }
             let verdict = stats.verdict;
             points.put_at(listener, Id::InFlightStalled, &[], stats.stalled);
-            points.put_at(listener, Id::InFlightBlocked, &[], verdict.client_blocked);
+            points.put_at(listener, Id::InFlightBlocked, &[], stats.blocked);
             points.put_at(listener, Id::EngineSilence, &[], verdict.silent);
             points.put_at(listener, Id::EngineSilenceBound, &[], verdict.rule.map(|_| verdict.bound));
             points.put_at(listener, Id::EngineWedged, &[], verdict.state == State::Wedged);

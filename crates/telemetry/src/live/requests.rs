@@ -239,6 +239,8 @@ fn first_shard() -> usize {
 pub(super) struct Requests {
     epoch: Instant,
     pub(super) listeners: Vec<Listener>,
+    /// By listener, the first listener with the same server.
+    servers: Vec<usize>,
     shards: Box<[Shard]>,
     /// Requests in flight, at most `max`.
     count: AtomicUsize,
@@ -248,18 +250,29 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    pub(super) fn new(max: usize, listeners: &[String], epoch: Instant) -> Requests {
+    pub(super) fn new(max: usize, listeners: &[String], servers: &[usize], epoch: Instant) -> Requests {
         Requests {
             epoch,
             listeners: listeners
                 .iter()
                 .map(|name| Listener { name: name.as_str().into(), ..Default::default() })
                 .collect(),
+            servers: servers.to_vec(),
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             count: AtomicUsize::new(0),
             max: max.max(1),
             untracked: AtomicU64::new(0),
         }
+    }
+
+    /// The first listener with the same server as this one.
+    pub(super) fn server(&self, listener: usize) -> usize {
+        self.servers.get(listener).copied().unwrap_or(listener)
+    }
+
+    /// The activity of the engine behind this listener.
+    pub(super) fn engine(&self, listener: usize) -> Option<&Listener> {
+        self.listeners.get(self.server(listener))
     }
 
     /// Nanoseconds since the epoch.
@@ -321,7 +334,8 @@ pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(NEVER).min(NEVER - 1)
 }
 
-/// Engine activity of a listener that is not derived from the requests in flight. Times are as in [`Requests`].
+/// A listener. Engine activity that is not derived from the requests in flight is counted at the first listener with that
+/// engine's server. Times are as in [`Requests`].
 #[derive(Debug, Default)]
 pub(super) struct Listener {
     pub(super) name: Box<str>,
@@ -363,7 +377,7 @@ mod tests {
     use super::*;
 
     fn requests(max: usize) -> Requests {
-        Requests::new(max, &[], Instant::now())
+        Requests::new(max, &[], &[], Instant::now())
     }
 
     fn add(requests: &Requests, sequence: u64) -> Option<(Arc<Request>, usize)> {

@@ -94,7 +94,7 @@ fn sums(all: &[Stats], streams: Vec<Stream>) -> snapshot::InFlight {
         requests,
         waiting: of(|stats| stats.phases[0].requests),
         streaming: of(|stats| stats.phases[1].requests),
-        blocked: of(|stats| stats.verdict.client_blocked),
+        blocked: of(|stats| stats.blocked),
         stalled: of(|stats| stats.stalled),
         oldest_seconds: oldest.map(seconds),
         longest_wait_seconds: waiting.filter(some).map(|phase| phase.waited).max().map(seconds),

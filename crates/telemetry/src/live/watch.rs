@@ -55,15 +55,15 @@ impl RequestWatch {
         self.started.saturating_add(nanos(at)).min(NEVER - 1)
     }
 
-    fn listener(&self) -> Option<&Listener> {
-        self.requests.listeners.get(usize::from(self.request.listener))
+    fn engine(&self) -> Option<&Listener> {
+        self.requests.engine(usize::from(self.request.listener))
     }
 
     /// Counts the request as pending. Must be called before its state shows it: a reader of the state must find it
     /// counted at its listener.
     fn count_pending(&mut self, at: u64) {
         if !self.pending
-            && let Some(listener) = self.listener()
+            && let Some(listener) = self.engine()
         {
             listener.add_pending(at);
             self.pending = true;
@@ -74,7 +74,7 @@ impl RequestWatch {
     fn settle(&mut self) {
         if self.pending
             && !self.request.doing().is_pending()
-            && let Some(listener) = self.listener()
+            && let Some(listener) = self.engine()
         {
             listener.remove_pending();
             self.pending = false;
@@ -182,7 +182,7 @@ impl Watch for RequestWatch {
         }
         // A non-streamed response shows engine progress only when it ends.
         if record.outcome.is_ok()
-            && let Some(listener) = self.listener()
+            && let Some(listener) = self.engine()
         {
             listener.progress(self.time(record.ended));
         }
@@ -196,7 +196,7 @@ impl Watch for RequestWatch {
 /// Removes the request, also when it is dropped without a record.
 impl Drop for RequestWatch {
     fn drop(&mut self) {
-        if let Some(listener) = self.listener() {
+        if let Some(listener) = self.engine() {
             let progressed = self.request.progressed.load(Relaxed);
             if progressed != NEVER {
                 listener.progress(progressed);

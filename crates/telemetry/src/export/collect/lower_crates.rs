@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::export::collect::{Collect, Points};
+use crate::export::labels::Value;
 use crate::export::table::{Id, Key};
 use tokometer_engine::{engine_spans, scrape};
 use tokometer_observe::observer::Observers;
@@ -47,34 +48,59 @@ impl Points<'_> {
             let known = [(Key::Provider, (*engine).into()), (Key::Version, Arc::clone(version).into())];
             self.put_at(listener, Id::EngineInfo, &known, 1.0);
         }
-        let levels = [
-            (Id::EngineRunning, state.running),
-            (Id::EngineWaiting, state.waiting),
-            (Id::EngineKvUsage, state.kv_usage),
-            (Id::EngineCacheQueries, state.cache_queries),
-            (Id::EngineCacheHits, state.cache_hits),
-            (Id::EngineIterations, state.iterations),
-            (Id::EngineGenerated, state.generated),
-            (Id::EnginePreemptions, state.preemptions),
-            (Id::EngineDrafted, state.drafted),
-            (Id::EngineAccepted, state.accepted),
-            (Id::EngineQueueTime, state.queue_seconds),
-            (Id::EngineQueueRequests, state.queue_requests),
-            (Id::EngineKvTransferTime, state.kv_transfer_seconds),
-            (Id::EngineKvTransfers, state.kv_transfers),
-        ];
-        for (id, level) in levels {
-            self.put_at(listener, id, &[], level);
-        }
-        let ratios = [(Id::EngineCacheRatio, state.cache_ratio), (Id::EngineAcceptanceRatio, state.acceptance_ratio)];
-        for (id, ratio) in ratios {
-            if let Some(ratio) = ratio {
-                self.put_at(listener, id, &[(Key::Source, ratio.source.as_str().into())], ratio.value);
+        let ranks = &measurements.ranks;
+        for (id, value) in VALUES {
+            // A quantity that no rank has by itself is that of the whole engine.
+            let mut put = |rank, state| {
+                let (value, source) = value(state)?;
+                let source = source.map_or(Value::Unknown, Value::Word);
+                self.put_at(listener, id, &[(Key::DataParallelRank, rank), (Key::Source, source)], value);
+                Some(())
+            };
+            let of_ranks = ranks.iter().filter_map(|(rank, state)| put(Value::Number(i64::from(*rank)), state)).count();
+            if of_ranks == 0 {
+                put(Value::Unknown, state);
             }
         }
-        self.put_at(listener, Id::QueueTimeEstimate, &[(Key::Source, ESTIMATE.into())], state.queue_mean);
     }
 }
+
+/// A value of an engine's state, with its source where that is part of the series.
+type Of = fn(&scrape::State) -> Option<(f64, Option<&'static str>)>;
+
+/// Every value of an engine's state.
+const VALUES: [(Id, Of); 17] = {
+    /// A value whose source is not part of its series.
+    macro_rules! plain {
+        ($field:ident) => {
+            |state| Some((state.$field?, None))
+        };
+    }
+    macro_rules! ratio {
+        ($field:ident) => {
+            |state| state.$field.map(|ratio| (ratio.value, Some(ratio.source.as_str())))
+        };
+    }
+    [
+        (Id::EngineRunning, plain!(running)),
+        (Id::EngineWaiting, plain!(waiting)),
+        (Id::EngineKvUsage, plain!(kv_usage)),
+        (Id::EngineCacheQueries, plain!(cache_queries)),
+        (Id::EngineCacheHits, plain!(cache_hits)),
+        (Id::EngineCacheRatio, ratio!(cache_ratio)),
+        (Id::EngineIterations, plain!(iterations)),
+        (Id::EngineGenerated, plain!(generated)),
+        (Id::EnginePreemptions, plain!(preemptions)),
+        (Id::EngineDrafted, plain!(drafted)),
+        (Id::EngineAccepted, plain!(accepted)),
+        (Id::EngineAcceptanceRatio, ratio!(acceptance_ratio)),
+        (Id::EngineQueueTime, plain!(queue_seconds)),
+        (Id::EngineQueueRequests, plain!(queue_requests)),
+        (Id::EngineKvTransferTime, plain!(kv_transfer_seconds)),
+        (Id::EngineKvTransfers, plain!(kv_transfers)),
+        (Id::QueueTimeEstimate, |state| Some((state.queue_mean?, Some(ESTIMATE)))),
+    ]
+};
 
 impl Collect for engine_spans::Measurements {
     fn collect(&self, points: &mut Points<'_>) {

@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
 
 use crate::export::labels::{Attributes, Servers, Value};
-use crate::export::table::{Id, Key, Kind, TABLE, metric};
+use crate::export::table::{Id, Key, Kind, Scope, TABLE, metric};
 
 pub use process::{Process, open_descriptors};
 
@@ -89,10 +89,15 @@ impl Points<'_> {
         }
     }
 
-    /// Adds a value of one listener.
+    /// Adds a value of one listener, or of the server behind it. Of the listeners with the same server only the first
+    /// one's value of the server is added.
     pub fn put_at(&mut self, listener: usize, id: Id, attributes: &[(Key, Value)], value: impl Number) {
         let servers = self.servers;
-        self.add(id, servers.of(listener), attributes, value.number());
+        if metric(id).scope == Scope::Listener {
+            self.add(id, servers.of_listener(listener), attributes, value.number());
+        } else if servers.is_first(listener) {
+            self.add(id, servers.of(listener), attributes, value.number());
+        }
     }
 
     fn add(&mut self, id: Id, known: &[(Key, Value)], attributes: &[(Key, Value)], value: Option<f64>) {

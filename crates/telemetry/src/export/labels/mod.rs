@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use opentelemetry::KeyValue;
 
+use crate::export::settings::Listener;
 use crate::export::table::{Key, Metric};
 
 pub(crate) mod classes;
@@ -107,22 +108,48 @@ pub(crate) fn one(key: Key, value: impl Into<Value>) -> Extra {
     [Some((key, value.into())), None, None]
 }
 
-/// `server.address` and `server.port` of each listener.
+/// The attributes of each listener and of the server behind it.
 #[derive(Clone, Debug)]
-pub(crate) struct Servers(Arc<[Vec<(Key, Value)>]>);
+pub(crate) struct Servers(Arc<[Place]>);
+
+/// One listener.
+#[derive(Debug)]
+struct Place {
+    /// `listener`, followed by the attributes of its server: `server.address` and `server.port`.
+    attributes: Vec<(Key, Value)>,
+    /// No earlier listener has the same server.
+    is_first: bool,
+}
 
 impl Servers {
-    /// From upstream addresses by listener index.
-    pub(crate) fn new(servers: &[(String, Option<u16>)]) -> Servers {
-        let attributes = |(address, port): &(String, Option<u16>)| {
+    /// The listeners by index.
+    pub(crate) fn new(listeners: &[Listener]) -> Servers {
+        let place = |(index, listener): (usize, &Listener)| {
+            let Listener { name, address, port } = listener;
+            let server = |other: &Listener| (&other.address, other.port) == (address, *port);
+            let text = |key, text: &String| Some((key, Value::Text(text.as_str().into())));
             let port = port.map(|port| (Key::ServerPort, Value::Number(i64::from(port))));
-            [(Key::ServerAddress, Value::Text(address.as_str().into()))].into_iter().chain(port).collect()
+            let attributes = [text(Key::Listener, name), text(Key::ServerAddress, address), port];
+            Place {
+                attributes: attributes.into_iter().flatten().collect(),
+                is_first: !listeners.iter().take(index).any(server),
+            }
         };
-        Servers(servers.iter().map(attributes).collect())
+        Servers(listeners.iter().enumerate().map(place).collect())
     }
 
-    /// The attributes of this listener.
+    /// The attributes of the server behind this listener.
     pub(crate) fn of(&self, listener: usize) -> &[(Key, Value)] {
-        self.0.get(listener).map_or(&[], Vec::as_slice)
+        self.of_listener(listener).get(1..).unwrap_or_default()
+    }
+
+    /// The attributes of this listener and of its server.
+    pub(crate) fn of_listener(&self, listener: usize) -> &[(Key, Value)] {
+        self.0.get(listener).map_or(&[], |place| &place.attributes)
+    }
+
+    /// False for a listener whose server an earlier listener also has.
+    pub(crate) fn is_first(&self, listener: usize) -> bool {
+        self.0.get(listener).is_none_or(|place| place.is_first)
     }
 }

@@ -82,7 +82,7 @@ impl LabelSets {
             fresh: Inbox::new(FRESH),
             recent: Default::default(),
             folding: AtomicBool::new(false),
-            overflow: (0..settings.servers.len() * Route::all().len()).map(|_| OnceLock::new()).collect(),
+            overflow: (0..settings.listeners.len() * Route::all().len()).map(|_| OnceLock::new()).collect(),
             table: Mutex::new(Table {
                 names: Names::new(settings.max_models, settings.label_idle),
                 by_known: HashMap::new(),

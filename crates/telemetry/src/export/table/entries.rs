@@ -34,6 +34,9 @@ macro_rules! catalogue {
 /// Attributes of a prompt, added only if the settings enable them.
 const PROMPT_CLASSES: &[Key] = &[Key::InputLengthClass, Key::CacheHitClass];
 
+/// Attribute of values that each data-parallel rank of an engine has.
+const RANK: &[Key] = &[Key::DataParallelRank];
+
 // Bucket boundaries, in seconds where the unit is `s`.
 
 /// Durations, as recommended by semantic conventions v1.41 for `gen_ai.*.duration`.
@@ -196,21 +199,22 @@ catalogue! {
     // Requests in flight and recently ended ones.
 
     /// Open requests
-    InFlight = UpDownCounter(Scope::Server, "tokometer.in_flight", "{request}") { extra: &[Key::Phase] },
+    InFlight = UpDownCounter(Scope::Listener, "tokometer.in_flight", "{request}") { extra: &[Key::Phase] },
     /// Mean age of the requests in flight, from their first byte; absent when there is none
-    InFlightMeanAge = Gauge(Scope::Server, "tokometer.in_flight.age.mean", "s") { extra: &[Key::Phase] },
+    InFlightMeanAge = Gauge(Scope::Listener, "tokometer.in_flight.age.mean", "s") { extra: &[Key::Phase] },
     /// Age of the oldest request in flight; absent when there is none
-    InFlightOldest = Gauge(Scope::Server, "tokometer.in_flight.age.max", "s") { extra: &[Key::Phase] },
+    InFlightOldest = Gauge(Scope::Listener, "tokometer.in_flight.age.max", "s") { extra: &[Key::Phase] },
     /// Maximum time that a request in flight has waited for its next (or first) token; absent when there is none
-    InFlightWaited = Gauge(Scope::Server, "tokometer.in_flight.wait.max", "s") { extra: &[Key::Phase] },
+    InFlightWaited = Gauge(Scope::Listener, "tokometer.in_flight.wait.max", "s") { extra: &[Key::Phase] },
     /// Streams whose next token takes longer than the stall threshold and the stream's cadence allow (STALLS.md), and
     /// whose clients are not blocking
-    InFlightStalled = Gauge(Scope::Server, "tokometer.in_flight.stalled", "{request}"),
+    InFlightStalled = Gauge(Scope::Listener, "tokometer.in_flight.stalled", "{request}"),
     /// Requests in flight that are blocked on a slow client (backpressure)
-    InFlightBlocked = Gauge(Scope::Server, "tokometer.in_flight.blocked", "{request}"),
+    InFlightBlocked = Gauge(Scope::Listener, "tokometer.in_flight.blocked", "{request}"),
     /// Requests not tracked while in flight because more than 65,536 were open
     InFlightUntracked = Counter(Scope::Process, "tokometer.in_flight.untracked", "{request}"),
-    /// Time since the engine last sent a token to any client while it had pending requests; 0 when it has none
+    /// Time since the engine last sent a token to any client while it had pending requests, on all its listeners together;
+    /// 0 when it has none
     EngineSilence = Gauge(Scope::Server, "tokometer.engine.silence", "s"),
     /// Maximum silence allowed for the requests in flight; absent when the engine has no pending request
     EngineSilenceBound = Gauge(Scope::Server, "tokometer.engine.silence.bound", "s"),
@@ -235,29 +239,29 @@ catalogue! {
 
     /// Connections that are still relayed but no longer read; their open requests are recorded with the outcome
     /// `unobserved`
-    ObserverDetached = Counter(Scope::Server, "tokometer.observer.detached", "{connection}") { extra: &[Key::Reason] },
+    ObserverDetached = Counter(Scope::Listener, "tokometer.observer.detached", "{connection}") { extra: &[Key::Reason] },
     /// Bodies relayed without being read, or not to their end, because of their compression
-    BodiesUnread = Counter(Scope::Server, "tokometer.observer.bodies.unread", "{body}")
+    BodiesUnread = Counter(Scope::Listener, "tokometer.observer.bodies.unread", "{body}")
         { extra: &[Key::Direction, Key::Reason] },
     /// Connections accepted
-    ConnectionsOpened = Counter(Scope::Server, "tokometer.connections.opened", "{connection}"),
+    ConnectionsOpened = Counter(Scope::Listener, "tokometer.connections.opened", "{connection}"),
     /// Open connections
-    ConnectionsOpen = UpDownCounter(Scope::Server, "tokometer.connections.open", "{connection}"),
+    ConnectionsOpen = UpDownCounter(Scope::Listener, "tokometer.connections.open", "{connection}"),
     /// Connections refused because the maximum number was open: the open file limit (`descriptors`) or
     /// `relay.max_connections` (`max_connections`)
-    ConnectionsRefused = Counter(Scope::Server, "tokometer.connections.refused", "{connection}")
+    ConnectionsRefused = Counter(Scope::Listener, "tokometer.connections.refused", "{connection}")
         { extra: &[Key::Reason] },
     /// Client connections that ended in the TLS handshake; 0 on listeners without TLS
-    HandshakeFailures = Counter(Scope::Server, "tokometer.connections.handshake_failures", "{connection}"),
+    HandshakeFailures = Counter(Scope::Listener, "tokometer.connections.handshake_failures", "{connection}"),
     /// Connections for which the server was unreachable
-    ConnectFailures = Counter(Scope::Server, "tokometer.connect.failures", "{connection}") { extra: &[Key::Reason] },
+    ConnectFailures = Counter(Scope::Listener, "tokometer.connect.failures", "{connection}") { extra: &[Key::Reason] },
     /// Bytes relayed, including headers and framing
-    RelayIo = Counter(Scope::Server, "tokometer.relay.io", "By") { extra: &[Key::Direction] },
+    RelayIo = Counter(Scope::Listener, "tokometer.relay.io", "By") { extra: &[Key::Direction] },
     /// Always 1: how traffic to the server is intercepted, and whether the server can be reached directly; absent while
     /// the server does not respond
-    Interception = Gauge(Scope::Server, "tokometer.interception", "") { extra: &[Key::Mode, Key::Result] },
+    Interception = Gauge(Scope::Listener, "tokometer.interception", "") { extra: &[Key::Mode, Key::Result] },
     /// Always 1: whether the listener accepts clients
-    Listening = Gauge(Scope::Server, "tokometer.listening", "") { extra: &[Key::State] },
+    Listening = Gauge(Scope::Listener, "tokometer.listening", "") { extra: &[Key::State] },
     /// Connections currently read
     ObserverConnections = Gauge(Scope::Process, "tokometer.observer.connections", "{connection}"),
     /// Time spent reading relayed bytes: tokometer's own overhead on the data path's threads
@@ -285,42 +289,42 @@ catalogue! {
     // The engine's own metrics.
 
     /// Requests being processed by the engine, from the engine's own metrics
-    EngineRunning = Gauge(Scope::Server, "tokometer.engine.requests.running", "{request}"),
+    EngineRunning = Gauge(Scope::Server, "tokometer.engine.requests.running", "{request}") { extra: RANK },
     /// Requests waiting in the engine's queue, from the engine's own metrics
-    EngineWaiting = Gauge(Scope::Server, "tokometer.engine.requests.waiting", "{request}"),
-    /// Share of the engine's key-value cache in use, from the engine's own metrics; with several ranks the maximum
-    EngineKvUsage = Gauge(Scope::Server, "tokometer.engine.kv_cache.usage", "1"),
+    EngineWaiting = Gauge(Scope::Server, "tokometer.engine.requests.waiting", "{request}") { extra: RANK },
+    /// Share of the engine's key-value cache in use, from the engine's own metrics
+    EngineKvUsage = Gauge(Scope::Server, "tokometer.engine.kv_cache.usage", "1") { extra: RANK },
     /// Lookups in the engine's prefix cache, in its own unit (tokens or blocks)
-    EngineCacheQueries = Counter(Scope::Server, "tokometer.engine.prefix_cache.queries", ""),
+    EngineCacheQueries = Counter(Scope::Server, "tokometer.engine.prefix_cache.queries", "") { extra: RANK },
     /// Hits in the engine's prefix cache, in its own unit (tokens or blocks)
-    EngineCacheHits = Counter(Scope::Server, "tokometer.engine.prefix_cache.hits", ""),
+    EngineCacheHits = Counter(Scope::Server, "tokometer.engine.prefix_cache.hits", "") { extra: RANK },
     /// Recent hit ratio of the engine's prefix cache
-    EngineCacheRatio = Gauge(Scope::Server, "tokometer.engine.prefix_cache.hit_ratio", "1") { extra: &[Key::Source] },
+    EngineCacheRatio = Gauge(Scope::Server, "tokometer.engine.prefix_cache.hit_ratio", "1") { extra: &[Key::DataParallelRank, Key::Source] },
     /// Iterations (forward passes with output) of the engine, from its own metrics
-    EngineIterations = Counter(Scope::Server, "tokometer.engine.iterations", "{iteration}"),
+    EngineIterations = Counter(Scope::Server, "tokometer.engine.iterations", "{iteration}") { extra: RANK },
     /// Output tokens generated by the engine, from its own metrics, including those of requests whose clients are gone
-    EngineGenerated = Counter(Scope::Server, "tokometer.engine.tokens.generated", "{token}"),
+    EngineGenerated = Counter(Scope::Server, "tokometer.engine.tokens.generated", "{token}") { extra: RANK },
     /// Requests that the engine preempted in favour of others and restarted
-    EnginePreemptions = Counter(Scope::Server, "tokometer.engine.preemptions", "{preemption}"),
+    EnginePreemptions = Counter(Scope::Server, "tokometer.engine.preemptions", "{preemption}") { extra: RANK },
     /// Tokens proposed by the engine's speculative decoding
-    EngineDrafted = Counter(Scope::Server, "tokometer.engine.speculative.drafted", "{token}"),
+    EngineDrafted = Counter(Scope::Server, "tokometer.engine.speculative.drafted", "{token}") { extra: RANK },
     /// Proposed tokens accepted by the engine's model
-    EngineAccepted = Counter(Scope::Server, "tokometer.engine.speculative.accepted", "{token}"),
+    EngineAccepted = Counter(Scope::Server, "tokometer.engine.speculative.accepted", "{token}") { extra: RANK },
     /// Recent share of proposed tokens accepted by the engine's model
     EngineAcceptanceRatio = Gauge(Scope::Server, "tokometer.engine.speculative.acceptance_ratio", "1")
-        { extra: &[Key::Source] },
+        { extra: &[Key::DataParallelRank, Key::Source] },
     /// Total time requests waited in the engine's queue, from the engine's own metrics; most engines count a wait when
     /// the request ends
-    EngineQueueTime = Counter(Scope::Server, "tokometer.engine.queue.time", "s"),
+    EngineQueueTime = Counter(Scope::Server, "tokometer.engine.queue.time", "s") { extra: RANK },
     /// Requests whose waits are included in tokometer.engine.queue.time
-    EngineQueueRequests = Counter(Scope::Server, "tokometer.engine.queue.requests", "{request}"),
+    EngineQueueRequests = Counter(Scope::Server, "tokometer.engine.queue.requests", "{request}") { extra: RANK },
     /// Total time of key-value cache transfers from other engines (disaggregated prefill), from the engine's own metrics
-    EngineKvTransferTime = Counter(Scope::Server, "tokometer.engine.kv_transfer.time", "s"),
+    EngineKvTransferTime = Counter(Scope::Server, "tokometer.engine.kv_transfer.time", "s") { extra: RANK },
     /// Transfers included in tokometer.engine.kv_transfer.time
-    EngineKvTransfers = Counter(Scope::Server, "tokometer.engine.kv_transfers", "{transfer}"),
+    EngineKvTransfers = Counter(Scope::Server, "tokometer.engine.kv_transfers", "{transfer}") { extra: RANK },
     /// Mean queue wait of the requests added to the engine's queue metrics between two scrapes: an estimate for the
     /// whole engine
-    QueueTimeEstimate = Gauge(Scope::Server, "tokometer.queue.time.estimate", "s") { extra: &[Key::Source] },
+    QueueTimeEstimate = Gauge(Scope::Server, "tokometer.queue.time.estimate", "s") { extra: &[Key::DataParallelRank, Key::Source] },
     /// Always 1, with the name and the version of the engine as attributes, where the engine reports its version (vLLM);
     /// absent while its metrics are not scraped
     EngineInfo = Gauge(Scope::Server, "tokometer.engine.info", "") { extra: &[Key::Provider, Key::Version] },

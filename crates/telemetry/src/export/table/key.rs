@@ -21,6 +21,11 @@ tokometer_observe::closed_enum! {
         ServerAddress = "server.address",
         /// Upstream port of the listener; absent for a Unix socket.
         ServerPort = "server.port",
+        /// Name of the listener; its listen address if the configuration has none.
+        Listener = "listener",
+        /// Data-parallel rank of the engine, where its metrics have one (vLLM, LMDeploy, SGLang); vLLM without data
+        /// parallelism has the rank 0.
+        DataParallelRank = "data_parallel_rank",
         /// `true` when the response is a stream of events.
         Streaming = "streaming",
         /// Only on failures: the status (`429`, `500`) or the outcome.

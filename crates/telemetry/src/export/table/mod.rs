@@ -29,8 +29,10 @@ pub enum Scope {
     GenAi,
     /// A request, with the attributes of the GenAI conventions and `streaming`.
     Request,
-    /// A listener (listen address and upstream).
+    /// The server of one or several listeners.
     Server,
+    /// A listener (listen address and upstream).
+    Listener,
     /// The process.
     Process,
 }
@@ -51,6 +53,7 @@ impl Scope {
             Scope::GenAi => ALL.split_at(6).0,
             Scope::Request => ALL,
             Scope::Server => &[Key::ServerAddress, Key::ServerPort],
+            Scope::Listener => &[Key::ServerAddress, Key::ServerPort, Key::Listener],
             Scope::Process => &[],
         }
     }
