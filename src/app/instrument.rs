@@ -115,6 +115,7 @@ impl Instrument {
         let scraper = monitors::scrape(&settings.scrape, &settings.listeners)?;
         let accounting = Arc::new(Accounting::new(settings.accounting.clone())?);
         let exporters = Exporters::start(&settings.export)?;
+        accounting.record_latencies_in(exporters.histograms());
         let engines = scraper.engines();
         exporters.join_engine_state(move |listener, moment| engines.at(listener, moment));
         let objectives = Arc::clone(&evaluator);

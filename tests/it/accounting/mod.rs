@@ -3,6 +3,7 @@
 mod claims;
 mod config;
 mod counted;
+mod latency;
 mod naive;
 mod priced;
 mod program;

@@ -35,6 +35,7 @@ fn markdown() -> String {
         ("Requests", Scope::Request),
         ("Servers", Scope::Server),
         ("Listeners", Scope::Listener),
+        ("Latency by tenant", Scope::Tenant),
         ("The process", Scope::Process),
     ];
     for (title, scope) in sections {

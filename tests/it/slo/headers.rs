@@ -27,6 +27,7 @@ fn targets_and_tenant_are_read_from_configured_headers() {
         first_token: Some(Duration::from_millis(250)),
         per_token: Some(Duration::from_micros(12_500)),
         tenant: Some("gold".into()),
+        priority_class: None,
         data_parallel_rank: None,
     };
     assert_eq!(record(headers, all).targets.as_deref(), Some(&stated));
@@ -50,6 +51,18 @@ fn new_target_headers_win_over_their_old_names() {
     let headers = "x-slo-ttft-ms: 250\r\nx-llm-d-slo-ttft-ms: fast\r\n";
     let stated = Targets { first_token: Some(Duration::from_millis(250)), ..Targets::default() };
     assert_eq!(record(headers, TargetHeaders::default()).targets.as_deref(), Some(&stated));
+}
+
+#[test]
+fn priority_class_is_read_only_where_tenants_are_distinguished() {
+    let class = |headers, tenants: bool| {
+        let tenant = if tenants { vec!["x-tenant".into()] } else { Vec::new() };
+        record(headers, TargetHeaders { tenant, ..TargetHeaders::default() }).targets.and_then(|all| all.priority_class)
+    };
+    let both = "x-gateway-inference-objective: old\r\nX-LLM-D-Inference-Objective: premium\r\n";
+    assert_eq!(class(both, true).as_deref(), Some("premium"));
+    assert_eq!(class("x-gateway-inference-objective: batch\r\n", true).as_deref(), Some("batch"));
+    assert_eq!(class(both, false), None);
 }
 
 #[test]

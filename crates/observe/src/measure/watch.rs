@@ -33,6 +33,10 @@ pub struct Targets {
     /// Tenant from the configured header or claim, at most 128 bytes. It is as the client sent it, and only becomes a
     /// label by the rules for tenants.
     pub tenant: Option<Box<str>>,
+    /// Priority class, at most 128 bytes: the name of an InferenceObjective in the header `x-llm-d-inference-objective`,
+    /// or its old name `x-gateway-inference-objective` (llm-d, Gateway API inference extension). Read only where the
+    /// tenant is.
+    pub priority_class: Option<Box<str>>,
     /// Data-parallel rank that a router selected: header `x-data-parallel-rank` (vLLM, llm-d).
     pub data_parallel_rank: Option<u8>,
 }

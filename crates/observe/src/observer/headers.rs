@@ -35,6 +35,7 @@ impl TargetHeaders {
             first_token: time(["x-llm-d-slo-ttft-ms", "x-slo-ttft-ms"]),
             per_token: time(["x-llm-d-slo-tpot-ms", "x-slo-tpot-ms"]),
             tenant: self.tenant(|name| head.header(name)),
+            priority_class: self.priority_class(|name| head.header(name)),
             data_parallel_rank: head.header("x-data-parallel-rank").and_then(Targets::rank),
         };
         targets.if_any()
@@ -44,6 +45,13 @@ impl TargetHeaders {
     fn tenant<'a>(&self, header: impl Fn(&str) -> Option<&'a [u8]>) -> Option<Box<str>> {
         let named = self.tenant.iter().find_map(|name| id(header(name)));
         named.or_else(|| claim(header("authorization")?, self.claim.as_deref()?))
+    }
+
+    /// Priority class, where tenants are distinguished. llm-d-router renamed this header too.
+    fn priority_class<'a>(&self, header: impl Fn(&str) -> Option<&'a [u8]>) -> Option<Box<str>> {
+        let names = ["x-llm-d-inference-objective", "x-gateway-inference-objective"];
+        let is_read = !self.tenant.is_empty() || self.claim.is_some();
+        names.into_iter().filter(|_| is_read).find_map(|name| id(header(name)))
     }
 }
 

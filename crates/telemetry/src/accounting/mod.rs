@@ -3,6 +3,7 @@
 //! Disabled unless configured. Tenant names are client-supplied and not verified; their label is a hash unless
 //! configured otherwise. A request with unknown token counts adds no cost and is counted as unpriced.
 
+mod latency;
 mod price;
 mod sink;
 mod tenants;

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokometer_decode::Route;
 use tokometer_observe::measure::{Count, CountSource, Models, Outcome, Record, Sink};
 
+use crate::accounting::latency::Latencies;
 use crate::accounting::price::is_accepted;
-use crate::accounting::tenants::{LabelsInUse, OTHER, TenantLabels};
+use crate::accounting::tenants::{InUse, OTHER, TenantLabels};
 use crate::accounting::{Basis, Budget, Error, Limit, Settings, Unpriced, cost, covers};
 use crate::export::table::{Id, Key};
-use crate::export::{Collect, Points, outcome_class};
+use crate::export::{Collect, Histograms, Points, outcome_class};
 
 /// Unit of token budgets.
 pub const TOKENS: &str = "tokens";
@@ -36,7 +37,8 @@ pub struct Accounting {
 struct State {
     rules: Arc<Rules>,
     /// Labels of tenants without a configured name, and when each was last used.
-    labels: LabelsInUse,
+    labels: InUse<Arc<str>>,
+    latencies: Latencies,
     /// All sums but those of the budgets.
     sums: Sums,
     /// Used of each budget, also of those that a reload has removed.
@@ -71,6 +73,8 @@ pub struct Sums {
     /// Requests counted under the tenant `other` because the tenant limit was reached, or the server refused a request
     /// of an unknown tenant.
     pub folded: u64,
+    /// Requests whose priority class was counted as `other`, for the same reasons.
+    pub folded_classes: u64,
     /// Costs by basis.
     pub costs: BTreeMap<CostKey, BTreeMap<Basis, f64>>,
     /// Responses without a price by model, with the count for every reason.
@@ -114,10 +118,21 @@ impl Accounting {
     pub fn new(settings: Settings) -> Result<Accounting, Error> {
         let models = Models::new(settings.max_models, &settings.models);
         let rules = Arc::new(Rules::new(settings)?);
-        let state = State { rules, labels: LabelsInUse::new(), sums: Sums::default(), spent: HashMap::new() };
+        let state = State {
+            rules,
+            labels: InUse::new(),
+            latencies: Latencies::default(),
+            sums: Sums::default(),
+            spent: HashMap::new(),
+        };
         let accounting = Accounting { models, state: Mutex::new(state) };
         accounting.state().create_known();
         Ok(accounting)
+    }
+
+    /// Also records latencies by tenant, in these histograms.
+    pub fn record_latencies_in(&self, histograms: Histograms) {
+        self.state().latencies.record_in(histograms);
     }
 
     /// Replaces the settings. Existing sums are kept; new prices apply to later requests.
@@ -144,8 +159,10 @@ impl Accounting {
             state.sums.unpriced.retain(|model, _| model.as_deref() != Some(&name));
         }
         let tenant = rules.tenants.as_ref().and_then(|labels| state.tenant(labels, record));
-        if rules.tenants.is_some() {
+        if let Some(tenants) = &rules.settings.tenants {
             state.sums.tenants.entry(tenant.clone()).or_default().add(record);
+            state.latencies.add(&tenant, record, tenants.most);
+            state.sums.folded_classes = state.latencies.folded;
         }
         let prices = rules.settings.prices.as_ref();
         let cost = prices.and_then(|prices| Some((prices, cost(record, model.as_deref(), prices)?)));
@@ -200,6 +217,7 @@ impl State {
         if let Some(gone) = found.replaces {
             self.sums.tenants.retain(|tenant, _| tenant.as_ref() != Some(&gone));
             self.sums.costs.retain(|(_, tenant, _), _| tenant.as_ref() != Some(&gone));
+            self.latencies.forget_tenant(&gone);
         }
         self.sums.folded += u64::from(found.folded);
         Some(found.label)
@@ -253,7 +271,8 @@ impl Collect for Accounting {
     fn collect(&self, points: &mut Points<'_>) {
         let sums = self.sums();
         if !sums.tenants.is_empty() {
-            points.put(Id::LabelsFolded, &[(Key::Kind, "tenant".into())], sums.folded);
+            let folded = [("tenant", sums.folded), ("priority_class", sums.folded_classes)];
+            points.put_each(Id::LabelsFolded, Key::Kind, folded);
         }
         for (tenant, usage) in sums.tenants {
             let tenant = (Key::Tenant, tenant.into());
@@ -314,7 +333,7 @@ mod tests {
         }
         // Requests without a tenant, and those of other tenants.
         assert_eq!(values_of(&accounting, Id::TenantRequests), [2.0, 0.0, 2.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
-        assert_eq!(values_of(&accounting, Id::LabelsFolded), [0.0]);
+        assert_eq!(values_of(&accounting, Id::LabelsFolded), [0.0, 0.0]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Maps client-supplied tenant names to labels: configured, hashed or plain, with bounded cardinality.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -45,7 +46,47 @@ pub enum Error {
 }
 
 /// Labels in use, and when each was last used.
-pub(super) type LabelsInUse = HashMap<Arc<str>, Instant>;
+pub(super) type InUse<K> = HashMap<K, Instant>;
+
+/// Whether a label has a place.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Placed<K> {
+    /// It already had one.
+    Known,
+    /// It has one now, which it may have taken from another label.
+    Added { replaces: Option<K> },
+    /// It has none.
+    Refused,
+}
+
+/// Finds a place for a label among those in use. A new one is added only if `admitted`. At the limit it replaces the least
+/// recently used label, if that has been idle for [`LABEL_IDLE`].
+pub(super) fn place<K: Clone + Hash + Ord>(
+    label: &K,
+    admitted: bool,
+    most: usize,
+    in_use: &mut InUse<K>,
+    now: Instant,
+) -> Placed<K> {
+    if let Some(used) = in_use.get_mut(label) {
+        *used = now.max(*used);
+        return Placed::Known;
+    }
+    let mut replaces = None;
+    if admitted && in_use.len() >= most {
+        let oldest = in_use.iter().min_by_key(|(label, used)| (**used, *label));
+        let idle = oldest.filter(|(_, used)| now.saturating_duration_since(**used) >= LABEL_IDLE);
+        replaces = idle.map(|(label, _)| label.clone());
+    }
+    if !admitted || in_use.len() >= most && replaces.is_none() {
+        return Placed::Refused;
+    }
+    if let Some(gone) = &replaces {
+        in_use.remove(gone);
+    }
+    in_use.insert(label.clone(), now);
+    Placed::Added { replaces }
+}
 
 /// Computes tenant labels. Stores no client-supplied names, only labels.
 #[derive(Debug)]
@@ -66,9 +107,8 @@ impl TenantLabels {
     }
 
     /// The label of a client-supplied name. `known` are the labels in use; a new one is added only if `admitted`, since
-    /// the tenant of a refused request may be made up. At the limit it replaces the least recently used label, if that
-    /// has been idle for [`LABEL_IDLE`].
-    pub(super) fn label(&self, name: &str, admitted: bool, known: &mut LabelsInUse, now: Instant) -> TenantLabel {
+    /// the tenant of a refused request may be made up.
+    pub(super) fn label(&self, name: &str, admitted: bool, known: &mut InUse<Arc<str>>, now: Instant) -> TenantLabel {
         let found = |label, folded| TenantLabel { label, folded, replaces: None };
         if let Some(label) = self.settings.names.get(name) {
             return found(label.as_str().into(), false);
@@ -80,26 +120,11 @@ impl TenantLabels {
             TenantForm::Hash => self.hash(name).into(),
             TenantForm::Plain => readable(name).into(),
         };
-        if let Some(used) = known.get_mut(&label) {
-            *used = now.max(*used);
-            return found(label, false);
+        match place(&label, admitted, self.settings.most, known, now) {
+            Placed::Known => found(label, false),
+            Placed::Added { replaces } => TenantLabel { replaces, ..found(label, false) },
+            Placed::Refused => found(OTHER.into(), true),
         }
-        if !admitted {
-            return found(OTHER.into(), true);
-        }
-        let mut replaces = None;
-        if known.len() >= self.settings.most {
-            let oldest = known.iter().min_by_key(|(label, used)| (**used, *label));
-            match oldest.filter(|(_, used)| now.saturating_duration_since(**used) >= LABEL_IDLE) {
-                Some((oldest, _)) => replaces = Some(Arc::clone(oldest)),
-                None => return found(OTHER.into(), true),
-            }
-        }
-        known.insert(Arc::clone(&label), now);
-        if let Some(gone) = &replaces {
-            known.remove(gone);
-        }
-        TenantLabel { replaces, ..found(label, false) }
     }
 
     fn hash(&self, name: &str) -> String {
@@ -133,7 +158,7 @@ fn read(path: &Path) -> Result<hmac::Key, Error> {
 }
 
 /// Replaces characters that are not readable in a label by `_`.
-fn readable(text: &str) -> String {
+pub(super) fn readable(text: &str) -> String {
     let plain = |c: char| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric();
     text.chars().map(|c| if plain(c) { c } else { '_' }).collect()
 }
@@ -145,11 +170,7 @@ mod tests {
     use super::*;
 
     fn label(settings: Tenants, name: &str) -> String {
-        TenantLabels::new(&settings)
-            .unwrap()
-            .label(name, true, &mut LabelsInUse::new(), Instant::now())
-            .label
-            .to_string()
+        TenantLabels::new(&settings).unwrap().label(name, true, &mut InUse::new(), Instant::now()).label.to_string()
     }
 
     #[test]
@@ -193,7 +214,7 @@ mod tests {
         let identity = TenantLabels::new(&Tenants { form: TenantForm::Plain, most: 1, ..Tenants::default() }).unwrap();
         let now = Instant::now();
         let after = |name: &str, admitted, known: &[&str], idle| {
-            let known: LabelsInUse = known.iter().map(|label| (Arc::from(*label), now)).collect();
+            let known: InUse<Arc<str>> = known.iter().map(|label| (Arc::from(*label), now)).collect();
             let mut in_use = known.clone();
             let found = identity.label(name, admitted, &mut in_use, now + idle);
             assert!(in_use.len() <= 1, "{in_use:?}");

@@ -12,6 +12,7 @@ use crate::export::otlp::{Otlp, Pipeline, Setup};
 use crate::export::page::Content;
 use crate::export::recorder::Recorder;
 use crate::export::series::Families;
+use crate::export::series::histograms::Histograms;
 use crate::export::trace::Tracer;
 use crate::export::{Collect, Page, Settings, collect};
 use tokometer_engine::scrape;
@@ -101,6 +102,11 @@ impl Exporters {
     /// Exports the values of this owner from now on.
     pub fn add(&self, owner: Arc<dyn Collect>) {
         self.owners.add(owner);
+    }
+
+    /// Histograms whose attributes their owner chooses.
+    pub fn histograms(&self) -> Histograms {
+        Histograms::new(Arc::clone(&self.families))
     }
 
     /// Adds the state of a listener's engine at a moment, and how old it was then, to the spans of requests. Only the

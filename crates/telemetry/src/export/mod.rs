@@ -22,6 +22,7 @@ pub use labels::Value;
 pub use labels::failure::outcome_class;
 pub use otlp::{Passage, usable_endpoint};
 pub use page::{Page, protobuf};
+pub use series::histograms::{Histogram, Histograms};
 pub use settings::{
     Endpoint, Listener, Metrics, PromptClasses, Protocol, Sampler, Semconv, Settings, Temporality, Traces,
 };

@@ -2,6 +2,7 @@
 
 pub(crate) mod distribution;
 pub(crate) mod handles;
+pub(crate) mod histograms;
 pub(crate) mod live;
 
 use std::collections::HashMap;

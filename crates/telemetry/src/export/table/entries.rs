@@ -66,6 +66,9 @@ const WAIT: &[f64] = &[
     20.0, 30.0, 60.0, 120.0, 300.0,
 ];
 
+/// Waits of a tenant's requests: coarser than [`WAIT`], because there may be many tenants.
+const TENANT_WAIT: &[f64] = &[0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0];
+
 /// Phases of a request: coarser than [`WAIT`], because every label set has one series per phase.
 const PHASE: &[f64] = &[0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0];
 
@@ -388,6 +391,18 @@ catalogue! {
     /// Output tokens by tenant, including partial ones of aborted requests; only with `tenants`
     TenantOutputTokens = Counter(Scope::Process, "tokometer.tenant.output.tokens", "{token}")
         { extra: &[Key::Tenant, Key::Source] },
+    /// Time from the last byte of the request to the first token of a streamed response, by tenant and priority class,
+    /// regardless of its outcome; only with `tenants`
+    TenantTimeToFirstToken = Histogram(Scope::Tenant, "tokometer.tenant.time_to_first_token", "s")
+        { buckets: TENANT_WAIT },
+    /// Time from the first token to the end, divided by the tokens after the first event, by tenant and priority class;
+    /// successful streamed responses with an exact count only; only with `tenants`
+    TenantTimePerOutputToken = Histogram(Scope::Tenant, "tokometer.tenant.time_per_output_token", "s")
+        { buckets: TIME_PER_OUTPUT_TOKEN },
+    /// Time from the last byte of the request to the end of a successful response of tokens, by tenant and priority
+    /// class; only with `tenants`
+    TenantRequestDuration = Histogram(Scope::Tenant, "tokometer.tenant.request.duration", "s")
+        { buckets: TENANT_WAIT },
     /// Cost of responses at the configured prices; `source` marks it as exact, an estimate or a lower bound; only with
     /// `prices`
     Cost = Counter(Scope::Process, "tokometer.cost", "{currency}")

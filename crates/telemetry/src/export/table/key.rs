@@ -61,7 +61,7 @@ tokometer_observe::closed_enum! {
         Direction = "direction",
         /// `metrics` or `traces`.
         Signal = "signal",
-        /// `model`, `label_set`, `prompt_class` or `tenant`.
+        /// `model`, `label_set`, `prompt_class`, `tenant` or `priority_class`.
         Kind = "kind",
         /// Name of an objective.
         Slo = "slo",
@@ -78,6 +78,9 @@ tokometer_observe::closed_enum! {
         /// where the settings allow it; `other` over the cap, absent where the request names no tenant
         /// (docs/TENANTS.md).
         Tenant = "tenant",
+        /// Priority class of the request: the header `x-llm-d-inference-objective`, or its old name
+        /// `x-gateway-inference-objective`; `other` over the cap, absent without these headers.
+        PriorityClass = "priority_class",
         /// The currency of the prices.
         Currency = "currency",
         /// Name of a budget.

@@ -33,6 +33,8 @@ pub enum Scope {
     Server,
     /// A listener (listen address and upstream).
     Listener,
+    /// A request, by tenant.
+    Tenant,
     /// The process.
     Process,
 }
@@ -54,6 +56,7 @@ impl Scope {
             Scope::Request => ALL,
             Scope::Server => &[Key::ServerAddress, Key::ServerPort],
             Scope::Listener => &[Key::ServerAddress, Key::ServerPort, Key::Listener],
+            Scope::Tenant => &[Key::Tenant, Key::PriorityClass],
             Scope::Process => &[],
         }
     }
@@ -126,7 +129,7 @@ impl Metric {
 
     /// Recorded as requests proceed; else observed when a page or an export batch is made.
     pub(crate) fn is_recorded(&self) -> bool {
-        matches!(self.scope, Scope::GenAi | Scope::Request)
+        matches!(self.scope, Scope::GenAi | Scope::Request | Scope::Tenant)
     }
 
     /// Attributes that are always enabled for its series, in order; the optional ones follow them.

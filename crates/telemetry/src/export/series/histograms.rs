@@ -1,0 +1,38 @@
+//! Histograms for owners that choose the attributes themselves.
+
+use std::sync::Arc;
+
+use crate::export::labels::{Attributes, Value};
+use crate::export::series::{Families, Series};
+use crate::export::table::{Id, Key};
+
+/// Creates histograms of the catalogue. Never used by the data path.
+#[derive(Clone, Debug)]
+pub struct Histograms(Arc<Families>);
+
+/// One series of a histogram. Its values are exported until it is dropped and [`Histograms::remove_unused`] is called.
+#[derive(Debug)]
+pub struct Histogram(Arc<Series>);
+
+impl Histograms {
+    pub(crate) fn new(families: Arc<Families>) -> Histograms {
+        Histograms(families)
+    }
+
+    /// The series with these attributes; `None` when the metric is not exported.
+    pub fn get(&self, id: Id, attributes: &[(Key, Value)]) -> Option<Histogram> {
+        self.0.get(id, |metric| Attributes::of(metric, attributes, &[])).map(Histogram)
+    }
+
+    /// Ends the series that were dropped. One that is created again starts at zero.
+    pub fn remove_unused(&self) {
+        self.0.remove_unused();
+    }
+}
+
+impl Histogram {
+    /// Adds a value in the metric's unit.
+    pub fn observe(&self, value: f64) {
+        self.0.observe(value, None);
+    }
+}
