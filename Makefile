@@ -108,7 +108,7 @@ image: ## Build the static binary and both images, and run them (needs root)
 
 .PHONY: live-vllm
 live-vllm: ## A real vLLM 0.32 on the CPU, with both of its front ends (gets 6 GB the first time)
-	tests/components/fetch.sh python vllm
+	tests/components/fetch.sh python vllm aiperf
 	tests/stages.sh live-vllm
 
 .PHONY: hostile

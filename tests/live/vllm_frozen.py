@@ -31,8 +31,9 @@ def _state(relay):
     return status, json.loads(body)["listeners"][0]
 
 
-def an_engine_frozen_for_30_s_is_noticed_by_default_and_a_killed_one_is_unreachable():
-    with engine("python") as server, Tokometer(server.port) as relay:
+def freeze_and_kill(server):
+    """Stops the engine's process for 30 s, and kills the server after that."""
+    with Tokometer(server.port) as relay:
         url, stop = f"http://127.0.0.1:{relay.port}/v1/completions", threading.Event()
 
         def client():
@@ -67,3 +68,13 @@ def an_engine_frozen_for_30_s_is_noticed_by_default_and_a_killed_one_is_unreacha
         until(lambda: _state(relay)[1]["state"] == "unreachable", lambda: f"unreachable: {_state(relay)}", 10)
         assert _state(relay)[0] == 503
         print(f"    killed: unreachable after {time.monotonic() - began:.1f} s")
+
+
+def an_engine_frozen_for_30_s_is_noticed_by_default_and_a_killed_one_is_unreachable():
+    with engine("python") as server:
+        freeze_and_kill(server)
+
+
+def the_same_is_noticed_behind_the_rust_front_end():
+    with engine("rust") as server:
+        freeze_and_kill(server)

@@ -1,13 +1,18 @@
 """A real vLLM with either of its front ends, and its metrics."""
 
 import contextlib
+import os
 import shutil
-import tempfile
 import time
+from pathlib import Path
 
 from process import Process, Skip, free_port, get
 
 START_SECONDS = 600
+
+CACHE = Path(os.environ.get("TOKOMETER_TEST_CACHE", Path.home() / ".cache/tokometer-tests"))
+# The model's files, written by tests/components/vllm/model.py.
+MODEL = CACHE / "vllm-model"
 
 
 @contextlib.contextmanager
@@ -15,17 +20,17 @@ def engine(front_end, *flags):
     program = shutil.which("vllm")
     if not program:
         raise Skip("no vllm; `make live-vllm` installs it")
-    with tempfile.TemporaryDirectory(prefix="vllm-") as home:
-        port = free_port()
-        # The wrapper reads this from its environment, as vLLM does.
-        rust = "1" if front_end == "rust" else "0"
-        argv = ["env", f"VLLM_USE_RUST_FRONTEND={rust}", f"VLLM_CACHE_ROOT={home}", program, "--host", "127.0.0.1", "--port", str(port), *flags]
-        with Process(f"vllm-{front_end}", argv, group=True) as server:
-            server.port = port
-            began = time.monotonic()
-            server.ready(f"http://127.0.0.1:{port}/health", START_SECONDS)
-            print(f"    the {front_end} front end was ready after {time.monotonic() - began:.0f} s")
-            yield server
+    port = free_port()
+    # The wrapper reads this from its environment, as vLLM does. What vLLM finds out about the model is kept: it starts
+    # another Python for that, which takes as long as everything else.
+    rust = "1" if front_end == "rust" else "0"
+    argv = ["env", f"VLLM_USE_RUST_FRONTEND={rust}", f"VLLM_CACHE_ROOT={CACHE / 'vllm-cache'}", program]
+    with Process(f"vllm-{front_end}", [*argv, "--host", "127.0.0.1", "--port", str(port), *flags], group=True) as server:
+        server.port = port
+        began = time.monotonic()
+        server.ready(f"http://127.0.0.1:{port}/health", START_SECONDS)
+        print(f"    the {front_end} front end was ready after {time.monotonic() - began:.0f} s", flush=True)
+        yield server
 
 
 def samples(port, name):

@@ -1,0 +1,159 @@
+"""240 mixed requests against a real vLLM: its own metrics compared with tokometer's, counter by counter. Part of
+`make live-vllm`; prints a table of docs/DIFFERENCES.md."""
+
+import asyncio
+import json
+import time
+
+import httpx2 as httpx
+import names
+from process import Tokometer, until
+from vllm_process import engine, samples
+
+# A front end takes a minute or two to start, more on a busy machine.
+MOST_SECONDS = 1200
+
+REQUESTS = 240
+# Clients at a time, and requests that the engine works on at a time: the others wait.
+CLIENTS, AT_A_TIME = 24, 8
+TOKENS, ENDLESS = 40, 900
+# Events that a client reads before it cancels, and seconds after which another one does.
+READ, WAITED = 12, 0.5
+
+KINDS = ("chat stream", "completion stream", "chat", "completion", "chat stream without usage", "cancel in mid-stream", "cancel early", "error")
+
+
+class _Client:
+    """Sends the requests, and keeps what the engine told about those that completed."""
+
+    def __init__(self, port):
+        self.base = f"http://127.0.0.1:{port}/v1"
+        self.ended = {kind: 0 for kind in KINDS}
+        # Prompt and output tokens of the responses with `usage`.
+        self.usage = [0, 0]
+
+    async def all(self):
+        gate = asyncio.Semaphore(CLIENTS)
+        async with httpx.AsyncClient(timeout=300, limits=httpx.Limits(max_connections=CLIENTS)) as self.http:
+
+            async def one(number):
+                async with gate:
+                    kind = KINDS[number % len(KINDS)]
+                    await self._ask(kind, number)
+                    self.ended[kind] += 1
+
+            await asyncio.gather(*(one(number) for number in range(REQUESTS)))
+
+    async def _ask(self, kind, number):
+        cancelled = kind.startswith("cancel")
+        body = {"model": "tiny", "max_tokens": ENDLESS if cancelled else TOKENS, "ignore_eos": True, "temperature": 1}
+        path = "completions" if kind.startswith("completion") else "chat/completions"
+        body |= {"prompt": f"Count. {number}"} if path == "completions" else {"messages": [{"role": "user", "content": f"Count. {number}"}]}
+        if kind == "error":
+            body |= [{"model": "unknown"}, {"max_tokens": 100_000}][number // len(KINDS) % 2]
+        if "stream" not in kind and not cancelled:
+            answer = await self.http.post(f"{self.base}/{path}", json=body)
+            assert answer.status_code == (200 if kind != "error" else answer.status_code), answer.text
+            if kind == "error":
+                assert 400 <= answer.status_code < 500, answer.text
+            else:
+                self._count(answer.json()["usage"])
+            return
+        body["stream"] = True
+        if "without" not in kind:
+            body["stream_options"] = {"include_usage": True}
+        try:
+            await asyncio.wait_for(self._read(path, body, READ if kind == "cancel in mid-stream" else None), WAITED if kind == "cancel early" else 300)
+        except TimeoutError:
+            assert kind == "cancel early", kind
+
+    async def _read(self, path, body, most):
+        async with self.http.stream("POST", f"{self.base}/{path}", json=body) as answer:
+            assert answer.status_code == 200
+            events = 0
+            async for line in answer.aiter_lines():
+                if not line.startswith("data: {"):
+                    continue
+                events += 1
+                if most and events >= most:
+                    return
+                if usage := json.loads(line[6:]).get("usage"):
+                    self._count(usage)
+
+    def _count(self, usage):
+        self.usage[0] += usage["prompt_tokens"]
+        self.usage[1] += usage["completion_tokens"]
+
+
+# vLLM's metric, what it counts, and tokometer's value.
+ROWS = (
+    ("vllm:request_success_total", "requests ended", lambda relay: relay.total(names.EXCHANGES)),
+    ("vllm:prompt_tokens_total", "prompt tokens", lambda relay: relay.total(names.INPUT_TOKENS)),
+    ("vllm:generation_tokens_total", "output tokens", lambda relay: relay.total(names.OUTPUT_TOKENS)),
+    ("vllm:time_to_first_token_seconds_count", "times to first token", lambda relay: relay.total(names.FIRST_TOKEN_COUNT)),
+    ("vllm:time_to_first_token_seconds_sum", "their sum, s", lambda relay: relay.total("tokometer_time_to_first_token_seconds_sum")),
+    ("vllm:inter_token_latency_seconds_count", "gaps between tokens", lambda relay: relay.total("tokometer_inter_token_latency_seconds_count")),
+    ("vllm:inter_token_latency_seconds_sum", "their sum, s", lambda relay: relay.total("tokometer_inter_token_latency_seconds_sum")),
+    ("vllm:e2e_request_latency_seconds_count", "end-to-end times", lambda relay: relay.total("gen_ai_server_request_duration_seconds_count")),
+    ("vllm:e2e_request_latency_seconds_sum", "their sum, s", lambda relay: relay.total("gen_ai_server_request_duration_seconds_sum")),
+    ("vllm:request_queue_time_seconds_count", "queue times", lambda relay: relay.total("tokometer_queue_time_seconds_count")),
+    ("vllm:request_queue_time_seconds_sum", "their sum, s", lambda relay: relay.total("tokometer_queue_time_seconds_sum")),
+)
+# Scraped counters, which must equal the page that they are read from.
+SCRAPED = {
+    "vllm:generation_tokens_total": "tokometer_engine_tokens_generated_total",
+    "vllm:iteration_tokens_total_count": "tokometer_engine_iterations_total",
+    "vllm:num_preemptions_total": "tokometer_engine_preemptions_total",
+    "vllm:prefix_cache_queries_total": "tokometer_engine_prefix_cache_queries_total",
+    "vllm:request_queue_time_seconds_count": "tokometer_engine_queue_requests_total",
+    "vllm:request_queue_time_seconds_sum": "tokometer_engine_queue_time_seconds_total",
+}
+
+
+def compare(front_end, server):
+    """Compares the two for one engine."""
+    with Tokometer(server.port, scrape={"interval": "1s"}) as relay:
+        own = lambda name: samples(server.port, name)
+        until(lambda: relay.total("tokometer_engine_scrape_attempts_total") >= 2, "the engine's page is read", 30)
+        before = {name: own(name) for name in [row[0] for row in ROWS] + list(SCRAPED)}
+        client, began = _Client(relay.port), time.monotonic()
+        asyncio.run(client.all())
+        took = time.monotonic() - began
+        records = relay.wait_for_records(REQUESTS, 60)
+        until(lambda: own("vllm:num_requests_running") + own("vllm:num_requests_waiting") == 0, "the engine is idle", 60)
+
+        outcomes = {outcome: sum(record["outcome"] == outcome for record in records) for outcome in sorted({record["outcome"] for record in records})}
+        each = REQUESTS // len(KINDS)
+        aborted = outcomes.get(names.ABORTED, 0) + outcomes.get(names.ABORTED_EARLY, 0)
+        # An early cancel is one even if the response happens to have a token; none of the others is.
+        assert (outcomes.get(names.OK), aborted, outcomes.get("http_4xx")) == (5 * each, 2 * each, each), outcomes
+        exact = [record for record in records if record["output_tokens_source"] in names.EXACT]
+        assert len(exact) == 4 * each, len(exact)
+        counted = [sum(record[key] for record in exact) for key in ("input_tokens", "output_tokens")]
+        assert counted == client.usage, (counted, client.usage)
+        theirs = {name: own(name) - before[name] for name, _, _ in ROWS}
+        bound = sum(record["output_tokens"] or 0 for record in records)
+        assert bound <= theirs["vllm:generation_tokens_total"], (bound, theirs)
+
+        scraped = lambda: {name: (own(name) - before[name], relay.total(metric)) for name, metric in SCRAPED.items()}
+        until(lambda: all(abs(page - ours) < 1e-6 for page, ours in scraped().values()), lambda: f"the scraped counters equal the page: {scraped()}", 20)
+
+        print(f"    {front_end} front end, {REQUESTS} requests in {took:.0f} s: {outcomes}")
+        for name, what, ours in ROWS:
+            print(f"    | {what} | `{name}` | {theirs[name]:.10g} | {ours(relay):.10g} |")
+        print(f"    output tokens by source: {_by_source(records)}; of requests with usage {client.usage[1]}")
+        waited = relay.total("tokometer_wait_without_first_token_seconds_sum")
+        print(f"    waited without a first token: {waited:.1f} s; scraped counters equal the page")
+
+
+def _by_source(records):
+    sums = {}
+    for record in records:
+        if record["output_tokens"] is not None:
+            sums[record["output_tokens_source"]] = sums.get(record["output_tokens_source"], 0) + record["output_tokens"]
+    return sums
+
+
+def the_python_front_end_and_tokometer_on_mixed_requests():
+    with engine("python", "--max-num-seqs", str(AT_A_TIME), "--enable-per-request-metrics") as server:
+        compare("python", server)
