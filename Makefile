@@ -123,6 +123,7 @@ hostile-table: ## What the attacks cost, for docs/PERFORMANCE.md; asserts nothin
 .PHONY: bench
 bench: ## What it costs: the parts (criterion), then the relay against its peers (ROWS=s1,rss for some rows only)
 	cargo bench --locked --bench decode --bench observer
+	cargo bench --locked -p tokometer-tap
 	command -v nginx >/dev/null || echo "SKIP nginx: not installed"
 	command -v haproxy >/dev/null || echo "SKIP haproxy: not installed"
 	cargo build --locked --release --manifest-path benches/peers/pingora-proxy/Cargo.toml --target-dir target/peers

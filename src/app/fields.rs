@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use tokometer_decode::EngineTiming;
+use tokometer_observe::input::Network;
 use tokometer_observe::measure::{Interval, PhaseKind, Phases, Record};
 
 /// A name and its value; an absent value is null.
@@ -31,7 +32,7 @@ macro_rules! fields {
 
 /// All values but the phases, in order. Times (`_ms`) are milliseconds from the last byte of the request, except
 /// `duration_ms`, which starts at its first byte.
-static FIELDS: [Field; 50] = fields! { |r|
+static FIELDS: [Field; 54] = fields! { |r|
     /// Outcome of the request, as listed in [METRICS.md](METRICS.md), `tokometer.requests`.
     outcome = r.outcome.as_str(),
     /// HTTP status; null without a response.
@@ -116,6 +117,14 @@ static FIELDS: [Field; 50] = fields! { |r|
     late_ms = milliseconds(Some(r.late)),
     /// Time blocked on a slow client (backpressure).
     delivery_blocked_ms = milliseconds(Some(r.delivery_blocked)),
+    /// Minimum round-trip time between the server's host and the client in the last minutes; null if unknown.
+    rtt_ms = milliseconds(network(r).rtt),
+    /// Segments that were sent to the client more than once during the request; null if unknown.
+    retransmits = network(r).retransmits,
+    /// Time during which the client announced a receive window of zero; null if unknown.
+    zero_window_ms = milliseconds(network(r).zero_window),
+    /// Whether packets were lost while the request was captured, of it or of others: times may be inexact.
+    capture_loss = r.capture_loss,
     /// Time in the server's queue.
     queue_time_ms = milliseconds(r.queue.map(|queue| queue.value)),
     /// Source of the queue time ([QUEUE_TIME.md](QUEUE_TIME.md)).
@@ -188,6 +197,10 @@ fn since(record: &Record, then: Option<Duration>) -> Option<f64> {
 
 fn milliseconds(duration: Option<Duration>) -> Option<f64> {
     duration.map(|duration| duration.as_secs_f64() * 1e3)
+}
+
+fn network(record: &Record) -> Network {
+    record.network.as_deref().copied().unwrap_or_default()
 }
 
 fn timing(record: &Record) -> EngineTiming {

@@ -1,4 +1,4 @@
-//! The interface between the relay and the observers of connections.
+//! The interface between a source of traffic (the relay, or a capture of packets) and the observers of connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -42,6 +42,20 @@ pub enum Close {
     IdleTimeout,
     /// Closed by the relay: idle during a drain, or the grace period was over.
     Drained,
+    /// The capture ended before the connection did: nothing more is known of it.
+    CaptureEnded,
+}
+
+/// The network between the server's host and the client, as far as it is known: totals of one connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Network {
+    /// Minimum round-trip time of the last minutes (`tcpi_min_rtt` of Linux). The minimum excludes delayed
+    /// acknowledgements.
+    pub rtt: Option<Duration>,
+    /// Segments sent to the client more than once (`tcpi_total_retrans`).
+    pub retransmits: Option<u64>,
+    /// Time during which the client announced a receive window of zero: it did not read.
+    pub zero_window: Option<Duration>,
 }
 
 /// A connection at the time it is accepted.
@@ -88,6 +102,16 @@ pub trait Observer: Send {
 
     /// Bytes of `direction` waited for their receiver from `since` until `until`.
     fn blocked(&mut self, direction: Direction, since: Instant, until: Instant);
+
+    /// Bytes of the connection are missing in the capture and cannot be recovered: nothing can be parsed after them.
+    /// Open requests end unobserved. The last call.
+    fn lost(&mut self, _at: Instant) {}
+
+    /// Packets were lost before `at`, of this connection or of others: the values of open requests may be inexact.
+    fn lost_packets(&mut self, _at: Instant) {}
+
+    /// What is known of the network now. Called before the bytes that follow a change, and before the end.
+    fn network(&mut self, _network: &Network) {}
 
     /// The connection ended. The last call.
     fn closed(&mut self, close: Close, at: Instant);

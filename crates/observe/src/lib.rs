@@ -10,3 +10,4 @@ pub mod observer;
 
 pub use counter::Counter;
 pub use tokometer_decode::closed_enum;
+pub use tokometer_wire::budget;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::closed_enum;
+use crate::input::Network;
 use crate::measure::{Blocked, EngineSpan, Labels, Targets};
 use tokometer_decode::{EngineTiming, FinishReason, Work};
 
@@ -247,6 +248,12 @@ pub struct Record {
     /// The same, by what the server was doing meanwhile.
     pub blocked: Blocked,
 
+    /// The network between server and client during the request; `None` if the source of the traffic does not show it.
+    pub network: Option<Box<Network>>,
+    /// Packets were lost while the request was captured, of it or of others. Its bytes are complete, but times and the
+    /// network's values may be inexact.
+    pub capture_loss: bool,
+
     /// The response was not parsed, or not up to its end marker: values missing in the record may have been there.
     pub unread: bool,
 
@@ -317,6 +324,8 @@ impl Record {
             late: Duration::ZERO,
             delivery_blocked: Duration::ZERO,
             blocked: Blocked::default(),
+            network: None,
+            capture_loss: false,
             unread: false,
             queue: None,
             timing: None,

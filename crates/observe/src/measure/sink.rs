@@ -75,6 +75,8 @@ closed_enum! {
         Panic = "panic",
         /// The limit of observed connections was reached: observers are shed before traffic is.
         Shed = "shed",
+        /// A capture of packets lacks some of the connection's bytes.
+        CaptureGap = "capture_gap",
     }
 }
 

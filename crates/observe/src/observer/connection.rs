@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::input::{Close, Connection, Direction, Observer, Side};
+use crate::input::{Close, Connection, Direction, Network, Observer, Side};
 use crate::measure::{Detach, Ending, Message};
 use crate::observer::Shared;
 use crate::observer::cost::{CpuBudget, Sample, cpu_time};
@@ -82,6 +82,8 @@ struct Requests {
     share: Share,
     cpu: CpuBudget,
     open: Open,
+    /// What is known of the network.
+    network: Option<Box<Network>>,
     /// Set if the connection is a WebSocket whose messages are parsed.
     session: Option<Box<Session>>,
 }
@@ -106,6 +108,7 @@ impl ConnectionObserver {
                 share,
                 cpu: CpuBudget::default(),
                 open: Open::default(),
+                network: None,
                 session: None,
             },
         })
@@ -255,6 +258,20 @@ impl Observer for ConnectionObserver {
         }
     }
 
+    fn lost(&mut self, at: Instant) {
+        if self.http.is_some() {
+            self.detach(Detach::CaptureGap, Some(at));
+        }
+    }
+
+    fn lost_packets(&mut self, _at: Instant) {
+        self.requests.open.iter_mut().for_each(|request| request.measured.lost_packets());
+    }
+
+    fn network(&mut self, network: &Network) {
+        **self.requests.network.get_or_insert_default() = *network;
+    }
+
     fn closed(&mut self, close: Close, at: Instant) {
         let sample = Sample::begin();
         self.http = None;
@@ -266,6 +283,7 @@ impl Observer for ConnectionObserver {
             Close::ConnectTimeout => Ending::ConnectTimeout,
             Close::IdleTimeout => Ending::IdleTimeout,
             Close::Drained => Ending::Drained,
+            Close::CaptureEnded => Ending::Unobserved,
         };
         if let Some(session) = self.requests.session.take() {
             self.requests.end_session(*session, ending, at);
@@ -303,16 +321,33 @@ impl Requests {
     }
 
     fn end(&mut self, number: u64, ending: Ending, at: Instant) {
-        if let Some(request) = self.open.remove(number) {
+        if let Some(mut request) = self.open.remove(number) {
+            self.settle(&mut request);
             self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
             request.end(ending, at, &self.shared);
         }
     }
 
     fn take_oldest(&mut self) -> Option<Box<OpenRequest>> {
-        let request = self.open.pop_first()?;
+        let mut request = self.open.pop_first()?;
+        self.settle(&mut request);
         self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
         Some(request)
+    }
+
+    /// Adds what the connection knows to a request that ends.
+    fn settle(&self, request: &mut OpenRequest) {
+        if let Some(network) = &self.network {
+            request.measured.network(network);
+        }
+    }
+
+    /// Adds a request that begins.
+    fn push(&mut self, mut request: OpenRequest) {
+        if let Some(network) = &self.network {
+            request.measured.network_at_begin(network);
+        }
+        self.open.push(request);
     }
 
     /// Starts a response of the session.
@@ -323,7 +358,7 @@ impl Requests {
         if self.client_blocked {
             request.measured.client_blocked(at);
         }
-        self.open.push(request);
+        self.push(request);
     }
 
     /// Processes an event that the server sent in the session.
@@ -340,9 +375,9 @@ impl Requests {
             request.message(event, decoder, at, &self.shared);
         }
         if event.end
-            && let Some(request) = self.open.pop_first()
+            && let Some(request) = self.take_oldest()
+            && let Some(session) = &mut self.session
         {
-            self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
             request.end_in_session(session, Ending::Complete, at, &self.shared);
         }
     }
@@ -387,7 +422,7 @@ impl Visitor for Requests {
             return false;
         }
         self.shared.lasting.open.fetch_add(1, Ordering::Relaxed);
-        self.open.push(OpenRequest::begin(self.connection, number, self.listener as usize, at));
+        self.push(OpenRequest::begin(self.connection, number, self.listener as usize, at));
         true
     }
 

@@ -1,7 +1,5 @@
 //! Open requests of a connection.
 
-use std::collections::VecDeque;
-
 use crate::observer::request::OpenRequest;
 
 /// Open requests, oldest first, in the order of their numbers.
@@ -10,8 +8,11 @@ use crate::observer::request::OpenRequest;
 #[derive(Debug, Default)]
 pub(super) struct Open {
     first: Option<Box<OpenRequest>>,
-    /// Empty if there is no first.
-    rest: VecDeque<Box<OpenRequest>>,
+    /// Empty if there is no first. Shorter than a `VecDeque`; its front is removed rarely, and has at most
+    /// `Settings::max_open_requests` pointers behind it.
+    // Boxed: a request moves from here to `first`, and is large.
+    #[allow(clippy::vec_box)]
+    rest: Vec<Box<OpenRequest>>,
 }
 
 impl Open {
@@ -19,7 +20,7 @@ impl Open {
     pub(super) fn push(&mut self, request: OpenRequest) {
         match &self.first {
             None => self.first = Some(Box::new(request)),
-            Some(_) => self.rest.push_back(Box::new(request)),
+            Some(_) => self.rest.push(Box::new(request)),
         }
     }
 
@@ -50,12 +51,17 @@ impl Open {
 
     /// Removes the request with this number.
     pub(super) fn remove(&mut self, number: u64) -> Option<Box<OpenRequest>> {
-        if self.is_first(number) { self.pop_first() } else { self.rest.remove(self.place(number)?) }
+        if self.is_first(number) {
+            return self.pop_first();
+        }
+        let place = self.place(number)?;
+        Some(self.rest.remove(place))
     }
 
     /// Removes the oldest request.
     pub(super) fn pop_first(&mut self) -> Option<Box<OpenRequest>> {
-        std::mem::replace(&mut self.first, self.rest.pop_front())
+        let next = if self.rest.is_empty() { None } else { Some(self.rest.remove(0)) };
+        std::mem::replace(&mut self.first, next)
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut OpenRequest> {

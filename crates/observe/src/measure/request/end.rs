@@ -75,6 +75,7 @@ impl Request {
         };
         self.response.fill(&mut record);
         self.times.fill(&mut record, began_with_headers);
+        self.transport.fill(&mut record);
         self.count(&mut record, conclusion.is_complete(), habits);
         self.gaps.fill(&mut record, thresholds.stall, self.live.as_deref());
         record.decode_rate = self.decode_rate(record.output_tokens, true, thresholds);
@@ -95,7 +96,7 @@ impl Request {
         let usage_per_choice = habits.usage_per_choice && self.generates();
         let habits = EngineHabits { usage_per_choice, ..habits };
         self.tokens.fill(record, &Context { parameters: &self.parameters, complete, habits });
-        record.first_tokens = self.first_tokens.map(u64::from);
+        record.first_tokens = self.first_tokens.map(|n| n.get().into());
         record.output_tokens = record.output_tokens.filter(|_| successful && self.generates());
         record.input_tokens = record.input_tokens.filter(|_| successful && !self.is_in_pieces());
     }
@@ -113,7 +114,7 @@ impl Request {
         // If the first event may contain several tokens, use the number of later events as the lower bound: each has at
         // least one.
         let output = if exact || self.first_tokens.is_some() { counted } else { self.tokens.deltas() };
-        let first = self.first_tokens.map_or(1, u64::from);
+        let first = self.first_tokens.map_or(1, |n| n.get().into());
         thresholds.rate(output, first, self.times.first_token.get(), self.times.last_token.get())
     }
 }

@@ -7,14 +7,18 @@ mod outcome;
 mod parameters;
 mod response;
 mod times;
+mod transport;
 
 use std::hint::black_box;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::input::Network;
 use crate::measure::request::gaps::Gaps;
 use crate::measure::request::response::{Failure, Response};
 use crate::measure::request::times::{Since, Times};
+use crate::measure::request::transport::Transport;
 use crate::measure::tokens::Tokens;
 use crate::measure::{Labels, Live, Opening, Phase, Requested, Sink, Targets, TraceParent, Watches};
 use tokometer_decode::{Channels, Counter, EngineHabits, Route, StreamEvent, Work};
@@ -51,10 +55,9 @@ pub struct Request {
     targets: Option<Box<Targets>>,
     request_id: Option<Box<str>>,
     request_bytes: u64,
-    /// `u32` keeps the memory of an open stream small.
-    listener: u32,
-    /// `u32` like `listener`.
-    first_tokens: Option<u32>,
+    /// Small types here and below: every open stream has one.
+    listener: u16,
+    first_tokens: Option<NonZeroU32>,
     state: State,
     /// When the client closed its side of the connection.
     client_left: Since,
@@ -64,6 +67,7 @@ pub struct Request {
     response: Response,
     tokens: Tokens,
     gaps: Gaps,
+    transport: Transport,
 }
 
 impl std::fmt::Debug for Request {
@@ -88,7 +92,7 @@ impl Request {
             targets: None,
             request_id: None,
             request_bytes: 0,
-            listener: u32::try_from(listener).unwrap_or(u32::MAX),
+            listener: u16::try_from(listener).unwrap_or(u16::MAX),
             first_tokens: None,
             state: State::default(),
             client_left: Since::default(),
@@ -98,6 +102,7 @@ impl Request {
             response: Response::default(),
             tokens: Tokens::default(),
             gaps: Gaps::default(),
+            transport: Transport::default(),
         }
     }
 
@@ -132,7 +137,7 @@ impl Request {
 
     /// Index of the listener.
     pub fn listener(&self) -> usize {
-        self.listener as usize
+        self.listener.into()
     }
 
     /// Request id from a header of the client, otherwise of the server.
@@ -314,6 +319,21 @@ impl Request {
         self.gaps.late(by);
     }
 
+    /// What was known of the connection's network when the request began.
+    pub fn network_at_begin(&mut self, network: &Network) {
+        self.transport.begin(network);
+    }
+
+    /// What is known of the connection's network now.
+    pub fn network(&mut self, network: &Network) {
+        self.transport.network(network);
+    }
+
+    /// The capture lost packets, perhaps of this request.
+    pub fn lost_packets(&mut self) {
+        self.transport.lost_packets();
+    }
+
     /// True if the response is an event stream.
     pub fn is_streaming(&self) -> bool {
         self.response.streaming
@@ -372,7 +392,7 @@ impl Request {
 
     /// The first token arrived, in an event with this many.
     fn first_token(&mut self, tokens: Option<u64>, sink: &dyn Sink, server: impl FnOnce() -> Server) {
-        self.first_tokens = tokens.and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
+        self.first_tokens = tokens.and_then(|n| NonZeroU32::new(u32::try_from(n).ok()?));
         self.enter(State::InFlight(Phase::Streaming), sink);
         if self.response.is_successful() {
             let request_model = self.parameters.model.clone();

@@ -225,6 +225,12 @@ fn attributes(record: &Record, server: &[(Key, labels::Value)], semconv: Semconv
     put("tokometer.longest_gap", seconds(record.longest_gap));
     let blocked = Some(record.delivery_blocked).filter(|blocked| streaming || !blocked.is_zero());
     put("tokometer.delivery_blocked", seconds(blocked));
+    if let Some(network) = &record.network {
+        put("tokometer.network.rtt", seconds(network.rtt));
+        put("tokometer.network.retransmits", whole(network.retransmits));
+        put("tokometer.network.zero_window", seconds(network.zero_window));
+    }
+    put("tokometer.capture_loss", record.capture_loss.then(|| Value::from(true)));
     put("tokometer.request.bytes", whole(Some(record.request_bytes)));
     put("tokometer.response.bytes", whole(Some(record.response_bytes)));
     all

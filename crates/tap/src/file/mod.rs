@@ -1,0 +1,76 @@
+//! Capture files: pcap (microseconds and nanoseconds) and pcapng, in both byte orders.
+//!
+//! Own code in place of a library: two short formats, errors with the position in the file, and no packet in memory
+//! except the current one. Formats: <https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-06.html> and
+//! <https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-04.html>.
+
+mod input;
+mod pcap;
+mod pcapng;
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+use crate::file::input::Input;
+use crate::file::pcap::Pcap;
+use crate::file::pcapng::Pcapng;
+use crate::packet::OwnedPacket;
+
+pub use input::Error;
+
+/// The packets of a capture file, in the order of the file. After an error there are no more.
+#[derive(Debug)]
+pub struct Packets<R> {
+    input: Input<R>,
+    format: Option<Format>,
+}
+
+#[derive(Debug)]
+enum Format {
+    Pcap(Pcap),
+    Pcapng(Pcapng),
+}
+
+/// Opens a pcap or pcapng file.
+///
+/// # Errors
+/// When the file cannot be opened or does not begin like a capture file.
+pub fn read(path: &Path) -> Result<Packets<BufReader<File>>, Error> {
+    let file = File::open(path).map_err(|error| Error::Io { offset: 0, error })?;
+    Packets::new(BufReader::new(file))
+}
+
+impl<R: Read> Packets<R> {
+    /// Reads the beginning of a capture file.
+    ///
+    /// # Errors
+    /// When it is not one.
+    pub fn new(input: R) -> Result<Packets<R>, Error> {
+        let mut input = Input::new(input);
+        let magic = input.array().map_err(|error| match error {
+            Error::Truncated { .. } => Error::UnknownFormat,
+            error => error,
+        })?;
+        let format = match Pcap::open(magic, &mut input)? {
+            Some(pcap) => Format::Pcap(pcap),
+            None => Format::Pcapng(Pcapng::open(magic, &mut input)?),
+        };
+        Ok(Packets { input, format: Some(format) })
+    }
+}
+
+impl<R: Read> Iterator for Packets<R> {
+    type Item = Result<OwnedPacket, Error>;
+
+    fn next(&mut self) -> Option<Result<OwnedPacket, Error>> {
+        let packet = match self.format.as_mut()? {
+            Format::Pcap(pcap) => pcap.packet(&mut self.input),
+            Format::Pcapng(pcapng) => pcapng.packet(&mut self.input),
+        };
+        if !matches!(packet, Ok(Some(_))) {
+            self.format = None;
+        }
+        packet.transpose()
+    }
+}

@@ -1,0 +1,334 @@
+//! One connection: from its segments to calls of its observer.
+
+mod network;
+mod observed;
+mod reassembly;
+mod synchronise;
+
+use std::time::{Duration, Instant};
+
+use tokometer_observe::input::{Close, Direction, Observer, Side};
+
+use crate::flow::network::{Meter, Window};
+use crate::flow::reassembly::Reassembly;
+use crate::segment::{Endpoint, Segment};
+use crate::shared::Shared;
+
+/// How long bytes that their receiver has acknowledged may be missing. Several processors that capture packets of one
+/// connection may swap them by microseconds.
+const GAP_PATIENCE: Duration = Duration::from_millis(100);
+
+/// How long an ended connection is remembered: late segments of it do not belong to a new one.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// How long a connection may take until both sides have sent something. Linux gives up on a SYN after 130 s.
+const HANDSHAKE: Duration = Duration::from_secs(150);
+
+/// Both ends of a connection, and the listener it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    pub(crate) client: Endpoint,
+    pub(crate) server: Endpoint,
+    pub(crate) listener: usize,
+}
+
+/// A connection.
+pub(crate) struct Flow {
+    ends: Ends,
+    begun: Instant,
+    /// The time of its last segment.
+    last: Instant,
+    request: Half,
+    response: Half,
+    state: State,
+    /// The side that finished first.
+    first: Option<Side>,
+    network: Meter,
+    /// It has been counted as TLS.
+    tls: bool,
+    /// Sequence number of a SYN on an open connection: the client may have started anew.
+    reopening: Option<u32>,
+}
+
+/// One direction.
+#[derive(Debug, Default)]
+struct Half {
+    bytes: Reassembly,
+    /// FIN has arrived, and everything before it.
+    finished: bool,
+    /// The receiver has acknowledged bytes before this sequence number, which the capture lacks, at this time.
+    missing: Option<(u32, Instant)>,
+    /// Whether this host sends the segments of this direction. On a loopback interface each segment is captured a
+    /// second time, when it is received.
+    outgoing: Option<bool>,
+    /// See [`Segment::print`]: of the last segment.
+    print: u64,
+}
+
+/// Whether a connection is observed.
+enum State {
+    /// At the beginning of a request: the observer is created for the first bytes.
+    Ready,
+    Observed(Box<dyn Observer>),
+    /// Somewhere in a message. It can be observed from the next request on.
+    Unsynchronised,
+    /// The observers did not accept it.
+    Unobserved,
+    Ended,
+}
+
+/// What becomes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Keep,
+    Remove,
+}
+
+impl Flow {
+    /// A connection that `segment` is the first of. Without SYN it is in progress.
+    pub(crate) fn new(ends: Ends, segment: &Segment<'_>, at: Instant, shared: &Shared) -> Flow {
+        let state = if segment.syn() {
+            shared.stats.opened.add(1);
+            State::Ready
+        } else {
+            shared.stats.attached.add(1);
+            shared.stats.unsynchronised.change(0, 1);
+            State::Unsynchronised
+        };
+        Flow {
+            ends,
+            begun: at,
+            last: at,
+            request: Half::default(),
+            response: Half::default(),
+            state,
+            first: None,
+            network: Meter::default(),
+            tls: false,
+            reopening: None,
+        }
+    }
+
+    /// Processes a segment. `Remove` if it belongs to a new connection between the same ends.
+    pub(crate) fn segment(
+        &mut self,
+        direction: Direction,
+        segment: &Segment<'_>,
+        at: Instant,
+        shared: &mut Shared,
+    ) -> Fate {
+        self.last = at;
+        let half = self.half(direction);
+        if std::mem::replace(&mut half.print, segment.print) == segment.print {
+            shared.stats.duplicates.add(1);
+            return Fate::Keep;
+        }
+        // Of a segment that is captured twice, the one being sent is the first.
+        half.outgoing = half.outgoing.max(segment.outgoing);
+        let is_copy = half.outgoing != segment.outgoing;
+        if is_copy {
+            shared.stats.duplicates.add(1);
+        } else {
+            shared.stats.segments.add(1);
+        }
+        if segment.syn() && !is_copy && self.is_replaced_by(direction, segment, at, shared) {
+            return Fate::Remove;
+        }
+        if matches!(self.state, State::Ended) {
+            return Fate::Keep;
+        }
+        if segment.rst() {
+            self.reset(direction, segment, at, shared);
+            return Fate::Keep;
+        }
+        self.begin(direction, segment, at, shared);
+        self.acknowledge(direction, segment, is_copy, at, shared);
+        if direction == Direction::Request && !is_copy && !segment.syn() && !segment.fin() {
+            self.window(segment.window, at, shared);
+        }
+        self.synchronise(direction, segment, shared);
+        match self.state {
+            State::Ready | State::Observed(_) => self.observe(direction, segment, is_copy, at, shared),
+            _ => self.follow(direction, segment, at, shared),
+        }
+        self.check_gap(at, shared);
+        Fate::Keep
+    }
+
+    fn half(&mut self, direction: Direction) -> &mut Half {
+        match direction {
+            Direction::Request => &mut self.request,
+            Direction::Response => &mut self.response,
+        }
+    }
+
+    fn other_half(&mut self, direction: Direction) -> &mut Half {
+        match direction {
+            Direction::Request => &mut self.response,
+            Direction::Response => &mut self.request,
+        }
+    }
+
+    /// True if this SYN belongs to a new connection. On an open one, a SYN alone proves nothing (anyone can send it):
+    /// the server's acknowledgement does, which it sends only if it does not know the old connection any more.
+    fn is_replaced_by(
+        &mut self,
+        direction: Direction,
+        segment: &Segment<'_>,
+        at: Instant,
+        shared: &mut Shared,
+    ) -> bool {
+        let ended = matches!(self.state, State::Ended);
+        match direction {
+            Direction::Request if segment.opens() => {
+                let bytes = &self.request.bytes;
+                let is_known = !bytes.is_started() || bytes.began_at(segment.first_byte());
+                self.reopening = (!is_known).then_some(segment.first_byte());
+                ended
+            }
+            Direction::Response if self.reopening.is_some() && self.reopening == segment.acknowledged => {
+                self.close(Close::Reset(Side::Client), at, shared);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Learns sequence numbers and the round trip of the handshake.
+    fn begin(&mut self, direction: Direction, segment: &Segment<'_>, at: Instant, shared: &mut Shared) {
+        let started = self.half(direction).bytes.is_started();
+        if !started {
+            if !segment.syn() {
+                // The server's SYN was not captured, nor the client's acknowledgement: this may be the middle.
+                self.lose(at, shared);
+            }
+            self.half(direction).bytes.start(segment.first_byte());
+        }
+        if direction == Direction::Response && segment.syn() {
+            match started {
+                false => self.network.sent(segment.first_byte(), at),
+                true => self.network.sent_again(false),
+            }
+        }
+    }
+
+    /// Processes the acknowledgement in a segment of `direction`: of bytes of the other one.
+    fn acknowledge(
+        &mut self,
+        direction: Direction,
+        segment: &Segment<'_>,
+        is_copy: bool,
+        at: Instant,
+        shared: &mut Shared,
+    ) {
+        let Some(acknowledged) = segment.acknowledged else { return };
+        if !self.other_half(direction).bytes.is_started() {
+            if !segment.syn() && !self.half(direction).bytes.began_at(segment.first_byte()) {
+                // The same: only the client's first segment acknowledges nothing but SYN.
+                self.lose(at, shared);
+            }
+            self.other_half(direction).bytes.start(acknowledged);
+        }
+        let is_observed = matches!(self.state, State::Ready | State::Observed(_));
+        let half = self.other_half(direction);
+        if is_observed && half.missing.is_none() && half.bytes.lacks(acknowledged) {
+            half.missing = Some((acknowledged, at));
+            shared.suspects_gap = true;
+        }
+        if direction == Direction::Request && !is_copy {
+            self.network.acknowledged(acknowledged, at);
+        }
+    }
+
+    /// Reports when the client stops and continues reading.
+    fn window(&mut self, window: u16, at: Instant, shared: &Shared) {
+        match self.network.window(window, at) {
+            Window::Closed => self.call(shared, |observer| observer.waits(Direction::Response, at)),
+            Window::Opened(since) => {
+                self.call(shared, |observer| observer.blocked(Direction::Response, since, at));
+            }
+            Window::Unchanged => {}
+        }
+    }
+
+    /// Begins to observe a connection in progress if this segment begins a request: after everything that the client had
+    /// sent before, and when it has received everything that the server has sent.
+    fn synchronise(&mut self, direction: Direction, segment: &Segment<'_>, shared: &Shared) {
+        if !matches!(self.state, State::Unsynchronised) {
+            return;
+        }
+        if !self.tls && synchronise::is_tls(segment.payload) {
+            self.tls = true;
+            shared.stats.tls.add(1);
+        }
+        let Some(acknowledged) = segment.acknowledged.filter(|_| direction == Direction::Request) else { return };
+        let is_next = self.request.bytes.distance(segment.first_byte()).is_some_and(|distance| distance >= 0);
+        let is_quiet = self.response.bytes.distance(acknowledged).is_some_and(|distance| distance >= 0);
+        let is_open = !self.request.finished && !self.response.finished;
+        if is_next && is_quiet && is_open && synchronise::begins_request(segment.payload) {
+            self.request.restart(segment.first_byte());
+            self.response.restart(acknowledged);
+            self.network.repeat();
+            self.state = State::Ready;
+            shared.stats.unsynchronised.change(1, 0);
+            shared.stats.synchronised.add(1);
+        }
+    }
+
+    /// Takes a segment of a connection that is not observed.
+    fn follow(&mut self, direction: Direction, segment: &Segment<'_>, at: Instant, shared: &mut Shared) {
+        shared.stats.unobserved_bytes.add(segment.payload.len() as u64);
+        let half = self.half(direction);
+        half.missing = None;
+        half.bytes.skip_to(segment.first_byte().wrapping_add(segment.len));
+        if segment.fin() {
+            self.finish(direction, at, shared);
+        }
+    }
+
+    fn check_gap(&mut self, at: Instant, shared: &mut Shared) {
+        let is_over =
+            |half: &Half| half.missing.is_some_and(|(_, since)| at.saturating_duration_since(since) >= GAP_PATIENCE);
+        if is_over(&self.request) || is_over(&self.response) {
+            self.lose(at, shared);
+        }
+        shared.suspects_gap |= self.request.missing.is_some() || self.response.missing.is_some();
+    }
+
+    /// Packets were lost that may have belonged to this connection.
+    pub(crate) fn lost_packets(&mut self, at: Instant, shared: &Shared) {
+        self.call(shared, |observer| observer.lost_packets(at));
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&mut self, at: Instant, shared: &mut Shared) -> Fate {
+        self.check_gap(at, shared);
+        let quiet = at.saturating_duration_since(self.last);
+        if matches!(self.state, State::Ended) {
+            return if quiet < LINGER { Fate::Keep } else { Fate::Remove };
+        }
+        let in_handshake = !self.request.bytes.is_started() || !self.response.bytes.is_started();
+        if quiet < shared.limits.idle && !(in_handshake && quiet >= HANDSHAKE) {
+            return Fate::Keep;
+        }
+        self.close(Close::IdleTimeout, at, shared);
+        Fate::Remove
+    }
+
+    /// The capture is over. Only a server that has finished has certainly ended its response.
+    pub(crate) fn end(&mut self, at: Instant, shared: &mut Shared) {
+        let close = match self.first {
+            Some(Side::Server) => Close::Finished { first: Side::Server },
+            _ => Close::CaptureEnded,
+        };
+        self.close(close, at, shared);
+    }
+}
+
+impl Half {
+    /// Starts anew at this sequence number.
+    fn restart(&mut self, next: u32) {
+        self.bytes.start(next);
+        self.missing = None;
+    }
+}

@@ -1,0 +1,80 @@
+//! Packets as they are captured, and their clock.
+
+use std::time::{Duration, Instant};
+
+/// What a captured packet begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// An Ethernet header, possibly with VLAN tags.
+    Ethernet,
+    /// The header of a Linux "cooked" capture of all interfaces (`LINKTYPE_LINUX_SLL`, 113).
+    Cooked,
+    /// The same, version 2 (`LINKTYPE_LINUX_SLL2`, 276).
+    Cooked2,
+    /// An IP header.
+    RawIp,
+    /// The header of the BSD loopback interface: the address family in the byte order of the capturing host.
+    Null,
+}
+
+/// One captured packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    /// What `bytes` begin with.
+    pub link: Link,
+    /// The captured bytes.
+    pub bytes: &'a [u8],
+    /// Length of the packet on the wire; larger than `bytes` if the capture truncated it.
+    pub original_len: usize,
+    /// When the packet was captured, since the Unix epoch.
+    pub at: Duration,
+    /// Whether this host sent the packet (true) or received it (false); `None` if the capture does not show it. A header
+    /// that contains the direction ([`Link::Cooked`], [`Link::Cooked2`]) is used instead of `None`.
+    pub outgoing: Option<bool>,
+}
+
+/// A packet with its own copy of the bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedPacket {
+    /// See [`Packet::link`].
+    pub link: Link,
+    /// See [`Packet::bytes`].
+    pub bytes: Vec<u8>,
+    /// See [`Packet::original_len`].
+    pub original_len: usize,
+    /// See [`Packet::at`].
+    pub at: Duration,
+    /// See [`Packet::outgoing`].
+    pub outgoing: Option<bool>,
+}
+
+impl OwnedPacket {
+    /// The packet, with its bytes borrowed.
+    pub fn as_packet(&self) -> Packet<'_> {
+        let OwnedPacket { link, bytes, original_len, at, outgoing } = self;
+        Packet { link: *link, bytes, original_len: *original_len, at: *at, outgoing: *outgoing }
+    }
+}
+
+/// Maps capture times (since the Unix epoch) to instants: two readings of the same moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    epoch: Duration,
+    instant: Instant,
+}
+
+impl Clock {
+    /// A clock on which `epoch` and `instant` are the same moment.
+    pub fn new(epoch: Duration, instant: Instant) -> Clock {
+        Clock { epoch, instant }
+    }
+
+    /// The instant of a capture time. Times too far in the past for the platform become the clock's own instant.
+    pub fn instant(&self, at: Duration) -> Instant {
+        match at.checked_sub(self.epoch) {
+            Some(later) => self.instant.checked_add(later),
+            None => self.instant.checked_sub(self.epoch.saturating_sub(at)),
+        }
+        .unwrap_or(self.instant)
+    }
+}

@@ -1,0 +1,84 @@
+//! IPv4 (RFC 791) and IPv6 (RFC 8200) headers.
+
+use std::net::Ipv4Addr;
+
+use crate::segment::{Layer, NoSegment};
+
+const TCP: u8 = 6;
+
+/// IPv6 extension headers.
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const AUTHENTICATION: u8 = 51;
+const DESTINATION: u8 = 60;
+
+/// Maximum extension headers: each kind occurs at most once, destination options twice (RFC 8200, section 4.1).
+const MAX_EXTENSIONS: usize = 8;
+
+/// An IP packet with TCP.
+pub(super) struct Ip<'a> {
+    pub(super) source: [u8; 16],
+    pub(super) destination: [u8; 16],
+    /// Identification of an IPv4 packet; 0 for IPv6.
+    pub(super) id: u16,
+    pub(super) rest: Layer<'a>,
+}
+
+/// Parses the IP headers.
+pub(super) fn parse(layer: Layer<'_>) -> Result<Ip<'_>, NoSegment> {
+    match layer.byte(0)? >> 4 {
+        4 => v4(layer),
+        6 => v6(layer),
+        _ => Err(NoSegment::Malformed),
+    }
+}
+
+fn v4(layer: Layer<'_>) -> Result<Ip<'_>, NoSegment> {
+    let header: [u8; 20] = layer.array(0)?;
+    let header_len = usize::from(header[0] & 0xf) * 4;
+    if header_len < header.len() {
+        return Err(NoSegment::Malformed);
+    }
+    if header[9] != TCP {
+        return Err(NoSegment::Other);
+    }
+    // All bits but "don't fragment" and the reserved one.
+    if layer.u16(6)? & 0x3fff != 0 {
+        return Err(NoSegment::Fragment);
+    }
+    let address = |at: usize| layer.array(at).map(|bytes: [u8; 4]| Ipv4Addr::from(bytes).to_ipv6_mapped().octets());
+    let layer = match usize::from(layer.u16(2)?) {
+        // Larger than 64 KiB, before the network card splits it.
+        0 => layer,
+        len => layer.limited(len)?,
+    };
+    Ok(Ip { source: address(12)?, destination: address(16)?, id: layer.u16(4)?, rest: layer.after(header_len)? })
+}
+
+fn v6(layer: Layer<'_>) -> Result<Ip<'_>, NoSegment> {
+    let header: [u8; 40] = layer.array(0)?;
+    let payload = layer.after(header.len())?;
+    let mut rest = match usize::from(layer.u16(4)?) {
+        // Larger than 64 KiB ("jumbogram", RFC 2675; its option has the length).
+        0 => payload,
+        len => payload.limited(len)?,
+    };
+    let mut next = header[6];
+    for _ in 0..MAX_EXTENSIONS {
+        let len = match next {
+            TCP => {
+                return Ok(Ip { source: layer.array(8)?, destination: layer.array(24)?, id: 0, rest });
+            }
+            HOP_BY_HOP | ROUTING | DESTINATION => (usize::from(rest.byte(1)?) + 1) * 8,
+            AUTHENTICATION => (usize::from(rest.byte(1)?) + 2) * 4,
+            // The lowest bits: two are reserved, the other is "more fragments".
+            FRAGMENT if rest.u16(2)? & 0xfff9 == 0 => 8,
+            FRAGMENT if rest.byte(0)? == TCP => return Err(NoSegment::Fragment),
+            _ => break,
+        };
+        next = rest.byte(0)?;
+        rest = rest.after(len)?;
+    }
+    Err(NoSegment::Other)
+}

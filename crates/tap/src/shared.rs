@@ -1,0 +1,45 @@
+//! State shared by the connections of a tap.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use tokometer_observe::input::{Connection, Observe, Observer};
+
+use crate::settings::Limits;
+use crate::stats::Stats;
+
+/// State shared by the connections of a tap.
+pub(crate) struct Shared {
+    pub(crate) observe: Arc<dyn Observe>,
+    pub(crate) limits: Limits,
+    pub(crate) stats: Arc<Stats>,
+    /// Number of connections observed so far.
+    pub(crate) observed: u64,
+    /// Some connection may have a gap: all are checked soon.
+    pub(crate) suspects_gap: bool,
+}
+
+impl Shared {
+    /// Creates the observer of a connection, which gets its number here.
+    pub(crate) fn accepted(&mut self, mut connection: Connection) -> Option<Box<dyn Observer>> {
+        self.observed += 1;
+        connection.id = self.observed;
+        self.contain(|| self.observe.accepted(&connection)).flatten()
+    }
+
+    /// Runs observer code; `None` if it panicked, which is counted.
+    pub(crate) fn contain<R>(&self, call: impl FnOnce() -> R) -> Option<R> {
+        match catch_unwind(AssertUnwindSafe(call)) {
+            Ok(result) => Some(result),
+            Err(payload) => {
+                // Dropping the payload may panic as well.
+                std::mem::forget(payload);
+                self.stats.observer_panics.add(1);
+                if let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.observe.panicked())) {
+                    std::mem::forget(payload);
+                }
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Counters of a tap, for exporters.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use tokometer_observe::Counter;
+use tokometer_observe::input::Direction;
+
+/// Totals since the start of the tap, unless noted otherwise. Written by the capturing thread, read by any.
+#[derive(Debug, Default)]
+pub struct Stats {
+    /// Packets passed to the tap.
+    pub packets: Counter,
+    /// TCP segments from or to one of the servers, without duplicates.
+    pub segments: Counter,
+    /// Packets that were captured a second time (loopback, several interfaces).
+    pub duplicates: Counter,
+    /// Packets whose headers are not valid, or are cut off by the snapshot length.
+    pub malformed: Counter,
+    /// Fragments of IP packets. They are not reassembled; their bytes become gaps.
+    pub fragments: Counter,
+    /// Segments of which the capture has only the first bytes (snapshot length).
+    pub truncated: Counter,
+    /// Segments that arrived before an earlier one.
+    pub out_of_order: Counter,
+    /// Segments without any new byte: retransmissions.
+    pub retransmitted: Counter,
+    /// Connections whose beginning was captured.
+    pub opened: Counter,
+    /// Connections that were in progress when they were first captured.
+    pub attached: Counter,
+    /// Connections in progress, and connections after a gap, that are observed from a request on.
+    pub synchronised: Counter,
+    /// Connections that ended, were evicted, or were open when the capture ended.
+    pub ended: Counter,
+    /// Segments of connections that are not followed because too many are open.
+    pub shed: Counter,
+    /// Connections that carry TLS: they cannot be observed.
+    pub tls: Counter,
+    /// Gaps: captured bytes of a connection with a hole that cannot be filled.
+    pub gaps: Counter,
+    /// Packets that the kernel reported as dropped, see [`Tap::lost`](crate::Tap::lost).
+    pub kernel_drops: Counter,
+    /// Observers that panicked and were dropped.
+    pub observer_panics: Counter,
+    /// Payload bytes of connections that could not be observed when they were captured.
+    pub unobserved_bytes: Counter,
+    /// Connections that wait for a request to be observed from, now.
+    pub unsynchronised: Gauge,
+    /// Bytes that wait for an earlier segment, now.
+    pub reassembly_bytes: Gauge,
+    request_bytes: Counter,
+    response_bytes: Counter,
+}
+
+/// A value that goes up and down.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicU64);
+
+impl Gauge {
+    /// The value now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// One part of the value changed from `before` to `after`.
+    pub(crate) fn change(&self, before: u64, after: u64) {
+        if before != after {
+            self.0.fetch_add(after.wrapping_sub(before), Relaxed);
+        }
+    }
+}
+
+impl Stats {
+    /// Connections open now.
+    pub fn open(&self) -> u64 {
+        let ended = self.ended.get();
+        (self.opened.get() + self.attached.get()).saturating_sub(ended)
+    }
+
+    /// Payload bytes passed to observers in this direction.
+    pub fn bytes(&self, direction: Direction) -> &Counter {
+        match direction {
+            Direction::Request => &self.request_bytes,
+            Direction::Response => &self.response_bytes,
+        }
+    }
+}

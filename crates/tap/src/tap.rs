@@ -1,0 +1,230 @@
+//! All connections of one capture.
+
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokometer_observe::budget::Share;
+use tokometer_observe::input::{Direction, Observe};
+
+use crate::flow::{Ends, Fate, Flow};
+use crate::packet::{Clock, Packet};
+use crate::segment::{Endpoint, NoSegment, Segment, parse};
+use crate::settings::{Limits, Server};
+use crate::shared::Shared;
+use crate::stats::Stats;
+
+/// How often connections are checked for gaps, if there may be one.
+const GAP_PERIOD: Duration = Duration::from_millis(100);
+
+/// How often connections are checked for idleness.
+const IDLE_PERIOD: Duration = Duration::from_secs(1);
+
+/// Memory charged for each connection, except its observer and bytes that wait: its state and its table entry.
+const FLOW_BYTES: usize = size_of::<Flow>() + 2 * (size_of::<Key>() + size_of::<Box<Flow>>());
+
+/// The connections of one capture. Used by one thread.
+pub struct Tap {
+    servers: Vec<Server>,
+    clock: Clock,
+    shared: Shared,
+    flows: HashMap<Key, Box<Flow>>,
+    /// Memory charged for `flows`.
+    share: Share,
+    /// The time of the last packet or tick. Later times are never before it: those of packets that several processors
+    /// captured may be.
+    now: Option<Instant>,
+    /// When connections were last checked.
+    checked: Option<Instant>,
+}
+
+impl std::fmt::Debug for Tap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tap").field("servers", &self.servers).field("flows", &self.flows.len()).finish_non_exhaustive()
+    }
+}
+
+/// Client and server of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key {
+    client: Endpoint,
+    server: Endpoint,
+}
+
+impl Hash for Key {
+    /// One call of the hasher in place of eight.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let mut bytes = [0; 36];
+        let parts =
+            [&self.client.ip[..], &self.client.port.to_ne_bytes(), &self.server.ip, &self.server.port.to_ne_bytes()];
+        let mut rest = &mut bytes[..];
+        for part in parts {
+            let (place, after) = rest.split_at_mut(part.len());
+            place.copy_from_slice(part);
+            rest = after;
+        }
+        state.write(&bytes);
+    }
+}
+
+impl Tap {
+    /// A tap on these servers that has seen no packet yet. Connections are reported to `observe`.
+    pub fn new(servers: Vec<Server>, observe: Arc<dyn Observe>, limits: Limits, clock: Clock) -> Tap {
+        let share = limits.budget.account(None, 0).share();
+        let shared = Shared { observe, limits, stats: Arc::default(), observed: 0, suspects_gap: false };
+        Tap { servers, clock, shared, flows: HashMap::new(), share, now: None, checked: None }
+    }
+
+    /// Processes one packet. Packets come in the order of their capture.
+    pub fn packet(&mut self, packet: &Packet<'_>) {
+        let at = self.advance(packet.at);
+        let stats = &self.shared.stats;
+        stats.packets.add(1);
+        match parse(packet) {
+            Ok(segment) => self.segment(&segment, at),
+            Err(NoSegment::Other) => {}
+            Err(NoSegment::Fragment) => stats.fragments.add(1),
+            Err(NoSegment::Malformed) => stats.malformed.add(1),
+        }
+        self.check(at);
+    }
+
+    fn segment(&mut self, segment: &Segment<'_>, at: Instant) {
+        let Some((direction, listener)) = self.direction(segment) else { return };
+        let key = key(direction, segment);
+        if let Some(flow) = self.flows.get_mut(&key) {
+            match flow.segment(direction, segment, at, &mut self.shared) {
+                Fate::Keep => return,
+                Fate::Remove => self.remove(&key),
+            }
+        } else if segment.len == 0 && !segment.syn() || segment.rst() {
+            // The last segments of a connection, or keep-alives of one that can be attached to later.
+            return;
+        }
+        let is_full = self.flows.len() >= self.shared.limits.connections;
+        if is_full || self.share.hold(self.share.bytes() + FLOW_BYTES).is_err() {
+            return self.shared.stats.shed.add(1);
+        }
+        let ends = Ends { client: key.client, server: key.server, listener };
+        let mut flow = Box::new(Flow::new(ends, segment, at, &self.shared));
+        flow.segment(direction, segment, at, &mut self.shared);
+        self.flows.insert(key, flow);
+    }
+
+    /// The direction of a segment, and the listener of its server; `None` if neither end is a server. If both are, the
+    /// handshake or a known connection decides.
+    fn direction(&self, segment: &Segment<'_>) -> Option<(Direction, usize)> {
+        let to = self.server(&segment.destination).map(|listener| (Direction::Request, listener));
+        let from = self.server(&segment.source).map(|listener| (Direction::Response, listener));
+        match (to, from) {
+            (Some(_), Some(_)) if segment.syn() => {
+                if segment.opens() {
+                    to
+                } else {
+                    from
+                }
+            }
+            (Some(_), Some(_)) => {
+                let is_known = |direction| self.flows.contains_key(&key(direction, segment));
+                to.filter(|_| is_known(Direction::Request)).or(from.filter(|_| is_known(Direction::Response)))
+            }
+            (to, from) => to.or(from),
+        }
+    }
+
+    /// The listener of a server.
+    fn server(&self, end: &Endpoint) -> Option<usize> {
+        let is_at = |server: &&Server| {
+            server.port == end.port && server.address.is_none_or(|address| address.to_canonical() == end.address())
+        };
+        self.servers.iter().find(is_at).map(|server| server.listener)
+    }
+
+    fn remove(&mut self, key: &Key) {
+        self.flows.remove(key);
+        self.charge();
+    }
+
+    /// Releases the memory of removed connections.
+    fn charge(&mut self) {
+        // Cannot fail: the share only shrinks.
+        self.share.hold(self.flows.len() * FLOW_BYTES).ok();
+    }
+
+    /// The instant of a capture time, not before the last one.
+    fn advance(&mut self, at: Duration) -> Instant {
+        let at = self.clock.instant(at);
+        let at = self.now.map_or(at, |now| now.max(at));
+        self.now = Some(at);
+        at
+    }
+
+    /// Gives up on gaps and evicts idle connections, from time to time.
+    fn check(&mut self, at: Instant) {
+        let period = if self.shared.suspects_gap { GAP_PERIOD } else { IDLE_PERIOD };
+        let checked = *self.checked.get_or_insert(at);
+        if at.saturating_duration_since(checked) < period {
+            return;
+        }
+        self.checked = Some(at);
+        self.shared.suspects_gap = false;
+        let Tap { flows, shared, .. } = self;
+        flows.retain(|_, flow| flow.tick(at, shared) == Fate::Keep);
+        self.charge();
+    }
+
+    /// The kernel dropped this many packets before `at`: every request that is open may be affected, and is marked. Call
+    /// it as soon as the loss is known, before later packets. A request that has ended has lost none of its bytes.
+    pub fn lost(&mut self, packets: u64, at: Duration) {
+        let at = self.advance(at);
+        self.shared.stats.kernel_drops.add(packets);
+        self.flows.values_mut().for_each(|flow| flow.lost_packets(at, &self.shared));
+    }
+
+    /// Time has passed without a packet: evicts idle connections and gives up on gaps. [`Tap::packet`] does the same;
+    /// call it about every 100 ms while there are no packets.
+    pub fn tick(&mut self, at: Duration) {
+        let at = self.advance(at);
+        self.check(at);
+    }
+
+    /// The capture is over: ends all connections, as far as the packets show their end.
+    pub fn end(&mut self, at: Duration) {
+        let at = self.advance(at);
+        self.finish(at);
+    }
+
+    fn finish(&mut self, at: Instant) {
+        let Tap { flows, shared, .. } = self;
+        flows.drain().for_each(|(_, mut flow)| flow.end(at, shared));
+        self.charge();
+    }
+
+    /// Replaces the clock, after the system's clock was set.
+    pub fn set_clock(&mut self, clock: Clock) {
+        self.clock = clock;
+    }
+
+    /// The counters.
+    pub fn stats(&self) -> &Arc<Stats> {
+        &self.shared.stats
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        if let Some(now) = self.now {
+            self.finish(now);
+        }
+    }
+}
+
+/// The connection of a segment with this direction.
+fn key(direction: Direction, segment: &Segment<'_>) -> Key {
+    let Segment { source, destination, .. } = *segment;
+    match direction {
+        Direction::Request => Key { client: source, server: destination },
+        Direction::Response => Key { client: destination, server: source },
+    }
+}

@@ -1,0 +1,97 @@
+//! Writes packets, independently of the code that parses them.
+
+use std::net::SocketAddr;
+
+use crate::{Link, OwnedPacket};
+
+pub(super) const FIN: u8 = 1;
+pub(super) const SYN: u8 = 2;
+pub(super) const RST: u8 = 4;
+pub(super) const ACK: u8 = 16;
+
+/// A TCP segment.
+#[derive(Clone, Debug)]
+pub(super) struct Tcp {
+    pub(super) from: SocketAddr,
+    pub(super) to: SocketAddr,
+    pub(super) seq: u32,
+    pub(super) ack: u32,
+    pub(super) flags: u8,
+    pub(super) window: u16,
+    pub(super) id: u16,
+    pub(super) options: Vec<u8>,
+    pub(super) payload: Vec<u8>,
+}
+
+impl Tcp {
+    fn segment(&self) -> Vec<u8> {
+        assert_eq!(self.options.len() % 4, 0);
+        let mut bytes = Vec::new();
+        bytes.extend(self.from.port().to_be_bytes());
+        bytes.extend(self.to.port().to_be_bytes());
+        bytes.extend(self.seq.to_be_bytes());
+        bytes.extend(self.ack.to_be_bytes());
+        bytes.push((5 + self.options.len() as u8 / 4) << 4);
+        bytes.push(self.flags);
+        bytes.extend(self.window.to_be_bytes());
+        bytes.extend([0xde, 0xad, 0, 0]);
+        bytes.extend(&self.options);
+        bytes.extend(&self.payload);
+        bytes
+    }
+
+    /// The IP packet with this segment.
+    pub(super) fn ip(&self) -> Vec<u8> {
+        match (self.from, self.to) {
+            (SocketAddr::V4(from), SocketAddr::V4(to)) => {
+                ipv4(&[from.ip().octets(), to.ip().octets()].concat(), 6, self.id, 0x4000, &[], &self.segment())
+            }
+            (SocketAddr::V6(from), SocketAddr::V6(to)) => {
+                ipv6(&[from.ip().octets(), to.ip().octets()].concat(), 6, &self.segment())
+            }
+            _ => panic!("addresses of two kinds"),
+        }
+    }
+
+    pub(super) fn packet(&self, link: Link) -> OwnedPacket {
+        let bytes = framed(link, 4 + 2 * u16::from(self.from.is_ipv6()), &self.ip());
+        OwnedPacket { link, original_len: bytes.len(), bytes, at: std::time::Duration::ZERO, outgoing: None }
+    }
+}
+
+pub(super) fn ipv4(addresses: &[u8], protocol: u8, id: u16, fragment: u16, options: &[u8], payload: &[u8]) -> Vec<u8> {
+    let len = 20 + options.len() + payload.len();
+    let mut bytes = vec![0x40 | (5 + options.len() as u8 / 4), 0];
+    // Larger packets exist before the network card splits them: their length is 0.
+    bytes.extend(u16::try_from(len).unwrap_or(0).to_be_bytes());
+    bytes.extend(id.to_be_bytes());
+    bytes.extend(fragment.to_be_bytes());
+    bytes.extend([64, protocol, 0, 0]);
+    bytes.extend(addresses);
+    bytes.extend(options);
+    bytes.extend(payload);
+    bytes
+}
+
+pub(super) fn ipv6(addresses: &[u8], next: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0x60, 0, 0, 0];
+    bytes.extend(u16::try_from(payload.len()).unwrap_or(0).to_be_bytes());
+    bytes.extend([next, 64]);
+    bytes.extend(addresses);
+    bytes.extend(payload);
+    bytes
+}
+
+/// A packet of this IP version with a link layer header.
+pub(super) fn framed(link: Link, version: u16, ip: &[u8]) -> Vec<u8> {
+    let ether_type: [u8; 2] = if version == 4 { [8, 0] } else { [0x86, 0xdd] };
+    let mut bytes = match link {
+        Link::Ethernet => [&[2; 12][..], &ether_type].concat(),
+        Link::Cooked => [&[0, 0, 0, 1, 0, 6, 1, 2, 3, 4, 5, 6, 0, 0][..], &ether_type].concat(),
+        Link::Cooked2 => [&ether_type[..], &[0, 0, 0, 0, 0, 1, 0, 1, 0, 6, 1, 2, 3, 4, 5, 6, 0, 0]].concat(),
+        Link::RawIp => Vec::new(),
+        Link::Null => vec![2, 0, 0, 0],
+    };
+    bytes.extend(ip);
+    bytes
+}

@@ -1,0 +1,179 @@
+//! A scripted connection that a tap captures.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokometer_observe::budget::Budget;
+
+use crate::tests::log::{Call, Log};
+use crate::tests::packets::{ACK, FIN, RST, SYN, Tcp};
+use crate::{Clock, Limits, Link, OwnedPacket, Server, Tap};
+
+/// Capture time of the start.
+pub(super) const EPOCH: Duration = Duration::from_secs(1_790_000_000);
+
+pub(super) const GET: &str = "GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// A tap on port 8000, a connection to it, and the time. Sequence numbers wrap early in each connection.
+pub(super) struct Talk {
+    pub(super) tap: Tap,
+    pub(super) log: Log,
+    pub(super) at: Duration,
+    pub(super) client: SocketAddr,
+    pub(super) server: SocketAddr,
+    /// Next sequence numbers.
+    pub(super) up: u32,
+    pub(super) down: u32,
+    pub(super) window: u16,
+    pub(super) link: Link,
+    pub(super) outgoing: Option<bool>,
+    id: u16,
+}
+
+impl Talk {
+    pub(super) fn new() -> Talk {
+        Talk::with(Log::new(), |_| {})
+    }
+
+    pub(super) fn with(log: Log, limit: impl FnOnce(&mut Limits)) -> Talk {
+        let servers = vec![
+            Server { address: None, port: 8000, listener: 3 },
+            Server { address: Some([10, 0, 0, 9].into()), port: 8001, listener: 4 },
+        ];
+        let mut limits = Limits::new(Budget::new(64 << 20));
+        limit(&mut limits);
+        let tap = Tap::new(servers, Arc::new(log.clone()), limits, Clock::new(EPOCH, log.start));
+        Talk {
+            tap,
+            log,
+            at: Duration::ZERO,
+            client: ([10, 0, 0, 1], 40_000).into(),
+            server: ([10, 0, 0, 2], 8000).into(),
+            up: u32::MAX - 3,
+            down: u32::MAX - 5,
+            window: 500,
+            link: Link::Ethernet,
+            outgoing: None,
+            id: 0,
+        }
+    }
+
+    /// Time passes.
+    pub(super) fn wait(&mut self, ms: u64) -> &mut Talk {
+        self.at += Duration::from_millis(ms);
+        self
+    }
+
+    fn next_id(&mut self) -> u16 {
+        self.id += 1;
+        self.id
+    }
+
+    /// A segment of the client.
+    pub(super) fn client_segment(&mut self, flags: u8, payload: &[u8]) -> Tcp {
+        Tcp {
+            from: self.client,
+            to: self.server,
+            seq: self.up,
+            ack: self.down,
+            flags,
+            window: self.window,
+            id: self.next_id(),
+            options: vec![1; 12],
+            payload: payload.to_vec(),
+        }
+    }
+
+    /// A segment of the server.
+    pub(super) fn server_segment(&mut self, flags: u8, payload: &[u8]) -> Tcp {
+        let (from, to, seq, ack) = (self.server, self.client, self.down, self.up);
+        Tcp { from, to, seq, ack, window: 500, ..self.client_segment(flags, payload) }
+    }
+
+    /// The tap captures this segment now.
+    pub(super) fn capture(&mut self, tcp: &Tcp) -> &mut Talk {
+        let packet = OwnedPacket { outgoing: self.outgoing, at: EPOCH + self.at, ..tcp.packet(self.link) };
+        self.tap.packet(&packet.as_packet());
+        self
+    }
+
+    /// The client sends this.
+    pub(super) fn c(&mut self, text: &str) -> &mut Talk {
+        let tcp = self.client_segment(ACK, text.as_bytes());
+        self.up = self.up.wrapping_add(text.len() as u32);
+        self.capture(&tcp)
+    }
+
+    /// The server sends this.
+    pub(super) fn s(&mut self, text: &str) -> &mut Talk {
+        let tcp = self.server_segment(ACK, text.as_bytes());
+        self.down = self.down.wrapping_add(text.len() as u32);
+        self.capture(&tcp)
+    }
+
+    /// The client sends this after the following `skip` bytes.
+    pub(super) fn c_after(&mut self, skip: i32, text: &str) -> &mut Talk {
+        let tcp = self.client_segment(ACK, text.as_bytes());
+        self.capture(&Tcp { seq: tcp.seq.wrapping_add_signed(skip), ..tcp })
+    }
+
+    /// The server sends this after the following `skip` bytes.
+    pub(super) fn s_after(&mut self, skip: i32, text: &str) -> &mut Talk {
+        let tcp = self.server_segment(ACK, text.as_bytes());
+        self.capture(&Tcp { seq: tcp.seq.wrapping_add_signed(skip), ..tcp })
+    }
+
+    pub(super) fn c_fin(&mut self) -> &mut Talk {
+        let tcp = self.client_segment(ACK | FIN, b"");
+        self.up = self.up.wrapping_add(1);
+        self.capture(&tcp)
+    }
+
+    pub(super) fn s_fin(&mut self) -> &mut Talk {
+        let tcp = self.server_segment(ACK | FIN, b"");
+        self.down = self.down.wrapping_add(1);
+        self.capture(&tcp)
+    }
+
+    pub(super) fn c_rst(&mut self) -> &mut Talk {
+        let tcp = self.client_segment(RST, b"");
+        self.capture(&tcp)
+    }
+
+    pub(super) fn s_rst(&mut self) -> &mut Talk {
+        let tcp = self.server_segment(RST | ACK, b"");
+        self.capture(&tcp)
+    }
+
+    pub(super) fn syn(&mut self) -> &mut Talk {
+        let tcp = self.client_segment(SYN, b"");
+        self.capture(&Tcp { ack: 0, ..tcp })
+    }
+
+    /// SYN, SYN-ACK and ACK.
+    pub(super) fn open(&mut self) -> &mut Talk {
+        self.syn();
+        self.up = self.up.wrapping_add(1);
+        let tcp = self.server_segment(SYN | ACK, b"");
+        self.down = self.down.wrapping_add(1);
+        self.capture(&tcp).c("")
+    }
+
+    /// The tap notices the time.
+    pub(super) fn tick(&mut self) -> &mut Talk {
+        self.tap.tick(EPOCH + self.at);
+        self
+    }
+
+    pub(super) fn end(&mut self) -> &mut Talk {
+        self.tap.end(EPOCH + self.at);
+        self
+    }
+
+    /// Calls since the last time, without the one that creates the observer.
+    pub(super) fn calls(&mut self) -> Vec<Call> {
+        let calls = self.log.take().into_iter();
+        calls.filter(|call| !matches!(call, Call::Accepted { .. })).collect()
+    }
+}
