@@ -32,10 +32,15 @@ fn committed_rules_match_the_default_configuration() {
         (Format::Sloth, "sloth.yaml"),
         (Format::Pyrra, "pyrra.yaml"),
         (Format::OpenSlo, "openslo.yaml"),
+        (Format::Alertmanager, "alertmanager.yaml"),
     ] {
         same_as_committed(&format!("config/rules/{name}"), &rules(&Settings::default(), format));
     }
 }
+
+/// The sections of every runbook.
+const SECTIONS: [&str; 8] =
+    ["Meaning", "Impact", "First command", "Diagnosis", "Mitigation", "Rollback", "Escalation", "Links"];
 
 #[test]
 fn alerts_and_runbooks_match() {
@@ -50,8 +55,8 @@ fn alerts_and_runbooks_match() {
     assert_eq!(pages, made);
     for name in &pages {
         let text = std::fs::read_to_string(folder.join(format!("{name}.md"))).unwrap();
-        for part in [&format!("# {name}\n"), "## Meaning\n", "## Impact\n", "## Diagnosis\n", "## Mitigation\n"] {
-            assert!(text.contains(part), "{name}: {part}");
+        for part in SECTIONS.iter().map(|section| format!("\n## {section}\n")).chain([format!("# {name}\n")]) {
+            assert!(text.contains(&part), "{name}: {part}");
         }
         assert!(text.contains("](../images/boards/"), "{name} shows no dashboard");
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
@@ -63,22 +68,98 @@ fn alerts_and_runbooks_match() {
 #[test]
 fn every_alert_has_severity_texts_and_links() {
     let mut settings = Settings::default();
-    settings.rules.runbook_url = "https://runbooks.example".to_owned();
-    settings.rules.dashboard_url = Some("https://grafana.example/d/x".to_owned());
+    settings.rules.runbook_url = Some("https://runbooks.example/".to_owned());
+    settings.rules.dashboard_url = Some("https://grafana.example/".to_owned());
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for alert in alerts(&settings) {
         let name = alert["alert"].as_str().unwrap();
+        let annotation = |key: &str| {
+            let text = alert["annotations"][key].as_str().unwrap_or_else(|| panic!("{name} has no {key}"));
+            assert!(!text.is_empty() && !text.contains("}}{{ $"), "{name}: values without a separator in {text}");
+            text.to_owned()
+        };
         let severity = alert["labels"]["severity"].as_str().unwrap();
-        assert!(["critical", "warning", "info"].contains(&severity), "{name}");
+        assert!(["critical", "warning"].contains(&severity), "{name}");
         assert_eq!(alert["labels"]["service"], "llm", "{name}");
-        assert_eq!(alert["annotations"]["runbook_url"], format!("https://runbooks.example/{name}.md"));
-        assert_eq!(alert["annotations"]["dashboard_url"], "https://grafana.example/d/x", "{name}");
-        for key in ["summary", "description"] {
-            assert!(alert["annotations"][key].as_str().is_some_and(|text| !text.is_empty()), "{name} {key}");
-        }
+        assert_eq!(annotation("runbook_url"), format!("https://runbooks.example/{name}.md"));
+        let dashboard = annotation("dashboard_url");
+        let uid = dashboard.strip_prefix("https://grafana.example/d/").and_then(|rest| rest.split('?').next()).unwrap();
+        assert!(root.join(format!("dashboards/{uid}.json")).is_file(), "{name}: {dashboard}");
+        assert!(annotation("summary").starts_with("llm: "), "{name}");
+        annotation("description");
+        // The runbook begins with the same command, with the labels as words.
+        let page = std::fs::read_to_string(root.join(format!("docs/runbooks/{name}.md"))).unwrap();
+        let command = as_written(&annotation("first_step"));
+        assert!(page.contains(&command), "{name}: the runbook does not have the first step {command}");
         if name.ends_with("ErrorBudgetBurn") {
-            assert!(alert["labels"]["long"].is_string() && alert["labels"]["short"].is_string(), "{name}");
             assert!(alert["labels"]["slo"].is_string(), "{name}");
+            assert!(annotation("summary").contains("{{ $value | humanize }} times too fast (target "), "{name}");
         }
+    }
+}
+
+/// A command as a runbook has it: labels in capitals in place of their templates.
+fn as_written(template: &str) -> String {
+    let mut parts = template.split("{{ $labels.");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (label, rest) = part.split_once(" }}").expect("the end of the template");
+        text += &label.to_uppercase();
+        text += rest;
+    }
+    text
+}
+
+#[test]
+fn without_urls_an_alert_has_no_links() {
+    for alert in alerts(&Settings::default()) {
+        let annotations = alert["annotations"].as_object().unwrap();
+        let keys: Vec<&str> = annotations.keys().map(String::as_str).collect();
+        assert_eq!(keys, ["description", "first_step", "summary"], "{}", alert["alert"]);
+    }
+}
+
+/// One page and one ticket for each objective, and few other pages.
+#[test]
+fn pages_are_few() {
+    let mut pages: Vec<String> = alerts(&Settings::default())
+        .iter()
+        .filter(|alert| alert["labels"]["severity"] == "critical")
+        .map(|alert| alert["alert"].as_str().unwrap().to_owned())
+        .collect();
+    pages.sort();
+    let burns =
+        ["Availability", "DecodeRate", "Goodput", "Stall", "TTFT"].map(|kind| format!("LLM{kind}ErrorBudgetBurn"));
+    let others = ["LLMSidecarDown", "LLMTokensStalled", "LLMUpstreamDown"].map(str::to_owned);
+    let mut expected = [burns.to_vec(), others.to_vec()].concat();
+    expected.sort();
+    assert_eq!(pages, expected);
+}
+
+#[test]
+fn inhibition_names_alerts_and_labels_that_exist() {
+    let mut settings = Settings::default();
+    settings.rules.group_by = vec!["namespace".to_owned(), "model".to_owned(), "pool".to_owned()];
+    let names: BTreeSet<String> =
+        alerts(&settings).iter().map(|alert| alert["alert"].as_str().unwrap().to_owned()).collect();
+    let file = documents(&settings, Format::Alertmanager).remove(0);
+    let rules = file["inhibit_rules"].as_array().unwrap();
+    assert!(rules.len() > 5);
+    for rule in rules {
+        for matcher in ["source_matchers", "target_matchers"].iter().flat_map(|key| rule[*key].as_array().unwrap()) {
+            let matcher = matcher.as_str().unwrap();
+            let Some((_, value)) = matcher.split_once("alertname=") else { continue };
+            for pattern in value.trim_matches(['~', '"']).split('|') {
+                // Of a group of names, the part after it.
+                let end = pattern.rsplit(['+', ')', '(']).next().unwrap();
+                let is_group = !pattern.contains("LLM") || pattern.contains('(');
+                assert!(is_group || names.iter().any(|name| name.ends_with(end)), "{pattern} matches no alert");
+            }
+        }
+        let equal: Vec<&str> = rule["equal"].as_array().unwrap().iter().map(|label| label.as_str().unwrap()).collect();
+        assert_eq!(equal.first(), Some(&"service"));
+        let known = ["service", "alertname", "slo", "namespace", "model", "pool", "pod", "instance"];
+        assert!(equal.iter().all(|label| known.contains(label)), "{equal:?}");
     }
 }
 
@@ -113,7 +194,8 @@ fn every_queried_series_is_known() {
             asked += 1;
         }
         for label in matchers(expr) {
-            let foreign = ["sloth_id", "annotation_tokometer_skipped", "label_tokometer_inject", "container", "day"];
+            let foreign =
+                ["sloth_id", "annotation_tokometer_skipped", "label_tokometer_inject", "container", "day", "alertname"];
             assert!(labels.contains(label.as_str()) || foreign.contains(&label.as_str()), "{label} in {expr}");
         }
     }
@@ -161,14 +243,23 @@ fn no_alert_threshold_exceeds_ninety_percent() {
     for percent in [50.0, 90.0, 93.0, 95.0, 99.0, 99.9, 99.99] {
         let mut settings = Settings::default();
         settings.objectives.iter_mut().for_each(|objective| objective.target = percent / 100.0);
-        for alert in alerts(&settings).iter().filter(|rule| rule["labels"]["long"].is_string()) {
+        let mut checked = 0;
+        for alert in alerts(&settings).iter().filter(|rule| rule["alert"].as_str().unwrap().ends_with("BudgetBurn")) {
             let expr = alert["expr"].as_str().unwrap();
-            for limit in expr.split("} > ").skip(1).filter_map(|rest| rest.split(')').next()) {
-                let limit: f64 = limit.parse().unwrap();
-                assert!(limit > 0.0 && limit <= 0.9, "{percent} %: {limit} in {expr}");
+            // A burn rate, by the share that the objective allows.
+            for (rate, allowed) in expr.lines().filter_map(|line| line.split_once(" / ")?.1.split_once(" > ")).map(swap)
+            {
+                let limit = rate * allowed;
+                assert!(limit > 0.0 && limit <= 0.9 + 1e-6, "{percent} %: {limit} in {expr}");
+                checked += 1;
             }
         }
+        assert_eq!(checked, 5 * (5 + 4), "{percent} %");
     }
+}
+
+fn swap((allowed, rate): (&str, &str)) -> (f64, f64) {
+    (rate.parse().expect("a number"), allowed.parse().expect("a number"))
 }
 
 #[test]
@@ -246,7 +337,7 @@ fn time_scale_divides_only_windows_waits_and_intervals() {
 
 #[test]
 fn without_objectives_only_other_alerts_remain() {
-    let names: Vec<String> =
+    let names: BTreeSet<String> =
         alerts(&Settings::none()).iter().map(|rule| rule["alert"].as_str().unwrap().to_owned()).collect();
     assert_eq!(names.len(), 15, "{names:?}");
     assert!(!names.iter().any(|name| name.contains("ErrorBudget")));

@@ -123,12 +123,17 @@ fn rules(raw: &slo::RuleSettings, problems: &mut Problems<'_>) -> slo::RuleSetti
             problems.error(&path, format!("invalid label `{label}`; write one such as namespace or model"));
         }
     }
-    for (key, text) in [("runbook_url", Some(&raw.runbook_url)), ("dashboard_url", raw.dashboard_url.as_ref())] {
-        if text.is_some_and(|text| text.is_empty() || text.contains(char::is_whitespace) || text.contains("{{")) {
+    for (key, text) in [("runbook_url", &raw.runbook_url), ("dashboard_url", &raw.dashboard_url)] {
+        let is_url = |text: &String| {
+            ["http://", "https://"].iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme))
+                && !text.contains(char::is_whitespace)
+                && !text.contains("{{")
+        };
+        if text.as_ref().is_some_and(|text| !is_url(text)) {
             problems.error(&format!("slo.rules.{key}"), "invalid URL; write one such as https://host/path");
         }
     }
-    slo::RuleSettings { runbook_url: raw.runbook_url.trim_end_matches('/').to_owned(), ..raw.clone() }
+    raw.clone()
 }
 
 /// Headers whose whole value is a secret: not even a hash of it may be stored.

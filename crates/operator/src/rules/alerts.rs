@@ -6,12 +6,20 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::placeholder::{Definitions, expand, metric};
-use crate::rules::rule::{Group, Rule};
+use crate::rules::rule::{Group, Rule, place};
 use tokometer_telemetry::export::table;
 use tokometer_telemetry::export::table::{Id, Key};
 use tokometer_telemetry::slo::RuleSettings;
 
 const DEFINITION: &str = include_str!("alerts.yaml");
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    /// Expressions that several rules use.
+    definitions: Definitions,
+    groups: Vec<GroupDefinition>,
+}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -21,56 +29,84 @@ struct GroupDefinition {
     rules: Vec<RuleDefinition>,
 }
 
-/// A recording rule with its labels, or an alert with its severity, texts and `for`.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum RuleDefinition {
+    Recording(Recording),
+    Alert(Alert),
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RuleDefinition {
-    record: Option<String>,
+struct Recording {
+    record: String,
     #[serde(default)]
     labels: BTreeMap<String, String>,
-    alert: Option<String>,
-    #[serde(default)]
+    expr: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Alert {
+    alert: String,
     severity: String,
     #[serde(rename = "for")]
     pending: Option<String>,
+    /// `uid` of the dashboard to look at.
+    dashboard: String,
     expr: String,
-    #[serde(default)]
     summary: String,
-    #[serde(default)]
     description: String,
+    first_step: String,
 }
 
 /// The group of alerts on engines, the group on tokometer, and that of the daily budgets.
 pub(super) fn groups(rules: &RuleSettings) -> Vec<Group> {
-    let groups: Vec<GroupDefinition> =
-        serde_yaml::from_str(DEFINITION).expect("a committed file, which the tests read");
+    let file: File = serde_yaml::from_str(DEFINITION).expect("a committed file, which the tests read");
     // A budget applies to all its models together.
     let apart: Vec<&str> =
         rules.group_by.iter().map(String::as_str).filter(|label| *label != Key::Model.label()).collect();
-    let of_budget: String = apart.iter().map(|label| format!(" {label}={{{{ $labels.{label} }}}}")).collect();
-    let by = apart.into_iter().chain([Key::Budget.label()]).collect::<Vec<&str>>().join(", ");
+    let by = apart.iter().copied().chain([Key::Budget.label()]).collect::<Vec<&str>>().join(", ");
     let limit = table::metric(Id::BudgetLimit).prometheus().full();
-    let definitions =
-        [("service", rules.service.clone()), ("of_budget", of_budget), ("by", by), ("budget_limit", limit)];
-    let definitions = definitions.into_iter().map(|(name, text)| (name.to_owned(), text)).collect();
-    let rule = |rule| self::rule(rule, rules, &definitions).expect("a committed file, which the tests read");
+    let in_namespace = place(&["namespace".to_owned()]);
+    let texts = [
+        ("service", rules.service.clone()),
+        ("of_budget", place(&apart.iter().map(|label| (*label).to_owned()).collect::<Vec<String>>())),
+        ("server", format!("{{{{ or $labels.pod $labels.instance }}}}{in_namespace}")),
+        ("in_namespace", in_namespace),
+        ("budget_limit", limit),
+        ("by", by),
+    ];
+    let texts: Definitions = texts.into_iter().map(|(name, text)| (name.to_owned(), text)).collect();
+    let rule = |rule| match rule {
+        RuleDefinition::Recording(rule) => recording(rule, &[&texts, &file.definitions]),
+        RuleDefinition::Alert(rule) => alert(rule, rules, &texts, &file.definitions),
+    };
     let group = |group: GroupDefinition| Group {
         name: group.name,
         interval: group.interval,
-        rules: group.rules.into_iter().map(rule).collect(),
+        rules: group.rules.into_iter().map(|one| rule(one).expect("a committed file, which the tests read")).collect(),
     };
-    groups.into_iter().map(group).collect()
+    file.groups.into_iter().map(group).collect()
 }
 
-fn rule(rule: RuleDefinition, rules: &RuleSettings, definitions: &Definitions) -> Result<Rule, String> {
-    let expr = expand(&rule.expr, &[definitions], |id| Ok(metric(id)?.prometheus().full()))?;
-    let Some(name) = rule.alert else {
-        return Ok(Rule { record: rule.record, expr, labels: rule.labels, ..Rule::default() });
-    };
+fn query(expr: &str, definitions: &[&Definitions]) -> Result<String, String> {
+    expand(expr, definitions, |id| Ok(metric(id)?.prometheus().full()))
+}
+
+fn recording(rule: Recording, definitions: &[&Definitions]) -> Result<Rule, String> {
+    let expr = query(&rule.expr, definitions)?;
+    Ok(Rule { record: Some(rule.record), expr, labels: rule.labels, ..Rule::default() })
+}
+
+fn alert(alert: Alert, rules: &RuleSettings, texts: &Definitions, definitions: &Definitions) -> Result<Rule, String> {
     // Double braces in texts are Prometheus'.
     let text = |text: &str| {
-        definitions.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
+        texts.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
     };
-    let alert = Rule::alert(rules, &name, &rule.severity, expr).about(&text(&rule.summary), &text(&rule.description));
-    Ok(Rule { pending: rule.pending, ..alert })
+    let expr = query(&alert.expr, &[texts, definitions])?;
+    let rule = Rule::alert(rules, &alert.alert, &alert.severity, expr)
+        .about(&text(&alert.summary), &text(&alert.description), &text(&alert.first_step))
+        .dashboard(rules, &alert.dashboard, &["namespace", "pod"]);
+    Ok(Rule { pending: alert.pending, ..rule })
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::rules::objective::{BURNS, burn_alert, events, number};
-use crate::rules::rule::{File, Group, links};
+use crate::rules::rule::{File, Group, runbook};
 use crate::rules::time_scale::accelerate;
 use crate::rules::{alerts, objective};
 use tokometer_telemetry::slo::{Objective, Settings};
@@ -16,7 +16,7 @@ fn yaml(document: &impl Serialize) -> String {
 }
 
 /// Several documents in one file.
-fn stream(documents: &[Value]) -> String {
+pub(super) fn stream(documents: &[Value]) -> String {
     let documents: Vec<String> = documents.iter().map(yaml).collect();
     format!("{HEAD}{}", documents.join("---\n"))
 }
@@ -70,7 +70,7 @@ pub(super) fn sloth(settings: &Settings) -> String {
     let by = format!("by ({})", settings.rules.group_by.join(", "));
     let objective = |objective: &Objective| {
         let name = burn_alert(&objective.goal);
-        let mut annotations = links(&settings.rules, name);
+        let mut annotations = runbook(&settings.rules, name);
         annotations.extend(["summary", "description"].map(|key| (key.to_owned(), describe(objective))));
         let rate = |bad| format!("sum {by} (rate({}[{{{{.window}}}}]))", events(objective, bad));
         json!({
@@ -138,10 +138,14 @@ pub(super) fn openslo(settings: &Settings) -> String {
             "op": "gte",
             "threshold": burn.factor(of.period_days),
             "lookbackWindow": burn.long,
-            "alertAfter": burn.pending,
+            "alertAfter": burn.urgency.pending,
         });
         let name = policy(burn.long);
-        documents.push(document("AlertCondition", &name, json!({"severity": burn.severity, "condition": condition})));
+        documents.push(document(
+            "AlertCondition",
+            &name,
+            json!({"severity": burn.urgency.severity, "condition": condition}),
+        ));
         documents.push(document(
             "AlertPolicy",
             &name,

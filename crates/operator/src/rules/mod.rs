@@ -6,6 +6,7 @@
 
 mod alerts;
 mod format;
+mod inhibition;
 mod objective;
 mod rule;
 mod time_scale;
@@ -26,6 +27,8 @@ closed_enum! {
         Pyrra = "pyrra",
         /// OpenSLO v1 documents.
         OpenSlo = "openslo",
+        /// Inhibition rules for Alertmanager: `inhibit_rules` of its configuration.
+        Alertmanager = "alertmanager",
     }
 }
 
@@ -63,5 +66,6 @@ pub fn rules_at(settings: &Settings, format: Format, time_scale: u32) -> String 
         Format::Sloth => format::sloth(settings),
         Format::Pyrra => format::pyrra(settings),
         Format::OpenSlo => format::openslo(settings),
+        Format::Alertmanager => inhibition::alertmanager(settings),
     }
 }

@@ -1,6 +1,6 @@
 //! Rules of one objective: error ratio per window, error budget, and burn rate alerts.
 
-use crate::rules::rule::{Group, INTERVAL, Rule, STEP, map};
+use crate::rules::rule::{Group, INTERVAL, Rule, STEP, map, place};
 use tokometer_telemetry::export::table::{Id, Key, metric};
 use tokometer_telemetry::slo::{Goal, Objective, RuleSettings};
 
@@ -28,35 +28,36 @@ pub(super) fn number(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A pair of windows, and the share of the period's budget that a burn at the threshold spends within the long window.
+/// What an alert asks for: a page for a person now, or a ticket for the next days.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Burn {
-    pub(super) long: &'static str,
-    pub(super) short: &'static str,
-    long_hours: f64,
-    share: f64,
+pub(super) struct Urgency {
     pub(super) severity: &'static str,
     /// How long the condition must last before the alert fires (`for`).
     pub(super) pending: &'static str,
     /// How long the alert keeps firing after the condition ends, to avoid flapping (`keep_firing_for`).
-    pub(super) keep: Option<&'static str>,
+    keep: &'static str,
+}
+
+const PAGE: Urgency = Urgency { severity: "critical", pending: "2m", keep: "5m" };
+const TICKET: Urgency = Urgency { severity: "warning", pending: "1h", keep: "5m" };
+
+/// A pair of windows, and the share of the period's budget that a burn at the threshold spends within the long window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Burn {
+    pub(super) long: &'static str,
+    short: &'static str,
+    long_hours: f64,
+    share: f64,
+    pub(super) urgency: Urgency,
 }
 
 /// The pairs of windows (The Site Reliability Workbook, chapter 5, table 5-8, and the pair of 1d and 2h of its
 /// example).
 pub(super) const BURNS: [Burn; 4] = [
-    Burn {
-        long: "1h",
-        short: "5m",
-        long_hours: 1.0,
-        share: 0.02,
-        severity: "critical",
-        pending: "2m",
-        keep: Some("5m"),
-    },
-    Burn { long: "6h", short: "30m", long_hours: 6.0, share: 0.05, severity: "critical", pending: "15m", keep: None },
-    Burn { long: "1d", short: "2h", long_hours: 24.0, share: 0.10, severity: "warning", pending: "1h", keep: None },
-    Burn { long: "3d", short: "6h", long_hours: 72.0, share: 0.10, severity: "warning", pending: "3h", keep: None },
+    Burn { long: "1h", short: "5m", long_hours: 1.0, share: 0.02, urgency: PAGE },
+    Burn { long: "6h", short: "30m", long_hours: 6.0, share: 0.05, urgency: PAGE },
+    Burn { long: "1d", short: "2h", long_hours: 24.0, share: 0.10, urgency: TICKET },
+    Burn { long: "3d", short: "6h", long_hours: 72.0, share: 0.10, urgency: TICKET },
 ];
 
 /// Every window with a recorded ratio, shortest first.
@@ -75,11 +76,6 @@ impl Burn {
     /// bad requests, so the threshold is at most 90 %.
     pub(super) fn threshold(&self, objective: &Objective, period_days: u32) -> f64 {
         (self.factor(period_days) * (1.0 - objective.target)).min(HARD_FAILURE)
-    }
-
-    /// True when the threshold is limited to 90 %.
-    pub(super) fn is_clamped(&self, objective: &Objective, period_days: u32) -> bool {
-        self.factor(period_days) * (1.0 - objective.target) > HARD_FAILURE
     }
 }
 
@@ -180,64 +176,76 @@ impl Rules<'_> {
         ]
     }
 
+    /// One page, one ticket, and an alert if nothing evaluates the objective.
     fn alerts(&self) -> Vec<Rule> {
+        let (slo, service) = (&self.objective.name, &self.rules.service);
         let absent = self.alert(
             "LLMSLOMetricAbsent",
             format!("absent({})", events(self.objective, false)),
             "warning",
-            "No scraped tokometer evaluates this objective: no alert would fire if it were missed.",
+            &format!("{service}: no scraped tokometer evaluates the objective {slo}"),
+            "No alert would fire if the objective were missed.",
+            "count by (job) (tokometer_build_info)",
         );
-        let burns = BURNS.iter().map(|burn| self.burn(burn));
-        burns.chain([self.hard_failure(), absent.pending("10m")]).collect()
+        vec![self.burn(PAGE), self.burn(TICKET), absent.pending("10m")]
     }
 
-    /// Fires when both windows exceed the threshold: the burn is significant and ongoing.
-    fn burn(&self, burn: &Burn) -> Rule {
+    /// Fires when a long and a short window exceed their threshold: the burn is significant and ongoing. The value is
+    /// the burn rate in the long window.
+    fn burn(&self, urgency: Urgency) -> Rule {
         let days = self.rules.period_days;
-        let threshold = number(burn.threshold(self.objective, days));
-        let clamped = if burn.is_clamped(self.objective, days) {
-            " The objective is so low that this window cannot burn faster: the limit is nine bad of ten."
-        } else {
-            ""
-        };
+        let budget = 1.0 - self.objective.target;
+        let mut windows: Vec<(f64, &str, &str)> = BURNS
+            .iter()
+            .filter(|burn| burn.urgency == urgency)
+            .map(|burn| (burn.threshold(self.objective, days) / budget, burn.long, burn.short))
+            .collect();
+        // A total outage pages within minutes, whatever the objective.
+        if urgency == PAGE {
+            windows.insert(0, (HARD_FAILURE / budget, "5m", "5m"));
+        }
+        let exprs: Vec<String> = windows.iter().map(|(rate, long, short)| self.burning(*rate, long, short)).collect();
+        let limits: Vec<String> = windows
+            .iter()
+            .map(|(rate, long, _)| format!("{} times in {long}", number((rate * 10.0).round() / 10.0)))
+            .collect();
         let description = format!(
-            "{{{{ $value | humanizePercentage }}}} of the requests in the last {long} were bad; {threshold} is the limit of \
-             this alert, and {allowed} is what the objective allows.{clamped} At {factor} times the allowed rate a whole \
-             budget lasts {lasts} days. {left}",
-            long = burn.long,
-            allowed = number(1.0 - self.objective.target),
-            factor = number((burn.factor(days) * 100.0).round() / 100.0),
-            lasts = number((f64::from(days) / burn.factor(days) * 10.0).round() / 10.0),
-            left = self.left(),
-        );
-        let rule = self.burn_alert((burn.long, burn.short), &threshold, burn.severity, &description);
-        Rule { keep_firing_for: burn.keep.map(str::to_owned), ..rule.pending(burn.pending) }
-    }
-
-    /// Total outage: fires within minutes, whatever the objective.
-    fn hard_failure(&self) -> Rule {
-        let description = format!(
-            "{{{{ $value | humanizePercentage }}}} of the requests in the last 5 minutes were bad. {}",
+            "The objective allows {} % of the requests to be bad. This alert fires if the budget of {days} days burns faster \
+             than that by {}. {}",
+            number(budget * 100.0),
+            limits.join(" or "),
             self.left()
         );
-        let rule = self.burn_alert(("5m", "5m"), &number(HARD_FAILURE), "critical", &description);
-        Rule { keep_firing_for: Some("5m".to_owned()), ..rule.pending("2m") }
+        let name = burn_alert(&self.objective.goal);
+        let summary = format!(
+            "{}: {}{} burns its error budget {{{{ $value | humanize }}}} times too fast (target {} %)",
+            self.rules.service,
+            self.objective.name,
+            place(&self.rules.group_by),
+            number(self.objective.target * 100.0),
+        );
+        let matchers: String =
+            self.rules.group_by.iter().map(|label| format!(",{label}=\"{{{{ $labels.{label} }}}}\"")).collect();
+        let bad = events(self.objective, true);
+        let bad = bad.trim_end_matches('}');
+        let first_step = format!("topk(10, sum by (reason, model, pod, instance) (rate({bad}{matchers}}}[5m])))");
+        let rule = self.alert(name, exprs.join("\nor\n"), urgency.severity, &summary, &description, &first_step);
+        Rule { keep_firing_for: Some(urgency.keep.to_owned()), ..rule.pending(urgency.pending) }
     }
 
-    /// An alert on the ratio of bad requests in a long and a short window. A minimum number of bad requests in the long
-    /// one is required.
-    fn burn_alert(&self, (long, short): (&str, &str), threshold: &str, severity: &str, description: &str) -> Rule {
+    /// The burn rate in the long window, if it exceeds a rate in both windows. A minimum number of bad requests in the
+    /// long one is required.
+    fn burning(&self, rate: f64, long: &str, short: &str) -> String {
+        let budget = number(1.0 - self.objective.target);
         let above = |window: &str| {
             let ratio = self.recorded(&format!("slo:sli_error:ratio_rate{window}"));
-            format!("max without (sloth_window) ({ratio} > {threshold})")
+            format!("max without (sloth_window) ({ratio}) / {budget} > {}", number(rate))
         };
         let bad = self.recorded(&format!("slo:sli_bad:increase{long}"));
-        let enough = format!("max without (sloth_window) ({bad} >= {})", self.rules.min_bad_events);
+        let enough = format!("max without (sloth_window) ({bad}) >= {}", self.rules.min_bad_events);
         let mut conditions = vec![above(long), above(short), enough];
         conditions.dedup();
-        let mut rule = self.alert(burn_alert(&self.objective.goal), conditions.join("\nand\n"), severity, description);
-        rule.labels.extend(map(&[("long", long), ("short", short)]));
-        rule
+        format!("(\n  {}\n)", conditions.join("\n  and\n  "))
     }
 
     fn exhausted(&self) -> Rule {
@@ -248,9 +256,16 @@ impl Rules<'_> {
             self.recorded("slo:sli_bad:step5m"),
             self.rules.min_bad_events
         );
+        let (service, slo) = (&self.rules.service, &self.objective.name);
+        let summary = format!(
+            "{service}: {slo}{} has used up its error budget of {days} days (target {} %)",
+            place(&self.rules.group_by),
+            number(self.objective.target * 100.0)
+        );
         let description =
             format!("More requests were bad in the last {days} days than the objective allows. {}", self.left());
-        self.alert("LLMErrorBudgetExhausted", expr, "warning", &description).pending("15m")
+        let first_step = format!("sum by (reason, model) (increase({}[1d]))", events(self.objective, true));
+        self.alert("LLMErrorBudgetExhausted", expr, "warning", &summary, &description, &first_step).pending("15m")
     }
 
     /// The remaining budget, queried when the alert's text is rendered.
@@ -265,15 +280,24 @@ impl Rules<'_> {
         )
     }
 
-    fn alert(&self, name: &str, expr: String, severity: &str, description: &str) -> Rule {
-        let RuleSettings { service, group_by, .. } = self.rules;
-        let whose: String = group_by.iter().map(|label| format!(" {label}={{{{ $labels.{label} }}}}")).collect();
-        let percent = number(self.objective.target * 100.0);
+    fn alert(
+        &self,
+        name: &str,
+        expr: String,
+        severity: &str,
+        summary: &str,
+        description: &str,
+        first_step: &str,
+    ) -> Rule {
         let slo = self.objective.name.as_str();
-        let summary = format!("{service}: objective {slo} of {percent} %,{whose}");
-        let mut rule = Rule::alert(self.rules, name, severity, expr).about(&summary, description);
+        let variables: Vec<&str> = self.rules.group_by.iter().map(String::as_str).chain(["slo"]).collect();
+        let mut rule = Rule::alert(self.rules, name, severity, expr).about(summary, description, first_step).dashboard(
+            self.rules,
+            "tokometer-slo",
+            &variables,
+        );
         // Sloth's dashboards list alerts by the labels with its name.
-        rule.labels.extend(map(&[("slo", slo), ("sloth_service", service), ("sloth_slo", slo)]));
+        rule.labels.extend(map(&[("slo", slo), ("sloth_service", &self.rules.service), ("sloth_slo", slo)]));
         rule
     }
 }
@@ -297,6 +321,5 @@ mod tests {
         assert!((fast.threshold(&objective(0.99), 30) - 0.144).abs() < 1e-9);
         assert!((fast.threshold(&objective(0.9), 30) - 0.9).abs() < 1e-9);
         assert!((slow.threshold(&objective(0.9), 30) - 0.6).abs() < 1e-9);
-        assert!(fast.is_clamped(&objective(0.93), 30) && !fast.is_clamped(&objective(0.95), 30));
     }
 }

@@ -52,14 +52,26 @@ impl Rule {
             alert: Some(name.to_owned()),
             expr,
             labels: map(&[("severity", severity), ("service", &rules.service)]),
-            annotations: links(rules, name),
+            annotations: runbook(rules, name),
             ..Rule::default()
         }
     }
 
-    /// Sets the texts of an alert.
-    pub(super) fn about(mut self, summary: &str, description: &str) -> Rule {
-        self.annotations.extend(map(&[("summary", summary), ("description", description.trim())]));
+    /// Sets the texts of an alert: what happened, where and how fast; details; the first command or query to run.
+    pub(super) fn about(mut self, summary: &str, description: &str, first_step: &str) -> Rule {
+        let texts = [("summary", summary), ("description", description.trim()), ("first_step", first_step)];
+        self.annotations.extend(map(&texts));
+        self
+    }
+
+    /// Links the dashboard with this `uid`, with its variables set from these labels.
+    pub(super) fn dashboard(mut self, rules: &RuleSettings, uid: &str, variables: &[&str]) -> Rule {
+        let Some(base) = &rules.dashboard_url else { return self };
+        let set =
+            |label: &&str| format!("{{{{ with $labels.{label} }}}}&var-{label}={{{{ . | urlquery }}}}{{{{ end }}}}");
+        let variables: String = variables.iter().map(set).collect();
+        let url = format!("{}/d/{uid}?from=now-3h&to=now{variables}", base.trim_end_matches('/'));
+        self.annotations.insert("dashboard_url".to_owned(), url);
         self
     }
 
@@ -70,11 +82,30 @@ impl Rule {
     }
 }
 
-/// Links from an alert to its runbook and to the dashboard.
-pub(super) fn links(rules: &RuleSettings, alert: &str) -> BTreeMap<String, String> {
-    let mut links = map(&[("runbook_url", &format!("{}/{alert}.md", rules.runbook_url))]);
-    links.extend(rules.dashboard_url.iter().map(|url| ("dashboard_url".to_owned(), url.clone())));
-    links
+/// The link from an alert to its runbook.
+pub(super) fn runbook(rules: &RuleSettings, alert: &str) -> BTreeMap<String, String> {
+    let url = rules.runbook_url.as_ref().map(|base| format!("{}/{alert}.md", base.trim_end_matches('/')));
+    url.map(|url| ("runbook_url".to_owned(), url)).into_iter().collect()
+}
+
+/// Where an alert applies, by these labels: a template for texts, as in ` of llama in namespace prod`. Empty labels are
+/// left out.
+pub(super) fn place(labels: &[String]) -> String {
+    let mut labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+    // What, then where.
+    labels.sort_by_key(|label| match *label {
+        "model" => 0,
+        "namespace" => 2,
+        _ => 1,
+    });
+    let part = |label: &str| match label {
+        "model" => "of ".to_owned(),
+        "namespace" => "in namespace ".to_owned(),
+        other => format!("{other}="),
+    };
+    let parts =
+        labels.iter().map(|label| format!("{{{{ with $labels.{label} }}}} {}{{{{ . }}}}{{{{ end }}}}", part(label)));
+    parts.collect()
 }
 
 pub(super) fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

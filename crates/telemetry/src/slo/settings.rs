@@ -140,9 +140,11 @@ pub struct RuleSettings {
     /// Labels by which requests are evaluated separately, in addition to `slo`. Prometheus adds `namespace` when it
     /// scrapes a pod.
     pub group_by: Vec<String>,
-    /// Location of the runbooks, as a URL or a path; `/`, the alert name and `.md` are appended.
-    pub runbook_url: String,
-    /// URL of the dashboard, for the annotation `dashboard_url`. null: no such annotation.
+    /// URL of the runbooks, for the annotation `runbook_url`; `/`, the alert name and `.md` are appended. null: no such
+    /// annotation.
+    pub runbook_url: Option<String>,
+    /// URL of Grafana, for the annotation `dashboard_url`: the dashboard for the alert, with its variables set. null: no
+    /// such annotation.
     pub dashboard_url: Option<String>,
 }
 
@@ -153,7 +155,7 @@ impl Default for RuleSettings {
             period_days: 30,
             min_bad_events: 5,
             group_by: vec!["namespace".to_owned(), "model".to_owned()],
-            runbook_url: "docs/runbooks".to_owned(),
+            runbook_url: None,
             dashboard_url: None,
         }
     }

@@ -1,0 +1,56 @@
+//! Inhibition rules for Alertmanager: one fault sends one page, not one for each of its effects.
+
+use serde_json::{Value, json};
+
+use crate::rules::format::stream;
+use tokometer_telemetry::slo::Settings;
+
+/// Alerts that follow from a server that hangs or is gone.
+const OF_SERVER: &str =
+    "LLM.+ErrorBudgetBurn|LLMQueueGrowing|LLMTruncatedStreams|LLMClientDisconnectsHigh|LLMPodSlowOutlier";
+
+/// `inhibit_rules`, to be merged into Alertmanager's configuration.
+pub(super) fn alertmanager(settings: &Settings) -> String {
+    let rule = |source: &[String], target: &[String], equal: &[&str]| {
+        let mut equal: Vec<&str> = equal.to_vec();
+        equal.insert(0, "service");
+        json!({"source_matchers": source, "target_matchers": target, "equal": equal})
+    };
+    let is = |name: &str| format!("alertname=\"{name}\"");
+    let among = |names: &str| format!("alertname=~\"{names}\"");
+    let page = || "severity=\"critical\"".to_owned();
+    let ticket = || "severity=\"warning\"".to_owned();
+    let by: Vec<&str> = settings.rules.group_by.iter().map(String::as_str).collect();
+    let of_objective: Vec<&str> = by.iter().copied().chain(["alertname", "slo"]).collect();
+    let server = ["namespace", "pod", "instance"];
+    let rules: Vec<Value> = vec![
+        // The page of an objective makes its ticket unnecessary.
+        rule(&[among("LLM.+ErrorBudgetBurn"), page()], &[among("LLM.+ErrorBudgetBurn"), ticket()], &of_objective),
+        // Failed requests have no first token, and every missed objective is missed goodput.
+        rule(
+            &[is("LLMAvailabilityErrorBudgetBurn"), page()],
+            &[among("LLM(TTFT|DecodeRate|Stall|Goodput)ErrorBudgetBurn")],
+            &by,
+        ),
+        rule(&[among("LLM(TTFT|DecodeRate|Stall)ErrorBudgetBurn"), page()], &[is("LLMGoodputErrorBudgetBurn")], &by),
+        // Most servers of a namespace: whatever else is wrong there follows from it.
+        rule(
+            &[among("LLMUpstreamDown|LLMTokensStalled"), page()],
+            &[among(&format!("{OF_SERVER}|LLMErrorBudgetExhausted"))],
+            &["namespace"],
+        ),
+        rule(&[is("LLMUpstreamDown"), page()], &[is("LLMTokensStalled")], &["namespace"]),
+        rule(&[is("LLMUpstreamDown"), page()], &[is("LLMUpstreamDown"), ticket()], &["namespace"]),
+        rule(&[is("LLMTokensStalled"), page()], &[is("LLMTokensStalled"), ticket()], &["namespace"]),
+        // One server.
+        rule(&[is("LLMUpstreamDown")], &[is("LLMTokensStalled"), ticket()], &server),
+        rule(
+            &[among("LLMUpstreamDown|LLMTokensStalled"), ticket()],
+            &[among("LLMQueueGrowing|LLMTruncatedStreams|LLMClientDisconnectsHigh|LLMPodSlowOutlier")],
+            &server,
+        ),
+        // Nothing is measured while no tokometer can be scraped.
+        rule(&[is("LLMSidecarDown")], &[is("LLMSLOMetricAbsent")], &[]),
+    ];
+    stream(&[json!({"inhibit_rules": rules})])
+}
