@@ -44,3 +44,38 @@ impl ClientNetwork {
         known.latest
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Returns these values, the last one first.
+    #[derive(Default)]
+    struct Script(Mutex<Vec<Option<Network>>>);
+
+    impl NetworkSource for Script {
+        fn network(&self) -> Option<Network> {
+            self.0.lock().unwrap().pop().expect("the source is read no more often")
+        }
+    }
+
+    fn resent(segments: u64) -> Option<Network> {
+        Some(Network { retransmits: Some(segments), ..Network::default() })
+    }
+
+    #[test]
+    fn source_is_read_at_ends_and_at_later_begins_until_it_has_nothing() {
+        let mut network = ClientNetwork::default();
+        assert_eq!((network.at_begin(), network.now()), (None, None));
+        let script = Arc::new(Script(Mutex::new(vec![None, resent(7), resent(5)])));
+        network.read_from(Arc::clone(&script) as _);
+        assert_eq!(network.at_begin(), None, "nothing has happened on the connection");
+        assert_eq!((network.now(), network.at_begin()), (resent(5), resent(7)));
+        // The socket is closed: what was known last stays, and what is reported replaces it.
+        assert_eq!((network.now(), network.now()), (resent(7), resent(7)));
+        network.set(&resent(9).unwrap());
+        assert_eq!(network.now(), resent(9));
+    }
+}
