@@ -16,7 +16,7 @@ use tokometer_observe::input::{Close, Connection, Direction, Observe, Observer};
 use tokometer_observe::measure::{Record, Sink};
 use tokometer_observe::observer::{Observers, Settings};
 use tokometer_tap::file::Packets;
-use tokometer_tap::{Clock, Limits, Link, Packet, Server, Tap};
+use tokometer_tap::{Clock, Limits, Link, Packet, Server, Servers, Tap};
 
 struct NoSink;
 
@@ -47,12 +47,14 @@ fn read_file(input: &[u8]) {
     let budget = observers.budget();
     let mut tap = Tap::new(servers(), Arc::clone(&observers) as _, limits(&budget), clock());
     let Ok(packets) = Packets::new(input) else { return };
-    let mut last = Duration::ZERO;
+    let (mut last, mut found) = (Duration::ZERO, Servers::default());
     for packet in packets.map_while(Result::ok) {
         tap.packet(&packet.as_packet());
+        found.packet(&packet.as_packet());
         last = packet.at;
     }
     tap.end(last);
+    found.found();
     check_end(&tap, &budget);
     assert_eq!((observers.open(), observers.observed()), (0, 0));
 }

@@ -32,7 +32,7 @@ macro_rules! fields {
 
 /// All values but the phases, in order. Times (`_ms`) are milliseconds from the last byte of the request, except
 /// `duration_ms`, which starts at its first byte.
-static FIELDS: [Field; 54] = fields! { |r|
+static FIELDS: [Field; 55] = fields! { |r|
     /// Outcome of the request, as listed in [METRICS.md](METRICS.md), `tokometer.requests`.
     outcome = r.outcome.as_str(),
     /// HTTP status; null without a response.
@@ -121,8 +121,11 @@ static FIELDS: [Field; 54] = fields! { |r|
     rtt_ms = milliseconds(network(r).rtt),
     /// Segments that were sent to the client more than once during the request; null if unknown.
     retransmits = network(r).retransmits,
-    /// Time during which the client announced a receive window of zero; null if unknown.
+    /// Time during which the client's receive window was full: it did not read; null if unknown.
     zero_window_ms = milliseconds(network(r).zero_window),
+    /// Share of the network in the time to the first token that the client sees: the transfer of the request and one round
+    /// trip (0 to 1); null if unknown.
+    ttft_network_share = r.network_share_of_first_token(),
     /// Whether packets were lost while the request was captured, of it or of others: times may be inexact.
     capture_loss = r.capture_loss,
     /// Time in the server's queue.

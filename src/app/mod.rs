@@ -17,6 +17,6 @@ pub use demo::{Error as DemoError, Settings as DemoSettings, run as demo};
 pub use fields::meanings as field_meanings;
 pub use instrument::{Error as StartError, Instrument};
 pub use monitors::Error as EnginesError;
-pub use replay::{ReplayError, Show, print as replay};
+pub use replay::{ReplayError, Show, print as replay, print_capture as replay_capture};
 pub use run::{Error as RunError, run};
 pub use tee::Tee;

@@ -85,7 +85,7 @@ configuration is invalid, or wrong usage.")]
     Sim(SimArgs),
     /// Load a server and measure it from the client side.
     Load(LoadArgs),
-    /// Measure the requests in recordings of real servers.
+    /// Measure the requests in packet captures (tcpdump) and recordings.
     Replay(ReplayArgs),
     /// Show live requests in a terminal.
     Top(TopArgs),

@@ -1,13 +1,14 @@
-//! `tokometer replay`: reads recordings and prints their request records.
+//! `tokometer replay`: reads recordings and captures, and prints their request records.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 
 use crate::app;
 use crate::cli::shared::{fail, finish};
+use crate::replay::is_capture;
 use tokometer_observe::observer::Settings;
 
 /// Arguments of `replay`.
@@ -16,11 +17,15 @@ use tokometer_observe::observer::Settings;
 Examples:
   tokometer replay recording.jsonl
   tokometer replay recordings/ --json | jq .output_tokens
-  tokometer replay recording.jsonl --timeline")]
+  tokometer replay recording.jsonl --timeline
+  tokometer replay production.pcap --port 8000")]
 pub struct ReplayArgs {
-    /// Recordings, or directories with recordings
+    /// Packet captures (pcap, pcapng), recordings, or directories with recordings
     #[arg(value_name = "FILE|DIR", required = true)]
     pub paths: Vec<PathBuf>,
+    /// Of captures: a server's port, repeatable [default: all servers found in the capture]
+    #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub ports: Vec<u16>,
     /// Print one JSON object per request and line; absent values are null
     #[arg(long)]
     pub json: bool,
@@ -32,9 +37,8 @@ pub struct ReplayArgs {
 /// Runs the command.
 pub(super) fn replay(arguments: &ReplayArgs) -> ExitCode {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let show = app::Show { json: arguments.json, timeline: arguments.timeline };
     for path in &arguments.paths {
-        match app::replay(path, show, &Settings::default(), &mut out) {
+        match print(path, arguments, &mut out) {
             Ok(()) => {}
             // A closed reader (`| head`) counts as success.
             Err(app::ReplayError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
@@ -47,4 +51,13 @@ pub(super) fn replay(arguments: &ReplayArgs) -> ExitCode {
         }
     }
     finish(out.flush())
+}
+
+fn print(path: &Path, arguments: &ReplayArgs, out: &mut impl Write) -> Result<(), app::ReplayError> {
+    let show = app::Show { json: arguments.json, timeline: arguments.timeline };
+    if is_capture(path)? {
+        app::replay_capture(path, &arguments.ports, show, &Settings::default(), out)
+    } else {
+        app::replay(path, show, &Settings::default(), out)
+    }
 }

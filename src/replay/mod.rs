@@ -1,8 +1,10 @@
-//! Runs recordings of real servers through observe and measure: the same code as in production, with the times of the
-//! recording.
+//! Runs recordings of real servers, and captures of packets, through observe and measure: the same code as in
+//! production, with the times of the recording.
 
+mod capture;
 mod recording;
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,6 +14,7 @@ use tokometer_observe::measure::{
 };
 use tokometer_observe::observer::{Observers, Settings};
 
+pub use capture::{CaptureError, Captured, Ends, recognise as is_capture};
 pub use recording::{End, Error, Recording};
 
 /// Result of a replay.
@@ -29,32 +32,44 @@ pub struct Replayed {
     pub in_flight: i64,
     /// Tokens counted while the stream ran, reconciled at its end.
     pub live_tokens: u64,
-    /// Timelines of the responses, with connection and sequence number.
-    lines: Vec<(u64, u64, TimeLine)>,
+    /// Timelines of the responses, by connection and sequence number.
+    lines: HashMap<(u64, u64), TimeLine>,
 }
 
 impl Replayed {
     /// Timeline of this request's response; `None` if no token arrival was observed.
     pub fn line(&self, record: &Record) -> Option<&TimeLine> {
-        let of = |(connection, sequence, _): &&(u64, u64, TimeLine)| {
-            (*connection, *sequence) == (record.connection, record.sequence)
-        };
-        self.lines.iter().find(of).map(|(_, _, line)| line)
+        self.lines.get(&(record.connection, record.sequence))
     }
 }
 
 /// A sink that stores everything, for replays and tests.
 #[derive(Clone, Debug, Default)]
-pub struct Notebook(Arc<Mutex<Replayed>>);
+pub struct Notebook {
+    stored: Arc<Mutex<Replayed>>,
+    /// What is not stored of a capture, which may be large.
+    omits: Omits,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Omits {
+    gaps: bool,
+    lines: bool,
+}
 
 impl Notebook {
+    /// A sink for a capture: stores no gaps, and timelines only on request.
+    fn of_capture(timelines: bool) -> Notebook {
+        Notebook { omits: Omits { gaps: true, lines: !timelines }, ..Notebook::default() }
+    }
+
     /// Returns everything stored so far, and clears it.
     pub fn take(&self) -> Replayed {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.stored.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn note(&self, write: impl FnOnce(&mut Replayed)) {
-        write(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        write(&mut self.stored.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -68,6 +83,9 @@ impl Sink for Notebook {
     }
 
     fn opened(&self, _opening: &Opening) -> Watches {
+        if self.omits.lines {
+            return Watches::default();
+        }
         Watches::of(TimeLineWatch { notebook: self.clone(), line: None })
     }
 
@@ -110,7 +128,9 @@ impl Watch for TimeLineWatch {
 
     fn ended(self: Box<Self>, record: &Arc<Record>) {
         if let Some(line) = self.line {
-            self.notebook.note(|all| all.lines.push((record.connection, record.sequence, line)));
+            self.notebook.note(|all| {
+                all.lines.insert((record.connection, record.sequence), line);
+            });
         }
     }
 }
@@ -118,7 +138,9 @@ impl Watch for TimeLineWatch {
 impl Live for Notebook {
     fn progress(&self, gaps: &[Gap], tokens: u64) {
         self.note(|all| {
-            all.gaps.extend_from_slice(gaps);
+            if !self.omits.gaps {
+                all.gaps.extend_from_slice(gaps);
+            }
             all.live_tokens += tokens;
         });
     }

@@ -14,7 +14,7 @@ pub enum Error {
     /// A file or directory cannot be read.
     #[error(
         "cannot read {}: {source}; a recording consists of CASE.jsonl and CASE.meta.json in the format \
-         described in tests/fixtures/captures/README.md",
+         described in tests/fixtures/captures/README.md, and a capture is a pcap or pcapng file",
         path.display()
     )]
     Read {

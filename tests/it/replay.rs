@@ -123,7 +123,8 @@ Generated from the code; do not edit.
 per line. Names and meanings are a stable interface: they do not change, but new ones may be added. Unknown values are null,
 never 0. Times (`_ms`) are in milliseconds and start at the last byte of the request unless noted otherwise. Access log lines
 start with `time`, when the first byte of the request was received. Lines of `replay` end with `recording`, the file's directory
-and name, and with `--timeline` also `timeline`. The access log's text format omits null values.
+and name, of captures also with `time`, `client` and `server`, and with `--timeline` also with `timeline`. The access log's text
+format omits null values.
 
 The phases are parts of `duration_ms` and add up to it ([TRACES.md](TRACES.md)).
 

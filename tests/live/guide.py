@@ -50,6 +50,7 @@ RUN_WITH_SPANS = "tokometer run --listen :8000 --upstream :8001 --otlp-receiver 
 LOOK = "curl -s localhost:9464/metrics | grep tokometer_requests_total"
 VERIFY = "tokometer verify --relay http://127.0.0.1:8000 --upstream http://127.0.0.1:8001"
 HELP = "make help"
+REPLAY = "tokometer replay production.pcap"
 
 # Commands that cannot run here, and where they are run instead.
 ELSEWHERE = {
@@ -57,6 +58,9 @@ ELSEWHERE = {
     "kubectl -n NAMESPACE rollout status deployment vllm": "a cluster",
     "kubectl -n NAMESPACE get pods -o 'custom-columns=POD:.metadata.name,INIT:.spec.initContainers[*].name'": "a cluster",
     "kubectl -n NAMESPACE port-forward deployment/vllm 9464 &": "a cluster",
+    "tcpdump -i any -s 0 -B 65536 -w production.pcap 'tcp port 8000'": "root (tests/fixtures/pcap/record.sh)",
+    "kubectl debug POD -n NAMESPACE --image nicolaka/netshoot --container capture --profile=general -- sleep 3600": "a cluster",
+    "kubectl exec POD -n NAMESPACE -c capture -- tcpdump -i any -s 0 -B 65536 -U -w - 'tcp port 8000' > production.pcap": "a cluster",
     "tokometer top": "a terminal (tests/live/top.py)",
     "cargo run --release -- demo": "minutes of compiling (tests/it/demo.rs runs the demo)",
     "make test": "this test is part of it",
@@ -223,6 +227,13 @@ def dashboards_are_written_where_grafana_looks():
         listed, _ = reader.runs(QUERIES)
         assert listed.count("tokometer_") > 20, listed[:500]
         assert "make test" in reader.runs(HELP)[0]
+
+
+def a_capture_of_tcpdump_is_read():
+    with Reader() as reader:
+        shutil.copy(ROOT / "tests" / "fixtures" / "pcap" / "veth.pcap", reader.directory / "production.pcap")
+        shown, _ = reader.runs(REPLAY)
+        assert "5 requests, 0 gaps, 0 truncated packets" in shown and shown.count(" ok ") == 3, shown
 
 
 def _served():

@@ -54,8 +54,16 @@ pub struct Network {
     pub rtt: Option<Duration>,
     /// Segments sent to the client more than once (`tcpi_total_retrans`).
     pub retransmits: Option<u64>,
-    /// Time during which the client announced a receive window of zero: it did not read.
+    /// Time during which the client's receive window was full: it did not read. In a capture, the time for which it
+    /// announced a window of zero; in the proxy, the time for which the window stopped the kernel from sending
+    /// (`tcpi_rwnd_limited`).
     pub zero_window: Option<Duration>,
+}
+
+/// Where the values of a connection's network can be read at any time.
+pub trait NetworkSource: Send + Sync {
+    /// The values now; `None` if there are none (a Unix socket) or the connection is closed.
+    fn network(&self) -> Option<Network>;
 }
 
 /// A connection at the time it is accepted.
@@ -112,6 +120,9 @@ pub trait Observer: Send {
 
     /// What is known of the network now. Called before the bytes that follow a change, and before the end.
     fn network(&mut self, _network: &Network) {}
+
+    /// The network's values can be read from this source until the connection ends. Reading costs a system call.
+    fn network_source(&mut self, _source: Arc<dyn NetworkSource>) {}
 
     /// The connection ended. The last call.
     fn closed(&mut self, close: Close, at: Instant);

@@ -11,6 +11,7 @@ pub mod file;
 mod flow;
 mod packet;
 mod segment;
+mod servers;
 mod settings;
 mod shared;
 mod stats;
@@ -19,6 +20,7 @@ mod tap;
 mod tests;
 
 pub use packet::{Clock, Link, OwnedPacket, Packet};
+pub use servers::{Evidence, Servers};
 pub use settings::{Limits, Server};
 pub use stats::{Gauge, Stats};
 pub use tap::Tap;

@@ -59,7 +59,7 @@ fn on_one_line(json: &str) -> String {
 }
 
 /// `2026-11-20T10:11:12.345Z` (RFC 3339). Times before 1970 become 1970.
-fn rfc3339(time: SystemTime) -> String {
+pub(in crate::app) fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
     // Days to a Gregorian date, counted from 1 March of year 0, so that the leap day is the last day of a year.

@@ -4,6 +4,7 @@
 mod line;
 
 pub use crate::logging::AccessLogSettings as Settings;
+pub(in crate::app) use line::rfc3339;
 
 use std::io;
 use std::sync::Arc;

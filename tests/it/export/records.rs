@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokometer_decode::{EngineTiming, FinishReason, Route};
+use tokometer_observe::input::Network;
 use tokometer_observe::measure::{
     Blocked, Count, CountSource, Detach, Gap, Labels, Outcome, Phase, QueueSource, QueueTime, Record, Sink,
 };
@@ -178,6 +179,7 @@ pub(crate) fn good(model: &str) -> Record {
         longest_gap_tokens: Some(1),
         longest_pause: Some(ms(12)),
         usual_gap: Some(ms(10)),
+        network: Some(Box::new(Network { rtt: Some(ms(4)), retransmits: Some(3), zero_window: Some(ms(20)) })),
         queue: Some(QueueTime { value: ms(40), source: QueueSource::InBand }),
         timing: Some(EngineTiming {
             queue_ms: Some(40.0),

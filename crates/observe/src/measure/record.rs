@@ -364,6 +364,15 @@ impl Record {
         Some(then?.saturating_sub(self.requested?))
     }
 
+    /// Share of the network in the time to the first token as the client sees it, from the first byte that it sends: the
+    /// transfer of the request and one round trip, in relation to these and the server's time. `None` if the round-trip
+    /// time or the first token is unknown.
+    pub fn network_share_of_first_token(&self) -> Option<f64> {
+        let server = self.since_requested(self.first_token)?.as_secs_f64();
+        let network = (self.requested? + self.network.as_ref()?.rtt?).as_secs_f64();
+        (network > 0.0).then(|| network / (network + server))
+    }
+
     /// Time per output token as defined by `gen_ai.server.time_per_output_token`: seconds from the first token to the
     /// end of the request, divided by the tokens after the first event. `None` if the count is not exact.
     pub fn time_per_output_token(&self) -> Option<f64> {

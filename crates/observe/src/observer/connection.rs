@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::input::{Close, Connection, Direction, Network, Observer, Side};
+use crate::input::{Close, Connection, Direction, Network, NetworkSource, Observer, Side};
 use crate::measure::{Detach, Ending, Message};
 use crate::observer::Shared;
 use crate::observer::cost::{CpuBudget, Sample, cpu_time};
+use crate::observer::network::ClientNetwork;
 use crate::observer::open::Open;
 use crate::observer::request::OpenRequest;
 use crate::observer::session::{Effect, Session};
@@ -56,14 +57,12 @@ impl Decodes {
 }
 
 /// Parses one connection until it ends or can no longer be parsed.
-#[derive(Debug)]
 pub(super) struct ConnectionObserver {
     http: Option<Reader>,
     requests: Requests,
 }
 
 /// Open requests of a connection, and their shared state.
-#[derive(Debug)]
 struct Requests {
     shared: Arc<Shared>,
     connection: u64,
@@ -82,8 +81,7 @@ struct Requests {
     share: Share,
     cpu: CpuBudget,
     open: Open,
-    /// What is known of the network.
-    network: Option<Box<Network>>,
+    network: ClientNetwork,
     /// Set if the connection is a WebSocket whose messages are parsed.
     session: Option<Box<Session>>,
 }
@@ -108,7 +106,7 @@ impl ConnectionObserver {
                 share,
                 cpu: CpuBudget::default(),
                 open: Open::default(),
-                network: None,
+                network: ClientNetwork::default(),
                 session: None,
             },
         })
@@ -269,7 +267,11 @@ impl Observer for ConnectionObserver {
     }
 
     fn network(&mut self, network: &Network) {
-        **self.requests.network.get_or_insert_default() = *network;
+        self.requests.network.set(network);
+    }
+
+    fn network_source(&mut self, source: Arc<dyn NetworkSource>) {
+        self.requests.network.read_from(source);
     }
 
     fn closed(&mut self, close: Close, at: Instant) {
@@ -336,16 +338,16 @@ impl Requests {
     }
 
     /// Adds what the connection knows to a request that ends.
-    fn settle(&self, request: &mut OpenRequest) {
-        if let Some(network) = &self.network {
-            request.measured.network(network);
+    fn settle(&mut self, request: &mut OpenRequest) {
+        if let Some(network) = self.network.now() {
+            request.measured.network(&network);
         }
     }
 
     /// Adds a request that begins.
     fn push(&mut self, mut request: OpenRequest) {
-        if let Some(network) = &self.network {
-            request.measured.network_at_begin(network);
+        if let Some(network) = self.network.at_begin() {
+            request.measured.network_at_begin(&network);
         }
         self.open.push(request);
     }

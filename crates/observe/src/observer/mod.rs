@@ -8,6 +8,7 @@ mod connection;
 mod cost;
 mod engine;
 mod headers;
+mod network;
 mod open;
 mod request;
 mod session;

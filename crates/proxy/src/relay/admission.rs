@@ -13,7 +13,9 @@ use crate::relay::drain::{Drain, Ticket};
 use crate::relay::lag::{Delays, Lags, lateness};
 use crate::relay::settings::Settings;
 use crate::relay::stats::{Full, Stats};
-use tokometer_observe::input::{Close, Connection, Direction, Observe, Observer};
+use crate::relay::stream::Stream;
+use crate::relay::tcp_info::ClientNetwork;
+use tokometer_observe::input::{Close, Connection, Direction, NetworkSource, Observe, Observer};
 
 /// Maximum descriptors per connection: the client, the server, and the reset watch (`reset`).
 pub const DESCRIPTORS_PER_CONNECTION: usize = 3;
@@ -177,6 +179,8 @@ pub(crate) struct Guard {
     /// Lateness of the thread that the observer knows, in milliseconds.
     known_ms: u32,
     observer: Option<Box<dyn Observer>>,
+    /// Set while the client's socket is open and observed.
+    network: Option<Arc<ClientNetwork>>,
 }
 
 impl Guard {
@@ -185,7 +189,7 @@ impl Guard {
         let listener = connection.listener as u16;
         let known_ms = lateness(connection.accepted).before(connection.accepted);
         let observer = contain(&relay, listener, || relay.observe.accepted(connection)).flatten();
-        Guard { relay, listener, ended: false, costly: false, known_ms, observer }
+        Guard { relay, listener, ended: false, costly: false, known_ms, observer, network: None }
     }
 
     pub(crate) fn relay(&self) -> &Arc<Relay> {
@@ -236,6 +240,24 @@ impl Guard {
 
     pub(crate) fn blocked(&mut self, direction: Direction, since: Instant, until: Instant) {
         self.call(|observer| observer.blocked(direction, since, until));
+    }
+
+    /// The client's socket, of which the observer may read values from now on.
+    pub(crate) fn watch_network(&mut self, client: &Stream) {
+        let network = ClientNetwork::new(client);
+        let source = Arc::clone(&network);
+        self.network = self.call(|observer| observer.network_source(source)).map(|()| network);
+    }
+
+    /// The client's socket is closed next: reports the last values to requests that end with it.
+    pub(crate) fn release_network(&mut self) {
+        let Some(network) = self.network.take() else { return };
+        if self.idle() == Some(false)
+            && let Some(last) = network.network()
+        {
+            self.call(|observer| observer.network(&last));
+        }
+        network.release();
     }
 
     /// The last call; also drops the observer.

@@ -89,7 +89,8 @@ enum CloseMode {
 impl Accepted {
     /// Connects both ends. Spawn the returned future: it relays until the connection ends.
     pub(crate) fn join(self, client: Stream, server: Stream) -> Joined {
-        let Accepted { guard, ticket } = self;
+        let Accepted { mut guard, ticket } = self;
+        guard.watch_network(&client);
         let settings = guard.relay().settings();
         let idle = settings.idle_timeout.map(Idle::new);
         Joined {
@@ -253,6 +254,7 @@ impl Joined {
 
     fn close(&mut self, close: Close, mode: CloseMode) {
         if let Some(Ends { client, server, .. }) = self.ends.take() {
+            self.guard.release_network();
             match mode {
                 CloseMode::Orderly => {
                     client.close();

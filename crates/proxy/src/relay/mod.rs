@@ -14,6 +14,7 @@ mod reset;
 mod settings;
 mod stats;
 mod stream;
+mod tcp_info;
 
 pub use admission::{DESCRIPTORS_PER_CONNECTION, Relay};
 pub use drain::{Drain, Phase};

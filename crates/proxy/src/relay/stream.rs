@@ -7,7 +7,6 @@ use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use pingora::protocols::l4::ext::get_tcp_info;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
@@ -15,6 +14,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsStream;
 
 use crate::relay::drain::Ticket;
+use crate::relay::tcp_info::tcp_info;
 
 /// Maximum time to wait until a client has received everything that was sent to it.
 const DELIVERY: Duration = Duration::from_secs(10);
@@ -61,7 +61,7 @@ impl Endpoint for TlsStream<Stream> {
 impl dyn Endpoint {
     /// Time since data last arrived from the peer; `None` for a Unix socket.
     pub(crate) fn data_age(&self) -> Option<Duration> {
-        let info = get_tcp_info(self.socket().as_raw_fd()).ok()?;
+        let info = tcp_info(self.socket().as_raw_fd()).ok()?;
         Some(Duration::from_millis(info.tcpi_last_data_recv.into()))
     }
 
@@ -97,7 +97,7 @@ impl dyn Endpoint {
         let descriptor = self.socket().as_raw_fd();
         let delivered = async {
             // An error (a Unix socket) means that there is nothing to wait for.
-            while get_tcp_info(descriptor).is_ok_and(|info| info.tcpi_unacked > 0 || info.tcpi_notsent_bytes > 0) {
+            while tcp_info(descriptor).is_ok_and(|info| info.tcpi_unacked > 0 || info.tcpi_notsent_bytes > 0) {
                 sleep(LOOK).await;
             }
         };

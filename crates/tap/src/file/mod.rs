@@ -32,6 +32,11 @@ enum Format {
     Pcapng(Pcapng),
 }
 
+/// True if a file that begins with these bytes is a pcap or pcapng file.
+pub fn is_capture(magic: [u8; 4]) -> bool {
+    Pcapng::is_magic(magic) || Pcap::is_magic(magic)
+}
+
 /// Opens a pcap or pcapng file.
 ///
 /// # Errors

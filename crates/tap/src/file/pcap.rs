@@ -18,15 +18,24 @@ pub(super) struct Pcap {
     link: Link,
 }
 
+/// Byte order of the numbers and units of time in a second; `None` if this is the beginning of another format.
+fn format(magic: [u8; 4]) -> Option<(Order, u64)> {
+    [Order::Little, Order::Big].into_iter().find_map(|order| match order.u32(magic) {
+        MICROSECONDS => Some((order, 1_000_000)),
+        NANOSECONDS => Some((order, 1_000_000_000)),
+        _ => None,
+    })
+}
+
 impl Pcap {
+    /// True if the format begins with these bytes.
+    pub(super) fn is_magic(magic: [u8; 4]) -> bool {
+        format(magic).is_some()
+    }
+
     /// Reads the header that begins with `magic`; `None` if that is another format.
     pub(super) fn open<R: Read>(magic: [u8; 4], input: &mut Input<R>) -> Result<Option<Pcap>, Error> {
-        let format = [Order::Little, Order::Big].into_iter().find_map(|order| match order.u32(magic) {
-            MICROSECONDS => Some((order, 1_000_000)),
-            NANOSECONDS => Some((order, 1_000_000_000)),
-            _ => None,
-        });
-        let Some((order, per_second)) = format else { return Ok(None) };
+        let Some((order, per_second)) = format(magic) else { return Ok(None) };
         // Version, time zone, accuracy and snapshot length.
         input.array::<16>()?;
         let offset = input.offset();

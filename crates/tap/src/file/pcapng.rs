@@ -53,10 +53,14 @@ struct Body<'a> {
 }
 
 impl Pcapng {
+    /// True if the format begins with these bytes, which are the same in both byte orders.
+    pub(super) fn is_magic(magic: [u8; 4]) -> bool {
+        Order::Little.u32(magic) == SECTION
+    }
+
     /// Reads the header of the first section, which begins with `magic`.
     pub(super) fn open<R: Read>(magic: [u8; 4], input: &mut Input<R>) -> Result<Pcapng, Error> {
-        // The same in both byte orders.
-        if Order::Little.u32(magic) != SECTION {
+        if !Pcapng::is_magic(magic) {
             return Err(Error::UnknownFormat);
         }
         let mut pcapng = Pcapng { order: Order::Little, interfaces: Vec::new() };

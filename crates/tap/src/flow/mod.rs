@@ -3,7 +3,7 @@
 mod network;
 mod observed;
 mod reassembly;
-mod synchronise;
+pub(crate) mod synchronise;
 
 use std::time::{Duration, Instant};
 

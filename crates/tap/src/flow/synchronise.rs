@@ -14,7 +14,7 @@ const MAX_METHOD: usize = 17;
 
 /// True if the bytes begin with a whole HTTP/1 request line (RFC 9112, section 3): the boundary at which an observer can
 /// start.
-pub(super) fn begins_request(bytes: &[u8]) -> bool {
+pub(crate) fn begins_request(bytes: &[u8]) -> bool {
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return false };
     let line = bytes.get(..end).unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -39,6 +39,11 @@ pub(super) fn is_tls(bytes: &[u8]) -> bool {
 /// True if the bytes begin with a TLS handshake.
 pub(super) fn begins_tls(bytes: &[u8]) -> bool {
     is_tls(bytes) && bytes.first() == Some(&TLS_HANDSHAKE)
+}
+
+/// Type of the TLS handshake message that the bytes begin with.
+pub(crate) fn tls_handshake(bytes: &[u8]) -> Option<u8> {
+    bytes.get(5).copied().filter(|_| begins_tls(bytes))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 
 /// Address and port of one end of a connection; IPv4 addresses in their IPv6-mapped form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Endpoint {
     pub(crate) ip: [u8; 16],
     pub(crate) port: u16,

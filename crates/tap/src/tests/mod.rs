@@ -9,4 +9,5 @@ mod model;
 mod network;
 mod observers;
 mod packets;
+mod servers;
 mod talk;

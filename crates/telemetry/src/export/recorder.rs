@@ -182,6 +182,7 @@ impl Recorder {
             times(found, record, &class, exemplar);
             tokens(found, record);
             rates(found, record, &class, exemplar);
+            network(found, record, exemplar);
         }
     }
 
@@ -255,6 +256,19 @@ fn phases(found: &mut Found, record: &Record, exemplar: Option<Exemplar>) {
     }
     if !phases.blocked().is_zero() {
         observe(PhaseKind::DeliveryBlocked, phases.blocked());
+    }
+}
+
+fn network(found: &mut Found, record: &Record, exemplar: Option<Exemplar>) {
+    let Some(network) = &record.network else { return };
+    if let Some(rtt) = network.rtt {
+        found.observe(Id::NetworkRtt, NONE, rtt.as_secs_f64(), exemplar);
+    }
+    if let Some(segments) = network.retransmits {
+        found.add(Id::NetworkRetransmits, NONE, segments);
+    }
+    if let Some(time) = network.zero_window.filter(|time| !time.is_zero()) {
+        found.observe(Id::NetworkZeroWindow, NONE, time.as_secs_f64(), exemplar);
     }
 }
 

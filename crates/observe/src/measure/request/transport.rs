@@ -3,7 +3,7 @@
 use crate::input::Network;
 use crate::measure::Record;
 
-/// See the module. Boxed: the proxy knows none of it.
+/// See the module. Boxed: recordings show none of it, and clients on Unix sockets have none.
 #[derive(Debug, Default)]
 pub(super) struct Transport(Option<Box<Known>>);
 

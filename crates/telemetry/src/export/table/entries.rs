@@ -72,6 +72,9 @@ const TENANT_WAIT: &[f64] = &[0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20
 /// Phases of a request: coarser than [`WAIT`], because every label set has one series per phase.
 const PHASE: &[f64] = &[0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0];
 
+/// Round trips to clients: from the same pod (under 0.1 ms) to a satellite.
+const ROUND_TRIP: &[f64] = &[0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8];
+
 /// Gaps between tokens: from speculative decoding (under 1 ms) to a stall.
 const GAP: &[f64] = &[
     0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3,
@@ -176,6 +179,14 @@ catalogue! {
         { buckets: PHASE, extra: &[Key::Phase], exemplar: true },
     /// Time during which the response was blocked on a slow client (backpressure)
     DeliveryBlocked = Histogram(Scope::Request, "tokometer.delivery.blocked", "s") { buckets: WAIT, exemplar: true },
+    /// Minimum round-trip time to the client in the minutes before the end of the request; absent where the source of the
+    /// traffic does not show it (Unix sockets)
+    NetworkRtt = Histogram(Scope::Request, "tokometer.network.rtt", "s") { buckets: ROUND_TRIP, exemplar: true },
+    /// Segments that were sent to the client more than once during requests
+    NetworkRetransmits = Counter(Scope::Request, "tokometer.network.retransmits", "{segment}"),
+    /// Time for which the client's receive window was full, of requests where this occurred
+    NetworkZeroWindow = Histogram(Scope::Request, "tokometer.network.zero_window", "s")
+        { buckets: PHASE, exemplar: true },
     /// Prompt tokens, including cached ones
     InputTokens = Counter(Scope::Request, "tokometer.input.tokens", "{token}") { extra: &[Key::Source] },
     /// Output tokens of requests that ended, including partial ones of aborted requests

@@ -229,6 +229,7 @@ fn attributes(record: &Record, server: &[(Key, labels::Value)], semconv: Semconv
         put("tokometer.network.rtt", seconds(network.rtt));
         put("tokometer.network.retransmits", whole(network.retransmits));
         put("tokometer.network.zero_window", seconds(network.zero_window));
+        put("tokometer.network.ttft_share", record.network_share_of_first_token().map(Value::from));
     }
     put("tokometer.capture_loss", record.capture_loss.then(|| Value::from(true)));
     put("tokometer.request.bytes", whole(Some(record.request_bytes)));

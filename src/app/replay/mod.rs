@@ -1,4 +1,6 @@
-//! `tokometer replay`: reads recordings and prints their request records.
+//! `tokometer replay`: reads recordings and captures, and prints their request records.
+
+mod capture;
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -6,11 +8,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::app::fields::{members, object};
+use crate::app::fields::{Member, members, object};
 use crate::app::pages::requests::time_line;
-use crate::replay::{Error, Recording, replay};
+use crate::replay::{CaptureError, Error, Recording, replay};
 use tokometer_observe::measure::{Record, TimeLine};
 use tokometer_observe::observer::Settings;
+
+pub use capture::print_capture;
 
 /// Why a replay failed.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +22,9 @@ pub enum ReplayError {
     /// A recording cannot be read.
     #[error(transparent)]
     Recording(#[from] Error),
+    /// A capture cannot be read.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
     /// The output cannot be written.
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
@@ -68,9 +75,8 @@ pub fn print(path: &Path, show: Show, settings: &Settings, out: &mut impl Write)
         for record in &replayed.records {
             let line = replayed.line(record).filter(|_| show.timeline);
             if show.json {
-                let drawn =
-                    show.timeline.then(|| ("timeline", line.map_or(Value::Null, |l| time_line(l, record.requested))));
-                let from = ("recording", Value::from(named(&recording)));
+                let drawn = show.timeline.then(|| drawn(line, record));
+                let from = ("recording", Value::from(named(&recording.path)));
                 writeln!(out, "{}", object(members(record).into_iter().chain([from]).chain(drawn)))?;
             } else {
                 row(&recording, record, out)?;
@@ -81,28 +87,39 @@ pub fn print(path: &Path, show: Show, settings: &Settings, out: &mut impl Write)
     failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// A recording's directory and name.
-fn named(recording: &Recording) -> String {
-    let name = recording.path.file_stem().unwrap_or_default().to_string_lossy();
-    let folder = recording.path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+/// The member with a timeline; null if no token arrival was observed.
+fn drawn(line: Option<&TimeLine>, record: &Record) -> Member {
+    ("timeline", line.map_or(Value::Null, |line| time_line(line, record.requested)))
+}
+
+/// A file's directory and name.
+fn named(path: &Path) -> String {
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    let folder = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
     format!("{folder}/{name}")
 }
 
 fn row(recording: &Recording, record: &Record, out: &mut impl Write) -> io::Result<()> {
-    let number = |value: Option<f64>, digits| value.map_or("-".to_owned(), |v| format!("{v:.digits$}"));
-    let ms = |time: Option<Duration>| number(time.map(|time| time.as_secs_f64() * 1e3), 2);
     writeln!(
         out,
         "{:<48} {:<32} {:>7} {:<18} {:>10} {:>10} {:>8} {:>10}",
-        named(recording),
+        named(&recording.path),
         record.outcome.as_str(),
         record.output_tokens.map_or("-".to_owned(), |count| count.tokens.to_string()),
         record.output_tokens.map_or("-", |count| count.source.as_str()),
-        ms(record.since_requested(record.first_token)),
-        ms(record.since_requested(record.last_token)),
+        milliseconds(record.since_requested(record.first_token)),
+        milliseconds(record.since_requested(record.last_token)),
         number(record.decode_rate, 1),
-        ms(record.queue.map(|queue| queue.value)),
+        milliseconds(record.queue.map(|queue| queue.value)),
     )
+}
+
+fn number(value: Option<f64>, digits: usize) -> String {
+    value.map_or("-".to_owned(), |value| format!("{value:.digits$}"))
+}
+
+fn milliseconds(time: Option<Duration>) -> String {
+    number(time.map(|time| time.as_secs_f64() * 1e3), 2)
 }
 
 /// The timeline as text: one point per row, times from the last byte of the request.

@@ -1,0 +1,181 @@
+//! Runs capture files through the tap and the observers: the same code as a live capture, with the times of the packets.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokometer_observe::input::{Connection, Observe, Observer};
+use tokometer_observe::observer::{Observers, Settings};
+use tokometer_tap::file::{self, is_capture};
+use tokometer_tap::{Clock, Evidence, Limits, Server, Servers, Stats, Tap};
+
+use crate::replay::{Notebook, Replayed};
+
+/// First bytes of a file compressed with gzip (RFC 1952).
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Memory that the observers of a capture may use: nothing else needs it.
+const MEMORY: usize = 1 << 30;
+
+/// Why a capture cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// The file is damaged, or not a capture.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The error and its position.
+        error: file::Error,
+    },
+    /// The file is compressed.
+    #[error("{} is compressed; decompress it first with gunzip", .0.display())]
+    Compressed(PathBuf),
+    /// No end of a connection is recognised as a server.
+    #[error("{}: no server found: {packets} packets without a TCP handshake, an HTTP request or the beginning of a \
+             response; name the server's port with --port", path.display())]
+    NoServer {
+        /// The file.
+        path: PathBuf,
+        /// Packets in the file.
+        packets: u64,
+    },
+}
+
+/// What is known of a capture.
+#[derive(Debug)]
+pub struct Captured {
+    /// The requests, ordered by their beginning, and what could not be parsed.
+    pub replayed: Replayed,
+    /// Servers found, with the evidence; empty if the ports were given.
+    pub servers: Vec<(SocketAddr, Evidence)>,
+    /// Client and server of each connection with a request, by its number.
+    pub ends: HashMap<u64, Ends>,
+    /// Counters of the tap.
+    pub stats: Arc<Stats>,
+    /// Packets of which the capture has only the first bytes.
+    pub truncated: u64,
+    /// Times of the first packet of the file and of the latest one, since the Unix epoch.
+    pub span: (Duration, Duration),
+    /// Why the file could not be read to its end.
+    pub broken: Option<file::Error>,
+    /// The instant of the first packet.
+    start: Instant,
+}
+
+/// Both ends of a connection.
+#[derive(Clone, Debug)]
+pub struct Ends {
+    /// The client's address.
+    pub client: SocketAddr,
+    /// The server's address.
+    pub server: Arc<str>,
+}
+
+/// True if the file begins like a capture.
+///
+/// # Errors
+/// It is a compressed file.
+pub fn recognise(path: &Path) -> Result<bool, CaptureError> {
+    let mut magic = [0; 4];
+    // A file that cannot be read is reported by what reads it as a recording.
+    let is_read = File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok();
+    if is_read && magic.starts_with(&GZIP) {
+        return Err(CaptureError::Compressed(path.to_owned()));
+    }
+    Ok(is_read && is_capture(magic))
+}
+
+impl Captured {
+    /// Reads a capture. Without `ports`, it finds the servers.
+    ///
+    /// # Errors
+    /// The file cannot be opened or has no server. A file that is damaged after its beginning is read up to there.
+    pub fn read(path: &Path, ports: &[u16], settings: &Settings, timelines: bool) -> Result<Captured, CaptureError> {
+        let broken = |error| CaptureError::File { path: path.to_owned(), error };
+        let found = if ports.is_empty() { find(path).map_err(broken)? } else { Vec::new() };
+        let packets = file::read(path).map_err(broken)?;
+        let servers = servers(&found, ports);
+        if servers.is_empty() {
+            return Err(CaptureError::NoServer { path: path.to_owned(), packets: packets.flatten().count() as u64 });
+        }
+        let listeners = servers.iter().map(|server| server.listener + 1).max().unwrap_or(1);
+        let notebook = Notebook::of_capture(timelines);
+        let settings = Settings { memory_bytes: settings.memory_bytes.or(Some(MEMORY)), ..settings.clone() };
+        let observers = Observers::new(settings, listeners, Arc::new(notebook.clone()));
+        let limits = Limits::new(observers.budget());
+        let observe = Arc::new(Addressed { observers, ends: Mutex::default() });
+        let start = Instant::now();
+        let mut packets = packets.peekable();
+        // An error is reported below.
+        let first = packets.peek().and_then(|packet| packet.as_ref().ok()).map_or(Duration::ZERO, |packet| packet.at);
+        let mut tap = Tap::new(servers, Arc::clone(&observe) as _, limits, Clock::new(first, start));
+        let (mut span, mut truncated, mut broken) = ((first, first), 0, None);
+        for packet in packets {
+            match packet {
+                Ok(packet) => {
+                    span.1 = span.1.max(packet.at);
+                    truncated += u64::from(packet.original_len > packet.bytes.len());
+                    tap.packet(&packet.as_packet());
+                }
+                Err(error) => broken = Some(error),
+            }
+        }
+        tap.end(span.1);
+        let stats = Arc::clone(tap.stats());
+        drop(tap);
+        let ends = std::mem::take(&mut *observe.ends.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut replayed = notebook.take();
+        replayed.records.sort_by_key(|record| record.started);
+        Ok(Captured { replayed, servers: found, ends, stats, truncated, span, broken, start })
+    }
+
+    /// When this instant was, since the Unix epoch.
+    pub fn time(&self, at: Instant) -> Duration {
+        // A request begins with a packet, and none is passed on with a time before the first one.
+        self.span.0 + at.saturating_duration_since(self.start)
+    }
+}
+
+/// The servers in a file, up to where it can be read.
+fn find(path: &Path) -> Result<Vec<(SocketAddr, Evidence)>, file::Error> {
+    let mut servers = Servers::default();
+    file::read(path)?.map_while(Result::ok).for_each(|packet| servers.packet(&packet.as_packet()));
+    Ok(servers.found())
+}
+
+/// The servers to observe: one listener per port.
+fn servers(found: &[(SocketAddr, Evidence)], ports: &[u16]) -> Vec<Server> {
+    let given = ports.iter().map(|port| (None, *port));
+    let found = found.iter().map(|(server, _)| (Some(server.ip()), server.port()));
+    let all: Vec<_> = given.chain(found).collect();
+    let mut ports: Vec<u16> = all.iter().map(|(_, port)| *port).collect();
+    ports.sort_unstable();
+    ports.dedup();
+    let listener = |port| ports.binary_search(&port).unwrap_or_default();
+    all.into_iter().map(|(address, port)| Server { address, port, listener: listener(port) }).collect()
+}
+
+/// The observers, with the addresses of their connections.
+struct Addressed {
+    observers: Observers,
+    ends: Mutex<HashMap<u64, Ends>>,
+}
+
+impl Observe for Addressed {
+    fn accepted(&self, connection: &Connection) -> Option<Box<dyn Observer>> {
+        if let Some(client) = connection.peer {
+            let ends = Ends { client, server: Arc::clone(&connection.upstream) };
+            self.ends.lock().unwrap_or_else(PoisonError::into_inner).insert(connection.id, ends);
+        }
+        self.observers.accepted(connection)
+    }
+
+    fn panicked(&self) {
+        self.observers.panicked();
+    }
+}
