@@ -24,8 +24,11 @@ pub(super) fn listeners(raw: &Raw, problems: &mut Problems<'_>) -> Vec<Listener>
             "no listener is configured; add one with `listen` and `upstream`, or use --listen and --upstream",
         );
     }
-    let listeners: Vec<(usize, Listener)> =
-        raw.iter().enumerate().filter_map(|(index, raw)| Some((index, listener(index, raw, &rewrite, problems)?))).collect();
+    let listeners: Vec<(usize, Listener)> = raw
+        .iter()
+        .enumerate()
+        .filter_map(|(index, raw)| Some((index, listener(index, raw, &rewrite, problems)?)))
+        .collect();
     for (place, (index, listener)) in listeners.iter().enumerate() {
         let mut earlier = listeners.iter().take(place);
         if let Some((other, _)) = earlier.clone().find(|(_, other)| address::collide(&other.listen, &listener.listen)) {

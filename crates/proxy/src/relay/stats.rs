@@ -1,7 +1,7 @@
 //! Counters of the data path, for the exporters.
 
-use tokometer_observe::input::Direction;
 use crate::relay::rewrites::Rewrites;
+use tokometer_observe::input::Direction;
 use tokometer_observe::{Counter, closed_enum};
 
 /// Totals of one listener. Bytes are added every 256 KiB and when a connection ends, not per read.

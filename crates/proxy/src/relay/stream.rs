@@ -1,11 +1,11 @@
 //! One end of a connection: TCP or a Unix socket, plain or with TLS.
 
-use std::{fmt, io};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use std::{fmt, io};
 
 use pingora::protocols::l4::ext::get_tcp_info;
 use pingora::protocols::l4::stream::Stream as Transport;
@@ -135,11 +135,7 @@ impl VirtualSocket for Layered {
 }
 
 impl AsyncRead for Layered {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(cx, buf)
     }
 }

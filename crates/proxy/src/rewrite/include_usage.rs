@@ -100,7 +100,10 @@ mod tests {
                 r#"{"stream":true,"stream_options":{"continuous_usage_stats":true,"include_usage":true }}"#,
             ),
             // The last of duplicates counts, and escaped keys are the same keys.
-            (r#"{"stream":false,"stream":true}"#, r#"{"stream":false,"stream":true,"stream_options":{"include_usage":true}}"#),
+            (
+                r#"{"stream":false,"stream":true}"#,
+                r#"{"stream":false,"stream":true,"stream_options":{"include_usage":true}}"#,
+            ),
             (
                 r#"{"stre\u0061m":true,"seed":123456789012345678901234567890}"#,
                 r#"{"stre\u0061m":true,"seed":123456789012345678901234567890,"stream_options":{"include_usage":true}}"#,

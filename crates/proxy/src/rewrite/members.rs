@@ -79,12 +79,8 @@ mod tests {
         let text = br#" { "a" :1.50e+3 , "\u0062":{"a":"}"},"a":[ ] } "#;
         let members = members(text).unwrap();
         let written = |range: &Range<usize>| std::str::from_utf8(&text[range.clone()]).unwrap();
-        let all: Vec<_> =
-            members.iter().map(|m| (m.key.as_ref(), written(&m.name), written(&m.at))).collect();
-        assert_eq!(
-            all,
-            [("a", r#""a""#, "1.50e+3"), ("b", r#""\u0062""#, r#"{"a":"}"}"#), ("a", r#""a""#, "[ ]")]
-        );
+        let all: Vec<_> = members.iter().map(|m| (m.key.as_ref(), written(&m.name), written(&m.at))).collect();
+        assert_eq!(all, [("a", r#""a""#, "1.50e+3"), ("b", r#""\u0062""#, r#"{"a":"}"}"#), ("a", r#""a""#, "[ ]")]);
         assert!(members.iter().all(|m| m.value == written(&m.at)));
     }
 

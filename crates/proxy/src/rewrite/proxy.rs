@@ -335,14 +335,13 @@ impl ProxyHttp for Filters {
             response.insert_header("x-request-id", id)?;
         }
         let value = |name| response.headers.get(name).map(|value| value.as_bytes());
-        let is_stream = value(header::CONTENT_TYPE).is_some_and(|kind| {
-            kind.get(..17).is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"))
-        });
+        let is_stream = value(header::CONTENT_TYPE)
+            .is_some_and(|kind| kind.get(..17).is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream")));
         if ctx.injected && is_stream {
             if value(header::CONTENT_ENCODING).is_some_and(|coding| coding != b"identity") {
                 self.count(Rewrite::IncludeUsage, Outcome::NotRemoved);
             } else {
-                ctx.strip = Some(StripUsage::new(value(header::SERVER)));
+                ctx.strip = Some(StripUsage::default());
                 response.remove_header(&header::CONTENT_LENGTH);
             }
         }
@@ -391,7 +390,9 @@ impl ProxyHttp for Filters {
         let upstream = ctx.connection.as_ref().map_or("", |connection| &connection.upstream);
         let message = match kind {
             UNREACHABLE => format!("tokometer: cannot reach the inference server at {upstream}: {}", cause(error)),
-            UPSTREAM => format!("tokometer: the inference server at {upstream} sent no valid response: {}", cause(error)),
+            UPSTREAM => {
+                format!("tokometer: the inference server at {upstream} sent no valid response: {}", cause(error))
+            }
             _ => format!("tokometer: invalid request: {}", cause(error)),
         };
         if let Err(error) = respond(session, code, kind, &message).await {

@@ -25,9 +25,9 @@ pub(crate) struct StripUsage {
     held: BytesMut,
     /// The rest of the current event passes unread.
     passing: bool,
-    /// llama.cpp moves `timings` from the event with the finish reason to the event with the counts, which it sends in
-    /// the same write: the first is held back until the second is read.
-    moves_timings: bool,
+    /// The event with the finish reason, until the next event is read. Engines write some members to the last event,
+    /// which is the one with the counts if they were asked for (llama.cpp: `timings`, vLLM: `system_fingerprint`). They
+    /// send it right after this one.
     finish: Option<Bytes>,
 }
 
@@ -41,11 +41,6 @@ enum Verdict {
 }
 
 impl StripUsage {
-    /// A stream of the server with this `Server` header.
-    pub(crate) fn new(server: Option<&[u8]>) -> StripUsage {
-        StripUsage { moves_timings: server.is_some_and(|name| name.starts_with(b"llama.cpp")), ..StripUsage::default() }
-    }
-
     /// The bytes to send for these bytes of the stream.
     pub(crate) fn feed(&mut self, bytes: Bytes) -> Bytes {
         let bytes = if self.held.is_empty() {
@@ -94,16 +89,15 @@ impl StripUsage {
         }
         self.release(out);
         match verdict {
-            Verdict::Keep if self.moves_timings && contains(event, b"\"finish_reason\":\"") => {
-                self.finish = Some(event.clone());
-            }
+            Verdict::Keep if finishes(event) => self.finish = Some(event.clone()),
             Verdict::Keep => out.keep(start, start + event.len()),
             Verdict::Remove => {}
+            Verdict::Replace(event) if finishes(&event) => self.finish = Some(event),
             Verdict::Replace(event) => out.add(&event),
         }
     }
 
-    /// Sends the event that is held back for its `timings`.
+    /// Sends the event with the finish reason.
     fn release(&mut self, out: &mut Output<'_>) {
         if let Some(finish) = self.finish.take() {
             out.add(&finish);
@@ -113,6 +107,15 @@ impl StripUsage {
 
 fn contains(event: &[u8], text: &[u8]) -> bool {
     memmem::find(event, text).is_some()
+}
+
+/// True for an event with a finish reason. In a string, the quotes of this text would be escaped.
+fn finishes(event: &[u8]) -> bool {
+    const KEY: &[u8] = b"\"finish_reason\"";
+    memmem::find_iter(event, KEY).any(|at| {
+        let rest = event.get(at + KEY.len()..).unwrap_or_default().trim_ascii_start();
+        rest.strip_prefix(b":").is_some_and(|value| value.trim_ascii_start().starts_with(b"\""))
+    })
 }
 
 fn verdict(event: &Bytes) -> Verdict {
@@ -230,8 +233,8 @@ mod tests {
     use super::*;
 
     /// The output for a stream in pieces of this size.
-    fn stripped(stream: &[u8], server: Option<&[u8]>, piece: usize) -> Vec<u8> {
-        let mut strip = StripUsage::new(server);
+    fn stripped(stream: &[u8], piece: usize) -> Vec<u8> {
+        let mut strip = StripUsage::default();
         let mut out = Vec::new();
         for bytes in stream.chunks(piece) {
             out.extend_from_slice(&strip.feed(Bytes::copy_from_slice(bytes)));
@@ -240,9 +243,9 @@ mod tests {
         out
     }
 
-    fn check(stream: &str, expected: &str, server: Option<&[u8]>) {
+    fn check(stream: &str, expected: &str) {
         for piece in 1..=stream.len() {
-            let out = stripped(stream.as_bytes(), server, piece);
+            let out = stripped(stream.as_bytes(), piece);
             assert_eq!(String::from_utf8(out).unwrap(), expected, "in pieces of {piece}");
         }
     }
@@ -251,9 +254,9 @@ mod tests {
     fn event_with_the_counts_is_removed_at_every_split() {
         let text = "data: {\"choices\":[{\"delta\":{\"content\":\"\\\"usage\\\":null\"}}]}\n\n";
         let counts = "data: {\"id\":\"a\",\"choices\": [ ],\"usage\":{\"completion_tokens\":2}}\n\n";
-        check(&format!("{text}{counts}data: [DONE]\n\n"), &format!("{text}data: [DONE]\n\n"), None);
+        check(&format!("{text}{counts}data: [DONE]\n\n"), &format!("{text}data: [DONE]\n\n"));
         let crlf = format!("{text}{counts}data: [DONE]\n\n").replace('\n', "\r\n");
-        check(&crlf, &format!("{text}data: [DONE]\n\n").replace('\n', "\r\n"), None);
+        check(&crlf, &format!("{text}data: [DONE]\n\n").replace('\n', "\r\n"));
     }
 
     #[test]
@@ -263,10 +266,13 @@ mod tests {
             (r#"{"choices":[{}], "usage" : null , "model":"m"}"#, r#"{"choices":[{}] , "model":"m"}"#),
             (r#"{"usage":null, "choices":[{}]}"#, r#"{"choices":[{}]}"#),
             (r#"{"usage":null}"#, "{}"),
-            (r#"{"choices":[{"matched_stop":null}],"usage":null}"#, r#"{"choices":[{"matched_stop":null}],"usage":null}"#),
+            (
+                r#"{"choices":[{"matched_stop":null}],"usage":null}"#,
+                r#"{"choices":[{"matched_stop":null}],"usage":null}"#,
+            ),
             (r#"{"choices":[{"usage":null}]}"#, r#"{"choices":[{"usage":null}]}"#),
         ] {
-            check(&format!("data: {event}\n\n"), &format!("data: {expected}\n\n"), None);
+            check(&format!("data: {event}\n\n"), &format!("data: {expected}\n\n"));
         }
     }
 
@@ -282,25 +288,25 @@ mod tests {
             "\n\n\n",
             "",
         ] {
-            check(stream, stream, None);
-            check(stream, stream, Some(b"llama.cpp"));
+            check(stream, stream);
         }
     }
 
     #[test]
-    fn timings_of_llama_cpp_return_to_the_event_with_the_finish_reason() {
-        let (begin, finish) = ("data: {\"choices\":[{\"delta\":{}}]}\n\n", "data: {\"choices\":[{\"finish_reason\":\"stop\"}],\"id\":1}");
+    fn members_that_moved_return_to_the_event_with_the_finish_reason() {
+        let (begin, finish) =
+            ("data: {\"choices\":[{\"delta\":{}}]}\n\n", "data: {\"choices\":[{\"finish_reason\":\"stop\"}],\"id\":1}");
         let counts = "data: {\"choices\":[],\"id\":1,\"usage\":{\"a\":1},\"timings\":{\"n\":[2]}}\n\n";
         let done = "data: [DONE]\n\n";
         let with = format!("{},\"timings\":{{\"n\":[2]}}}}\n\n", &finish[..finish.len() - 1]);
-        check(&format!("{begin}{finish}\n\n{counts}{done}"), &format!("{begin}{with}{done}"), Some(b"llama.cpp"));
-        check(&format!("{begin}{finish}\n\n{done}"), &format!("{begin}{finish}\n\n{done}"), Some(b"llama.cpp"));
-        check(&format!("{begin}{finish}\n\n"), &format!("{begin}{finish}\n\n"), Some(b"llama.cpp"));
+        check(&format!("{begin}{finish}\n\n{counts}{done}"), &format!("{begin}{with}{done}"));
+        check(&format!("{begin}{finish}\n\n{done}"), &format!("{begin}{finish}\n\n{done}"));
+        check(&format!("{begin}{finish}\n\n"), &format!("{begin}{finish}\n\n"));
     }
 
     #[test]
     fn complete_events_are_not_held_back() {
-        let mut strip = StripUsage::new(None);
+        let mut strip = StripUsage::default();
         let event = Bytes::from_static(b"data: {\"choices\":[{}]}\n\n");
         let out = strip.feed(event.clone());
         assert_eq!((out.as_ptr(), out.len()), (event.as_ptr(), event.len()), "no copy");
@@ -314,11 +320,12 @@ mod tests {
         let counts = "data: {\"choices\":[],\"usage\":{}}\n\n";
         let stream = format!("{large}{counts}{large}");
         for piece in [1000, 4096, HELD_BYTES, HELD_BYTES + 7] {
-            let out = stripped(stream.as_bytes(), None, piece);
+            let out = stripped(stream.as_bytes(), piece);
             assert!(out == format!("{large}{large}").as_bytes(), "in pieces of {piece}: {} bytes", out.len());
         }
-        let mut strip = StripUsage::new(None);
-        let sent: usize = stream.as_bytes()[..2 * HELD_BYTES].chunks(1000).map(|b| strip.feed(Bytes::copy_from_slice(b)).len()).sum();
+        let mut strip = StripUsage::default();
+        let sent: usize =
+            stream.as_bytes()[..2 * HELD_BYTES].chunks(1000).map(|b| strip.feed(Bytes::copy_from_slice(b)).len()).sum();
         assert!(sent > HELD_BYTES, "{sent}");
     }
 }
