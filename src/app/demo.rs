@@ -161,6 +161,7 @@ fn start(settings: &Settings, simulator: &Simulator, outcomes: &Arc<Outcomes>) -
         upstream: simulator.local_address().into(),
         tls: None,
         upstream_tls: None,
+        rewrite: None,
     };
     let mut all = config::Settings::with_listener(listener);
     all.admin.listen = settings.admin;

@@ -58,7 +58,7 @@ static FIELDS: [Field; 55] = fields! { |r|
     /// `id` of the response.
     response_id = r.response_id.as_deref(),
     /// Trace id of `traceparent`.
-    trace_id = r.trace.map(|trace| format!("{:032x}", trace.trace_id)),
+    trace_id = r.server_trace().map(|trace| format!("{:032x}", trace.trace_id)),
     /// Finish reasons of the choices that reported one; an empty list if none did.
     finish_reasons = r.finish_reasons.iter().map(|reason| Value::from(reason.as_str())).collect::<Value>(),
     /// Prompt tokens.

@@ -187,6 +187,10 @@ pub struct Flags {
     /// Address that receives the engine's OTLP traces: 127.0.0.1:4317; can be repeated
     #[arg(long, value_name = "ADDRESS")]
     pub otlp_receiver: Vec<String>,
+    /// Rewrite mode on every listener, with these changes: include_usage, traceparent, request_id (docs/REWRITE.md)
+    #[arg(long, value_name = "CHANGES", value_delimiter = ',',
+        value_parser = ["include_usage", "traceparent", "request_id"])]
+    pub rewrite: Vec<String>,
     /// Any other key, such as log.level=debug; can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
@@ -223,9 +227,33 @@ pub(crate) fn flags(set: &mut Node, flags: &Flags, environment: &Environment, er
         let addresses = flags.otlp_receiver.iter().map(|text| Node::new(Value::Text(text.clone()), origin.clone()));
         set.overlay(Node::at("engine_spans.listen", Value::List(addresses.collect()), &origin));
     }
+    rewrite(set, &flags.rewrite);
     for text in &flags.set {
         set_key(set, text, errors);
     }
+}
+
+/// Sets rewrite mode on all listeners, with these changes.
+fn rewrite(set: &mut Node, changes: &[String]) {
+    if changes.is_empty() {
+        return;
+    }
+    let origin = Origin::Flag("--rewrite".to_owned());
+    for change in changes {
+        set.overlay(Node::at(&format!("rewrite.{change}"), Value::Bool(true), &origin));
+    }
+    let mut listeners = match set.find("listeners").map(|node| &node.value) {
+        Some(Value::List(listeners)) => listeners.clone(),
+        Some(Value::Null) | None => {
+            let Listener { listen, upstream, .. } = Listener::default();
+            vec![listener(&listen, &upstream, &Origin::Default)]
+        }
+        Some(_) => return, // Not a list: `conform` reports it.
+    };
+    for listener in &mut listeners {
+        listener.overlay(Node::at("mode", Value::Text("rewrite".to_owned()), &origin));
+    }
+    set.overlay(Node::at("listeners", Value::List(listeners), &origin));
 }
 
 /// Sets an address of the only listener, which keeps its other settings from the file (TLS, name). Several addresses

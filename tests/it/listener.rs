@@ -14,6 +14,7 @@ pub(crate) fn listener_to(upstream: impl Into<Address>) -> Listener {
         upstream: upstream.into(),
         tls: None,
         upstream_tls: None,
+        rewrite: None,
     }
 }
 

@@ -46,6 +46,7 @@ mod recognition;
 mod relay;
 mod reload;
 mod replay;
+mod rewrite;
 mod rules;
 mod scrape;
 mod sim;

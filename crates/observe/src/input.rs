@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use crate::measure::TraceParent;
+
 /// Direction of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
@@ -118,6 +120,10 @@ pub trait Observer: Send {
     /// Packets were lost before `at`, of this connection or of others: the values of open requests may be inexact.
     fn lost_packets(&mut self, _at: Instant) {}
 
+    /// The proxy sent this `traceparent` to the server with the request whose headers were passed last: the request's
+    /// span has its ids.
+    fn sent_trace(&mut self, _sent: TraceParent) {}
+
     /// What is known of the network now. Called before the bytes that follow a change, and before the end.
     fn network(&mut self, _network: &Network) {}
 
@@ -135,6 +141,12 @@ pub trait Observer: Send {
 pub trait Observe: Send + Sync + 'static {
     /// The observer for this connection; `None` to relay it unobserved.
     fn accepted(&self, connection: &Connection) -> Option<Box<dyn Observer>>;
+
+    /// True for requests whose streams report token counts only if `stream_options.include_usage` is set: chats and
+    /// completions of the OpenAI API.
+    fn reports_usage_on_request(&self, _method: &str, _target: &str) -> bool {
+        false
+    }
 
     /// An observer panicked: it was dropped; its connection continues unobserved.
     fn panicked(&self) {}

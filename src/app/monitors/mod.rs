@@ -185,6 +185,11 @@ impl Collect for ListenerStats {
             for why in Full::ALL {
                 put(Id::ConnectionsRefused, Key::Reason, why.as_str(), stats.refused(why).get());
             }
+            for (rewrite, outcome, n) in stats.rewrites.all().filter(|(.., n)| *n > 0) {
+                let of = [(Key::Rewrite, rewrite.as_str().into()), (Key::Result, outcome.as_str().into())];
+                points.put_at(listener, Id::RewriteRequests, &of, n);
+            }
+            let mut put = |id, key, word: &'static str, n: u64| points.put_at(listener, id, &[(key, word.into())], n);
             put(Id::ConnectFailures, Key::Reason, "refused", stats.connect_failures.get());
             put(Id::ConnectFailures, Key::Reason, "timeout", stats.connect_timeouts.get());
             put(Id::RelayIo, Key::Direction, "request", stats.bytes(Direction::Request).get());

@@ -2,26 +2,33 @@
 //! spans.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::config::address;
 use crate::config::checked::problems::Problems;
-use crate::config::raw::{EngineSpans, Listener as RawListener, ListenerScrape, Raw, Tls, UpstreamTls};
+use crate::config::raw::{EngineSpans, Listener as RawListener, ListenerScrape, Mode, Raw, Tls, UpstreamTls};
 use tokometer_decode::Engine;
 use tokometer_engine::scrape::Target;
 use tokometer_engine::{engine_spans, scrape};
 use tokometer_proxy::listen::{Address, ClientTls, Listener, ServerTls};
+use tokometer_proxy::rewrite;
 use tokometer_telemetry::export;
 
 /// Checks the listeners; invalid ones are left out.
-pub(super) fn listeners(raw: &[RawListener], problems: &mut Problems<'_>) -> Vec<Listener> {
+pub(super) fn listeners(raw: &Raw, problems: &mut Problems<'_>) -> Vec<Listener> {
+    let rewrite = Arc::new(raw.rewrite.clone());
+    let raw = &raw.listeners;
     if raw.is_empty() {
         problems.error(
             "listeners",
             "no listener is configured; add one with `listen` and `upstream`, or use --listen and --upstream",
         );
     }
-    let listeners: Vec<(usize, Listener)> =
-        raw.iter().enumerate().filter_map(|(index, raw)| Some((index, listener(index, raw, problems)?))).collect();
+    let listeners: Vec<(usize, Listener)> = raw
+        .iter()
+        .enumerate()
+        .filter_map(|(index, raw)| Some((index, listener(index, raw, &rewrite, problems)?)))
+        .collect();
     for (place, (index, listener)) in listeners.iter().enumerate() {
         let mut earlier = listeners.iter().take(place);
         if let Some((other, _)) = earlier.clone().find(|(_, other)| address::collide(&other.listen, &listener.listen)) {
@@ -35,6 +42,9 @@ pub(super) fn listeners(raw: &[RawListener], problems: &mut Problems<'_>) -> Vec
         }
     }
     report_loops(&listeners, problems);
+    if rewrite.is_any() && raw.iter().all(|raw| raw.mode == Mode::Proxy) {
+        problems.warn("rewrite", "has no effect: no listener has `mode: rewrite`");
+    }
     listeners.into_iter().map(|(_, listener)| listener).collect()
 }
 
@@ -69,7 +79,12 @@ fn in_use(who: &str, address: &Address) -> String {
     format!("{who} already uses this address; write another {other}")
 }
 
-fn listener(index: usize, raw: &RawListener, problems: &mut Problems<'_>) -> Option<Listener> {
+fn listener(
+    index: usize,
+    raw: &RawListener,
+    rewrite: &Arc<rewrite::Settings>,
+    problems: &mut Problems<'_>,
+) -> Option<Listener> {
     let at = |key: &str| format!("listeners[{index}].{key}");
     let listen = problems.take(&at("listen"), address::listen(&raw.listen));
     let upstream = problems.take(&at("upstream"), address::upstream(&raw.upstream));
@@ -86,6 +101,12 @@ fn listener(index: usize, raw: &RawListener, problems: &mut Problems<'_>) -> Opt
             problems.warn(&at("upstream"), "with `original`, clients do not know that they are redirected: tokometer terminates TLS with its own certificate");
         }
     }
+    if raw.mode == Mode::Rewrite && !rewrite.is_any() {
+        problems.error(
+            &at("mode"),
+            "nothing is set to be rewritten; set rewrite.include_usage, rewrite.traceparent or rewrite.request_id, or write `proxy`",
+        );
+    }
     let upstream_tls = client_tls(&at("upstream_tls"), &raw.upstream_tls, https, &upstream, problems);
     Some(Listener {
         name: raw.name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| raw.listen.clone()),
@@ -93,6 +114,7 @@ fn listener(index: usize, raw: &RawListener, problems: &mut Problems<'_>) -> Opt
         upstream,
         tls,
         upstream_tls,
+        rewrite: (raw.mode == Mode::Rewrite).then(|| Arc::clone(rewrite)),
     })
 }
 

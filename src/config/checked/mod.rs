@@ -83,7 +83,7 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
     let Admin { listen, allowed_hosts, remote_drain } = &raw.admin;
     let Log { level, format: log_format } = &raw.log;
     let AccessLog { enabled: access_log_enabled, path: access_log_path, format: access_log_format } = &raw.access_log;
-    let listeners = listeners::listeners(&raw.listeners, problems);
+    let listeners = listeners::listeners(raw, problems);
     let admin_address = problems.take("admin.listen", address::admin(listen));
     if let Some(address) = admin_address {
         listeners::keep_clear_of_admin(&listeners, &address.into(), problems);

@@ -34,13 +34,13 @@ pub use slo::{AppliesTo, Availability, Budget, DecodeRate, Goodput, RequestTarge
 pub use telemetry::{
     Compression, Destination, Histograms, Otlp, OtlpMetrics, OtlpTraces, Prometheus, PromptClasses, Sampler, Telemetry,
 };
-pub use traffic::{Engine, EngineSpans, Listener, ListenerScrape, Observe, Scrape, Tls, UpstreamTls};
+pub use traffic::{Engine, EngineSpans, Listener, ListenerScrape, Mode, Observe, Scrape, Tls, UpstreamTls};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::admin;
-use tokometer_proxy::relay;
+use tokometer_proxy::{relay, rewrite};
 use tokometer_settings::Duration;
 use tokometer_telemetry::accounting::Prices;
 use tokometer_telemetry::live::Bounds;
@@ -52,8 +52,12 @@ block! {
         listeners: Vec<Listener> = vec![Listener::default()],
         /// Process-wide settings: threads and shutdown.
         process: Process = Process::default(),
-        /// How connections are forwarded. No setting here changes the bytes: they are always forwarded unmodified.
+        /// How connections are forwarded. No setting here changes the bytes: without rewrite mode they are always forwarded
+        /// unmodified.
         relay: relay::Settings = relay::Settings::default(),
+        /// What listeners in rewrite mode (`listeners[].mode: rewrite`) change, and the limits of their HTTP proxy. At least
+        /// one of `include_usage`, `traceparent` and `request_id` has to be set for them.
+        rewrite: rewrite::Settings = rewrite::Settings::default(),
         /// How requests are parsed and measured. No setting here changes the traffic between client and server.
         #[schemars(extend("x-reload" = true))]
         observe: Observe = Observe::default(),

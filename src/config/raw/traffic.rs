@@ -24,6 +24,9 @@ pub struct Listener {
     /// machine), `unix:/run/vllm.sock`, `http://host:port`, `https://host:port` (enables TLS), or `original`: the
     /// destination before an iptables REDIRECT to tokometer.
     pub upstream: String,
+    /// How traffic is forwarded.
+    #[serde(default)]
+    pub mode: Mode,
     /// TLS towards clients. Enabled when a certificate is set; files are PEM, and are read again when they change.
     #[serde(default)]
     pub tls: Tls,
@@ -42,11 +45,24 @@ impl Default for Listener {
             name: None,
             listen: "0.0.0.0:8000".to_owned(),
             upstream: "127.0.0.1:8001".to_owned(),
+            mode: Mode::default(),
             tls: Tls::default(),
             upstream_tls: UpstreamTls::default(),
             scrape: ListenerScrape::default(),
         }
     }
+}
+
+/// How a listener forwards traffic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// A byte relay: every byte is forwarded unmodified.
+    #[default]
+    Proxy,
+    /// An HTTP proxy that makes the changes set in the block `rewrite`. It costs more, and other bytes may differ too
+    /// (docs/REWRITE.md).
+    Rewrite,
 }
 
 block! {

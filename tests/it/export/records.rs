@@ -27,6 +27,7 @@ impl Collect for Still {
         put(Id::HandshakeFailures, &[], 1.0);
         put(Id::ConnectFailures, &[(Key::Reason, "refused".into())], 1.0);
         put(Id::ConnectFailures, &[(Key::Reason, "timeout".into())], 0.0);
+        put(Id::RewriteRequests, &[(Key::Rewrite, "include_usage".into()), (Key::Result, "changed".into())], 3.0);
         put(Id::RelayIo, &[(Key::Direction, "request".into())], 12_000.0);
         put(Id::RelayIo, &[(Key::Direction, "response".into())], 340_000.0);
         put(Id::Interception, &[(Key::Mode, "address_split".into()), (Key::Result, "closed".into())], 1.0);

@@ -77,7 +77,7 @@ fn request(case: &Path) -> Vec<u8> {
 }
 
 /// The server's writes as recorded, and how the recording ended.
-fn reads(case: &Path) -> (Vec<Vec<u8>>, Option<String>) {
+pub(crate) fn reads(case: &Path) -> (Vec<Vec<u8>>, Option<String>) {
     let mut reads = Vec::new();
     let mut ending = None;
     for line in std::fs::read_to_string(case).unwrap().lines() {

@@ -2,11 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in helper functions")]
 
 mod corpus;
-mod peer;
-mod rig;
+pub(crate) mod peer;
+pub(crate) mod rig;
 mod watcher;
 
-mod captures;
+pub(crate) mod captures;
 mod late;
 mod lifecycle;
 mod limits;

@@ -73,7 +73,7 @@ impl Passed {
     pub(crate) fn of(record: &Record) -> Passed {
         Passed {
             id: record.response_id.as_deref().and_then(comparable_id).map(Box::from),
-            caller: record.trace.map(|caller| (caller.trace_id, caller.span_id)),
+            caller: record.server_trace().map(|caller| (caller.trace_id, caller.span_id)),
             queue: record.queue.map(|queue| queue.value),
         }
     }

@@ -49,7 +49,7 @@ impl Stage for SpanJoin {
     }
 
     fn record(&self, record: &Arc<Record>) {
-        let has_key = record.response_id.is_some() || record.trace.is_some();
+        let has_key = record.response_id.is_some() || record.server_trace().is_some();
         if !record.labels.route.generates() || !has_key {
             return self.next.record(record);
         }

@@ -175,6 +175,8 @@ pub struct Record {
     pub request_id: Option<Box<str>>,
     /// The caller's trace, if it sent a valid one.
     pub trace: Option<TraceParent>,
+    /// The trace context that the proxy sent to the server in rewrite mode: the ids of the request's span.
+    pub sent_trace: Option<TraceParent>,
     /// Latency targets and tenant that the request carried. Boxed: few requests have any.
     pub targets: Option<Box<Targets>>,
     /// Whether the request asked for a stream; `None` if it did not specify. The actual response is in
@@ -275,6 +277,11 @@ pub struct Record {
 }
 
 impl Record {
+    /// The trace context that the server got: the proxy's, otherwise the caller's.
+    pub fn server_trace(&self) -> Option<TraceParent> {
+        self.sent_trace.or(self.trace)
+    }
+
     /// Creates a minimal record: the first request of connection 0, with one choice and no observed values.
     ///
     /// [`Request`](crate::measure::Request) fills it with what it observed.
@@ -290,6 +297,7 @@ impl Record {
             error_type: None,
             request_id: None,
             trace: None,
+            sent_trace: None,
             targets: None,
             asked_stream: None,
             started,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::input::{Close, Connection, Direction, Network, NetworkSource, Observer, Side};
+use crate::input::{Close, Connection, Direction, Network, NetworkSource, Observer, Side, TraceParent};
 use crate::measure::{Detach, Ending, Message};
 use crate::observer::Shared;
 use crate::observer::cost::{CpuBudget, Sample, cpu_time};
@@ -264,6 +264,12 @@ impl Observer for ConnectionObserver {
 
     fn lost_packets(&mut self, _at: Instant) {
         self.requests.open.iter_mut().for_each(|request| request.measured.lost_packets());
+    }
+
+    fn sent_trace(&mut self, sent: TraceParent) {
+        if let Some(request) = self.requests.open.iter_mut().last() {
+            request.measured.sent_trace(sent);
+        }
     }
 
     fn network(&mut self, network: &Network) {

@@ -27,7 +27,7 @@ use crate::input::{Connection, Observe, Observer};
 use crate::measure::{Detach, Sink, Thresholds};
 use crate::observer::connection::ConnectionObserver;
 use crate::observer::engine::LastSeen;
-use tokometer_decode::{Engine, TextMemory};
+use tokometer_decode::{Engine, Route, TextMemory};
 use tokometer_wire::budget::{Budget, Exhausted};
 use tokometer_wire::{Limits, coding};
 
@@ -134,6 +134,10 @@ impl Observe for Observers {
                 None
             }
         }
+    }
+
+    fn reports_usage_on_request(&self, method: &str, target: &str) -> bool {
+        matches!(self.shared.load().settings.route(method, target), Route::Chat | Route::Completions)
     }
 }
 

@@ -38,6 +38,10 @@ impl Endpoint for Accepted {
         // only its drop closes it, and the borrow of `self` does not outlive it.
         unsafe { BorrowedFd::borrow_raw(self.0.as_raw_fd()) }
     }
+
+    fn into_transport(self: Box<Self>) -> Transport {
+        self.0
+    }
 }
 
 impl AsyncRead for Accepted {

@@ -1,5 +1,6 @@
 //! Handles an accepted connection: TLS, the connection to the server, and the handover to the relay.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,8 @@ use crate::listen::descriptor;
 use crate::listen::rotation::Rotating;
 use crate::listen::tls::Protocol;
 use crate::listen::upstream::Upstream;
-use crate::relay::{Phase, Relay, Stream};
+use crate::relay::{Full, Phase, Relay, Stream};
+use crate::rewrite;
 use tokometer_observe::input::{Close, Side};
 
 /// Timeout of the TLS handshake with the client.
@@ -28,6 +30,8 @@ pub(crate) struct Frontend {
     pub(crate) listener: usize,
     pub(crate) tls: Option<Arc<Rotating<TlsAcceptor>>>,
     pub(crate) upstream: Arc<Upstream>,
+    /// In rewrite mode.
+    pub(crate) rewrite: Option<Arc<rewrite::Proxy>>,
 }
 
 #[async_trait]
@@ -49,31 +53,15 @@ impl ServerApp for Frontend {
 impl Frontend {
     async fn serve(&self, socket: Stream, peer: Option<SocketAddr>) {
         let (upstream, route) = self.upstream.route(&socket);
+        if let Some(proxy) = &self.rewrite {
+            return Box::pin(self.rewrite(proxy, socket, peer, upstream, route)).await;
+        }
         let accepted = match self.relay.accept(self.listener, Arc::clone(&upstream), peer) {
             Ok(accepted) => accepted,
-            // With TLS, no response is possible before the handshake.
-            Err(_) if self.tls.is_some() => return socket.reset(),
-            Err(why) => return self.relay.refuse(socket, why),
+            Err(why) => return self.refuse(socket, why),
         };
-        let mut protocol = Protocol::Http1;
-        let client = match &self.tls {
-            None => socket,
-            // Large and rare parts are boxed here and below: this future exists for each connection.
-            Some(acceptor) => {
-                let handshake = async { acceptor.get().await.accept(socket).await };
-                match Box::pin(self.relay.drain().in_time(HANDSHAKE_TIMEOUT, handshake)).await {
-                    Some(Ok(stream)) => {
-                        if stream.get_ref().1.alpn_protocol() == Some(Protocol::Http2.alpn()) {
-                            protocol = Protocol::Http2;
-                        }
-                        Box::new(TlsStream::from(stream))
-                    }
-                    _ => {
-                        self.relay.stats_of(self.listener).handshake_failures.add(1);
-                        return accepted.end(Close::Reset(Side::Client));
-                    }
-                }
-            }
+        let Some((client, protocol)) = self.handshake(socket).await else {
+            return accepted.end(Close::Reset(Side::Client));
         };
         let connect = async { self.upstream.connect(route?, protocol).await };
         let connected = match self.relay.settings().connect_timeout {
@@ -91,5 +79,51 @@ impl Frontend {
         };
         tracing::warn!(%upstream, error, "The server cannot be reached.");
         Box::pin(accepted.refuse(client, close, &upstream, &error)).await;
+    }
+
+    /// Serves the connection in rewrite mode, whose requests connect to the server.
+    async fn rewrite(
+        &self,
+        proxy: &rewrite::Proxy,
+        socket: Stream,
+        peer: Option<SocketAddr>,
+        upstream: Arc<str>,
+        route: io::Result<Option<SocketAddr>>,
+    ) {
+        let _admitted = match self.relay.admit_for_requests(self.listener) {
+            Ok(admitted) => admitted,
+            Err(why) => return self.refuse(socket, why),
+        };
+        let Ok(original) = route else { return socket.reset() };
+        if let Some((client, protocol)) = self.handshake(socket).await {
+            let http2 = protocol == Protocol::Http2;
+            proxy.serve(client, rewrite::Connection::new(peer, upstream, original, http2)).await;
+        }
+    }
+
+    fn refuse(&self, socket: Stream, why: Full) {
+        match self.tls {
+            // With TLS, no response is possible before the handshake.
+            Some(_) => socket.reset(),
+            None => self.relay.refuse(socket, why),
+        }
+    }
+
+    /// The client's stream under TLS, if that is configured, and its protocol. `None` if the handshake failed.
+    async fn handshake(&self, socket: Stream) -> Option<(Stream, Protocol)> {
+        let Some(acceptor) = &self.tls else { return Some((socket, Protocol::Http1)) };
+        // Large and rare parts are boxed, here and above: this future exists for each connection.
+        let handshake = async { acceptor.get().await.accept(socket).await };
+        match Box::pin(self.relay.drain().in_time(HANDSHAKE_TIMEOUT, handshake)).await {
+            Some(Ok(stream)) => {
+                let is_http2 = stream.get_ref().1.alpn_protocol() == Some(Protocol::Http2.alpn());
+                let protocol = if is_http2 { Protocol::Http2 } else { Protocol::Http1 };
+                Some((Box::new(TlsStream::from(stream)), protocol))
+            }
+            _ => {
+                self.relay.stats_of(self.listener).handshake_failures.add(1);
+                None
+            }
+        }
     }
 }

@@ -30,6 +30,7 @@ use crate::listen::settings::Address;
 use crate::listen::tls;
 use crate::listen::upstream::Upstream;
 use crate::relay::{Phase, Relay, watch_lag};
+use crate::rewrite;
 
 /// The listeners of one thread: every one of them, each with the thread's own socket while its gate is open.
 pub struct Worker {
@@ -80,12 +81,17 @@ pub fn gated(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<(V
             listener,
             tls: settings.tls.as_ref().map(tls::rotating_acceptor).transpose()?,
             upstream: Arc::new(Upstream::new(&settings.upstream, settings.upstream_tls.as_ref(), keepalive)?),
+            rewrite: None,
         };
         let mut threads = Vec::new();
         for worker in &mut workers {
             let (sender, opened) = unbounded_channel();
             threads.push(sender);
-            let (frontend, name, address) = (frontend.clone(), settings.name.clone(), address.clone());
+            let (mut frontend, name, address) = (frontend.clone(), settings.name.clone(), address.clone());
+            frontend.rewrite = settings.rewrite.as_ref().map(|settings| {
+                let server = Arc::clone(&frontend.upstream);
+                Arc::new(rewrite::Proxy::new(settings, relay, listener, server))
+            });
             worker.listeners.push(ThreadListener { frontend, name, address, opened });
         }
         gates.push(Gate::new(address, first, Arc::clone(relay), threads));
@@ -120,8 +126,14 @@ impl ThreadListener {
             };
             match opened {
                 Some(opened) => self.serve(opened).await,
-                None => return,
+                None => break,
             }
+        }
+        if let Some(proxy) = &self.frontend.rewrite {
+            drain.reached(Phase::Draining).await;
+            // The first request of a client that has just connected may be in flight.
+            tokio::time::sleep(FIRST_REQUEST).await;
+            proxy.drain().await;
         }
     }
 
@@ -165,6 +177,9 @@ impl ThreadListener {
         tokio::join!(service.start_service(Some(descriptors), closing, 1), close);
     }
 }
+
+/// How long a connection in rewrite mode may stay idle after a drain begins.
+const FIRST_REQUEST: Duration = Duration::from_millis(300);
 
 /// Time for handshakes in progress to complete and for their first requests to arrive.
 const CLOSING_TIME: Duration = Duration::from_millis(100);

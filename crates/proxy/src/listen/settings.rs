@@ -3,6 +3,9 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::rewrite;
 
 /// An address to listen on or to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,4 +79,6 @@ pub struct Listener {
     pub tls: Option<ServerTls>,
     /// TLS to the server.
     pub upstream_tls: Option<ClientTls>,
+    /// The settings of rewrite mode; `None` for the byte relay.
+    pub rewrite: Option<Arc<rewrite::Settings>>,
 }

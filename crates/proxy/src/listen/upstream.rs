@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
+use async_trait::async_trait;
 use rustls_pki_types::ServerName;
 use socket2::SockRef;
 use tokio::net::{TcpStream, UnixStream};
@@ -19,6 +20,7 @@ use crate::listen::settings::{Address, ClientTls};
 use crate::listen::tls;
 use crate::listen::tls::Protocol;
 use crate::relay::Stream;
+use crate::rewrite::Server;
 
 /// Delay between attempts while the process has no free descriptors.
 const RETRY: Duration = Duration::from_millis(50);
@@ -92,6 +94,13 @@ impl Upstream {
         stream.set_nodelay(true)?;
         keep_alive(SockRef::from(&stream), self.keepalive)?;
         Ok(Box::new(stream))
+    }
+}
+
+#[async_trait]
+impl Server for Upstream {
+    async fn connect(&self, original: Option<SocketAddr>, http2: bool) -> io::Result<Stream> {
+        Upstream::connect(self, original, if http2 { Protocol::Http2 } else { Protocol::Http1 }).await
     }
 }
 

@@ -15,7 +15,7 @@ use crate::relay::settings::Settings;
 use crate::relay::stats::{Full, Stats};
 use crate::relay::stream::Stream;
 use crate::relay::tcp_info::ClientNetwork;
-use tokometer_observe::input::{Close, Connection, Direction, NetworkSource, Observe, Observer};
+use tokometer_observe::input::{Close, Connection, Direction, NetworkSource, Observe, Observer, TraceParent};
 
 /// Maximum descriptors per connection: the client, the server, and the reset watch (`reset`).
 pub const DESCRIPTORS_PER_CONNECTION: usize = 3;
@@ -125,6 +125,26 @@ impl Relay {
         upstream: Arc<str>,
         peer: Option<SocketAddr>,
     ) -> Result<Accepted, Full> {
+        let ticket = self.admit(listener)?;
+        let connection = self.connection(listener, upstream, peer);
+        Ok(Accepted { guard: Guard::new(Arc::clone(self), &connection), ticket })
+    }
+
+    /// Admits a connection whose requests have observers of their own. It counts as open until the returned value is
+    /// dropped.
+    ///
+    /// # Errors
+    /// As [`Relay::accept`].
+    pub(crate) fn admit_for_requests(self: &Arc<Relay>, listener: usize) -> Result<Admitted, Full> {
+        Ok(Admitted { _ticket: self.admit(listener)?, relay: Arc::clone(self), listener })
+    }
+
+    fn connection(&self, listener: usize, upstream: Arc<str>, peer: Option<SocketAddr>) -> Connection {
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        Connection { id, peer, listener, upstream, accepted: Instant::now() }
+    }
+
+    fn admit(&self, listener: usize) -> Result<Ticket, Full> {
         let capacity = self.capacity.load(Ordering::Relaxed);
         let (max, why) = match self.settings.load().max_connections {
             Some(max) if max <= capacity => (max, Full::MaxConnections),
@@ -136,9 +156,12 @@ impl Relay {
             return Err(why);
         };
         self.stats_of(listener).accepted.add(1);
-        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let connection = Connection { id, peer, listener, upstream, accepted: Instant::now() };
-        Ok(Accepted { guard: Guard::new(Arc::clone(self), &connection), ticket })
+        Ok(ticket)
+    }
+
+    /// See [`Observe::reports_usage_on_request`].
+    pub(crate) fn reports_usage_on_request(&self, method: &str, target: &str) -> bool {
+        self.observe.reports_usage_on_request(method, target)
     }
 }
 
@@ -168,6 +191,19 @@ impl Accepted {
     }
 }
 
+/// An open connection in rewrite mode.
+pub(crate) struct Admitted {
+    relay: Arc<Relay>,
+    listener: usize,
+    _ticket: Ticket,
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.relay.stats_of(self.listener).ended.add(1);
+    }
+}
+
 /// The observer of one connection. A panic in it ends the observer, not the connection.
 ///
 /// Dropping it without a call to `closed` (the runtime stops) records `Close::Drained`.
@@ -190,6 +226,20 @@ impl Guard {
         let known_ms = lateness(connection.accepted).before(connection.accepted);
         let observer = contain(&relay, listener, || relay.observe.accepted(connection)).flatten();
         Guard { relay, listener, ended: false, costly: false, known_ms, observer, network: None }
+    }
+
+    /// The observer of one request in rewrite mode, as a connection of its own.
+    pub(crate) fn of_request(
+        relay: &Arc<Relay>,
+        listener: usize,
+        upstream: Arc<str>,
+        peer: Option<SocketAddr>,
+    ) -> Guard {
+        let connection = relay.connection(listener, upstream, peer);
+        let mut guard = Guard::new(Arc::clone(relay), &connection);
+        // Its end is not that of a connection.
+        guard.ended = true;
+        guard
     }
 
     pub(crate) fn relay(&self) -> &Arc<Relay> {
@@ -228,6 +278,11 @@ impl Guard {
     /// See [`Observer::is_costly`].
     pub(crate) fn is_costly(&self) -> bool {
         self.costly
+    }
+
+    /// See [`Observer::sent_trace`].
+    pub(crate) fn sent_trace(&mut self, sent: TraceParent) {
+        self.call(|observer| observer.sent_trace(sent));
     }
 
     pub(crate) fn finished(&mut self, direction: Direction, at: Instant) {

@@ -142,9 +142,14 @@ fn is_http1(start: &[u8]) -> Option<bool> {
     }
 }
 
-fn service_unavailable(kind: &str, message: &str) -> Vec<u8> {
+/// An error in the form of the OpenAI API.
+pub(crate) fn error_body(code: u16, kind: &str, message: &str) -> String {
     let message = serde_json::Value::from(message);
-    let body = format!(r#"{{"error":{{"message":{message},"type":"{kind}","param":null,"code":503}}}}"#);
+    format!(r#"{{"error":{{"message":{message},"type":"{kind}","param":null,"code":{code}}}}}"#)
+}
+
+fn service_unavailable(kind: &str, message: &str) -> Vec<u8> {
+    let body = error_body(503, kind, message);
     format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
          retry-after: 1\r\nconnection: close\r\n\r\n{body}",

@@ -1,5 +1,6 @@
 //! Counters of the data path, for the exporters.
 
+use crate::relay::rewrites::Rewrites;
 use tokometer_observe::input::Direction;
 use tokometer_observe::{Counter, closed_enum};
 
@@ -18,6 +19,8 @@ pub struct Stats {
     pub handshake_failures: Counter,
     /// Observers that panicked and were dropped; their connections continued unobserved.
     pub observer_panics: Counter,
+    /// Requests in rewrite mode.
+    pub rewrites: Rewrites,
     pub(crate) ended: Counter,
     request_bytes: Counter,
     response_bytes: Counter,

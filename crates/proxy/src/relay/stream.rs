@@ -1,14 +1,16 @@
 //! One end of a connection: TCP or a Unix socket, plain or with TLS.
 
-use std::fmt;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::pin::Pin;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use std::{fmt, io};
 
+use pingora::protocols::l4::stream::Stream as Transport;
+use pingora::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSocketStream};
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsStream;
@@ -26,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(20);
 pub type Stream = Box<dyn Endpoint>;
 
 /// See [`Stream`].
-pub trait Endpoint: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {
+pub trait Endpoint: AsyncRead + AsyncWrite + fmt::Debug + Send + Sync + Unpin {
     /// The socket, under TLS the one below it.
     fn socket(&self) -> BorrowedFd<'_>;
 
@@ -34,17 +36,28 @@ pub trait Endpoint: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {
     fn is_tls(&self) -> bool {
         false
     }
+
+    /// As a stream of pingora.
+    fn into_transport(self: Box<Self>) -> Transport;
 }
 
 impl Endpoint for TcpStream {
     fn socket(&self) -> BorrowedFd<'_> {
         self.as_fd()
     }
+
+    fn into_transport(self: Box<Self>) -> Transport {
+        (*self).into()
+    }
 }
 
 impl Endpoint for UnixStream {
     fn socket(&self) -> BorrowedFd<'_> {
         self.as_fd()
+    }
+
+    fn into_transport(self: Box<Self>) -> Transport {
+        (*self).into()
     }
 }
 
@@ -55,6 +68,10 @@ impl Endpoint for TlsStream<Stream> {
 
     fn is_tls(&self) -> bool {
         true
+    }
+
+    fn into_transport(self: Box<Self>) -> Transport {
+        VirtualSocketStream::new(Box::new(Layered(self))).into()
     }
 }
 
@@ -103,5 +120,36 @@ impl dyn Endpoint {
         };
         timeout(DELIVERY, delivered).await.ok();
         drop((self, ticket));
+    }
+}
+
+/// A stream that is not a socket of its own: TLS.
+#[derive(Debug)]
+struct Layered(Stream);
+
+impl VirtualSocket for Layered {
+    /// The options were set when the socket was opened.
+    fn set_socket_option(&self, _: VirtualSockOpt) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsyncRead for Layered {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Layered {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
     }
 }

@@ -269,6 +269,9 @@ catalogue! {
     HandshakeFailures = Counter(Scope::Listener, "tokometer.connections.handshake_failures", "{connection}"),
     /// Connections for which the server was unreachable
     ConnectFailures = Counter(Scope::Listener, "tokometer.connect.failures", "{connection}") { extra: &[Key::Reason] },
+    /// Requests in rewrite mode, by what was done with them
+    RewriteRequests = Counter(Scope::Listener, "tokometer.rewrite.requests", "{request}")
+        { extra: &[Key::Rewrite, Key::Result] },
     /// Bytes relayed, including headers and framing
     RelayIo = Counter(Scope::Listener, "tokometer.relay.io", "By") { extra: &[Key::Direction] },
     /// Always 1: how traffic to the server is intercepted, and whether the server can be reached directly; absent while

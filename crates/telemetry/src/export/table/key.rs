@@ -72,7 +72,8 @@ tokometer_observe::closed_enum! {
         Verdict = "verdict",
         /// `ttft_seconds`, `ttft_seconds_per_1k_uncached_tokens`, `decode_tokens_per_second` or `gap_seconds`.
         Threshold = "threshold",
-        /// The result. Of joins: see `docs/QUEUE.md`. Of `tokometer.interception`: `closed`, `open` or `unknown`.
+        /// The result. Of joins: see `docs/QUEUE.md`. Of `tokometer.interception`: `closed`, `open` or `unknown`. Of
+        /// rewrites: see `docs/REWRITE.md`.
         Result = "result",
         /// Tenant of the request, from what the client sends: a hash, a configured name, or the client's own value
         /// where the settings allow it; `other` over the cap, absent where the request names no tenant
@@ -92,6 +93,8 @@ tokometer_observe::closed_enum! {
         /// `open`, `waiting` (the server accepts no connections), `address_in_use` (another program holds the address:
         /// clients bypass tokometer) or `address_unusable`.
         State = "state",
+        /// `include_usage`, `traceparent`, `request_id`, or `framing` for requests with ambiguous framing.
+        Rewrite = "rewrite",
         /// Name of the thread.
         Thread = "thread",
         /// Version of tokometer or of the engine.
@@ -115,7 +118,7 @@ impl Key {
             Key::FinishReason | Key::Reason | Key::Phase | Key::Result => 10,
             Key::Source => 7,
             Key::StatusClass => 6,
-            Key::TokenModality | Key::Kind => 4,
+            Key::TokenModality | Key::Kind | Key::Rewrite => 4,
             Key::OutcomeClass => 3,
             Key::TokenType | Key::Direction | Key::Signal => 2,
             _ => 1,

@@ -24,14 +24,16 @@ impl Decision {
 
     /// The ids of the request's span, if it is kept. `ended`: when the request ended.
     pub(crate) fn decide(&self, record: &Record, breaks_objective: impl Fn() -> bool, ended: Instant) -> Option<Ids> {
-        let trace_id = record.trace.map_or_else(|| fastrand::u128(1..), |caller| caller.trace_id);
+        let trace_id = record.server_trace().map_or_else(|| fastrand::u128(1..), |trace| trace.trace_id);
         let sampled = match record.trace {
             Some(caller) if self.settings.parent_based => caller.sampled,
             _ => self.root(trace_id),
         };
         let kept = if sampled { None } else { Some(self.keep(record, breaks_objective, ended)?) };
         let parent = record.trace.map(|caller| caller.span_id);
-        Some(Ids { trace_id, span_id: fastrand::u64(1..), parent, kept })
+        // The engine's spans are children of the span that was sent to it.
+        let span_id = record.sent_trace.map_or_else(|| fastrand::u64(1..), |sent| sent.span_id);
+        Some(Ids { trace_id, span_id, parent, kept })
     }
 
     /// `TraceIdRatioBased` compares the 63 bits on which the OpenTelemetry SDKs agree, so that all services with the

@@ -1,0 +1,50 @@
+//! Requests that a server may split at another place than pingora: rejected, because a proxy that re-frames messages
+//! makes request smuggling possible (RFC 9112, section 11.2).
+
+use pingora::http::RequestHeader;
+
+/// Why this HTTP/1 request is ambiguous; `None` if it is not. pingora 0.9.1 accepts these.
+pub(crate) fn ambiguous(head: &RequestHeader) -> Option<&'static str> {
+    let values = |name| head.headers.get_all(name).iter().map(|value| value.as_bytes());
+    let mut codings = values("transfer-encoding");
+    let mut lengths = values("content-length");
+    match (codings.next(), codings.next(), lengths.next(), lengths.next()) {
+        (Some(_), _, Some(_), _) => Some("both Content-Length and Transfer-Encoding"),
+        (Some(_), Some(_), ..) => Some("more than one Transfer-Encoding"),
+        (Some(coding), None, ..) if !coding.eq_ignore_ascii_case(b"chunked") => {
+            Some("a Transfer-Encoding other than chunked")
+        }
+        (_, _, Some(_), Some(_)) => Some("more than one Content-Length"),
+        (_, _, Some(length), None) if !length.iter().all(u8::is_ascii_digit) => Some("an invalid Content-Length"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ambiguous_framing_is_recognised() {
+        for (headers, ambiguous_for) in [
+            (&[("content-length", "5")][..], false),
+            (&[("transfer-encoding", "Chunked")], false),
+            (&[], false),
+            (&[("content-length", "5"), ("transfer-encoding", "chunked")], true),
+            (&[("content-length", "5"), ("content-length", "5")], true),
+            (&[("content-length", "5, 5")], true),
+            (&[("content-length", "+5")], true),
+            (&[("transfer-encoding", "chunked"), ("transfer-encoding", "chunked")], true),
+            (&[("transfer-encoding", "gzip, chunked")], true),
+            (&[("transfer-encoding", "\u{b}chunked")], true),
+        ] {
+            let mut head = RequestHeader::build("POST", b"/", None).unwrap();
+            for (name, value) in headers {
+                let value = http::HeaderValue::from_bytes(value.as_bytes())
+                    .unwrap_or_else(|_| http::HeaderValue::from_static("xchunked"));
+                head.append_header(*name, value).unwrap();
+            }
+            assert_eq!(ambiguous(&head).is_some(), ambiguous_for, "{headers:?}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Asks for the token counts of a stream: sets `stream_options.include_usage` in the body of a chat or completions
+//! request. Every other byte of the body stays as it is.
+
+use std::ops::Range;
+
+use crate::rewrite::members::members;
+
+/// The option, as the value of `stream_options` and as a member of it.
+const OPTIONS: &str = r#"{"include_usage":true}"#;
+const OPTION: &str = r#""include_usage":true"#;
+
+/// Why a body is left as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unchanged {
+    /// The client asked for the counts.
+    Asked,
+    /// The response will not be a stream: it has the counts anyway.
+    NotStreamed,
+    /// Not a JSON object, or `stream_options` is something else than the API defines.
+    NotJson,
+}
+
+/// A change of a body: this part is replaced.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Edit {
+    at: Range<usize>,
+    with: String,
+}
+
+impl Edit {
+    /// The body with the change.
+    pub(crate) fn apply(&self, body: &[u8]) -> Vec<u8> {
+        let mut edited = Vec::with_capacity(body.len() + self.with.len());
+        edited.extend_from_slice(body.get(..self.at.start).unwrap_or_default());
+        edited.extend_from_slice(self.with.as_bytes());
+        edited.extend_from_slice(body.get(self.at.end..).unwrap_or_default());
+        edited
+    }
+}
+
+/// The change that makes this request ask for the counts of its stream.
+///
+/// Of duplicate keys the last one is the value, as in the JSON parsers of Python and of llama.cpp.
+pub(crate) fn edit(body: &[u8]) -> Result<Edit, Unchanged> {
+    let all = members(body).ok_or(Unchanged::NotJson)?;
+    let last = |key: &str| all.iter().rfind(|member| member.key == key);
+    if last("stream").is_none_or(|stream| stream.value != "true") {
+        return Err(Unchanged::NotStreamed);
+    }
+    let Some(options) = last("stream_options") else {
+        let end = all.last().map_or(0, |member| member.at.end);
+        return Ok(Edit { at: end..end, with: format!(r#","stream_options":{OPTIONS}"#) });
+    };
+    if options.value == "null" {
+        return Ok(Edit { at: options.at.clone(), with: OPTIONS.to_owned() });
+    }
+    let inner = members(options.value.as_bytes()).ok_or(Unchanged::NotJson)?;
+    let from = options.at.start;
+    match inner.iter().rfind(|member| member.key == "include_usage") {
+        Some(option) if option.value == "true" => Err(Unchanged::Asked),
+        Some(option) if matches!(option.value, "false" | "null") => {
+            Ok(Edit { at: from + option.at.start..from + option.at.end, with: "true".to_owned() })
+        }
+        Some(_) => Err(Unchanged::NotJson),
+        None => match inner.last() {
+            Some(member) => {
+                let end = from + member.at.end;
+                Ok(Edit { at: end..end, with: format!(",{OPTION}") })
+            }
+            None => Ok(Edit { at: from + 1..from + 1, with: OPTION.to_owned() }),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edited(body: &str) -> Result<String, Unchanged> {
+        edit(body.as_bytes()).map(|edit| String::from_utf8(edit.apply(body.as_bytes())).unwrap())
+    }
+
+    #[test]
+    fn option_is_added_and_no_other_byte_changes() {
+        for (body, expected) in [
+            (r#"{"stream":true}"#, r#"{"stream":true,"stream_options":{"include_usage":true}}"#),
+            (
+                "{ \"stream\" : true ,\r\n \"n\": 1.0 \n}\n",
+                "{ \"stream\" : true ,\r\n \"n\": 1.0,\"stream_options\":{\"include_usage\":true} \n}\n",
+            ),
+            (r#"{"stream_options":null,"stream":true}"#, r#"{"stream_options":{"include_usage":true},"stream":true}"#),
+            (r#"{"stream_options":{},"stream":true}"#, r#"{"stream_options":{"include_usage":true},"stream":true}"#),
+            (r#"{"stream_options":{ },"stream":true}"#, r#"{"stream_options":{"include_usage":true },"stream":true}"#),
+            (
+                r#"{"stream_options": {"include_usage": false, "x": 1}, "stream":true}"#,
+                r#"{"stream_options": {"include_usage": true, "x": 1}, "stream":true}"#,
+            ),
+            (
+                r#"{"stream":true,"stream_options":{"continuous_usage_stats":true }}"#,
+                r#"{"stream":true,"stream_options":{"continuous_usage_stats":true,"include_usage":true }}"#,
+            ),
+            // The last of duplicates counts, and escaped keys are the same keys.
+            (
+                r#"{"stream":false,"stream":true}"#,
+                r#"{"stream":false,"stream":true,"stream_options":{"include_usage":true}}"#,
+            ),
+            (
+                r#"{"stre\u0061m":true,"seed":123456789012345678901234567890}"#,
+                r#"{"stre\u0061m":true,"seed":123456789012345678901234567890,"stream_options":{"include_usage":true}}"#,
+            ),
+        ] {
+            assert_eq!(edited(body).as_deref(), Ok(expected), "{body}");
+        }
+    }
+
+    #[test]
+    fn other_bodies_are_left_as_they_are() {
+        for (body, why) in [
+            (r#"{"stream":true,"stream_options":{"include_usage":true}}"#, Unchanged::Asked),
+            (r#"{"stream":true,"stream":false}"#, Unchanged::NotStreamed),
+            (r#"{"messages":[{"stream":true}]}"#, Unchanged::NotStreamed),
+            (r#"{"stream":"true"}"#, Unchanged::NotStreamed),
+            ("{}", Unchanged::NotStreamed),
+            ("", Unchanged::NotJson),
+            (r#"{"stream":true"#, Unchanged::NotJson),
+            (r#"{"stream":true,"top_p":NaN}"#, Unchanged::NotJson),
+            (r#"{"stream":true,"stream_options":[]}"#, Unchanged::NotJson),
+            (r#"{"stream":true,"stream_options":{"include_usage":1}}"#, Unchanged::NotJson),
+        ] {
+            assert_eq!(edited(body), Err(why), "{body}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Shows a request and its response to an observer, as HTTP/1.1 messages with the framing that they had.
+//!
+//! The observer sees what the client sent and what the server responded, before anything is removed from it: token
+//! counts come from the server's `usage` even if the client does not get it. A message that was HTTP/2 is shown as the
+//! equivalent HTTP/1.1 message.
+
+use std::time::Instant;
+
+use pingora::http::{RequestHeader, ResponseHeader};
+
+use crate::relay::Guard;
+use tokometer_observe::input::{Close, Direction, TraceParent};
+
+/// One request and its response, on a connection of their own.
+pub(crate) struct Messages {
+    guard: Guard,
+    request: Side,
+    response: Side,
+    /// Assembled messages; kept for its memory.
+    scratch: Vec<u8>,
+    ended: bool,
+}
+
+/// One direction.
+#[derive(Debug, Default)]
+struct Side {
+    framing: Framing,
+    /// Bytes that are not yet added to the totals.
+    unreported: u64,
+    ended: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Framing {
+    /// `Content-Length`, no body, or after an upgrade.
+    #[default]
+    Plain,
+    Chunked,
+    /// The end of the connection ends the body.
+    Close,
+}
+
+/// Bytes added to the totals at once.
+const REPORT_BYTES: u64 = 256 * 1024;
+
+impl Messages {
+    pub(crate) fn new(guard: Guard) -> Messages {
+        Messages { guard, request: Side::default(), response: Side::default(), scratch: Vec::new(), ended: false }
+    }
+
+    /// The observer of the request.
+    pub(crate) fn guard(&mut self) -> &mut Guard {
+        &mut self.guard
+    }
+
+    /// The headers of the request; `added` are further headers that the server gets. `has_body`: a body follows even
+    /// without headers that announce it, as in HTTP/2.
+    pub(crate) fn request_head(&mut self, head: &RequestHeader, added: &[(&str, &str)], has_body: bool) {
+        let scratch = &mut self.scratch;
+        scratch.clear();
+        scratch.extend_from_slice(head.method.as_str().as_bytes());
+        scratch.push(b' ');
+        scratch.extend_from_slice(head.raw_path());
+        scratch.extend_from_slice(b" HTTP/1.1\r\n");
+        let mut announced = false;
+        for (name, value) in &head.headers {
+            announced |= matches!(name.as_str(), "content-length" | "transfer-encoding");
+            line(scratch, name.as_str(), value.as_bytes());
+        }
+        let authority = head.uri.authority().filter(|_| !head.headers.contains_key("host"));
+        if let Some(authority) = authority {
+            line(scratch, "host", authority.as_str().as_bytes());
+        }
+        added.iter().for_each(|(name, value)| line(scratch, name, value.as_bytes()));
+        let chunked = head.headers.contains_key("transfer-encoding");
+        if has_body && !announced {
+            line(scratch, "transfer-encoding", b"chunked");
+        }
+        scratch.extend_from_slice(b"\r\n");
+        self.request.framing = if chunked || (has_body && !announced) { Framing::Chunked } else { Framing::Plain };
+        self.request.ended = false;
+        self.show(Direction::Request);
+    }
+
+    /// The server got this trace context.
+    pub(crate) fn sent_trace(&mut self, sent: TraceParent) {
+        self.guard.sent_trace(sent);
+    }
+
+    /// Headers of a response, informational ones included. `has_body` as for requests.
+    pub(crate) fn response_head(&mut self, head: &ResponseHeader, to_head: bool) {
+        let scratch = &mut self.scratch;
+        scratch.clear();
+        scratch.extend_from_slice(b"HTTP/1.1 ");
+        scratch.extend_from_slice(head.status.as_str().as_bytes());
+        scratch.extend_from_slice(b" \r\n");
+        for (name, value) in &head.headers {
+            line(scratch, name.as_str(), value.as_bytes());
+        }
+        let code = head.status.as_u16();
+        let bodiless = to_head || code < 200 || code == 204 || code == 304;
+        let length = head.headers.contains_key("content-length");
+        let is_chunked = head.headers.contains_key("transfer-encoding");
+        let http2 = head.version == http::Version::HTTP_2;
+        self.response.framing = match (bodiless, is_chunked, length) {
+            (true, ..) | (_, false, true) => Framing::Plain,
+            (_, true, _) => Framing::Chunked,
+            // HTTP/2 marks the end of a body, which a close alone does not.
+            _ if http2 => {
+                line(scratch, "transfer-encoding", b"chunked");
+                Framing::Chunked
+            }
+            _ => Framing::Close,
+        };
+        scratch.extend_from_slice(b"\r\n");
+        self.show(Direction::Response);
+    }
+
+    /// A piece of a body, or bytes after an upgrade. `end`: the message is complete.
+    pub(crate) fn body(&mut self, direction: Direction, bytes: &[u8], end: bool) {
+        let side = if direction == Direction::Request { &self.request } else { &self.response };
+        if side.ended {
+            return;
+        }
+        if side.framing != Framing::Chunked {
+            if !bytes.is_empty() {
+                self.pass(direction, bytes);
+            }
+        } else {
+            let scratch = &mut self.scratch;
+            scratch.clear();
+            if !bytes.is_empty() {
+                scratch.extend_from_slice(format!("{:x}\r\n", bytes.len()).as_bytes());
+                scratch.extend_from_slice(bytes);
+                scratch.extend_from_slice(b"\r\n");
+            }
+            if end {
+                scratch.extend_from_slice(b"0\r\n\r\n");
+            }
+            self.show(direction);
+        }
+        if end {
+            self.side(direction).ended = true;
+            if direction == Direction::Response && self.response.framing == Framing::Close {
+                self.guard.finished(Direction::Response, Instant::now());
+            }
+        }
+    }
+
+    /// The trailers of the response, which end it.
+    pub(crate) fn trailers<'a>(&mut self, trailers: impl Iterator<Item = (&'a str, &'a [u8])>) {
+        if self.response.ended || self.response.framing != Framing::Chunked {
+            return;
+        }
+        self.scratch.clear();
+        self.scratch.extend_from_slice(b"0\r\n");
+        for (name, value) in trailers {
+            line(&mut self.scratch, name, value);
+        }
+        self.scratch.extend_from_slice(b"\r\n");
+        self.response.ended = true;
+        self.show(Direction::Response);
+    }
+
+    /// The end of both, once.
+    pub(crate) fn close(&mut self, close: Close) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        for direction in [Direction::Request, Direction::Response] {
+            self.report(direction);
+        }
+        self.guard.closed(close, Instant::now());
+    }
+
+    /// Passes the assembled bytes.
+    fn show(&mut self, direction: Direction) {
+        let scratch = std::mem::take(&mut self.scratch);
+        if !scratch.is_empty() {
+            self.pass(direction, &scratch);
+        }
+        self.scratch = scratch;
+        // A long prompt in one piece must not stay in memory during the response.
+        if self.scratch.capacity() > 16 * 1024 {
+            self.scratch = Vec::new();
+        }
+    }
+
+    fn pass(&mut self, direction: Direction, bytes: &[u8]) {
+        let at = Instant::now();
+        self.guard.late(at);
+        self.guard.seen(direction, bytes, at);
+        let side = self.side(direction);
+        side.unreported += bytes.len() as u64;
+        if side.unreported >= REPORT_BYTES {
+            self.report(direction);
+        }
+    }
+
+    fn report(&mut self, direction: Direction) {
+        let bytes = std::mem::take(&mut self.side(direction).unreported);
+        self.guard.stats().bytes(direction).add(bytes);
+    }
+
+    fn side(&mut self, direction: Direction) -> &mut Side {
+        if direction == Direction::Request { &mut self.request } else { &mut self.response }
+    }
+}
+
+fn line(into: &mut Vec<u8>, name: &str, value: &[u8]) {
+    into.extend_from_slice(name.as_bytes());
+    into.extend_from_slice(b": ");
+    into.extend_from_slice(value);
+    into.extend_from_slice(b"\r\n");
+}
+
+impl Drop for Messages {
+    /// A stopping runtime drops its tasks: the end is recorded then as well.
+    fn drop(&mut self) {
+        self.close(Close::Drained);
+    }
+}

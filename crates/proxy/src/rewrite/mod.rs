@@ -1,0 +1,24 @@
+//! Rewrite mode: an HTTP proxy on pingora-proxy, for the few features that have to change traffic. Its observers get
+//! the same input as those of the relay.
+//!
+//! TLS, the connection limit and connecting to the server are those of the relay: pingora gets streams that are already
+//! open.
+
+mod body;
+mod client;
+mod events;
+mod framing;
+mod include_usage;
+mod members;
+mod message;
+mod proxy;
+mod settings;
+mod strip_usage;
+mod trace;
+mod upstream;
+
+pub use settings::Settings;
+
+pub(crate) use client::Connection;
+pub(crate) use proxy::Proxy;
+pub(crate) use upstream::Server;

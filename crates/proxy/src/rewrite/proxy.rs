@@ -1,0 +1,490 @@
+//! The HTTP proxy of one listener on one thread: pingora's filters.
+
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{HeaderMap, header};
+use pingora::apps::{HttpServerApp, HttpServerOptions, ServerApp};
+use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::proxy::{FailToProxy, HttpProxy, ProxyHttp, ProxyWarnLogContext, Session, http_proxy};
+use pingora::server::configuration::ServerConf;
+use pingora::upstreams::peer::HttpPeer;
+use pingora::{Error, ErrorSource, ErrorType, Result};
+use tokio::sync::watch;
+
+use crate::relay::{Guard, Outcome, Relay, Rewrite, Stream, Unreachable, error_body};
+use crate::rewrite::body::Body;
+use crate::rewrite::client::{Client, Connection, connection, lock};
+use crate::rewrite::framing::ambiguous;
+use crate::rewrite::message::Messages;
+use crate::rewrite::settings::Settings;
+use crate::rewrite::strip_usage::StripUsage;
+use crate::rewrite::trace;
+use crate::rewrite::upstream::{Peers, Server};
+use tokometer_observe::input::{Close, Direction, Side, TraceParent};
+
+/// pingora keeps this many bytes of a request's body for a retry, and sends a body that was read before only from there.
+const RETRY_BUFFER_BYTES: usize = 64 * 1024;
+
+/// Serves connections. One per listener and thread, so that a pooled connection stays on its thread.
+pub(crate) struct Proxy {
+    http: Arc<HttpProxy<Filters>>,
+    relay: Arc<Relay>,
+    drains: watch::Sender<bool>,
+}
+
+/// See [`ProxyHttp`].
+struct Filters {
+    settings: Arc<Settings>,
+    relay: Arc<Relay>,
+    listener: usize,
+    peers: Peers,
+}
+
+/// State of one request.
+#[derive(Default)]
+pub(crate) struct Exchange {
+    connection: Option<Arc<Connection>>,
+    messages: Option<Arc<Mutex<Messages>>>,
+    /// Sent to the server, and added to the response.
+    request_id: Option<String>,
+    trace: Option<TraceParent>,
+    /// `include_usage` may change this request.
+    candidate: bool,
+    body: Option<Body>,
+    /// The body was read before the headers were sent; its size is known.
+    read: Option<Bytes>,
+    /// The body was decoded.
+    decoded: bool,
+    /// The option was added to the request.
+    injected: bool,
+    strip: Option<StripUsage>,
+    /// A connection to the server was open.
+    connected: bool,
+    upgraded: bool,
+}
+
+impl Exchange {
+    fn messages(&self, with: impl FnOnce(&mut Messages)) {
+        if let Some(messages) = &self.messages {
+            with(&mut lock(messages));
+        }
+    }
+}
+
+impl Proxy {
+    pub(crate) fn new(settings: &Arc<Settings>, relay: &Arc<Relay>, listener: usize, server: Arc<dyn Server>) -> Proxy {
+        let conf = ServerConf {
+            // Of attempts, the first included.
+            max_retries: settings.upstream_retries as usize + 1,
+            threads: 1,
+            ..ServerConf::default()
+        };
+        let filters = Filters {
+            settings: Arc::clone(settings),
+            relay: Arc::clone(relay),
+            listener,
+            peers: Peers::new(server, Arc::clone(relay)),
+        };
+        let mut http = http_proxy(&Arc::new(conf), filters);
+        let mut options = HttpServerOptions::default();
+        options.h2c = true;
+        options.h2_idle_timeout = Some(settings.client_idle_timeout);
+        http.server_options = Some(options);
+        Proxy { http: Arc::new(http), relay: Arc::clone(relay), drains: watch::Sender::new(false) }
+    }
+
+    /// Serves all requests of a connection.
+    pub(crate) async fn serve(&self, stream: Stream, connection: Connection) {
+        let client = Client::new(stream, Arc::clone(&self.relay), connection);
+        let mut next: Option<pingora::protocols::Stream> = Some(Box::new(client));
+        let drains = self.drains.subscribe();
+        while let Some(stream) = next {
+            next = ServerApp::process_new(&self.http, stream, &drains).await;
+        }
+    }
+
+    /// Closes idle connections, and the others after their current request.
+    pub(crate) async fn drain(&self) {
+        self.drains.send_replace(true);
+        self.http.http_cleanup().await;
+    }
+}
+
+impl Filters {
+    fn count(&self, rewrite: Rewrite, outcome: Outcome) {
+        self.relay.stats_of(self.listener).rewrites.add(rewrite, outcome);
+    }
+
+    /// Reads the whole body, if its length is known, so that the length of the changed body is known too before the
+    /// headers are sent.
+    async fn read_body(&self, session: &mut Session, ctx: &mut Exchange) -> Result<()> {
+        let length = content_length(&session.req_header().headers).filter(|length| *length > 0);
+        let Some(length) = length else { return Ok(()) };
+        let max = self.settings.max_body.0 as usize;
+        if length > max {
+            self.count(Rewrite::IncludeUsage, Outcome::TooLarge);
+            ctx.candidate = false;
+            return Ok(());
+        }
+        if session.req_header().headers.contains_key(header::EXPECT) {
+            session.downstream_session.write_continue_response().await?;
+        }
+        let mut body = Body::new(&session.req_header().headers, max);
+        let mut fits = true;
+        // The last reads go through pingora's buffer; each of the others is smaller than what is left.
+        while !session.is_body_done() {
+            if length.saturating_sub(body.len()) <= RETRY_BUFFER_BYTES {
+                session.enable_retry_buffering();
+            }
+            let Some(piece) = session.read_request_body().await.map_err(|error| error.into_down())? else { break };
+            ctx.messages(|messages| messages.body(Direction::Request, &piece, false));
+            fits &= body.add(&piece);
+        }
+        ctx.messages(|messages| messages.body(Direction::Request, b"", true));
+        if session.get_retry_buffer().is_none() {
+            return Error::e_explain(ErrorType::HTTPStatus(400), "the body is shorter than announced");
+        }
+        let coded = body.is_coded();
+        let (bytes, outcome) = if fits { body.edited().await } else { (body.take(), Outcome::TooLarge) };
+        self.count(Rewrite::IncludeUsage, outcome);
+        ctx.injected = outcome == Outcome::Changed;
+        ctx.decoded = coded && ctx.injected;
+        ctx.read = Some(bytes);
+        Ok(())
+    }
+
+    fn begin(&self, session: &mut Session, ctx: &mut Exchange) {
+        let Some(connection) = connection(session.digest()) else { return };
+        let guard = Guard::of_request(&self.relay, self.listener, Arc::clone(&connection.upstream), connection.peer);
+        let has_body = !session.is_body_empty();
+        let head = session.req_header();
+        let mut added = Vec::new();
+        if self.settings.request_id {
+            let has_id = head.headers.contains_key("x-request-id");
+            self.count(Rewrite::RequestId, if has_id { Outcome::Asked } else { Outcome::Changed });
+            ctx.request_id = (!has_id).then(trace::request_id);
+            added.extend(ctx.request_id.as_deref().map(|id| ("x-request-id", id)));
+        }
+        let mut messages = Messages::new(guard);
+        messages.request_head(head, &added, has_body);
+        if self.settings.traceparent {
+            let (context, continued) = trace::context(head);
+            self.count(Rewrite::Traceparent, if continued { Outcome::Asked } else { Outcome::Changed });
+            messages.sent_trace(context);
+            ctx.trace = Some(context);
+        }
+        if !has_body {
+            messages.body(Direction::Request, b"", true);
+        }
+        let method = head.method.as_str();
+        let target = String::from_utf8_lossy(head.raw_path());
+        ctx.candidate = self.settings.include_usage && has_body && self.relay.reports_usage_on_request(method, &target);
+        let messages = Arc::new(Mutex::new(messages));
+        connection.begin(&messages);
+        ctx.messages = Some(messages);
+        ctx.connection = Some(connection);
+    }
+}
+
+fn content_length(headers: &HeaderMap) -> Option<usize> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+fn is_grpc(head: &RequestHeader) -> bool {
+    head.headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+}
+
+#[async_trait]
+impl ProxyHttp for Filters {
+    type CTX = Exchange;
+
+    fn new_ctx(&self) -> Exchange {
+        Exchange::default()
+    }
+
+    async fn early_request_filter(&self, session: &mut Session, ctx: &mut Exchange) -> Result<()> {
+        let is_http1 = session.as_http1().is_some();
+        if let Some(why) = ambiguous(session.req_header()).filter(|_| is_http1) {
+            self.count(Rewrite::Framing, Outcome::Rejected);
+            return Error::e_explain(ErrorType::HTTPStatus(400), why);
+        }
+        session.set_read_timeout(Some(self.settings.client_read_timeout));
+        if session.get_keepalive().is_some() {
+            session.set_keepalive(Some(self.settings.client_idle_timeout.as_secs()));
+        }
+        self.begin(session, ctx);
+        Ok(())
+    }
+
+    async fn request_filter(&self, session: &mut Session, ctx: &mut Exchange) -> Result<bool> {
+        if ctx.candidate {
+            self.read_body(session, ctx).await?;
+            if ctx.candidate && ctx.read.is_none() {
+                // Its length is not known: it is sent in chunks, and changed before its last byte is sent.
+                let body = Body::new(&session.req_header().headers, self.settings.max_body.0 as usize);
+                ctx.body = (!body.is_coded()).then_some(body);
+                if ctx.body.is_none() {
+                    self.count(Rewrite::IncludeUsage, Outcome::Encoded);
+                    ctx.candidate = false;
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    async fn upstream_peer(&self, session: &mut Session, ctx: &mut Exchange) -> Result<Box<HttpPeer>> {
+        let Some(connection) = &ctx.connection else {
+            return Error::e_explain(ErrorType::InternalError, "not a connection of this listener");
+        };
+        let http2 = session.as_http2().is_some() && is_grpc(session.req_header());
+        Ok(self.peers.peer(connection, http2, &self.settings))
+    }
+
+    async fn upstream_request_filter(
+        &self,
+        session: &mut Session,
+        request: &mut RequestHeader,
+        ctx: &mut Exchange,
+    ) -> Result<()> {
+        if let Some(context) = ctx.trace {
+            request.insert_header("traceparent", trace::header(context))?;
+        }
+        if let Some(id) = &ctx.request_id {
+            request.insert_header("x-request-id", id.as_str())?;
+        }
+        if let Some(body) = &ctx.read {
+            request.insert_header(header::CONTENT_LENGTH, body.len())?;
+            request.remove_header(&header::EXPECT);
+            if ctx.decoded {
+                request.remove_header(&header::CONTENT_ENCODING);
+            }
+        }
+        // Counts cannot be removed from a coded response.
+        if ctx.candidate && (ctx.injected || ctx.body.is_some()) && session.as_http1().is_some() {
+            request.remove_header(&header::ACCEPT_ENCODING);
+        }
+        Ok(())
+    }
+
+    async fn request_body_filter(
+        &self,
+        session: &mut Session,
+        body: &mut Option<Bytes>,
+        end: bool,
+        ctx: &mut Exchange,
+    ) -> Result<()> {
+        if let Some(read) = &ctx.read {
+            // Everything was read and shown before. On a retry the same body is sent again.
+            *body = end.then(|| read.clone());
+            if self.settings.upstream_retries == 0 {
+                ctx.read = Some(Bytes::new());
+            }
+            return Ok(());
+        }
+        let piece = body.as_deref().unwrap_or_default();
+        ctx.messages(|messages| messages.body(Direction::Request, piece, end && !session.was_upgraded()));
+        let Some(collected) = &mut ctx.body else { return Ok(()) };
+        if !collected.add(piece) {
+            self.count(Rewrite::IncludeUsage, Outcome::TooLarge);
+            *body = Some(collected.take());
+            ctx.body = None;
+        } else if end {
+            let (bytes, outcome) = collected.edited().await;
+            self.count(Rewrite::IncludeUsage, outcome);
+            ctx.injected = outcome == Outcome::Changed;
+            ctx.body = None;
+            *body = Some(bytes);
+        } else {
+            *body = Some(Bytes::new());
+        }
+        Ok(())
+    }
+
+    async fn connected_to_upstream(
+        &self,
+        _: &mut Session,
+        reused: bool,
+        _: &HttpPeer,
+        _: std::os::fd::RawFd,
+        _: Option<&pingora::protocols::Digest>,
+        ctx: &mut Exchange,
+    ) -> Result<()> {
+        ctx.connected = true;
+        if !reused {
+            self.relay.stats_of(self.listener).connected.add(1);
+        }
+        Ok(())
+    }
+
+    async fn upstream_response_filter(
+        &self,
+        session: &mut Session,
+        response: &mut ResponseHeader,
+        ctx: &mut Exchange,
+    ) -> Result<()> {
+        let to_head = session.req_header().method == http::Method::HEAD;
+        ctx.messages(|messages| messages.response_head(response, to_head));
+        ctx.upgraded = response.status == http::StatusCode::SWITCHING_PROTOCOLS;
+        if response.status.is_informational() {
+            return Ok(());
+        }
+        if let Some(id) = ctx.request_id.as_deref().filter(|_| !response.headers.contains_key("x-request-id")) {
+            response.insert_header("x-request-id", id)?;
+        }
+        let value = |name| response.headers.get(name).map(|value| value.as_bytes());
+        let is_stream = value(header::CONTENT_TYPE)
+            .is_some_and(|kind| kind.get(..17).is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream")));
+        if ctx.injected && is_stream {
+            if value(header::CONTENT_ENCODING).is_some_and(|coding| coding != b"identity") {
+                self.count(Rewrite::IncludeUsage, Outcome::NotRemoved);
+            } else {
+                ctx.strip = Some(StripUsage::default());
+                response.remove_header(&header::CONTENT_LENGTH);
+            }
+        }
+        Ok(())
+    }
+
+    fn upstream_response_body_filter(
+        &self,
+        _: &mut Session,
+        body: &mut Option<Bytes>,
+        end: bool,
+        ctx: &mut Exchange,
+    ) -> Result<Option<std::time::Duration>> {
+        let piece = body.as_deref().unwrap_or_default();
+        ctx.messages(|messages| messages.body(Direction::Response, piece, end));
+        if let Some(strip) = &mut ctx.strip {
+            let mut out = strip.feed(body.take().unwrap_or_default());
+            if end {
+                let rest = strip.end();
+                if !rest.is_empty() {
+                    out = [&out[..], &rest[..]].concat().into();
+                }
+            }
+            *body = (!out.is_empty()).then_some(out);
+        }
+        Ok(None)
+    }
+
+    fn upstream_response_trailer_filter(
+        &self,
+        _: &mut Session,
+        trailers: &mut HeaderMap,
+        ctx: &mut Exchange,
+    ) -> Result<()> {
+        let all = trailers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        ctx.messages(|messages| messages.trailers(all));
+        Ok(())
+    }
+
+    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, ctx: &mut Exchange) -> FailToProxy {
+        let (code, kind) = status(error, ctx.connected);
+        let reset = self.relay.settings().unreachable == Unreachable::Reset;
+        if code == 0 || (kind == UNREACHABLE && reset) {
+            return FailToProxy { error_code: 0, can_reuse_downstream: false };
+        }
+        let upstream = ctx.connection.as_ref().map_or("", |connection| &connection.upstream);
+        let message = match kind {
+            UNREACHABLE => format!("tokometer: cannot reach the inference server at {upstream}: {}", cause(error)),
+            UPSTREAM => {
+                format!("tokometer: the inference server at {upstream} sent no valid response: {}", cause(error))
+            }
+            _ => format!("tokometer: invalid request: {}", cause(error)),
+        };
+        if let Err(error) = respond(session, code, kind, &message).await {
+            tracing::debug!(%error, "The client did not get the error response.");
+        }
+        FailToProxy { error_code: code, can_reuse_downstream: false }
+    }
+
+    async fn logging(&self, _: &mut Session, error: Option<&Error>, ctx: &mut Exchange) {
+        let stats = self.relay.stats_of(self.listener);
+        let close = match error {
+            None => Close::Finished { first: if ctx.upgraded { Side::Server } else { Side::Client } },
+            Some(error) => {
+                tracing::debug!(%error, "A request failed.");
+                ended_by(error, ctx.connected)
+            }
+        };
+        match close {
+            Close::ConnectTimeout => stats.connect_timeouts.add(1),
+            Close::Refused => stats.connect_failures.add(1),
+            _ => {}
+        }
+        ctx.messages(|messages| {
+            if error.is_none() && !ctx.upgraded {
+                messages.body(Direction::Response, b"", true);
+            } else if close == (Close::Finished { first: Side::Server }) {
+                messages.guard().finished(Direction::Response, Instant::now());
+            }
+            messages.close(close);
+        });
+    }
+
+    fn suppress_error_log(&self, _: &Session, _: &Exchange, _: &Error) -> bool {
+        true
+    }
+
+    fn suppress_proxy_warn_log(&self, _: &Session, _: &Exchange, error: &Error, context: ProxyWarnLogContext) -> bool {
+        if matches!(context, ProxyWarnLogContext::UpstreamRetry) {
+            tracing::warn!(%error, "Sending a request to the server again.");
+        }
+        true
+    }
+}
+
+const UNREACHABLE: &str = "upstream_unreachable";
+const UPSTREAM: &str = "upstream_error";
+
+/// Status and type of the response to a client whose request failed; 0 if the client is gone.
+fn status(error: &Error, connected: bool) -> (u16, &'static str) {
+    match (error.etype(), error.esource()) {
+        (ErrorType::HTTPStatus(code), _) => (*code, "invalid_request_error"),
+        (_, ErrorSource::Upstream) if !connected => (503, UNREACHABLE),
+        (ErrorType::ReadTimedout | ErrorType::WriteTimedout, ErrorSource::Upstream) => (504, UPSTREAM),
+        (_, ErrorSource::Upstream) => (502, UPSTREAM),
+        (ErrorType::ReadError | ErrorType::WriteError | ErrorType::ConnectionClosed, ErrorSource::Downstream) => {
+            (0, "")
+        }
+        (ErrorType::H2Error, ErrorSource::Downstream) => (0, ""),
+        (ErrorType::ReadTimedout | ErrorType::WriteTimedout, ErrorSource::Downstream) => (408, "invalid_request_error"),
+        (_, ErrorSource::Downstream) => (400, "invalid_request_error"),
+        _ => (502, UPSTREAM),
+    }
+}
+
+/// How the connection ended, in the observer's terms.
+fn ended_by(error: &Error, connected: bool) -> Close {
+    match (error.esource(), error.etype()) {
+        (ErrorSource::Downstream, _) | (_, ErrorType::HTTPStatus(_)) => Close::Reset(Side::Client),
+        (_, ErrorType::ConnectTimedout) => Close::ConnectTimeout,
+        (ErrorSource::Upstream, _) if !connected => Close::Refused,
+        (_, ErrorType::ReadTimedout | ErrorType::WriteTimedout) => Close::IdleTimeout,
+        (_, ErrorType::ConnectionClosed) => Close::Finished { first: Side::Server },
+        _ => Close::Reset(Side::Server),
+    }
+}
+
+/// The cause without pingora's context, which names code and connections.
+fn cause(error: &Error) -> String {
+    match (&error.cause, &error.context) {
+        (Some(cause), _) => cause.to_string(),
+        (None, Some(context)) => context.as_str().to_owned(),
+        (None, None) => error.etype().as_str().to_owned(),
+    }
+}
+
+async fn respond(session: &mut Session, code: u16, kind: &str, message: &str) -> Result<()> {
+    let body = error_body(code, kind, message);
+    let mut response = ResponseHeader::build(code, Some(4))?;
+    response.insert_header(header::CONTENT_TYPE, "application/json")?;
+    response.insert_header(header::CONTENT_LENGTH, body.len())?;
+    if code == 503 {
+        response.insert_header(header::RETRY_AFTER, "1")?;
+    }
+    session.write_error_response(response, body.into()).await
+}

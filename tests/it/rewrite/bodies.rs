@@ -1,0 +1,127 @@
+//! Request bodies at every split, and in every framing.
+
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::{Proxy, all, chat, exchange, header, usage};
+use crate::relay::peer;
+
+const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+const BODY: &str = "{ \"stream\" : true, \"n\": 1.50, \"messages\":[{\"content\":\"{\\\"stream\\\":false}\"}] }";
+const CHANGED: &str = "{ \"stream\" : true, \"n\": 1.50, \"messages\":[{\"content\":\"{\\\"stream\\\":false}\"}],\"stream_options\":{\"include_usage\":true} }";
+
+fn chunked(body: &[u8], size: usize) -> Vec<u8> {
+    let mut request =
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+            .to_vec();
+    for chunk in body.chunks(size) {
+        request.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+        request.extend_from_slice(chunk);
+        request.extend_from_slice(b"\r\n");
+    }
+    request.extend_from_slice(b"0\r\n\r\n");
+    request
+}
+
+#[test]
+fn body_is_changed_at_every_split() {
+    let (listener, server) = peer::listen();
+    let proxy = Proxy::to(server, usage());
+    for request in [chat(BODY.as_bytes()), chunked(BODY.as_bytes(), 9), chunked(BODY.as_bytes(), 1000)] {
+        let head = memchr::memmem::find(&request, b"\r\n\r\n").unwrap();
+        for split in head..request.len() {
+            let (first, second) = request.split_at(split);
+            let ((_, sent), got) = exchange(&proxy, &listener, &[first, second], &[RESPONSE]);
+            assert_eq!(std::str::from_utf8(&sent).unwrap(), CHANGED, "split at {split}");
+            assert!(got.starts_with(b"HTTP/1.1 200 OK\r\n") && got.ends_with(b"\r\n\r\n{}"), "split at {split}");
+        }
+    }
+}
+
+#[test]
+fn large_bodies_arrive_whole_in_every_framing() {
+    let (listener, server) = peer::listen();
+    let settings = super::Settings { max_body: tokometer_settings::Size(1 << 20), ..usage() };
+    let proxy = Proxy::to(server, settings);
+    // Around pingora's buffer of 64 KiB, and above the maximum.
+    for length in [65_000, 65_536 - 60, 65_536, 65_537, 131_072, 200_000, (1 << 20) - 40, 1 << 20, 3 << 20] {
+        let body = format!("{{\"stream\":true,\"x\":\"{}\"}}", "y".repeat(length - 22));
+        assert_eq!(body.len(), length);
+        let expected = match length <= 1 << 20 {
+            true => format!("{},\"stream_options\":{{\"include_usage\":true}}}}", &body[..length - 1]),
+            false => body.clone(),
+        };
+        for request in [chat(body.as_bytes()), chunked(body.as_bytes(), 5000), chunked(body.as_bytes(), 100_000)] {
+            let ((head, sent), got) = exchange(&proxy, &listener, &[&request], &[RESPONSE]);
+            assert!(sent == expected.as_bytes(), "{length}: {} bytes, {head}", sent.len());
+            assert!(got.starts_with(b"HTTP/1.1 200 OK\r\n"), "{length}");
+        }
+    }
+}
+
+#[test]
+fn compressed_body_is_changed_and_sent_plain() {
+    let (listener, server) = peer::listen();
+    let proxy = Proxy::to(server, usage());
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(BODY.as_bytes()).unwrap();
+    let gzip = encoder.finish().unwrap();
+    let with_coding = |coding: &str, body: &[u8]| {
+        let request = chat(body);
+        let head = memchr::memmem::find(&request, b"\r\n\r\n").unwrap() + 2;
+        [&request[..head], format!("content-encoding: {coding}\r\n").as_bytes(), &request[head..]].concat()
+    };
+    let ((head, sent), _) = exchange(&proxy, &listener, &[&with_coding("gzip", &gzip)], &[RESPONSE]);
+    assert_eq!((std::str::from_utf8(&sent).unwrap(), header(&head, "content-encoding")), (CHANGED, None));
+    // What cannot be decoded, and what needs no change, passes with its coding.
+    for (coding, body) in [("gzip", &gzip[..gzip.len() / 2]), ("x-unknown", BODY.as_bytes())] {
+        let ((head, sent), _) = exchange(&proxy, &listener, &[&with_coding(coding, body)], &[RESPONSE]);
+        assert_eq!((sent.as_slice(), header(&head, "content-encoding")), (body, Some(coding)));
+    }
+}
+
+#[test]
+fn other_requests_pass_with_their_bodies() {
+    let (listener, server) = peer::listen();
+    let proxy = Proxy::to(server, usage());
+    for (path, body) in [
+        ("/v1/chat/completions", "{\"stream\":false}"),
+        ("/v1/chat/completions", "not json"),
+        ("/v1/chat/completions", "{\"stream\":true,\"stream_options\":{\"include_usage\":true}}"),
+        ("/v1/responses", "{\"stream\":true}"),
+        ("/completion", "{\"stream\":true}"),
+    ] {
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let ((head, sent), _) = exchange(&proxy, &listener, &[request.as_bytes()], &[RESPONSE]);
+        assert_eq!(std::str::from_utf8(&sent).unwrap(), body, "{path}");
+        assert!(head.starts_with(&format!("POST {path} HTTP/1.1\r\n")), "{head}");
+        assert!(header(&head, "traceparent").is_none() && header(&head, "x-request-id").is_none(), "{head}");
+    }
+}
+
+#[test]
+fn trace_context_and_request_id_reach_server_client_and_record() {
+    let (listener, server) = peer::listen();
+    let mut proxy = Proxy::to(server, all());
+    let request = |headers: &str| format!("GET /v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
+    let ((head, _), got) = exchange(&proxy, &listener, &[request("").as_bytes()], &[RESPONSE]);
+    let (sent, id) = (header(&head, "traceparent").unwrap(), header(&head, "x-request-id").unwrap());
+    assert!(sent.starts_with("00-") && sent.ends_with("-01") && sent.len() == 55, "{sent}");
+    assert_eq!(header(std::str::from_utf8(&got).unwrap(), "x-request-id"), Some(id));
+    let client = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+    let headers = format!("traceparent: {client}\r\ntracestate: a=b,c=d\r\nx-request-id: mine\r\n");
+    let ((head, _), got) = exchange(&proxy, &listener, &[request(&headers).as_bytes()], &[RESPONSE]);
+    let sent = header(&head, "traceparent").unwrap();
+    assert_eq!((&sent[..36], &sent[52..]), (&client[..36], "-00"), "the client's trace and flag");
+    assert_ne!(sent, client, "with the proxy's span");
+    assert_eq!((header(&head, "tracestate"), header(&head, "x-request-id")), (Some("a=b,c=d"), Some("mine")));
+    assert_eq!(header(std::str::from_utf8(&got).unwrap(), "x-request-id"), None);
+    proxy.stop();
+    let records = proxy.notebook.take().records;
+    assert!(records.is_empty(), "a probe is not recorded");
+}
