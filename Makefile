@@ -101,6 +101,11 @@ test-cluster: ## The chart and the image on a real node of Kubernetes (TESTS=NAM
 	tests/components/fetch.sh python llama-server crds cluster
 	CLUSTER_TESTS="$(TESTS)" tests/stages.sh test-cluster
 
+.PHONY: chaos
+chaos: ## Random failures on the node for TIME seconds, with tokometer and without it: which requests are lost (TIME=1200; needs what test-cluster needs)
+	tests/components/fetch.sh python llama-server crds cluster
+	CHAOS_SECONDS=$(or $(TIME),1200) CLUSTER_TESTS=requests_lost_under_chaos_are_those_through_killed_sidecars tests/stages.sh test-cluster
+
 .PHONY: image
 image: ## Build the static binary and both images, and run them (needs root)
 	tests/components/fetch.sh python buildah nft

@@ -174,7 +174,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'kill $(cat "$work"/*.pid); exit 130' INT TERM
 BARE_PATH=$(bare_path "$work/bin")
 export BARE_PATH
-limit=$((20 * 60 + ${SOAK_SECONDS:-0} + 2 * ${RELIABILITY_SECONDS:-0}))
+limit=$((20 * 60 + ${CHAOS_SECONDS:-0} + ${SOAK_SECONDS:-0} + 2 * ${RELIABILITY_SECONDS:-0}))
 
 # Runs a stage once; its output is also written to $work/NAME.log.
 attempt() {

@@ -57,6 +57,10 @@ pub struct InjectArgs {
     /// Maximum time for open streams when the pod ends, such as 300s or 5m
     #[arg(long, value_name = "DURATION", default_value = "300s", value_parser = positive_duration)]
     pub drain: Duration,
+    /// Secret with the engine's certificate (tls.crt, tls.key), which the pod mounts: the sidecar terminates TLS with it; a
+    /// leading * matches any prefix
+    #[arg(long, value_name = "NAME")]
+    pub tls_secret: Option<String>,
     /// Environment variable of the sidecar, such as OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318; can be repeated
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     pub variables: Vec<(String, String)>,
@@ -116,6 +120,7 @@ fn options(arguments: &InjectArgs, image: &str) -> Options {
         redirect_image: arguments.redirect_image.clone(),
         admin_port: arguments.admin_port,
         drain: arguments.drain,
+        tls_secret: arguments.tls_secret.clone(),
         variables: arguments.variables.clone(),
         ..Options::new(image)
     }

@@ -191,10 +191,13 @@ pub struct Flags {
     #[arg(long, value_name = "CHANGES", value_delimiter = ',',
         value_parser = ["include_usage", "traceparent", "request_id"])]
     pub rewrite: Vec<String>,
-    /// Any other key, such as log.level=debug; can be repeated
+    /// Any other key, such as log.level=debug, or listeners[].tls.key=FILE for every listener; can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 }
+
+/// The start of the keys that `--set` sets for every listener.
+const EACH_LISTENER: &str = "listeners[].";
 
 /// Merges flags over the lower layers.
 pub(crate) fn flags(set: &mut Node, flags: &Flags, environment: &Environment, errors: &mut Vec<Problem>) {
@@ -259,14 +262,7 @@ fn rewrite(set: &mut Node, changes: &[String]) {
 /// Sets an address of the only listener, which keeps its other settings from the file (TLS, name). Several addresses
 /// make one listener each.
 fn set_only_listener(set: &mut Node, key: &str, texts: Vec<String>, origin: Origin, errors: &mut Vec<Problem>) {
-    let listeners = match set.find("listeners").map(|node| &node.value) {
-        Some(Value::List(listeners)) if !listeners.is_empty() => listeners.clone(),
-        Some(Value::List(_) | Value::Null) | None => {
-            let Listener { listen, upstream, .. } = Listener::default();
-            vec![listener(&listen, &upstream, &Origin::Default)]
-        }
-        Some(_) => return, // Not a list: `conform` reports it.
-    };
+    let Some(listeners) = configured(set) else { return };
     let [only] = listeners.as_slice() else {
         let message = format!(
             "{} listeners are configured, so this is ambiguous; use --listener LISTEN=UPSTREAM for each",
@@ -283,6 +279,25 @@ fn set_only_listener(set: &mut Node, key: &str, texts: Vec<String>, origin: Orig
     set.overlay(Node::at("listeners", Value::List(all), &origin));
 }
 
+/// The listeners of the lower layers, or the default one; `None` if they are not a list, which `conform` reports.
+fn configured(set: &Node) -> Option<Vec<Node>> {
+    match set.find("listeners").map(|node| &node.value) {
+        Some(Value::List(listeners)) if !listeners.is_empty() => Some(listeners.clone()),
+        Some(Value::List(_) | Value::Null) | None => {
+            let Listener { listen, upstream, .. } = Listener::default();
+            Some(vec![listener(&listen, &upstream, &Origin::Default)])
+        }
+        Some(_) => None,
+    }
+}
+
+/// Sets a key of every listener.
+fn set_each_listener(set: &mut Node, key: &str, value: &Value, origin: &Origin) {
+    let Some(mut listeners) = configured(set) else { return };
+    listeners.iter_mut().for_each(|listener| listener.overlay(Node::at(key, value.clone(), origin)));
+    set.overlay(Node::at("listeners", Value::List(listeners), origin));
+}
+
 fn set_key(set: &mut Node, text: &str, errors: &mut Vec<Problem>) {
     let origin = Origin::Flag("--set".to_owned());
     let mut report = |path: &str, message: String| {
@@ -295,9 +310,13 @@ fn set_key(set: &mut Node, text: &str, errors: &mut Vec<Problem>) {
         Some((_, shape)) if !path.contains("[]") => {
             set.overlay(Node::at(path, value(text, shape, &origin), &origin));
         }
-        Some(_) => {
-            report(path, "keys of `listeners` cannot be set here; use --listener LISTEN=UPSTREAM or a file".to_owned())
-        }
+        Some((_, shape)) => match path.strip_prefix(EACH_LISTENER) {
+            Some("name" | "listen" | "upstream") => {
+                report(path, "listeners differ in this key; use --listener LISTEN=UPSTREAM or a file".to_owned());
+            }
+            Some(key) => set_each_listener(set, key, &value(text, shape, &origin), &origin),
+            None => report(path, "keys of lists cannot be set here; use a file".to_owned()),
+        },
         None => {
             let keys = shape::keys();
             let near = nearest(path, keys.iter().map(|(key, _)| key.as_str()));

@@ -51,7 +51,10 @@ const FLAGS: [(&str, &str); 7] = [
     ),
     ("--admin ADDRESS", "`admin.listen`."),
     ("--otlp-receiver ADDRESS", "`engine_spans.listen`; can be repeated, and replaces the addresses of the file."),
-    ("--set KEY=VALUE", "Any key outside `listeners`; can be repeated."),
+    (
+        "--set KEY=VALUE",
+        "Any key outside of lists; can be repeated. `listeners[].KEY`, such as `listeners[].tls.key`, is set for every listener.",
+    ),
 ];
 
 const DOCUMENT_HEAD: &str = "\

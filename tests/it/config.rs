@@ -103,6 +103,22 @@ fn flags_and_variables_define_listeners() {
     assert_eq!((settings.listeners[0].name.as_str(), &settings.listeners[0].upstream), ("a", &tcp("127.0.0.1", 7)));
     assert!(settings.listeners[0].tls.is_some());
 
+    // A key of every listener.
+    let flags = Flags {
+        listeners: vec!["[127.0.0.2,127.0.0.3]:1=:2".into()],
+        set: ["tls.certificate=c", "tls.key=k", "upstream_tls.enabled=true", "upstream_tls.insecure=true"]
+            .map(|key| format!("listeners[].{key}"))
+            .to_vec(),
+        ..Flags::default()
+    };
+    let settings = load("", &[], &flags).unwrap().settings;
+    assert_eq!(settings.listeners.len(), 2);
+    for listener in &settings.listeners {
+        assert_eq!(listener.tls.as_ref().unwrap().key, PathBuf::from("k"));
+        assert!(listener.upstream_tls.as_ref().unwrap().insecure);
+    }
+
+    let flags = Flags { upstream: Some(":7".into()), ..Flags::default() };
     let two = "listeners: [{listen: ':9', upstream: ':8'}, {listen: ':7', upstream: ':6'}]";
     let error = load(two, &[], &flags).unwrap_err().to_string();
     assert!(error.contains("flag --upstream: listeners[].upstream: 2 listeners are configured"), "{error}");
@@ -316,6 +332,7 @@ fn invalid_flags_and_variables_are_named() {
     let table = [
         (flags("relay.keepaliv=1s"), "flag --set: relay.keepaliv: unknown key; did you mean `relay.keepalive`?"),
         (flags("relay.keepalive_secs=1"), "flag --set: relay.keepalive_secs: renamed; write `relay.keepalive`"),
+        (flags("slo.ttft[].name=a"), "flag --set: slo.ttft[].name: keys of lists cannot be set here; use a file"),
         (flags("relay.keepalive"), "flag --set: missing `=`; write KEY=VALUE"),
         (flags("relay.keepalive=x"), "flag --set: relay.keepalive: invalid duration `x`; write a number and a unit"),
         (flags("listeners[].listen=x"), "use --listener"),

@@ -1,9 +1,11 @@
 //! Listeners that are open only while their server accepts connections, and listen addresses held by another program.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
+use std::fmt::Display;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use crate::WAIT;
 use crate::listener::reserved;
@@ -21,7 +23,7 @@ struct Sidecar {
 
 impl Sidecar {
     /// `variable` is set in the environment.
-    fn start(listen: &str, upstream: SocketAddr, variable: &str, more: &[&str]) -> Sidecar {
+    fn start(listen: &str, upstream: impl Display, variable: &str, more: &[&str]) -> Sidecar {
         let mut command = Command::new("sh");
         command.args([
             "-c",
@@ -118,6 +120,25 @@ fn listener_is_open_only_while_its_server_accepts() {
     let client = request(address);
     let _connection = serve(&server);
     receives(&client, START);
+}
+
+#[test]
+fn listener_closes_at_once_when_a_client_is_refused() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    // A spelling that does not count as local: regular checks would need two seconds to close the listener.
+    let upstream = format!("Localhost:{}", server.local_addr().unwrap().port());
+    let sidecar = Sidecar::start("127.0.0.1:0", &upstream, "X=1", &[]);
+    until("the listener opens", || sidecar.is("open"));
+    // A connection since the last check is no proof that the server still accepts.
+    let client = request(SocketAddr::from((Ipv4Addr::LOCALHOST, sidecar.port)));
+    let _connection = serve(&server);
+    receives(&client, START);
+    drop(server);
+    let begin = Instant::now();
+    let response = ask(sidecar.port, "/v1/models").unwrap();
+    assert!(response.starts_with("HTTP/1.1 503 "), "{response}");
+    until("the listener closes", || !sidecar.connects());
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
 }
 
 #[test]

@@ -190,6 +190,7 @@ def the_notes_warn_of_what_has_a_price():
         (cases()["shadow-bind"], "SO_REUSEPORT"),
         (cases()["uds"], "runs as root, without capabilities, where the pod names no user"),
         (cases()["explicit"], "targetPort: llm-traffic"),
+        (cases()["tap"], "NET_RAW"),
         (cases()["configuration"], "--set-file prometheusRule.content"),
         (cases()["network-policy"], "refused to the engine too"),
         (cases()["fail-closed"], "does not start"),
@@ -212,9 +213,14 @@ def _arguments(values, directory, address):
 def tokometer_takes_every_argument_and_configuration():
     checked = 0
     with tempfile.TemporaryDirectory() as directory:
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=engine", "-keyout", "tls.key", "-out", "tls.crt"], cwd=directory, check=True, capture_output=True)
         for name, values in cases().items():
             for command, *arguments in _arguments(values, directory, "10.0.0.5,fd00::5"):
+                if name == "tap":
+                    assert (command, arguments) == ("tap", ["--port=8000", "--admin=:9464", "--set=observe.engine=vllm"]), arguments
+                    continue
                 assert command == "run"
+                arguments = [argument.replace("/etc/tokometer-tls", directory) for argument in arguments]
                 done = subprocess.run([BINARY, "check", *arguments], capture_output=True, text=True, check=False)
                 assert done.returncode == 0, f"{name}: {arguments}: {done.stderr}"
                 checked += 1

@@ -156,7 +156,7 @@ def whoever_applies_a_deployment_is_warned():
 
 
 def the_policy_and_the_template_give_the_same_container():
-    for name in ("default", "uds", "shadow-bind", "port-swap", "redirect", "explicit", "configuration", "fail-closed"):
+    for name in ("default", "uds", "shadow-bind", "port-swap", "redirect", "explicit", "tap", "configuration", "fail-closed"):
         values = {**cases()[name], "image": {"repository": "registry.example.com/tokometer"}}
         [answer] = _admit(values, [shapes.without_ports()])
         injected = next(c for c in answer["pod"]["spec"]["initContainers"] if c["name"] == "tokometer")
@@ -179,11 +179,17 @@ def each_mode_changes_what_it_says_and_no_more():
         init = {c["name"]: c for c in pod["spec"]["initContainers"]}
         sidecar = init["tokometer"]
         assert list(init) == (["tokometer-redirect", "tokometer"] if name == "redirect" else ["tokometer"]), name
-        hosts = "$(POD_IPS),127.0.0.1" if name == "port-swap" else "$(POD_IPS)"
+        hosts = "$(POD_IPS),127.0.0.1" if name in ("port-swap", "uds") else "$(POD_IPS)"
         assert {f"--listen=[{hosts}]:{port}", f"--upstream={upstream}"} <= set(sidecar["args"]), f"{name}: {sidecar['args']}"
         assert sidecar["securityContext"]["runAsUser"] == uid and sidecar["securityContext"]["runAsNonRoot"] == (uid != 0), name
         assert sidecar["securityContext"]["capabilities"] == {"drop": ["ALL"]}, name
         assert _engine_of(pod)["args"] == [*_engine_of(before)["args"], *args], name
+    before = shapes.pod(shapes.container(command=["sh", "-c"], args=["start.sh"]))
+    [answer] = _admit(cases()["tap"], [before])
+    after = _sound("tap", before, answer)
+    assert after["spec"]["containers"] == before["spec"]["containers"] and "terminationGracePeriodSeconds" not in after["spec"], after["spec"]
+    sidecar = _sidecar_of(after)
+    assert sidecar["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["NET_RAW"]} and not {"startupProbe", "lifecycle"} & set(sidecar), sidecar
     [answer] = _admit(cases()["redirect"], [shapes.pod(shapes.container(command=["sh", "-c"], args=["vllm serve model"]))])
     assert answer["changed"] and answer["warnings"] == [], "redirect needs no flags, so a shell does not matter"
 
@@ -232,7 +238,7 @@ def a_shared_socket_belongs_to_one_user():
 def inject_gives_the_same_pod():
     """`tokometer inject` and the policy produce equal pods, where both accept them, except for inject's undo annotation."""
     image = "registry.example.com/tokometer:1"
-    modes = {"default": "auto", "uds": "uds", "shadow-bind": "shadow-bind", "port-swap": "port-swap", "redirect": "redirect", "explicit": "explicit"}
+    modes = {"default": "auto", "uds": "uds", "shadow-bind": "shadow-bind", "port-swap": "port-swap", "redirect": "redirect", "explicit": "explicit", "tap": "tap"}
     compared = 0
     for case, mode in modes.items():
         values = {**cases()[case], "image": {"repository": "registry.example.com/tokometer", "tag": "1"}}
@@ -263,7 +269,7 @@ def pods_of_serving_platforms_are_injected_or_refused_with_the_reason():
     for case in table:
         name, ports = case["name"], case.get("ports", [8000])
         before = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "llm", "labels": shapes.LABEL}, "spec": case["spec"]}
-        sidecar = {"engine": "vllm", "container": case["container"], "mode": case.get("mode", "auto"), "port": ports[0], "extraPorts": ports[1:]}
+        sidecar = {"engine": "vllm", "container": case["container"], "mode": case.get("mode", "auto"), "port": ports[0], "extraPorts": ports[1:], "tlsSecret": case.get("tlsSecret", "")}
         [answer] = _admit({"image": {"repository": image, "tag": "1"}, "dashboards": {"enabled": False}, "sidecar": sidecar}, [before])
         assert answer["errors"] == [] and not answer["unsettled"], f"{name}: {answer['errors']}"
         warned = "; ".join(answer["warnings"])
@@ -274,6 +280,7 @@ def pods_of_serving_platforms_are_injected_or_refused_with_the_reason():
         assert case.get("warning", "") in warned and bool(warned) == ("warning" in case), f"{name}: {warned or 'no warning'}"
         arguments = [BINARY, "inject", "--image", f"{image}:1", "--engine", "vllm", "--container", case["container"], "--mode", case.get("mode", "auto")]
         arguments += ["--redirect-image", f"{image}-redirect:1", *(f"--port={port}" for port in ports)]
+        arguments += [f"--tls-secret={case['tlsSecret']}"] if "tlsSecret" in case else []
         done = subprocess.run(arguments, input=json.dumps(before), capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{name}: {done.stderr}"
         ours, theirs = shapes.plain(json.loads(done.stdout))["spec"], shapes.plain(answer["pod"])["spec"]

@@ -262,6 +262,7 @@ def _catalogue():
     exchanges = "tokometer_requests_total"
     waiting, streaming = in_flight % ("waiting_first_token", POD), in_flight % ("streaming", POD)
     info = _pod("tokometer_build_info", 'version="x"')
+    reload = _pod("tokometer_config_last_reload_successful")
     ended = lambda outcome: _pod(exchanges, f'outcome="{outcome}"')  # noqa: E731
     up = f'up{{{POD}}}'
     pod_skipped = 'kube_pod_annotations{namespace="n",pod="p",annotation_tokometer_skipped="its --port is not 8000"}'
@@ -329,6 +330,7 @@ def _catalogue():
             [(restarts, "0x10 1x9 2x9 3x90")], 20, 35,
             [[(restarts, "0x10 1x110"), (started, "100x10 200x110"), (info, _flat(1))], [(started, "1+1x120")]],
         ),
+        "LLMSidecarConfigInvalid": ([(reload, "1x30 0x90")], 33, 37, [[(reload, _flat(1))], [(reload, "1x30 0x3 1x87")]]),
         "LLMSidecarOverheadHigh": ([(lag, "0.0001x30 0.02x90")], 35, 50, [[(lag, _flat(0.001))]]),
     }
 

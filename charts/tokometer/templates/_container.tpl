@@ -1,4 +1,4 @@
-{{/* The sidecar, in one place: the admission policy says it in CEL, and other charts include it as it stands. */}}
+{{/* The sidecar, in one place: the admission policy expresses it in CEL, and other charts include it unchanged. */}}
 
 {{/* For charts that have this one as a dependency:
 
@@ -7,7 +7,8 @@
        volumes:
          {{- include "tokometer.volumes" .Subcharts.tokometer | nindent 8 }}
 
-     with `tokometer: {policy: {enabled: false}}` in their values. The engine must be told by its own flags where to listen. */}}
+     with `tokometer: {policy: {enabled: false}}` in their values. Set the engine's own flags so that it listens where
+     tokometer connects to. */}}
 {{- define "tokometer.container" -}}
 {{- $settings := include "tokometer.settings" (dict "root" . "target" dict) | fromYaml -}}
 {{- include "tokometer.container.of" (dict "root" . "settings" $settings) -}}
@@ -20,6 +21,10 @@
 {{- if eq $settings.mode "uds" -}}
 {{- $volumes = append $volumes (dict "name" "tokometer-socket" "emptyDir" dict) -}}
 {{- end -}}
+{{- with $settings.tlsSecret -}}
+{{- if hasPrefix "*" . -}}{{- fail "sidecar.tlsSecret: a chart that includes the container must name one Secret." -}}{{- end -}}
+{{- $volumes = append $volumes (dict "name" "tokometer-tls" "secret" (dict "secretName" .)) -}}
+{{- end -}}
 {{- if $settings.config -}}
 {{- $volumes = append $volumes (dict "name" "tokometer-config" "configMap" (dict "name" (printf "%s-config" (include "tokometer.fullname" .)))) -}}
 {{- end -}}
@@ -30,21 +35,29 @@
 {{- define "tokometer.args" -}}
 {{- $settings := .settings -}}
 {{- $interception := include "tokometer.interception" $settings | fromYaml -}}
-{{- $args := list "run" -}}
-{{- if $settings.extraPorts -}}
+{{- $taps := eq $settings.mode "tap" -}}
+{{- $args := list (ternary "tap" "run" $taps) -}}
+{{- if $taps -}}
+{{- range concat (list $settings.port) $settings.extraPorts -}}{{- $args = append $args (printf "--port=%d" (int .)) -}}{{- end -}}
+{{- else if $settings.extraPorts -}}
 {{- range concat (list $settings.port) $settings.extraPorts -}}
 {{- $args = append $args (printf "--listener=[$(POD_IPS)]:%d=127.0.0.1:%d" (int .) (int .)) -}}
 {{- end -}}
 {{- else -}}
 {{- $args = concat $args (list (printf "--listen=%s" $interception.listen) (printf "--upstream=%s" $interception.upstream)) -}}
 {{- end -}}
-{{- $args = concat $args (list
-  (printf "--admin=:%d" (int $settings.adminPort))
-  (printf "--set=process.threads=%d" (int $settings.threads))) -}}
+{{- $args = append $args (printf "--admin=:%d" (int $settings.adminPort)) -}}
+{{- if not $taps -}}{{- $args = append $args (printf "--set=process.threads=%d" (int $settings.threads)) -}}{{- end -}}
 {{- if $settings.drain.enabled -}}
 {{- $args = append $args (printf "--set=process.grace_period=%ds" (int $settings.drain.timeoutSeconds)) -}}
 {{- end -}}
 {{- if eq $settings.mode "shadow-bind" -}}{{- $args = append $args "--set=relay.port_sharing=true" -}}{{- end -}}
+{{- if $settings.tlsSecret -}}
+{{- /* The connection to the engine does not leave the pod, so its certificate needs no check. */}}
+{{- range list "tls.certificate=/etc/tokometer-tls/tls.crt" "tls.key=/etc/tokometer-tls/tls.key" "upstream_tls.enabled=true" "upstream_tls.insecure=true" -}}
+{{- $args = append $args (printf "--set=listeners[].%s" .) -}}
+{{- end -}}
+{{- end -}}
 {{- if ne $settings.engine "auto" -}}{{- $args = append $args (printf "--set=observe.engine=%s" $settings.engine) -}}{{- end -}}
 {{- if $settings.config -}}{{- $args = append $args "--config=/etc/tokometer/tokometer.yaml" -}}{{- end -}}
 {{- toYaml (concat $args $settings.extraArgs) -}}
@@ -59,6 +72,11 @@
 {{- if has $settings.mode (list "uds" "shadow-bind") -}}{{- $user = $settings.engineUser -}}{{- end -}}
 {{- $constant := (index ($root.Files.Get "files/sidecar.yaml" | fromYaml) "container") -}}
 {{- $security := $constant.securityContext -}}
+{{- if eq $settings.mode "tap" -}}
+{{- /* An exec by a user other than root loses capabilities. */}}
+{{- $user = 0 -}}
+{{- $_ := set $security "capabilities" (dict "drop" (list "ALL") "add" (list "NET_RAW")) -}}
+{{- end -}}
 {{- if kindIs "invalid" $user -}}
 {{- $_ := unset $security "runAsUser" -}}
 {{- else -}}
@@ -81,7 +99,14 @@ ports:
     containerPort: {{ int $settings.listenPort }}
   {{- end }}
 env:
-  {{- toYaml $constant.env | nindent 2 }}
+  {{- range $constant.env }}
+  {{- $own := .name }}
+  {{- $names := list }}
+  {{- range $settings.env }}{{ $names = append $names .name }}{{ end }}
+  {{- if not (has $own $names) }}
+  {{- toYaml (list .) | nindent 2 }}
+  {{- end }}
+  {{- end }}
   {{- with $root.Values.clusterName }}
   - name: K8S_CLUSTER_NAME
     value: {{ . | quote }}
@@ -93,12 +118,15 @@ env:
   {{- with $settings.env }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- /* Whether it listens. It must not ask for the engine, which is started only after it succeeded. */}}
+{{- /* Whether it listens. It must not ask for the engine, which is started only after it succeeded. A capture that cannot start must
+       not delay the engine. */}}
+{{- if ne $settings.mode "tap" }}
 startupProbe:
   httpGet: {path: {{ $constant.startupProbe.httpGet.path }}, port: {{ $admin }}}
   periodSeconds: {{ int $settings.startupProbe.periodSeconds }}
   timeoutSeconds: {{ int $settings.startupProbe.timeoutSeconds }}
   failureThreshold: {{ int $settings.startupProbe.failureThreshold }}
+{{- end }}
 livenessProbe:
   httpGet: {path: {{ $constant.livenessProbe.httpGet.path }}, port: {{ $admin }}}
   periodSeconds: {{ int $settings.livenessProbe.periodSeconds }}
@@ -118,11 +146,16 @@ resources:
 securityContext:
   {{- toYaml $security | nindent 2 }}
 terminationMessagePolicy: {{ $constant.terminationMessagePolicy }}
-{{- if or $settings.config (eq $settings.mode "uds") }}
+{{- if or $settings.config $settings.tlsSecret (eq $settings.mode "uds") }}
 volumeMounts:
   {{- if eq $settings.mode "uds" }}
   - name: tokometer-socket
     mountPath: {{ include "tokometer.socket" $settings | dir }}
+  {{- end }}
+  {{- if $settings.tlsSecret }}
+  - name: tokometer-tls
+    mountPath: /etc/tokometer-tls
+    readOnly: true
   {{- end }}
   {{- if $settings.config }}
   - name: tokometer-config

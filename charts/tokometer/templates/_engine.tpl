@@ -12,6 +12,11 @@
 {{- end -}}
 {{- end -}}
 {{- if eq $settings.mode "auto" -}}{{- $_ := set $settings "mode" "address-split" -}}{{- end -}}
+{{- if eq $settings.mode "tap" -}}
+{{- /* No part in the traffic: nothing to drain, and the engine stays as it is. */}}
+{{- $_ := set $settings "drain" (dict "enabled" false) -}}
+{{- $_ := set $settings "tlsSecret" "" -}}
+{{- end -}}
 {{- $collector := and .root.Values.collector .root.Values.collector.enabled -}}
 {{- if and $collector (not $settings.otlp.endpoint) -}}
 {{- $service := printf "http://%s-collector.%s:4318" (include "tokometer.fullname" .root) .root.Release.Namespace -}}
@@ -23,9 +28,9 @@
 {{/* Where the engine's Unix socket is, in the mode `uds`. */}}
 {{- define "tokometer.socket" -}}/run/tokometer/engine.sock{{- end -}}
 
-{{/* How engines are told to listen on loopback only (`host`), on another port (`port`), on a Unix socket (`socket`): by `args`, or
-     by `env`. Where both are there, the variable is used unless `flag` is among the arguments already, which would win. %s stands
-     for the port, or the path. `once`: the flag may not be given twice, so a container that has it is left alone.
+{{/* How engines are set to listen on loopback only (`host`), on another port (`port`), on a Unix socket (`socket`): by `args`, or
+     by `env`. Where both are there, the variable is used unless `flag` is among the arguments already, which would win. %s is
+     replaced by the port, or the path. `once`: the flag may not be given twice, so a container that has it is left alone.
      Sources: the engines' own parsers (vLLM 0.33 entrypoints/common/cli_args.py, SGLang server_args.py, llama.cpp common/arg.cpp,
      TGI launcher/src/main.rs, Ollama envconfig/config.go, TensorRT-LLM commands/serve.py, LMDeploy cli/serve.py, Triton
      command_line_parser.cc). */}}
@@ -69,18 +74,18 @@ auto:             {}
 {{/* What one mode means for one engine: `listen` and `upstream` of tokometer; `args`, `env`, `flag` and `once` of the engine, as
      above; `more`: flags that are given to it in any case. Input: settings. */}}
 {{- define "tokometer.interception" -}}
-{{- $told := dict -}}
+{{- $setting := dict -}}
 {{- with include "tokometer.needs" . -}}
-{{- $told = default dict (index (index (include "tokometer.engine" $ | fromYaml) $.engine) .) -}}
+{{- $setting = default dict (index (index (include "tokometer.engine" $ | fromYaml) $.engine) .) -}}
 {{- end -}}
-{{- $stands := ternary (include "tokometer.socket" .) (include "tokometer.serverPort" .) (eq .mode "uds") -}}
+{{- $value := ternary (include "tokometer.socket" .) (include "tokometer.serverPort" .) (eq .mode "uds") -}}
 {{- $upstream := printf "127.0.0.1:%s" (include "tokometer.serverPort" .) -}}
 {{- if eq .mode "uds" -}}{{- $upstream = printf "unix:%s" (include "tokometer.socket" .) -}}{{- end -}}
 {{- if eq .mode "redirect" -}}{{- $upstream = "original" -}}{{- end -}}
 {{- $args := list -}}
-{{- range (default list $told.args) -}}{{- $args = append $args (replace "%s" $stands .) -}}{{- end -}}
-{{- $own := ternary "[$(POD_IPS),127.0.0.1]" "[$(POD_IPS)]" (eq .mode "port-swap") -}}
-{{- $made := dict "listen" (printf "%s:%s" (default $own .listenHost) (include "tokometer.listenPort" .)) "upstream" $upstream "args" $args "flag" (default "" $told.flag) "once" (default "" $told.once) "more" .engineArgs -}}
-{{- with $told.env -}}{{- $_ := set $made "env" (dict "name" .name "value" (replace "%s" $stands .value)) -}}{{- end -}}
+{{- range (default list $setting.args) -}}{{- $args = append $args (replace "%s" $value .) -}}{{- end -}}
+{{- $own := ternary "[$(POD_IPS),127.0.0.1]" "[$(POD_IPS)]" (has .mode (list "port-swap" "uds")) -}}
+{{- $made := dict "listen" (printf "%s:%s" (default $own .listenHost) (include "tokometer.listenPort" .)) "upstream" $upstream "args" $args "flag" (default "" $setting.flag) "once" (default "" $setting.once) "more" .engineArgs -}}
+{{- with $setting.env -}}{{- $_ := set $made "env" (dict "name" .name "value" (replace "%s" $value .value)) -}}{{- end -}}
 {{- toYaml $made -}}
 {{- end -}}

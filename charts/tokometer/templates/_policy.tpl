@@ -66,6 +66,9 @@ object.spec.{{ $list }}.all(c, has(c.resources) && has(c.resources.limits) && ["
 {{- $limits := merge (dict) (default dict (default dict $settings.resources).limits) (dict "cpu" $settings.guaranteedResources.cpu) -}}
 {{- $limited := include "tokometer.cel" (dict "type" (printf "%s.resources" $type) "value" (merge (dict "limits" $limits) (default dict $settings.resources))) -}}
 {{- $_ := set $container "resources" (dict "cel" (printf "variables.guaranteed\n    ? %s\n    : variables.limited\n    ? %s\n    : %s" $same $limited $ours)) -}}
+{{- range $container.volumeMounts -}}
+{{- if eq .name "tokometer-tls" -}}{{- $_ := set . "name" (dict "cel" "variables.certificates[0].name") -}}{{- end -}}
+{{- end -}}
 {{- if has $settings.mode (list "uds" "shadow-bind") -}}
 {{- $_ := set $container.securityContext "runAsUser" (dict "cel" "variables.user") -}}
 {{- $_ := set $container.securityContext "runAsNonRoot" (dict "cel" "variables.user != 0") -}}
@@ -135,7 +138,7 @@ variables.reason != ""
 + [JSONPatch{op: "add", path: "/spec/volumes/-", value: {{ include "tokometer.cel" (dict "type" "Object.spec.volumes" "value" (include "tokometer.volume.config" . | fromYaml)) }}}]
 {{- end }}
 {{- if $settings.drain.enabled }}
-// The engine is told to end when no stream is open any more.
+// The engine gets SIGTERM only when no stream is open any more.
 + (!has(variables.container.lifecycle)
   ? [JSONPatch{op: "add", path: variables.path + "/lifecycle", value: {{ include "tokometer.cel" (dict "type" "Object.spec.containers.lifecycle" "value" (dict "preStop" $hook)) }}}]
   : !has(variables.container.lifecycle.preStop)

@@ -4,7 +4,7 @@
 {{- define "tokometer.preflight.text" -}}
 {{- $settings := .context.settings -}}
 {{- $text := index (index (.context.root.Files.Get "files/preflight.yaml" | fromYaml) .kind) .name -}}
-{{- $values := dict "port" (toString (int $settings.port)) "admin" (toString (int $settings.adminPort)) "mode" $settings.mode "container" $settings.container "flag" (include "tokometer.preflight.flag" .context) "portFlag" (include "tokometer.preflight.portFlag" .context) -}}
+{{- $values := dict "secret" .context.settings.tlsSecret "port" (toString (int $settings.port)) "admin" (toString (int $settings.adminPort)) "mode" $settings.mode "container" $settings.container "flag" (include "tokometer.preflight.flag" .context) "portFlag" (include "tokometer.preflight.portFlag" .context) -}}
 {{- range $key, $value := $values -}}{{- $text = replace (printf "{%s}" $key) $value $text -}}{{- end -}}
 {{- toJson $text -}}
 {{- end -}}
@@ -55,6 +55,18 @@
   expression: 'variables.rest + " " + variables.words.filter(w, size(variables.texts) == 0 || w != variables.texts[0]).join(" ")'
 - name: ports
   expression: 'has(variables.container.ports) ? variables.container.ports.filter(p, !has(p.protocol) || p.protocol == "TCP") : []'
+# Whether its command line, or a variable that may be part of it, has a flag for TLS.
+- name: tls
+  expression: >-
+    {{ toJson $files.tls }}.exists(f, variables.line.contains(f)
+    || has(variables.container.env) && variables.container.env.exists(e, has(e.value) && e.value.contains(f)))
+{{- with .settings.tlsSecret }}
+# The volumes with the engine's certificate.
+- name: certificates
+  expression: >-
+    (has(variables.pod.volumes) ? variables.pod.volumes : []).filter(v, has(v.secret) && has(v.secret.secretName) && !has(v.secret.items)
+    && {{ if hasPrefix "*" . }}v.secret.secretName.endsWith({{ trimPrefix "*" . | toJson }}){{ else }}v.secret.secretName == {{ toJson . }}{{ end }})
+{{- end }}
 {{- if include "tokometer.givesFlags" . }}
 # Whether arguments of the container may not reach the engine.
 - name: indirect
@@ -112,9 +124,10 @@
 {{- if include "tokometer.needs" $settings -}}
 {{- $checks = append $checks (list "kserve" `has(variables.container.image) && variables.container.image.contains("huggingfaceserver")`) -}}
 {{- end -}}
-{{- if not (has $settings.mode (list "port-swap" "explicit")) -}}
+{{- if not (has $settings.mode (list "port-swap" "explicit" "tap")) -}}
 {{- $checks = append $checks (list "proxy" `variables.containers.exists(c, c.name == "routing-proxy" || has(c.image) && c.image.contains("llm-d-routing-sidecar"))`) -}}
 {{- end -}}
+{{- if eq $settings.mode "tap" -}}{{- $checks = append $checks (list "tls-tap" "variables.tls") -}}{{- end -}}
 {{- if ne $settings.mode "uds" -}}
 {{- $checks = append $checks (list "socket" `variables.line.matches(r'(^|[\s\x22\x27])--uds([=\s\x22\x27]|$)')`) -}}
 {{- end -}}
@@ -143,6 +156,15 @@
 {{- end -}}
 {{- end -}}
 {{- $checks = append $checks (list "probe" (join "\n  || " $probes)) -}}
+{{- end -}}
+{{- if $settings.tlsSecret -}}
+{{- $readable := "(has(variables.certificates[0].secret.defaultMode) ? variables.certificates[0].secret.defaultMode : 420) % 8 >= 4" -}}
+{{- $checks = concat $checks (list
+  (list "tls-none" "!variables.tls")
+  (list "tls-client" `variables.line.matches(r'--ssl-cert-reqs[= ]+[\x22\x27]*[2$]')`)
+  (list "tls-volume" "size(variables.certificates) == 0")
+  (list "tls-unreadable" (printf "!(%s || has(variables.pod.securityContext) && has(variables.pod.securityContext.fsGroup))" $readable))
+) -}}
 {{- end -}}
 {{- if has $settings.mode (list "uds" "shadow-bind") -}}
 {{- $user := include "tokometer.cel.context" (dict "container" "variables.container" "name" "runAsUser" "else" "-1") -}}

@@ -1,4 +1,4 @@
-{{/* What the schema cannot say: values that do not go together. Each message names the value and the mend. */}}
+{{/* What the schema cannot say: values that do not go together. Each message names the value and the fix. */}}
 {{- define "tokometer.validations" -}}
 {{- $root := . -}}
 {{- $policy := .Values.policy -}}
@@ -52,19 +52,22 @@
 {{- if eq . "socket" -}}
 {{- fail (printf "%s: the engine %s cannot listen on a Unix socket; those that can are vllm and llama_cpp." $where $settings.engine) -}}
 {{- else -}}
-{{- fail (printf "%s: how the engine %s is told on which %s it listens is not known; use the mode redirect or explicit, or name the engine." $where $settings.engine (ternary "address" "port" (eq . "host"))) -}}
+{{- fail (printf "%s: no setting is known for the listen %s of the engine %s; use the mode redirect or explicit, or name the engine." $where (ternary "address" "port" (eq . "host")) $settings.engine) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if and $settings.listenHost (has $settings.mode (list "address-split" "shadow-bind")) -}}
-{{- fail (printf "%s.listenHost: in the mode %s engine and tokometer share a port, and are told apart by the pod's addresses; leave it empty, or use port-swap." $where $settings.mode) -}}
+{{- fail (printf "%s.listenHost: in the mode %s engine and tokometer share a port, and differ by the address only; leave it empty, or use port-swap." $where $settings.mode) -}}
 {{- end -}}
 {{- $ports := list (toString (int $settings.port)) (toString (int $settings.adminPort)) -}}
 {{- if eq $settings.mode "port-swap" -}}{{- $ports = append $ports (include "tokometer.serverPort" $settings) -}}{{- end -}}
 {{- if has $settings.mode (list "redirect" "explicit") -}}{{- $ports = append $ports (include "tokometer.listenPort" $settings) -}}{{- end -}}
 {{- range $settings.extraPorts -}}{{- $ports = append $ports (toString (int .)) -}}{{- end -}}
-{{- if and $settings.extraPorts (not (has $settings.mode (list "address-split" "shadow-bind"))) -}}
+{{- if and $settings.extraPorts (not (has $settings.mode (list "address-split" "shadow-bind" "tap"))) -}}
 {{- fail (printf "%s.extraPorts: the mode %s serves one port; use address-split for several." $where $settings.mode) -}}
+{{- end -}}
+{{- if and (eq $settings.mode "tap") (or $settings.engineArgs $settings.engineLiveness.enabled $settings.listenHost) -}}
+{{- fail (printf "%s: the mode tap does not change the engine; remove engineArgs, engineLiveness and listenHost." $where) -}}
 {{- end -}}
 {{- if ne (len $ports) (len (uniq $ports)) -}}
 {{- fail (printf "%s: port, extraPorts, adminPort, serverPort and listenPort must differ from each other where they are used; they are %s." $where (join ", " $ports)) -}}

@@ -12,7 +12,8 @@ use tokometer_telemetry::live::Reach;
 use crate::app::monitors::thread::Monitor;
 
 /// Connects that must fail in a row before a server counts as unreachable. They must be refused before the listener
-/// closes.
+/// closes. A single one is enough if a client's connect was refused as well: clients that connect before the listener
+/// closes get an error that they would not get without tokometer.
 const FAILURES: u32 = 3;
 
 /// Time between two checks of a server that accepts connections.
@@ -101,6 +102,13 @@ impl Connects {
         }
     }
 
+    /// Counts the last connect, which was refused like that of a client, as enough to close the listener.
+    fn confirm(&mut self) {
+        self.failures = self.failures.max(FAILURES);
+        self.refusals = FAILURES;
+        self.accepts = Some(false);
+    }
+
     /// Whether the listener must be open; `None`: as it is.
     fn wanted(&self) -> Option<bool> {
         match self.accepts {
@@ -150,14 +158,14 @@ impl Doors {
     /// # Errors
     /// If the thread cannot be started.
     pub(in crate::app) fn watch(self: &Arc<Doors>, relay: Arc<Relay>) -> io::Result<Monitor> {
-        let doors = Arc::clone(self);
+        let (doors, clients) = (Arc::clone(self), Arc::clone(&relay));
         let mut watches: Vec<Watch> = doors.doors.iter().map(|_| Watch::default()).collect();
         let mut look = move || {
             let now = Instant::now();
             let mut next = now + CHECK;
             for (listener, (door, watch)) in doors.doors.iter().zip(&mut watches).enumerate() {
                 let due = *watch.due.get_or_insert(now);
-                if due <= now {
+                if due <= now || watch.is_refused(&relay, listener) {
                     watch.due = Some(Instant::now() + watch.look(door, &relay, listener));
                 }
                 next = watch.due.map_or(next, |due| next.min(due));
@@ -165,7 +173,9 @@ impl Doors {
             next.saturating_duration_since(Instant::now())
         };
         let delay = look();
-        Monitor::start("reach", delay, look)
+        let monitor = Monitor::start("reach", delay, look)?;
+        clients.on_refused(monitor.trigger());
+        Ok(monitor)
     }
 }
 
@@ -175,15 +185,28 @@ struct Watch {
     connects: Connects,
     /// Clients' connections that the server had accepted at the last look.
     connected: u64,
+    /// Clients' connections that the server had refused at the last look.
+    refused: u64,
     due: Option<Instant>,
 }
 
 impl Watch {
+    /// True if clients were refused since the last look, by a server that counts as reachable.
+    fn is_refused(&self, relay: &Relay, listener: usize) -> bool {
+        self.connects.accepts != Some(false) && relay.stats_of(listener).connect_refused.get() != self.refused
+    }
+
     /// Checks the server, opens or closes the listener, and returns the time until the next check.
     fn look(&mut self, door: &Door, relay: &Relay, listener: usize) -> Duration {
-        let connected = relay.stats_of(listener).connected.get();
-        let is_proven = std::mem::replace(&mut self.connected, connected) != connected;
-        self.connects.note(if is_proven { Reached::Accepts } else { reach(&door.upstream) }, Instant::now());
+        let stats = relay.stats_of(listener);
+        let (connected, refused) = (stats.connected.get(), stats.connect_refused.get());
+        let is_refused = std::mem::replace(&mut self.refused, refused) != refused;
+        let is_proven = std::mem::replace(&mut self.connected, connected) != connected && !is_refused;
+        let result = if is_proven { Reached::Accepts } else { reach(&door.upstream) };
+        self.connects.note(result, Instant::now());
+        if is_refused && result == Reached::Refuses {
+            self.connects.confirm();
+        }
         let always =
             relay.settings().unreachable != Unreachable::Refuse || door.upstream == Address::OriginalDestination;
         let wanted = if always { Some(true) } else { self.connects.wanted() };
@@ -308,6 +331,18 @@ mod tests {
         // A frozen server whose backlog is full still holds its port.
         assert_eq!(after(&[Accepts, Fails, Fails, Fails, Fails]), (vec![true; 5], Some(false)));
         assert_eq!(after(&[Accepts, Refuses, Refuses, Fails, Refuses]), (vec![true; 5], Some(false)));
+    }
+
+    #[test]
+    fn listener_closes_at_once_if_a_client_was_refused_too() {
+        let (mut connects, begin) = (Connects::default(), Instant::now());
+        connects.note(Reached::Accepts, begin);
+        connects.note(Reached::Refuses, begin);
+        assert_eq!(connects.wanted(), None);
+        connects.confirm();
+        assert_eq!((connects.wanted(), connects.accepts, connects.failed), (Some(false), Some(false), Some(begin)));
+        connects.note(Reached::Accepts, begin);
+        assert_eq!(connects.wanted(), Some(true));
     }
 
     #[test]

@@ -68,7 +68,7 @@ fn run_accepts_every_flag_of_the_sidecar() {
         };
         assert_eq!(given.len(), 4 + flags.set.len(), "{given:?}");
         let config = Config::load(&flags, &Environment::default()).unwrap();
-        let loopback = usize::from(mode == Mode::PortSwap);
+        let loopback = usize::from(matches!(mode, Mode::PortSwap | Mode::Uds));
         assert_eq!(config.settings.listeners.len(), 2 + loopback, "one per address family: {mode:?}");
     }
 }

@@ -16,7 +16,7 @@ fn words(pod: &Value, container: &str) -> Vec<String> {
     lists.map(|word| word.as_str().unwrap().to_owned()).collect()
 }
 
-fn options_of(case: &Value) -> Options {
+pub(super) fn options_of(case: &Value) -> Options {
     let text = |name: &str| case[name].as_str();
     let numbers = case["ports"].as_array().into_iter().flatten();
     Options {
@@ -24,6 +24,7 @@ fn options_of(case: &Value) -> Options {
         engine: text("engine").map(|name| Engine::of_name(name).unwrap()),
         container: text("container").map(str::to_owned),
         ports: numbers.map(|port| u16::try_from(port.as_u64().unwrap()).unwrap()).collect(),
+        tls_secret: text("tlsSecret").map(str::to_owned),
         redirect_image: Some("nft:1".to_owned()),
         ..options()
     }
@@ -64,10 +65,20 @@ fn pods_of_serving_platforms_are_injected_or_refused_with_the_reason() {
             !warning.is_empty(),
             "{name}: {report:?}"
         );
+        let sidecar =
+            after["spec"]["initContainers"].as_array().unwrap().iter().find(|c| c["name"] == "tokometer").unwrap();
+        let mount =
+            json!([{"name": case["spec"]["volumes"][0]["name"], "mountPath": "/etc/tokometer-tls", "readOnly": true}]);
+        let terminates = words(&after, "tokometer").contains(&"--set=listeners[].upstream_tls.enabled=true".to_owned());
+        let has_secret = case.get("tlsSecret").is_some();
+        assert_eq!((sidecar.get("volumeMounts") == Some(&mount), terminates), (has_secret, has_secret), "{name}");
         for port in case["ports"].as_array().into_iter().flatten() {
-            let sidecar = words(&after, if is_changed { "tokometer" } else { "tokometer-redirect" }).join(" ");
-            let found = if is_changed { format!("]:{port}") } else { format!("dport {port} ") };
-            assert!(sidecar.contains(&found), "{name}: {port}");
+            let (container, found) = match case["mode"].as_str() {
+                Some("tap") => ("tokometer", format!("--port={port}")),
+                Some("redirect") => ("tokometer-redirect", format!("dport {port} ")),
+                _ => ("tokometer", format!("]:{port}")),
+            };
+            assert!(words(&after, container).join(" ").contains(&found), "{name}: {port}");
         }
     }
 }

@@ -5,6 +5,7 @@ mod command;
 mod component;
 mod fleet;
 mod golden;
+mod platforms;
 mod properties;
 
 use tokometer_operator::inject::{Options, Outcome, inject};

@@ -17,7 +17,7 @@ from cluster.rig import cluster
 
 # The annotation with the reason why the policy left a pod unchanged.
 SKIPPED = "tokometer/skipped"
-MODES = ("address-split", "uds", "shadow-bind", "port-swap", "redirect", "explicit")
+MODES = ("address-split", "uds", "shadow-bind", "port-swap", "redirect", "explicit", "tap")
 
 
 def the_guide_leads_from_a_deployment_to_its_figures_in_its_own_words():
@@ -107,9 +107,10 @@ def the_api_server_makes_of_every_pod_what_inject_makes_of_it():
             print(f"    {compared} pods in {len(MODES)} modes")
 
 
-def _inject(mode, pod, container="vllm", ports=(8000,)):
+def _inject(mode, pod, container="vllm", ports=(8000,), tls=""):
     """The result of `tokometer inject`; None if it changes nothing."""
     argv = [BINARY, "inject", "--image", TOKOMETER, "--mode", mode, "--engine", "vllm", "--container", container, *(f"--port={port}" for port in ports)]
+    argv += [f"--tls-secret={tls}"] if tls else []
     argv += ["--redirect-image", TOKOMETER.replace("tokometer:", "tokometer-redirect:")]
     done = subprocess.run(argv, input=json.dumps(pod), capture_output=True, text=True, timeout=60)
     assert done.returncode in (0, 1), done.stderr
@@ -150,7 +151,7 @@ def pods_of_serving_platforms_get_from_the_api_server_what_inject_makes_of_them(
     settings = []
     for case in table:
         ports = case.get("ports", [8000])
-        case["sidecar"] = {"container": case["container"], "mode": case.get("mode", "auto"), "port": ports[0], "extraPorts": ports[1:]}
+        case["sidecar"] = {"container": case["container"], "mode": case.get("mode", "auto"), "port": ports[0], "extraPorts": ports[1:], "tlsSecret": case.get("tlsSecret", "")}
         if case["sidecar"] not in settings:
             settings.append(case["sidecar"])
     label = "tokometer/case"
@@ -168,7 +169,7 @@ def pods_of_serving_platforms_get_from_the_api_server_what_inject_makes_of_them(
                 assert case["refused"] in reason and not workloads.has_sidecar(by_policy.object), f"{case['name']}: {reason or 'no reason'}"
                 continue
             assert workloads.has_sidecar(by_policy.object), f"{case['name']}: {reason}"
-            injected = _inject(case["sidecar"]["mode"], given, case["container"], [case["sidecar"]["port"], *case["sidecar"]["extraPorts"]])
+            injected = _inject(case["sidecar"]["mode"], given, case["container"], [case["sidecar"]["port"], *case["sidecar"]["extraPorts"]], case["sidecar"]["tlsSecret"])
             ours, theirs = _as_made(node.api.make(injected, namespace, try_only=True)), _as_made(by_policy)
             assert ours == theirs, f"{case['name']}:\n{shapes.difference(ours, theirs)}"
         print(f"    {len(table)} pods, {len(settings)} targets")

@@ -18,6 +18,9 @@ pub const ADMIN_PORT: u16 = 9464;
 /// Name and mount path of the volume with the server's Unix socket.
 pub(super) const VOLUME: (&str, &str) = ("tokometer-socket", "/run/tokometer");
 
+/// Mount path of the volume with the engine's certificate.
+const CERTIFICATE: &str = "/etc/tokometer-tls";
+
 /// The containers, without what varies. The chart uses the same file.
 static CONTAINERS: LazyLock<Value> =
     LazyLock::new(|| yaml(include_str!("../../../../charts/tokometer/files/sidecar.yaml")));
@@ -49,6 +52,8 @@ pub(super) struct Sidecar<'a> {
     pub(super) guaranteed: bool,
     /// Whether every container of the pod has a CPU limit, as a quota on CPU limits demands.
     pub(super) limited: bool,
+    /// Name of the pod's volume with the engine's certificate, if the sidecar terminates TLS.
+    pub(super) certificate: Option<&'a str>,
 }
 
 impl Sidecar<'_> {
@@ -59,27 +64,50 @@ impl Sidecar<'_> {
         container.set("args", self.arguments().into());
         container.set("ports", self.ports().into());
         if let Some(Value::List(variables)) = container.get_mut("env") {
+            let is_set = |name: &str| self.options.variables.iter().any(|(other, _)| name == other);
+            variables.retain(|variable| !variable.text("name").is_some_and(is_set));
             let variable = |(name, value): &(String, String)| {
                 map([("name", name.as_str().into()), ("value", value.as_str().into())])
             };
             variables.extend(self.options.variables.iter().map(variable));
+        }
+        let taps = self.taps();
+        if taps {
+            // A capture that cannot start must not delay the server, which waits for this probe.
+            container.remove("startupProbe");
+            container.remove("lifecycle");
         }
         for probe in ["startupProbe", "livenessProbe"] {
             if let Some(probe_of) = container.get_mut(probe) {
                 self.fill(probe_of, default(probe));
             }
         }
-        container.set("lifecycle", map([("preStop", map([("exec", map([("command", self.drain().into())]))]))]));
+        if !taps {
+            container.set("lifecycle", map([("preStop", map([("exec", map([("command", self.drain().into())]))]))]));
+        }
         container.set("resources", self.resources());
         let user = self.wiring.user.map_or_else(|| default("runAsUser"), Value::from);
         if let Some(context) = container.get_mut("securityContext") {
             context.set("runAsNonRoot", (user.integer() != Some(0)).into());
             context.set("runAsUser", user);
+            if taps {
+                let capabilities = map([("drop", vec!["ALL"].into()), ("add", vec!["NET_RAW"].into())]);
+                context.set("capabilities", capabilities);
+            }
         }
-        if self.wiring.socket {
-            container.set("volumeMounts", vec![mount()].into());
+        let certificate = self
+            .certificate
+            .map(|volume| map([("name", volume.into()), ("mountPath", CERTIFICATE.into()), ("readOnly", true.into())]));
+        let mounts: Vec<Value> = self.wiring.socket.then(mount).into_iter().chain(certificate).collect();
+        if !mounts.is_empty() {
+            container.set("volumeMounts", mounts.into());
         }
         container
+    }
+
+    /// True if the container reads packets instead of forwarding connections.
+    fn taps(&self) -> bool {
+        !self.wiring.tapped.is_empty()
     }
 
     /// The preStop command. It runs at the same time as the server's own hook, which waits for the drain.
@@ -92,6 +120,12 @@ impl Sidecar<'_> {
     }
 
     fn arguments(&self) -> Vec<String> {
+        let admin = format!("--admin=:{}", self.options.admin_port);
+        let engine = self.engine.map(|engine| format!("--set=observe.engine={}", engine.as_str()));
+        if self.taps() {
+            let ports = self.wiring.tapped.iter().map(|port| format!("--port={port}"));
+            return ["tap".to_owned()].into_iter().chain(ports).chain([admin]).chain(engine).collect();
+        }
         let mut arguments = vec!["run".to_owned()];
         match self.wiring.listeners.as_slice() {
             [(listen, upstream)] => {
@@ -103,13 +137,22 @@ impl Sidecar<'_> {
         }
         arguments.extend([
             // Without a host it binds both families: probes come to the pod's address of either family.
-            format!("--admin=:{}", self.options.admin_port),
+            admin,
             // Without a CPU limit the default is one per core of the node, which may be hundreds.
             format!("--set=process.threads={}", default("threads").integer().unwrap_or(1)),
             format!("--set=process.grace_period={}s", self.options.drain.as_secs()),
         ]);
         arguments.extend(self.wiring.port_sharing.then(|| "--set=relay.port_sharing=true".to_owned()));
-        arguments.extend(self.engine.map(|engine| format!("--set=observe.engine={}", engine.as_str())));
+        if self.certificate.is_some() {
+            // The connection to the engine does not leave the pod, so its certificate needs no check.
+            let keys =
+                [("tls.certificate", format!("{CERTIFICATE}/tls.crt")), ("tls.key", format!("{CERTIFICATE}/tls.key"))];
+            let upstream = ["upstream_tls.enabled", "upstream_tls.insecure"].map(|key| (key, "true".to_owned()));
+            arguments.extend(
+                keys.into_iter().chain(upstream).map(|(key, value)| format!("--set=listeners[].{key}={value}")),
+            );
+        }
+        arguments.extend(engine);
         arguments
     }
 
@@ -231,7 +274,15 @@ mod tests {
         let options = Options { mode: Mode::Explicit, ..Options::new("i") };
         let listeners = vec![(":1".to_owned(), ":2".to_owned())];
         let wiring = Wiring { listeners, socket: true, ..Wiring::default() };
-        Sidecar { options: &options, wiring: &wiring, engine: None, guaranteed, limited: !guaranteed }.container()
+        Sidecar {
+            options: &options,
+            wiring: &wiring,
+            engine: None,
+            guaranteed,
+            limited: !guaranteed,
+            certificate: Some("certs"),
+        }
+        .container()
     }
 
     #[test]

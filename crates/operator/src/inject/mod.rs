@@ -43,6 +43,8 @@ closed_enum! {
         Redirect = "redirect",
         /// The sidecar has its own port, to which a Service leads.
         Explicit = "explicit",
+        /// The sidecar reads copies of the server's packets and forwards nothing.
+        Tap = "tap",
     }
 }
 
@@ -65,6 +67,9 @@ pub struct Options {
     pub admin_port: u16,
     /// Maximum time that open streams get when the pod ends.
     pub drain: Duration,
+    /// Name of the Secret with the engine's certificate, which the pod mounts; a leading `*` matches any prefix. `None`: TLS
+    /// is not terminated.
+    pub tls_secret: Option<String>,
     /// Additional environment variables of the sidecar.
     pub variables: Vec<(String, String)>,
 }
@@ -81,6 +86,7 @@ impl Options {
             redirect_image: None,
             admin_port: ADMIN_PORT,
             drain: Duration::from_secs(300),
+            tls_secret: None,
             variables: Vec::new(),
         }
     }

@@ -67,9 +67,12 @@ pub(super) fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
         patch.extend(appended(server.container, &at, "volumeMounts", container::mount()));
         patch.extend(appended(spec, "/spec", "volumes", container::volume()));
     }
-    patch.extend(hook(&server, &at, options, &mut notes));
-    patch.extend(grace(spec, options, &mut notes));
-    patch.extend(low_port(spec, wiring.port, &mut notes));
+    // Packets are read without a part in the traffic: the end of the pod stays as it is.
+    if wiring.tapped.is_empty() {
+        patch.extend(hook(&server, &at, options, &mut notes));
+        patch.extend(grace(spec, options, &mut notes));
+        patch.extend(low_port(spec, wiring.port, &mut notes));
+    }
 
     let guaranteed = container::is_guaranteed(spec);
     if guaranteed {
@@ -82,13 +85,21 @@ pub(super) fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
     if limited && !guaranteed {
         notes.push("every container has a CPU limit, so the sidecar gets one too".to_owned());
     }
+    let secret = options.tls_secret.as_deref().filter(|_| wiring.tapped.is_empty());
+    let volume = secret.and_then(|secret| preflight::certificate(spec, secret));
+    let certificate = volume.and_then(|volume| volume.text("name"));
+    if let Some(volume) = certificate {
+        notes.push(format!("the sidecar terminates TLS with the certificate in the volume {volume}, and connects to the server over TLS"));
+    }
     let mut first = Vec::new();
     if wiring.redirect {
         let image = options.redirect_image.as_deref();
         let image = image.ok_or("the mode redirect needs an image with nft; set it with --redirect-image")?;
         first.push(container::redirect(image, server.port, guaranteed || limited));
     }
-    first.push(Sidecar { options, wiring: &wiring, engine: server.engine, guaranteed, limited }.container());
+    first.push(
+        Sidecar { options, wiring: &wiring, engine: server.engine, guaranteed, limited, certificate }.container(),
+    );
     if !is_list(spec, "initContainers") {
         patch.push(add("/spec/initContainers", Value::List(Vec::new())));
     }

@@ -8,6 +8,9 @@ use crate::inject::texts::text;
 use crate::inject::value::Value;
 use crate::inject::{Mode, Options, engine};
 
+/// Mode of the files of a Secret's volume that sets none (Kubernetes API, SecretVolumeSource).
+const DEFAULT_MODE: i64 = 0o644;
+
 /// Why this pod cannot have a sidecar, whatever its server is.
 pub(super) fn of_pod(spec: &Value, options: &Options) -> Option<String> {
     let reason = |name: &str| Some(text("reasons", name, &[("admin", &options.admin_port.to_string())]));
@@ -44,16 +47,46 @@ pub(super) fn of_server(spec: &Value, server: &Server<'_>, mode: Mode, options: 
     let checks = [
         ("dynamo", server.engine != Some(Engine::Dynamo) && words.iter().any(is_dynamo) && (moves || !is_frontend)),
         ("kserve", moves && is_kserve),
-        ("proxy", !matches!(mode, Mode::PortSwap | Mode::Explicit) && all(spec).any(is_proxy)),
+        ("proxy", !matches!(mode, Mode::PortSwap | Mode::Explicit | Mode::Tap) && all(spec).any(is_proxy)),
+        ("tls-tap", mode == Mode::Tap && server.serves_tls()),
         ("socket", has_socket),
         ("port", port_differs),
         ("declared", !declares.is_empty() && !given && !declares.iter().any(is_main)),
         ("ranks", hides && ranks),
         ("probe", hides && probed(server.container).any(|port| !is_reached(server, options, port))),
     ];
+    let checks = checks.into_iter().chain(tls(spec, server, options));
     let (name, _) = checks.into_iter().find(|(_, applies)| *applies)?;
-    let values = [("port", server.port.to_string()), ("portFlag", port_flag.unwrap_or_default().to_owned())];
+    let values = [
+        ("port", server.port.to_string()),
+        ("portFlag", port_flag.unwrap_or_default().to_owned()),
+        ("secret", options.tls_secret.clone().unwrap_or_default()),
+    ];
     Some(text("reasons", name, &values.each_ref().map(|(key, value)| (*key, value.as_str()))))
+}
+
+/// Why the engine's certificate cannot be used by the sidecar.
+fn tls(spec: &Value, server: &Server<'_>, options: &Options) -> Vec<(&'static str, bool)> {
+    let Some(secret) = options.tls_secret.as_ref().filter(|_| options.mode != Mode::Tap) else { return Vec::new() };
+    let requires_certificates = |value: &str| value.trim_start_matches(['"', '\'']).starts_with(['2', '$']);
+    let volume = certificate(spec, secret);
+    let mode = |volume: &Value| volume.at(&["secret", "defaultMode"]).and_then(Value::integer).unwrap_or(DEFAULT_MODE);
+    let is_readable = |volume: &Value| mode(volume) % 8 >= 4 || spec.at(&["securityContext", "fsGroup"]).is_some();
+    vec![
+        ("tls-none", !server.serves_tls()),
+        ("tls-client", server.flags("--ssl-cert-reqs").any(requires_certificates)),
+        ("tls-volume", volume.is_none()),
+        ("tls-unreadable", volume.is_some_and(|volume| !is_readable(volume))),
+    ]
+}
+
+/// The pod's volume with this Secret: the whole Secret, whose files are updated when it changes.
+pub(super) fn certificate<'a>(spec: &'a Value, secret: &str) -> Option<&'a Value> {
+    let is_name = |name: &str| secret.strip_prefix('*').map_or(name == secret, |suffix| name.ends_with(suffix));
+    spec.list("volumes").iter().find(|volume| {
+        let secret = volume.get("secret");
+        secret.is_some_and(|secret| secret.get("items").is_none() && secret.text("secretName").is_some_and(is_name))
+    })
 }
 
 /// What should be known of a pod that is injected.
@@ -63,12 +96,13 @@ pub(super) fn warnings(spec: &Value, server: &Server<'_>, options: &Options) -> 
     let warnings = [
         (
             "prestop",
-            hook.is_some_and(|hook| {
-                *hook != Value::Null && hook.at(&["httpGet", "path"]) != Some(&"/drain/wait".into())
-            }),
+            options.mode != Mode::Tap
+                && hook.is_some_and(|hook| {
+                    *hook != Value::Null && hook.at(&["httpGet", "path"]) != Some(&"/drain/wait".into())
+                }),
         ),
         ("second", spec.list("containers").iter().enumerate().any(other)),
-        ("tls", server.has("--ssl-certfile")),
+        ("tls", server.serves_tls() && options.tls_secret.is_none()),
     ];
     let admin = options.admin_port.to_string();
     let found = warnings.into_iter().filter(|(_, applies)| *applies);

@@ -3,7 +3,7 @@
 use crate::inject::engine::Setting;
 use crate::inject::patch::{Operation, add, replace};
 use crate::inject::shell::{self, Text};
-use crate::inject::texts::text;
+use crate::inject::texts::{text, tls_flags};
 use crate::inject::value::{Value, map};
 use crate::inject::{Options, engine};
 use tokometer_decode::Engine;
@@ -41,6 +41,13 @@ impl Server<'_> {
     /// True if the command line has this flag.
     pub(super) fn has(&self, name: &str) -> bool {
         words(&self.line).any(|word| is_flag(word, name))
+    }
+
+    /// True if its command line, or a variable that may be part of it, has a flag for TLS.
+    pub(super) fn serves_tls(&self) -> bool {
+        let values = self.container.list("env").iter().filter_map(|variable| variable.text("value"));
+        let texts: Vec<&str> = values.chain([self.line.as_str()]).collect();
+        tls_flags().into_iter().any(|flag| texts.iter().any(|text| text.contains(flag)))
     }
 
     /// The values of a flag, in order, each up to the next white space.

@@ -18,6 +18,11 @@ pub(super) fn starts(engine: Engine) -> Vec<String> {
     starts.into_iter().map(|start| format!("{start} ")).collect()
 }
 
+/// The flags with which engines serve TLS.
+pub(super) fn tls_flags() -> Vec<&'static str> {
+    TEXTS.texts("tls")
+}
+
 /// The text of a reason or warning.
 pub(super) fn text(kind: &str, name: &str, values: &[(&str, &str)]) -> String {
     let text = TEXTS.get(kind).and_then(|all| all.text(name)).unwrap_or(name);
@@ -30,7 +35,8 @@ mod tests {
 
     #[test]
     fn texts_have_no_unknown_value_and_starts_name_engines() {
-        let all = [("port", "1"), ("admin", "1"), ("mode", "m"), ("flag", "f"), ("portFlag", "p"), ("container", "c")];
+        let names = ["port", "admin", "mode", "flag", "portFlag", "container", "secret"];
+        let all = names.map(|name| (name, "x"));
         for kind in ["reasons", "warnings"] {
             let Some(Value::Map(entries)) = TEXTS.get(kind) else { panic!("{kind}") };
             for (name, _) in entries {

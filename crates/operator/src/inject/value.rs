@@ -45,6 +45,13 @@ impl Value {
         }
     }
 
+    /// Removes a key of a map.
+    pub(super) fn remove(&mut self, name: &str) {
+        if let Value::Map(entries) = self {
+            entries.retain(|(key, _)| key != name);
+        }
+    }
+
     /// The value at a path of map keys.
     pub(super) fn at(&self, names: &[&str]) -> Option<&Value> {
         names.iter().try_fold(self, |value, name| value.get(name))

@@ -27,6 +27,8 @@ pub(super) struct Wiring {
     pub(super) port_sharing: bool,
     /// An nftables rule redirects connections to the sidecar.
     pub(super) redirect: bool,
+    /// Ports whose packets the sidecar reads, instead of listening.
+    pub(super) tapped: Vec<u16>,
     /// The sidecar's listen port.
     pub(super) port: u16,
 }
@@ -36,7 +38,12 @@ fn of_the_pod(port: u16) -> String {
     format!("[$(POD_IPS)]:{port}")
 }
 
-/// The mode that `auto` stands for.
+/// The same, and 127.0.0.1 for proxies in the pod.
+fn with_loopback(port: u16) -> String {
+    format!("[$(POD_IPS),127.0.0.1]:{port}")
+}
+
+/// The mode that `auto` selects.
 pub(super) fn mode(options: &Options) -> Mode {
     if options.mode == Mode::Auto { Mode::AddressSplit } else { options.mode }
 }
@@ -51,7 +58,6 @@ pub(super) fn wire(
     let port = server.port;
     let between =
         |listen: String, upstream: String| Wiring { listeners: vec![(listen, upstream)], port, ..Wiring::default() };
-    let at = |upstream: String| between(of_the_pod(port), upstream);
     // One listener for each port, to the same port on loopback.
     let every = || Wiring {
         listeners: server.ports().map(|port| (of_the_pod(port), format!("127.0.0.1:{port}"))).collect(),
@@ -65,7 +71,7 @@ pub(super) fn wire(
         known.ok_or("its engine is unknown, so its listen address cannot be set; set the engine with --engine")
     };
     let mode = mode(options);
-    if !server.more.is_empty() && !matches!(mode, Mode::AddressSplit | Mode::ShadowBind) {
+    if !server.more.is_empty() && !matches!(mode, Mode::AddressSplit | Mode::ShadowBind | Mode::Tap) {
         return Err(format!("the mode {} serves one port; use address-split for several", mode.as_str()));
     }
     Ok(match mode {
@@ -80,7 +86,12 @@ pub(super) fn wire(
             let setting = setting.ok_or_else(|| format!("{title} cannot listen on a Unix socket; omit --mode"))?;
             notes.push(format!("the server is set to listen on {} ({}), in a volume that both mount", SOCKET, setting));
             let user = Some(user(spec, server, mode, notes)?);
-            Wiring { setting: Some(setting), user, socket: true, ..at(format!("unix:{}", SOCKET)) }
+            Wiring {
+                setting: Some(setting),
+                user,
+                socket: true,
+                ..between(with_loopback(port), format!("unix:{}", SOCKET))
+            }
         }
         Mode::ShadowBind => {
             notes.push(format!("the server is not changed and listens on all addresses of port {port}; the sidecar binds the pod's addresses, which the kernel prefers. The server must set SO_REUSEPORT (vLLM does with --api-server-count above 1), or the one that starts last fails"));
@@ -92,8 +103,7 @@ pub(super) fn wire(
             notes.push(format!(
                 "the server is set to listen on port {inner} ({setting}); the sidecar listens on port {port} of the pod's addresses and of 127.0.0.1"
             ));
-            let listen = format!("[$(POD_IPS),127.0.0.1]:{port}");
-            Wiring { setting: Some(setting), ..between(listen, format!("127.0.0.1:{inner}")) }
+            Wiring { setting: Some(setting), ..between(with_loopback(port), format!("127.0.0.1:{inner}")) }
         }
         Mode::Redirect => {
             if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
@@ -104,6 +114,10 @@ pub(super) fn wire(
             }
             notes.push(format!("an init container redirects connections for port {port} to the sidecar with nftables. It needs root and NET_ADMIN, which the pod security profiles baseline and restricted forbid"));
             Wiring { redirect: true, port: OWN_PORT, ..between(of_the_pod(OWN_PORT), "original".to_owned()) }
+        }
+        Mode::Tap => {
+            notes.push("the server is not changed; the sidecar reads copies of its packets. It needs root and NET_RAW, which the pod security profiles baseline and restricted forbid".to_owned());
+            Wiring { tapped: server.ports().collect(), port, user: Some(0), ..Wiring::default() }
         }
         Mode::Explicit => {
             notes.push(format!(

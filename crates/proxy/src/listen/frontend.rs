@@ -1,6 +1,6 @@
 //! Handles an accepted connection: TLS, the connection to the server, and the handover to the relay.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +74,12 @@ impl Frontend {
                 // A separate task, because the relay's future is small and this one is not.
                 return drop(tokio::spawn(accepted.join(client, server)));
             }
-            Ok(Err(error)) => (Close::Refused, error.to_string()),
+            Ok(Err(error)) => {
+                if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) {
+                    self.relay.note_refused(self.listener);
+                }
+                (Close::Refused, error.to_string())
+            }
             Err(_) => (Close::ConnectTimeout, "the connection timed out".to_owned()),
         };
         tracing::warn!(%upstream, error, "The server cannot be reached.");

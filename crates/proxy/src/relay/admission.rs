@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -32,6 +32,8 @@ pub struct Relay {
     /// Bytes waiting for their receivers, on all connections.
     waiting: AtomicUsize,
     last_id: AtomicU64,
+    /// Called when a server has refused a connection.
+    refused: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl fmt::Debug for Relay {
@@ -47,7 +49,7 @@ impl Relay {
         let stats = (0..listeners.max(1)).map(|_| Stats::default()).collect();
         let (lags, last_id, capacity) = (Lags::default(), AtomicU64::new(0), AtomicUsize::new(usize::MAX));
         let waiting = AtomicUsize::new(0);
-        Arc::new(Relay { settings, observe, drain, stats, lags, capacity, waiting, last_id })
+        Arc::new(Relay { settings, observe, drain, stats, lags, capacity, waiting, last_id, refused: OnceLock::new() })
     }
 
     /// The settings of newly accepted connections.
@@ -73,6 +75,20 @@ impl Relay {
     /// The counters of this listener.
     pub fn stats_of(&self, listener: usize) -> &Stats {
         &self.stats[listener.min(self.stats.len() - 1)]
+    }
+
+    /// Sets a function that is called each time that a server has refused a connection. It must not block. The first one
+    /// set stays.
+    pub fn on_refused(&self, notify: impl Fn() + Send + Sync + 'static) {
+        self.refused.set(Box::new(notify)).ok();
+    }
+
+    /// Counts a connection that this listener's server has refused.
+    pub(crate) fn note_refused(&self, listener: usize) {
+        self.stats_of(listener).connect_refused.add(1);
+        if let Some(notify) = self.refused.get() {
+            notify();
+        }
     }
 
     /// Timer lag of the data path's threads: the maximum over all threads of the last lag, or of the current lag of an

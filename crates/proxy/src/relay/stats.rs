@@ -13,6 +13,8 @@ pub struct Stats {
     pub connected: Counter,
     /// Connections for which the server could not be reached.
     pub connect_failures: Counter,
+    /// Of these, the ones refused because nothing listens at the server's address.
+    pub connect_refused: Counter,
     /// Connections that the server did not accept within the configured time.
     pub connect_timeouts: Counter,
     /// Connections that ended in the TLS handshake with the client.

@@ -1,66 +1,191 @@
-// A server that is told what it does in vLLM's words, and is the project's simulator: `vllm serve MODEL [--host=HOST]
-// [--port=PORT] [--uds=PATH]`, and any flag of `tokometer sim` besides. It becomes that program, so what is sent to it reaches the simulator.
+// A server with the command line of vLLM that is the project's simulator: `vllm serve MODEL [--host HOST] [--port PORT] [--uds PATH]
+// [--ssl-certfile FILE --ssl-keyfile FILE]`, and any flag of `tokometer sim`. Other flags of vLLM are ignored. Under the names `python3`
+// and `ray` it ignores the module and the subcommand, so that commands of real manifests start it.
+//
+// Variables set what real servers do without a flag: SIM_PORTS (further ports, as of data-parallel ranks), SIM_ANY_HOST (ignores --host)
+// and SIM_LOAD (seconds before it listens). `vllm proxy --port PORT --vllm-port PORT` forwards connections to the second port on localhost,
+// as llm-d's routing proxy does.
 package main
 
 import (
+	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 const simulator = "/tokometer"
 
-// Arguments of the simulator that say what these of vLLM do.
-func translated(given []string) ([]string, error) {
-	if len(given) > 0 && given[0] == "serve" {
-		given = given[1:]
-	}
-	model, host, port, socket := "sim", "", "8000", ""
-	var rest []string
+// Flags of the simulator, and whether each has a value.
+var own = map[string]bool{
+	"--rate": true, "--ttft-ms": true, "--tokens": true, "--engine": true, "--cached-share": true, "--max-concurrency": true,
+	"--tokens-per-chunk": true, "--otlp-traces-endpoint": true, "--faults": true, "--request-metrics": false,
+}
+
+// Server is what a command line asks for.
+type Server struct {
+	values map[string]string
+	rest   []string
+}
+
+func parse(given []string) (*Server, error) {
+	server := &Server{values: map[string]string{"--model": "sim", "--port": "8000"}}
 	for len(given) > 0 {
 		word := given[0]
 		given = given[1:]
+		if word == "-m" && len(given) > 0 {
+			given = given[1:]
+			continue
+		}
 		name, value, joined := strings.Cut(word, "=")
-		if name != "--host" && name != "--port" && name != "--uds" && name != "--model" {
-			// As of vLLM's, the first word that is no flag's is the model.
-			if !strings.HasPrefix(word, "-") && len(rest) == 0 {
-				model = word
-			} else {
-				rest = append(rest, word)
+		if !strings.HasPrefix(name, "--") {
+			if word != "serve" && word != "start" && server.values["--model"] == "sim" {
+				server.values["--model"] = word
 			}
 			continue
 		}
-		if !joined {
-			if len(given) == 0 {
-				return nil, fmt.Errorf("%s needs a value", name)
-			}
+		hasValue, known := own[name]
+		separate := !joined && len(given) > 0 && !strings.HasPrefix(given[0], "-") && (!known || hasValue)
+		if separate {
 			value, given = given[0], given[1:]
 		}
-		switch name {
-		case "--host":
-			host = value
-		case "--port":
-			port = value
-		case "--uds":
-			socket = value
-		case "--model":
-			model = value
+		switch {
+		case known && hasValue:
+			server.rest = append(server.rest, name, value)
+		case known:
+			server.rest = append(server.rest, name)
+		default:
+			server.values[name] = value
+		}
+		required := []string{"--host", "--port", "--uds", "--model", "--ssl-certfile", "--ssl-keyfile"}
+		if value == "" && (hasValue || slices.Contains(required, name)) {
+			return nil, fmt.Errorf("%s needs a value", name)
 		}
 	}
-	listen := net.JoinHostPort(host, port)
-	if socket != "" {
-		listen = "unix:" + socket
+	if os.Getenv("SIM_ANY_HOST") != "" {
+		server.values["--host"] = ""
 	}
-	return append([]string{simulator, "sim", "--listen", listen, "--model", model}, rest...), nil
+	return server, nil
 }
 
-func main() {
-	arguments, err := translated(os.Args[1:])
-	if err == nil {
-		err = syscall.Exec(simulator, arguments, os.Environ())
+func (s *Server) command(listen string) []string {
+	return append([]string{simulator, "sim", "--listen", listen, "--model", s.values["--model"]}, s.rest...)
+}
+
+func (s *Server) run() error {
+	seconds, _ := strconv.ParseFloat(os.Getenv("SIM_LOAD"), 64)
+	time.Sleep(time.Duration(seconds * float64(time.Second)))
+	if path := s.values["--uds"]; path != "" {
+		return replace(s.command("unix:" + path))
 	}
-	fmt.Fprintln(os.Stderr, "vllm:", err)
-	os.Exit(1)
+	ports := append([]string{s.values["--port"]}, strings.FieldsFunc(os.Getenv("SIM_PORTS"), func(r rune) bool { return r == ',' })...)
+	certificate := s.values["--ssl-certfile"]
+	if len(ports) == 1 && certificate == "" {
+		return replace(s.command(net.JoinHostPort(s.values["--host"], ports[0])))
+	}
+	ended := make(chan error)
+	var children []*exec.Cmd
+	for n, port := range ports {
+		listen := net.JoinHostPort(s.values["--host"], port)
+		if certificate != "" {
+			inner := net.JoinHostPort("127.0.0.1", strconv.Itoa(20000+n))
+			if err := terminate(listen, inner, certificate, s.values["--ssl-keyfile"]); err != nil {
+				return err
+			}
+			listen = inner
+		}
+		words := s.command(listen)
+		child := exec.Command(words[0], words[1:]...)
+		child.Stdout, child.Stderr = os.Stdout, os.Stderr
+		if err := child.Start(); err != nil {
+			return err
+		}
+		children = append(children, child)
+		go func() { ended <- child.Wait() }()
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	select {
+	case received := <-signals:
+		for _, child := range children {
+			_ = child.Process.Signal(received)
+		}
+		for range children {
+			<-ended
+		}
+		return nil
+	case err := <-ended:
+		return fmt.Errorf("a port ended: %v", err)
+	}
+}
+
+// Terminates TLS. The files are read for each connection, as with vLLM's --enable-ssl-refresh.
+func terminate(listen, inner, certificate, key string) error {
+	read := func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(certificate, key)
+		return &pair, err
+	}
+	if _, err := read(nil); err != nil {
+		return err
+	}
+	listener, err := tls.Listen("tcp", listen, &tls.Config{GetCertificate: read, NextProtos: []string{"http/1.1"}})
+	if err != nil {
+		return err
+	}
+	go forward(listener, inner)
+	return nil
+}
+
+func forward(listener net.Listener, to string) error {
+	for {
+		client, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer client.Close()
+			server, err := net.Dial("tcp", to)
+			if err != nil {
+				return
+			}
+			defer server.Close()
+			go func() {
+				_, _ = io.Copy(server, client)
+				if half, ok := server.(*net.TCPConn); ok {
+					_ = half.CloseWrite()
+				}
+			}()
+			_, _ = io.Copy(client, server)
+		}()
+	}
+}
+
+func replace(words []string) error { return syscall.Exec(words[0], words, os.Environ()) }
+
+func main() {
+	given := os.Args[1:]
+	isProxy := len(given) > 0 && given[0] == "proxy"
+	server, err := parse(given)
+	switch {
+	case err != nil:
+	case isProxy:
+		var listener net.Listener
+		if listener, err = net.Listen("tcp", ":"+server.values["--port"]); err == nil {
+			err = forward(listener, "127.0.0.1:"+server.values["--vllm-port"])
+		}
+	default:
+		err = server.run()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "vllm:", err)
+		os.Exit(1)
+	}
 }

@@ -1,0 +1,87 @@
+//! `docs/PLATFORMS.md`: the result of `inject` for each pod of `tests/fixtures/inject/fleet.yaml`. `UPDATE=1` writes it.
+#![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+use tokometer_operator::inject::{Mode, Options, Outcome, inject};
+
+use super::fleet::options_of;
+use super::json as read;
+use crate::config_documents::same_as_committed;
+
+const HEAD: &str = "\
+# Platforms
+
+Which pods tokometer measures, and why it leaves others unchanged. Generated from
+[fleet.yaml](../tests/fixtures/inject/fleet.yaml) by the test `inject::platforms`; do not edit.
+
+The pods are those that the platforms' own manifests of November 2026 produce, shortened to the parts that matter. Each row gives the
+settings of the target in the chart; `inject` has flags of the same names. The ways are:
+
+- **Settings**: `tokometer inject` and the admission policy of the chart, with the settings of the row. They give equal pods, or the same
+  reason: `make test` compares them for every row, with the code of the API server, and `make test-cluster` on a real node.
+- **`tap`**: the same with `mode: tap`. One container is added that reads copies of the packets, and nothing else changes. It needs
+  NET_RAW, which the pod security profiles `baseline` and `restricted` forbid.
+
+`make test-cluster` also starts the accepted pods of the platforms on the node, with a simulated engine behind the command line of vLLM, and
+checks that each is ready and that a request is measured.
+";
+
+/// What `inject` does with this pod.
+fn result(pod: &Value, options: &Options) -> String {
+    let before = json!({"kind": "Pod", "metadata": {"name": "p"}, "spec": pod});
+    let (_, reports) = inject(&before.to_string(), options).unwrap();
+    match (reports[0].outcome, reports[0].warnings.as_slice()) {
+        (Outcome::Injected, []) => "measured".to_owned(),
+        (Outcome::Injected, warnings) => format!("injected, with a warning: {}", warnings.join("; ")),
+        _ => format!("refused: {}", reports[0].notes[0]),
+    }
+}
+
+fn settings(case: &Value) -> String {
+    let mut all = vec![format!("container: {}", case["container"].as_str().unwrap())];
+    all.extend(case["mode"].as_str().map(|mode| format!("mode: {mode}")));
+    let ports: Vec<String> = case["ports"].as_array().into_iter().flatten().map(Value::to_string).collect();
+    if let [first, more @ ..] = ports.as_slice() {
+        all.push(format!("port: {first}"));
+        if !more.is_empty() {
+            all.push(format!("extraPorts: [{}]", more.join(", ")));
+        }
+    }
+    all.extend(case["tlsSecret"].as_str().map(|name| format!("tlsSecret: {name:?}")));
+    all.into_iter().map(|one| format!("`{one}`")).collect::<Vec<_>>().join(", ")
+}
+
+fn document() -> String {
+    let cases = read(include_str!("../../fixtures/inject/fleet.yaml"));
+    let (mut platforms, mut others, mut source) = (String::new(), String::new(), String::new());
+    // The column `tap` has the cases of that mode.
+    for case in cases.as_array().unwrap().iter().filter(|case| case["mode"] != "tap") {
+        let name = case["name"].as_str().unwrap();
+        match case["source"].as_str().unwrap() {
+            "own" => source = String::new(),
+            same if same.starts_with("the same") => {}
+            file => source = file.split([' ', ',']).take(2).collect::<Vec<_>>().join(" "),
+        }
+        let options = options_of(case);
+        let tap = result(&case["spec"], &Options { mode: Mode::Tap, tls_secret: None, ..options.clone() });
+        let tap =
+            if case["serves"] == false { tap.replace("measured", "injected; it serves no requests") } else { tap };
+        let (result, settings) = (result(&case["spec"], &options), settings(case));
+        if source.is_empty() {
+            writeln!(others, "| {name} | {settings} | {result} | {tap} |").unwrap();
+        } else {
+            writeln!(platforms, "| {name} | {source} | {settings} | {result} | {tap} |").unwrap();
+        }
+    }
+    format!(
+        "{HEAD}\n## Pods of platforms\n\n| Pod | Source | Settings | Result | `tap` |\n|---|---|---|---|---|\n{platforms}\n\
+         ## One pod for each other check\n\n| Pod | Settings | Result | `tap` |\n|---|---|---|---|\n{others}"
+    )
+}
+
+#[test]
+fn table_of_platforms_is_up_to_date() {
+    same_as_committed("docs/PLATFORMS.md", &document());
+}

@@ -1,0 +1,162 @@
+"""Pods of real platforms on the node: each is ready and measured. `tests/fixtures/inject/fleet.yaml` has the pods."""
+
+import base64
+import copy
+import json
+import ssl
+import subprocess
+import tempfile
+import urllib.request
+from pathlib import Path
+
+import names
+import yaml
+from helm_chart import ROOT
+from process import BINARY, metrics, total, until
+
+from cluster import attach, release, workloads
+from cluster.images import VLLM
+from cluster.rig import cluster
+
+LABEL = "tokometer/case"
+# Pods per step: the node has few processors.
+STEP = 8
+# Seconds for which an engine loads its model.
+LOAD = 3
+
+
+def _cases():
+    """The pods of platforms that are accepted and serve requests, except in the mode `redirect`, whose image the node lacks."""
+    table = yaml.safe_load((ROOT / "tests" / "fixtures" / "inject" / "fleet.yaml").read_text())
+    ours = [case for case in table if case["source"] != "own" and "refused" not in case and case.get("serves", True) and case.get("starts", True)]
+    return [case for case in ours if case.get("mode") != "redirect"]
+
+
+def _can_tap():
+    return subprocess.run([BINARY, "tap", "--help"], capture_output=True).returncode == 0
+
+
+def _certificate(name):
+    with tempfile.TemporaryDirectory() as directory:
+        made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=engine", "-keyout", "tls.key", "-out", "tls.crt"]
+        subprocess.run(made, cwd=directory, check=True, capture_output=True)
+        data = {file: base64.b64encode((Path(directory) / file).read_bytes()).decode() for file in ("tls.crt", "tls.key")}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": "kubernetes.io/tls", "data": data}
+
+
+def _pod(name, case, labels):
+    """The case's pod with the simulated engine in place of each image."""
+    spec = copy.deepcopy(case["spec"])
+    port, *more = case.get("ports", [8000])
+    [engine] = [container for container in spec["containers"] if container["name"] == case["container"]]
+    ranks = [declared["containerPort"] for declared in engine.get("ports", []) if declared.get("name", "").startswith(("rank", "supervisor"))]
+    more = sorted({*more, *ranks} - {port})
+    environment = {"SIM_LOAD": str(LOAD), "SIM_PORTS": ",".join(map(str, more))}
+    if "huggingface" in engine["image"]:
+        environment |= {"SIM_ANY_HOST": "1"}
+        engine["args"].append(f"--port={port}")
+    engine["image"] = VLLM
+    engine["env"] = engine.get("env", []) + [{"name": key, "value": value} for key, value in environment.items()]
+    engine.pop("resources", None)
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        if "httpGet" in engine.get(probe, {}) and engine[probe]["httpGet"]["path"] == "/readyz":
+            engine[probe]["httpGet"]["path"] = "/health"
+    # The manifests' own probes decide readiness; the rest of them gives the engine its time to load.
+    engine.setdefault("readinessProbe", {"tcpSocket": {"port": port}})
+    engine["readinessProbe"] |= {"periodSeconds": 1, "initialDelaySeconds": 0, "timeoutSeconds": 5}
+    engine["startupProbe"] = engine["readinessProbe"] | {"failureThreshold": 180}
+    for proxy in spec.get("initContainers", []):
+        proxy |= {"image": VLLM, "command": ["/vllm", "proxy"], "args": ["--port=8000", f"--vllm-port={port}"]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name, **labels}}, "spec": spec}
+
+
+def _asks(pod, case):
+    """One chat as a client of this pod sends it; each of several ports gets one."""
+    spec = case["spec"]
+    ports = [8000] if "initContainers" in spec else case.get("ports", [8000])
+    scheme = "https" if "volumes" in spec else "http"
+
+    def response(port, page, body=None):
+        request = urllib.request.Request(f"{scheme}://{workloads.address(pod)}:{port}/v1/{page}", body, {"content-type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60, context=ssl._create_unverified_context()) as answer:
+            return answer.read()
+
+    for port in ports:
+        model = json.loads(response(port, "models"))["data"][0]["id"]
+        body = {"model": model, "stream": True, "max_tokens": 5, "messages": [{"role": "user", "content": "Hello"}]}
+        assert b"data: [DONE]" in response(port, "chat/completions", json.dumps(body).encode()), f"{case['name']}: port {port}"
+    return len(ports)
+
+
+def _is_measured(pod, case, asked):
+    found = lambda: metrics(workloads.admin(pod))  # noqa: E731
+    if case.get("warning") == "serves TLS":
+        until(lambda: total(found(), names.DETACHED, reason="tls") > 0, f"{case['name']}: TLS that is not terminated is reported", 60)
+        return
+    until(lambda: total(found(), names.EXCHANGES, outcome=names.OK) == asked, lambda: f"{case['name']}: {asked} requests: {total(found(), names.EXCHANGES)}", 60)
+
+
+def pods_of_serving_platforms_are_ready_and_measured():
+    node = cluster()
+    cases = [case for case in _cases() if case.get("mode") != "tap" or _can_tap()]
+    settings = [
+        {"container": case["container"], "mode": case.get("mode", "auto"), "port": case.get("ports", [8000])[0], "extraPorts": case.get("ports", [8000])[1:], "tlsSecret": case.get("tlsSecret", "")}
+        for case in cases
+    ]
+    targets = [{"name": f"case-{n}", "objectSelector": {"matchLabels": {LABEL: str(n)}}, "sidecar": sidecar} for n, sidecar in enumerate(settings)]
+    with node.namespace("platforms") as namespace, release.installed(node, namespace, {"targets": [release.target(namespace), *targets]}):
+        secrets = {volume["secret"]["secretName"] for case in cases for volume in case["spec"].get("volumes", [])}
+        for secret in secrets:
+            node.api.ask("POST", f"/api/v1/namespaces/{namespace}/secrets", _certificate(secret))
+        for start in range(0, len(cases), STEP):
+            made = []
+            for n, case in list(enumerate(cases))[start : start + STEP]:
+                labels = {"llm-d.ai/role": "decode"} if "decode" in case["name"] else {}
+                by_policy = _pod(f"policy-{n}", case, {LABEL: str(n), **labels})
+                known = lambda pod=by_policy: workloads.has_sidecar(node.api.make(pod, namespace, try_only=True).object)  # noqa: E731
+                until(known, f"the policy accepts {case['name']}", 120)
+                by_inject = attach._inject(settings[n]["mode"], _pod(f"inject-{n}", case, labels), case["container"], case.get("ports", [8000]), settings[n]["tlsSecret"])
+                for pod in (by_policy, by_inject):
+                    node.api.make(pod, namespace)
+                    made.append((pod["metadata"]["name"], case))
+            for app, case in made:
+                [pod] = workloads.wait_ready(node, namespace, app)
+                _is_measured(pod, case, _asks(pod, case))
+                assert workloads.status(pod, case["container"])["restartCount"] == 0, f"{case['name']}: {pod['status']}"
+                if "decode" in case["name"]:
+                    until(lambda pod=pod: total(metrics(workloads.admin(pod)), "target_info", k8s_pod_label_llm_d_ai_role="decode") == 1, f"{case['name']}: the role", 60)
+            for app, _ in made:
+                node.api.remove("Pod", namespace, app, gracePeriodSeconds=0)
+        print(f"    {len(cases)} pods, each by the policy and by inject")
+
+
+def a_leader_worker_set_that_cannot_be_injected_is_warned_of():
+    """The API server knows the kind by its definition only, as it does where the LeaderWorkerSet operator is installed."""
+    node = cluster()
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "leaderworkersets.leaderworkerset.x-k8s.io", "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}},
+        "spec": {
+            "group": "leaderworkerset.x-k8s.io",
+            "scope": "Namespaced",
+            "names": {"kind": "LeaderWorkerSet", "plural": "leaderworkersets", "singular": "leaderworkerset"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}],
+        },
+    }
+    node.run("kubectl", "apply", "-f", "-", stdin=json.dumps(definition))
+    node.kubectl("wait", "--for=condition=Established", "crd/leaderworkersets.leaderworkerset.x-k8s.io", "--timeout=120s")
+    try:
+        with node.namespace("groups") as namespace, release.installed(node, namespace):
+            target = f"/apis/leaderworkerset.x-k8s.io/v1/namespaces/{namespace}/leaderworkersets?dryRun=All"
+
+            def warnings(command):
+                template = {"metadata": {"labels": workloads.LABEL}, "spec": {"containers": [{"name": "vllm", "image": VLLM, "command": ["sh", "-c", command]}]}}
+                group = {"leaderTemplate": template, "workerTemplate": {"spec": {"containers": [{"name": "worker", "image": VLLM}]}}}
+                made = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"name": "group"}, "spec": {"leaderWorkerTemplate": group}}
+                return "; ".join(node.api.ask("POST", target, made).warnings)
+
+            until(lambda: "contains no known start of the engine" in warnings("bash start.sh"), lambda: f"a warning: {warnings('bash start.sh') or 'none'}", 60)
+            assert warnings("vllm serve m") == "", warnings("vllm serve m")
+    finally:
+        node.kubectl("delete", "crd", "leaderworkersets.leaderworkerset.x-k8s.io")
