@@ -62,6 +62,20 @@ fn tcpdump_files_give_what_the_proxy_counted() {
 }
 
 #[test]
+fn packets_and_the_kernel_show_the_same_network() {
+    let found = ordered(requests(&fixture("veth.pcap"), &[PROXY]));
+    for (packets, kernel) in found.iter().zip(&logged()) {
+        // Both ends are on one host. The log has three digits.
+        let [packets_rtt, kernel_rtt] =
+            [packets, kernel].map(|request| request["rtt_ms"].as_f64().expect("it is known"));
+        assert!(packets_rtt > 0.0 && (packets_rtt - kernel_rtt).abs() < 0.05, "{packets_rtt} {kernel_rtt}");
+        for name in ["retransmits", "zero_window_ms"] {
+            assert!(packets[name].is_number() && packets[name] == kernel[name], "{name}: {packets} {kernel}");
+        }
+    }
+}
+
+#[test]
 fn both_servers_of_a_capture_are_found() {
     let (table, _) = replay_capture(&fixture("any.pcap"), &[], TABLE);
     assert!(table.contains(":18000 (HTTP), 127.0.0.1:18001 (HTTP)\n"), "{table}");
