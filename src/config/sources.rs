@@ -190,6 +190,20 @@ pub struct Flags {
     /// Any other key, such as log.level=debug; can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Ports and interface of `tokometer tap`, which has its own arguments for them.
+    #[arg(skip)]
+    pub tap: TapFlags,
+}
+
+/// What `tokometer tap` captures.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+pub struct TapFlags {
+    /// TCP port of a server; can be repeated
+    #[arg(long = "port", value_name = "PORT")]
+    pub ports: Vec<u16>,
+    /// Network interface: eth0, lo, or any for all of them [default: any]
+    #[arg(long, value_name = "NAME")]
+    pub interface: Option<String>,
 }
 
 /// Merges flags over the lower layers.
@@ -222,6 +236,14 @@ pub(crate) fn flags(set: &mut Node, flags: &Flags, environment: &Environment, er
         let origin = Origin::Flag("--otlp-receiver".to_owned());
         let addresses = flags.otlp_receiver.iter().map(|text| Node::new(Value::Text(text.clone()), origin.clone()));
         set.overlay(Node::at("engine_spans.listen", Value::List(addresses.collect()), &origin));
+    }
+    if !flags.tap.ports.is_empty() {
+        let origin = Origin::Flag("--port".to_owned());
+        let ports = flags.tap.ports.iter().map(|port| Node::new(Value::Integer(i64::from(*port)), origin.clone()));
+        set.overlay(Node::at("tap.ports", Value::List(ports.collect()), &origin));
+    }
+    if let Some((text, origin)) = flag("--interface", &flags.tap.interface) {
+        set.overlay(Node::at("tap.interface", Value::Text(text), &origin));
     }
     for text in &flags.set {
         set_key(set, text, errors);

@@ -48,6 +48,7 @@ mod rules;
 mod scrape;
 mod sim;
 mod slo;
+mod tap;
 #[cfg(feature = "tokenizer")]
 mod tokenizer;
 mod top;

@@ -1,12 +1,12 @@
 //! The data path: bytes are forwarded unmodified, in order and with the same ending, with any observer.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in helper functions")]
 
-mod corpus;
-mod peer;
-mod rig;
+pub(crate) mod corpus;
+pub(crate) mod peer;
+pub(crate) mod rig;
 mod watcher;
 
-mod captures;
+pub(crate) mod captures;
 mod late;
 mod lifecycle;
 mod limits;

@@ -16,7 +16,7 @@ mod stats;
 mod stream;
 
 pub use admission::{DESCRIPTORS_PER_CONNECTION, Relay};
-pub use drain::{Drain, Phase};
+pub use drain::{Drain, Hold, Phase};
 pub use lag::Delays;
 pub use settings::{Settings, Unreachable};
 pub use stats::{Full, Stats};
