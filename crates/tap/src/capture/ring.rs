@@ -128,7 +128,8 @@ impl Ring {
     /// The next block, if the kernel has passed it on.
     pub(super) fn block(&mut self) -> Option<Block<'_>> {
         let status = self.status(self.next).load(Ordering::Acquire);
-        (status & libc::TP_STATUS_USER != 0).then_some(Block { ring: self, status })
+        // Not `then_some`: a block that is made is also given back.
+        (status & libc::TP_STATUS_USER != 0).then(|| Block { ring: self, status })
     }
 
     /// How many blocks wait to be read.
