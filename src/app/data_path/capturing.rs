@@ -79,7 +79,11 @@ impl Capturing {
                     Phase::Forced => false,
                 }
             };
-            capture.run(&mut tap, goes_on, |error| tracing::warn!(%error, "The capture reported an error; continuing."));
+            capture.run(
+                &mut tap,
+                goes_on,
+                |error| tracing::warn!(%error, "The capture reported an error; continuing."),
+            );
             drop(hold);
         })?;
         Ok(Capturing { what, stop, thread: Some(thread) })
@@ -136,10 +140,16 @@ impl News {
     fn log(&mut self, stats: &Stats) {
         let (tls, kernel_drops) = (stats.tls.get(), stats.kernel_drops.get());
         if tls != self.tls {
-            tracing::warn!(connections = tls, "Connections carry TLS, which a capture cannot read: their requests are not measured. Use `tokometer run`, which can terminate TLS.");
+            tracing::warn!(
+                connections = tls,
+                "Connections carry TLS, which a capture cannot read: their requests are not measured. Use `tokometer run`, which can terminate TLS."
+            );
         }
         if kernel_drops != self.kernel_drops {
-            tracing::warn!(packets = kernel_drops, "Packets were lost, because the capture was too slow: open requests are marked (`capture_loss`). Raise tap.buffer, or the CPU limit.");
+            tracing::warn!(
+                packets = kernel_drops,
+                "Packets were lost, because the capture was too slow: open requests are marked (`capture_loss`). Raise tap.buffer, or the CPU limit."
+            );
         }
         *self = News { tls, kernel_drops };
     }

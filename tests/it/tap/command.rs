@@ -76,7 +76,8 @@ fn until(admin: SocketAddr, path: &str, is: impl Fn(&str) -> bool) -> String {
 }
 
 fn requests(page: &str, parts: &[&str]) -> u64 {
-    let is_one = |line: &&str| line.starts_with("tokometer_requests_total") && parts.iter().all(|part| line.contains(part));
+    let is_one =
+        |line: &&str| line.starts_with("tokometer_requests_total") && parts.iter().all(|part| line.contains(part));
     let counts = page.lines().filter(is_one).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
     counts.sum::<f64>() as u64
 }
@@ -228,11 +229,16 @@ fn missing_capability_is_explained_with_exit_code_2() {
         return eprintln!("SKIP: no setpriv");
     }
     let (error, code) = match is_root {
-        true => failed("setpriv", &[&["--bounding-set=-net_raw", "--inh-caps=-net_raw", tokometer][..], &arguments].concat()),
+        true => failed(
+            "setpriv",
+            &[&["--bounding-set=-net_raw", "--inh-caps=-net_raw", tokometer][..], &arguments].concat(),
+        ),
         false => failed(tokometer, &arguments),
     };
     assert_eq!(code, Some(2), "{error}");
-    for part in ["NET_RAW", "kubectl debug POD", "--profile=general", "--custom", "\"add\":[\"NET_RAW\"]", "--port 8000"] {
+    for part in
+        ["NET_RAW", "kubectl debug POD", "--profile=general", "--custom", "\"add\":[\"NET_RAW\"]", "--port 8000"]
+    {
         assert!(error.contains(part), "{part}: {error}");
     }
 }

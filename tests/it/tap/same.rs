@@ -5,18 +5,18 @@ use std::time::{Duration, Instant};
 
 use tokometer::app::DataPath;
 use tokometer::replay::Notebook;
-use tokometer_observe::measure::{Labels, Outcome, Record};
+use tokometer_observe::measure::{Labels, Outcome, QueueSource, Record};
 use tokometer_observe::observer;
 use tokometer_proxy::relay;
 use tokometer_sim::load;
 use tokometer_sim::server::{self, Simulator};
 
 use super::Captured;
+use crate::http2::messages::{framed, vllm, vllm_chunk, vllm_end, vllm_prompt};
 use crate::listener::listener_to;
 use crate::relay::peer::{self, Script, Step};
 use crate::relay::rig::tcp;
 use crate::relay::{captures, corpus};
-use crate::http2::messages::{framed, vllm, vllm_chunk, vllm_end, vllm_prompt};
 use crate::websocket::model::{self as websocket, FIN};
 use crate::websocket::observed::{COMMIT, DELTA, DONE};
 use crate::websocket::{HANDSHAKE, SWITCHED, of_client, of_server};
@@ -67,7 +67,8 @@ impl Both {
             let of_side = captured.records.iter().filter(|record| record.labels.listener == side).cloned().collect();
             let of_side = sorted(of_side);
             for (proxied, captured) in pairs(&proxied, &of_side) {
-                let title = titles.iter().rev().find(|(begin, _)| *begin <= proxied.started).map_or("", |(_, title)| title);
+                let title =
+                    titles.iter().rev().find(|(begin, _)| *begin <= proxied.started).map_or("", |(_, title)| title);
                 if side == 1 && proxied.outcome == Outcome::ClientAbortMidStream {
                     // The server may have sent one more token, which the proxy did not read any more.
                     assert_eq!(captured.outcome, proxied.outcome, "{title}");
@@ -101,7 +102,8 @@ fn values(record: &Record) -> String {
     let Record { output_audio_tokens, first_tokens, live_tokens, chunks, events, capture_loss, unread, .. } = record;
     let Record { queue, timing, max_tokens, choices, request_bytes, response_bytes, .. } = record;
     let labels = Labels { listener: 0, ..Labels::clone(labels) };
-    let queue = queue.map(|queue| queue.source);
+    // Whether headers show a wait is a question of times: of whether the first event came in the same read.
+    let queue = queue.map(|queue| queue.source).filter(|source| *source != QueueSource::HeaderTiming);
     let Record { requested, headers, first_event, first_token, first_visible, last_token, .. } = record;
     let known = [requested, headers, first_event, first_token, first_visible, last_token].map(|time| time.is_some());
     let connection = (labels, sequence, outcome, status, finish_reasons, response_id, error_type, request_id);
@@ -123,9 +125,7 @@ impl Differences {
 
     /// Prints the distribution, and checks what holds on a busy machine too: half of the times are near.
     fn check(self) {
-        for (what, mut of) in
-            [("start", self.of_start), ("first token", self.of_first_token), ("end", self.of_end)]
-        {
+        for (what, mut of) in [("start", self.of_start), ("first token", self.of_first_token), ("end", self.of_end)] {
             of.sort();
             let at = |share: usize| of[(of.len() * share / 100).min(of.len() - 1)];
             println!("{what}: p50 {:?}, p90 {:?}, p99 {:?}, {} times", at(50), at(90), at(99), of.len());
@@ -186,7 +186,8 @@ fn grpc() -> Script {
         reply(vllm_end(0, 5)),
         Step::Send(frames::headers(1, END_STREAM, &[("grpc-status", "0")])),
     ];
-    let len = |steps: &[Step]| steps.iter().map(|step| if let Step::Send(bytes) = step { bytes.len() } else { 0 }).sum();
+    let len =
+        |steps: &[Step]| steps.iter().map(|step| if let Step::Send(bytes) = step { bytes.len() } else { 0 }).sum();
     let client = vec![Step::Send(asks.concat()), Step::Read(len(&responds)), Step::Finish, Step::ReadEnd];
     let server = [vec![Step::Read(asks.concat().len())], responds.to_vec(), vec![Step::ReadEnd]].concat();
     Script { name: "gRPC".to_owned(), client, server }
@@ -216,7 +217,8 @@ fn loaded(http2: bool, abort: f64) {
         tokens_per_second: 200.0,
         ..server::Pace::default()
     };
-    let simulator = runtime.block_on(Simulator::start(server::Settings { pace, ..server::Settings::default() })).unwrap();
+    let simulator =
+        runtime.block_on(Simulator::start(server::Settings { pace, ..server::Settings::default() })).unwrap();
     let Some((both, address)) = Both::of(simulator.local_address()) else { return };
     let settings = load::Settings {
         url: format!("http://{address}"),

@@ -92,12 +92,11 @@ impl Capture {
             Interface::Any => 0,
             Interface::Named(name) => ring::interface(name).ok_or_else(|| Error::NoInterface(name.clone()))?,
         };
-        let ring = Ring::open(interface, &mut filter::ports(&settings.ports), blocks).map_err(|error| {
-            match error.kind() {
+        let ring =
+            Ring::open(interface, &mut filter::ports(&settings.ports), blocks).map_err(|error| match error.kind() {
                 io::ErrorKind::PermissionDenied => Error::NotPermitted,
                 _ => Error::Socket { bytes: blocks * BLOCK_BYTES, error },
-            }
-        })?;
+            })?;
         Ok(Capture { ring, clock: read_clocks().0, is_behind: false })
     }
 

@@ -94,8 +94,7 @@ impl Ring {
         unsafe { set(&socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)? };
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         // SAFETY: a new mapping, of the length of the ring.
-        let memory =
-            unsafe { libc::mmap(ptr::null_mut(), blocks * BLOCK_BYTES, access, kind, socket.as_raw_fd(), 0) };
+        let memory = unsafe { libc::mmap(ptr::null_mut(), blocks * BLOCK_BYTES, access, kind, socket.as_raw_fd(), 0) };
         if memory == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
