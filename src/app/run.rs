@@ -169,7 +169,7 @@ fn run_with(
             // A signal may end the process before its display ends.
             ratatui::restore();
         }
-        Ok(ended.transpose()?.unwrap_or_default())
+        ended.unwrap_or(Ok(())).map_err(Error::Top)
     })
 }
 
