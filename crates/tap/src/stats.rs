@@ -136,7 +136,7 @@ mod tests {
     fn peak_is_the_maximum_of_the_last_minute() {
         let (peak, begin) = (Peak::default(), Instant::now());
         assert_eq!(peak.get(), None);
-        let mut after = |seconds, value| {
+        let after = |seconds, value| {
             peak.put(value, begin + Duration::from_secs(seconds));
             peak.get()
         };
