@@ -27,8 +27,9 @@ pub trait Control: Send + Sync + 'static {
     /// The drain, if one was started by [`Control::begin_drain`] or a signal.
     fn draining(&self) -> Option<Draining>;
 
-    /// One line for each listener that accepts no clients. It does not make this process unhealthy.
-    fn closed_listeners(&self) -> Vec<String> {
+    /// One line for each listener that accepts no clients, or on what is captured. It does not make this process
+    /// unhealthy.
+    fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 

@@ -53,7 +53,7 @@ const PATHS: [(&str, &str, &str); 13] = [
     ("/metrics", READ, "metrics for Prometheus: OpenMetrics, text or protobuf, as requested by the scraper"),
     ("/startz", READ, "200 once tokometer is listening"),
     ("/livez", READ, "200 while tokometer works; it does not depend on the inference server"),
-    ("/readyz", READ, "503 during a drain, else 200; lists listeners that wait for their server"),
+    ("/readyz", READ, "503 during a drain, else 200; lists listeners that wait for their server, or what is captured"),
     (
         "/engine/healthz",
         READ,
@@ -133,10 +133,10 @@ pub(super) async fn response<B: Body>(
     }
 }
 
-/// Reports listeners that wait for their server, which is no failure of this process.
+/// Also reports listeners that wait for their server, which is no failure of this process, or what is captured.
 fn alive(control: &dyn Control) -> PageResponse {
-    let closed: String = control.closed_listeners().iter().map(|why| format!("{why}\n")).collect();
-    respond(StatusCode::OK, TEXT, format!("ok\n{closed}"))
+    let notes: String = control.notes().iter().map(|note| format!("{note}\n")).collect();
+    respond(StatusCode::OK, TEXT, format!("ok\n{notes}"))
 }
 
 /// A page that costs time or memory.

@@ -96,6 +96,7 @@ pub fn run(settings: &Settings, out: &mut impl Write) -> Result<(), Error> {
         once: false,
         interval: if settings.display.has_screen() { REDRAW } else { LINE },
         end: duration.map(|duration| Instant::now() + duration),
+        hangup_ends: true,
         display: settings.display,
     };
     top::run(&display, out)?;

@@ -18,7 +18,7 @@ use tokometer_telemetry::tokenizer::{self, Counting, Vocabularies};
 
 use crate::admin;
 use crate::app::access_log::{self, AccessLog};
-use crate::app::data_path::{self, DataPath, Handles, Opening, descriptors};
+use crate::app::data_path::{self, DataPath, Handles, Opening, capturing, descriptors};
 use crate::app::monitors::{self, Doors, ListenerStats, Monitor, Reloads};
 use crate::app::pages::control::{LAST_TELEMETRY, ProgramControl};
 use crate::app::pages::{requests, snapshot};
@@ -72,6 +72,7 @@ impl Error {
             Error::Export(error) => !matches!(error, export::Error::Runtime(_)),
             Error::Path(data_path::Error::Bind { source: error, .. } | data_path::Error::Listen(error))
             | Error::Engines(monitors::Error::Listen(error)) => error.is_of_configuration(),
+            Error::Path(data_path::Error::Capture(error)) => !matches!(error, capturing::Error::Thread(_)),
             Error::Admin(admin::Error::Bind { .. }) | Error::Queue(engine_spans::Error::Bind { .. }) => true,
             Error::AccessLog(_) | Error::Tokenizer(_) | Error::Accounting(_) => true,
             _ => false,
@@ -89,7 +90,7 @@ pub struct Instrument {
     access_log: Option<Arc<AccessLog>>,
     evaluator: Arc<Evaluator>,
     accounting: Arc<Accounting>,
-    monitors: [Monitor; 3],
+    monitors: Vec<Monitor>,
     in_flight: Arc<InFlight>,
     spans: Option<engine_spans::Receiver>,
     control: Arc<ProgramControl>,
@@ -158,7 +159,11 @@ impl Instrument {
         // The listeners open when their servers accept connections. In a pod only its own containers can hold an address:
         // a process that exits then would keep the pod from being ready.
         let opening = Opening::Later { awaited: settings.in_pod };
-        let mut path = DataPath::open(&settings.listeners, relay, observe, sink, threads, opening)?;
+        let mut path = match &settings.tap {
+            Some(tap) => DataPath::capture(&settings.listeners, relay, observe, sink, tap)?,
+            None => DataPath::open(&settings.listeners, relay, observe, sink, threads, opening)?,
+        };
+        let captured = path.captured();
         let Handles { relay, observers } = path.handles();
         // Weak: the relay's observers own the requests in flight.
         let threads = Arc::downgrade(&relay);
@@ -172,9 +177,17 @@ impl Instrument {
             still: engines.still(listener, now),
         }));
         let listeners = Arc::new(ListenerStats { relay, doors: Arc::clone(&doors), interceptions: Mutex::default() });
-        let interception =
-            monitors::interception(settings.listeners.clone(), path.addresses().to_vec(), Arc::clone(&listeners));
-        let interception = interception.map_err(thread("checks for direct access to the server"))?;
+        let mut monitors = vec![objectives, reach];
+        let listeners: Arc<dyn Collect> = match &captured {
+            // Nothing is forwarded.
+            Some(captured) => Arc::new(captured.clone()),
+            None => {
+                let (all, addresses) = (settings.listeners.clone(), path.addresses().to_vec());
+                let interception = monitors::interception(all, addresses, Arc::clone(&listeners));
+                monitors.push(interception.map_err(thread("checks for direct access to the server"))?);
+                listeners
+            }
+        };
         let reloads = Arc::new(Reloads::default());
         let owners: [Arc<dyn Collect>; 10] = [
             Arc::new(Process),
@@ -204,7 +217,8 @@ impl Instrument {
         let scraped = Arc::clone(&exporters);
         let (lame_duck, grace) = (settings.lame_duck, settings.grace_period);
         let control =
-            Arc::new(ProgramControl::new(path.handles(), Arc::clone(&doors), lame_duck, grace, Arc::clone(&exporters)));
+            ProgramControl::new(path.handles(), Arc::clone(&doors), captured, lame_duck, grace, Arc::clone(&exporters));
+        let control = Arc::new(control);
         let pages = admin::Pages {
             metrics: Arc::new(move |accept| {
                 let page = scraped.scrape(accept);
@@ -218,7 +232,9 @@ impl Instrument {
         };
         let admin = admin::Server::start(&settings.admin, pages)?;
         // Last, because the descriptors open now are not available for connections.
-        path.handles().relay.limit_connections(descriptors::connections(settings));
+        if settings.tap.is_none() {
+            path.handles().relay.limit_connections(descriptors::connections(settings));
+        }
         Ok(Instrument {
             path,
             backlog,
@@ -227,7 +243,7 @@ impl Instrument {
             access_log,
             evaluator,
             accounting,
-            monitors: [objectives, interception, reach],
+            monitors,
             in_flight,
             spans,
             control,
@@ -240,6 +256,11 @@ impl Instrument {
     /// Listen addresses, by listener.
     pub fn addresses(&self) -> &[Address] {
         self.path.addresses()
+    }
+
+    /// Sentences on what is captured; none where connections are forwarded.
+    pub fn captured(&self) -> Vec<String> {
+        self.path.captured().map(|captured| captured.notes()).unwrap_or_default()
     }
 
     /// Address of the admin server.

@@ -18,5 +18,5 @@ pub use fields::meanings as field_meanings;
 pub use instrument::{Error as StartError, Instrument};
 pub use monitors::Error as EnginesError;
 pub use replay::{ReplayError, Show, print as replay, print_capture as replay_capture};
-pub use run::{Error as RunError, run};
+pub use run::{Error as RunError, run, run_with_top};
 pub use tee::Tee;

@@ -1,11 +1,14 @@
 //! `tokometer run`: runs until a signal ends it.
 
-use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use std::{io, thread};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokometer_settings::FileVersion;
 
@@ -13,7 +16,7 @@ use crate::app::data_path::descriptors;
 use crate::app::instrument::Instrument;
 use crate::app::{data_path, instrument};
 use crate::config::{Config, Environment, Flags, Problem};
-use crate::{config, logging};
+use crate::{config, logging, top};
 
 /// Why `run` failed.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +30,9 @@ pub enum Error {
     /// Signal handlers cannot be installed.
     #[error("cannot listen for signals: {0}")]
     Signals(#[from] io::Error),
+    /// Live requests cannot be shown.
+    #[error(transparent)]
+    Top(#[from] top::Error),
 }
 
 impl Error {
@@ -35,7 +41,7 @@ impl Error {
         match self {
             Error::Start(error) => error.is_of_configuration(),
             Error::Listen(_) => true,
-            Error::Signals(_) => false,
+            Error::Signals(_) | Error::Top(_) => false,
         }
     }
 
@@ -52,6 +58,9 @@ impl Error {
 /// How long the process runs after a drain requested over the admin server: hooks that wait for the drain finish in
 /// this container, and an engine that is shutting down can send its last spans.
 const AFTER_DRAIN: Duration = Duration::from_secs(10);
+
+/// Time between two updates of the display.
+const REDRAW: Duration = Duration::from_secs(1);
 
 /// Time between checks whether the configuration file has changed.
 const FILE_CHECK: Duration = Duration::from_secs(2);
@@ -72,6 +81,30 @@ enum Action {
 /// # Errors
 /// If something cannot start. Once running, it ends with `Ok`.
 pub fn run(config: Config, flags: &Flags, environment: &Environment, logs: &logging::Handle) -> Result<(), Error> {
+    run_with(config, flags, environment, logs, None)
+}
+
+/// As [`run`], and shows live requests in the terminal. It ends when the user ends the display.
+///
+/// # Errors
+/// As [`run`], or if the terminal cannot be used.
+pub fn run_with_top(
+    config: Config,
+    flags: &Flags,
+    environment: &Environment,
+    logs: &logging::Handle,
+    display: top::Display,
+) -> Result<(), Error> {
+    run_with(config, flags, environment, logs, Some(display))
+}
+
+fn run_with(
+    config: Config,
+    flags: &Flags,
+    environment: &Environment,
+    logs: &logging::Handle,
+    display: Option<top::Display>,
+) -> Result<(), Error> {
     descriptors::raise_limit();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
     let inside = runtime.enter();
@@ -86,22 +119,31 @@ pub fn run(config: Config, flags: &Flags, environment: &Environment, logs: &logg
         Instrument::start(&config.settings, None, effective).map_err(|error| Error::of_start(error, &config))?;
     drop(inside);
     runtime.block_on(async {
-        for (listener, address) in config.settings.listeners.iter().zip(instrument.addresses()) {
-            tracing::info!(listen = %address, upstream = %listener.upstream, "Relaying.");
+        match &config.settings.tap {
+            Some(tap) => tracing::info!(ports = ?tap.ports, interface = %tap.interface, buffer_bytes = tap.buffer_bytes, "Capturing packets."),
+            None => for (listener, address) in config.settings.listeners.iter().zip(instrument.addresses()) {
+                tracing::info!(listen = %address, upstream = %listener.upstream, "Relaying.");
+            },
         }
         for address in instrument.receives_spans() {
             tracing::info!(%address, "Receiving the engine's spans: OTLP over gRPC and HTTP.");
         }
         tracing::info!(address = %instrument.admin(), "The admin server is listening: /metrics, /live, /readyz, /engine/healthz, /requests, /drain.");
         let drained = instrument.drained();
-        let mut drained = std::pin::pin!(async {
+        let mut drained = pin!(async {
             drained.await;
             tokio::time::sleep(AFTER_DRAIN).await;
         });
+        let mut screen = pin!(show(display, instrument.admin()));
+        let mut ended = None;
         loop {
             let action = tokio::select! {
                 action = signals.next() => action,
                 () = file.changed() => Action::Reload,
+                end = &mut screen => {
+                    ended = Some(end);
+                    Action::Stop
+                }
                 () = &mut drained => {
                     tracing::info!("The drain is complete: the process exits.");
                     Action::Stop
@@ -118,11 +160,34 @@ pub fn run(config: Config, flags: &Flags, environment: &Environment, logs: &logg
             instrument.reloaded(reload(&current, flags, environment, &instrument, logs));
         }
         let grace = current.lock().unwrap_or_else(PoisonError::into_inner).settings.grace_period;
+        // A user who ends the display does not wait.
+        let grace = if ended.is_some() { Duration::ZERO } else { grace };
         instrument.drain(grace, signals.stop()).await;
         tracing::info!("Stopped.");
         tokio::task::spawn_blocking(move || instrument.stop()).await.ok();
-        Ok(())
+        if display.is_some_and(|display| display.has_screen()) {
+            // A signal may end the process before its display ends.
+            ratatui::restore();
+        }
+        ended.unwrap_or(Ok(())).map_err(Error::Top)
     })
+}
+
+/// Shows live requests; returns when the user ends the display. Without a display it never returns.
+async fn show(display: Option<top::Display>, mut admin: SocketAddr) -> Result<(), top::Error> {
+    let Some(display) = display else { return std::future::pending().await };
+    if admin.ip().is_unspecified() {
+        admin.set_ip(Ipv4Addr::LOCALHOST.into());
+    }
+    let settings =
+        top::Settings { admin: admin.into(), once: false, interval: REDRAW, end: None, hangup_ends: false, display };
+    let (ended, end) = oneshot::channel();
+    // Its reads of the terminal cannot be interrupted: the thread ends with the process.
+    thread::Builder::new().name("top".to_owned()).spawn(move || {
+        // The receiver is dropped when a signal ends the process.
+        ended.send(top::run(&settings, &mut io::stdout())).ok();
+    })?;
+    end.await.unwrap_or(Ok(()))
 }
 
 struct Signals {

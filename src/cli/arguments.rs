@@ -11,6 +11,7 @@ use crate::cli::inject::InjectArgs;
 use crate::cli::replay::ReplayArgs;
 use crate::cli::shared::one_of;
 use crate::cli::simulator::{LoadArgs, SimArgs};
+use crate::cli::tap::TapArgs;
 use crate::cli::top::TopArgs;
 use crate::cli::verify::VerifyArgs;
 use crate::config::Flags;
@@ -59,6 +60,8 @@ Examples:
 
 SIGTERM drains and exits. A changed configuration file is reloaded, on SIGHUP at once. docs/CONFIG.md lists every key and variable.")]
     Run(Flags),
+    /// Measure a running server from captured packets, without forwarding its traffic.
+    Tap(TapArgs),
     /// Explain the effective configuration and print warnings, or check whether pods can be injected.
     #[command(after_help = "\
 Examples:
@@ -176,6 +179,10 @@ mod tests {
         assert_eq!((load.api, load.http2), (Some(tokometer_sim::load::Api::Messages), true));
         let Ok(Command::Replay(replay)) = parse("tokometer replay a b --json") else { panic!("replay") };
         assert_eq!(replay.paths, [PathBuf::from("a"), PathBuf::from("b")]);
+        let Ok(Command::Tap(tap)) = parse("tokometer tap --port 8000 --port 8001 --interface eth0 --top") else {
+            panic!("tap")
+        };
+        assert_eq!((tap.captured.ports, tap.captured.interface.as_deref()), (vec![8000, 8001], Some("eth0")));
         let Ok(Command::Run(run)) = parse("tokometer run --listener a=b --listener c=d --admin :1") else {
             panic!("run")
         };
@@ -190,6 +197,9 @@ mod tests {
             "tokometer sim --engine vlm",
             "tokometer replay",
             "tokometer run --listener a=b --listen c",
+            "tokometer run --port 8000",
+            "tokometer tap --port 65536",
+            "tokometer tap --port 8000 --listen :1",
             "tokometer config --schema --print-default",
             "tokometer rules --time-scale 0",
         ] {

@@ -65,6 +65,14 @@ fn describe(listener: &Listener) -> String {
 
 fn traffic(config: &Config) -> Vec<String> {
     let settings = &config.settings;
+    if let Some(tap) = &settings.tap {
+        let ports: Vec<String> = tap.ports.iter().map(u16::to_string).collect();
+        return vec![format!(
+            "`tokometer tap` captures TCP port {} on interface {}; no traffic is forwarded, and TLS cannot be read.",
+            ports.join(", "),
+            tap.interface
+        )];
+    }
     let listeners = settings.listeners.iter().zip(&config.raw().listeners).map(|(listener, raw)| {
         let name = raw.name.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
         format!("{name}{}", describe(listener))

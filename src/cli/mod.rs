@@ -11,6 +11,7 @@ mod inject;
 mod replay;
 mod shared;
 mod simulator;
+mod tap;
 mod top;
 mod verify;
 
@@ -25,6 +26,7 @@ use clap::Parser;
 use crate::cli::arguments::{PrintArgs, RulesArgs};
 use crate::cli::shared::{WRONG_USAGE, complain, fail, finish, print, wrong_usage};
 use crate::config::{self, Config, Environment, Flags};
+use crate::top::Display;
 use crate::{app, logging};
 use tokometer_operator::rules;
 
@@ -39,7 +41,11 @@ pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>, en
         }
     };
     match cli.command {
-        Command::Run(flags) => run(&flags, environment),
+        Command::Run(flags) => run(&flags, environment, Traffic::Forwarded),
+        Command::Tap(arguments) => {
+            let display = arguments.display(environment);
+            run(&arguments.flags(display), environment, Traffic::Captured(display))
+        }
         Command::Check(arguments) => match &arguments.pod {
             Some(file) => inject::check(file),
             None => check(&arguments.config, environment),
@@ -62,11 +68,27 @@ pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>, en
     }
 }
 
-fn run(flags: &Flags, environment: &Environment) -> ExitCode {
+/// How traffic is observed.
+#[derive(Clone, Copy, Debug)]
+enum Traffic {
+    /// By `run`.
+    Forwarded,
+    /// By `tap`, with this display.
+    Captured(Option<Display>),
+}
+
+fn run(flags: &Flags, environment: &Environment, traffic: Traffic) -> ExitCode {
     let config = match loaded(Config::load_with_files, flags, environment) {
         Ok(config) => config,
         Err(code) => return code,
     };
+    match (traffic, &config.settings.tap) {
+        (Traffic::Forwarded, Some(_)) => {
+            return wrong_usage(&"tap.ports is set, which is for `tokometer tap`; remove it, or use that command");
+        }
+        (Traffic::Captured(_), None) => return wrong_usage(&"no port; add --port 8000, the port of the server"),
+        _ => {}
+    }
     if let Some(code) = refused(&check::unusable_tls(&config)) {
         return code;
     }
@@ -77,7 +99,10 @@ fn run(flags: &Flags, environment: &Environment) -> ExitCode {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let result = app::run(config, flags, environment, &logs);
+    let result = match traffic {
+        Traffic::Captured(Some(display)) => app::run_with_top(config, flags, environment, &logs, display),
+        _ => app::run(config, flags, environment, &logs),
+    };
     drop(logs);
     match result {
         Err(error) if error.is_of_configuration() => wrong_usage(&error),

@@ -51,6 +51,7 @@ pub(super) fn top(arguments: &TopArgs, environment: &Environment) -> ExitCode {
         interval: arguments.interval,
         display: display(environment),
         end: None,
+        hangup_ends: true,
     };
     finish(top::run(&settings, &mut io::stdout()))
 }

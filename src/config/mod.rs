@@ -19,7 +19,7 @@ mod tree;
 pub use checked::Settings;
 pub use output::{default_yaml, shown_url};
 pub use shape::schema;
-pub use sources::{Environment, Flags};
+pub use sources::{Environment, Flags, TapFlags};
 pub use tokometer_settings::{Duration, FileVersion, Size};
 pub use tree::{Origin, Problem};
 

@@ -256,6 +256,7 @@ pub(crate) fn resource(
     environment: &Environment,
     set: &BTreeMap<String, String>,
     admin: &str,
+    is_tap: bool,
 ) -> Vec<(String, String)> {
     let mut all: BTreeMap<String, String> = RESOURCE
         .iter()
@@ -265,6 +266,7 @@ pub(crate) fn resource(
         })
         .collect();
     all.extend(set.iter().map(|(name, value)| (name.clone(), value.clone())));
+    all.insert("tokometer.capture.mode".to_owned(), if is_tap { "tap" } else { "proxy" }.to_owned());
     let of = |name: &str| all.get(name).cloned();
     let instance = match (of("k8s.namespace.name"), of("k8s.pod.name"), of("k8s.container.name")) {
         (Some(namespace), Some(pod), Some(container)) => format!("{namespace}.{pod}.{container}"),
@@ -298,7 +300,7 @@ mod tests {
     fn found(variables: &[(&str, &str)], set: &[(&str, &str)]) -> BTreeMap<String, String> {
         let environment = variables.iter().copied().collect();
         let set = set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        resource(&environment, &set, "0.0.0.0:9464").into_iter().collect()
+        resource(&environment, &set, "0.0.0.0:9464", false).into_iter().collect()
     }
 
     #[test]

@@ -194,6 +194,20 @@ pub struct Flags {
     /// Any other key, such as log.level=debug, or listeners[].tls.key=FILE for every listener; can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Ports and interface of `tokometer tap`, which has its own arguments for them.
+    #[arg(skip)]
+    pub tap: TapFlags,
+}
+
+/// What `tokometer tap` captures.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+pub struct TapFlags {
+    /// TCP port of a server; can be repeated
+    #[arg(long = "port", value_name = "PORT")]
+    pub ports: Vec<u16>,
+    /// Network interface: eth0, lo, or any for all of them [default: any]
+    #[arg(long, value_name = "NAME")]
+    pub interface: Option<String>,
 }
 
 /// The start of the keys that `--set` sets for every listener.
@@ -231,6 +245,14 @@ pub(crate) fn flags(set: &mut Node, flags: &Flags, environment: &Environment, er
         set.overlay(Node::at("engine_spans.listen", Value::List(addresses.collect()), &origin));
     }
     rewrite(set, &flags.rewrite);
+    if !flags.tap.ports.is_empty() {
+        let origin = Origin::Flag("--port".to_owned());
+        let ports = flags.tap.ports.iter().map(|port| Node::new(Value::Integer(i64::from(*port)), origin.clone()));
+        set.overlay(Node::at("tap.ports", Value::List(ports.collect()), &origin));
+    }
+    if let Some((text, origin)) = flag("--interface", &flags.tap.interface) {
+        set.overlay(Node::at("tap.interface", Value::Text(text), &origin));
+    }
     for text in &flags.set {
         set_key(set, text, errors);
     }

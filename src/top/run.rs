@@ -34,6 +34,8 @@ pub struct Settings {
     pub interval: Duration,
     /// When to end; `None`: runs until the user ends it.
     pub end: Option<Instant>,
+    /// SIGHUP ends it; otherwise only a terminal that is closed does.
+    pub hangup_ends: bool,
     /// What the terminal can show.
     pub display: Display,
 }
@@ -148,7 +150,8 @@ fn watch(settings: &Settings, mut caller: Caller) -> Result<(), Error> {
         }
         snapshots.send(Event::End).ok();
     })?;
-    spawn("signals", move || drop(forward_signals(&sender)))?;
+    let hangup_ends = settings.hangup_ends;
+    spawn("signals", move || drop(forward_signals(&sender, hangup_ends)))?;
     let mut terminal = ratatui::try_init()?;
     spawn("keys", move || {
         while let Ok(event) = crossterm::event::read() {
@@ -197,14 +200,14 @@ fn show(terminal: &mut DefaultTerminal, settings: &Settings, events: &Receiver<E
 }
 
 /// Forwards signals. Without this a signal would end the program without restoring the terminal.
-fn forward_signals(events: &Sender<Event>) -> io::Result<()> {
+fn forward_signals(events: &Sender<Event>, hangup_ends: bool) -> io::Result<()> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut hangup = signal(SignalKind::hangup())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         tokio::select! {
             _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
+            _ = hangup.recv(), if hangup_ends => {}
             _ = interrupt.recv() => {}
         }
         // The main thread may have ended.

@@ -51,6 +51,7 @@ mod rules;
 mod scrape;
 mod sim;
 mod slo;
+mod tap;
 #[cfg(feature = "tokenizer")]
 mod tokenizer;
 mod top;

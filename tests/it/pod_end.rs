@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use opentelemetry_proto::tonic::trace::v1::Span;
+use rustix::process::{Pid, Signal};
 use tokometer_sim::load;
 use tokometer_sim::load::End;
 
@@ -72,16 +73,20 @@ impl Process {
         }
     }
 
-    fn terminate(&self) {
-        let id = rustix::process::Pid::from_child(&self.0);
-        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    pub(crate) fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(Pid::from_child(&self.0), signal).unwrap();
     }
 
     /// Like the kubelet: SIGTERM, and SIGKILL after two seconds. `None` if it had to be killed.
     fn end(&mut self) -> Option<ExitStatus> {
-        self.terminate();
+        self.end_within(KILLED_AFTER)
+    }
+
+    /// SIGTERM, and SIGKILL after this time. `None` if it had to be killed.
+    pub(crate) fn end_within(&mut self, time: Duration) -> Option<ExitStatus> {
+        self.signal(Signal::TERM);
         let begun = Instant::now();
-        while begun.elapsed() < KILLED_AFTER {
+        while begun.elapsed() < time {
             if let Some(status) = self.0.try_wait().unwrap() {
                 return Some(status);
             }

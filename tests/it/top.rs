@@ -289,7 +289,7 @@ fn response(status: &str, body: &str) -> String {
 
 fn settings(admin: SocketAddr, once: bool) -> Settings {
     let display = Display { colour: false, ascii: true, plain: true };
-    Settings { admin: admin.into(), once, interval: Duration::from_millis(100), end: None, display }
+    Settings { admin: admin.into(), once, interval: Duration::from_millis(100), end: None, hangup_ends: true, display }
 }
 
 #[test]

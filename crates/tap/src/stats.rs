@@ -1,7 +1,9 @@
 //! Counters of a tap, for exporters.
 
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use tokometer_observe::Counter;
 use tokometer_observe::input::Direction;
@@ -41,6 +43,10 @@ pub struct Stats {
     pub gaps: Counter,
     /// Packets that the kernel reported as dropped, see [`Tap::lost`](crate::Tap::lost).
     pub kernel_drops: Counter,
+    /// How often the kernel's ring became full; from then on packets are dropped.
+    pub ring_full: Counter,
+    /// Maximum share of the ring that waited to be processed, in the last 30 to 60 s.
+    pub ring_used: Peak,
     /// Observers that panicked and were dropped.
     pub observer_panics: Counter,
     /// Payload bytes of connections that could not be observed when they were captured.
@@ -71,6 +77,41 @@ impl Gauge {
     }
 }
 
+/// The maximum of a value in the last 30 to 60 s. Written by one thread.
+#[derive(Debug, Default)]
+pub struct Peak {
+    /// Since when `this` is collected.
+    since: OnceLock<Instant>,
+    /// Number of the half minute since then.
+    half: AtomicU64,
+    this: AtomicU64,
+    last: AtomicU64,
+}
+
+/// Time over which a maximum is collected.
+const HALF_MINUTE: Duration = Duration::from_secs(30);
+
+impl Peak {
+    /// The maximum; `None` before the first value.
+    pub fn get(&self) -> Option<f64> {
+        let value = |of: &AtomicU64| f64::from_bits(of.load(Relaxed));
+        self.since.get().map(|_| value(&self.this).max(value(&self.last)))
+    }
+
+    /// Adds a value, which is not negative.
+    pub(crate) fn put(&self, value: f64, at: Instant) {
+        let since = *self.since.get_or_init(|| at);
+        let half = at.saturating_duration_since(since).as_secs() / HALF_MINUTE.as_secs();
+        let before = self.half.swap(half, Relaxed);
+        if half != before {
+            let this = self.this.swap(0, Relaxed);
+            self.last.store(if half == before + 1 { this } else { 0 }, Relaxed);
+        }
+        // The bits of numbers that are not negative have the same order as the numbers.
+        self.this.fetch_max(value.to_bits(), Relaxed);
+    }
+}
+
 impl Stats {
     /// Connections open now.
     pub fn open(&self) -> u64 {
@@ -84,5 +125,25 @@ impl Stats {
             Direction::Request => &self.request_bytes,
             Direction::Response => &self.response_bytes,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peak_is_the_maximum_of_the_last_minute() {
+        let (peak, begin) = (Peak::default(), Instant::now());
+        assert_eq!(peak.get(), None);
+        let after = |seconds, value| {
+            peak.put(value, begin + Duration::from_secs(seconds));
+            peak.get()
+        };
+        assert_eq!(after(0, 0.5), Some(0.5));
+        assert_eq!(after(29, 0.25), Some(0.5));
+        assert_eq!(after(31, 0.125), Some(0.5));
+        assert_eq!(after(61, 0.0), Some(0.125));
+        assert_eq!(after(200, 0.0625), Some(0.0625));
     }
 }

@@ -1,5 +1,6 @@
 //! The data path: listeners, relay and observers.
 
+pub(super) mod capturing;
 pub(super) mod descriptors;
 
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::{fmt, io, thread};
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
+use crate::app::data_path::capturing::{Captured, Capturing};
 use tokometer_observe::measure::Sink;
 use tokometer_observe::observer;
 use tokometer_observe::observer::Observers;
@@ -33,6 +35,9 @@ pub enum Error {
     /// The threads cannot be started.
     #[error("cannot start the relay's threads: {0}")]
     Threads(#[from] io::Error),
+    /// Packets cannot be captured.
+    #[error(transparent)]
+    Capture(#[from] capturing::Error),
 }
 
 /// A running data path. Dropping it closes every connection: drain first.
@@ -43,6 +48,8 @@ pub struct DataPath {
     /// By listener.
     gates: Vec<Gate>,
     serving: Serving,
+    /// In place of all listeners.
+    capturing: Option<Capturing>,
 }
 
 /// When the listeners open.
@@ -113,7 +120,32 @@ impl DataPath {
             gates.iter().try_for_each(|gate| gate.open().map(drop))?;
         }
         let serving = serve(workers)?;
-        Ok(DataPath { handles: Handles { relay, observers }, addresses, gates, serving })
+        Ok(DataPath { handles: Handles { relay, observers }, addresses, gates, serving, capturing: None })
+    }
+
+    /// Captures packets in place of opening the listeners. The relay has no connections; its drain ends the capture.
+    pub(super) fn capture(
+        listeners: &[Listener],
+        relay: relay::Settings,
+        observe: observer::Settings,
+        sink: Arc<dyn Sink>,
+        what: &tokometer_tap::capture::Settings,
+    ) -> Result<DataPath, Error> {
+        let observers = Arc::new(Observers::new(observe, listeners.len(), sink));
+        let relay = Relay::new(relay, listeners.len(), Arc::clone(&observers) as Arc<_>, Drain::new());
+        let capturing = Capturing::start(what, Arc::clone(&observers), relay.drain().clone())?;
+        Ok(DataPath {
+            handles: Handles { relay, observers },
+            addresses: listeners.iter().map(|listener| listener.listen.clone()).collect(),
+            gates: Vec::new(),
+            serving: serve(Vec::new())?,
+            capturing: Some(capturing),
+        })
+    }
+
+    /// The capture, if there is one.
+    pub(super) fn captured(&self) -> Option<Captured> {
+        self.capturing.as_ref().map(Capturing::what)
     }
 
     /// Takes the gates of the listeners.

@@ -1,5 +1,6 @@
 //! Background threads that watch the engines, the objectives and the interception of traffic.
 
+mod captured;
 mod reach;
 mod thread;
 

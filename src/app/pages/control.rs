@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use crate::admin;
 use crate::admin::Draining;
 use crate::app::data_path::Handles;
+use crate::app::data_path::capturing::Captured;
 use crate::app::monitors::Doors;
 use tokometer_proxy::relay;
 use tokometer_telemetry::export::Exporters;
@@ -23,6 +24,8 @@ pub(in crate::app) const LAST_TELEMETRY: Duration = Duration::from_millis(1500);
 pub(in crate::app) struct ProgramControl {
     handles: Handles,
     doors: Arc<Doors>,
+    /// In place of listeners.
+    captured: Option<Captured>,
     /// How long connections are accepted after a drain request.
     lame_duck: Duration,
     grace: ArcSwap<Duration>,
@@ -36,6 +39,7 @@ impl ProgramControl {
     pub(in crate::app) fn new(
         handles: Handles,
         doors: Arc<Doors>,
+        captured: Option<Captured>,
         lame_duck: Duration,
         grace: Duration,
         exporters: Arc<Exporters>,
@@ -43,6 +47,7 @@ impl ProgramControl {
         ProgramControl {
             handles,
             doors,
+            captured,
             lame_duck,
             grace: ArcSwap::from_pointee(grace),
             exporters,
@@ -100,8 +105,9 @@ impl admin::Control for ProgramControl {
         self.draining.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn closed_listeners(&self) -> Vec<String> {
-        self.doors.closed()
+    fn notes(&self) -> Vec<String> {
+        let captured = self.captured.as_ref().map(Captured::notes);
+        captured.unwrap_or_else(|| self.doors.closed())
     }
 
     fn grace_period(&self) -> Duration {
@@ -112,6 +118,8 @@ impl admin::Control for ProgramControl {
         // Before draining, connections may be open but idle, so requests are counted instead.
         match self.phase() {
             relay::Phase::Running | relay::Phase::Closing => self.handles.observers.open(),
+            // The capture itself counts as a connection.
+            _ if self.captured.is_some() => self.handles.observers.open(),
             _ => self.handles.relay.drain().open(),
         }
     }

@@ -205,9 +205,15 @@ pub(super) fn scrape(
     engine: Option<&'static str>,
     problems: &mut Problems<'_>,
 ) -> scrape::Settings {
-    let targets = raw.listeners.iter().enumerate().map(|(index, own)| {
+    // Captured ports have no settings of their own.
+    let of_ports = raw.tap.ports.iter().map(|_| ListenerScrape::default());
+    let own: Vec<ListenerScrape> = match raw.tap.ports.is_empty() {
+        true => raw.listeners.iter().map(|listener| listener.scrape.clone()).collect(),
+        false => of_ports.collect(),
+    };
+    let targets = own.iter().enumerate().map(|(index, own)| {
         let upstream = listeners.get(index).map(|listener| &listener.upstream);
-        target(raw, index, &own.scrape, upstream, engine, problems)
+        target(raw, index, own, upstream, engine, problems)
     });
     let mut targets: Vec<Option<Target>> = targets.collect();
     let servers = servers(listeners);

@@ -5,6 +5,7 @@ mod listeners;
 mod otlp;
 mod problems;
 mod slo;
+mod tap;
 
 pub(super) use files::open as open_files;
 pub(super) use problems::Problems;
@@ -25,6 +26,7 @@ use tokometer_observe::observer;
 use tokometer_proxy::listen::{Address, Listener};
 use tokometer_proxy::relay;
 use tokometer_settings::Duration;
+use tokometer_tap::capture;
 use tokometer_telemetry::{accounting, export, live, tokenizer};
 
 /// Upper bounds of the prompt length classes, in tokens.
@@ -35,6 +37,8 @@ const INPUT_LENGTH_BOUNDS: [u64; 4] = [1024, 8192, 32768, 131_072];
 pub struct Settings {
     /// The listeners (listen address and upstream), at least one.
     pub listeners: Vec<Listener>,
+    /// Packets are captured, and no connections forwarded: `listeners` are then the servers of the ports.
+    pub tap: Option<capture::Settings>,
     /// How connections are forwarded.
     pub relay: relay::Settings,
     /// How requests are parsed and measured.
@@ -83,7 +87,11 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
     let Admin { listen, allowed_hosts, remote_drain } = &raw.admin;
     let Log { level, format: log_format } = &raw.log;
     let AccessLog { enabled: access_log_enabled, path: access_log_path, format: access_log_format } = &raw.access_log;
-    let listeners = listeners::listeners(raw, problems);
+    let tap = tap::capture(&raw.tap, problems);
+    let listeners = match &tap {
+        Some(tap) => tap::listeners(tap),
+        None => listeners::listeners(raw, problems),
+    };
     let admin_address = problems.take("admin.listen", address::admin(listen));
     if let Some(address) = admin_address {
         listeners::keep_clear_of_admin(&listeners, &address.into(), problems);
@@ -111,6 +119,7 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
     let json = |format: &LogFormat| *format == LogFormat::Json;
     Some(Settings {
         listeners,
+        tap,
         relay: raw.relay.clone(),
         observe,
         tokenizer: raw.observe.tokenizer.clone(),
@@ -190,7 +199,7 @@ fn export(
     let Prometheus { native_histograms, exemplars } = raw.prometheus.clone();
     export::Settings {
         semconv: *semconv,
-        resource: otel::resource(environment, resource, &raw.admin.listen),
+        resource: otel::resource(environment, resource, &raw.admin.listen, !raw.tap.ports.is_empty()),
         listeners: listeners.iter().map(named).collect(),
         max_models: size(*max_models),
         max_label_sets: size(*max_label_sets),

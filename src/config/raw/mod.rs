@@ -34,7 +34,7 @@ pub use slo::{AppliesTo, Availability, Budget, DecodeRate, Goodput, RequestTarge
 pub use telemetry::{
     Compression, Destination, Histograms, Otlp, OtlpMetrics, OtlpTraces, Prometheus, PromptClasses, Sampler, Telemetry,
 };
-pub use traffic::{Engine, EngineSpans, Listener, ListenerScrape, Mode, Observe, Scrape, Tls, UpstreamTls};
+pub use traffic::{Engine, EngineSpans, Listener, ListenerScrape, Mode, Observe, Scrape, Tap, Tls, UpstreamTls};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -50,6 +50,8 @@ block! {
     Raw {
         /// Listen addresses and the upstream server of each. One process can serve several upstreams.
         listeners: Vec<Listener> = vec![Listener::default()],
+        /// Capture of packets in place of forwarding connections, for `tokometer tap` (docs/TAP.md).
+        tap: Tap = Tap::default(),
         /// Process-wide settings: threads and shutdown.
         process: Process = Process::default(),
         /// How connections are forwarded. No setting here changes the bytes: without rewrite mode they are always forwarded

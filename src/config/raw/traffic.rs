@@ -1,4 +1,4 @@
-//! The blocks of the data path: `listeners`, `observe`, `scrape`, `engine_spans`.
+//! The blocks of the data path: `listeners`, `tap`, `observe`, `scrape`, `engine_spans`.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokometer_engine::{engine_spans, scrape};
 use tokometer_observe::observer;
 use tokometer_settings::{Duration, Size};
+use tokometer_tap::capture;
 use tokometer_telemetry::tokenizer;
 
 /// One listener: a listen address and its upstream.
@@ -184,6 +185,21 @@ block! {
         /// every 5 s). If no spans arrive, only a few records wait.
         #[schemars(extend("x-range" = ["100ms", "10m"]))]
         wait: Duration = Duration(engine_spans::Settings::default().wait),
+    }
+}
+
+block! {
+    /// Capture of packets in place of forwarding connections, for `tokometer tap` (docs/TAP.md).
+    Tap {
+        /// TCP ports of the servers, as `--port`. The requests of each are reported as those of a listener with the port as
+        /// its name; `listeners` is not used.
+        ports: Vec<u16> = Vec::new(),
+        /// Network interface, as `--interface`: `eth0`, `lo`, or `any` for all of them.
+        interface: String = capture::Interface::Any.to_string(),
+        /// Memory for packets that wait to be processed, in multiples of 512KiB. When it is full, packets are lost and
+        /// counted; the traffic is not affected.
+        #[schemars(extend("x-range" = ["2MiB", "1GiB"]))]
+        buffer: Size = Size(16 << 20),
     }
 }
 

@@ -17,37 +17,13 @@ const CAPTURES: &str = "tests/fixtures/captures";
 
 #[test]
 fn every_recording_is_forwarded_unmodified() {
-    let cases = cases(Path::new(CAPTURES));
+    let cases = all();
     assert!(cases.len() >= 200, "only {} recordings in {CAPTURES}", cases.len());
     let (listener, server) = peer::listen();
     let rig = Rig::to(server);
     for (index, case) in cases.iter().enumerate() {
-        let name = case.display().to_string();
-        let request = request(case);
-        let (reads, ending) = reads(case);
-        let response = reads.concat();
-        let mut server = vec![Step::Read(request.len())];
-        server.extend(reads.into_iter().map(Step::Send));
-        let client = vec![Step::Send(request.clone()), Step::Read(response.len())];
-        let (client, server) = match ending.as_deref() {
-            Some("reset") => {
-                server.extend([Step::Meet, Step::Reset]);
-                ([client, vec![Step::Meet, Step::ReadEnd]].concat(), server)
-            }
-            Some("client_abort" | "client_timeout") => {
-                server.push(Step::ReadEnd);
-                ([client, vec![Step::Reset]].concat(), server)
-            }
-            Some("eof") => {
-                server.push(Step::Close);
-                ([client, vec![Step::ReadEnd]].concat(), server)
-            }
-            _ => {
-                server.push(Step::ReadEnd);
-                (client, server)
-            }
-        };
-        let script = Script { name: name.clone(), client, server };
+        let script = script(case);
+        let (name, request, response) = (&script.name, request(case), reads(case).0.concat());
         let direct = peer::play_tcp(&script, listener.local_addr().unwrap(), &listener);
         let relayed = peer::play_tcp(&script, rig.address(), &listener);
         assert_eq!(direct, relayed, "{name}");
@@ -55,6 +31,39 @@ fn every_recording_is_forwarded_unmodified() {
         let log = rig.watcher.closed(index);
         assert!(log.bytes(Direction::Request) == request && log.bytes(Direction::Response) == response, "{name}");
     }
+}
+
+/// All recordings.
+pub(crate) fn all() -> Vec<PathBuf> {
+    cases(Path::new(CAPTURES))
+}
+
+/// Plays a recording: its client's and its server's part.
+pub(crate) fn script(case: &Path) -> Script {
+    let request = request(case);
+    let (reads, ending) = reads(case);
+    let client = vec![Step::Send(request.clone()), Step::Read(reads.iter().map(Vec::len).sum())];
+    let mut server = vec![Step::Read(request.len())];
+    server.extend(reads.into_iter().map(Step::Send));
+    let (client, server) = match ending.as_deref() {
+        Some("reset") => {
+            server.extend([Step::Meet, Step::Reset]);
+            ([client, vec![Step::Meet, Step::ReadEnd]].concat(), server)
+        }
+        Some("client_abort" | "client_timeout") => {
+            server.push(Step::ReadEnd);
+            ([client, vec![Step::Reset]].concat(), server)
+        }
+        Some("eof") => {
+            server.push(Step::Close);
+            ([client, vec![Step::ReadEnd]].concat(), server)
+        }
+        _ => {
+            server.push(Step::ReadEnd);
+            (client, server)
+        }
+    };
+    Script { name: case.display().to_string(), client, server }
 }
 
 fn cases(folder: &Path) -> Vec<PathBuf> {

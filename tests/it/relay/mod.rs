@@ -1,7 +1,7 @@
 //! The data path: bytes are forwarded unmodified, in order and with the same ending, with any observer.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in helper functions")]
 
-mod corpus;
+pub(crate) mod corpus;
 pub(crate) mod peer;
 pub(crate) mod rig;
 mod watcher;

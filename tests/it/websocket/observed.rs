@@ -19,9 +19,9 @@ const DEFLATED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: WebSocket
 
 const CREATED: &str = r#"{"type":"session.created","id":"sess-1","created":1,"session":{"model":"voxtral"}}"#;
 const APPEND: &str = r#"{"type":"input_audio_buffer.append","audio":"UklG"}"#;
-pub(super) const COMMIT: &str = r#"{"type":"input_audio_buffer.commit","final":true}"#;
-pub(super) const DELTA: &str = r#"{"type":"transcription.delta","delta":"a"}"#;
-pub(super) const DONE: &str = r#"{"type":"transcription.done","text":"aaa","usage":{"prompt_tokens":38,"total_tokens":41,"completion_tokens":3}}"#;
+pub(crate) const COMMIT: &str = r#"{"type":"input_audio_buffer.commit","final":true}"#;
+pub(crate) const DELTA: &str = r#"{"type":"transcription.delta","delta":"a"}"#;
+pub(crate) const DONE: &str = r#"{"type":"transcription.done","text":"aaa","usage":{"prompt_tokens":38,"total_tokens":41,"completion_tokens":3}}"#;
 const ERROR: &str = r#"{"type":"error","error":"broken","code":"x"}"#;
 
 const SERVER_LEFT: Close = Close::Finished { first: Side::Server };

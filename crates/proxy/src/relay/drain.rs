@@ -160,6 +160,11 @@ impl Drain {
         Some(Ticket { drain: self.clone(), slot })
     }
 
+    /// Counts other work as an open connection until the returned value is dropped: the drain waits for it.
+    pub fn hold(&self) -> Hold {
+        Hold { _ticket: self.enter(usize::MAX) }
+    }
+
     fn advance(&self, phase: Phase) {
         self.shared.phase.fetch_max(phase as u8, Ordering::AcqRel);
         self.shared.changed.notify_waiters();
@@ -185,6 +190,12 @@ impl Drop for Listening {
             self.drain.shared.changed.notify_waiters();
         }
     }
+}
+
+/// Work that a drain waits for.
+#[derive(Debug)]
+pub struct Hold {
+    _ticket: Option<Ticket>,
 }
 
 /// One open connection.
@@ -269,6 +280,17 @@ mod tests {
         drop(second);
         begun.await;
         assert_eq!(drain.phase(), Phase::Draining);
+    }
+
+    #[tokio::test]
+    async fn drain_waits_for_held_work() {
+        let drain = Drain::new();
+        let hold = drain.hold();
+        drain.begin();
+        let mut emptied = std::pin::pin!(drain.emptied());
+        assert!(emptied.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(hold);
+        emptied.await;
     }
 
     #[tokio::test]

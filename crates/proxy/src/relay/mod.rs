@@ -18,7 +18,7 @@ mod stream;
 mod tcp_info;
 
 pub use admission::{DESCRIPTORS_PER_CONNECTION, Relay};
-pub use drain::{Drain, Phase};
+pub use drain::{Drain, Hold, Phase};
 pub use lag::Delays;
 pub use rewrites::{Outcome, Rewrite, Rewrites};
 pub use settings::{Settings, Unreachable};

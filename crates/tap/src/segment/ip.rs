@@ -4,7 +4,8 @@ use std::net::Ipv4Addr;
 
 use crate::segment::{Layer, NoSegment};
 
-const TCP: u8 = 6;
+/// Protocol number of TCP.
+pub(crate) const TCP: u8 = 6;
 
 /// IPv6 extension headers.
 const HOP_BY_HOP: u8 = 0;
@@ -12,6 +13,9 @@ const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const AUTHENTICATION: u8 = 51;
 const DESTINATION: u8 = 60;
+
+/// IPv6 extension headers that TCP may follow.
+pub(crate) const EXTENSIONS: [u8; 5] = [HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION, DESTINATION];
 
 /// Maximum extension headers: each kind occurs at most once, destination options twice (RFC 8200, section 4.1).
 const MAX_EXTENSIONS: usize = 8;

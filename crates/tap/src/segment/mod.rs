@@ -4,7 +4,7 @@
 //! the BSD loopback are not covered there, and a truncated packet must show how many bytes are missing. Checksums are not
 //! verified: the host's own packets are captured before the network card computes them.
 
-mod ip;
+pub(crate) mod ip;
 mod link;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};

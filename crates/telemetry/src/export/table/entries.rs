@@ -303,6 +303,44 @@ catalogue! {
     TokenizerUncounted = Counter(Scope::Process, "tokometer.tokenizer.uncounted", "{response}")
         { extra: &[Key::Reason] },
 
+    // Captured packets; only in `tokometer tap`.
+
+    /// Packets captured; only in `tokometer tap`, as all metrics of the capture
+    CapturePackets = Counter(Scope::Process, "tokometer.capture.packets", "{packet}"),
+    /// Packets that the kernel dropped because the capture was too slow; requests that were open are marked
+    /// (`capture_loss`), and a connection with missing bytes is read again from its next request on
+    CaptureLost = Counter(Scope::Process, "tokometer.capture.packets.lost", "{packet}"),
+    /// Captured packets that could not be read, or not to their end: invalid headers (`malformed`), fragments of IP packets
+    /// (`fragment`), or longer than the capture allows (`truncated`)
+    CaptureUnread = Counter(Scope::Process, "tokometer.capture.packets.unread", "{packet}") { extra: &[Key::Reason] },
+    /// TCP segments from and to the captured ports, without duplicates
+    CaptureSegments = Counter(Scope::Process, "tokometer.capture.segments", "{segment}"),
+    /// Segments captured twice (`duplicate`), before an earlier one (`out_of_order`), sent again (`retransmitted`), or of
+    /// connections that were not followed because too many were open (`shed`)
+    CaptureIrregular = Counter(Scope::Process, "tokometer.capture.segments.irregular", "{segment}")
+        { extra: &[Key::Kind] },
+    /// Captured connections: from their beginning (`opened`), in progress (`attached`), read from one of their requests on
+    /// (`synchronised`), and unreadable ones with TLS (`tls`)
+    CaptureConnections = Counter(Scope::Process, "tokometer.capture.connections", "{connection}")
+        { extra: &[Key::Kind] },
+    /// Captured connections that are open
+    CaptureOpen = UpDownCounter(Scope::Process, "tokometer.capture.connections.open", "{connection}"),
+    /// Open connections that are not read before their next request
+    CaptureUnsynchronised = UpDownCounter(Scope::Process, "tokometer.capture.connections.unsynchronised", "{connection}"),
+    /// Holes in captured connections that could not be filled; their open requests are recorded with the outcome
+    /// `unobserved`
+    CaptureGaps = Counter(Scope::Process, "tokometer.capture.gaps", "{gap}"),
+    /// Captured bytes that were read, including headers and framing
+    CaptureIo = Counter(Scope::Process, "tokometer.capture.io", "By") { extra: &[Key::Direction] },
+    /// Captured bytes of connections that could not be read at that time
+    CaptureUnobserved = Counter(Scope::Process, "tokometer.capture.unobserved", "By"),
+    /// Captured bytes that wait for an earlier segment
+    CaptureReassembly = Gauge(Scope::Process, "tokometer.capture.reassembly.memory", "By"),
+    /// How often the buffer of captured packets became full (`tap.buffer`)
+    CaptureRingFull = Counter(Scope::Process, "tokometer.capture.ring.full", ""),
+    /// Maximum share of the buffer of captured packets in use in the last 30 to 60 s
+    CaptureRingUsed = Gauge(Scope::Process, "tokometer.capture.ring.used", "1"),
+
     // The engine's own metrics.
 
     /// Requests being processed by the engine, from the engine's own metrics

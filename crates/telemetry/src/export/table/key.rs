@@ -61,7 +61,8 @@ tokometer_observe::closed_enum! {
         Direction = "direction",
         /// `metrics` or `traces`.
         Signal = "signal",
-        /// `model`, `label_set`, `prompt_class`, `tenant` or `priority_class`.
+        /// `model`, `label_set`, `prompt_class`, `tenant` or `priority_class`. Of captured segments and connections: see
+        /// their metrics.
         Kind = "kind",
         /// Name of an objective.
         Slo = "slo",

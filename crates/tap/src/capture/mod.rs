@@ -1,0 +1,198 @@
+//! Capture of the packets of this network namespace, while they pass: reads copies that the kernel makes. The traffic does
+//! not depend on it: a reader that is slow, stopped or killed loses packets, and nothing else happens.
+
+mod filter;
+mod ring;
+
+use std::io;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::capture::ring::{BLOCK_BYTES, Losses, RETIRE, Ring, RingPacket};
+use crate::packet::{Clock, Link, Packet};
+use crate::tap::Tap;
+
+/// Fewer blocks than this are not useful: one is read while the others are filled.
+const MIN_BLOCKS: usize = 4;
+
+/// Maximum time between two checks for gaps and idle connections, and of `goes_on`.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Maximum time during which a block is filled: the kernel's timer may have to expire twice.
+const FILLING: Duration = Duration::from_millis(3 * RETIRE.as_millis() as u64);
+
+/// A difference between the clocks above this is a step of the system's clock, not the inaccuracy of reading two clocks.
+const STEP: Duration = Duration::from_millis(1);
+
+/// What is captured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// TCP ports of the servers.
+    pub ports: Vec<u16>,
+    /// The interface.
+    pub interface: Interface,
+    /// Memory for packets that wait to be processed, rounded to multiples of 512 KiB, at least 2 MiB.
+    pub buffer_bytes: usize,
+}
+
+/// Interfaces of which packets are captured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Interface {
+    /// All.
+    #[default]
+    Any,
+    /// The one with this name, such as `eth0`.
+    Named(String),
+}
+
+impl std::fmt::Display for Interface {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Interface::Any => "any",
+            Interface::Named(name) => name,
+        })
+    }
+}
+
+/// Why packets cannot be captured.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The process lacks the capability `NET_RAW`.
+    #[error("the capability NET_RAW is missing")]
+    NotPermitted,
+    /// There is no such interface.
+    #[error("there is no network interface `{0}`; write any, or one of the names that `ip link` prints")]
+    NoInterface(String),
+    /// The system has no memory for the ring, or does not support packet sockets.
+    #[error("cannot open a packet socket with a ring of {bytes} bytes: {error}")]
+    Socket {
+        /// Length of the ring.
+        bytes: usize,
+        /// What the system reported.
+        error: io::Error,
+    },
+}
+
+/// An open capture. Packets wait in its ring until [`Capture::run`] is called.
+#[derive(Debug)]
+pub struct Capture {
+    ring: Ring,
+    clock: Clock,
+    /// The kernel has dropped packets after blocks that have not been read yet.
+    is_behind: bool,
+}
+
+impl Capture {
+    /// Begins to capture.
+    ///
+    /// # Errors
+    /// When the process lacks the capability, or the system the interface or memory.
+    pub fn open(settings: &Settings) -> Result<Capture, Error> {
+        let blocks = (settings.buffer_bytes / BLOCK_BYTES).max(MIN_BLOCKS);
+        let interface = match &settings.interface {
+            Interface::Any => 0,
+            Interface::Named(name) => ring::interface(name).ok_or_else(|| Error::NoInterface(name.clone()))?,
+        };
+        let ring =
+            Ring::open(interface, &mut filter::ports(&settings.ports), blocks).map_err(|error| match error.kind() {
+                io::ErrorKind::PermissionDenied => Error::NotPermitted,
+                _ => Error::Socket { bytes: blocks * BLOCK_BYTES, error },
+            })?;
+        Ok(Capture { ring, clock: read_clocks().0, is_behind: false })
+    }
+
+    /// The clock of packet times, for [`Tap::new`].
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Passes packets to `tap` while `goes_on` returns true; it is called at least every 100 ms. Then ends all
+    /// connections. Errors of the system are passed to `failed`; they are no reason to end, because an interface that is
+    /// down may come back.
+    pub fn run(mut self, tap: &mut Tap, mut goes_on: impl FnMut() -> bool, mut failed: impl FnMut(io::Error)) {
+        while goes_on() {
+            tap.stats().ring_used.put(self.ring.waiting() as f64 / self.ring.blocks() as f64, Instant::now());
+            if !self.read(tap, &mut failed) {
+                self.pause(tap, &mut failed);
+                self.ring.wait(TICK).unwrap_or_else(&mut failed);
+            }
+        }
+        while self.read(tap, &mut failed) {}
+        self.pause(tap, &mut failed);
+        let now = wall(&mut self.clock, tap);
+        tap.end(now);
+    }
+
+    /// Processes the next block; false if there is none.
+    fn read(&mut self, tap: &mut Tap, failed: &mut impl FnMut(io::Error)) -> bool {
+        let Some(block) = self.ring.block() else { return false };
+        let now = wall(&mut self.clock, tap);
+        // After a step of the clock, a packet that was captured before it may seem to be from the future.
+        let at = |packet: &RingPacket<'_>| packet.at.min(now);
+        let mut losses = Losses::default();
+        if block.is_losing() {
+            losses = block.losses().unwrap_or_else(|error| {
+                failed(error);
+                Losses::default()
+            });
+            // The losses that have just been counted may include some after blocks that wait to be read.
+            self.is_behind = true;
+        }
+        if self.is_behind {
+            lost(losses, block.packets().next().map_or(now, |first| at(&first)), tap);
+        }
+        for packet in block.packets() {
+            tap.packet(&Packet {
+                link: Link::RawIp,
+                bytes: packet.bytes,
+                original_len: packet.original_len,
+                at: at(&packet),
+                outgoing: Some(packet.is_outgoing),
+            });
+        }
+        true
+    }
+
+    /// Everything that the kernel has passed on has been read.
+    fn pause(&mut self, tap: &mut Tap, failed: &mut impl FnMut(io::Error)) {
+        // The block that is being filled has older packets, which must not seem to be captured now.
+        let past = wall(&mut self.clock, tap).saturating_sub(FILLING);
+        self.is_behind = false;
+        match self.ring.losses() {
+            Ok(losses) if losses != Losses::default() => lost(losses, past, tap),
+            Ok(_) => {}
+            Err(error) => failed(error),
+        }
+        tap.tick(past);
+    }
+}
+
+fn lost(losses: Losses, at: Duration, tap: &mut Tap) {
+    tap.stats().ring_full.add(losses.full);
+    tap.lost(losses.packets, at);
+}
+
+/// The time on the clock of packets. After a step of the system's clock, the clock of `tap` follows, and open requests are
+/// marked: the times of packets that were captured around the step may be wrong.
+fn wall(clock: &mut Clock, tap: &mut Tap) -> Duration {
+    let (now, wall, instant) = read_clocks();
+    let expected = clock.instant(wall);
+    let difference = expected.saturating_duration_since(instant) + instant.saturating_duration_since(expected);
+    if difference > STEP {
+        *clock = now;
+        tap.set_clock(now);
+        tap.lost(0, wall.saturating_sub(FILLING));
+    }
+    wall
+}
+
+/// Reads both clocks at the same moment: the reading that took the least time of three.
+fn read_clocks() -> (Clock, Duration, Instant) {
+    let read = || {
+        let before = Instant::now();
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let took = before.elapsed();
+        (took, wall, before + took / 2)
+    };
+    let (_, wall, instant) = [read(), read(), read()].into_iter().min().unwrap_or_else(read);
+    (Clock::new(wall, instant), wall, instant)
+}

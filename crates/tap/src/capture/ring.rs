@@ -1,0 +1,293 @@
+//! A packet socket with a ring of blocks that the kernel fills and this process reads: `PACKET_RX_RING` with
+//! `TPACKET_V3` (Linux, `Documentation/networking/packet_mmap.rst`). The only file of the crate with `unsafe`.
+//!
+//! Own code in place of a library: `netring` (0.32 after half a year, its interface still changes) brings etherparse,
+//! flowscope and asynchronous adapters, and reports losses only as a total, whereas requests must be marked at the place
+//! of the loss (`TP_STATUS_LOSING`). `af_packet` is GPL. libpcap is C.
+//!
+//! A block belongs either to the kernel or to this process, by the status word at its beginning. [`Ring::block`] lends a
+//! block after the kernel has passed it on (acquire), and dropping it gives it back (release). The kernel does not write
+//! to a block in between, so its bytes can be borrowed. Offsets from the kernel are checked against the block anyway.
+#![allow(unsafe_code)]
+
+use std::ffi::{CString, c_int};
+use std::io;
+use std::mem::{offset_of, size_of};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use libc::{sock_filter, sockaddr_ll, tpacket_block_desc, tpacket_hdr_v1, tpacket3_hdr};
+
+/// Length of a block: several packets of 64 KiB, as segmentation offload makes them. Longer packets are truncated.
+pub(super) const BLOCK_BYTES: usize = 512 * 1024;
+
+/// Only divides a block for the kernel's check of the request; with `TPACKET_V3` packets take the space that they need.
+const FRAME_BYTES: usize = 2048;
+
+/// The kernel passes on a block that is not full after this time.
+pub(super) const RETIRE: Duration = Duration::from_millis(20);
+
+/// Place of the address in a packet's frame.
+const ADDRESS: usize = size_of::<tpacket3_hdr>().next_multiple_of(libc::TPACKET_ALIGNMENT);
+
+/// The index of the interface with this name.
+pub(super) fn interface(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: the name ends with a zero byte.
+    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    (index > 0).then_some(index)
+}
+
+/// A packet socket and its ring.
+#[derive(Debug)]
+pub(super) struct Ring {
+    socket: OwnedFd,
+    memory: NonNull<u8>,
+    blocks: usize,
+    /// The block that the kernel passes on next.
+    next: usize,
+}
+
+// SAFETY: the memory belongs to the ring alone, and is accessed through borrows of it.
+unsafe impl Send for Ring {}
+
+/// What the kernel has counted since the last call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Losses {
+    /// Packets that were dropped because the ring was full.
+    pub(super) packets: u64,
+    /// How often the ring became full.
+    pub(super) full: u64,
+}
+
+impl Ring {
+    /// Opens a packet socket for packets on the interface with this index (0: all of them) that pass `filter`, with a
+    /// ring of this many blocks. Packets begin with their IP header.
+    pub(super) fn open(interface: u32, filter: &mut [sock_filter], blocks: usize) -> io::Result<Ring> {
+        // Protocol 0: nothing is captured before the filter and the ring are set.
+        // SAFETY: no pointers are passed.
+        let socket = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+        if socket < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is open, and owned by nothing else.
+        let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+        let program =
+            libc::sock_fprog { len: u16::try_from(filter.len()).unwrap_or(u16::MAX), filter: filter.as_mut_ptr() };
+        // SAFETY: the structure points to `len` instructions, which outlive the call; the kernel copies them.
+        unsafe { set(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)? };
+        let version = libc::tpacket_versions::TPACKET_V3 as c_int;
+        // SAFETY: the option is an integer.
+        unsafe { set(&socket, libc::SOL_PACKET, libc::PACKET_VERSION, &version)? };
+        let request = libc::tpacket_req3 {
+            tp_block_size: BLOCK_BYTES as u32,
+            tp_block_nr: blocks as u32,
+            tp_frame_size: FRAME_BYTES as u32,
+            tp_frame_nr: (blocks * (BLOCK_BYTES / FRAME_BYTES)) as u32,
+            tp_retire_blk_tov: RETIRE.as_millis() as u32,
+            tp_sizeof_priv: 0,
+            tp_feature_req_word: 0,
+        };
+        // SAFETY: the option is this structure, with this version.
+        unsafe { set(&socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)? };
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a new mapping, of the length of the ring.
+        let memory = unsafe { libc::mmap(ptr::null_mut(), blocks * BLOCK_BYTES, access, kind, socket.as_raw_fd(), 0) };
+        if memory == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let ring = Ring { socket, memory, blocks, next: 0 };
+        ring.bind(interface)?;
+        Ok(ring)
+    }
+
+    fn bind(&self, interface: u32) -> io::Result<()> {
+        let address = sockaddr_ll {
+            sll_family: libc::AF_PACKET as u16,
+            sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+            sll_ifindex: interface as c_int,
+            sll_hatype: 0,
+            sll_pkttype: 0,
+            sll_halen: 0,
+            sll_addr: [0; 8],
+        };
+        let len = size_of::<sockaddr_ll>() as libc::socklen_t;
+        // SAFETY: the address is valid for its length.
+        check(unsafe { libc::bind(self.socket.as_raw_fd(), ptr::from_ref(&address).cast(), len) })
+    }
+
+    /// The number of blocks.
+    pub(super) fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    /// The next block, if the kernel has passed it on.
+    pub(super) fn block(&mut self) -> Option<Block<'_>> {
+        let status = self.status(self.next).load(Ordering::Acquire);
+        // Not `then_some`: a block that is made is also given back.
+        (status & libc::TP_STATUS_USER != 0).then(|| Block { ring: self, status })
+    }
+
+    /// How many blocks wait to be read.
+    pub(super) fn waiting(&self) -> usize {
+        let blocks = (0..self.blocks).map(|after| (self.next + after) % self.blocks);
+        blocks.take_while(|block| self.status(*block).load(Ordering::Relaxed) & libc::TP_STATUS_USER != 0).count()
+    }
+
+    /// Waits until a block can be read, at most this long.
+    ///
+    /// # Errors
+    /// When the interface is down or gone, which is reported once for each change.
+    pub(super) fn wait(&self, at_most: Duration) -> io::Result<()> {
+        let mut poll = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let milliseconds = c_int::try_from(at_most.as_millis()).unwrap_or(c_int::MAX);
+        // SAFETY: one valid structure.
+        match check(unsafe { libc::poll(&raw mut poll, 1, milliseconds) }) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ if poll.revents & libc::POLLERR != 0 => {
+                let mut error: c_int = 0;
+                // SAFETY: the option is an integer.
+                unsafe { get(&self.socket, libc::SOL_SOCKET, libc::SO_ERROR, &mut error)? };
+                if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What the kernel has dropped since the last call.
+    pub(super) fn losses(&self) -> io::Result<Losses> {
+        let mut stats = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
+        // SAFETY: the option is this structure, with this version.
+        unsafe { get(&self.socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut stats)? };
+        Ok(Losses { packets: stats.tp_drops.into(), full: stats.tp_freeze_q_cnt.into() })
+    }
+
+    /// The beginning of a block.
+    fn start(&self, block: usize) -> NonNull<u8> {
+        // SAFETY: the index is below the number of blocks, all of which are in the mapping.
+        unsafe { self.memory.add(block * BLOCK_BYTES) }
+    }
+
+    /// The status word of a block, which the kernel writes too.
+    fn status(&self, block: usize) -> &AtomicU32 {
+        let at = offset_of!(tpacket_block_desc, hdr) + offset_of!(tpacket_hdr_v1, block_status);
+        // SAFETY: in bounds, aligned (blocks begin at multiples of their length), and only accessed atomically.
+        unsafe { AtomicU32::from_ptr(self.start(block).add(at).cast().as_ptr()) }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `open`, and nothing borrows from it any more.
+        unsafe { libc::munmap(self.memory.as_ptr().cast(), self.blocks * BLOCK_BYTES) };
+    }
+}
+
+/// A block that the kernel has passed on. Dropping it gives it back.
+#[derive(Debug)]
+pub(super) struct Block<'a> {
+    ring: &'a mut Ring,
+    status: u32,
+}
+
+impl Block<'_> {
+    /// The kernel has dropped packets, which it reports until [`Ring::losses`] is called.
+    pub(super) fn is_losing(&self) -> bool {
+        self.status & libc::TP_STATUS_LOSING != 0
+    }
+
+    /// What the kernel has dropped since the last call.
+    pub(super) fn losses(&self) -> io::Result<Losses> {
+        self.ring.losses()
+    }
+
+    /// Its packets.
+    pub(super) fn packets(&self) -> Packets<'_> {
+        // SAFETY: the block is in the mapping, and the kernel does not write to it until it is given back.
+        let bytes = unsafe { std::slice::from_raw_parts(self.ring.start(self.ring.next).as_ptr(), BLOCK_BYTES) };
+        let header = offset_of!(tpacket_block_desc, hdr);
+        let number = |at| number(bytes, header + at).unwrap_or(0);
+        let next = number(offset_of!(tpacket_hdr_v1, offset_to_first_pkt)) as usize;
+        Packets { bytes, next, left: number(offset_of!(tpacket_hdr_v1, num_pkts)) }
+    }
+}
+
+impl Drop for Block<'_> {
+    fn drop(&mut self) {
+        let Ring { next, blocks, .. } = *self.ring;
+        self.ring.status(next).store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        self.ring.next = (next + 1) % blocks;
+    }
+}
+
+/// The packets of a block, in the order of their capture.
+#[derive(Debug)]
+pub(super) struct Packets<'a> {
+    bytes: &'a [u8],
+    next: usize,
+    left: u32,
+}
+
+/// A packet in the ring.
+#[derive(Debug)]
+pub(super) struct RingPacket<'a> {
+    /// From the IP header on.
+    pub(super) bytes: &'a [u8],
+    pub(super) original_len: usize,
+    /// Since the Unix epoch.
+    pub(super) at: Duration,
+    pub(super) is_outgoing: bool,
+}
+
+impl<'a> Iterator for Packets<'a> {
+    type Item = RingPacket<'a>;
+
+    fn next(&mut self) -> Option<RingPacket<'a>> {
+        self.left = self.left.checked_sub(1)?;
+        let frame = self.bytes.get(self.next..)?;
+        let field = |at| number(frame, at);
+        let len = field(offset_of!(tpacket3_hdr, tp_snaplen))? as usize;
+        let start = usize::from(u16::from_ne_bytes(array(frame, offset_of!(tpacket3_hdr, tp_net))?));
+        let packet = RingPacket {
+            bytes: frame.get(start..)?.get(..len)?,
+            original_len: field(offset_of!(tpacket3_hdr, tp_len))? as usize,
+            at: Duration::new(field(offset_of!(tpacket3_hdr, tp_sec))?.into(), 0)
+                + Duration::from_nanos(field(offset_of!(tpacket3_hdr, tp_nsec))?.into()),
+            is_outgoing: *frame.get(ADDRESS + offset_of!(sockaddr_ll, sll_pkttype))? == libc::PACKET_OUTGOING,
+        };
+        self.next += field(offset_of!(tpacket3_hdr, tp_next_offset))? as usize;
+        Some(packet)
+    }
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..)?.first_chunk().copied()
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    array(bytes, at).map(u32::from_ne_bytes)
+}
+
+/// # Safety
+/// The option must have the type `T`.
+unsafe fn set<T>(socket: &OwnedFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
+    let len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the value is valid for its length; the caller chose its type.
+    check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, ptr::from_ref(value).cast(), len) })
+}
+
+/// # Safety
+/// The option must have the type `T`, and all values of it must be valid.
+unsafe fn get<T>(socket: &OwnedFd, level: c_int, option: c_int, value: &mut T) -> io::Result<()> {
+    let mut len = size_of::<T>() as libc::socklen_t;
+    let value = ptr::from_mut(value).cast();
+    // SAFETY: the value is valid for its length; the caller chose its type.
+    check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, value, &raw mut len) })
+}
+
+fn check(result: c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

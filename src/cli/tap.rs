@@ -1,0 +1,59 @@
+//! `tokometer tap`: measures a running server without forwarding its traffic.
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::cli::top;
+use crate::config::{Environment, Flags, TapFlags};
+use crate::top::Display;
+
+/// Arguments of `tap`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tokometer tap --port 8000 --top
+  tokometer tap --port 8000 --port 8001 --admin 127.0.0.1:9464
+  tokometer tap --port 8000 --interface eth0 --config tokometer.yaml
+  kubectl debug POD -it --image IMAGE --target CONTAINER --profile=general -- tokometer tap --port 8000 --top
+
+It reads copies of the packets and never affects the traffic. It needs the capability NET_RAW, and cannot read TLS.
+docs/TAP.md compares it with `run`. SIGTERM ends it when no request is in flight; SIGHUP reloads the configuration.")]
+pub struct TapArgs {
+    /// What is captured
+    #[command(flatten)]
+    pub captured: TapFlags,
+    /// Show live requests in the terminal, as `tokometer top`
+    #[arg(long)]
+    pub top: bool,
+    /// Configuration file (YAML); also TOKOMETER_CONFIG
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Address of /metrics, health and drain [default: 0.0.0.0:9464]
+    #[arg(long, value_name = "ADDRESS")]
+    pub admin: Option<String>,
+    /// Address that receives the engine's OTLP traces: 127.0.0.1:4317; can be repeated
+    #[arg(long, value_name = "ADDRESS")]
+    pub otlp_receiver: Vec<String>,
+    /// Any other key, such as log.level=debug; can be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+}
+
+impl TapArgs {
+    /// What the terminal shows, if it shows requests.
+    pub(super) fn display(&self, environment: &Environment) -> Option<Display> {
+        self.top.then(|| top::display(environment))
+    }
+
+    /// As flags of the configuration. `display` is what the terminal shows.
+    pub(super) fn flags(&self, display: Option<Display>) -> Flags {
+        let TapArgs { captured, top: _, config, admin, otlp_receiver, set } = self.clone();
+        // Log lines would damage the screen. A flag also holds after a reload; the user's own flags come later.
+        let is_hidden = display.is_some_and(|display| display.has_screen()) && io::stderr().is_terminal();
+        let quiet = is_hidden.then(|| "log.level=off".to_owned());
+        let set = quiet.into_iter().chain(set).collect();
+        Flags { config, admin, otlp_receiver, set, tap: captured, ..Flags::default() }
+    }
+}

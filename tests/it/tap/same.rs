@@ -1,0 +1,248 @@
+//! The same traffic, seen by the proxy and by captures on both of its sides: every record is equal.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokometer::app::DataPath;
+use tokometer::replay::Notebook;
+use tokometer_observe::measure::{Labels, Outcome, QueueSource, Record};
+use tokometer_observe::observer;
+use tokometer_proxy::relay;
+use tokometer_sim::load;
+use tokometer_sim::server::{self, Simulator};
+
+use super::Captured;
+use crate::http2::messages::{framed, vllm, vllm_chunk, vllm_end, vllm_prompt};
+use crate::listener::listener_to;
+use crate::relay::peer::{self, Script, Step};
+use crate::relay::rig::tcp;
+use crate::relay::{captures, corpus};
+use crate::websocket::model::{self as websocket, FIN};
+use crate::websocket::observed::{COMMIT, DELTA, DONE};
+use crate::websocket::{HANDSHAKE, SWITCHED, of_client, of_server};
+use crate::wire::http2::frames::{self, END_STREAM};
+
+/// A proxy, and a capture of the ports on both sides of it: listener 0 is the client's side, listener 1 the server's.
+struct Both {
+    path: DataPath,
+    proxied: Notebook,
+    captured: Captured,
+}
+
+/// How the times of a capture differ from the proxy's.
+#[derive(Default)]
+struct Differences {
+    of_start: Vec<Duration>,
+    of_first_token: Vec<Duration>,
+    of_end: Vec<Duration>,
+}
+
+impl Both {
+    fn of(upstream: std::net::SocketAddr) -> Option<(Both, std::net::SocketAddr)> {
+        let proxied = Notebook::default();
+        let sink = Arc::new(proxied.clone());
+        let (relay, observe) = (relay::Settings::default(), observer::Settings::default());
+        let path = DataPath::start(&[listener_to(upstream)], relay, observe, sink, 1).unwrap();
+        let address = tcp(&path.addresses()[0]);
+        let captured = Captured::start(&[address.port(), upstream.port()])?;
+        Some((Both { path, proxied, captured }, address))
+    }
+
+    /// Ends both, and compares their records: as many as the proxy has.
+    fn end(self, connections: u64, titles: &[(Instant, String)]) -> (usize, Differences) {
+        // Every connection is captured twice.
+        self.captured.until("all connections end", |stats| stats.ended.get() >= 2 * connections);
+        self.path.stop();
+        let stats = Arc::clone(&self.captured.stats);
+        let captured = self.captured.end();
+        assert_eq!((stats.kernel_drops.get(), stats.gaps.get(), stats.malformed.get()), (0, 0, 0), "{stats:#?}");
+        assert_eq!((stats.truncated.get(), stats.attached.get()), (0, 0), "{stats:#?}");
+        let sorted = |mut records: Vec<Record>| {
+            records.sort_by_key(|record| record.started);
+            records
+        };
+        let proxied = sorted(self.proxied.take().records);
+        let mut differences = Differences::default();
+        for side in [0, 1] {
+            let of_side = captured.records.iter().filter(|record| record.labels.listener == side).cloned().collect();
+            let of_side = sorted(of_side);
+            for (proxied, captured) in pairs(&proxied, &of_side) {
+                let title =
+                    titles.iter().rev().find(|(begin, _)| *begin <= proxied.started).map_or("", |(_, title)| title);
+                if side == 1 && proxied.outcome == Outcome::ClientAbortMidStream {
+                    // The server may have sent one more token, which the proxy did not read any more.
+                    assert_eq!(captured.outcome, proxied.outcome, "{title}");
+                    continue;
+                }
+                assert_eq!(values(proxied), values(captured), "side {side}, {title}");
+                differences.add(proxied, captured);
+            }
+            assert_eq!(proxied.len(), of_side.len(), "side {side}");
+        }
+        (proxied.len(), differences)
+    }
+}
+
+/// The records of the same request. Requests of concurrent connections may begin in another order.
+fn pairs<'a>(proxied: &'a [Record], captured: &'a [Record]) -> Vec<(&'a Record, &'a Record)> {
+    let id = |record: &Record| record.response_id.clone();
+    let mut rest: Vec<&Record> = captured.iter().collect();
+    let pair = |proxied: &'a Record| {
+        let at = rest.iter().position(|captured| id(captured) == id(proxied)).unwrap_or_default();
+        (at < rest.len()).then(|| (proxied, rest.remove(at)))
+    };
+    proxied.iter().filter_map(pair).collect()
+}
+
+/// All values of a record except times, in the form of a text.
+fn values(record: &Record) -> String {
+    let Record { labels, sequence, outcome, status, finish_reasons, response_id, error_type, request_id, .. } = record;
+    let Record { trace, targets, asked_stream, input_tokens, cached_tokens, cache_creation_tokens, .. } = record;
+    let Record { input_audio_tokens, input_image_tokens, output_tokens, reasoning_tokens, .. } = record;
+    let Record { output_audio_tokens, first_tokens, live_tokens, chunks, events, capture_loss, unread, .. } = record;
+    let Record { queue, timing, max_tokens, choices, request_bytes, response_bytes, .. } = record;
+    let labels = Labels { listener: 0, ..Labels::clone(labels) };
+    // Whether headers show a wait is a question of times: of whether the first event came in the same read.
+    let queue = queue.map(|queue| queue.source).filter(|source| *source != QueueSource::HeaderTiming);
+    let Record { requested, headers, first_event, first_token, first_visible, last_token, .. } = record;
+    let known = [requested, headers, first_event, first_token, first_visible, last_token].map(|time| time.is_some());
+    let connection = (labels, sequence, outcome, status, finish_reasons, response_id, error_type, request_id);
+    let request = (trace, targets, asked_stream, max_tokens, choices, request_bytes, response_bytes);
+    let tokens = (input_tokens, cached_tokens, cache_creation_tokens, input_audio_tokens, input_image_tokens);
+    let output = (output_tokens, reasoning_tokens, output_audio_tokens, first_tokens, live_tokens, chunks, events);
+    format!("{connection:?} {request:?} {tokens:?} {output:?} {:?}", (capture_loss, unread, queue, timing, known))
+}
+
+impl Differences {
+    fn add(&mut self, proxied: &Record, captured: &Record) {
+        let difference = |a: Instant, b: Instant| a.max(b).duration_since(a.min(b));
+        self.of_start.push(difference(proxied.started, captured.started));
+        if let (Some(a), Some(b)) = (proxied.first_token, captured.first_token) {
+            self.of_first_token.push(difference(proxied.started + a, captured.started + b));
+        }
+        self.of_end.push(difference(proxied.started + proxied.ended, captured.started + captured.ended));
+    }
+
+    /// Prints the distribution, and checks what holds on a busy machine too: half of the times are near.
+    fn check(self) {
+        for (what, mut of) in [("start", self.of_start), ("first token", self.of_first_token), ("end", self.of_end)] {
+            of.sort();
+            let at = |share: usize| of[(of.len() * share / 100).min(of.len() - 1)];
+            println!("{what}: p50 {:?}, p90 {:?}, p99 {:?}, {} times", at(50), at(90), at(99), of.len());
+            assert!(at(50) < Duration::from_millis(5), "{what}");
+        }
+    }
+}
+
+/// All conversations of the tests: recordings of real servers, fixtures, unusual HTTP, WebSocket.
+fn scripts() -> Vec<Script> {
+    let mut scripts: Vec<Script> = captures::all().iter().map(|case| captures::script(case)).collect();
+    let recordings = scripts.len();
+    assert!(recordings >= 200, "only {recordings} recordings");
+    scripts.extend(corpus::scripts());
+    scripts.extend([websocket(), grpc()]);
+    scripts
+}
+
+/// Two responses in one session.
+fn websocket() -> Script {
+    let asks = of_client(COMMIT);
+    let responds = [of_server(DELTA), of_server(DELTA), of_server(DONE)];
+    let close = websocket::frame(FIN | 8, Some([5; 4]), &[0x03, 0xe8]);
+    let (mut client, mut server) = (vec![Step::Send(HANDSHAKE.to_vec())], Vec::new());
+    let (mut to_client, mut to_server) = (SWITCHED.len(), HANDSHAKE.len());
+    server.extend([Step::Read(to_server), Step::Send(SWITCHED.to_vec())]);
+    for _ in 0..2 {
+        client.extend([Step::Read(to_client), Step::Send(asks.clone())]);
+        to_server += asks.len();
+        server.push(Step::Read(to_server));
+        server.extend(responds.clone().map(Step::Send));
+        to_client += responds.concat().len();
+    }
+    client.extend([Step::Read(to_client), Step::Send(close.clone()), Step::ReadEnd]);
+    server.extend([Step::Read(to_server + close.len()), Step::Close]);
+    Script { name: "WebSocket".to_owned(), client, server }
+}
+
+/// A call with a stream of messages.
+fn grpc() -> Script {
+    let fields = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", "/vllm.Inference/GenerateStream"),
+        (":authority", "x"),
+        ("te", "trailers"),
+        ("content-type", "application/grpc"),
+    ];
+    let asked = vllm::GenerateRequest { model: "tiny".to_owned(), text: "a prompt".to_owned(), ..Default::default() };
+    let asks = [frames::opening(), frames::headers(1, 0, &fields), frames::data(1, END_STREAM, &framed(&asked))];
+    let reply = |message| Step::Send(frames::data(1, 0, &framed(&message)));
+    let responds = [
+        Step::Send(frames::settings()),
+        Step::Send(frames::headers(1, 0, &[(":status", "200"), ("content-type", "application/grpc")])),
+        reply(vllm_prompt(300)),
+        reply(vllm_chunk(0, "Hel", 1)),
+        reply(vllm_chunk(0, "lo wor", 4)),
+        reply(vllm_end(0, 5)),
+        Step::Send(frames::headers(1, END_STREAM, &[("grpc-status", "0")])),
+    ];
+    let len =
+        |steps: &[Step]| steps.iter().map(|step| if let Step::Send(bytes) = step { bytes.len() } else { 0 }).sum();
+    let client = vec![Step::Send(asks.concat()), Step::Read(len(&responds)), Step::Finish, Step::ReadEnd];
+    let server = [vec![Step::Read(asks.concat().len())], responds.to_vec(), vec![Step::ReadEnd]].concat();
+    Script { name: "gRPC".to_owned(), client, server }
+}
+
+#[test]
+fn every_recording_gives_equal_records_in_proxy_and_capture() {
+    let (listener, server) = peer::listen();
+    let Some((both, address)) = Both::of(server) else { return };
+    let mut titles = Vec::new();
+    for script in scripts() {
+        titles.push((Instant::now(), script.name.clone()));
+        peer::play_tcp(&script, address, &listener);
+    }
+    let connections = titles.len() as u64;
+    let (records, differences) = both.end(connections, &titles);
+    println!("{records} requests on {connections} connections");
+    assert!(records >= 250, "{records}");
+    differences.check();
+}
+
+/// Requests of the load generator to the simulated server.
+fn loaded(http2: bool, abort: f64) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let pace = server::Pace {
+        time_to_first_token: Duration::from_millis(20),
+        tokens_per_second: 200.0,
+        ..server::Pace::default()
+    };
+    let simulator =
+        runtime.block_on(Simulator::start(server::Settings { pace, ..server::Settings::default() })).unwrap();
+    let Some((both, address)) = Both::of(simulator.local_address()) else { return };
+    let settings = load::Settings {
+        url: format!("http://{address}"),
+        http2,
+        concurrency: 8,
+        requests: Some(64),
+        max_tokens: 40,
+        abort,
+        ..load::Settings::default()
+    };
+    let summary = runtime.block_on(load::run(settings, |_| {})).unwrap();
+    runtime.block_on(simulator.stop());
+    let connections = both.captured.stats.opened.get() / 2;
+    let (records, differences) = both.end(connections, &[]);
+    assert_eq!((records as u64, summary.requests), (64, 64));
+    differences.check();
+}
+
+#[test]
+fn http1_load_gives_equal_records() {
+    loaded(false, 0.2);
+}
+
+#[test]
+fn http2_load_gives_equal_records() {
+    loaded(true, 0.0);
+}
