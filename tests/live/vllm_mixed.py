@@ -24,7 +24,7 @@ KINDS = ("chat stream", "completion stream", "chat", "completion", "chat stream 
 
 
 class _Client:
-    """Sends the requests, and keeps what the engine told about those that completed."""
+    """Sends the requests, and keeps what the engine reported about those that completed."""
 
     def __init__(self, port):
         self.base = f"http://127.0.0.1:{port}/v1"
