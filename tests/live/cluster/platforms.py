@@ -172,13 +172,14 @@ def a_leader_worker_set_that_cannot_be_injected_is_warned_of():
         with node.namespace("groups") as namespace, release.installed(node, namespace):
             target = f"/apis/leaderworkerset.x-k8s.io/v1/namespaces/{namespace}/leaderworkersets?dryRun=All"
 
-            def warnings(command):
+            def warnings(command, leader=True):
                 template = {"metadata": {"labels": workloads.LABEL}, "spec": {"containers": [{"name": "vllm", "image": VLLM, "command": ["sh", "-c", command]}]}}
-                group = {"leaderTemplate": template, "workerTemplate": {"spec": {"containers": [{"name": "worker", "image": VLLM}]}}}
+                group = {"leaderTemplate": template, "workerTemplate": {"spec": {"containers": [{"name": "worker", "image": VLLM}]}}} if leader else {"workerTemplate": template}
                 made = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"name": "group"}, "spec": {"leaderWorkerTemplate": group}}
                 return "; ".join(node.api.ask("POST", target, made).warnings)
 
             until(lambda: "contains no known start of the engine" in warnings("bash start.sh"), lambda: f"a warning: {warnings('bash start.sh') or 'none'}", 60)
             assert warnings("vllm serve m") == "", warnings("vllm serve m")
+            assert "its workers get the sidecar too" in warnings("vllm serve m", leader=False), warnings("vllm serve m", leader=False)
     finally:
         node.kubectl("delete", "crd", "leaderworkersets.leaderworkerset.x-k8s.io")
