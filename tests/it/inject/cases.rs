@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use tokometer_decode::Engine;
-use tokometer_operator::inject::{Mode, Options, inject};
+use tokometer_operator::inject::{Mode, Options, Outcome, inject};
 
 use super::{deployment, injected, options, skipped};
 
@@ -400,4 +400,22 @@ fn extra_variables_reach_the_sidecar() {
     let (spec, _) = injected(VLLM, &Options { variables, ..options() });
     let last = spec["initContainers"][0]["env"].as_array().unwrap().last().unwrap().clone();
     assert_eq!(last, json!({"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://c:4318"}));
+    // The user's own value replaces one that the sidecar has by default.
+    let variables = vec![("LLM_D_ROLE".to_owned(), "decode".to_owned())];
+    let (spec, _) = injected(VLLM, &Options { variables, ..options() });
+    let all = spec["initContainers"][0]["env"].as_array().unwrap().clone();
+    let roles: Vec<&Value> = all.iter().filter(|variable| variable["name"] == "LLM_D_ROLE").collect();
+    assert_eq!(roles, [&json!({"name": "LLM_D_ROLE", "value": "decode"})]);
+}
+
+#[test]
+fn group_without_a_leader_template_is_warned_of() {
+    let pod = "{spec: {containers: [{name: c, image: vllm/vllm-openai}]}}";
+    let templates = [format!("workerTemplate: {pod}"), format!("leaderTemplate: {pod}, workerTemplate: {pod}")];
+    for (templates, expected) in templates.into_iter().zip([true, false]) {
+        let text = format!("kind: LeaderWorkerSet\nspec: {{leaderWorkerTemplate: {{{templates}}}}}\n");
+        let (_, reports) = inject(&text, &options()).unwrap();
+        let is_warned = reports[0].warnings.iter().any(|text| text.contains("workers get the sidecar too"));
+        assert_eq!((reports[0].outcome, is_warned), (Outcome::Injected, expected), "{templates}");
+    }
 }

@@ -108,19 +108,12 @@ class Chaos:
         mine = [pod for pod in self.node.api.get("Pod", self.namespace) if pod["metadata"]["labels"].get("app") == name and workloads.ready(pod)]
         return sorted(mine, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
 
-    def act(self, action, pick, name, version):
+    def act(self, action, pod, name, version):
         """Applies an action to one side. A pod that disappears meanwhile is no error."""
-        pods = self.pods(name)
-        # The last ready pod is left alone: without any there is nothing to compare.
-        if action != "upgrade" and len(pods) < 2:
-            return False
         side = self.sides[name]
-        pod = pods[pick % len(pods)] if pods else None
         try:
             match action:
                 case "kill sidecar":
-                    if name == "without":
-                        return False
                     side.killing = workloads.address(pod)
                     side.hit |= {request for request, address in side.open.items() if address == side.killing}
                     try:
@@ -153,7 +146,13 @@ class Chaos:
             pick = self.random.randrange(REPLICAS)
             if action == "upgrade":
                 await asyncio.to_thread(self.switch_image, version)
-            done = await asyncio.gather(*(asyncio.to_thread(self.act, action, pick, name, version) for name in self.sides))
+            names = ["with"] if action == "kill sidecar" else list(self.sides)
+            pods = dict(zip(names, await asyncio.gather(*(asyncio.to_thread(self.pods, name) for name in names)), strict=True))
+            # Both sides or none; and the last ready pod is left alone, because without any there is nothing to compare.
+            if action != "upgrade" and min(map(len, pods.values())) < 2:
+                continue
+            chosen = {name: ready[pick % len(ready)] if ready else None for name, ready in pods.items()}
+            done = await asyncio.gather(*(asyncio.to_thread(self.act, action, pod, name, version) for name, pod in chosen.items()))
             self.done[action] = self.done.get(action, 0) + any(done)
 
     def switch_image(self, version):

@@ -130,6 +130,28 @@ def pods_of_serving_platforms_are_ready_and_measured():
         print(f"    {len(cases)} pods, each by the policy and by inject")
 
 
+def a_renewed_certificate_is_used_without_a_restart():
+    node = cluster()
+    with node.namespace("renewed") as namespace:
+        [case] = [case for case in _cases() if case["name"] == "KServe, LLMInferenceService with TLS and its Secret"]
+        secret = case["spec"]["volumes"][0]["secret"]["secretName"]
+        secrets = f"/api/v1/namespaces/{namespace}/secrets"
+        node.api.ask("POST", secrets, _certificate(secret))
+        given = _pod("engine", case, {})
+        node.api.make(attach._inject("auto", given, case["container"], [8000], case["tlsSecret"]), namespace)
+        [pod] = workloads.wait_ready(node, namespace, "engine")
+        presented = lambda: ssl.get_server_certificate((workloads.address(pod), workloads.PORT), timeout=10)  # noqa: E731
+        old = presented()
+        renewed = _certificate(secret)
+        node.api.ask("PUT", f"{secrets}/{secret}", renewed)
+        # The kubelet updates the files within about a minute.
+        until(lambda: presented() != old, "the renewed certificate is presented", 240)
+        assert presented().encode().strip() == base64.b64decode(renewed["data"]["tls.crt"]).strip()
+        _is_measured(pod, case, _asks(pod, case))
+        [after] = workloads.wait_ready(node, namespace, "engine")
+        assert all(workloads.status(after, name)["restartCount"] == 0 for name in ("tokometer", "main")), after["status"]
+
+
 def a_leader_worker_set_that_cannot_be_injected_is_warned_of():
     """The API server knows the kind by its definition only, as it does where the LeaderWorkerSet operator is installed."""
     node = cluster()
@@ -150,13 +172,14 @@ def a_leader_worker_set_that_cannot_be_injected_is_warned_of():
         with node.namespace("groups") as namespace, release.installed(node, namespace):
             target = f"/apis/leaderworkerset.x-k8s.io/v1/namespaces/{namespace}/leaderworkersets?dryRun=All"
 
-            def warnings(command):
+            def warnings(command, leader=True):
                 template = {"metadata": {"labels": workloads.LABEL}, "spec": {"containers": [{"name": "vllm", "image": VLLM, "command": ["sh", "-c", command]}]}}
-                group = {"leaderTemplate": template, "workerTemplate": {"spec": {"containers": [{"name": "worker", "image": VLLM}]}}}
+                group = {"leaderTemplate": template, "workerTemplate": {"spec": {"containers": [{"name": "worker", "image": VLLM}]}}} if leader else {"workerTemplate": template}
                 made = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"name": "group"}, "spec": {"leaderWorkerTemplate": group}}
                 return "; ".join(node.api.ask("POST", target, made).warnings)
 
             until(lambda: "contains no known start of the engine" in warnings("bash start.sh"), lambda: f"a warning: {warnings('bash start.sh') or 'none'}", 60)
             assert warnings("vllm serve m") == "", warnings("vllm serve m")
+            assert "its workers get the sidecar too" in warnings("vllm serve m", leader=False), warnings("vllm serve m", leader=False)
     finally:
         node.kubectl("delete", "crd", "leaderworkersets.leaderworkerset.x-k8s.io")

@@ -188,7 +188,11 @@ fn work(
                 }
                 None => Err(format!("it has no {}", names.join("."))),
             };
-            let (outcome, notes, warnings) = changed.unwrap_or_else(|why| (Outcome::Skipped, vec![why], Vec::new()));
+            let (outcome, notes, mut warnings) =
+                changed.unwrap_or_else(|why| (Outcome::Skipped, vec![why], Vec::new()));
+            if outcome == Outcome::Injected && names.last() == Some(&"workerTemplate") {
+                warnings.push(texts::text("warnings", "group", &[]));
+            }
             reports.push(Report { object: title, outcome, notes, warnings });
         });
     }
