@@ -91,6 +91,11 @@ live-netns: ## The modes of `inject` in network namespaces (needs root)
 	tests/components/fetch.sh python llama-server nft
 	tests/stages.sh live-netns
 
+.PHONY: live-tap
+live-tap: ## `tokometer tap` on a network that loses and swaps packets, and in a terminal (needs root and tmux)
+	tests/components/fetch.sh python
+	tests/stages.sh live-tap
+
 .PHONY: live-kustomize
 live-kustomize: ## The Kustomize component makes the pods that `inject` makes (needs kubectl)
 	tests/components/fetch.sh python

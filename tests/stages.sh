@@ -132,6 +132,7 @@ stage_live_wedge() { live wedge; }
 stage_live_verify() { live verify; }
 stage_live_reliability() { live reliability; }
 stage_live_netns() { live netns; }
+stage_live_tap() { live tap; }
 stage_live_kustomize() { live kustomize; }
 stage_live_guide() { live guide && live guide_values; }
 stage_live_lifecycle() { live lifecycle; }
@@ -253,7 +254,7 @@ run_both() {
     wait $waiting
 }
 
-# live-ollama, live-vllm, check-boards, live-page, live-top, live-netns, live-kustomize, image, test-cluster and the
+# live-ollama, live-vllm, check-boards, live-page, live-top, live-netns, live-tap, live-kustomize, image, test-cluster and the
 # pictures run only when named (`make live-ollama`): their requirements take minutes to install, or are not part of a
 # build machine (node, a browser, tmux, root, kubectl).
 #
@@ -266,7 +267,7 @@ fast) stages="format lint build components" left="unit integration" right=$live_
 slow) stages="build components" left="doc fuzz" right=$live_slow last="hostile-release hostile-cgroup" ;;
 live) stages="build components $live_fast $live_slow" ;;
 soak) stages="build components soak" ;;
-live-ollama | live-vllm | live-page | live-top | live-netns | live-kustomize | picture-trace | picture-boards) stages="build $1" ;;
+live-ollama | live-vllm | live-page | live-top | live-netns | live-tap | live-kustomize | picture-trace | picture-boards) stages="build $1" ;;
 reliability) stages="build components live-reliability" ;;
 *) stages=$* ;;
 esac

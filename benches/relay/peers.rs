@@ -10,6 +10,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
+use tokometer_tap::capture;
+
 use crate::process::Process;
 use crate::{Outcome, pin, sink};
 
@@ -20,6 +22,8 @@ pub(crate) enum Peer {
     None,
     /// tokometer, observing, with both exporters on.
     Tokometer,
+    /// tokometer, capturing packets: clients connect to the origin.
+    Tap,
     /// tokometer, forwarding only.
     Relay,
     /// A plain byte copy on tokio.
@@ -31,13 +35,14 @@ pub(crate) enum Peer {
 }
 
 impl Peer {
-    pub(crate) const ALL: [Peer; 7] =
-        [Peer::None, Peer::Tokometer, Peer::Relay, Peer::Floor, Peer::Nginx, Peer::Haproxy, Peer::Pingora];
+    pub(crate) const ALL: [Peer; 8] =
+        [Peer::None, Peer::Tokometer, Peer::Tap, Peer::Relay, Peer::Floor, Peer::Nginx, Peer::Haproxy, Peer::Pingora];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Peer::None => "none",
             Peer::Tokometer => "tokometer",
+            Peer::Tap => "tap",
             Peer::Relay => "tokometer-relay-only",
             Peer::Floor => "tokio-byte-relay",
             Peer::Nginx => "nginx",
@@ -64,6 +69,11 @@ impl Peer {
                 let runs = responses.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains("--upstream"));
                 return (!runs).then(|| format!("{} has no `run` command", binary.display()));
             }
+            Peer::Tap => {
+                let settings =
+                    capture::Settings { ports: vec![1], interface: capture::Interface::Any, buffer_bytes: 0 };
+                return capture::Capture::open(&settings).err().map(|error| error.to_string());
+            }
             Peer::Pingora => {
                 let build = "cargo build --release --manifest-path benches/peers/pingora-proxy/Cargo.toml --target-dir \
                              target/peers";
@@ -83,6 +93,8 @@ pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     /// `None` without a proxy.
     pub(crate) process: Option<Process>,
+    /// The admin server of a process that captures packets.
+    pub(crate) tap: Option<SocketAddr>,
     scraper: Option<JoinHandle<()>>,
     /// Directory of its configuration; removed on drop.
     _folder: TempDir,
@@ -122,7 +134,21 @@ pub(crate) async fn start(peer: Peer, origin: SocketAddr) -> Outcome<Running> {
     let path = folder.path().display();
     let mut scraper = None;
     let command = match peer {
-        Peer::None => return Ok(Running { address: origin, process: None, scraper, _folder: folder }),
+        Peer::None => return Ok(Running { address: origin, process: None, tap: None, scraper, _folder: folder }),
+        Peer::Tap => {
+            let config = folder.path().join("tokometer.yaml");
+            fs::write(&config, "process:\n  grace_period: 0\nlog:\n  level: error\nscrape:\n  enabled: false\n")?;
+            let mut command = pin::on_proxy_core(&tokometer().to_string_lossy())?;
+            command.args(["tap", "--port", &origin.port().to_string(), "--interface", "lo"]);
+            command.args(["--admin", &listen.to_string(), "--config"]).arg(config);
+            let collector = sink::collect().await?;
+            command.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{collector}"));
+            command.env("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf");
+            command.env("OTEL_METRIC_EXPORT_INTERVAL", "5000");
+            let process = Some(Process::start(command, listen).await?);
+            let scraper = Some(tokio::spawn(sink::scrape(listen)));
+            return Ok(Running { address: origin, process, tap: Some(listen), scraper, _folder: folder });
+        }
         Peer::Floor => {
             let own = std::env::current_exe()?;
             let mut command = pin::on_proxy_core(&own.to_string_lossy())?;
@@ -185,5 +211,5 @@ pub(crate) async fn start(peer: Peer, origin: SocketAddr) -> Outcome<Running> {
         }
     };
     let process = Process::start(command, listen).await?;
-    Ok(Running { address: listen, process: Some(process), scraper, _folder: folder })
+    Ok(Running { address: listen, process: Some(process), tap: None, scraper, _folder: folder })
 }

@@ -10,7 +10,7 @@ use tokometer_sim::{load, server};
 
 use crate::peers::{Peer, Running};
 use crate::results::{Measurements, Results};
-use crate::{Outcome, peers, reader};
+use crate::{Outcome, peers, reader, sink};
 
 /// What to measure.
 #[derive(Debug)]
@@ -244,12 +244,25 @@ async fn over(
     }
     measurements.insert("cpu_s".to_owned(), cpu.as_secs_f64());
     let summary = load.await??;
+    if let Some(admin) = running.tap {
+        for (name, metric) in LOSSES {
+            let lost = sink::value(admin, metric).await.ok_or_else(|| format!("no {metric}"))?;
+            measurements.insert(name.to_owned(), lost);
+        }
+    }
     let well = summary.count(End::Complete) + summary.count(End::Unfinished);
     if well != summary.requests || tokens == 0 {
         return Err(format!("requests failed: {:?}, statuses {:?}", summary.ends, summary.statuses).into());
     }
     Ok((measurements, summary, tokens, wall))
 }
+
+/// What a capture reports of packets that it lost, and of its buffer.
+const LOSSES: [(&str, &str); 3] = [
+    ("packets_captured", "tokometer_capture_packets_total"),
+    ("packets_lost", "tokometer_capture_packets_lost_total"),
+    ("ring_used", "tokometer_capture_ring_used_ratio"),
+];
 
 fn used(running: &Running) -> Duration {
     running.process.as_ref().map_or(Duration::ZERO, |process| process.cpu())

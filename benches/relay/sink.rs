@@ -50,15 +50,21 @@ async fn swallow(mut stream: TcpStream) -> io::Result<()> {
 pub(crate) async fn scrape(admin: SocketAddr) {
     loop {
         // The admin server may not be up yet; the next round retries.
-        fetch(admin).await.unwrap_or_default();
+        fetch(admin).await.ok();
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
 }
 
-async fn fetch(admin: SocketAddr) -> io::Result<()> {
+/// A value without labels on the metrics page.
+pub(crate) async fn value(admin: SocketAddr, name: &str) -> Option<f64> {
+    let page = fetch(admin).await.ok()?;
+    page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+}
+
+async fn fetch(admin: SocketAddr) -> io::Result<String> {
     let mut stream = TcpStream::connect(admin).await?;
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n").await?;
-    let mut page = Vec::new();
-    stream.read_to_end(&mut page).await?;
-    Ok(())
+    let mut page = String::new();
+    stream.read_to_string(&mut page).await?;
+    Ok(page)
 }

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokometer_sim::load::{self, Summary};
 use tokometer_sim::server::{self, Simulator};
@@ -163,6 +164,51 @@ fn stopped_and_killed_tap_does_not_affect_the_traffic() {
         process.signal(Signal::KILL);
         loaded.join().unwrap();
     });
+}
+
+#[test]
+fn requests_during_a_loss_are_marked_and_never_wrong() {
+    if !is_permitted() {
+        return;
+    }
+    let server = Server::start();
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let path = format!("--set=access_log.path={}", log.path().display());
+    let logged = ["--set=access_log.enabled=true", "--set=access_log.format=json", &path, "--set=tap.buffer=2MiB"];
+    let (process, admin) = tap(&[server.address().port()], &logged);
+    let streams = load::Settings {
+        url: format!("http://{}", server.address()),
+        requests: Some(8),
+        max_tokens: 400,
+        ignore_eos: true,
+        ..load::Settings::default()
+    };
+    let summary = thread::scope(|scope| {
+        let loaded = scope.spawn(|| server.runtime.block_on(load::run(streams, |_| {})).unwrap());
+        until(admin, "/metrics", |page| value(page, &["tokometer_in_flight", "streaming"]) == Some(8.0));
+        process.signal(Signal::STOP);
+        transfer(&server, 16 << 20);
+        process.signal(Signal::CONT);
+        loaded.join().unwrap()
+    });
+    assert_eq!(summary.tokens_from_usage, 8 * 400, "the clients received everything");
+    server.load(8);
+    let recorded = || -> Vec<Value> {
+        let lines = std::fs::read_to_string(log.path()).unwrap();
+        let records = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        records.filter(|record| record["operation"] == "chat").collect()
+    };
+    until(admin, "/metrics", |_| recorded().len() == 16);
+    for record in recorded() {
+        let is_later = record["max_tokens"] == 20;
+        match record["outcome"].as_str().unwrap() {
+            "ok" => {
+                assert_eq!(record["output_tokens"], record["max_tokens"], "{record}");
+                assert_eq!(record["capture_loss"], !is_later, "{record}");
+            }
+            outcome => assert!(outcome == "unobserved" && !is_later, "{record}"),
+        }
+    }
 }
 
 /// Sends a request of this many bytes to the server: how many were sent, and accepted by the kernel.

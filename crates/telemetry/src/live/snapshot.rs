@@ -56,7 +56,7 @@ pub struct Listener {
     /// Engine state: `unreachable`, `idle`, `working` or `wedged` (docs/WEDGE.md).
     pub state: String,
     /// `open`, `waiting` for the server to accept connections, `address_in_use` (another program holds the listen
-    /// address, so that clients bypass tokometer) or `address_unusable`.
+    /// address, so that clients bypass tokometer) or `address_unusable`; empty where packets are captured.
     pub listening: String,
     /// Time without a token while requests are pending, seconds; `None` without pending requests.
     pub silent_seconds: Option<f64>,
