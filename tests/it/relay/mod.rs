@@ -1,7 +1,7 @@
 //! The data path: bytes are forwarded unmodified, in order and with the same ending, with any observer.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in helper functions")]
 
-mod corpus;
+pub(crate) mod corpus;
 pub(crate) mod peer;
 pub(crate) mod rig;
 mod watcher;
@@ -10,6 +10,6 @@ pub(crate) mod captures;
 mod late;
 mod lifecycle;
 mod limits;
-mod sockets;
+pub(crate) mod sockets;
 mod transparency;
 mod truncation;
