@@ -118,6 +118,7 @@ stage_live_engine() { live engine; }
 stage_live_queueing() { live queueing; }
 stage_live_routes() { live routes; }
 stage_live_clients() { live clients; }
+stage_live_rewrite() { live rewrite; }
 stage_live_http2() { live http2; }
 stage_live_websocket() { live websocket; }
 stage_live_ollama() { live ollama_server; }
@@ -258,7 +259,7 @@ run_both() {
 # build machine (node, a browser, tmux, root, kubectl).
 #
 # Live stages that take seconds, and the slow ones.
-live_fast="live-engine live-queueing live-routes live-clients live-http2 live-websocket live-exporters live-spans live-verify live-chart live-guide"
+live_fast="live-engine live-queueing live-routes live-clients live-rewrite live-http2 live-websocket live-exporters live-spans live-verify live-chart live-guide"
 live_slow="live-dashboards live-rules live-alerts live-wedge live-reliability live-lifecycle"
 left="" right="" last=""
 case ${1:-fast} in

@@ -31,7 +31,7 @@ def _client(port):
 
 
 def the_openai_client_gets_the_same_events_and_counts_are_exact():
-    with start_llama_server() as server, Tokometer(server.port, **REWRITE) as relay:
+    with start_llama_server() as server, Tokometer(server.port, more=REWRITE) as relay:
         direct, through = _client(server.port), _client(relay.port)
         expected = []
         for prompt in PROMPTS:
@@ -59,7 +59,7 @@ def the_openai_client_gets_the_same_events_and_counts_are_exact():
 def curl_gets_the_same_events():
     if not shutil.which("curl"):
         raise Skip("no curl")
-    with start_llama_server() as server, Tokometer(server.port, **REWRITE) as relay:
+    with start_llama_server() as server, Tokometer(server.port, more=REWRITE) as relay:
         for prompt in PROMPTS:
             def ask(port):
                 argv = ["curl", "-sSN", f"http://127.0.0.1:{port}/v1/chat/completions", "-H", "content-type: application/json"]
