@@ -151,7 +151,7 @@ fn drain_lets_the_stream_finish_and_closes_idle_connections() {
     let mut proxy = Proxy::to(server, usage());
     let mut idle = peer::dial(proxy.address);
     let mut streaming = peer::dial(proxy.address);
-    streaming.write_all(&chat(BODY).as_slice()).unwrap();
+    streaming.write_all(&chat(BODY)).unwrap();
     let mut upstream = peer::prepare(listener.accept().unwrap().0);
     read_request(&mut upstream);
     upstream.write_all(HEAD).unwrap();
