@@ -64,6 +64,7 @@ fn run() -> Outcome<ExitCode> {
     let options = Options::read(std::env::args().skip(1))?;
     let mut attacks: Vec<_> = attacks::all()?.into_iter().filter(|attack| options.select(&attack.name)).collect();
     if options.rewrite {
+        options::REWRITES.store(true, std::sync::atomic::Ordering::Relaxed);
         attacks.iter_mut().for_each(|attack| attack.launch.arguments.push(REWRITE.to_owned()));
     }
     if attacks.is_empty() {

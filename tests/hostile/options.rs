@@ -1,6 +1,11 @@
 //! The command line.
 
+use std::sync::atomic::AtomicBool;
+
 use crate::Outcome;
+
+/// The listeners are in rewrite mode: headers and framing of responses may change, and invalid requests are rejected.
+pub(crate) static REWRITES: AtomicBool = AtomicBool::new(false);
 
 /// What to run.
 #[derive(Debug, Default)]
