@@ -257,7 +257,7 @@ run_both() {
     wait $waiting
 }
 
-# hostile-rewrite runs only when named: three attacks exceed the limits of the default mode there (docs/REWRITE.md).
+# hostile-rewrite runs only when named: five attacks exceed the limits of the default mode there (docs/REWRITE.md).
 # live-ollama, live-vllm, check-boards, live-page, live-top, live-netns, live-kustomize, image, test-cluster and the
 # pictures run only when named (`make live-ollama`): their requirements take minutes to install, or are not part of a
 # build machine (node, a browser, tmux, root, kubectl).

@@ -29,6 +29,9 @@ use tokometer_observe::input::{Close, Direction, Side, TraceParent};
 /// pingora keeps this many bytes of a request's body for a retry, and sends a body that was read before only from there.
 const RETRY_BUFFER_BYTES: usize = 64 * 1024;
 
+/// Pieces of a request's body after which other connections of the thread have their turn.
+const PIECES_AT_ONCE: u32 = 16;
+
 /// Serves connections. One per listener and thread, so that a pooled connection stays on its thread.
 pub(crate) struct Proxy {
     http: Arc<HttpProxy<Filters>>,
@@ -66,6 +69,8 @@ pub(crate) struct Exchange {
     /// A connection to the server was open.
     connected: bool,
     upgraded: bool,
+    /// Pieces of the request's body.
+    pieces: u32,
 }
 
 impl Exchange {
@@ -295,6 +300,11 @@ impl ProxyHttp for Filters {
                 ctx.read = Some(Bytes::new());
             }
             return Ok(());
+        }
+        ctx.pieces = ctx.pieces.wrapping_add(1);
+        if ctx.pieces.is_multiple_of(PIECES_AT_ONCE) {
+            // A read holds thousands of small chunks, which pingora passes here without a pause.
+            tokio::task::yield_now().await;
         }
         let piece = body.as_deref().unwrap_or_default();
         ctx.messages(|messages| messages.body(Direction::Request, piece, end && !session.was_upgraded()));
