@@ -92,6 +92,7 @@ fn client_got(got: &[u8], sent: &[u8]) -> String {
     match () {
         () if got.is_empty() => "the end of the connection".to_owned(),
         () if got == sent => "the same bytes".to_owned(),
+        () if !got.starts_with(b"HTTP/1.") => "frames of HTTP/2".to_owned(),
         () if own || status(got) != status(sent) && !sent.starts_with(b"HTTP/1.1 1") => {
             format!("status {}", status(got))
         }
