@@ -83,6 +83,9 @@ hostile() { cargo test "${features[@]}" --test hostile -- "$@"; }
 
 stage_hostile() { hostile; }
 
+# The same attacks on listeners in rewrite mode.
+stage_hostile_rewrite() { hostile --rewrite; }
+
 # The same on a release build, whose CPU limits are narrower.
 stage_hostile_release() {
     cargo build "${features[@]}" --release --bin tokometer || return
@@ -118,6 +121,7 @@ stage_live_engine() { live engine; }
 stage_live_queueing() { live queueing; }
 stage_live_routes() { live routes; }
 stage_live_clients() { live clients; }
+stage_live_rewrite() { live rewrite; }
 stage_live_http2() { live http2; }
 stage_live_websocket() { live websocket; }
 stage_live_ollama() { live ollama_server; }
@@ -254,12 +258,13 @@ run_both() {
     wait $waiting
 }
 
+# hostile-rewrite runs only when named: five attacks exceed the limits of the default mode there (docs/REWRITE.md).
 # live-ollama, live-vllm, check-boards, live-page, live-top, live-netns, live-tap, live-kustomize, image, test-cluster and the
 # pictures run only when named (`make live-ollama`): their requirements take minutes to install, or are not part of a
 # build machine (node, a browser, tmux, root, kubectl).
 #
 # Live stages that take seconds, and the slow ones.
-live_fast="live-engine live-queueing live-routes live-clients live-http2 live-websocket live-exporters live-spans live-verify live-chart live-guide"
+live_fast="live-engine live-queueing live-routes live-clients live-rewrite live-http2 live-websocket live-exporters live-spans live-verify live-chart live-guide"
 live_slow="live-dashboards live-rules live-alerts live-wedge live-reliability live-lifecycle"
 left="" right="" last=""
 case ${1:-fast} in

@@ -26,6 +26,8 @@ pub(crate) enum Peer {
     Tap,
     /// tokometer, forwarding only.
     Relay,
+    /// tokometer in rewrite mode, observing, with every rewrite on.
+    Rewrite,
     /// A plain byte copy on tokio.
     Floor,
     Nginx,
@@ -35,8 +37,17 @@ pub(crate) enum Peer {
 }
 
 impl Peer {
-    pub(crate) const ALL: [Peer; 8] =
-        [Peer::None, Peer::Tokometer, Peer::Tap, Peer::Relay, Peer::Floor, Peer::Nginx, Peer::Haproxy, Peer::Pingora];
+    pub(crate) const ALL: [Peer; 9] = [
+        Peer::None,
+        Peer::Tokometer,
+        Peer::Tap,
+        Peer::Relay,
+        Peer::Rewrite,
+        Peer::Floor,
+        Peer::Nginx,
+        Peer::Haproxy,
+        Peer::Pingora,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -44,6 +55,7 @@ impl Peer {
             Peer::Tokometer => "tokometer",
             Peer::Tap => "tap",
             Peer::Relay => "tokometer-relay-only",
+            Peer::Rewrite => "tokometer-rewrite",
             Peer::Floor => "tokio-byte-relay",
             Peer::Nginx => "nginx",
             Peer::Haproxy => "haproxy",
@@ -63,7 +75,7 @@ impl Peer {
         let (program, flag) = match self {
             Peer::Nginx => ("nginx", "-v"),
             Peer::Haproxy => ("haproxy", "-v"),
-            Peer::Tokometer | Peer::Relay => {
+            Peer::Tokometer | Peer::Relay | Peer::Rewrite => {
                 let binary = tokometer();
                 let responses = Command::new(&binary).args(["run", "--help"]).stderr(Stdio::null()).output();
                 let runs = responses.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains("--upstream"));
@@ -155,9 +167,9 @@ pub(crate) async fn start(peer: Peer, origin: SocketAddr) -> Outcome<Running> {
             command.args(["--floor", &listen.to_string(), &origin.to_string()]);
             command
         }
-        Peer::Tokometer | Peer::Relay => {
+        Peer::Tokometer | Peer::Relay | Peer::Rewrite => {
             let admin = free_address()?;
-            let observe = peer == Peer::Tokometer;
+            let observe = peer != Peer::Relay;
             let config = folder.path().join("tokometer.yaml");
             let text = format!(
                 "process:\n  threads: 1\n  grace_period: 0\nobserve:\n  enabled: {observe}\nlog:\n  level: error\n"
@@ -166,6 +178,9 @@ pub(crate) async fn start(peer: Peer, origin: SocketAddr) -> Outcome<Running> {
             let mut command = pin::on_proxy_core(&tokometer().to_string_lossy())?;
             command.args(["run", "--listen", &listen.to_string(), "--upstream", &origin.to_string()]);
             command.args(["--admin", &admin.to_string(), "--config"]).arg(config);
+            if peer == Peer::Rewrite {
+                command.arg("--rewrite=include_usage,traceparent,request_id");
+            }
             if observe {
                 let collector = sink::collect().await?;
                 command.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{collector}"));

@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use crate::attack::{Attack, Found, Target};
 use crate::bystanders::{Bystanders, Seen};
 use crate::cgroup::Cgroup;
+use crate::options::REWRITES;
 use crate::program::{Launch, Metrics, Program};
 use crate::upstream::Upstream;
 use crate::{Outcome, bystanders, limits};
@@ -78,7 +79,10 @@ pub(crate) async fn run(attack: &Attack, attackers: &Handle, chart: Option<&(u64
     let abort = attacking.abort_handle();
     match tokio::time::timeout(limits::ATTACK, attacking).await {
         Ok(done) => {
-            if let Err(error) = done? {
+            // A connection of an attacker whose requests are invalid is closed in rewrite mode.
+            if let Err(error) = done?
+                && !REWRITES.load(Relaxed)
+            {
                 measured.faults.push(format!("the attackers: {error}"));
             }
         }

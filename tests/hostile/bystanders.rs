@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use memchr::memmem::find;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::bombs::{CODINGS, encode};
+use crate::options::REWRITES;
 use crate::program::{get, page, status};
 use crate::upstream::coded_parts;
 use crate::{Outcome, limits, texts, wire};
@@ -186,14 +187,43 @@ async fn coded(listen: SocketAddr, index: usize, notes: &Notes) -> Outcome<()> {
     let mut response = vec![0; expected.len()];
     while !notes.stop.load(Relaxed) {
         stream.write_all(&request).await?;
-        stream.read_exact(&mut response).await?;
-        if response != expected {
+        let same = if REWRITES.load(Relaxed) {
+            let got = content(&mut stream).await?;
+            got == content(&mut expected.as_slice()).await?
+        } else {
+            stream.read_exact(&mut response).await?;
+            response == expected
+        };
+        if !same {
             return Err(io::Error::other("the response is not what the upstream sent").into());
         }
         notes.with(|seen| seen.coded[index] += 1);
         tokio::time::sleep(CODED_EVERY).await;
     }
     Ok(())
+}
+
+/// The body of a chunked response, without headers and framing, which rewrite mode may change.
+async fn content(from: &mut (impl AsyncRead + Unpin)) -> Outcome<Vec<u8>> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(from.read_u8().await?);
+    }
+    let mut body = Vec::new();
+    loop {
+        let mut size = Vec::new();
+        while !size.ends_with(b"\r\n") {
+            size.push(from.read_u8().await?);
+        }
+        let length = usize::from_str_radix(String::from_utf8_lossy(&size).trim(), 16)?;
+        let start = body.len();
+        body.resize(start + length + 2, 0);
+        from.read_exact(&mut body[start..]).await?;
+        body.truncate(start + length);
+        if length == 0 {
+            return Ok(body);
+        }
+    }
 }
 
 /// Probes on new connections, as the kubelet sends them.

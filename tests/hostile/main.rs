@@ -1,10 +1,10 @@
 //! Attacks on the whole program by clients that know its internals, and their effect on regular clients.
 //!
-//! `cargo test --test hostile [-- NAMES] [--table] [--list] [--cgroup 64MiB]`
+//! `cargo test --test hostile [-- NAMES] [--table] [--list] [--rewrite] [--cgroup 64MiB]`
 //!
 //! Each attack runs against a new process with the default settings, with an upstream server, regular streams,
 //! compressed requests and probes of the admin server. NAMES select attacks by parts of their names. `--table` writes
-//! the measurements to `target/bench/hostile.md` and asserts nothing. `--cgroup` runs each process with the chart's
+//! the measurements to `target/bench/hostile.md` and asserts nothing. `--rewrite` attacks listeners in rewrite mode. `--cgroup` runs each process with the chart's
 //! configuration in a memory cgroup of this size, which requires root; if no cgroup can be created, the exit code is
 //! 77. `TOKOMETER_BIN` is the binary to attack; a debug build may use more CPU time.
 
@@ -38,6 +38,9 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// Input of the load bench.
 const TABLE: &str = "target/bench/hostile.md";
 
+/// The argument that turns on every rewrite.
+const REWRITE: &str = "--rewrite=include_usage,traceparent,request_id";
+
 /// Exit code for a test that this machine cannot run.
 const SKIPPED: u8 = 77;
 
@@ -59,7 +62,11 @@ fn main() -> ExitCode {
 
 fn run() -> Outcome<ExitCode> {
     let options = Options::read(std::env::args().skip(1))?;
-    let attacks: Vec<_> = attacks::all()?.into_iter().filter(|attack| options.select(&attack.name)).collect();
+    let mut attacks: Vec<_> = attacks::all()?.into_iter().filter(|attack| options.select(&attack.name)).collect();
+    if options.rewrite {
+        options::REWRITES.store(true, std::sync::atomic::Ordering::Relaxed);
+        attacks.iter_mut().for_each(|attack| attack.launch.arguments.push(REWRITE.to_owned()));
+    }
     if attacks.is_empty() {
         return Err("no attack matches; --list prints all".into());
     }

@@ -1,6 +1,11 @@
 //! The command line.
 
+use std::sync::atomic::AtomicBool;
+
 use crate::Outcome;
+
+/// The listeners are in rewrite mode: headers and framing of responses may change, and invalid requests are rejected.
+pub(crate) static REWRITES: AtomicBool = AtomicBool::new(false);
 
 /// What to run.
 #[derive(Debug, Default)]
@@ -11,6 +16,8 @@ pub(crate) struct Options {
     pub(crate) table: bool,
     /// Print the names and run nothing.
     pub(crate) list: bool,
+    /// Attack a listener in rewrite mode.
+    pub(crate) rewrite: bool,
     /// Run in a memory cgroup of this many bytes, with the chart's configuration.
     pub(crate) cgroup: Option<u64>,
 }
@@ -22,6 +29,7 @@ impl Options {
             match argument.as_str() {
                 "--table" => options.table = true,
                 "--list" => options.list = true,
+                "--rewrite" => options.rewrite = true,
                 "--cgroup" => {
                     let size = arguments.next().ok_or("--cgroup needs a size, such as 64MiB")?;
                     let mib: Option<u64> = size.strip_suffix("MiB").and_then(|number| number.parse().ok());

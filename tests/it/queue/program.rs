@@ -12,7 +12,8 @@ use tokometer::config::Settings;
 use tokometer::replay::Notebook;
 use tokometer_engine::engine_spans;
 use tokometer_observe::measure::{CountSource, QueueSource, Record};
-use tokometer_proxy::listen::Address;
+use tokometer_proxy::listen::{Address, Listener};
+use tokometer_proxy::rewrite;
 use tokometer_sim::load;
 use tokometer_sim::server::{self, Simulator, Traces};
 use tokometer_telemetry::export::{Endpoint, Protocol};
@@ -51,6 +52,11 @@ fn bridge(receiver: SocketAddr) -> SocketAddr {
 
 /// Simulator, program and collector. Sixteen requests are served at a time; the others wait in the queue.
 async fn scene(otlp: Protocol, engine: server::Settings) -> Scene {
+    scene_of(otlp, engine, None).await
+}
+
+/// As `scene`, in rewrite mode with these settings.
+async fn scene_of(otlp: Protocol, engine: server::Settings, rewrite: Option<rewrite::Settings>) -> Scene {
     let receiver = reserved();
     let target = match otlp {
         Protocol::Grpc => receiver,
@@ -73,7 +79,8 @@ async fn scene(otlp: Protocol, engine: server::Settings) -> Scene {
         Protocol::Grpc => Collector::grpc_traces(),
         Protocol::HttpProtobuf => Collector::http(),
     };
-    let mut settings = Settings::with_listener(listener_to(simulator.local_address()));
+    let listener = Listener { rewrite: rewrite.map(Arc::new), ..listener_to(simulator.local_address()) };
+    let mut settings = Settings::with_listener(listener);
     settings.admin.listen = SocketAddr::from(([127, 0, 0, 1], 0));
     settings.queue = Some(engine_spans::Settings { listen: vec![receiver], ..engine_spans::Settings::default() });
     settings.export.traces.endpoint = Some(Endpoint {
@@ -217,6 +224,42 @@ fn in_band_queue_times_equal_those_of_the_spans() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         };
         assert_eq!((joins(&page, "confirmed"), joins(&page, "differs")), (REQUESTS as f64, 0.0), "{page}");
+        scene.simulator.stop().await;
+        let instrument = scene.instrument;
+        tokio::task::spawn_blocking(move || instrument.stop()).await.unwrap();
+    });
+}
+
+/// The span that tokometer sends for each request is the parent of the engine's span, although no client sent a trace.
+#[test]
+fn engine_spans_are_children_of_the_requests_spans_in_rewrite_mode() {
+    const FEW: u64 = 40;
+    runtime().block_on(async {
+        let rewrite = rewrite::Settings { include_usage: true, traceparent: true, ..rewrite::Settings::default() };
+        let scene = scene_of(Protocol::Grpc, server::Settings::default(), Some(rewrite)).await;
+        let records = run(&scene, FEW, false).await;
+        let requests = |collector: &Collector| -> HashMap<Vec<u8>, Span> {
+            let got = collector.got.lock().unwrap();
+            let scopes = got.traces.iter().flat_map(|t| &t.resource_spans).flat_map(|r| &r.scope_spans);
+            let ours = scopes.filter(|scope| scope.scope.as_ref().is_some_and(|scope| scope.name == "tokometer"));
+            let servers = ours.flat_map(|scope| scope.spans.clone()).filter(|span| span.kind == 2);
+            servers.map(|span| (span.span_id.clone(), span)).collect()
+        };
+        let begun = Instant::now();
+        while engine_spans(&scene.collector).len() < FEW as usize || requests(&scene.collector).len() < FEW as usize {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{} spans", engine_spans(&scene.collector).len());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let requests = requests(&scene.collector);
+        for (id, engine) in engine_spans(&scene.collector) {
+            let parent = requests.get(&engine.parent_span_id).unwrap_or_else(|| panic!("{id} has no parent"));
+            assert_eq!(engine.trace_id, parent.trace_id);
+            assert!(parent.parent_span_id.is_empty(), "the client sent no trace");
+        }
+        for record in &records {
+            assert_eq!(record.output_tokens.unwrap().source, CountSource::Usage);
+            assert_eq!(record.queue.expect("joined").source, QueueSource::EngineSpan);
+        }
         scene.simulator.stop().await;
         let instrument = scene.instrument;
         tokio::task::spawn_blocking(move || instrument.stop()).await.unwrap();

@@ -10,6 +10,6 @@ pub(crate) mod captures;
 mod late;
 mod lifecycle;
 mod limits;
-mod sockets;
+pub(crate) mod sockets;
 mod transparency;
 mod truncation;

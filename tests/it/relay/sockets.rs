@@ -175,13 +175,13 @@ fn bind_error_names_the_address_and_a_fix() {
 }
 
 /// A CA and certificates signed by it, as files.
-pub(super) struct Authority {
+pub(crate) struct Authority {
     folder: tempfile::TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Authority {
-    pub(super) fn new() -> Authority {
+    pub(crate) fn new() -> Authority {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
@@ -190,12 +190,12 @@ impl Authority {
         Authority { folder, issuer }
     }
 
-    pub(super) fn ca(&self) -> PathBuf {
+    pub(crate) fn ca(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
 
     /// Certificate and key for this name.
-    pub(super) fn sign(&self, name: &str) -> (PathBuf, PathBuf) {
+    pub(crate) fn sign(&self, name: &str) -> (PathBuf, PathBuf) {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new([name.to_owned()]).unwrap().signed_by(&key, &self.issuer).unwrap();
         let path = |suffix: &str| self.folder.path().join(format!("{name}.{suffix}"));
@@ -204,7 +204,7 @@ impl Authority {
         (path("pem"), path("key"))
     }
 
-    pub(super) fn client(&self, identity: Option<(PathBuf, PathBuf)>) -> Arc<ClientConfig> {
+    pub(crate) fn client(&self, identity: Option<(PathBuf, PathBuf)>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.ca()).unwrap()).unwrap();
         let builder = ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
@@ -219,7 +219,7 @@ impl Authority {
         Arc::new(config)
     }
 
-    pub(super) fn server(&self, name: &str) -> Arc<ServerConfig> {
+    pub(crate) fn server(&self, name: &str) -> Arc<ServerConfig> {
         let identity = self.sign(name);
         let config = ServerConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
             .with_safe_default_protocol_versions()
@@ -239,9 +239,9 @@ fn key((_, key): &(PathBuf, PathBuf)) -> PrivateKeyDer<'static> {
     PrivateKeyDer::from_pem_file(key).unwrap()
 }
 
-pub(super) type TlsClient = StreamOwned<ClientConnection, TcpStream>;
+pub(crate) type TlsClient = StreamOwned<ClientConnection, TcpStream>;
 
-pub(super) fn tls_client(config: &Arc<ClientConfig>, stream: TcpStream) -> TlsClient {
+pub(crate) fn tls_client(config: &Arc<ClientConfig>, stream: TcpStream) -> TlsClient {
     StreamOwned::new(ClientConnection::new(Arc::clone(config), "relay.test".try_into().unwrap()).unwrap(), stream)
 }
 

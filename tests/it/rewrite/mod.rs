@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
 mod bodies;
+mod endings;
+mod findings;
+mod protocols;
 mod recordings;
 
 use std::io::{Read, Write};

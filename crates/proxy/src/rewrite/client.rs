@@ -79,6 +79,11 @@ impl Client {
         Client { stream, peeked: Vec::new(), relay, connection, digest, blocked: None }
     }
 
+    /// Waits for the first byte; false if the client closes before.
+    pub(crate) async fn begins(&mut self) -> io::Result<bool> {
+        Ok(self.stream.read_buf(&mut self.peeked).await? > 0)
+    }
+
     /// Reports to the request in progress whether the client accepts bytes.
     fn wrote<T>(&mut self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match (&result, self.blocked) {

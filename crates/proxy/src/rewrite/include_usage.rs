@@ -74,6 +74,9 @@ pub(crate) fn edit(body: &[u8]) -> Result<Edit, Unchanged> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
     use super::*;
 
     fn edited(body: &str) -> Result<String, Unchanged> {
@@ -128,6 +131,74 @@ mod tests {
             (r#"{"stream":true,"stream_options":{"include_usage":1}}"#, Unchanged::NotJson),
         ] {
             assert_eq!(edited(body), Err(why), "{body}");
+        }
+    }
+
+    /// A JSON text of an object: keys with and without escapes, duplicates, odd spacing, numbers of any length.
+    fn object() -> impl Strategy<Value = String> {
+        let space = "[ \t\r\n]{0,2}";
+        let number = "-?(0|[1-9][0-9]{0,24})(\\.[0-9]{1,20})?([eE][+-]?[0-9]{1,2})?";
+        let leaf = prop_oneof![
+            Just("true".to_owned()),
+            Just("false".to_owned()),
+            Just("null".to_owned()),
+            number.prop_map(|number| number),
+            any::<String>().prop_map(|text| Value::from(text).to_string()),
+        ];
+        let value = leaf.prop_recursive(3, 16, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(|items| format!("[{}]", items.join(", "))),
+                prop::collection::vec(("[a-c]", inner), 0..4).prop_map(|members| {
+                    let members: Vec<_> = members.iter().map(|(key, value)| format!("\"{key}\": {value}")).collect();
+                    format!("{{{}}}", members.join(" ,"))
+                }),
+            ]
+        });
+        let key = prop_oneof![
+            4 => "[a-z]{1,3}",
+            1 => Just("stream".to_owned()),
+            1 => Just("str\\u0065am".to_owned()),
+            1 => Just("stream_options".to_owned()),
+            1 => Just("include_usage".to_owned()),
+        ];
+        let options = prop_oneof![
+            3 => value,
+            1 => Just("{\"include_usage\":false}".to_owned()),
+            1 => Just("{ \"continuous_usage_stats\" : true }".to_owned()),
+            2 => Just("true".to_owned()),
+        ];
+        let member = (space, key, space, space, options, space)
+            .prop_map(|(a, key, b, c, value, d)| format!("{a}\"{key}\"{b}:{c}{value}{d}"));
+        (prop::collection::vec(member, 0..6), space, space)
+            .prop_map(|(members, before, after)| format!("{before}{{{}}}{after}", members.join(",")))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// The changed body means the same as the original with the one option, and differs from it in one place.
+        #[test]
+        fn changed_body_is_the_original_with_the_option(body in object()) {
+            // serde_json's map keeps the last of duplicate keys.
+            let mut expected: Value = serde_json::from_str(&body).unwrap();
+            match edit(body.as_bytes()) {
+                Ok(edit) => {
+                    let changed = edit.apply(body.as_bytes());
+                    let changed: Value = serde_json::from_slice(&changed).unwrap();
+                    prop_assert_eq!(&expected["stream"], &Value::Bool(true));
+                    if !expected["stream_options"].is_object() {
+                        expected["stream_options"] = Value::Object(Default::default());
+                    }
+                    expected["stream_options"]["include_usage"] = Value::Bool(true);
+                    prop_assert_eq!(changed, expected);
+                    let text = edit.apply(body.as_bytes());
+                    prop_assert!(text.starts_with(&body.as_bytes()[..edit.at.start]));
+                    prop_assert!(text.ends_with(&body.as_bytes()[edit.at.end..]));
+                }
+                Err(Unchanged::Asked) => prop_assert_eq!(&expected["stream_options"]["include_usage"], &Value::Bool(true)),
+                Err(Unchanged::NotStreamed) => prop_assert_ne!(&expected["stream"], &Value::Bool(true)),
+                Err(Unchanged::NotJson) => prop_assert!(!expected["stream_options"].is_null()),
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ use pingora::server::configuration::ServerConf;
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, Result};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::relay::{Guard, Outcome, Relay, Rewrite, Stream, Unreachable, error_body};
 use crate::rewrite::body::Body;
@@ -28,10 +29,14 @@ use tokometer_observe::input::{Close, Direction, Side, TraceParent};
 /// pingora keeps this many bytes of a request's body for a retry, and sends a body that was read before only from there.
 const RETRY_BUFFER_BYTES: usize = 64 * 1024;
 
+/// Pieces of a request's body after which other connections of the thread have their turn.
+const PIECES_AT_ONCE: u32 = 16;
+
 /// Serves connections. One per listener and thread, so that a pooled connection stays on its thread.
 pub(crate) struct Proxy {
     http: Arc<HttpProxy<Filters>>,
     relay: Arc<Relay>,
+    settings: Arc<Settings>,
     drains: watch::Sender<bool>,
 }
 
@@ -64,6 +69,8 @@ pub(crate) struct Exchange {
     /// A connection to the server was open.
     connected: bool,
     upgraded: bool,
+    /// Pieces of the request's body.
+    pieces: u32,
 }
 
 impl Exchange {
@@ -93,14 +100,24 @@ impl Proxy {
         options.h2c = true;
         options.h2_idle_timeout = Some(settings.client_idle_timeout);
         http.server_options = Some(options);
-        Proxy { http: Arc::new(http), relay: Arc::clone(relay), drains: watch::Sender::new(false) }
+        let (relay, settings) = (Arc::clone(relay), Arc::clone(settings));
+        Proxy { http: Arc::new(http), relay, settings, drains: watch::Sender::new(false) }
     }
 
     /// Serves all requests of a connection.
     pub(crate) async fn serve(&self, stream: Stream, connection: Connection) {
-        let client = Client::new(stream, Arc::clone(&self.relay), connection);
+        let mut client = Client::new(stream, Arc::clone(&self.relay), connection);
+        let mut drains = self.drains.subscribe();
+        // pingora waits for the first bytes without a limit.
+        let begun = tokio::select! {
+            biased;
+            begun = timeout(self.settings.client_idle_timeout, client.begins()) => begun,
+            _ = drains.wait_for(|drains| *drains) => return,
+        };
+        if !matches!(begun, Ok(Ok(true))) {
+            return;
+        }
         let mut next: Option<pingora::protocols::Stream> = Some(Box::new(client));
-        let drains = self.drains.subscribe();
         while let Some(stream) = next {
             next = ServerApp::process_new(&self.http, stream, &drains).await;
         }
@@ -207,7 +224,7 @@ impl ProxyHttp for Filters {
 
     async fn early_request_filter(&self, session: &mut Session, ctx: &mut Exchange) -> Result<()> {
         let is_http1 = session.as_http1().is_some();
-        if let Some(why) = ambiguous(session.req_header()).filter(|_| is_http1) {
+        if is_http1 && let Some(why) = ambiguous(session.req_header(), &session.to_h1_raw()) {
             self.count(Rewrite::Framing, Outcome::Rejected);
             return Error::e_explain(ErrorType::HTTPStatus(400), why);
         }
@@ -284,6 +301,11 @@ impl ProxyHttp for Filters {
             }
             return Ok(());
         }
+        ctx.pieces = ctx.pieces.wrapping_add(1);
+        if ctx.pieces.is_multiple_of(PIECES_AT_ONCE) {
+            // A read holds thousands of small chunks, which pingora passes here without a pause.
+            tokio::task::yield_now().await;
+        }
         let piece = body.as_deref().unwrap_or_default();
         ctx.messages(|messages| messages.body(Direction::Request, piece, end && !session.was_upgraded()));
         let Some(collected) = &mut ctx.body else { return Ok(()) };
@@ -317,6 +339,20 @@ impl ProxyHttp for Filters {
             self.relay.stats_of(self.listener).connected.add(1);
         }
         Ok(())
+    }
+
+    /// Without retries pingora makes one attempt, whatever this returns.
+    fn error_while_proxy(
+        &self,
+        _: &HttpPeer,
+        session: &mut Session,
+        mut error: Box<Error>,
+        _: &mut Exchange,
+        reused: bool,
+    ) -> Box<Error> {
+        let whole = !session.as_ref().retry_buffer_truncated() && session.response_written().is_none();
+        error.set_retry(reused && whole && *error.esource() == ErrorSource::Upstream);
+        error
     }
 
     async fn upstream_response_filter(
@@ -464,7 +500,10 @@ fn ended_by(error: &Error, connected: bool) -> Close {
         (_, ErrorType::ConnectTimedout) => Close::ConnectTimeout,
         (ErrorSource::Upstream, _) if !connected => Close::Refused,
         (_, ErrorType::ReadTimedout | ErrorType::WriteTimedout) => Close::IdleTimeout,
-        (_, ErrorType::ConnectionClosed) => Close::Finished { first: Side::Server },
+        // pingora-core 0.9.1, protocols/http/v1/body.rs: the server closed in the middle of a body.
+        (_, ErrorType::ConnectionClosed | ErrorType::Custom("PrematureBodyEnd")) => {
+            Close::Finished { first: Side::Server }
+        }
         _ => Close::Reset(Side::Server),
     }
 }

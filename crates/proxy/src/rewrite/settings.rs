@@ -32,8 +32,8 @@ pub struct Settings {
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "168h"]))]
     pub upstream_read_timeout: Option<Duration>,
-    /// How often a request is sent again after an error of its connection to the server before the response began. A
-    /// generation that had begun is then paid for twice.
+    /// How often a request is sent again if a connection to the server that was used before fails before the response
+    /// begins. The server may have begun to work on it: a generation is then paid for twice.
     #[schemars(range(min = 0, max = 10))]
     pub upstream_retries: u32,
     /// Time after which an idle connection of a client is closed.

@@ -157,10 +157,10 @@ fn data(event: &[u8]) -> Option<(usize, &[u8])> {
     let mut found = None;
     let mut start = 0;
     for line in event.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
-        if let Some(value) = line.strip_prefix(b"data:") {
-            if found.replace((start + 5, value)).is_some() {
-                return None;
-            }
+        if let Some(value) = line.strip_prefix(b"data:")
+            && found.replace((start + 5, value)).is_some()
+        {
+            return None;
         }
         start += line.len();
     }

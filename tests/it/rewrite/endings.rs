@@ -1,0 +1,169 @@
+//! Endings have the outcomes that they have in proxy mode.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use tokometer_observe::measure::Outcome;
+use tokometer_proxy::relay::Phase;
+
+use super::{Proxy, all, chat, read_request, usage};
+use crate::listener::reserved;
+use crate::relay::peer;
+use crate::relay::peer::Wire;
+
+const BODY: &[u8] = br#"{"model":"m","stream":true}"#;
+const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+const EVENT: &[u8] = b"45\r\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}],\"model\":\"m\"}\n\n\r\n";
+/// `EVENT` as the client gets it.
+const TEXT: &str = "\"content\":\"a\"";
+
+/// How the server ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Finish,
+    Reset,
+}
+
+/// The outcome when the server sends these bytes and ends like this, and what the client got.
+fn outcome(sent: &[&[u8]], end: End) -> (Outcome, String) {
+    let (listener, server) = peer::listen();
+    let mut proxy = Proxy::to(server, usage());
+    let got = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut stream = peer::prepare(listener.accept().unwrap().0);
+            read_request(&mut stream);
+            sent.iter().for_each(|bytes| stream.write_all(bytes).unwrap());
+            if end == End::Reset {
+                // The proxy has read what was sent.
+                thread::sleep(Duration::from_millis(100));
+                Wire::reset(&mut stream);
+            }
+        });
+        let mut client = peer::dial(proxy.address);
+        client.write_all(&chat(BODY)).unwrap();
+        let mut got = Vec::new();
+        client.read_to_end(&mut got).ok();
+        got
+    });
+    proxy.stop();
+    let replayed = proxy.notebook.take();
+    let [record] = replayed.records.as_slice() else { panic!("{} records", replayed.records.len()) };
+    assert_eq!(replayed.in_flight, 0);
+    (record.outcome, String::from_utf8(got).unwrap())
+}
+
+#[test]
+fn upstream_endings_have_the_outcomes_of_proxy_mode() {
+    let (cut, got) = outcome(&[HEAD, EVENT], End::Finish);
+    assert_eq!(cut, Outcome::Truncated);
+    assert!(got.contains(TEXT) && !got.ends_with("0\r\n\r\n"), "the client sees the truncation: {got}");
+    assert_eq!(outcome(&[HEAD, EVENT], End::Reset).0, Outcome::UpstreamReset);
+    let (none, got) = outcome(&[], End::Reset);
+    assert_eq!(none, Outcome::UpstreamReset);
+    assert!(got.starts_with("HTTP/1.1 502 ") && got.contains("\"type\":\"upstream_error\""), "{got}");
+    let busy = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
+    assert_eq!(outcome(&[busy], End::Finish).0, Outcome::RejectedBusy);
+    let error = b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n{}";
+    assert_eq!(outcome(&[error], End::Finish).0, Outcome::Http4xx);
+}
+
+#[test]
+fn unreachable_server_causes_a_503() {
+    let upstream = reserved();
+    let mut proxy = Proxy::to(upstream, all());
+    let mut client = peer::dial(proxy.address);
+    client.write_all(&chat(BODY)).unwrap();
+    let mut got = String::new();
+    client.read_to_string(&mut got).unwrap();
+    let (head, body) = got.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+    let body: serde_json::Value = serde_json::from_str(body).unwrap();
+    let message = body["error"]["message"].as_str().unwrap();
+    assert!(message.starts_with(&format!("tokometer: cannot reach the inference server at {upstream}: ")), "{message}");
+    assert_eq!(proxy.handles().relay.stats_of(0).connect_failures.get(), 1);
+    proxy.stop();
+    assert_eq!(proxy.notebook.take().records[0].outcome, Outcome::UpstreamRefused);
+}
+
+/// A server that streams until its client leaves, and counts the requests that it saw to their end.
+fn endless(listener: &std::net::TcpListener, requests: usize, left: &AtomicUsize) {
+    thread::scope(|scope| {
+        for _ in 0..requests {
+            let mut stream = peer::prepare(listener.accept().unwrap().0);
+            scope.spawn(move || {
+                read_request(&mut stream);
+                let mut sent = stream.write_all(HEAD);
+                while sent.is_ok() {
+                    sent = stream.write_all(EVENT);
+                    thread::sleep(Duration::from_millis(5));
+                }
+                left.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+    });
+}
+
+#[test]
+fn thousand_aborting_clients_end_upstream_and_are_recorded_once() {
+    const CLIENTS: usize = 1000;
+    const AT_ONCE: usize = 50;
+    let (listener, server) = peer::listen();
+    let mut proxy = Proxy::to(server, all());
+    let left = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| endless(&listener, CLIENTS, &left));
+        for _ in 0..CLIENTS / AT_ONCE {
+            let begin = |index: usize| {
+                let mut client = peer::dial(proxy.address);
+                client.write_all(&chat(BODY)).unwrap();
+                (index, client)
+            };
+            let clients: Vec<(usize, TcpStream)> = (0..AT_ONCE).map(begin).collect();
+            for (index, mut client) in clients {
+                // Half leave after a token, by a reset or by a FIN.
+                let mut got = Vec::new();
+                while !String::from_utf8_lossy(&got).contains(TEXT) {
+                    let mut piece = [0; 4096];
+                    let length = client.read(&mut piece).unwrap();
+                    assert!(length > 0);
+                    got.extend_from_slice(&piece[..length]);
+                }
+                if index.is_multiple_of(2) {
+                    Wire::reset(&mut client);
+                }
+            }
+        }
+    });
+    assert_eq!(left.load(Ordering::Relaxed), CLIENTS, "every abort reached the server");
+    proxy.stop();
+    let replayed = proxy.notebook.take();
+    assert_eq!((replayed.records.len(), replayed.in_flight), (CLIENTS, 0));
+    let aborted = replayed.records.iter().filter(|record| record.outcome == Outcome::ClientAbortMidStream).count();
+    assert_eq!(aborted, CLIENTS);
+}
+
+#[test]
+fn drain_lets_the_stream_finish_and_closes_idle_connections() {
+    let (listener, server) = peer::listen();
+    let mut proxy = Proxy::to(server, usage());
+    let mut idle = peer::dial(proxy.address);
+    let mut streaming = peer::dial(proxy.address);
+    streaming.write_all(&chat(BODY)).unwrap();
+    let mut upstream = peer::prepare(listener.accept().unwrap().0);
+    read_request(&mut upstream);
+    upstream.write_all(HEAD).unwrap();
+    upstream.write_all(EVENT).unwrap();
+    let drain = proxy.handles().relay.drain().clone();
+    drain.begin();
+    assert_eq!(idle.read(&mut [0; 16]).unwrap(), 0, "the idle connection is closed");
+    assert_eq!(drain.phase(), Phase::Draining);
+    upstream.write_all(EVENT).unwrap();
+    upstream.write_all(b"0\r\n\r\n").unwrap();
+    let mut got = String::new();
+    streaming.read_to_string(&mut got).unwrap();
+    assert!(got.matches(TEXT).count() == 2 && got.ends_with("0\r\n\r\n"), "{got}");
+    proxy.stop();
+}

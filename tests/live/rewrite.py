@@ -1,0 +1,81 @@
+"""A real llama-server through rewrite mode: official client and curl get what they get without tokometer, and counts are exact."""
+
+import json
+import shutil
+import subprocess
+
+import openai
+
+import names
+from process import Skip, Tokometer, start_llama_server
+
+PROMPTS = ["Say hello.", "Count.", "Emoji please."]
+REWRITE = {
+    "listeners": [{"listen": "0.0.0.0:1", "upstream": "127.0.0.1:1", "mode": "rewrite"}],
+    "rewrite": {"include_usage": True, "traceparent": True, "request_id": True},
+}
+# They differ between two runs of the same request.
+VOLATILE = {"id", "created", "timings"}
+
+
+def _mask(event):
+    return {name: None if name in VOLATILE else value for name, value in event.items()}
+
+
+def _asked(prompt, **more):
+    return {"model": "tiny", "temperature": 0, "max_tokens": 100, "messages": [{"role": "user", "content": prompt}]} | more
+
+
+def _client(port):
+    return openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0)
+
+
+def the_openai_client_gets_the_same_events_and_counts_are_exact():
+    with start_llama_server() as server, Tokometer(server.port, more=REWRITE) as relay:
+        direct, through = _client(server.port), _client(relay.port)
+        expected = []
+        for prompt in PROMPTS:
+            # The first request fills the server's cache, so that both of the compared ones find the same.
+            list(direct.chat.completions.create(stream=True, **_asked(prompt)))
+            plain, rewritten = (
+                [_mask(chunk.model_dump(exclude_unset=True)) for chunk in client.chat.completions.create(stream=True, **_asked(prompt))]
+                for client in (direct, through)
+            )
+            assert plain == rewritten, (plain[-2:], rewritten[-2:])
+            assert all(chunk["choices"] and "usage" not in chunk for chunk in rewritten), rewritten[-1]
+            whole, unstreamed = (client.chat.completions.create(**_asked(prompt)) for client in (direct, through))
+            assert whole.choices == unstreamed.choices, (whole, unstreamed)
+            asked = list(through.chat.completions.create(stream=True, stream_options={"include_usage": True}, **_asked(prompt)))
+            usage = asked[-1].usage
+            assert usage.completion_tokens == whole.usage.completion_tokens, (usage, whole.usage)
+            expected += [usage.completion_tokens] * 3
+        records = relay.wait_for_records(len(expected))
+        assert [record["output_tokens"] for record in records] == expected, (records, expected)
+        assert all(record["output_tokens_source"] == "usage" and record["outcome"] == names.OK for record in records), records
+        assert relay.total("tokometer_rewrite_requests_total", rewrite="include_usage", result="changed") == len(PROMPTS)
+        print(f"    {len(expected)} requests, {sum(expected)} tokens")
+
+
+def curl_gets_the_same_events():
+    if not shutil.which("curl"):
+        raise Skip("no curl")
+    with start_llama_server() as server, Tokometer(server.port, more=REWRITE) as relay:
+        for prompt in PROMPTS:
+            def ask(port):
+                argv = ["curl", "-sSN", f"http://127.0.0.1:{port}/v1/chat/completions", "-H", "content-type: application/json"]
+                argv += ["-d", json.dumps(_asked(prompt, stream=True))]
+                return subprocess.run(argv, capture_output=True, check=True, text=True, timeout=60).stdout
+
+            ask(server.port)
+            plain, rewritten = ask(server.port), ask(relay.port)
+
+            def events(text):
+                parts = text.split("\n\n")
+                assert parts[-1] == "", parts[-1]
+                data = [part.removeprefix("data: ") for part in parts[:-1]]
+                return [json.loads(part, object_pairs_hook=list) if part != "[DONE]" else part for part in data]
+
+            def masked(event):
+                return [(name, None if name in VOLATILE else value) for name, value in event] if isinstance(event, list) else event
+
+            assert [*map(masked, events(plain))] == [*map(masked, events(rewritten))], (plain[-900:], rewritten[-900:])
