@@ -37,7 +37,7 @@ fn reference_names_every_flag_of_run() {
 }
 
 /// The flags of `tokometer run` and `tokometer check`.
-const FLAGS: [(&str, &str); 7] = [
+const FLAGS: [(&str, &str); 8] = [
     ("--config FILE", "Configuration file (YAML)."),
     (
         "--listen ADDRESS",
@@ -50,6 +50,10 @@ const FLAGS: [(&str, &str); 7] = [
         "A listener, or one per address of a list in brackets; can be repeated, and replaces the `listeners` of the file.",
     ),
     ("--admin ADDRESS", "`admin.listen`."),
+    (
+        "--rewrite CHANGES",
+        "`listeners[].mode: rewrite` for every listener, and these keys of `rewrite`: `include_usage,traceparent,request_id`.",
+    ),
     ("--otlp-receiver ADDRESS", "`engine_spans.listen`; can be repeated, and replaces the addresses of the file."),
     (
         "--set KEY=VALUE",

@@ -14,7 +14,7 @@ FILES = [
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 # A block consists of commands if its first word is one of these.
-PROGRAMS = ("tokometer", "kubectl", "helm", "curl", "docker", "cargo", "make", "tcpdump")
+PROGRAMS = ("tokometer", "kubectl", "helm", "curl", "docker", "cargo", "make", "tcpdump", "echo")
 
 
 def blocks(file):

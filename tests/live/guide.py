@@ -43,6 +43,7 @@ RULES = "tokometer rules --config tokometer.yaml --format prometheusrule > rules
 UPGRADE = "helm upgrade tokometer charts/tokometer --namespace observability --reuse-values --set-file prometheusRule.content=rules.yaml"
 OWN_RULES = "tokometer rules --config tokometer.yaml > tokometer.rules.yaml"
 TRIAL_RULES = "tokometer rules --time-scale 60 > trial.rules.yaml"
+INHIBITION = "tokometer rules --format alertmanager > inhibit.yaml"
 DASHBOARDS = "tokometer dashboards --out /var/lib/grafana/dashboards --config tokometer.yaml"
 QUERIES = "tokometer dashboards --queries"
 RUN = "tokometer run --listen 0.0.0.0:8000 --upstream 127.0.0.1:8001"
@@ -61,6 +62,7 @@ ELSEWHERE = {
     "tcpdump -i any -s 0 -B 65536 -w production.pcap 'tcp port 8000'": "root (tests/fixtures/pcap/record.sh)",
     "kubectl debug POD -n NAMESPACE --image nicolaka/netshoot --container capture --profile=general -- sleep 3600": "a cluster",
     "kubectl exec POD -n NAMESPACE -c capture -- tcpdump -i any -s 0 -B 65536 -U -w - 'tcp port 8000' > production.pcap": "a cluster",
+    "tokometer run --listen 0.0.0.0:8000 --upstream 127.0.0.1:8001 --rewrite include_usage,traceparent,request_id": "free ports (tests/live/rewrite.py runs it on others)",
     "tokometer top": "a terminal (tests/live/top.py)",
     "tokometer tap --port 8000 --top": "the capability NET_RAW (tests/it/tap runs it)",
     "kubectl debug POD -it --image IMAGE --target CONTAINER --profile=general -- tokometer tap --port 8000 --top": "a cluster",
@@ -222,6 +224,8 @@ def rules_of_ones_own_objectives_come_into_the_chart():
         for command, file in ((OWN_RULES, "tokometer.rules.yaml"), (TRIAL_RULES, "trial.rules.yaml")):
             reader.runs(command)
             assert "SUCCESS" in documents.promtool("rules", reader.directory / file), command
+        reader.runs(INHIBITION)
+        assert reader.file("inhibit.yaml") == (documents.ROOT / "config" / "rules" / "alertmanager.yaml").read_text()
 
 
 def dashboards_are_written_where_grafana_looks():
