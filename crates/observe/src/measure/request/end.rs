@@ -65,7 +65,6 @@ impl Request {
             error_type,
             request_id: self.request_id.take(),
             trace: self.trace.as_deref().copied(),
-            sent_trace: self.sent_trace.as_deref().copied(),
             targets: self.targets.take(),
             asked_stream,
             max_tokens: self.parameters.max_tokens,

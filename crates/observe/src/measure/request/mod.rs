@@ -52,8 +52,6 @@ pub struct Request {
     /// Boxed: few requests have one.
     trace: Option<Box<TraceParent>>,
     /// Boxed for the same reason.
-    sent_trace: Option<Box<TraceParent>>,
-    /// Boxed for the same reason.
     targets: Option<Box<Targets>>,
     request_id: Option<Box<str>>,
     request_bytes: u64,
@@ -91,7 +89,6 @@ impl Request {
             route: Route::Other,
             parameters: Parameters::default(),
             trace: None,
-            sent_trace: None,
             targets: None,
             request_id: None,
             request_bytes: 0,
@@ -175,7 +172,7 @@ impl Request {
 
     /// The proxy sent this trace context to the server.
     pub fn sent_trace(&mut self, sent: TraceParent) {
-        self.sent_trace = Some(Box::new(sent));
+        self.transport.sent_trace(sent);
     }
 
     /// Tenant of the request, if its headers named one.

@@ -1,6 +1,7 @@
-//! What is known of a request below HTTP: the network, and packets that a capture lost.
+//! What is known of a request besides its bytes: the network, packets that a capture lost, and the trace context that
+//! rewrite mode sent.
 
-use crate::input::Network;
+use crate::input::{Network, TraceParent};
 use crate::measure::Record;
 
 /// See the module. Boxed: recordings show none of it, and clients on Unix sockets have none.
@@ -13,6 +14,7 @@ struct Known {
     begun: Option<Network>,
     latest: Option<Network>,
     lost_packets: bool,
+    sent_trace: Option<TraceParent>,
 }
 
 impl Transport {
@@ -35,10 +37,16 @@ impl Transport {
         self.known().lost_packets = true;
     }
 
+    /// The proxy sent this trace context to the server.
+    pub(super) fn sent_trace(&mut self, sent: TraceParent) {
+        self.known().sent_trace = Some(sent);
+    }
+
     /// Sets the values of the record.
     pub(super) fn fill(&self, record: &mut Record) {
         let Some(known) = &self.0 else { return };
         record.capture_loss = known.lost_packets;
+        record.sent_trace = known.sent_trace;
         let begun = known.begun.unwrap_or_default();
         record.network = known.latest.map(|latest| Box::new(during(&begun, &latest)));
     }
