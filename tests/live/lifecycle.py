@@ -25,6 +25,7 @@ DOWNWARD = {
     "metadata.uid": "7a5b3c1e-0d7c-4b64-9f0e-2f3c8f6a1d55",
     "status.podIPs": POD_IP,
     "spec.nodeName": "node-1",
+    "metadata.labels['llm-d.ai/role']": "",
 }
 # The time that the kubelet gives a native sidecar after the grace period has expired (KEP-753).
 KILLED_AFTER = 2.0
