@@ -183,7 +183,7 @@ fn segments(input: &[u8]) {
     for (id, step) in input.as_chunks::<4>().0.iter().enumerate() {
         at += Duration::from_millis(u64::from(step[3]) * u64::from(step[3]) / 8);
         match step[0] {
-            // Another connection between the same ends: positions start anew.
+            // Another connection between the same ends: positions start from zero.
             0xff => next = [0; 2],
             0xfe => tap.tick(at),
             0xfd => tap.lost(1, at),
