@@ -90,18 +90,18 @@ impl Client {
             (Poll::Pending, None) => {
                 let since = Instant::now();
                 self.blocked = Some(since);
-                self.tell(|messages| messages.guard().waits(Direction::Response, since));
+                self.with_messages(|messages| messages.guard().waits(Direction::Response, since));
             }
             (Poll::Ready(_), Some(since)) => {
                 self.blocked = None;
-                self.tell(|messages| messages.guard().blocked(Direction::Response, since, Instant::now()));
+                self.with_messages(|messages| messages.guard().blocked(Direction::Response, since, Instant::now()));
             }
             _ => {}
         }
         result
     }
 
-    fn tell(&self, what: impl FnOnce(&mut Messages)) {
+    fn with_messages(&self, what: impl FnOnce(&mut Messages)) {
         if let Some(messages) = lock(&self.connection.current).upgrade() {
             what(&mut lock(&messages));
         }

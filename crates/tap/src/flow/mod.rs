@@ -46,7 +46,7 @@ pub(crate) struct Flow {
     network: Meter,
     /// It has been counted as TLS.
     tls: bool,
-    /// Sequence number of a SYN on an open connection: the client may have started anew.
+    /// Sequence number of a SYN on an open connection: the client may have reconnected.
     reopening: Option<u32>,
 }
 
@@ -326,7 +326,7 @@ impl Flow {
 }
 
 impl Half {
-    /// Starts anew at this sequence number.
+    /// Restarts at this sequence number.
     fn restart(&mut self, next: u32) {
         self.bytes.start(next);
         self.missing = None;

@@ -62,7 +62,7 @@ struct Waiting {
 }
 
 impl Reassembly {
-    /// Starts, or starts anew, with this sequence number.
+    /// Starts, or restarts, with this sequence number.
     pub(crate) fn start(&mut self, next: u32) {
         *self = Reassembly { next: Some(next), ..Reassembly::default() };
     }
