@@ -35,7 +35,7 @@ lint: ## Clippy on everything, warnings are errors
 	tests/stages.sh lint
 
 .PHONY: docs
-docs: ## Write the generated files anew (config/, docs/METRICS.md, ...) and the API documentation
+docs: ## Write the generated files anew (config/, docs/reference/metrics.md, ...) and the API documentation
 	tests/generated.sh write
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 
@@ -126,7 +126,7 @@ hostile: ## Attacks on the program: work, memory, pauses and counts are asserted
 	tests/stages.sh hostile-release hostile-cgroup
 
 .PHONY: hostile-table
-hostile-table: ## What the attacks cost, for docs/PERFORMANCE.md; asserts nothing
+hostile-table: ## What the attacks cost, for docs/reference/performance.md; asserts nothing
 	cargo build --locked --profile dist --bin tokometer
 	TOKOMETER_BIN=$${CARGO_TARGET_DIR:-target}/dist/tokometer cargo test --locked --test hostile -- --table
 

@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// CPU time allowed for any input: covers tables built once, and slow machines.
 const FIXED: Duration = Duration::from_millis(200);
 
-/// CPU time allowed per byte: a thousand times the program's limit (docs/PERFORMANCE.md), because targets read each
+/// CPU time allowed per byte: a thousand times the program's limit (docs/reference/performance.md), because targets read each
 /// input several times, also byte by byte, with AddressSanitizer and debug assertions.
 const PER_BYTE: Duration = Duration::from_micros(100);
 

@@ -1,7 +1,7 @@
 //! Tokometer: a transparent reverse proxy (sidecar) that measures LLM token streams.
 //!
 //! The crates under `crates/` do the work; this one has the commands, the configuration and the admin server, and
-//! connects the crates (`docs/ARCHITECTURE.md`).
+//! connects the crates (`docs/concepts/architecture.md`).
 
 // The admin port: /metrics, health, drain, effective configuration.
 pub mod admin;

@@ -13,12 +13,12 @@ write) export UPDATE=1 ;;
     ;;
 esac
 
-# docs/CONFIG.md is made by a unit test, because the tables behind it are private.
+# docs/reference/configuration.md is made by a unit test, because the tables behind it are private.
 cargo test --locked --features tokenizer --lib -- --exact config::tests::reference_is_up_to_date
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-cargo test --locked --features tokenizer --test it -- inject::component:: inject::platforms:: config_documents:: chart:: rules::committed_rules dashboards::committed_dashboards export::docs:: truth::document:: truth::queue:: scrape::docs:: replay::figures_md 2>&1 | tee "$log"
+cargo test --locked --features tokenizer --test it -- inject::component:: inject::platforms:: config_documents:: chart:: rules::committed_rules dashboards::committed_dashboards export::docs:: truth::document:: truth::queue:: scrape::docs:: replay::request_record_page 2>&1 | tee "$log"
 # A filter that matches no test passes, too.
-for name in inject::component:: inject::platforms:: config_documents:: chart:: rules::committed_rules dashboards::committed_dashboards export::docs:: truth::document:: truth::queue:: scrape::docs:: replay::figures_md; do
+for name in inject::component:: inject::platforms:: config_documents:: chart:: rules::committed_rules dashboards::committed_dashboards export::docs:: truth::document:: truth::queue:: scrape::docs:: replay::request_record_page; do
     grep -q "^test .*$name" "$log" || { echo "test $name not found: update tests/generated.sh"; exit 1; }
 done

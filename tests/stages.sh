@@ -22,7 +22,7 @@ readonly tables=(
     slo::run::recordings_match_the_reference
     truth::counts::counts_match_engine_counters_or_are_lower_bounds
     truth::outcomes::outcomes_match_recorder_facts
-    truth::queue::queue_times_match_engines_and_queue_time_md
+    truth::queue::queue_times_match_engines_and_their_page
 )
 readonly features=(--locked --features tokenizer)
 
@@ -258,7 +258,7 @@ run_both() {
     wait $waiting
 }
 
-# hostile-rewrite runs only when named: five attacks exceed the limits of the default mode there (docs/REWRITE.md).
+# hostile-rewrite runs only when named: five attacks exceed the limits of the default mode there (docs/how-to/rewrite.md).
 # live-ollama, live-vllm, check-boards, live-page, live-top, live-netns, live-tap, live-kustomize, image, test-cluster and the
 # pictures run only when named (`make live-ollama`): their requirements take minutes to install, or are not part of a
 # build machine (node, a browser, tmux, root, kubectl).

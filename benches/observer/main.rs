@@ -2,7 +2,7 @@
 //! SLO evaluation, wired as in the program.
 //!
 //! One iteration is one event in a separate read, as on a stream at 50 tok/s, in every dialect. The goal is under 200
-//! ns for an event of 250 bytes (docs/PERFORMANCE.md).
+//! ns for an event of 250 bytes (docs/reference/performance.md).
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! relay, nginx and haproxy, all in one run on this machine.
 //!
 //! `cargo bench --bench relay -- [--rows s1,rss] [--peers tokometer,nginx] [--rounds N] [--quick]` prints medians,
-//! ratios and goals, and writes `target/bench/relay.json`; `--render` writes `docs/PERFORMANCE.md` from that file.
+//! ratios and goals, and writes `target/bench/relay.json`; `--render` writes `docs/reference/performance.md` from that file.
 //! `TOKOMETER_BIN` selects another binary than the one built with the bench.
 //!
 //! The proxy is pinned to the first core; this process, both origin and client, to the second one.

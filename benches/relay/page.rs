@@ -1,4 +1,4 @@
-//! Generates `docs/PERFORMANCE.md` from the measurements.
+//! Generates `docs/reference/performance.md` from the measurements.
 
 use std::fs;
 use std::path::Path;
@@ -134,7 +134,7 @@ pub(crate) fn write(results: &Results) -> Outcome<()> {
     page.push('\n');
     page.push_str(results.table().trim_end());
     page.push('\n');
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/PERFORMANCE.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/performance.md");
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }

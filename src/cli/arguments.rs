@@ -58,7 +58,7 @@ Examples:
   tokometer run --config tokometer.yaml --set log.level=debug
   OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 tokometer run --listen :8000 --upstream :8001
 
-SIGTERM drains and exits. A changed configuration file is reloaded, on SIGHUP at once. docs/CONFIG.md lists every key and variable.")]
+SIGTERM drains and exits. A changed configuration file is reloaded, on SIGHUP at once. docs/reference/configuration.md lists every key and variable.")]
     Run(Flags),
     /// Measure a running server from captured packets, without forwarding its traffic.
     Tap(TapArgs),
@@ -128,7 +128,7 @@ Examples:
   tokometer rules --format sloth | sloth generate -i /dev/stdin
   tokometer rules --time-scale 60                      for a trial: a one-hour window becomes a minute
 
-docs/SLO.md describes the rules, and docs/runbooks the response to each alert.")]
+docs/concepts/objectives.md describes the rules, and docs/runbooks the response to each alert.")]
 pub struct RulesArgs {
     /// Output format: a Prometheus rule file, a PrometheusRule for its operator, or input for Sloth, Pyrra or OpenSLO
     /// tools

@@ -20,7 +20,7 @@ Examples:
   tokometer dashboards --board tokometer-slo --import > slo.json
   tokometer dashboards --queries | jq -r .expr
 
-docs/DASHBOARDS.md describes each dashboard and the Grafana requirements.")]
+docs/how-to/dashboards.md describes each dashboard and the Grafana requirements.")]
 pub struct DashboardsArgs {
     /// Write every dashboard into this directory, one file each
     #[arg(long, value_name = "DIR", conflicts_with_all = ["board", "queries"])]

@@ -51,7 +51,7 @@ pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>, en
             None => check(&arguments.config, environment),
         },
         Command::Config(arguments) => print_config(&arguments, environment),
-        Command::Metrics => print(include_str!("../../docs/METRICS.md")),
+        Command::Metrics => print(include_str!("../../docs/reference/metrics.md")),
         Command::Rules(arguments) => print_rules(&arguments, environment),
         Command::Dashboards(arguments) => match load(&arguments.config, environment) {
             Ok(config) => dashboards::run(&arguments, &config.settings.slo),

@@ -19,7 +19,7 @@ Examples:
   kubectl debug POD -it --image IMAGE --target CONTAINER --profile=general -- tokometer tap --port 8000 --top
 
 It reads copies of the packets and never affects the traffic. It needs the capability NET_RAW, and cannot read TLS.
-docs/TAP.md compares it with `run`. SIGTERM ends it when no request is in flight; SIGHUP reloads the configuration.")]
+docs/how-to/tap.md compares it with `run`. SIGTERM ends it when no request is in flight; SIGHUP reloads the configuration.")]
 pub struct TapArgs {
     /// What is captured
     #[command(flatten)]

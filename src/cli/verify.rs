@@ -18,7 +18,7 @@ Examples:
   tokometer verify --relay http://127.0.0.1:8000 --upstream http://127.0.0.1:8001 --requests 100 --json
   tokometer verify --relay http://localhost:8000 --upstream http://localhost:8001 --accept usage --accept bypass
 
-It checks reach, latency, bytes, usage, queue, counts and bypass; docs/VERIFY.md describes the checks.
+It checks reach, latency, bytes, usage, queue, counts and bypass; docs/how-to/verify.md describes the checks.
 
 Exit codes: 0 all checks passed, 1 a check failed, 2 wrong usage.")]
 pub struct VerifyArgs {

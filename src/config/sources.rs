@@ -187,7 +187,7 @@ pub struct Flags {
     /// Address that receives the engine's OTLP traces: 127.0.0.1:4317; can be repeated
     #[arg(long, value_name = "ADDRESS")]
     pub otlp_receiver: Vec<String>,
-    /// Rewrite mode on every listener, with these changes: include_usage, traceparent, request_id (docs/REWRITE.md)
+    /// Rewrite mode on every listener, with these changes: include_usage, traceparent, request_id (docs/how-to/rewrite.md)
     #[arg(long, value_name = "CHANGES", value_delimiter = ',',
         value_parser = ["include_usage", "traceparent", "request_id"])]
     pub rewrite: Vec<String>,
@@ -343,7 +343,7 @@ fn set_key(set: &mut Node, text: &str, errors: &mut Vec<Problem>) {
             let keys = shape::keys();
             let near = nearest(path, keys.iter().map(|(key, _)| key.as_str()));
             let hint = near.map_or_else(
-                || "see docs/CONFIG.md or `tokometer config --print-default`".to_owned(),
+                || "see docs/reference/configuration.md or `tokometer config --print-default`".to_owned(),
                 |near| format!("did you mean `{near}`?"),
             );
             report(path, renamed(path).unwrap_or_else(|| format!("unknown key; {hint}")));

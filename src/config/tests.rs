@@ -1,4 +1,4 @@
-//! `docs/CONFIG.md`, generated from the settings. `UPDATE=1` writes it.
+//! `docs/reference/configuration.md`, generated from the settings. `UPDATE=1` writes it.
 
 use crate::config::output::tree;
 use crate::config::raw::Raw;
@@ -9,13 +9,13 @@ use crate::config::{otel, sources};
 
 #[test]
 fn reference_is_up_to_date() {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/CONFIG.md");
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/configuration.md");
     let made = document();
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, &made).unwrap();
     }
     let committed = std::fs::read_to_string(&path).unwrap();
-    assert!(committed == made, "docs/CONFIG.md is not up to date; run tests/generated.sh write");
+    assert!(committed == made, "docs/reference/configuration.md is not up to date; run tests/generated.sh write");
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn reference_names_every_flag_of_run() {
     let (document, command) = (document(), crate::cli::Cli::command());
     let run = command.find_subcommand("run").expect("`run` is a command");
     for flag in run.get_arguments().filter_map(|argument| argument.get_long()).filter(|flag| *flag != "help") {
-        assert!(document.contains(&format!("| `--{flag} ")), "--{flag} is not in docs/CONFIG.md");
+        assert!(document.contains(&format!("| `--{flag} ")), "--{flag} is not in docs/reference/configuration.md");
     }
 }
 
@@ -88,7 +88,7 @@ others need a restart, and the log names them.
 
 ";
 
-/// The content of `docs/CONFIG.md`.
+/// The content of `docs/reference/configuration.md`.
 fn document() -> String {
     let mut text = DOCUMENT_HEAD.to_owned();
     let defaults = tree(&Raw::default());

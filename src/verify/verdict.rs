@@ -100,7 +100,7 @@ pub(super) fn usage(advice: Advice, asked: bool, unasked: &Canary) -> Check {
     let fix = match asked {
         true => advice.usage,
         false => {
-            "mount the model's tokenizer.json for an estimate (observe.tokenizer); docs/ENGINES.md lists what each engine reports"
+            "mount the model's tokenizer.json for an estimate (observe.tokenizer); docs/reference/engine-support.md lists what each engine reports"
         }
     };
     made(Grade::Wrong, detail).fix(fix)
@@ -150,8 +150,9 @@ pub(super) fn counts(gained: &Counted, canaries: &[&Canary], again: u64) -> Chec
             let by = gained.by_label(Counter::Tokens).map(|(source, tokens)| format!("{tokens} by {source}"));
             let by: Vec<String> = by.collect();
             let by = if by.is_empty() { "none".to_owned() } else { by.join(", ") };
-            made(Grade::Wrong, format!("the canaries had {tokens} output tokens, but counted were {by}"))
-                .fix("check the engine in observe.engine; docs/ENGINES.md lists what is read from each")
+            made(Grade::Wrong, format!("the canaries had {tokens} output tokens, but counted were {by}")).fix(
+                "check the engine in observe.engine; docs/reference/engine-support.md lists what is read from each",
+            )
         }
         None => made(
             Grade::Good,

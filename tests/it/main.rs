@@ -19,6 +19,7 @@ mod demo;
 mod descriptors;
 mod dialects;
 mod disaggregated;
+mod documents;
 mod end_to_end;
 mod endings;
 mod excerpt;

@@ -115,7 +115,7 @@ fn timeline_text_has_one_sorted_row_per_point() {
     assert!(times.len() > 24 && times.len() == rows.len() && times.is_sorted(), "{text}");
 }
 
-const HEAD: &str = "# Request values
+const HEAD: &str = "# Request record
 
 Generated from the code; do not edit.
 
@@ -126,7 +126,7 @@ start with `time`, when the first byte of the request was received. Lines of `re
 and name, of captures also with `time`, `client` and `server`, and with `--timeline` also with `timeline`. The access log's text
 format omits null values.
 
-The phases are parts of `duration_ms` and add up to it ([TRACES.md](TRACES.md)).
+The phases are parts of `duration_ms` and add up to it ([traces.md](../concepts/traces.md)).
 
 The program's exit codes are a stable interface too: 0 is success, 1 a failure, 2 wrong usage or an invalid configuration.
 
@@ -135,13 +135,13 @@ The program's exit codes are a stable interface too: 0 is success, 1 a failure, 
 ";
 
 #[test]
-fn figures_md_matches_the_code() {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/FIGURES.md");
+fn request_record_page_matches_the_code() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/request-record.md");
     let rows = tokometer::app::field_meanings().map(|(name, meaning)| format!("| `{name}` | {meaning} |\n"));
     let made: String = std::iter::once(HEAD.to_owned()).chain(rows).collect();
     if std::env::vars_os().any(|(name, _)| name == "UPDATE") {
         std::fs::write(&path, &made).unwrap();
     }
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(committed == made, "docs/FIGURES.md is out of date: run this test with UPDATE=1");
+    assert!(committed == made, "docs/reference/request-record.md is out of date: run this test with UPDATE=1");
 }

@@ -11,7 +11,7 @@ from process import Skip
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "charts/tokometer/README.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "runbooks"),
 ]
 # A block consists of commands if its first word is one of these.
 PROGRAMS = ("tokometer", "kubectl", "helm", "curl", "docker", "cargo", "make", "tcpdump", "echo")

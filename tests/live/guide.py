@@ -196,7 +196,7 @@ def inject_in_a_pipe_changes_the_deployment_as_the_document_says():
     with Reader() as reader:
         reader.runs(CHECK_POD)
         _, told = reader.runs(INJECT)
-        [shown] = [block for block in documents.blocks(ROOT / "docs" / "ATTACHING.md") if block[0].startswith("Deployment/vllm")]
+        [shown] = [block for block in documents.blocks(ROOT / "docs" / "how-to" / "attach.md") if block[0].startswith("Deployment/vllm")]
         lines = told.splitlines()
         for line in shown:
             assert any(real.startswith(line.removesuffix("...")) for real in lines), f"{line!r} is not reported: {told}"
@@ -270,7 +270,7 @@ def the_relay_stands_in_front_of_a_server_and_its_figures_can_be_looked_at():
             # The reported failure is the one that the document shows, with its fix: nothing makes the simulator send
             # usage.
             told, _ = reader.runs(VERIFY, code=1)
-            shown = [line for block in documents.blocks(ROOT / "docs" / "VERIFY.md") for line in block if line.startswith("FAIL")]
+            shown = [line for block in documents.blocks(ROOT / "docs" / "how-to" / "verify.md") for line in block if line.startswith("FAIL")]
             assert [line for line in told.splitlines() if line.startswith("FAIL")] == shown != [], (told, shown)
             assert "added, ms" in told and "byte for byte" in told, told
         with reader.goes_on(RUN_WITH_SPANS):

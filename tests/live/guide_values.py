@@ -67,7 +67,7 @@ def every_piece_of_configuration_is_taken():
 def every_value_that_is_named_is_there():
     helm_chart.needs_helm()
     values = helm_chart.yaml.safe_load((CHART / "values.yaml").read_text())
-    for guide in (ROOT / "docs" / "KUBERNETES.md", CHART / "README.md"):
+    for guide in documents.FILES:
         for word in re.findall(r"`((?:sidecar|policy|targets|podMonitor|prometheusRule|dashboards|collector|autoscaling)\.[a-zA-Z.]+)`", guide.read_text()):
             value = values
             # The configuration is empty there: its own schema defines the keys.

@@ -2,7 +2,7 @@
 
 import json
 
-# Metrics, as Prometheus sees them (docs/METRICS.md).
+# Metrics, as Prometheus sees them (docs/reference/metrics.md).
 EXCHANGES = "tokometer_requests_total"
 OUTPUT_TOKENS = "tokometer_output_tokens_total"
 INPUT_TOKENS = "tokometer_input_tokens_total"

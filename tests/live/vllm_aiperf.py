@@ -1,5 +1,5 @@
 """aiperf's values compared with tokometer's and vLLM's own, for the same requests to a real vLLM. Part of `make live-vllm`;
-prints a table of docs/DIFFERENCES.md."""
+prints a table of docs/concepts/differences.md."""
 
 import json
 import shutil

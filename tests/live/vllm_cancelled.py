@@ -1,6 +1,6 @@
 """What vLLM's own metrics keep of cancelled requests, compared with tokometer's: part of `make live-vllm`.
 
-Prints the tables of docs/DIFFERENCES.md. A front end may count more in a later version: only what must hold for
+Prints the tables of docs/concepts/differences.md. A front end may count more in a later version: only what must hold for
 tokometer's own values is asserted."""
 
 import asyncio

@@ -1,5 +1,5 @@
 """240 mixed requests against a real vLLM: its own metrics compared with tokometer's, counter by counter. Part of
-`make live-vllm`; prints a table of docs/DIFFERENCES.md."""
+`make live-vllm`; prints a table of docs/concepts/differences.md."""
 
 import asyncio
 import json

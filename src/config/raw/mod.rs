@@ -1,7 +1,7 @@
 //! The settings as users write them. One field describes one setting: its doc comment, type, bounds and default are all
 //! that is stated about it.
 //!
-//! The JSON schema, the default file, `docs/CONFIG.md`, the variables, validation and the list of keys that a reload
+//! The JSON schema, the default file, `docs/reference/configuration.md`, the variables, validation and the list of keys that a reload
 //! applies are generated from these fields (`shape`). `x-range` bounds a duration or size; `x-reload` marks a key or
 //! block that takes effect on a reload; `x-variable` marks a key that only an `OTEL_*` variable can set.
 //!
@@ -50,7 +50,7 @@ block! {
     Raw {
         /// Listen addresses and the upstream server of each. One process can serve several upstreams.
         listeners: Vec<Listener> = vec![Listener::default()],
-        /// Capture of packets in place of forwarding connections, for `tokometer tap` (docs/TAP.md).
+        /// Capture of packets in place of forwarding connections, for `tokometer tap` (docs/how-to/tap.md).
         tap: Tap = Tap::default(),
         /// Process-wide settings: threads and shutdown.
         process: Process = Process::default(),
@@ -66,7 +66,7 @@ block! {
         /// Scraping of the engine's own metrics, which show the engine's state next to the request metrics.
         scrape: Scrape = Scrape::default(),
         /// When the engine counts as wedged, as reported by `/engine/healthz`: it has pending requests, and no client has
-        /// received a token for longer than a healthy engine needs. docs/WEDGE.md describes the rules. Bounds that are too
+        /// received a token for longer than a healthy engine needs. docs/concepts/frozen-engine.md describes the rules. Bounds that are too
         /// long prolong an outage; bounds that are too short restart healthy engines.
         #[schemars(extend("x-reload" = true))]
         wedge: Bounds = Bounds::default(),

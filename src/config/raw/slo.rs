@@ -112,7 +112,7 @@ block! {
         #[schemars(range(min = 1, max = 99.9999))]
         target_percent: f64 = 99.0,
         /// Maximum time between two tokens, and between the last token and the end of an aborted stream. Pauses that the
-        /// stream's own cadence explains do not count (docs/STALLS.md).
+        /// stream's own cadence explains do not count (docs/concepts/stalls.md).
         #[schemars(extend("x-range" = ["1ms", "24h"]))]
         max_gap: Duration = Duration::from_millis(5000),
         /// Requests that the objective applies to.

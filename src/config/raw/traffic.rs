@@ -62,7 +62,7 @@ pub enum Mode {
     #[default]
     Proxy,
     /// An HTTP proxy that makes the changes set in the block `rewrite`. It costs more, and other bytes may differ too
-    /// (docs/REWRITE.md).
+    /// (docs/how-to/rewrite.md).
     Rewrite,
 }
 
@@ -124,7 +124,7 @@ block! {
         #[schemars(extend("x-range" = ["0B", "1024GiB"]))]
         memory: Size = Size::default(),
         /// A gap between two tokens longer than this is a stall, unless the stream's own cadence explains it
-        /// (docs/STALLS.md).
+        /// (docs/concepts/stalls.md).
         #[schemars(extend("x-range" = ["1ms", "1h"]))]
         stall: Duration = Duration(observer::Settings::default().stall),
         /// Minimum output tokens for a decode rate to be recorded.
@@ -146,7 +146,7 @@ block! {
         probes: bool = false,
         /// Counts tokens from the response text if the engine does not report a count. Off until a vocabulary is set. Needs a
         /// build with the feature `tokenizer`, such as the images. Such responses, including truncated ones, are recorded
-        /// with the source `tokenizer`: an estimate, not the engine's count (see docs/ENGINES.md for the differences). The
+        /// with the source `tokenizer`: an estimate, not the engine's count (see docs/reference/engine-support.md for the differences). The
         /// text is stored only for this purpose, in memory, until it is counted; it is never written to metrics, traces or
         /// logs.
         tokenizer: tokenizer::Settings = tokenizer::Settings::default(),
@@ -189,7 +189,7 @@ block! {
 }
 
 block! {
-    /// Capture of packets in place of forwarding connections, for `tokometer tap` (docs/TAP.md).
+    /// Capture of packets in place of forwarding connections, for `tokometer tap` (docs/how-to/tap.md).
     Tap {
         /// TCP ports of the servers, as `--port`. The requests of each are reported as those of a listener with the port as
         /// its name; `listeners` is not used.

@@ -24,10 +24,10 @@ fn empty_config_counts_nothing_and_reads_no_header() {
     assert!(off.observe.targets.tenant.is_empty() && off.observe.targets.claim.is_none());
 }
 
-/// The example in docs/TENANTS.md.
+/// The example in docs/how-to/tenants.md.
 fn example() -> String {
-    let document = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/TENANTS.md"));
-    let document = document.expect("docs/TENANTS.md is readable");
+    let document = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/how-to/tenants.md"));
+    let document = document.expect("docs/how-to/tenants.md is readable");
     let (_, rest) = document.split_once("```yaml\n").expect("an example");
     rest.split_once("```").expect("the end of the example").0.to_owned()
 }

@@ -1,4 +1,4 @@
-//! `docs/METRICS.md`, generated from the metric table and printed by `tokometer metrics`.
+//! `docs/reference/metrics.md`, generated from the metric table and printed by `tokometer metrics`.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -95,13 +95,13 @@ fn line(out: &mut String, text: &str) {
 }
 
 #[test]
-fn metrics_md_matches_the_table() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/METRICS.md");
+fn metrics_page_matches_the_table() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/metrics.md");
     let want = markdown();
     if std::env::vars().any(|(name, value)| name == "UPDATE" && value == "1") {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, &want).unwrap();
     }
     let have = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(have == want, "docs/METRICS.md is out of date: run this test with UPDATE=1");
+    assert!(have == want, "docs/reference/metrics.md is out of date: run this test with UPDATE=1");
 }

@@ -1,4 +1,4 @@
-//! `docs/PLATFORMS.md`: the result of `inject` for each pod of `tests/fixtures/inject/fleet.yaml`. `UPDATE=1` writes it.
+//! `docs/reference/platforms.md`: the result of `inject` for each pod of `tests/fixtures/inject/fleet.yaml`. `UPDATE=1` writes it.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
 use std::fmt::Write;
@@ -14,7 +14,7 @@ const HEAD: &str = "\
 # Platforms
 
 Which pods tokometer measures, and why it leaves others unchanged. Generated from
-[fleet.yaml](../tests/fixtures/inject/fleet.yaml) by the test `inject::platforms`; do not edit.
+[fleet.yaml](../../tests/fixtures/inject/fleet.yaml) by the test `inject::platforms`; do not edit.
 
 The pods are those that the platforms' own manifests of November 2026 produce, shortened to the parts that matter. Each row gives the
 settings of the target in the chart; `inject` has flags of the same names. The ways are:
@@ -85,5 +85,5 @@ fn document() -> String {
 
 #[test]
 fn table_of_platforms_is_up_to_date() {
-    same_as_committed("docs/PLATFORMS.md", &document());
+    same_as_committed("docs/reference/platforms.md", &document());
 }

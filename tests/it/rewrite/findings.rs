@@ -1,4 +1,4 @@
-//! What rewrite mode changes in unusual traffic: generates the table in `docs/REWRITE.md`. `UPDATE=1` rewrites it.
+//! What rewrite mode changes in unusual traffic: generates the table in `docs/how-to/rewrite.md`. `UPDATE=1` rewrites it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -131,7 +131,7 @@ fn findings_in_the_documentation_are_those_of_the_corpus() {
     });
     let table = rows.into_inner().unwrap().concat();
     let made = format!("{BEGIN}\n| traffic | the server gets | the client gets |\n|---|---|---|\n{table}\n{END}");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/REWRITE.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/how-to/rewrite.md");
     let page = fs::read_to_string(&path).unwrap();
     let (before, rest) = page.split_once(BEGIN).unwrap();
     let (_, after) = rest.split_once(END).unwrap();
@@ -139,7 +139,7 @@ fn findings_in_the_documentation_are_those_of_the_corpus() {
     if std::env::vars_os().any(|(name, _)| name == "UPDATE") {
         fs::write(&path, &want).unwrap();
     } else {
-        assert!(page == want, "docs/REWRITE.md is out of date: run this test with UPDATE=1\n{made}");
+        assert!(page == want, "docs/how-to/rewrite.md is out of date: run this test with UPDATE=1\n{made}");
     }
 }
 

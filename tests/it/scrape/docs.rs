@@ -1,4 +1,4 @@
-//! The tables in docs/ENGINE_STATE.md match the code.
+//! The tables in docs/reference/engine-metrics.md match the code.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,8 +11,8 @@ use tokometer_engine::scrape::SOURCES;
 const HEADING: &str = "\n## Names\n";
 
 #[test]
-fn engine_state_md_matches_the_table() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/ENGINE_STATE.md");
+fn engine_metrics_page_matches_the_table() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/engine-metrics.md");
     let mut committed = std::fs::read_to_string(&path).unwrap();
     let (written, _) = committed.split_once(HEADING).expect("the page has a heading before its tables");
     let made = format!("{written}{HEADING}{}", tables());
@@ -20,7 +20,7 @@ fn engine_state_md_matches_the_table() {
         std::fs::write(&path, &made).unwrap();
         committed.clone_from(&made);
     }
-    assert!(committed == made, "docs/ENGINE_STATE.md is out of date: run this test with UPDATE=1");
+    assert!(committed == made, "docs/reference/engine-metrics.md is out of date: run this test with UPDATE=1");
 }
 
 fn tables() -> String {

@@ -1,4 +1,4 @@
-//! Reference implementation, written only from docs/SLO.md for the default objectives, with seconds as plain numbers.
+//! Reference implementation, written only from docs/concepts/objectives.md for the default objectives, with seconds as plain numbers.
 
 use tokometer_observe::measure::Record;
 

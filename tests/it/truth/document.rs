@@ -1,4 +1,4 @@
-//! Generates `docs/ENGINES.md` from the recordings. `UPDATE=1` rewrites the file.
+//! Generates `docs/reference/engine-support.md` from the recordings. `UPDATE=1` rewrites the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use tokometer_observe::measure::Record;
 use super::{Case, all};
 
 const INTRODUCTION: &str = "\
-# Engines
+# Engine support
 
 <!-- Generated from the results of tests/it/truth: `UPDATE=1 cargo test --test it truth::document` rewrites it. -->
 
@@ -157,12 +157,15 @@ fn made() -> String {
 }
 
 #[test]
-fn engines_md_matches_the_recordings() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/ENGINES.md");
+fn engine_support_page_matches_the_recordings() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/engine-support.md");
     let made = made();
     if std::env::vars_os().any(|(name, _)| name == "UPDATE") {
         fs::write(&path, &made).expect("docs is writable");
     }
     let committed = fs::read_to_string(&path).unwrap_or_default();
-    assert!(committed == made, "docs/ENGINES.md is out of date: UPDATE=1 cargo test --test it truth::document");
+    assert!(
+        committed == made,
+        "docs/reference/engine-support.md is out of date: UPDATE=1 cargo test --test it truth::document"
+    );
 }

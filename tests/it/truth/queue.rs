@@ -1,4 +1,4 @@
-//! Compares queue times by source with the engines' own values, and generates `docs/QUEUE_TIME.md`. `UPDATE=1` rewrites
+//! Compares queue times by source with the engines' own values, and generates `docs/concepts/queue-time.md`. `UPDATE=1` rewrites
 //! the file.
 
 use std::fmt::Write;
@@ -25,7 +25,7 @@ const INTRODUCTION: &str = "\
 <!-- Generated from the results of tests/it/truth: `UPDATE=1 cargo test --test it truth::queue` rewrites it. -->
 
 How long a request waited in the server before work on it began: `tokometer.queue.time`, by `source`, and the phase
-`queue` of its trace ([TRACES.md](TRACES.md)). Values of different sources are never mixed in one series, because their
+`queue` of its trace ([traces.md](traces.md)). Values of different sources are never mixed in one series, because their
 meanings differ slightly:
 
 | Source | Engine | Meaning | Included besides the queue |
@@ -36,7 +36,7 @@ meanings differ slightly:
 | `response_header` | TGI (non-streamed responses): `x-queue-time` | from validation to batching | nothing; whole milliseconds, rounded down |
 | `remainder` | Ollama (native API): total minus load, prompt and eval durations | waiting for a slot of the runner | templating, tokenizing, forwarding: about 5 ms, and 0.1 ms per token |
 | `header_timing` | llama.cpp (streams): from the request's last byte to the response headers, which are sent when a slot begins | waiting for a slot | templating and tokenizing: 0.5 to 8 ms in the recordings |
-| `engine_span` | vLLM, SGLang and TensorRT-LLM, if they send their spans to Tokometer: [QUEUE.md](QUEUE.md) | waiting for the scheduler | nothing |
+| `engine_span` | vLLM, SGLang and TensorRT-LLM, if they send their spans to Tokometer: [engine-spans.md](../how-to/engine-spans.md) | waiting for the scheduler | nothing |
 
 If no source has it, the queue time is missing: it is never estimated from the time to first token.
 
@@ -61,7 +61,7 @@ Fields with misleading names, and how they are interpreted:
 
 ## Comparison with the recordings
 
-Every recording ([tests/fixtures](../tests/fixtures)) with a queue time, and the engine's own value for the same
+Every recording ([tests/fixtures](../../tests/fixtures)) with a queue time, and the engine's own value for the same
 request: its counter, if this was the only request between two scrapes; its field; or, if there is none (llama.cpp), the
 time of the first token minus its `prompt_ms`, which is when its slot began. Milliseconds.
 
@@ -182,17 +182,20 @@ fn made() -> (String, Vec<String>) {
 }
 
 #[test]
-fn queue_times_match_engines_and_queue_time_md() {
+fn queue_times_match_engines_and_their_page() {
     let (made, wrong) = made();
     let table = made.split_once("## Comparison with the recordings").map_or("", |(_, table)| table);
     println!("{table}");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/QUEUE_TIME.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/concepts/queue-time.md");
     if std::env::vars_os().any(|(name, _)| name == "UPDATE") {
         fs::write(&path, &made).expect("docs is writable");
     }
     let committed = fs::read_to_string(&path).unwrap_or_default();
-    assert!(committed == made, "docs/QUEUE_TIME.md is out of date: UPDATE=1 cargo test --test it truth::queue");
+    assert!(
+        committed == made,
+        "docs/concepts/queue-time.md is out of date: UPDATE=1 cargo test --test it truth::queue"
+    );
 }
 
 /// vLLM's "time to first token" excludes the queue: taken literally, one recording would have 0.8 s instead of 233 s.

@@ -51,8 +51,8 @@ def the_guide_leads_from_a_deployment_to_its_figures_in_its_own_words():
 
 
 def _commands_of_the_guide(namespace):
-    """The commands of docs/KUBERNETES.md that need a cluster, as written, for this namespace and a registry on the node."""
-    section = (ROOT / "docs" / "KUBERNETES.md").read_text().split("\n## ")[1]
+    """The commands of docs/how-to/kubernetes.md that need a cluster, as written, for this namespace and a registry on the node."""
+    section = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text().split("\n## ")[1]
     lines = [line.strip().replace("REGISTRY", "localhost").replace("NAMESPACE", namespace).removesuffix(" &") for line in section.splitlines()]
     found = {}
     for words in ("helm install", "patch", "rollout status", "get pods", "port-forward"):

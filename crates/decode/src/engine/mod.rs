@@ -125,8 +125,8 @@ impl Advice {
     /// For an engine that is not known.
     pub const GENERAL: Advice = Advice {
         usage: "let clients set stream_options.include_usage, or mount the model's tokenizer.json for an estimate \
-                (observe.tokenizer); docs/ENGINES.md lists what each engine reports",
-        queue: "docs/QUEUE_TIME.md lists what each engine reports",
+                (observe.tokenizer); docs/reference/engine-support.md lists what each engine reports",
+        queue: "docs/concepts/queue-time.md lists what each engine reports",
         bypass: "bind the server to 127.0.0.1",
     };
 }

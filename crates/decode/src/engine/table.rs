@@ -94,7 +94,7 @@ engines! {
         version: Some("/version"),
         advice: Advice {
             usage: "start vLLM with --enable-force-include-usage",
-            queue: "start vLLM with --enable-per-request-metrics, or with --otlp-traces-endpoint pointing to tokometer (docs/QUEUE.md)",
+            queue: "start vLLM with --enable-per-request-metrics, or with --otlp-traces-endpoint pointing to tokometer (docs/how-to/engine-spans.md)",
             bypass: LOCAL_HOST,
         },
     }
@@ -127,7 +127,7 @@ engines! {
         ],
         advice: Advice {
             usage: "start SGLang with --stream-response-default-include-usage",
-            queue: "let SGLang send its spans to tokometer (docs/QUEUE.md)",
+            queue: "let SGLang send its spans to tokometer (docs/how-to/engine-spans.md)",
             bypass: LOCAL_HOST,
         },
     }
@@ -222,7 +222,7 @@ engines! {
             source(Quantity::QueueSeconds, &[term("trtllm_request_queue_time_seconds_sum")], "ended requests only"),
             source(Quantity::QueueRequests, &[term("trtllm_request_queue_time_seconds_count")], "ended requests only"),
         ],
-        advice: Advice { queue: "let TensorRT-LLM send its spans to tokometer (docs/QUEUE.md)", ..Advice::GENERAL },
+        advice: Advice { queue: "let TensorRT-LLM send its spans to tokometer (docs/how-to/engine-spans.md)", ..Advice::GENERAL },
     }
 
     /// Triton Inference Server.
@@ -268,7 +268,7 @@ engines! {
             source(Quantity::KvUsage, &[term("dynamo_component_gpu_cache_usage_percent")], "on a worker's page"),
         ],
         advice: Advice {
-            queue: "let clients set nvext.extra_fields (docs/QUEUE_TIME.md)",
+            queue: "let clients set nvext.extra_fields (docs/concepts/queue-time.md)",
             ..Advice::GENERAL
         },
     }

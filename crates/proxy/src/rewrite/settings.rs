@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokometer_settings as form;
 
-/// What listeners with `mode: rewrite` change (docs/REWRITE.md), and the limits of their HTTP proxy.
+/// What listeners with `mode: rewrite` change (docs/how-to/rewrite.md), and the limits of their HTTP proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Settings {

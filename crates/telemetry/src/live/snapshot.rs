@@ -1,6 +1,6 @@
 //! Data of the live page and of `tokometer top`: `GET /live/snapshot`, and each event of `GET /live/events`.
 //!
-//! The JSON is a public interface, documented in `docs/LIVE.md`. It contains only numbers and names; unknown values are
+//! The JSON is a public interface, documented in `docs/how-to/live-page.md`. It contains only numbers and names; unknown values are
 //! `null`. Names of times end in their unit. Fields may be added; no field changes its meaning.
 
 use std::borrow::Cow;
@@ -53,7 +53,7 @@ pub struct Listener {
     pub name: String,
     /// Last recognised engine (`vllm`, `sglang`, ...).
     pub engine: Option<String>,
-    /// Engine state: `unreachable`, `idle`, `working` or `wedged` (docs/WEDGE.md).
+    /// Engine state: `unreachable`, `idle`, `working` or `wedged` (docs/concepts/frozen-engine.md).
     pub state: String,
     /// `open`, `waiting` for the server to accept connections, `address_in_use` (another program holds the listen
     /// address, so that clients bypass tokometer) or `address_unusable`; empty where packets are captured.
@@ -240,7 +240,7 @@ pub struct Slow {
     pub route: Cow<'static, str>,
     /// Model named by the response, else by the request.
     pub model: Option<String>,
-    /// Outcome (docs/METRICS.md, label `outcome`).
+    /// Outcome (docs/reference/metrics.md, label `outcome`).
     pub outcome: String,
     /// Seconds since it ended.
     pub ended_seconds_ago: f64,
@@ -264,7 +264,7 @@ pub struct Slow {
     pub input_tokens: Option<u64>,
     /// Response tokens.
     pub output_tokens: Option<u64>,
-    /// Source of the output count (docs/METRICS.md, label `source`).
+    /// Source of the output count (docs/reference/metrics.md, label `source`).
     pub output_source: Option<String>,
     /// Tokens per second between the first and the last token; a lower bound if the count is one.
     pub decode_tokens_per_second: Option<f64>,

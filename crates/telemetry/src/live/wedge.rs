@@ -1,7 +1,7 @@
 //! State of the engine behind a listener: whether its server accepts connections, and whether the engine makes progress,
 //! based on its tokens on the wire and on its own count of iterations.
 //!
-//! `docs/WEDGE.md` has the rules and the reasons.
+//! `docs/concepts/frozen-engine.md` has the rules and the reasons.
 
 use std::time::Duration;
 
@@ -112,7 +112,7 @@ const WHOLE_TOKENS_PER_SECOND: f64 = 10.0;
 /// Assumed tokens of a non-streamed response when the request has no `max_tokens`.
 const WHOLE_TOKENS: u64 = 16_384;
 
-/// How long an engine may be silent while it has pending requests. The rules are in `docs/WEDGE.md`.
+/// How long an engine may be silent while it has pending requests. The rules are in `docs/concepts/frozen-engine.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Bounds {

@@ -1,7 +1,7 @@
 //! The cadence of a stream: the usual gap between its token-bearing events, and the pauses that it does not explain.
 //!
 //! An engine may send several tokens in one event (vLLM `--stream-interval`): 50 tokens at 32 ms each arrive every 1.6 s,
-//! which is no stall. `docs/STALLS.md` has the definition and the reasons.
+//! which is no stall. `docs/concepts/stalls.md` has the definition and the reasons.
 
 use std::hint::black_box;
 use std::time::Duration;

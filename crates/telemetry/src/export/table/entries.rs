@@ -165,7 +165,7 @@ catalogue! {
     ChunkGap = Histogram(Scope::Request, "tokometer.chunk_gap", "s") { buckets: GAP, exemplar: true },
     /// Tokens in one event after the first, where the engine reports them
     ChunkTokens = Histogram(Scope::Request, "tokometer.chunk.tokens", "{token}") { buckets: CHUNK_TOKENS },
-    /// Gaps longer than the stall threshold that neither the stream's cadence explains nor the client caused (STALLS.md)
+    /// Gaps longer than the stall threshold that neither the stream's cadence explains nor the client caused (docs/concepts/stalls.md)
     Stalls = Counter(Scope::Request, "tokometer.stalls", "{stall}"),
     /// Uncached prompt tokens divided by the time to the first token without queueing; only where cached tokens and
     /// queue time are known
@@ -220,7 +220,7 @@ catalogue! {
     InFlightOldest = Gauge(Scope::Listener, "tokometer.in_flight.age.max", "s") { extra: &[Key::Phase] },
     /// Maximum time that a request in flight has waited for its next (or first) token; absent when there is none
     InFlightWaited = Gauge(Scope::Listener, "tokometer.in_flight.wait.max", "s") { extra: &[Key::Phase] },
-    /// Streams whose next token takes longer than the stall threshold and the stream's cadence allow (STALLS.md), and
+    /// Streams whose next token takes longer than the stall threshold and the stream's cadence allow (docs/concepts/stalls.md), and
     /// whose clients are not blocking
     InFlightStalled = Gauge(Scope::Listener, "tokometer.in_flight.stalled", "{request}"),
     /// Requests in flight that are blocked on a slow client (backpressure)
@@ -295,7 +295,7 @@ catalogue! {
     /// have a resolution of one millisecond
     EventLoopLag = Gauge(Scope::Process, "tokometer.event_loop.lag", "s"),
     /// Delays of the data path's timers, ten per second and thread: everything that waits for the thread is delayed by as
-    /// much (STALLS.md)
+    /// much (docs/concepts/stalls.md)
     EventLoopDelay = Histogram(Scope::Process, "tokometer.event_loop.delay", "s")
         { buckets: DELAY, extra: &[Key::Thread] },
     /// Responses without a token count from the engine that the tokenizer could not count either; only where a

@@ -52,7 +52,7 @@ tokometer_observe::closed_enum! {
         /// Source of the value; values from different sources are never in one series.
         Source = "source",
         /// Of open requests: `waiting_first_token` or `streaming`. Of ended requests, the phase of their time
-        /// (docs/TRACES.md): `request`, `load`, `preprocessing`, `queue`, `prefill`, `waiting`, `processing`, `decode`,
+        /// (docs/concepts/traces.md): `request`, `load`, `preprocessing`, `queue`, `prefill`, `waiting`, `processing`, `decode`,
         /// `finish`, `delivery_blocked`.
         Phase = "phase",
         /// The reason.
@@ -73,12 +73,12 @@ tokometer_observe::closed_enum! {
         Verdict = "verdict",
         /// `ttft_seconds`, `ttft_seconds_per_1k_uncached_tokens`, `decode_tokens_per_second` or `gap_seconds`.
         Threshold = "threshold",
-        /// The result. Of joins: see `docs/QUEUE.md`. Of `tokometer.interception`: `closed`, `open` or `unknown`. Of
-        /// rewrites: see `docs/REWRITE.md`.
+        /// The result. Of joins: see `docs/how-to/engine-spans.md`. Of `tokometer.interception`: `closed`, `open` or `unknown`. Of
+        /// rewrites: see `docs/how-to/rewrite.md`.
         Result = "result",
         /// Tenant of the request, from what the client sends: a hash, a configured name, or the client's own value
         /// where the settings allow it; `other` over the cap, absent where the request names no tenant
-        /// (docs/TENANTS.md).
+        /// (docs/how-to/tenants.md).
         Tenant = "tenant",
         /// Priority class of the request: the header `x-llm-d-inference-objective`, or its old name
         /// `x-gateway-inference-objective`; `other` over the cap, absent without these headers.
@@ -89,7 +89,7 @@ tokometer_observe::closed_enum! {
         Budget = "budget",
         /// Unit of a budget: `tokens`, or the currency.
         Unit = "unit",
-        /// `address_split`, `shadow_bind`, `other_port`, `uds`, `redirect` or `remote` (`docs/ATTACHING.md`).
+        /// `address_split`, `shadow_bind`, `other_port`, `uds`, `redirect` or `remote` (`docs/how-to/attach.md`).
         Mode = "mode",
         /// `open`, `waiting` (the server accepts no connections), `address_in_use` (another program holds the address:
         /// clients bypass tokometer) or `address_unusable`.

@@ -1,4 +1,4 @@
-//! The single table of metrics: source of both exporters, `docs/METRICS.md`, the dashboards and the rules.
+//! The single table of metrics: source of both exporters, `docs/reference/metrics.md`, the dashboards and the rules.
 
 mod entries;
 mod key;
