@@ -17,8 +17,8 @@ esac
 cargo test --locked --features tokenizer --lib -- --exact config::tests::reference_is_up_to_date
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-cargo test --locked --features tokenizer --test it -- inject::component:: inject::platforms:: config_documents:: chart:: rules::committed_rules dashboards::committed_dashboards export::docs:: truth::document:: truth::queue:: scrape::docs:: replay::request_record_page 2>&1 | tee "$log"
+cargo test --locked --features tokenizer --test it -- inject::component:: inject::platforms:: config_documents:: chart:: rules::committed_rules dashboards::committed_dashboards export::docs:: truth::document:: truth::queue:: scrape::docs:: replay::request_record_page reference:: 2>&1 | tee "$log"
 # A filter that matches no test passes, too.
-for name in inject::component:: inject::platforms:: config_documents:: chart:: rules::committed_rules dashboards::committed_dashboards export::docs:: truth::document:: truth::queue:: scrape::docs:: replay::request_record_page; do
+for name in inject::component:: inject::platforms:: config_documents:: chart:: rules::committed_rules dashboards::committed_dashboards export::docs:: truth::document:: truth::queue:: scrape::docs:: replay::request_record_page reference::; do
     grep -q "^test .*$name" "$log" || { echo "test $name not found: update tests/generated.sh"; exit 1; }
 done

@@ -44,6 +44,7 @@ mod program;
 mod queue;
 mod reach;
 mod recognition;
+mod reference;
 mod relay;
 mod reload;
 mod replay;

@@ -49,10 +49,11 @@ class Terminal:
     def resize(self, width, height):
         self._tmux("resize-window", "-x", str(width), "-y", str(height))
 
-    def type(self, text):
+    def type(self, text, enter=True):
         """Types a line and presses Enter."""
         self._tmux("send-keys", "-l", text)
-        self.press("Enter")
+        if enter:
+            self.press("Enter")
 
     def press(self, *keys):
         self._tmux("send-keys", *keys)
@@ -94,11 +95,11 @@ def _styled(style, code):
     return style
 
 
-def svg(codes, width, height, label):
-    """An SVG of the terminal's contents, with text as text."""
+def _rows(codes, height):
+    """The SVG elements of each row of a terminal's contents, with text as text."""
     rows, style = [], {}
     for row, line in enumerate(codes.splitlines()[:height]):
-        column, y = 0, 58 + row * CELL_HEIGHT
+        found, column, y = [], 0, 58 + row * CELL_HEIGHT
         for code, text in re.findall(r"\x1b\[([0-9;]*)m|([^\x1b]+)", line):
             if not text:
                 style = _styled(style, code)
@@ -107,16 +108,52 @@ def svg(codes, width, height, label):
             # Each run has its own position, so that no font can shift what follows it.
             x, length = 18 + column * CELL_WIDTH, len(text) * CELL_WIDTH
             if "i" in style:
-                rows.append(f'<rect x="{x:g}" y="{y - 13:g}" width="{length:g}" height="{CELL_HEIGHT}" fill="#d7dae0"/>')
+                found.append(f'<rect x="{x:g}" y="{y - 13:g}" width="{length:g}" height="{CELL_HEIGHT}" fill="#d7dae0"/>')
             if text.strip():
                 lead = len(text) - len(text.lstrip())
                 shown = text.strip()
                 place = f'x="{x + lead * CELL_WIDTH:g}" y="{y:g}" textLength="{len(shown) * CELL_WIDTH:g}"'
-                rows.append(f'<text {place}{f" class={chr(34)}{names}{chr(34)}" if names else ""}>{escape(shown)}</text>')
+                found.append(f'<text {place}{f" class={chr(34)}{names}{chr(34)}" if names else ""}>{escape(shown)}</text>')
             column += len(text)
+        rows.append("\n".join(found))
+    return rows
+
+
+def _document(content, width, height, label, css=""):
     wide, high = 36 + width * CELL_WIDTH, 58 + height * CELL_HEIGHT
-    css = "text{font:13.5px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#d7dae0;white-space:pre}"
+    css = "text{font:13.5px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#d7dae0;white-space:pre}" + css
     css += ".b{font-weight:700;fill:#fff}.d{fill:#7d8590}.g{fill:#3fb950}.y{fill:#d29922}.r,.r.b{fill:#f85149}.c{fill:#39c5cf}.i{fill:#0d1117}"
     dots = "".join(f'<circle cx="{x}" cy="18" r="5.5" fill="{fill}"/>' for x, fill in ((20, "#f85149"), (38, "#d29922"), (56, "#3fb950")))
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:g} {high:g}" width="{wide:g}" height="{high:g}" role="img" aria-label="{escape(label)}">'
-    return "\n".join([head, f"<style>{css}</style>", f'<rect width="{wide:g}" height="{high:g}" rx="10" fill="#0d1117"/>', dots, *rows, "</svg>", ""])
+    return "\n".join([head, f"<style>{css}</style>", f'<rect width="{wide:g}" height="{high:g}" rx="10" fill="#0d1117"/>', dots, *filter(None, content), "</svg>", ""])
+
+
+def svg(codes, width, height, label):
+    """An SVG of the terminal's contents."""
+    return _document(_rows(codes, height), width, height, label)
+
+
+def moving_svg(screens, seconds, width, height, label):
+    """An SVG that shows the contents of a terminal one after the other, each for `seconds`, and repeats. A row that does not
+    change is in it once. Readers who prefer no motion see the last one."""
+    frames = [_rows(codes, height) for codes in screens]
+    frames = [rows + [""] * (height - len(rows)) for rows in frames]
+    count, content, periods = len(frames), [], set()
+    for row in range(height):
+        begin = 0
+        for end in range(1, count + 1):
+            if end == count or frames[end][row] != frames[begin][row]:
+                if frames[begin][row] and (begin, end) != (0, count):
+                    periods.add((begin, end))
+                    content.append(f'<g class="f f{begin}-{end}{" last" if end == count else ""}">{frames[begin][row]}</g>')
+                else:
+                    content.append(frames[begin][row])
+                begin = end
+    css = f".f{{visibility:hidden;animation:{count * seconds:g}s step-end infinite}}"
+    for begin, end in sorted(periods):
+        first, last = 100 * begin / count, 100 * end / count
+        hidden = "" if begin == 0 else "0%{visibility:hidden}"
+        css += f"@keyframes k{begin}-{end}{{{hidden}{first:.4g}%{{visibility:visible}}{last:.4g}%{{visibility:{'visible' if end == count else 'hidden'}}}}}"
+        css += f".f{begin}-{end}{{animation-name:k{begin}-{end}}}"
+    css += "@media(prefers-reduced-motion){.f{animation:none}.last{visibility:visible}}"
+    return _document(content, width, height, label, css)

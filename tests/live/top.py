@@ -1,4 +1,5 @@
-"""`make live-top`: `tokometer top` in a real terminal (tmux), on traffic with faults; updates docs/images/top.svg."""
+"""`make live-top`: `tokometer top` in a real terminal (tmux), on traffic with faults; updates docs/images/top.svg and
+docs/demo.svg."""
 
 import contextlib
 import json
@@ -10,9 +11,10 @@ from pathlib import Path
 
 import live_page
 from process import BINARY, Process, Tokometer, free_port, get, start_sim, until
-from terminal import Terminal, svg
+from terminal import Terminal, moving_svg, svg
 
 PICTURE = Path(__file__).resolve().parents[2] / "docs" / "images" / "top.svg"
+DEMO = PICTURE.parents[1] / "demo.svg"
 STREAMS = 14
 
 
@@ -148,4 +150,25 @@ def picture():
         PICTURE.parent.mkdir(exist_ok=True)
         PICTURE.write_text(svg(terminal.codes(), 104, 30, "tokometer top: streams in flight as bars, rates, objectives and the slowest request in a terminal"))
         print(terminal.text())
+        terminal.press("q")
+
+
+def moving_picture():
+    """`tokometer demo` as a user starts it, once a second, from the typed command until every section has content."""
+    width, height = 100, 30
+    with Terminal(width, height) as terminal:
+        Path(terminal.directory.name, "tokometer").symlink_to(Path(BINARY).resolve())
+        terminal.type(f"PATH={terminal.directory.name}:$PATH; PS1='$ '; clear")
+        terminal.shows(re.compile(r"\A\$\s*$"))
+        terminal.type("tokometer demo", enter=False)
+        terminal.shows("$ tokometer demo")
+        screens = [terminal.codes()]
+        terminal.press("Enter")
+        terminal.shows("tokometer top", "in flight")
+        while len(screens) < 20:
+            clock = re.search(r"\d\d:\d\d:\d\d UTC", screens[-1])
+            until(lambda: clock is None or clock.group() not in terminal.text(), "the screen changes")
+            screens.append(terminal.codes())
+        terminal.shows("slowest 1/", "█", re.compile(r"TTFT +p50 [1-9]"))
+        DEMO.write_text(moving_svg(screens, 1, width, height, "tokometer demo: streams in flight as bars, tokens per second, time to first token, objectives and the slowest request in a terminal"))
         terminal.press("q")

@@ -1,0 +1,73 @@
+//! The pages docs/reference/cli.md and alerts.md, generated from the command line and the rules. `UPDATE=1` rewrites them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use clap::CommandFactory;
+use serde_json::Value;
+use tokometer::cli::Cli;
+use tokometer_operator::rules::{Format, rules};
+use tokometer_telemetry::slo::Settings;
+
+use crate::config_documents::same_as_committed;
+
+const COMMANDS: &str = "# Commands
+
+<!-- Generated from the command line definitions: `tests/generated.sh write` rewrites it. -->
+
+`tokometer COMMAND --help` prints the same text. Exit codes: 0 success, 1 failure, 2 wrong usage or an invalid configuration.
+";
+
+#[test]
+fn page_of_commands_matches_the_help() {
+    let mut made = COMMANDS.to_owned();
+    let mut section = |title: &str, command: &mut clap::Command| {
+        let help = command.render_long_help().to_string();
+        writeln!(made, "\n## {title}\n\n```text\n{}\n```", help.trim_end()).unwrap();
+    };
+    let mut cli = Cli::command();
+    cli.build();
+    section("tokometer", &mut cli);
+    let names: Vec<String> = cli.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    for name in names.iter().filter(|name| *name != "help") {
+        section(&format!("tokometer {name}"), cli.find_subcommand_mut(name).unwrap());
+    }
+    same_as_committed("docs/reference/cli.md", &made);
+}
+
+const ALERTS: &str = "# Alerts
+
+<!-- Generated from the alerting rules: `tests/generated.sh write` rewrites it. -->
+
+The alerts of `tokometer rules` with the default objectives. Severity `critical` pages, `warning` is a ticket. Each name links to its
+runbook. An alert of an objective exists once per objective; the values here are those of the first one.
+[objectives.md](../concepts/objectives.md#rules) explains burn rates and windows, and which alerts inhibit others.
+
+| Alert | Severity | For | Fires when | Dashboard |
+|---|---|---|---|---|
+";
+
+#[test]
+fn page_of_alerts_matches_the_rules() {
+    let mut settings = Settings::default();
+    settings.rules.dashboard_url = Some("https://grafana.example/".to_owned());
+    let file: Value = serde_yaml::from_str(&rules(&settings, Format::Prometheus)).unwrap();
+    let mut rows = BTreeMap::new();
+    let groups = file["groups"].as_array().unwrap();
+    for rule in groups.iter().flat_map(|group| group["rules"].as_array().unwrap()) {
+        let Some(name) = rule["alert"].as_str() else { continue };
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let severity = text(&rule["labels"]["severity"]);
+        let board = text(&rule["annotations"]["dashboard_url"]);
+        let board = board.trim_start_matches("https://grafana.example/d/").split('?').next().unwrap_or_default();
+        // Up to the first template, which needs an alert's labels.
+        let description = text(&rule["annotations"]["description"]);
+        let description = description.split("{{").next().unwrap_or_default().trim().replace('|', "\\|");
+        let lasting = rule["for"].as_str().unwrap_or("-");
+        rows.entry((name.to_owned(), severity.clone())).or_insert_with(|| {
+            format!("| [{name}](../runbooks/{name}.md) | {severity} | {lasting} | {description} | `{board}` |\n")
+        });
+    }
+    assert!(rows.len() > 25, "{}", rows.len());
+    same_as_committed("docs/reference/alerts.md", &(ALERTS.to_owned() + &rows.into_values().collect::<String>()));
+}
