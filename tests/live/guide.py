@@ -53,6 +53,19 @@ VERIFY = "tokometer verify --relay http://127.0.0.1:8000 --upstream http://127.0
 HELP = "make help"
 REPLAY = "tokometer replay production.pcap"
 
+# The tutorial's, in its order.
+SIM = "tokometer sim --listen 127.0.0.1:8001 --max-concurrency 4 --request-metrics"
+RUN_LOCAL = "tokometer run --listen 127.0.0.1:8000 --upstream 127.0.0.1:8001"
+CHAT = """curl -s localhost:8000/v1/chat/completions -H 'content-type: application/json' -d '{"model": "sim", "max_tokens": 8, "messages": [{"role": "user", "content": "Say hello."}]}'"""
+FIRST_VALUE = "curl -s localhost:9464/metrics | grep 'tokometer_requests_total.*outcome=\"ok\"'"
+FOUR_CLIENTS = "tokometer load --url http://127.0.0.1:8000 --concurrency 4 --for 10m"
+PROMETHEUS = "prometheus --config.file=prometheus.yml"
+TWELVE_CLIENTS = "tokometer load --url http://127.0.0.1:8000 --concurrency 12 --for 10m"
+FIRING = "curl -s localhost:9090/api/v1/alerts"
+SLOWEST = "curl -s 'localhost:9464/requests?limit=1'"
+SIM_WITH_SLOTS = "tokometer sim --listen 127.0.0.1:8001 --max-concurrency 32 --request-metrics"
+CHECK_CONFIG = "tokometer check --config tokometer.yaml"
+
 # Commands that cannot run here, and where they are run instead.
 ELSEWHERE = {
     "docker build -t REGISTRY/tokometer:0.1.0 . && docker push REGISTRY/tokometer:0.1.0": "a registry (tests/image.sh builds the image)",
@@ -68,6 +81,9 @@ ELSEWHERE = {
     "kubectl debug POD -it --image IMAGE --target CONTAINER --profile=general -- tokometer tap --port 8000 --top": "a cluster",
     """echo '{"securityContext":{"runAsUser":0,"runAsNonRoot":false,"capabilities":{"drop":["ALL"],"add":["NET_RAW"]}}}' > tap.json""": "the next command needs a cluster",
     "kubectl debug POD -it --image IMAGE --target CONTAINER --profile=general --custom tap.json -- tokometer tap --port 8000 --top": "a cluster",
+    "cargo install --locked --path .": "minutes of compiling",
+    "docker build -t tokometer . && docker run --network host tokometer run --listen :8000 --upstream :8001": "Docker (tests/image.sh builds and runs the image)",
+    "tokometer demo": "a terminal (tests/live/top.py draws it, tests/it/demo.rs runs it)",
     "cargo run --release -- demo": "minutes of compiling (tests/it/demo.rs runs the demo)",
     "make test": "this test is part of it",
     "make test-all": "this test is part of it",
@@ -84,6 +100,7 @@ NO_COMMANDS = {
     "ok",
     "clients -> proxy (listen, relay) -> inference server",
     "engine --OTLP--> tokometer --OTLP, the same bytes--> collector",
+    "client ──mTLS──▶ Envoy or ztunnel ──plain, pod IP:8000──▶ tokometer ──127.0.0.1:8000──▶ engine",
     "engine_spans:",
     "(input - cached) * input_per_million + cached * cached_input_per_million + output * output_per_million",
     "chat my-model                SERVER    from the first byte of the request to the end",
@@ -135,8 +152,8 @@ class Reader:
         return done.stdout, done.stderr
 
     @contextlib.contextmanager
-    def goes_on(self, command):
-        """A command that runs until it is stopped."""
+    def goes_on(self, command, exits=0):
+        """A command that runs until it is stopped by SIGTERM, and then exits with this code."""
         with tempfile.TemporaryFile("w+") as log:
             child = subprocess.Popen(self._argv(command), cwd=self.directory, env=self.environment, stdout=log, stderr=log)
             try:
@@ -147,7 +164,7 @@ class Reader:
                 code = child.wait(30)
                 log.seek(0)
                 text = log.read()
-            assert code == 0, f"{command}: exit code {code} after SIGTERM: {text[-2000:]}"
+            assert code == exits, f"{command}: exit code {code} after SIGTERM: {text[-2000:]}"
 
     def asked(self, url, body=None):
         """Curl's output where the commands run; "" while there is no response."""
@@ -250,7 +267,7 @@ def _served():
     try:
         if not shutil.which("curl"):
             raise Skip("no curl")
-        return Namespace((8000, 8001, 9464, 4317))
+        return Namespace((8000, 8001, 9464, 4317, 9090))
     except Skip as reason:
         _skipped.append(str(reason))
         raise
@@ -275,6 +292,52 @@ def the_relay_stands_in_front_of_a_server_and_its_figures_can_be_looked_at():
             assert "added, ms" in told and "byte for byte" in told, told
         with reader.goes_on(RUN_WITH_SPANS):
             until(lambda: reader.asked("http://127.0.0.1:9464/readyz"), "the relay is ready", 30)
+
+
+def the_tutorial_leads_to_an_alert_and_its_cause():
+    """Each step of docs/start/tutorial.md, with the outcome that the page promises."""
+    if not shutil.which("prometheus"):
+        _skipped.append("no prometheus")
+        raise Skip("no prometheus (component prometheus)")
+    tutorial = ROOT / "docs" / "start" / "tutorial.md"
+    with _served() as namespace, Reader(namespace.inside) as reader, contextlib.ExitStack() as running:
+        def start(command, exits=0):
+            return running.enter_context(reader.goes_on(command, exits))
+
+        def alerts(state):
+            found = json.loads(reader.runs(FIRING)[0])["data"]["alerts"]
+            return [alert for alert in found if alert["labels"]["alertname"] == "LLMTTFTErrorBudgetBurn" and alert["state"] == state]
+
+        simulator = contextlib.ExitStack()
+        running.push(simulator)
+        simulator.enter_context(reader.goes_on(SIM))
+        start(RUN_LOCAL)
+        until(lambda: reader.asked("http://127.0.0.1:8000/v1/models"), "the proxy forwards", 30)
+        assert "usage" in json.loads(reader.runs(CHAT)[0])
+        until(lambda: reader.asked("http://127.0.0.1:9464/metrics").count('outcome="ok"'), "the request is counted")
+        value, _ = reader.runs(FIRST_VALUE)
+        assert len(value.splitlines()) == 1 and value.endswith(" 1\n"), value
+        start(FOUR_CLIENTS, -15)
+        until(lambda: json.loads(reader.asked("http://127.0.0.1:9464/live/snapshot"))["in_flight"]["streaming"] == 4, "four streams", 30)
+        reader.runs(TRIAL_RULES)
+        [settings] = documents.fenced(tutorial, "yaml")
+        (reader.directory / "prometheus.yml").write_text(settings)
+        start(PROMETHEUS)
+        until(lambda: reader.asked("http://127.0.0.1:9090/-/ready"), "Prometheus is ready", 60)
+        with reader.goes_on(TWELVE_CLIENTS, -15):
+            [alert] = until(lambda: alerts("firing"), "the alert fires", 90)
+            assert "(target 99 %)" in alert["annotations"]["summary"] and alert["annotations"]["first_step"], alert
+            [slowest, *_] = json.loads(reader.runs(SLOWEST)[0])["slowest_first_token"]
+            assert slowest["phase_queue_ms"] > 0.9 * slowest["time_to_first_token_ms"] > 2000, slowest
+            simulator.close()
+            simulator.enter_context(reader.goes_on(SIM_WITH_SLOTS))
+            until(lambda: not alerts("firing"), "the alert resolves", 150)
+
+
+def objectives_of_a_configuration_are_explained():
+    with Reader() as reader:
+        explained, _ = reader.runs(CHECK_CONFIG)
+        assert "mine" in explained and "900" in explained, explained
 
 
 def every_command_was_run_or_is_named_with_the_reason():
