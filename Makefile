@@ -35,8 +35,9 @@ lint: ## Clippy on everything, warnings are errors
 	tests/stages.sh lint
 
 .PHONY: docs
-docs: ## Write the generated files anew (config/, docs/reference/metrics.md, ...) and the API documentation
+docs: ## Regenerate the generated files (config/, docs/reference/, ...), and build the book (target/book) and the API documentation
 	tests/generated.sh write
+	tests/stages.sh book
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 
 .PHONY: chart-examples

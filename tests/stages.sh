@@ -140,6 +140,13 @@ stage_live_tap() { live tap; }
 stage_live_kustomize() { live kustomize; }
 stage_live_guide() { live guide && live guide_values; }
 stage_live_lifecycle() { live lifecycle; }
+# The documentation as a book, with its links.
+stage_book() {
+    tests/components/fetch.sh mdbook
+    [ -x "$cache/bin/mdbook" ] || { echo "no mdbook (see the output of tests/components/fetch.sh mdbook)"; return $SKIPPED; }
+    "$cache/bin/mdbook" build docs && python3 tests/book.py check target/book
+}
+
 stage_image() { tests/image.sh; }
 stage_soak() { live soak; }
 stage_picture_trace() { live picture_trace; }
@@ -269,7 +276,7 @@ live_slow="live-dashboards live-rules live-alerts live-wedge live-reliability li
 left="" right="" last=""
 case ${1:-fast} in
 fast) stages="format lint build components" left="unit integration" right=$live_fast last="hostile" ;;
-slow) stages="build components" left="doc fuzz" right=$live_slow last="hostile-release hostile-cgroup" ;;
+slow) stages="build components" left="doc book fuzz" right=$live_slow last="hostile-release hostile-cgroup" ;;
 live) stages="build components $live_fast $live_slow" ;;
 soak) stages="build components soak" ;;
 live-ollama | live-vllm | live-page | live-top | live-netns | live-tap | live-kustomize | picture-trace | picture-boards) stages="build $1" ;;

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs the real components that the live tests use, into a directory outside the repository:
 #   ${TOKOMETER_TEST_CACHE:-$HOME/.cache/tokometer-tests}/bin/{llama-server,prometheus,promtool,promtool-3,alertmanager,python,
-#   h2load,nghttp,h2spec,admission,collector}
+#   h2load,nghttp,h2spec,admission,collector,mdbook}
 #
 #   tests/components/fetch.sh                 all of them
-#   tests/components/fetch.sh llama-server    only the named ones; nft, buildah, cluster, ollama, vllm, aiperf, phoenix and
-#                                             boards are installed only when named
+#   tests/components/fetch.sh llama-server    only the named ones; nft, buildah, cluster, ollama, vllm, aiperf, phoenix,
+#                                             boards and mdbook are installed only when named
 #
 # The machine itself is not changed: no root is needed, and installed programs are used. One line per component reports
 # its version (`have NAME: VERSION`) or why it is missing (`SKIP NAME: reason`). The exit code is 0 either way.
@@ -373,6 +373,18 @@ fetch_phoenix() {
 
 # A page that renders dashboards with Grafana's own panel components, and the types of their JSON, only for `make
 # picture-boards` and `make check-boards`.
+# Debian's mdbook needs files below /usr/share, so it is compiled.
+fetch_mdbook() {
+    local name=mdbook version=0.5.4 reason
+    if [ ! -x "$cache/bin/$name" ] && ! from_path $name; then
+        command -v cargo >/dev/null || { skip $name "not on PATH, and no cargo"; return; }
+        logged $name-install nice -n 10 cargo install $name --version $version --locked --no-default-features --features search --root "$cache/$name" ||
+            { skip $name "cargo install failed: $reason"; return; }
+        ln -sf "$cache/$name/bin/$name" "$cache/bin/$name"
+    fi
+    have $name "$("$cache/bin/$name" --version | sed 's/^mdbook v*//')"
+}
+
 fetch_boards() {
     local name=boards reason
     command -v npm >/dev/null || { skip $name "no npm on PATH"; return; }
@@ -464,11 +476,12 @@ for component in "$@"; do
     ollama) fetch_ollama ;;
     phoenix) fetch_phoenix ;;
     boards) fetch_boards ;;
+    mdbook) fetch_mdbook ;;
     vllm) fetch_vllm ;;
     aiperf) fetch_aiperf ;;
     cluster) fetch_cluster ;;
     *)
-        echo "fetch.sh: no component '$component' (llama-server, python, prometheus, promtool, promtool-3, alertmanager, h2load, h2spec, admission, collector, crds, nft, buildah, cluster, ollama, vllm, aiperf, phoenix, boards)" >&2
+        echo "fetch.sh: no component '$component' (llama-server, python, prometheus, promtool, promtool-3, alertmanager, h2load, h2spec, admission, collector, crds, mdbook, nft, buildah, cluster, ollama, vllm, aiperf, phoenix, boards)" >&2
         exit 2
         ;;
     esac

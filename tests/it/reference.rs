@@ -40,12 +40,21 @@ const ALERTS: &str = "# Alerts
 <!-- Generated from the alerting rules: `tests/generated.sh write` rewrites it. -->
 
 The alerts of `tokometer rules` with the default objectives. Severity `critical` pages, `warning` is a ticket. Each name links to its
-runbook. An alert of an objective exists once per objective; the values here are those of the first one.
+runbook. An alert of an objective exists once per objective.
 [objectives.md](../concepts/objectives.md#rules) explains burn rates and windows, and which alerts inhibit others.
 
-| Alert | Severity | For | Fires when | Dashboard |
+| Alert | Severity | For | Meaning | Dashboard |
 |---|---|---|---|---|
 ";
+
+/// The first paragraph of an alert's runbook, on one line.
+fn meaning(alert: &str) -> String {
+    let path = format!("{}/docs/runbooks/{alert}.md", env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(path).unwrap();
+    let (_, rest) = page.split_once("## Meaning\n\n").expect("a runbook begins with the meaning");
+    let paragraph = rest.split("\n\n").next().unwrap_or_default().replace('\n', " ");
+    paragraph.replace("](LLM", "](../runbooks/LLM").replace('|', "\\|")
+}
 
 #[test]
 fn page_of_alerts_matches_the_rules() {
@@ -60,12 +69,10 @@ fn page_of_alerts_matches_the_rules() {
         let severity = text(&rule["labels"]["severity"]);
         let board = text(&rule["annotations"]["dashboard_url"]);
         let board = board.trim_start_matches("https://grafana.example/d/").split('?').next().unwrap_or_default();
-        // Up to the first template, which needs an alert's labels.
-        let description = text(&rule["annotations"]["description"]);
-        let description = description.split("{{").next().unwrap_or_default().trim().replace('|', "\\|");
+        let meaning = meaning(name);
         let lasting = rule["for"].as_str().unwrap_or("-");
         rows.entry((name.to_owned(), severity.clone())).or_insert_with(|| {
-            format!("| [{name}](../runbooks/{name}.md) | {severity} | {lasting} | {description} | `{board}` |\n")
+            format!("| [{name}](../runbooks/{name}.md) | {severity} | {lasting} | {meaning} | `{board}` |\n")
         });
     }
     assert!(rows.len() > 25, "{}", rows.len());
