@@ -258,7 +258,6 @@ run_both() {
     wait $waiting
 }
 
-# hostile-rewrite runs only when named: five attacks exceed the limits of the default mode there (docs/how-to/rewrite.md).
 # live-ollama, live-vllm, check-boards, live-page, live-top, live-netns, live-tap, live-kustomize, image, test-cluster and the
 # pictures run only when named (`make live-ollama`): their requirements take minutes to install, or are not part of a
 # build machine (node, a browser, tmux, root, kubectl).
@@ -269,7 +268,7 @@ live_slow="live-dashboards live-rules live-alerts live-wedge live-reliability li
 left="" right="" last=""
 case ${1:-fast} in
 fast) stages="format lint build components" left="unit integration" right=$live_fast last="hostile" ;;
-slow) stages="build components" left="doc fuzz" right=$live_slow last="hostile-release hostile-cgroup" ;;
+slow) stages="build components" left="doc fuzz" right=$live_slow last="hostile-release hostile-rewrite hostile-cgroup" ;;
 live) stages="build components $live_fast $live_slow" ;;
 soak) stages="build components soak" ;;
 live-ollama | live-vllm | live-page | live-top | live-netns | live-tap | live-kustomize | picture-trace | picture-boards) stages="build $1" ;;

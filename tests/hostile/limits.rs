@@ -1,6 +1,9 @@
 //! The asserted limits, and their reasons.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+
+use crate::options::REWRITES;
 
 /// CPU time of the data path's threads per MB sent by the attackers. Regular stream traffic costs a tenth of it;
 /// unbounded decoding 10 to 900 times as much.
@@ -48,3 +51,18 @@ pub(crate) const LATEST_CALM: Duration = Duration::from_secs(15);
 
 /// Timeout for the bystanders to finish; reached only with a failing program.
 pub(crate) const LATEST_END: Duration = Duration::from_secs(20);
+
+/// Limits of an attack in rewrite mode that differ from those above: CPU time per MB, and memory. Each is the work or the
+/// memory of pingora-proxy 0.9.1 itself (docs/how-to/rewrite.md).
+const REWRITE: &[(&str, Duration, u64)] = &[
+    // Each chunk is a task, a channel message and a write of its own.
+    ("h1-chunks", Duration::from_secs(1), RESIDENT),
+    // Up to eleven reads of 64 KiB per response: four in a channel, five in a batch, and their copy.
+    ("h1-slow-readers", CPU_PER_MB, RESIDENT + 200 * 11 * (64 << 10)),
+];
+
+/// The limits of this attack: CPU time per MB, and memory.
+pub(crate) fn of(attack: &str) -> (Duration, u64) {
+    let wider = REWRITE.iter().find(|(name, ..)| REWRITES.load(Relaxed) && *name == attack);
+    wider.map_or((CPU_PER_MB, RESIDENT), |(_, cpu, resident)| (*cpu, *resident))
+}
