@@ -52,17 +52,37 @@ pub(crate) const LATEST_CALM: Duration = Duration::from_secs(15);
 /// Timeout for the bystanders to finish; reached only with a failing program.
 pub(crate) const LATEST_END: Duration = Duration::from_secs(20);
 
-/// Limits of an attack in rewrite mode that differ from those above: CPU time per MB, and memory. Each is the work or the
-/// memory of pingora-proxy 0.9.1 itself (docs/how-to/rewrite.md).
-const REWRITE: &[(&str, Duration, u64)] = &[
-    // Each chunk is a task, a channel message and a write of its own.
-    ("h1-chunks", Duration::from_secs(1), RESIDENT),
-    // Up to eleven reads of 64 KiB per response: four in a channel, five in a batch, and their copy.
-    ("h1-slow-readers", CPU_PER_MB, RESIDENT + 200 * 11 * (64 << 10)),
-];
+/// The limits of an attack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) cpu_per_mb: Duration,
+    pub(crate) resident: u64,
+    pub(crate) pause: Duration,
+}
 
-/// The limits of this attack: CPU time per MB, and memory.
-pub(crate) fn of(attack: &str) -> (Duration, u64) {
-    let wider = REWRITE.iter().find(|(name, ..)| REWRITES.load(Relaxed) && *name == attack);
-    wider.map_or((CPU_PER_MB, RESIDENT), |(_, cpu, resident)| (*cpu, *resident))
+/// What pingora-proxy 0.9.1 itself takes in rewrite mode (docs/how-to/rewrite.md): each HTTP/2 stream is a task with a
+/// connection to the server, and each chunk of a body is a channel message and a write.
+const REWRITE_CPU_PER_MB: Duration = Duration::from_secs(1);
+
+/// A response: eleven reads of 64 KiB (four in a channel, five in a batch, and their copy).
+const REWRITE_RESPONSE: u64 = 11 * (64 << 10);
+
+/// An open request.
+const REWRITE_REQUEST: u64 = 24 << 10;
+
+/// The limits of the attack of this name.
+pub(crate) fn of(attack: &str) -> Limits {
+    let mut limits = Limits { cpu_per_mb: CPU_PER_MB, resident: RESIDENT, pause: PAUSE };
+    if REWRITES.load(Relaxed) {
+        if attack == "h1-chunks" || attack.starts_with("h2-") || attack.starts_with("grpc-") {
+            limits.cpu_per_mb = REWRITE_CPU_PER_MB;
+        }
+        match attack {
+            "h1-slow-readers" => limits.resident += 200 * REWRITE_RESPONSE,
+            // 80 connections with 100 streams each begin at once.
+            "h2-open-streams" => (limits.resident, limits.pause) = (RESIDENT + 8_000 * REWRITE_REQUEST, 3 * PAUSE),
+            _ => {}
+        }
+    }
+    limits
 }

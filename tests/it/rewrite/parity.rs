@@ -20,7 +20,7 @@ use tokometer_sim::load::End;
 use super::{Proxy, chat, read_chunks, usage};
 use crate::http2::program::drain;
 use crate::listener::listener_to;
-use crate::pod_end::{Process, port_after};
+use crate::pod_end::{Process, port_after, until};
 use crate::program::{get, value};
 use crate::relay::peer;
 use crate::relay::sockets::Authority;
@@ -50,10 +50,10 @@ fn facts(mut proxy: Proxy) -> Vec<String> {
 /// The outcomes of 50 streams whose server is killed after the first events, and of a request after that.
 fn killed(make: impl Fn(SocketAddr) -> Proxy) -> Vec<Outcome> {
     const STREAMS: usize = 50;
-    let sim = ["sim", "--rate", "20", "--ttft-ms", "0", "--tokens", "100000", "--listen", "127.0.0.1:0"];
+    let sim = ["sim", "--rate", "20", "--ttft-ms", "0", "--tokens", "30000", "--listen", "127.0.0.1:0"];
     let (server, port) = Process::start(&sim, |stated| port_after(stated, "on http://"));
     let mut proxy = make(SocketAddr::from(([127, 0, 0, 1], port)));
-    let request = chat(br#"{"model":"sim","stream":true,"messages":[],"max_tokens":100000}"#);
+    let request = chat(br#"{"model":"sim","stream":true,"messages":[],"max_tokens":30000}"#);
     let mut clients: Vec<_> = (0..STREAMS)
         .map(|_| {
             let mut client = peer::dial(proxy.address);
@@ -81,6 +81,9 @@ fn killed(make: impl Fn(SocketAddr) -> Proxy) -> Vec<Outcome> {
     let mut got = Vec::new();
     late.read_to_end(&mut got).ok();
     assert!(got.starts_with(b"HTTP/1.1 503 "), "{}", got.escape_ascii());
+    drop(late);
+    let relay = proxy.handles().relay;
+    until("all connections have ended", || relay.stats_of(0).open() == 0);
     proxy.stop();
     let replayed = proxy.notebook.take();
     assert_eq!(replayed.in_flight, 0);
@@ -213,7 +216,7 @@ fn reloaded(listener: &str, settings: &str, simulator: SocketAddr, runtime: &tok
     stop.store(true, Ordering::Relaxed);
     let (requests, complete) = runtime.block_on(loading).unwrap();
     assert!(requests > 0 && requests == complete, "{complete} of {requests} complete");
-    crate::pod_end::until("all requests are counted", || {
+    until("all requests are counted", || {
         value(&get(admin, "/metrics"), &["tokometer_requests_total{", "outcome=\"ok\""]) == Some(requests as f64)
     });
 }
