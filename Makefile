@@ -137,6 +137,7 @@ bench: ## What it costs: the parts (criterion), then the relay against its peers
 	cargo bench --locked -p tokometer-tap
 	command -v nginx >/dev/null || echo "SKIP nginx: not installed"
 	command -v haproxy >/dev/null || echo "SKIP haproxy: not installed"
+	tests/components/fetch.sh envoy
 	cargo build --locked --release --manifest-path benches/peers/pingora-proxy/Cargo.toml --target-dir target/peers
 	cargo bench --locked --bench relay -- $(if $(ROWS),--rows $(ROWS))
 	$(MAKE) hostile-table

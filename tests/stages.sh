@@ -83,14 +83,14 @@ hostile() { cargo test "${features[@]}" --test hostile -- "$@"; }
 
 stage_hostile() { hostile; }
 
-# The same attacks on listeners in rewrite mode.
-stage_hostile_rewrite() { hostile --rewrite; }
-
 # The same on a release build, whose CPU limits are narrower.
 stage_hostile_release() {
     cargo build "${features[@]}" --release --bin tokometer || return
     TOKOMETER_BIN=${CARGO_TARGET_DIR:-$PWD/target}/release/tokometer hostile "$@"
 }
+
+# The same attacks on listeners in rewrite mode. In a debug build, pingora is not optimised.
+stage_hostile_rewrite() { stage_hostile_release --rewrite; }
 
 stage_hostile_cgroup() {
     local code
@@ -265,7 +265,6 @@ run_both() {
     wait $waiting
 }
 
-# hostile-rewrite runs only when named: five attacks exceed the limits of the default mode there (docs/how-to/rewrite.md).
 # live-ollama, live-vllm, check-boards, live-page, live-top, live-netns, live-tap, live-kustomize, image, test-cluster and the
 # pictures run only when named (`make live-ollama`): their requirements take minutes to install, or are not part of a
 # build machine (node, a browser, tmux, root, kubectl).

@@ -32,12 +32,13 @@ pub(crate) enum Peer {
     Floor,
     Nginx,
     Haproxy,
+    Envoy,
     /// pingora-proxy without a filter, if `benches/peers/pingora-proxy` was built.
     Pingora,
 }
 
 impl Peer {
-    pub(crate) const ALL: [Peer; 9] = [
+    pub(crate) const ALL: [Peer; 10] = [
         Peer::None,
         Peer::Tokometer,
         Peer::Tap,
@@ -46,6 +47,7 @@ impl Peer {
         Peer::Floor,
         Peer::Nginx,
         Peer::Haproxy,
+        Peer::Envoy,
         Peer::Pingora,
     ];
 
@@ -59,6 +61,7 @@ impl Peer {
             Peer::Floor => "tokio-byte-relay",
             Peer::Nginx => "nginx",
             Peer::Haproxy => "haproxy",
+            Peer::Envoy => "envoy",
             Peer::Pingora => "pingora-proxy",
         }
     }
@@ -73,8 +76,9 @@ impl Peer {
     /// Why it cannot run here, or `None`.
     pub(crate) fn missing(self) -> Option<String> {
         let (program, flag) = match self {
-            Peer::Nginx => ("nginx", "-v"),
-            Peer::Haproxy => ("haproxy", "-v"),
+            Peer::Nginx => ("nginx".into(), "-v"),
+            Peer::Haproxy => ("haproxy".into(), "-v"),
+            Peer::Envoy => (envoy(), "--version"),
             Peer::Tokometer | Peer::Relay | Peer::Rewrite => {
                 let binary = tokometer();
                 let responses = Command::new(&binary).args(["run", "--help"]).stderr(Stdio::null()).output();
@@ -93,8 +97,8 @@ impl Peer {
             }
             Peer::None | Peer::Floor => return None,
         };
-        let found = Command::new(program).arg(flag).stdout(Stdio::null()).stderr(Stdio::null()).status();
-        found.is_err().then(|| format!("{program} is not installed"))
+        let found = Command::new(&program).arg(flag).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        found.is_err().then(|| format!("{} is not installed", program.display()))
     }
 }
 
@@ -125,6 +129,13 @@ const PINGORA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/peers/release
 
 fn tokometer() -> PathBuf {
     std::env::var_os("TOKOMETER_BIN").map_or_else(|| env!("CARGO_BIN_EXE_tokometer").into(), PathBuf::from)
+}
+
+/// The program that `tests/components/fetch.sh envoy` installs.
+fn envoy() -> PathBuf {
+    let cache = std::env::var_os("TOKOMETER_TEST_CACHE").map(PathBuf::from);
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache/tokometer-tests");
+    cache.unwrap_or_else(home).join("bin/envoy")
 }
 
 /// A free port below the kernel's ephemeral ports.
@@ -205,6 +216,29 @@ pub(crate) async fn start(peer: Peer, origin: SocketAddr) -> Outcome<Running> {
             fs::write(&config, text)?;
             let mut command = pin::on_proxy_core("nginx")?;
             command.arg("-e").arg("stderr").arg("-c").arg(config);
+            command
+        }
+        Peer::Envoy => {
+            let config = folder.path().join("envoy.yaml");
+            let at = |address: SocketAddr| {
+                format!("{{socket_address: {{address: {}, port_value: {}}}}}", address.ip(), address.port())
+            };
+            let text = format!(
+                "static_resources:\n  listeners:\n  - address: {}\n    tcp_backlog_size: 4096\n    filter_chains:\n    - filters:\n      \
+                 - name: http\n        typed_config:\n          '@type': {TYPE}.filters.network.http_connection_manager.v3.HttpConnectionManager\n          \
+                 stat_prefix: bench\n          stream_idle_timeout: 0s\n          route_config:\n            virtual_hosts:\n            \
+                 - {{name: all, domains: ['*'], routes: [{{match: {{prefix: /}}, route: {{cluster: origin, timeout: 0s}}}}]}}\n          \
+                 http_filters:\n          - name: router\n            typed_config: {{'@type': {TYPE}.filters.http.router.v3.Router}}\n  \
+                 clusters:\n  - name: origin\n    type: STATIC\n    circuit_breakers: {{thresholds: [{{max_connections: 20000, \
+                 max_pending_requests: 20000, max_requests: 20000}}]}}\n    load_assignment:\n      cluster_name: origin\n      \
+                 endpoints: [{{lb_endpoints: [{{endpoint: {{address: {}}}}}]}}]\n",
+                at(listen),
+                at(origin),
+                TYPE = "type.googleapis.com/envoy.extensions",
+            );
+            fs::write(&config, text)?;
+            let mut command = pin::on_proxy_core(&envoy().to_string_lossy())?;
+            command.args(["--concurrency", "1", "--log-level", "error", "--disable-hot-restart", "-c"]).arg(config);
             command
         }
         Peer::Pingora => {

@@ -16,8 +16,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+use tracing::level_filters::LevelFilter;
 use tracing::{Event, Subscriber};
-use tracing_log::NormalizeEvent;
+use tracing_log::{AsLog, NormalizeEvent};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
@@ -100,6 +101,7 @@ impl Handle {
     pub fn set_levels(&self, levels: &Levels) {
         // Fails only if the subscriber is gone; then there is nothing to set.
         drop(self.levels.reload(levels.targets()));
+        limit_log();
     }
 
     /// Waits at most this long until the waiting lines are written.
@@ -123,7 +125,14 @@ pub fn install(settings: &Settings) -> Result<Handle, Error> {
     let (subscriber, handle) = build(settings, ansi, Box::new(|| Ok(Box::new(io::stderr()))))?;
     tracing::subscriber::set_global_default(subscriber).map_err(|error| Error::Twice(error.to_string()))?;
     tracing_log::LogTracer::init().map_err(|error| Error::Twice(error.to_string()))?;
+    limit_log();
     Ok(handle)
+}
+
+/// Makes the macros of the `log` crate skip records that no level lets pass. Otherwise they evaluate their arguments
+/// first: pingora has about ten such records per event of a stream, some of which copy the event.
+fn limit_log() {
+    tracing_log::log::set_max_level(LevelFilter::current().as_log());
 }
 
 /// The subscriber and its handle, writing to any sink.

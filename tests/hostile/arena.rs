@@ -192,7 +192,8 @@ pub(crate) fn over_limits(attack: &Attack, measured: &Measured, cpu_factor: u32)
     };
     let seen = &measured.seen;
     let connections = u32::try_from(attack.connections).unwrap_or(u32::MAX);
-    let cost = limits::CPU_PER_MB.mul_f64(measured.bytes as f64 / 1e6) + limits::CPU_PER_CONNECTION * connections;
+    let limits = limits::of(&attack.name);
+    let cost = limits.cpu_per_mb.mul_f64(measured.bytes as f64 / 1e6) + limits::CPU_PER_CONNECTION * connections;
     let allowed = cost * cpu_factor + limits::CPU_NOISE;
     if attack.costs {
         assert(
@@ -207,10 +208,10 @@ pub(crate) fn over_limits(attack: &Attack, measured: &Measured, cpu_factor: u32)
         );
     }
     assert(
-        measured.resident < limits::RESIDENT,
-        format!("{} MiB resident, limit {}", measured.resident >> 20, limits::RESIDENT >> 20),
+        measured.resident < limits.resident,
+        format!("{} MiB resident, limit {}", measured.resident >> 20, limits.resident >> 20),
     );
-    assert(seen.pause < limits::PAUSE, format!("an event was {:.2?} late", seen.pause));
+    assert(seen.pause < limits.pause, format!("an event was {:.2?} late", seen.pause));
     let lost = bystanders::STREAMS as u64 - seen.whole.min(bystanders::STREAMS as u64);
     assert(lost == 0, format!("{lost} steady streams were incomplete"));
     if let Some((kills, peak)) = measured.cgroup {

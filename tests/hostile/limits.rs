@@ -1,6 +1,9 @@
 //! The asserted limits, and their reasons.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+
+use crate::options::REWRITES;
 
 /// CPU time of the data path's threads per MB sent by the attackers. Regular stream traffic costs a tenth of it;
 /// unbounded decoding 10 to 900 times as much.
@@ -48,3 +51,38 @@ pub(crate) const LATEST_CALM: Duration = Duration::from_secs(15);
 
 /// Timeout for the bystanders to finish; reached only with a failing program.
 pub(crate) const LATEST_END: Duration = Duration::from_secs(20);
+
+/// The limits of an attack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) cpu_per_mb: Duration,
+    pub(crate) resident: u64,
+    pub(crate) pause: Duration,
+}
+
+/// What pingora-proxy 0.9.1 itself takes in rewrite mode (docs/how-to/rewrite.md): each HTTP/2 stream is a task with a
+/// connection to the server, and each chunk of a body is a channel message and a write.
+const REWRITE_CPU_PER_MB: Duration = Duration::from_secs(1);
+
+/// A response: eleven reads of 64 KiB (four in a channel, five in a batch, and their copy).
+const REWRITE_RESPONSE: u64 = 11 * (64 << 10);
+
+/// An open request.
+const REWRITE_REQUEST: u64 = 24 << 10;
+
+/// The limits of the attack of this name.
+pub(crate) fn of(attack: &str) -> Limits {
+    let mut limits = Limits { cpu_per_mb: CPU_PER_MB, resident: RESIDENT, pause: PAUSE };
+    if REWRITES.load(Relaxed) {
+        if attack == "h1-chunks" || attack.starts_with("h2-") || attack.starts_with("grpc-") {
+            limits.cpu_per_mb = REWRITE_CPU_PER_MB;
+        }
+        match attack {
+            "h1-slow-readers" => limits.resident += 200 * REWRITE_RESPONSE,
+            // 80 connections with 100 streams each begin at once.
+            "h2-open-streams" => (limits.resident, limits.pause) = (RESIDENT + 8_000 * REWRITE_REQUEST, 3 * PAUSE),
+            _ => {}
+        }
+    }
+    limits
+}

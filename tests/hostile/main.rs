@@ -62,9 +62,9 @@ fn main() -> ExitCode {
 
 fn run() -> Outcome<ExitCode> {
     let options = Options::read(std::env::args().skip(1))?;
+    options::REWRITES.store(options.rewrite, std::sync::atomic::Ordering::Relaxed);
     let mut attacks: Vec<_> = attacks::all()?.into_iter().filter(|attack| options.select(&attack.name)).collect();
     if options.rewrite {
-        options::REWRITES.store(true, std::sync::atomic::Ordering::Relaxed);
         attacks.iter_mut().for_each(|attack| attack.launch.arguments.push(REWRITE.to_owned()));
     }
     if attacks.is_empty() {

@@ -1,5 +1,9 @@
 //! Hand-written bytes of requests, frames and messages, which client libraries would not send.
 
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::options::REWRITES;
+
 /// The HTTP/2 connection preface (RFC 9113, section 3.4).
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -23,6 +27,8 @@ pub(crate) const RUDE_SETTING: [u8; 6] = [0xf0, 0x01, 0, 0, 0, 1];
 /// `:method: POST`, `:scheme: http` and `:status: 200` in HPACK's static table (RFC 7541, appendix A).
 pub(crate) const POST: u8 = 0x83;
 pub(crate) const HTTP: u8 = 0x86;
+/// The name `:authority` of a field that is not added to the dynamic table.
+pub(crate) const AUTHORITY: u8 = 0x01;
 pub(crate) const STATUS_200: u8 = 0x88;
 
 /// The newest entry of HPACK's dynamic table, as an indexed field.
@@ -73,6 +79,10 @@ fn integer(value: usize) -> Vec<u8> {
 /// to each with one byte.
 pub(crate) fn block(at: usize, fields: &[(&str, &str)]) -> Vec<u8> {
     let mut block = vec![POST, HTTP];
+    if REWRITES.load(Relaxed) {
+        // pingora rejects a request without `:authority`, before it costs anything.
+        block.extend([&[AUTHORITY][..], &text("x")].concat());
+    }
     if at == 0 {
         block.extend(fields.iter().flat_map(|(name, value)| added(name, value)));
     } else {

@@ -7,7 +7,7 @@ use tokometer::app::DataPath;
 use tokometer::replay::Notebook;
 use tokometer_observe::measure::{CountSource, Outcome};
 use tokometer_observe::observer;
-use tokometer_proxy::listen::Address;
+use tokometer_proxy::listen::{Address, Listener};
 use tokometer_proxy::relay;
 use tokometer_sim::load;
 use tokometer_sim::server::{self, Simulator};
@@ -16,10 +16,14 @@ use crate::listener::listener_to;
 
 /// A relay on a free port in front of `upstream`, and its URL.
 pub(crate) fn relay_to(upstream: std::net::SocketAddr, notebook: &Notebook) -> (DataPath, String) {
+    data_path(listener_to(upstream), notebook)
+}
+
+/// The same for any listener.
+pub(crate) fn data_path(listener: Listener, notebook: &Notebook) -> (DataPath, String) {
     let sink = Arc::new(notebook.clone());
-    let path =
-        DataPath::start(&[listener_to(upstream)], relay::Settings::default(), observer::Settings::default(), sink, 1)
-            .expect("loopback has a free port");
+    let path = DataPath::start(&[listener], relay::Settings::default(), observer::Settings::default(), sink, 1)
+        .expect("loopback has a free port");
     let Address::Tcp { host, port } = path.addresses()[0].clone() else { panic!("a TCP listener has a TCP address") };
     (path, format!("http://{host}:{port}"))
 }

@@ -30,7 +30,7 @@ pub(crate) struct Process(Child);
 impl Process {
     /// Starts the program, and reads its output until `found` returns a value. A thread reads the rest of the output,
     /// so that the process never blocks on a pipe.
-    fn start<T: Send + 'static>(
+    pub(crate) fn start<T: Send + 'static>(
         arguments: &[&str],
         found: impl Fn(&str) -> Option<T> + Send + 'static,
     ) -> (Process, T) {

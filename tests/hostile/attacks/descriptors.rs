@@ -24,6 +24,9 @@ const HALF_CLOSED: usize = 200;
 /// another second, that they stay half-closed.
 const TIMEOUT: &str = "--set=relay.half_close_timeout=1s";
 
+/// The same in rewrite mode, where such a client is idle.
+const REWRITE_TIMEOUT: &str = "--set=rewrite.client_idle_timeout=1s";
+
 /// Maximum time until they are closed, on a busy machine, and the interval between two checks.
 const CLOSED: Duration = Duration::from_secs(6);
 const CHECK: Duration = Duration::from_millis(50);
@@ -42,7 +45,7 @@ pub(super) fn attacks() -> Vec<Attack> {
             ..limited("idle-clients-soft-limit", "-Sn 1024")
         },
         Attack {
-            launch: Launch { arguments: vec![TIMEOUT.to_owned()], ..Launch::default() },
+            launch: Launch { arguments: vec![TIMEOUT.to_owned(), REWRITE_TIMEOUT.to_owned()], ..Launch::default() },
             ..Attack::new("half-closed", HALF_CLOSED, half_closed)
         },
     ]

@@ -5,4 +5,4 @@
 mod endings;
 mod grpc;
 pub(crate) mod messages;
-mod program;
+pub(crate) mod program;

@@ -1,7 +1,8 @@
 //! The whole program between two real HTTP/2 ends (the `h2` crate): 100 concurrent streams are forwarded unmodified,
-//! and each has a correct record.
+//! and each has a correct record. In rewrite mode the gRPC calls among them have the same records.
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -14,11 +15,16 @@ use http::{HeaderMap, HeaderValue, Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Barrier;
-use tokometer::replay::Notebook;
+use tokometer::app::DataPath;
+use tokometer::replay::{Notebook, Replayed};
 use tokometer_observe::measure::{CountSource, Outcome, Record};
 
-use crate::end_to_end::relay_to;
+use tokometer_proxy::listen::Listener;
+
+use crate::end_to_end::{data_path, relay_to};
 use crate::http2::messages::{framed, vllm, vllm_chunk, vllm_end, vllm_prompt};
+use crate::listener::listener_to;
+use crate::rewrite::usage;
 
 const STREAMS: usize = 100;
 
@@ -70,7 +76,7 @@ impl AsyncWrite for Taped {
 }
 
 /// Reads a body and its trailers to their end.
-async fn drain(mut body: RecvStream) -> Result<(), h2::Error> {
+pub(crate) async fn drain(mut body: RecvStream) -> Result<(), h2::Error> {
     while let Some(bytes) = body.data().await.transpose()? {
         body.flow_control().release_capacity(bytes.len())?;
     }
@@ -85,8 +91,20 @@ struct Meetings {
     cancelled: Barrier,
 }
 
-async fn serve(listener: TcpListener, tape: Tape, meetings: Arc<Meetings>) {
-    let (stream, _) = listener.accept().await.unwrap();
+/// Serves connections. The tape is that of the first one to end, which is the only one in proxy mode.
+async fn serve_all(listener: TcpListener, tape: Tape, meetings: Arc<Meetings>) {
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        tokio::select! {
+            Ok((stream, _)) = listener.accept() => {
+                connections.spawn(serve(stream, Arc::clone(&tape), Arc::clone(&meetings)));
+            }
+            Some(ended) = connections.join_next() => return ended.unwrap(),
+        }
+    }
+}
+
+async fn serve(stream: TcpStream, tape: Tape, meetings: Arc<Meetings>) {
     let mut connection = h2::server::Builder::new()
         .max_concurrent_streams(STREAMS as u32)
         .data_frame_budget(SMALL_FRAMES)
@@ -208,17 +226,22 @@ fn check(record: &Record) {
     assert_eq!(record.first_token.is_some(), !matches!(kind, "json" | "busy"), "{record:?}");
 }
 
-#[test]
-fn hundred_streams_are_forwarded_unmodified_and_recorded() {
+/// Sends these requests through `make`'s proxy; returns the bytes at the server, those at the client, and the records.
+fn exchanged(
+    numbers: &[usize],
+    pooled: bool,
+    make: impl FnOnce(SocketAddr, &Notebook) -> (DataPath, String),
+) -> (Tape, Tape, Replayed) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let notebook = Notebook::default();
     let (server_tape, client_tape) = (Tape::default(), Tape::default());
     let path = runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (path, url) = relay_to(listener.local_addr().unwrap(), &notebook);
-        let cancelled = Barrier::new(STREAMS / KINDS.len() + 1);
-        let meetings = Arc::new(Meetings { asked: Barrier::new(STREAMS), cancelled });
-        let served = tokio::spawn(serve(listener, Arc::clone(&server_tape), Arc::clone(&meetings)));
+        let (path, url) = make(listener.local_addr().unwrap(), &notebook);
+        let cancelled = numbers.iter().filter(|number| KINDS[*number % KINDS.len()] == "cancelled").count();
+        let meetings =
+            Arc::new(Meetings { asked: Barrier::new(numbers.len()), cancelled: Barrier::new(cancelled + 1) });
+        let served = tokio::spawn(serve_all(listener, Arc::clone(&server_tape), Arc::clone(&meetings)));
         let stream = TcpStream::connect(url.trim_start_matches("http://")).await.unwrap();
         let (send, connection) = h2::client::Builder::new()
             .data_frame_budget(SMALL_FRAMES)
@@ -229,9 +252,9 @@ fn hundred_streams_are_forwarded_unmodified_and_recorded() {
         // The server's limit must be known before this many requests are sent.
         let mut send = send.ready().await.unwrap();
         let mut asked = Vec::new();
-        for number in 0..STREAMS {
+        for number in numbers {
             send = send.ready().await.unwrap();
-            asked.push(tokio::spawn(ask(send.clone(), number)));
+            asked.push(tokio::spawn(ask(send.clone(), *number)));
         }
         for ask in asked {
             ask.await.unwrap();
@@ -239,21 +262,42 @@ fn hundred_streams_are_forwarded_unmodified_and_recorded() {
         meetings.cancelled.wait().await;
         drop(send);
         driven.await.unwrap().unwrap();
-        served.await.unwrap();
+        // In rewrite mode the proxy keeps its connection.
+        if !pooled {
+            served.await.unwrap();
+        }
         path
     });
     path.stop();
+    (server_tape, client_tape, notebook.take())
+}
+
+#[test]
+fn hundred_streams_are_forwarded_unmodified_and_recorded() {
+    let numbers: Vec<usize> = (0..STREAMS).collect();
+    let (server_tape, client_tape, replayed) = exchanged(&numbers, false, relay_to);
     let (server_tape, client_tape) = (server_tape.lock().unwrap(), client_tape.lock().unwrap());
     assert!(client_tape.1.starts_with(b"PRI * HTTP/2.0\r\n"));
     assert!(client_tape.1 == server_tape.0, "the server reads what the client writes");
     // The client closes when it has all responses: an acknowledgement may still be in flight to it.
     assert!(server_tape.1.starts_with(&client_tape.0), "the client reads what the server writes");
     assert!(server_tape.1.len() - client_tape.0.len() < 64, "except for final control frames");
-    let replayed = notebook.take();
     assert_eq!((replayed.detached.len(), replayed.in_flight), (0, 0));
     assert_eq!(replayed.records.len(), STREAMS);
     let mut sequences: Vec<u64> = replayed.records.iter().map(|record| record.sequence).collect();
     sequences.sort_unstable();
     assert_eq!(sequences, (0..STREAMS as u64).collect::<Vec<_>>());
+    replayed.records.iter().for_each(check);
+}
+
+#[test]
+fn grpc_calls_have_the_same_records_in_rewrite_mode() {
+    let is_grpc = |number: &usize| !matches!(KINDS[number % KINDS.len()], "sse" | "json");
+    let numbers: Vec<usize> = (0..STREAMS).filter(is_grpc).collect();
+    let (.., replayed) = exchanged(&numbers, true, |upstream, notebook| {
+        let listener = Listener { rewrite: Some(Arc::new(usage())), ..listener_to(upstream) };
+        data_path(listener, notebook)
+    });
+    assert_eq!((replayed.detached.len(), replayed.in_flight, replayed.records.len()), (0, 0, numbers.len()));
     replayed.records.iter().for_each(check);
 }

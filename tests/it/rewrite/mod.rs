@@ -4,6 +4,7 @@
 mod bodies;
 mod endings;
 mod findings;
+mod parity;
 mod protocols;
 mod recordings;
 

@@ -1,8 +1,9 @@
 //! A client's connection as pingora's stream, plain or with TLS.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -15,13 +16,13 @@ use pingora::protocols::{
     ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, TimingDigest, UniqueID,
 };
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufWriter, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::relay::{Phase, Relay, Stream};
 use crate::rewrite::message::Messages;
 use tokometer_observe::input::Direction;
 
-/// Size of the write buffer: headers, and the framing of a chunk with its event, leave in one write.
+/// Smaller writes wait for the flush: headers and a short body leave in one write.
 const WRITE_BYTES: usize = 2048;
 
 /// What is known of a client's connection, shared with its requests.
@@ -33,16 +34,26 @@ pub(crate) struct Connection {
     pub(crate) http2: bool,
     /// The request in progress on HTTP/1: its observer learns when the client does not read.
     current: Mutex<Weak<Mutex<Messages>>>,
+    /// The headers that pingora flushes next may wait; see [`Connection::join_headers`].
+    joins: AtomicBool,
 }
 
 impl Connection {
     pub(crate) fn new(peer: Option<SocketAddr>, upstream: Arc<str>, original: Option<SocketAddr>, http2: bool) -> Self {
-        Connection { peer, upstream, original, http2, current: Mutex::default() }
+        Connection { peer, upstream, original, http2, current: Mutex::default(), joins: AtomicBool::new(false) }
     }
 
     /// Sets the request in progress.
     pub(crate) fn begin(&self, messages: &Arc<Mutex<Messages>>) {
         *lock(&self.current) = Arc::downgrade(messages);
+    }
+
+    /// The headers of an HTTP/1 response leave together with an event that has arrived with them, in one write.
+    ///
+    /// Only for requests whose body was read: pingora then reads from the client whenever it waits for the server, and
+    /// that read sends the headers if no event has.
+    pub(crate) fn join_headers(&self) {
+        self.joins.store(true, Ordering::Relaxed);
     }
 }
 
@@ -53,7 +64,13 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// See the module.
 pub(crate) struct Client {
-    stream: BufWriter<Stream>,
+    stream: Stream,
+    /// Written by pingora but not sent; without memory while there are none.
+    waiting: Vec<u8>,
+    /// How many of them are sent.
+    sent: usize,
+    /// They are headers that have to be sent before the next wait.
+    due: bool,
     /// Bytes that were read to look at them.
     peeked: Vec<u8>,
     relay: Arc<Relay>,
@@ -65,7 +82,7 @@ pub(crate) struct Client {
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").field("stream", self.stream.get_ref()).finish_non_exhaustive()
+        f.debug_struct("Client").field("stream", &self.stream).finish_non_exhaustive()
     }
 }
 
@@ -75,13 +92,62 @@ impl Client {
         // pingora passes this value to HTTP/1 requests and HTTP/2 streams alike.
         let response = Box::new(ResponseHeader::build_no_case(200, Some(0)).expect("200 is a status"));
         let digest = Arc::new(ProxyDigest::new(response, Some(Box::new(Arc::clone(&connection)))));
-        let stream = BufWriter::with_capacity(WRITE_BYTES, stream);
-        Client { stream, peeked: Vec::new(), relay, connection, digest, blocked: None }
+        Client {
+            stream,
+            waiting: Vec::new(),
+            sent: 0,
+            due: false,
+            peeked: Vec::new(),
+            relay,
+            connection,
+            digest,
+            blocked: None,
+        }
     }
 
     /// Waits for the first byte; false if the client closes before.
     pub(crate) async fn begins(&mut self) -> io::Result<bool> {
         Ok(self.stream.read_buf(&mut self.peeked).await? > 0)
+    }
+
+    /// Sends the waiting bytes.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while let Some(rest) = self.waiting.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            match ready!(Pin::new(&mut self.stream).poll_write(cx, rest))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                sent => self.sent += sent,
+            }
+        }
+        (self.sent, self.due) = (0, false);
+        self.waiting = Vec::new();
+        Poll::Ready(Ok(()))
+    }
+
+    /// Makes room for this many bytes; true if they are to wait.
+    fn poll_room(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<io::Result<bool>> {
+        if self.waiting.len() + bytes > WRITE_BYTES {
+            ready!(self.poll_send(cx))?;
+        }
+        Poll::Ready(Ok(bytes < WRITE_BYTES))
+    }
+
+    fn poll_buffered(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if !ready!(self.poll_room(cx, bytes.len()))? {
+            return Pin::new(&mut self.stream).poll_write(cx, bytes);
+        }
+        self.waiting.extend_from_slice(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    /// A chunk with its framing, which pingora flushes next.
+    fn poll_vectored(&mut self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let length = parts.iter().map(|part| part.len()).sum();
+        let wait = ready!(self.poll_room(cx, length))?;
+        if !wait || self.waiting.is_empty() {
+            return Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
+        }
+        parts.iter().for_each(|part| self.waiting.extend_from_slice(part));
+        Poll::Ready(Ok(length))
     }
 
     /// Reports to the request in progress whether the client accepts bytes.
@@ -118,36 +184,64 @@ impl Drop for Client {
     /// At the end of a drain, clients see a reset: a response that was cut off must not look complete.
     fn drop(&mut self) {
         if self.relay.drain().phase() == Phase::Forced {
-            SockRef::from(&self.stream.get_ref().socket()).set_linger(Some(Duration::ZERO)).ok();
+            SockRef::from(&self.stream.socket()).set_linger(Some(Duration::ZERO)).ok();
         }
     }
 }
 
 impl AsyncRead for Client {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.due {
+            // While the client does not accept the headers, nothing is read from it.
+            ready!(self.as_mut().poll_flush(cx))?;
+        }
         if !self.peeked.is_empty() {
             let length = self.peeked.len().min(buf.remaining());
             buf.put_slice(&self.peeked[..length]);
             self.peeked.drain(..length);
             return Poll::Ready(Ok(()));
         }
-        Pin::new(self.stream.get_mut()).poll_read(cx, buf)
+        Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Client {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        let result = self.poll_buffered(cx, bytes);
         self.wrote(result)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = self.poll_vectored(cx, parts);
+        self.wrote(result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let result = Pin::new(&mut self.stream).poll_flush(cx);
-        self.wrote(result)
+        if self.connection.joins.swap(false, Ordering::Relaxed) {
+            self.due = true;
+            return Poll::Ready(Ok(()));
+        }
+        let result = match self.poll_send(cx) {
+            Poll::Ready(Ok(())) => Pin::new(&mut self.stream).poll_flush(cx),
+            other => other,
+        };
+        let result = self.wrote(result);
+        if result.is_ready() {
+            self.with_messages(Messages::show);
+        }
+        result
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.stream).poll_flush(cx)).ok();
+        ready!(self.poll_send(cx)).ok();
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
@@ -178,13 +272,13 @@ impl Shutdown for Client {
 impl UniqueID for Client {
     fn id(&self) -> i32 {
         use std::os::fd::AsRawFd;
-        self.stream.get_ref().socket().as_raw_fd()
+        self.stream.socket().as_raw_fd()
     }
 }
 
 impl Ssl for Client {
     fn get_ssl_digest(&self) -> Option<Arc<SslDigest>> {
-        let is_tls = self.stream.get_ref().is_tls();
+        let is_tls = self.stream.is_tls();
         is_tls.then(|| Arc::new(SslDigest::new("", "", None, None, Vec::new())))
     }
 

@@ -3,9 +3,13 @@
 //! The observer sees what the client sent and what the server responded, before anything is removed from it: token
 //! counts come from the server's `usage` even if the client does not get it. A message that was HTTP/2 is shown as the
 //! equivalent HTTP/1.1 message.
+//!
+//! Bytes are forwarded first and shown afterwards: what arrives is pending until it was sent, with its time.
 
+use std::io::Write as _;
 use std::time::Instant;
 
+use bytes::Bytes;
 use pingora::http::{RequestHeader, ResponseHeader};
 
 use crate::relay::Guard;
@@ -16,10 +20,27 @@ pub(crate) struct Messages {
     guard: Guard,
     request: Side,
     response: Side,
-    /// Assembled messages; kept for its memory.
+    /// Not shown yet, in order.
+    pending: Vec<(Instant, Pending)>,
+    /// Bytes of the bodies in `pending`.
+    pending_bytes: usize,
+    /// A chunk with its framing; kept for its memory.
     scratch: Vec<u8>,
     ended: bool,
 }
+
+/// What is to be shown.
+enum Pending {
+    /// The headers of a message.
+    Head(Direction, Vec<u8>),
+    Trace(TraceParent),
+    /// A piece of a body; true at its end.
+    Body(Direction, Bytes, bool),
+}
+
+/// Maximum number of pending items, and of their bytes: memory per connection.
+const PENDING: usize = 8;
+const PENDING_BYTES: usize = 16 * 1024;
 
 /// One direction.
 #[derive(Debug, Default)]
@@ -43,59 +64,99 @@ enum Framing {
 /// Bytes added to the totals at once.
 const REPORT_BYTES: u64 = 256 * 1024;
 
+/// Initial capacity for headers.
+const HEAD_BYTES: usize = 512;
+
+/// Maximum capacity of `scratch` that is kept.
+const SCRATCH_BYTES: usize = 2 * 1024;
+
 impl Messages {
     pub(crate) fn new(guard: Guard) -> Messages {
-        Messages { guard, request: Side::default(), response: Side::default(), scratch: Vec::new(), ended: false }
+        Messages {
+            guard,
+            request: Side::default(),
+            response: Side::default(),
+            pending: Vec::new(),
+            pending_bytes: 0,
+            scratch: Vec::new(),
+            ended: false,
+        }
     }
 
-    /// The observer of the request.
+    /// The observer of the request, which has seen everything.
     pub(crate) fn guard(&mut self) -> &mut Guard {
+        self.show();
         &mut self.guard
+    }
+
+    /// Shows what is pending.
+    pub(crate) fn show(&mut self) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let mut pending = std::mem::take(&mut self.pending);
+        self.pending_bytes = 0;
+        for (at, what) in pending.drain(..) {
+            match what {
+                Pending::Head(direction, head) => self.pass(direction, &head, at),
+                Pending::Trace(sent) => self.guard.sent_trace(sent),
+                Pending::Body(direction, bytes, end) => self.show_body(direction, &bytes, end, at),
+            }
+        }
+        self.pending = pending;
+    }
+
+    fn push(&mut self, what: Pending) {
+        if let Pending::Body(_, bytes, _) = &what {
+            self.pending_bytes += bytes.len();
+        }
+        self.pending.push((Instant::now(), what));
+        if self.pending.len() >= PENDING || self.pending_bytes > PENDING_BYTES {
+            self.show();
+        }
     }
 
     /// The headers of the request; `added` are further headers that the server gets. `has_body`: a body follows even
     /// without headers that announce it, as in HTTP/2.
     pub(crate) fn request_head(&mut self, head: &RequestHeader, added: &[(&str, &str)], has_body: bool) {
-        let scratch = &mut self.scratch;
-        scratch.clear();
-        scratch.extend_from_slice(head.method.as_str().as_bytes());
-        scratch.push(b' ');
-        scratch.extend_from_slice(head.raw_path());
-        scratch.extend_from_slice(b" HTTP/1.1\r\n");
+        let mut text = Vec::with_capacity(HEAD_BYTES);
+        text.extend_from_slice(head.method.as_str().as_bytes());
+        text.push(b' ');
+        text.extend_from_slice(head.raw_path());
+        text.extend_from_slice(b" HTTP/1.1\r\n");
         let mut announced = false;
         for (name, value) in &head.headers {
             announced |= matches!(name.as_str(), "content-length" | "transfer-encoding");
-            line(scratch, name.as_str(), value.as_bytes());
+            line(&mut text, name.as_str(), value.as_bytes());
         }
         let authority = head.uri.authority().filter(|_| !head.headers.contains_key("host"));
         if let Some(authority) = authority {
-            line(scratch, "host", authority.as_str().as_bytes());
+            line(&mut text, "host", authority.as_str().as_bytes());
         }
-        added.iter().for_each(|(name, value)| line(scratch, name, value.as_bytes()));
+        added.iter().for_each(|(name, value)| line(&mut text, name, value.as_bytes()));
         let chunked = head.headers.contains_key("transfer-encoding");
         if has_body && !announced {
-            line(scratch, "transfer-encoding", b"chunked");
+            line(&mut text, "transfer-encoding", b"chunked");
         }
-        scratch.extend_from_slice(b"\r\n");
+        text.extend_from_slice(b"\r\n");
         self.request.framing = if chunked || (has_body && !announced) { Framing::Chunked } else { Framing::Plain };
         self.request.ended = false;
-        self.show(Direction::Request);
+        self.push(Pending::Head(Direction::Request, text));
     }
 
     /// The server got this trace context.
     pub(crate) fn sent_trace(&mut self, sent: TraceParent) {
-        self.guard.sent_trace(sent);
+        self.push(Pending::Trace(sent));
     }
 
     /// Headers of a response, informational ones included. `has_body` as for requests.
     pub(crate) fn response_head(&mut self, head: &ResponseHeader, to_head: bool) {
-        let scratch = &mut self.scratch;
-        scratch.clear();
-        scratch.extend_from_slice(b"HTTP/1.1 ");
-        scratch.extend_from_slice(head.status.as_str().as_bytes());
-        scratch.extend_from_slice(b" \r\n");
+        let mut text = Vec::with_capacity(HEAD_BYTES);
+        text.extend_from_slice(b"HTTP/1.1 ");
+        text.extend_from_slice(head.status.as_str().as_bytes());
+        text.extend_from_slice(b" \r\n");
         for (name, value) in &head.headers {
-            line(scratch, name.as_str(), value.as_bytes());
+            line(&mut text, name.as_str(), value.as_bytes());
         }
         let code = head.status.as_u16();
         let bodiless = to_head || code < 200 || code == 204 || code == 304;
@@ -107,59 +168,65 @@ impl Messages {
             (_, true, _) => Framing::Chunked,
             // HTTP/2 marks the end of a body, which a close alone does not.
             _ if http2 => {
-                line(scratch, "transfer-encoding", b"chunked");
+                line(&mut text, "transfer-encoding", b"chunked");
                 Framing::Chunked
             }
             _ => Framing::Close,
         };
-        scratch.extend_from_slice(b"\r\n");
-        self.show(Direction::Response);
+        text.extend_from_slice(b"\r\n");
+        self.push(Pending::Head(Direction::Response, text));
     }
 
     /// A piece of a body, or bytes after an upgrade. `end`: the message is complete.
-    pub(crate) fn body(&mut self, direction: Direction, bytes: &[u8], end: bool) {
-        let side = if direction == Direction::Request { &self.request } else { &self.response };
+    pub(crate) fn body(&mut self, direction: Direction, bytes: Bytes, end: bool) {
+        self.push(Pending::Body(direction, bytes, end));
+    }
+
+    fn show_body(&mut self, direction: Direction, bytes: &[u8], end: bool, at: Instant) {
+        let side = self.side(direction);
         if side.ended {
             return;
         }
+        side.ended = end;
         if side.framing != Framing::Chunked {
             if !bytes.is_empty() {
-                self.pass(direction, bytes);
+                self.pass(direction, bytes, at);
             }
-        } else {
-            let scratch = &mut self.scratch;
+        } else if !bytes.is_empty() || end {
+            let mut scratch = std::mem::take(&mut self.scratch);
             scratch.clear();
             if !bytes.is_empty() {
-                scratch.extend_from_slice(format!("{:x}\r\n", bytes.len()).as_bytes());
+                write!(scratch, "{:x}\r\n", bytes.len()).ok();
                 scratch.extend_from_slice(bytes);
                 scratch.extend_from_slice(b"\r\n");
             }
             if end {
                 scratch.extend_from_slice(b"0\r\n\r\n");
             }
-            self.show(direction);
-        }
-        if end {
-            self.side(direction).ended = true;
-            if direction == Direction::Response && self.response.framing == Framing::Close {
-                self.guard.finished(Direction::Response, Instant::now());
+            self.pass(direction, &scratch, at);
+            // A long prompt in one piece must not stay in memory during the response.
+            if scratch.capacity() <= SCRATCH_BYTES {
+                self.scratch = scratch;
             }
+        }
+        if end && direction == Direction::Response && self.response.framing == Framing::Close {
+            self.guard.finished(Direction::Response, at);
         }
     }
 
     /// The trailers of the response, which end it.
     pub(crate) fn trailers<'a>(&mut self, trailers: impl Iterator<Item = (&'a str, &'a [u8])>) {
+        self.show();
         if self.response.ended || self.response.framing != Framing::Chunked {
             return;
         }
-        self.scratch.clear();
-        self.scratch.extend_from_slice(b"0\r\n");
+        let mut text = b"0\r\n".to_vec();
         for (name, value) in trailers {
-            line(&mut self.scratch, name, value);
+            line(&mut text, name, value);
         }
-        self.scratch.extend_from_slice(b"\r\n");
+        text.extend_from_slice(b"\r\n");
         self.response.ended = true;
-        self.show(Direction::Response);
+        self.pass(Direction::Response, &text, Instant::now());
     }
 
     /// The end of both, once.
@@ -167,27 +234,14 @@ impl Messages {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
+        self.show();
         for direction in [Direction::Request, Direction::Response] {
             self.report(direction);
         }
         self.guard.closed(close, Instant::now());
     }
 
-    /// Passes the assembled bytes.
-    fn show(&mut self, direction: Direction) {
-        let scratch = std::mem::take(&mut self.scratch);
-        if !scratch.is_empty() {
-            self.pass(direction, &scratch);
-        }
-        self.scratch = scratch;
-        // A long prompt in one piece must not stay in memory during the response.
-        if self.scratch.capacity() > 16 * 1024 {
-            self.scratch = Vec::new();
-        }
-    }
-
-    fn pass(&mut self, direction: Direction, bytes: &[u8]) {
-        let at = Instant::now();
+    fn pass(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
         self.guard.late(at);
         self.guard.seen(direction, bytes, at);
         let side = self.side(direction);

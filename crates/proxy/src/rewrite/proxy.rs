@@ -106,21 +106,28 @@ impl Proxy {
 
     /// Serves all requests of a connection.
     pub(crate) async fn serve(&self, stream: Stream, connection: Connection) {
-        let mut client = Client::new(stream, Arc::clone(&self.relay), connection);
         let mut drains = self.drains.subscribe();
-        // pingora waits for the first bytes without a limit.
-        let begun = tokio::select! {
-            biased;
-            begun = timeout(self.settings.client_idle_timeout, client.begins()) => begun,
-            _ = drains.wait_for(|drains| *drains) => return,
-        };
-        if !matches!(begun, Ok(Ok(true))) {
-            return;
-        }
-        let mut next: Option<pingora::protocols::Stream> = Some(Box::new(client));
+        // Boxed, so that the future that lives as long as the connection is small.
+        let mut next = Box::pin(self.begin_connection(stream, connection, &mut drains)).await;
         while let Some(stream) = next {
             next = ServerApp::process_new(&self.http, stream, &drains).await;
         }
+    }
+
+    /// Waits for the first bytes of a client, for which pingora would wait without a limit.
+    async fn begin_connection(
+        &self,
+        stream: Stream,
+        connection: Connection,
+        drains: &mut watch::Receiver<bool>,
+    ) -> Option<pingora::protocols::Stream> {
+        let mut client = Client::new(stream, Arc::clone(&self.relay), connection);
+        let begun = tokio::select! {
+            biased;
+            begun = timeout(self.settings.client_idle_timeout, client.begins()) => begun,
+            _ = drains.wait_for(|drains| *drains) => return None,
+        };
+        matches!(begun, Ok(Ok(true))).then(|| Box::new(client) as pingora::protocols::Stream)
     }
 
     /// Closes idle connections, and the others after their current request.
@@ -157,10 +164,10 @@ impl Filters {
                 session.enable_retry_buffering();
             }
             let Some(piece) = session.read_request_body().await.map_err(|error| error.into_down())? else { break };
-            ctx.messages(|messages| messages.body(Direction::Request, &piece, false));
             fits &= body.add(&piece);
+            ctx.messages(|messages| messages.body(Direction::Request, piece, false));
         }
-        ctx.messages(|messages| messages.body(Direction::Request, b"", true));
+        ctx.messages(|messages| messages.body(Direction::Request, Bytes::new(), true));
         if session.get_retry_buffer().is_none() {
             return Error::e_explain(ErrorType::HTTPStatus(400), "the body is shorter than announced");
         }
@@ -194,15 +201,24 @@ impl Filters {
             ctx.trace = Some(context);
         }
         if !has_body {
-            messages.body(Direction::Request, b"", true);
+            messages.body(Direction::Request, Bytes::new(), true);
         }
         let method = head.method.as_str();
         let target = String::from_utf8_lossy(head.raw_path());
         ctx.candidate = self.settings.include_usage && has_body && self.relay.reports_usage_on_request(method, &target);
         let messages = Arc::new(Mutex::new(messages));
-        connection.begin(&messages);
+        if session.as_http1().is_some() {
+            connection.begin(&messages);
+        }
         ctx.messages = Some(messages);
         ctx.connection = Some(connection);
+    }
+}
+
+/// A client's connection shows what is pending when it was sent; of HTTP/2 it is not known when that is.
+fn show_on_http2(session: &Session, messages: &mut Messages) {
+    if session.as_http2().is_some() {
+        messages.show();
     }
 }
 
@@ -216,13 +232,14 @@ fn is_grpc(head: &RequestHeader) -> bool {
 
 #[async_trait]
 impl ProxyHttp for Filters {
-    type CTX = Exchange;
+    /// Boxed: pingora's futures have several places for it.
+    type CTX = Box<Exchange>;
 
-    fn new_ctx(&self) -> Exchange {
-        Exchange::default()
+    fn new_ctx(&self) -> Box<Exchange> {
+        Box::default()
     }
 
-    async fn early_request_filter(&self, session: &mut Session, ctx: &mut Exchange) -> Result<()> {
+    async fn early_request_filter(&self, session: &mut Session, ctx: &mut Box<Exchange>) -> Result<()> {
         let is_http1 = session.as_http1().is_some();
         if is_http1 && let Some(why) = ambiguous(session.req_header(), &session.to_h1_raw()) {
             self.count(Rewrite::Framing, Outcome::Rejected);
@@ -236,7 +253,7 @@ impl ProxyHttp for Filters {
         Ok(())
     }
 
-    async fn request_filter(&self, session: &mut Session, ctx: &mut Exchange) -> Result<bool> {
+    async fn request_filter(&self, session: &mut Session, ctx: &mut Box<Exchange>) -> Result<bool> {
         if ctx.candidate {
             self.read_body(session, ctx).await?;
             if ctx.candidate && ctx.read.is_none() {
@@ -252,7 +269,7 @@ impl ProxyHttp for Filters {
         Ok(false)
     }
 
-    async fn upstream_peer(&self, session: &mut Session, ctx: &mut Exchange) -> Result<Box<HttpPeer>> {
+    async fn upstream_peer(&self, session: &mut Session, ctx: &mut Box<Exchange>) -> Result<Box<HttpPeer>> {
         let Some(connection) = &ctx.connection else {
             return Error::e_explain(ErrorType::InternalError, "not a connection of this listener");
         };
@@ -264,8 +281,12 @@ impl ProxyHttp for Filters {
         &self,
         session: &mut Session,
         request: &mut RequestHeader,
-        ctx: &mut Exchange,
+        ctx: &mut Box<Exchange>,
     ) -> Result<()> {
+        if let Some(messages) = ctx.messages.clone() {
+            // When this task waits for the server.
+            tokio::spawn(async move { lock(&messages).show() });
+        }
         if let Some(context) = ctx.trace {
             request.insert_header("traceparent", trace::header(context))?;
         }
@@ -291,7 +312,7 @@ impl ProxyHttp for Filters {
         session: &mut Session,
         body: &mut Option<Bytes>,
         end: bool,
-        ctx: &mut Exchange,
+        ctx: &mut Box<Exchange>,
     ) -> Result<()> {
         if let Some(read) = &ctx.read {
             // Everything was read and shown before. On a retry the same body is sent again.
@@ -306,10 +327,14 @@ impl ProxyHttp for Filters {
             // A read holds thousands of small chunks, which pingora passes here without a pause.
             tokio::task::yield_now().await;
         }
-        let piece = body.as_deref().unwrap_or_default();
-        ctx.messages(|messages| messages.body(Direction::Request, piece, end && !session.was_upgraded()));
+        let piece = body.clone().unwrap_or_default();
+        let end_of_message = end && !session.was_upgraded();
+        ctx.messages(|messages| {
+            messages.body(Direction::Request, piece.clone(), end_of_message);
+            messages.show();
+        });
         let Some(collected) = &mut ctx.body else { return Ok(()) };
-        if !collected.add(piece) {
+        if !collected.add(&piece) {
             self.count(Rewrite::IncludeUsage, Outcome::TooLarge);
             *body = Some(collected.take());
             ctx.body = None;
@@ -332,7 +357,7 @@ impl ProxyHttp for Filters {
         _: &HttpPeer,
         _: std::os::fd::RawFd,
         _: Option<&pingora::protocols::Digest>,
-        ctx: &mut Exchange,
+        ctx: &mut Box<Exchange>,
     ) -> Result<()> {
         ctx.connected = true;
         if !reused {
@@ -347,7 +372,7 @@ impl ProxyHttp for Filters {
         _: &HttpPeer,
         session: &mut Session,
         mut error: Box<Error>,
-        _: &mut Exchange,
+        _: &mut Box<Exchange>,
         reused: bool,
     ) -> Box<Error> {
         let whole = !session.as_ref().retry_buffer_truncated() && session.response_written().is_none();
@@ -359,10 +384,13 @@ impl ProxyHttp for Filters {
         &self,
         session: &mut Session,
         response: &mut ResponseHeader,
-        ctx: &mut Exchange,
+        ctx: &mut Box<Exchange>,
     ) -> Result<()> {
         let to_head = session.req_header().method == http::Method::HEAD;
-        ctx.messages(|messages| messages.response_head(response, to_head));
+        ctx.messages(|messages| {
+            messages.response_head(response, to_head);
+            show_on_http2(session, messages);
+        });
         ctx.upgraded = response.status == http::StatusCode::SWITCHING_PROTOCOLS;
         if response.status.is_informational() {
             return Ok(());
@@ -381,18 +409,30 @@ impl ProxyHttp for Filters {
                 response.remove_header(&header::CONTENT_LENGTH);
             }
         }
+        // pingora flushes headers without a length.
+        let flushes = is_stream && !response.headers.contains_key(header::CONTENT_LENGTH);
+        if flushes
+            && ctx.read.is_some()
+            && session.as_http1().is_some()
+            && let Some(connection) = &ctx.connection
+        {
+            connection.join_headers();
+        }
         Ok(())
     }
 
     fn upstream_response_body_filter(
         &self,
-        _: &mut Session,
+        session: &mut Session,
         body: &mut Option<Bytes>,
         end: bool,
-        ctx: &mut Exchange,
+        ctx: &mut Box<Exchange>,
     ) -> Result<Option<std::time::Duration>> {
-        let piece = body.as_deref().unwrap_or_default();
-        ctx.messages(|messages| messages.body(Direction::Response, piece, end));
+        let piece = body.clone().unwrap_or_default();
+        ctx.messages(|messages| {
+            messages.body(Direction::Response, piece, end);
+            show_on_http2(session, messages);
+        });
         if let Some(strip) = &mut ctx.strip {
             let mut out = strip.feed(body.take().unwrap_or_default());
             if end {
@@ -410,14 +450,14 @@ impl ProxyHttp for Filters {
         &self,
         _: &mut Session,
         trailers: &mut HeaderMap,
-        ctx: &mut Exchange,
+        ctx: &mut Box<Exchange>,
     ) -> Result<()> {
         let all = trailers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         ctx.messages(|messages| messages.trailers(all));
         Ok(())
     }
 
-    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, ctx: &mut Exchange) -> FailToProxy {
+    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, ctx: &mut Box<Exchange>) -> FailToProxy {
         let (code, kind) = status(error, ctx.connected);
         let reset = self.relay.settings().unreachable == Unreachable::Reset;
         if code == 0 || (kind == UNREACHABLE && reset) {
@@ -437,7 +477,7 @@ impl ProxyHttp for Filters {
         FailToProxy { error_code: code, can_reuse_downstream: false }
     }
 
-    async fn logging(&self, _: &mut Session, error: Option<&Error>, ctx: &mut Exchange) {
+    async fn logging(&self, _: &mut Session, error: Option<&Error>, ctx: &mut Box<Exchange>) {
         let stats = self.relay.stats_of(self.listener);
         let close = match error {
             None => Close::Finished { first: if ctx.upgraded { Side::Server } else { Side::Client } },
@@ -453,7 +493,7 @@ impl ProxyHttp for Filters {
         }
         ctx.messages(|messages| {
             if error.is_none() && !ctx.upgraded {
-                messages.body(Direction::Response, b"", true);
+                messages.body(Direction::Response, Bytes::new(), true);
             } else if close == (Close::Finished { first: Side::Server }) {
                 messages.guard().finished(Direction::Response, Instant::now());
             }
@@ -461,11 +501,17 @@ impl ProxyHttp for Filters {
         });
     }
 
-    fn suppress_error_log(&self, _: &Session, _: &Exchange, _: &Error) -> bool {
+    fn suppress_error_log(&self, _: &Session, _: &Box<Exchange>, _: &Error) -> bool {
         true
     }
 
-    fn suppress_proxy_warn_log(&self, _: &Session, _: &Exchange, error: &Error, context: ProxyWarnLogContext) -> bool {
+    fn suppress_proxy_warn_log(
+        &self,
+        _: &Session,
+        _: &Box<Exchange>,
+        error: &Error,
+        context: ProxyWarnLogContext,
+    ) -> bool {
         if matches!(context, ProxyWarnLogContext::UpstreamRetry) {
             tracing::warn!(%error, "Sending a request to the server again.");
         }

@@ -4,8 +4,11 @@
 //! Bytes leave as they come: only the part of an event whose end has not arrived yet is held back, because a client
 //! cannot use it either.
 
+use std::ops::Range;
+use std::sync::LazyLock;
+
 use bytes::{Bytes, BytesMut};
-use memchr::memmem;
+use memchr::memmem::{self, Finder};
 
 use crate::rewrite::events::Boundary;
 use crate::rewrite::members::{Member, members};
@@ -56,7 +59,7 @@ impl StripUsage {
             if std::mem::take(&mut self.passing) {
                 out.keep(start, end);
             } else {
-                self.event(&bytes.slice(start..end), start, &mut out);
+                self.event(&bytes, start..end, &mut out);
             }
             start = end;
         }
@@ -82,15 +85,16 @@ impl StripUsage {
         }
     }
 
-    fn event(&mut self, event: &Bytes, start: usize, out: &mut Output<'_>) {
+    fn event(&mut self, bytes: &Bytes, at: Range<usize>, out: &mut Output<'_>) {
+        let event = bytes.get(at.clone()).unwrap_or_default();
         let verdict = verdict(event);
         if let (Verdict::Remove, Some(finish)) = (&verdict, &self.finish) {
             self.finish = Some(moved(finish, event).unwrap_or_else(|| finish.clone()));
         }
         self.release(out);
         match verdict {
-            Verdict::Keep if finishes(event) => self.finish = Some(event.clone()),
-            Verdict::Keep => out.keep(start, start + event.len()),
+            Verdict::Keep if finishes(event) => self.finish = Some(bytes.slice(at)),
+            Verdict::Keep => out.keep(at.start, at.end),
             Verdict::Remove => {}
             Verdict::Replace(event) if finishes(&event) => self.finish = Some(event),
             Verdict::Replace(event) => out.add(&event),
@@ -105,21 +109,18 @@ impl StripUsage {
     }
 }
 
-fn contains(event: &[u8], text: &[u8]) -> bool {
-    memmem::find(event, text).is_some()
-}
-
 /// True for an event with a finish reason. In a string, the quotes of this text would be escaped.
 fn finishes(event: &[u8]) -> bool {
-    const KEY: &[u8] = b"\"finish_reason\"";
-    memmem::find_iter(event, KEY).any(|at| {
-        let rest = event.get(at + KEY.len()..).unwrap_or_default().trim_ascii_start();
+    static KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"finish_reason\""));
+    KEY.find_iter(event).any(|at| {
+        let rest = event.get(at + KEY.needle().len()..).unwrap_or_default().trim_ascii_start();
         rest.strip_prefix(b":").is_some_and(|value| value.trim_ascii_start().starts_with(b"\""))
     })
 }
 
-fn verdict(event: &Bytes) -> Verdict {
-    if !contains(event, b"\"usage\"") {
+fn verdict(event: &[u8]) -> Verdict {
+    static KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"usage\""));
+    if KEY.find(event).is_none() {
         return Verdict::Keep;
     }
     let Some((from, json)) = data(event) else { return Verdict::Keep };
@@ -128,7 +129,7 @@ fn verdict(event: &Bytes) -> Verdict {
     let Some((index, usage)) = find("usage").and_then(|index| Some((index, all.get(index)?))) else {
         return Verdict::Keep;
     };
-    if usage.value == "null" && !ALWAYS_NULL.iter().any(|mark| contains(event, mark)) {
+    if usage.value == "null" && !ALWAYS_NULL.iter().any(|mark| memmem::find(event, mark).is_some()) {
         let cut = without(&all, index);
         let parts = [event.get(..from + cut.start), event.get(from + cut.end..)].map(Option::unwrap_or_default);
         return Verdict::Replace(parts.concat().into());
@@ -143,7 +144,7 @@ fn is_empty_array(value: &str) -> bool {
 }
 
 /// The part of the object to cut out to remove this member: with the comma before it, or after it if it is the first.
-fn without(all: &[Member<'_>], index: usize) -> std::ops::Range<usize> {
+fn without(all: &[Member<'_>], index: usize) -> Range<usize> {
     let this = &all[index];
     match (index.checked_sub(1).and_then(|before| all.get(before)), all.get(index + 1)) {
         (Some(before), _) => before.at.end..this.at.end,
@@ -168,7 +169,7 @@ fn data(event: &[u8]) -> Option<(usize, &[u8])> {
 }
 
 /// The event `finish` with the members that the event `counts` has in addition, except `usage`.
-fn moved(finish: &Bytes, counts: &Bytes) -> Option<Bytes> {
+fn moved(finish: &[u8], counts: &[u8]) -> Option<Bytes> {
     let (from, own) = data(finish)?;
     let own = members(own)?;
     let (_, theirs) = data(counts)?;
@@ -187,7 +188,7 @@ fn moved(finish: &Bytes, counts: &Bytes) -> Option<Bytes> {
 struct Output<'a> {
     input: &'a Bytes,
     /// The part of the input.
-    kept: std::ops::Range<usize>,
+    kept: Range<usize>,
     copy: BytesMut,
 }
 
