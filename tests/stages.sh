@@ -141,6 +141,7 @@ stage_live_kustomize() { live kustomize; }
 stage_live_guide() { live guide && live guide_values; }
 stage_live_lifecycle() { live lifecycle; }
 stage_image() { tests/image.sh; }
+stage_workflows() { PATH=$cache/bin:$PATH tests/workflows.sh; }
 stage_soak() { live soak; }
 stage_picture_trace() { live picture_trace; }
 stage_picture_boards() { live picture_boards; }
@@ -268,7 +269,7 @@ live_fast="live-engine live-queueing live-routes live-clients live-rewrite live-
 live_slow="live-dashboards live-rules live-alerts live-wedge live-reliability live-lifecycle"
 left="" right="" last=""
 case ${1:-fast} in
-fast) stages="format lint build components" left="unit integration" right=$live_fast last="hostile" ;;
+fast) stages="format lint build components workflows" left="unit integration" right=$live_fast last="hostile" ;;
 slow) stages="build components" left="doc fuzz" right=$live_slow last="hostile-release hostile-cgroup" ;;
 live) stages="build components $live_fast $live_slow" ;;
 soak) stages="build components soak" ;;
