@@ -1,12 +1,12 @@
-# The image, from the source: one static binary on nothing, for a user without rights. It needs no shell, no certificates (the
-# web's roots are in the binary) and no file that is written.
+# The image, from source: one static binary without a base image, for a user without privileges. It needs no shell, no
+# certificates (the web's roots are in the binary) and no writable file.
 #
 #   docker build -t tokometer .
 #   docker run --read-only -p 8000:8000 -p 9464:9464 tokometer run --listen :8000 --upstream SERVER:8001
 #
-# Linked statically with glibc, whose allocator is the faster one and which needs no more than gcc; names are resolved by
-# /etc/hosts and DNS, which its static form has within. One architecture per build: that of the machine.
-FROM rust:1-bookworm AS build
+# Statically linked with glibc, which has the faster allocator and needs only gcc. Names are resolved through /etc/hosts and
+# DNS, which static glibc supports. One architecture per build: that of the machine.
+FROM rust:1.98.1-bookworm@sha256:9a73a5088750b4c95158ab26629c854c3d6fc4b173cb7bc8079ad252d8ed7bfa AS build
 WORKDIR /src
 COPY . .
 RUN image/static.sh /out
@@ -14,6 +14,8 @@ RUN image/static.sh /out
 FROM scratch
 COPY --from=build /out/tokometer /tokometer
 USER 65532:65532
+# Loopback is not reachable from outside the container: docker run --rm -it -p 9464:9464 IMAGE demo
+ENV TOKOMETER_DEMO_ADMIN=:9464
 EXPOSE 8000 9464
 ENTRYPOINT ["/tokometer"]
 CMD ["run"]

@@ -58,6 +58,7 @@ root=$(build tokometer-test image/Dockerfile.binary "$work/context")
 config=$(buildah "${storage[@]}" inspect --type image localhost/tokometer-test)
 user=$(printf '%s' "$config" | sed -n 's/.*"User": "\([^"]*\)".*/\1/p' | sort -u)
 [ "$user" = 65532:65532 ] || fail "it runs as '$user'"
+environment=$(printf '%s' "$config" | sed -n 's/.*"\(TOKOMETER_[A-Z_]*=[^"]*\)".*/\1/p' | sort -u)
 files=$(cd "$root" && find . -type f)
 [ "$files" = ./tokometer ] || fail "there is more in it than the binary: $files"
 
@@ -66,12 +67,24 @@ mkdir "$work/filesystem" "$root/dev"
 mount --bind "$root" "$work/filesystem"
 mount -o remount,ro,bind "$work/filesystem"
 mount --bind /dev "$work/filesystem/dev"
-inside() { chroot --userspec=65532:65532 --groups= "$work/filesystem" /tokometer "$@"; }
+inside() { env -i "$environment" chroot --userspec=65532:65532 --groups= "$work/filesystem" /tokometer "$@"; }
 if touch "$work/filesystem/x" 2>/dev/null; then fail "its root can be written"; fi
 inside version
 inside check
-inside demo --for 3s | tee "$work/demo"
-grep -q 'ok' "$work/demo" || fail "the demo shows no answer that ended well"
+# The demo in a network of its own, whose live page is read at an address other than loopback, as from outside a container.
+export -f inside
+export environment work
+unshare --net bash -c '
+    ip link set lo up && ip address add 192.0.2.7/32 dev lo || exit
+    inside demo --for 5s >"$work/demo" &
+    until curl --silent --fail http://192.0.2.7:9464/live >"$work/live"; do
+        kill -0 $! || exit
+        sleep 0.1
+    done
+    wait $!'
+cat "$work/demo"
+grep -q '<title>tokometer live</title>' "$work/live" || fail "the live page of the demo is not reachable from outside"
+grep -q 'ok' "$work/demo" || fail "no request of the demo succeeded"
 echo "the image: $((bytes / 1000)) kB, one static binary, user $user, read-only root"
 
 # The image of the mode `redirect`: its last stage, with the files that the previous stage would copy from Debian's

@@ -148,6 +148,7 @@ stage_book() {
 }
 
 stage_image() { tests/image.sh; }
+stage_workflows() { PATH=$cache/bin:$PATH tests/workflows.sh; }
 stage_soak() { live soak; }
 stage_picture_trace() { live picture_trace; }
 stage_picture_boards() { live picture_boards; }
@@ -274,7 +275,7 @@ live_fast="live-engine live-queueing live-routes live-clients live-rewrite live-
 live_slow="live-dashboards live-rules live-alerts live-wedge live-reliability live-lifecycle"
 left="" right="" last=""
 case ${1:-fast} in
-fast) stages="format lint build components" left="unit integration" right=$live_fast last="hostile" ;;
+fast) stages="format lint build components workflows" left="unit integration" right=$live_fast last="hostile" ;;
 slow) stages="build components" left="doc book fuzz" right=$live_slow last="hostile-release hostile-cgroup" ;;
 live) stages="build components $live_fast $live_slow" ;;
 soak) stages="build components soak" ;;

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::app::instrument;
 use crate::app::instrument::Instrument;
 use crate::{config, top};
+use tokometer_engine::scrape::Target;
 use tokometer_observe::measure::{Outcome, Record, Sink};
 use tokometer_proxy::listen::{Address, Listener};
 use tokometer_sim::server::Simulator;
@@ -17,6 +18,9 @@ use tokometer_sim::{load, server};
 /// Intervals between updates of the screen, and between plain lines.
 const REDRAW: Duration = Duration::from_secs(1);
 const LINE: Duration = Duration::from_secs(2);
+
+/// Time between two scrapes of the simulated server's metrics.
+const SCRAPE: Duration = Duration::from_secs(1);
 
 /// Duration of a demo without a terminal.
 const UNATTENDED: Duration = Duration::from_secs(20);
@@ -30,16 +34,12 @@ pub struct Settings {
     pub streams: usize,
     /// What the terminal can show.
     pub display: top::Display,
-    /// Preferred admin address; if it is in use, any free port.
-    pub admin: SocketAddr,
+    /// Admin address; `None`: the usual port of loopback, or any free one if that is in use.
+    pub admin: Option<SocketAddr>,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        let display = top::Display { colour: true, ascii: false, plain: false };
-        Settings { duration: None, streams: 24, display, admin: SocketAddr::from(([127, 0, 0, 1], 9464)) }
-    }
-}
+/// The usual admin address.
+const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
 
 /// Why a demo failed.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +69,13 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// True if the error needs a fix of the flags, and a retry cannot help.
+    pub fn is_of_configuration(&self) -> bool {
+        matches!(self, Error::Instrument(error) if error.is_of_configuration())
+    }
+}
+
 /// Runs a demo and writes to `out`.
 ///
 /// # Errors
@@ -76,7 +83,7 @@ pub enum Error {
 pub fn run(settings: &Settings, out: &mut impl Write) -> Result<(), Error> {
     let duration = settings.duration.or((!io::stdout().is_terminal()).then_some(UNATTENDED));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let simulator = runtime.block_on(Simulator::start(simulated()))?;
+    let simulator = runtime.block_on(Simulator::start(simulated(settings.streams)))?;
     let outcomes = Arc::new(Outcomes::default());
     let instrument = start(settings, &simulator, &outcomes)?;
     let relay = instrument.addresses().first().map(ToString::to_string).unwrap_or_default();
@@ -86,10 +93,20 @@ pub fn run(settings: &Settings, out: &mut impl Write) -> Result<(), Error> {
     }
     writeln!(
         out,
-        "simulated vLLM, {} concurrent streams, some of which fail\n\
-         look: http://{admin}/live   metrics: http://{admin}/metrics   relay: http://{relay}",
+        "A simulated vLLM with tokometer in front of it. Clients: {}; some requests fail on purpose.\n\n  \
+         live page  http://{admin}/live\n  \
+         metrics    http://{admin}/metrics\n  \
+         proxy      http://{relay}/v1/chat/completions\n",
         settings.streams
     )?;
+    if settings.admin.is_none() && admin != ADMIN {
+        writeln!(
+            out,
+            "Port {} is in use, perhaps by another tokometer; this one uses port {}.\n",
+            ADMIN.port(),
+            admin.port()
+        )?;
+    }
     let load = runtime.spawn(load::run(offered(settings, duration, &relay), |_| {}));
     let display = top::Settings {
         admin: admin.into(),
@@ -125,16 +142,23 @@ pub fn run(settings: &Settings, out: &mut impl Write) -> Result<(), Error> {
             return Err(Error::Disagree { recorded, ended: summary.requests });
         }
     }
-    writeln!(out, "next: tokometer run --listen 0.0.0.0:8000 --upstream 127.0.0.1:8001   (your server on port 8001)")?;
+    writeln!(
+        out,
+        "\nNext, in front of your own server on port 8001:\n  \
+         tokometer run --listen 0.0.0.0:8000 --upstream 127.0.0.1:8001"
+    )?;
     Ok(())
 }
 
-/// A server with a small batch, so that requests queue, and with faults, so that outcomes vary.
-fn simulated() -> server::Settings {
+/// A server that is too small for the clients, so that requests queue, and with faults, so that outcomes vary.
+fn simulated(streams: usize) -> server::Settings {
     let faults = [("stall:2", 0.02), ("error-event:10", 0.02), ("cut:10", 0.01), ("status:429", 0.02)];
     let faults = faults.iter().filter_map(|(name, chance)| Some((name.parse().ok()?, *chance)));
     server::Settings {
-        max_concurrency: 20,
+        max_concurrency: (streams * 5 / 6).max(1),
+        // Some 200 tokens for each client.
+        kv_cache_tokens: streams as u64 * 200,
+        cached_share: 0.4,
         per_request_metrics: true,
         force_include_usage: true,
         faults: faults.collect(),
@@ -165,11 +189,13 @@ fn start(settings: &Settings, simulator: &Simulator, outcomes: &Arc<Outcomes>) -
         rewrite: None,
     };
     let mut all = config::Settings::with_listener(listener);
-    all.admin.listen = settings.admin;
+    all.admin.listen = settings.admin.unwrap_or(ADMIN);
+    all.scrape.targets = vec![Some(Target::default())];
+    all.scrape.interval = SCRAPE;
     let also = || Some(Arc::clone(outcomes) as Arc<dyn Sink>);
     let page: Arc<dyn Fn() -> String + Send + Sync> = Arc::new(|| "# the demo has no configuration\n".to_owned());
     match Instrument::start(&all, also(), Arc::clone(&page)) {
-        Err(instrument::Error::Admin(_)) => {
+        Err(instrument::Error::Admin(_)) if settings.admin.is_none() => {
             all.admin.listen.set_port(0);
             Ok(Instrument::start(&all, also(), page)?)
         }

@@ -1,5 +1,6 @@
 //! `tokometer run`: runs until a signal ends it.
 
+use std::io::IsTerminal;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::pin;
@@ -10,6 +11,7 @@ use std::{io, thread};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokometer_proxy::listen;
 use tokometer_settings::FileVersion;
 
 use crate::app::data_path::descriptors;
@@ -48,7 +50,12 @@ impl Error {
     fn of_start(error: instrument::Error, config: &Config) -> Error {
         match error {
             instrument::Error::Path(data_path::Error::Bind { listener, source }) if source.is_of_configuration() => {
-                Error::Listen(config.problem(&format!("listeners[{listener}].listen"), source.to_string()))
+                let in_use = match &source {
+                    listen::Error::Bind { address, .. } if source.is_address_in_use() => config.free_port(address),
+                    _ => None,
+                };
+                let free = in_use.map(|port| format!("; port {port} is free")).unwrap_or_default();
+                Error::Listen(config.problem(&format!("listeners[{listener}].listen"), format!("{source}{free}")))
             }
             error => Error::Start(error),
         }
@@ -75,8 +82,9 @@ enum Action {
 
 /// Runs until SIGTERM or SIGINT, then drains and sends the last telemetry. A second signal cuts the drain short. A
 /// drain requested over the admin server also ends the process, so that its supervisor restarts it: a drain cannot be
-/// undone. SIGHUP reloads the configuration and reopens the access log, and a changed configuration file is reloaded
-/// without a signal; an invalid configuration changes nothing.
+/// undone. SIGHUP reloads the configuration and reopens the access log; a process that is attached to a terminal ends
+/// instead, because its terminal was closed. A changed configuration file is reloaded without a signal; an invalid
+/// configuration changes nothing.
 ///
 /// # Errors
 /// If something cannot start. Once running, it ends with `Ok`.
@@ -194,6 +202,8 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+    /// The process was started in a terminal, which sends SIGHUP when it is closed.
+    in_terminal: bool,
 }
 
 impl Signals {
@@ -202,6 +212,8 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
+            // `nohup` and service managers redirect all three.
+            in_terminal: io::stdin().is_terminal() || io::stdout().is_terminal() || io::stderr().is_terminal(),
         })
     }
 
@@ -209,13 +221,16 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => Action::Stop,
             _ = self.interrupt.recv() => Action::Stop,
-            _ = self.hangup.recv() => Action::Hangup,
+            _ = self.hangup.recv() => if self.in_terminal { Action::Stop } else { Action::Hangup },
         }
     }
 
-    /// Waits for the next signal that requests a stop.
+    /// Waits for the next SIGTERM or SIGINT. Not SIGHUP: the kernel and the shell both send one for a closed terminal.
     async fn stop(&mut self) {
-        while !matches!(self.next().await, Action::Stop) {}
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
     }
 }
 

@@ -23,10 +23,10 @@ use tokometer_operator::rules::Format;
 #[command(name = "tokometer", version, propagate_version = true, arg_required_else_help = true, max_term_width = 100)]
 #[command(after_help = "\
 Examples:
-  tokometer demo                                        self-contained demonstration
-  tokometer run --listen :8000 --upstream :8001         put it in front of your server
-  tokometer check --config tokometer.yaml               explain a configuration
-  tokometer verify --relay http://127.0.0.1:8000 --upstream http://127.0.0.1:8001
+  tokometer demo                                  self-contained demonstration
+  tokometer run --listen :8000 --upstream :8001   put it in front of your server
+  tokometer check --config tokometer.yaml         explain a configuration
+  tokometer top                                   watch the live requests of `run`
 
 Exit codes: 0 success, 1 failure, 2 wrong usage or configuration.")]
 pub struct Cli {
@@ -53,12 +53,16 @@ pub enum Command {
     #[command(after_help = "\
 Examples:
   tokometer run --listen 0.0.0.0:8000 --upstream 127.0.0.1:8001
-  tokometer run --listen :8000 --upstream unix:/run/vllm.sock --admin 127.0.0.1:9464
+  tokometer run --listen :8000 --upstream unix:/run/vllm.sock --admin :9465
   tokometer run --listener :8000=:8001 --listener :9000=https://other:443
   tokometer run --config tokometer.yaml --set log.level=debug
-  OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 tokometer run --listen :8000 --upstream :8001
+  OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 \\
+    tokometer run --listen :8000 --upstream :8001
 
-SIGTERM drains and exits. A changed configuration file is reloaded, on SIGHUP at once. docs/reference/configuration.md lists every key and variable.")]
+SIGTERM drains and exits. A changed configuration file is reloaded, on SIGHUP at once. In a terminal, SIGHUP ends it. \
+docs/reference/configuration.md lists every key and variable.
+
+Exit codes: 0 it ended after a signal or a drain, 1 failure, 2 wrong usage or configuration.")]
     Run(Flags),
     /// Measure a running server from captured packets, without forwarding its traffic.
     Tap(TapArgs),
@@ -67,10 +71,10 @@ SIGTERM drains and exits. A changed configuration file is reloaded, on SIGHUP at
 Examples:
   tokometer check
   tokometer check --config tokometer.yaml
-  tokometer check --listen :8000 --upstream :8001 --set otlp.endpoint=http://collector:4318
+  tokometer check --listen :8000 --upstream :8001 --set log.level=debug
   kubectl get deployment vllm -o yaml | tokometer check --pod -
 
-Exit codes: 0 the configuration is valid, or every pod can be injected; 1 a pod would be left unchanged; 2 the
+Exit codes: 0 the configuration is valid, or every pod can be injected; 1 a pod would be left unchanged; 2 the \
 configuration is invalid, or wrong usage.")]
     Check(CheckArgs),
     /// Print the effective configuration, the default one, or its JSON schema.
@@ -106,7 +110,7 @@ configuration is invalid, or wrong usage.")]
 Examples:
   tokometer config --print-default > tokometer.yaml
   tokometer config --schema > schema.json
-  tokometer config --config tokometer.yaml             effective values, and where each was set")]
+  tokometer config --config tokometer.yaml    effective values, and their origins")]
 pub struct PrintArgs {
     /// Print every key with its default and documentation
     #[arg(long, conflicts_with = "schema")]
@@ -124,9 +128,9 @@ pub struct PrintArgs {
 #[command(after_help = "\
 Examples:
   tokometer rules > tokometer.rules.yaml
-  tokometer rules --config tokometer.yaml --format prometheusrule | kubectl apply -f -
+  tokometer rules --format prometheusrule | kubectl apply -f -
   tokometer rules --format sloth | sloth generate -i /dev/stdin
-  tokometer rules --time-scale 60                      for a trial: a one-hour window becomes a minute
+  tokometer rules --time-scale 60    for a trial: an hour becomes a minute
 
 docs/concepts/objectives.md describes the rules, and docs/runbooks the response to each alert.")]
 pub struct RulesArgs {
@@ -165,6 +169,36 @@ mod tests {
             for argument in command.get_arguments() {
                 assert!(argument.get_help().is_some(), "{} {}", command.get_name(), argument.get_id());
             }
+        }
+    }
+
+    #[test]
+    fn examples_are_not_wrapped() {
+        fn check(command: &clap::Command) {
+            let name = command.get_name();
+            let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for width in [80, 100] {
+                let shown = command.clone().term_width(width).max_term_width(100).render_long_help().to_string();
+                for line in shown.lines() {
+                    assert!(line.chars().count() <= width, "{name}, {width} columns: {line}");
+                }
+                for example in examples.lines().filter(|line| line.starts_with("  ")) {
+                    assert!(shown.lines().any(|line| line == example), "{name}, {width} columns: {example}\n{shown}");
+                }
+            }
+            command.get_subcommands().for_each(check);
+        }
+        let mut all = Cli::command();
+        all.build();
+        check(&all);
+    }
+
+    #[test]
+    fn help_has_help() {
+        for words in ["help --help", "help -h", "help help", "help run", "run --help", "help"] {
+            let parsed = Cli::try_parse_from(["tokometer"].into_iter().chain(words.split(' ')));
+            let shown = parsed.expect_err("help is shown");
+            assert!(!shown.use_stderr(), "{words}: {shown}");
         }
     }
 

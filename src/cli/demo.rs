@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::{Args, value_parser};
 
 use crate::app;
-use crate::cli::shared::{finish, positive_duration};
+use crate::cli::shared::{finish, positive_duration, wrong_usage};
 use crate::cli::top;
-use crate::config::Environment;
+use crate::config::{self, Environment};
 
 /// Arguments of `demo`.
 #[derive(Clone, Debug, Args)]
@@ -18,6 +18,7 @@ Examples:
   tokometer demo
   tokometer demo --for 10s --streams 32
   tokometer demo | tee demo.txt
+  docker run --rm -it -p 9464:9464 IMAGE demo
 
 Without a terminal it prints plain lines and exits after 20 s.")]
 pub struct DemoArgs {
@@ -27,19 +28,34 @@ pub struct DemoArgs {
     /// Number of concurrent streams
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = value_parser!(u32).range(1..=10_000))]
     pub streams: u32,
+    /// Address of the live page and /metrics; also TOKOMETER_DEMO_ADMIN [default: 127.0.0.1:9464, or a free port]
+    #[arg(long, value_name = "ADDRESS")]
+    pub admin: Option<String>,
 }
+
+/// The variable with the admin address. Images set it, because loopback is not reachable from outside a container.
+const ADMIN: &str = "TOKOMETER_DEMO_ADMIN";
 
 /// Runs the command.
 pub(super) fn demo(arguments: &DemoArgs, environment: &Environment) -> ExitCode {
+    let flag = arguments.admin.as_deref().map(|text| ("flag --admin".to_owned(), text));
+    let variable = || environment.get(ADMIN).map(|text| (format!("environment variable {ADMIN}"), text));
+    let admin =
+        match flag.or_else(variable).map(|(origin, text)| config::admin_address(text).map_err(|why| (origin, why))) {
+            None => None,
+            Some(Ok(address)) => Some(address),
+            Some(Err((origin, why))) => return wrong_usage(&format!("{origin}: {why}")),
+        };
     let settings = app::DemoSettings {
         duration: arguments.duration,
         streams: arguments.streams as usize,
         display: top::display(environment),
-        ..app::DemoSettings::default()
+        admin,
     };
     match app::demo(&settings, &mut io::stdout()) {
         // A closed reader (`| head`) counts as success.
         Err(app::DemoError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) if error.is_of_configuration() => wrong_usage(&error),
         result => finish(result),
     }
 }

@@ -20,11 +20,13 @@ const IMAGE: Option<&str> = option_env!("TOKOMETER_IMAGE");
 #[command(after_help = "\
 Examples:
   tokometer inject -f deployment.yaml --image IMAGE | kubectl apply -f -
-  kubectl get deployment vllm -o yaml | tokometer inject --image IMAGE --explain | kubectl apply -f -
-  tokometer inject -f deployment.yaml --image IMAGE --mode uds --env OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318
+  kubectl get deployment vllm -o yaml | \\
+    tokometer inject --image IMAGE --explain | kubectl apply -f -
+  tokometer inject -f deployment.yaml --image IMAGE --mode uds \\
+    --env OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318
   tokometer inject -f deployment.yaml --remove
 
-The mode auto is address-split, or another mode where that is impossible; docs/how-to/attach.md describes the modes. The
+The mode auto is address-split, or another mode where that is impossible; docs/how-to/attach.md describes the modes. The \
 operation is idempotent. YAML comments are lost.
 
 Exit codes: 0 success, 1 nothing was injected (the manifest is still written), 2 wrong usage or no manifest.")]

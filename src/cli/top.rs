@@ -21,7 +21,7 @@ Examples:
   tokometer top --once
   tokometer top --interval 10s | tee top.log
 
-Keys: q quits, p pauses, s sorts by age, wait, speed and tokens, up and down scroll, left and right select one of the
+Keys: q quits, p pauses, s sorts by age, wait, speed and tokens, up and down scroll, left and right select one of the \
 slowest requests. Without a terminal it prints one line per snapshot. NO_COLOR disables colors.")]
 pub struct TopArgs {
     /// URL of the admin server to watch

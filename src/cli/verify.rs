@@ -1,5 +1,6 @@
 //! The command `verify`.
 
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,13 +15,15 @@ use tokometer_settings::duration;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  tokometer verify --relay http://127.0.0.1:8000 --upstream http://127.0.0.1:8001
-  tokometer verify --relay http://127.0.0.1:8000 --upstream http://127.0.0.1:8001 --requests 100 --json
-  tokometer verify --relay http://localhost:8000 --upstream http://localhost:8001 --accept usage --accept bypass
+  tokometer verify --relay http://localhost:8000 --upstream http://localhost:8001
+  tokometer verify --relay http://localhost:8000 --upstream http://localhost:8001 \\
+    --requests 100 --json
+  tokometer verify --relay http://localhost:8000 --upstream http://localhost:8001 \\
+    --accept bypass
 
 It checks reach, latency, bytes, usage, queue, counts and bypass; docs/how-to/verify.md describes the checks.
 
-Exit codes: 0 all checks passed, 1 a check failed, 2 wrong usage.")]
+Exit codes: 0 no check failed (there may be warnings), 1 a check failed, 2 wrong usage.")]
 pub struct VerifyArgs {
     /// URL that clients connect to
     #[arg(long, value_name = "URL")]
@@ -84,10 +87,18 @@ pub(super) fn verify(arguments: &VerifyArgs) -> ExitCode {
         accept: arguments.accept.clone(),
         ..defaults
     };
-    let report = verify::run(&settings);
+    let terminal = io::stderr().is_terminal();
+    let show = |text: &str| {
+        if terminal {
+            // Clears the line first (ECMA-48, EL). A failure to print progress does not end the verification.
+            write!(io::stderr(), "\r\x1b[K{text}").ok();
+        }
+    };
+    let report = verify::run(&settings, |sent| show(&format!("{sent} of {} canaries on each side", settings.requests)));
+    show("");
     let text = if arguments.json { serde_json::to_string(&report).unwrap_or_default() } else { report.to_string() };
     match print(&(text + "\n")) {
-        ExitCode::SUCCESS if !report.good => ExitCode::from(FAILURE),
+        ExitCode::SUCCESS if !report.passed => ExitCode::from(FAILURE),
         code => code,
     }
 }

@@ -16,6 +16,7 @@ mod shape;
 mod sources;
 mod tree;
 
+pub(crate) use address::admin as admin_address;
 pub use checked::Settings;
 pub use output::{default_yaml, shown_url};
 pub use shape::schema;
@@ -29,6 +30,7 @@ use std::path::{Path, PathBuf};
 use crate::config::checked::Problems;
 use crate::config::raw::Raw;
 use crate::config::tree::{Node, Value};
+use tokometer_proxy::listen::Address;
 
 /// Why the configuration could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -159,6 +161,11 @@ impl Config {
     /// A problem with the value of this key, with its origin.
     pub fn problem(&self, path: &str, message: String) -> Problem {
         Problem { origin: self.set.origin(path), path: path.to_owned(), message }
+    }
+
+    /// A free port close to that of this listen address.
+    pub fn free_port(&self, address: &Address) -> Option<u16> {
+        checked::free_port(&self.raw, address)
     }
 
     /// The configuration as written by the user, with defaults filled in.

@@ -12,11 +12,12 @@ use crate::config::shape::{self, Kind, Shape};
 use crate::config::tree::{Node, Origin, Problem, Value};
 
 /// Variables that do not map to one key.
-pub(crate) const SPECIAL: [(&str, &str); 4] = [
+pub(crate) const SPECIAL: [(&str, &str); 5] = [
     ("TOKOMETER_CONFIG", "Configuration file, as `--config`."),
     ("TOKOMETER_LISTEN", "Address that clients connect to, as `--listen`."),
     ("TOKOMETER_UPSTREAM", "Address of the server, as `--upstream`."),
     ("TOKOMETER_LISTENERS", "Several `LISTEN=UPSTREAM`, separated by commas, as `--listener`."),
+    ("TOKOMETER_DEMO_ADMIN", "Address of the live page of `tokometer demo`, as its `--admin`."),
 ];
 
 /// Environment variables by name. An empty one counts as not set (OpenTelemetry's rule).

@@ -82,7 +82,7 @@ invalid value of an `OTEL_*` variable is ignored with a warning, because those v
 of a cluster. An empty variable counts as not set. In variables, separate list entries with commas, and write maps as
 `name=value,name=value`, percent-encoded where needed.
 
-A changed file is reloaded within 2 s, and SIGHUP reloads it at once. A file with errors changes nothing: the log names
+A changed file is reloaded within 2 s, and SIGHUP reloads it at once (in a terminal, SIGHUP ends tokometer). A file with errors changes nothing: the log names
 them, and `tokometer_config_last_reload_successful` is 0. Keys marked *reload* then apply to new connections; all
 others need a restart, and the log names them.
 

@@ -4,6 +4,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
 use tokometer_telemetry::live::snapshot::Distribution;
+use tokometer_telemetry::slo::ReadingSpeed;
 
 // Colours only repeat information that the text also contains.
 /// Most important.
@@ -18,6 +19,16 @@ pub(super) const WARN: Style = Style::new().fg(Color::Yellow);
 pub(super) const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 /// Token bars.
 pub(super) const ACCENT: Style = Style::new().fg(Color::Cyan);
+
+/// How readers experience this decode rate, and its style.
+pub(super) fn band(rate: f64, reading: &ReadingSpeed) -> (&'static str, Style) {
+    match rate {
+        rate if rate < reading.slow => ("slower than reading", WARN),
+        rate if rate < reading.comfortable => ("at reading speed", Style::new()),
+        rate if rate <= reading.fast => ("ahead of readers", ACCENT),
+        _ => ("faster than readers notice", GOOD),
+    }
+}
 
 /// A set of characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Cell, Row, Table, Widget};
 
 use crate::top::chart::{ACCENT, FAINT, GOOD, Glyphs, WARN};
-use crate::top::numbers;
 use crate::top::view::View;
+use crate::top::{chart, numbers};
 use tokometer_telemetry::live::snapshot::{Snapshot, Stream};
 
 /// A column other than the last one, which is the bar.
@@ -72,7 +72,11 @@ pub(super) fn render(snapshot: &Snapshot, view: View, glyphs: &Glyphs, area: Rec
     let scale = Scale::of(snapshot);
     let rows = visible.iter().map(|stream| {
         let cells = columns.iter().map(|column| {
-            let style = if column.title == "doing" { style(stream) } else { Style::new() };
+            let style = match column.title {
+                "doing" => style(stream),
+                "tok/s" => stream.tokens_per_second.map_or(Style::new(), |rate| chart::band(rate, &snapshot.reading).1),
+                _ => Style::new(),
+            };
             column.cell((column.text)(snapshot, stream, column.width.into())).style(style)
         });
         Row::new(cells.chain([Cell::from(bar(stream, bar_width, &scale, glyphs))]))

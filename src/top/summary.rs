@@ -37,7 +37,12 @@ pub(super) fn rows(snapshot: &Snapshot, slow: usize, glyphs: &Glyphs, width: u16
     let (ttft, decode) = (&snapshot.ttft_seconds, &snapshot.decode_tokens_per_second);
     rows.push(row("TTFT", distribution(ttft, |s| numbers::time(s * 1e3), ("p99", ttft.p99), cells, glyphs)));
     // For a rate, the slow end is the low one.
-    rows.push(row("decode", distribution(decode, numbers::rate, ("p10", decode.p10), cells, glyphs)));
+    let mut parts = distribution(decode, numbers::rate, ("p10", decode.p10), cells, glyphs);
+    parts.extend(decode.p50.map(|median| {
+        let (name, style) = chart::band(median, &snapshot.reading);
+        Span::styled(name, style)
+    }));
+    rows.push(row("decode", parts));
     rows.extend(last.into_iter().flatten());
     if tall {
         for (at, objective) in worst.iter().take(10).enumerate() {

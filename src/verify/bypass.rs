@@ -39,7 +39,7 @@ pub(super) fn check(settings: &Settings, admin: &mut Caller, advice: Advice, mod
     let host: Vec<IpAddr> = settings.upstream.addresses().unwrap_or_default().iter().map(SocketAddr::ip).collect();
     if let Some(elsewhere) = host.iter().find(|address| !address.is_loopback() && !own.contains(address)) {
         return made(
-            Grade::Note,
+            Grade::Warn,
             format!("the server is at {elsewhere}, not this host: clients that can reach it there bypass the proxy"),
         )
         .fix("run this on the server's host, against 127.0.0.1; let a NetworkPolicy or firewall admit only the proxy");
@@ -53,7 +53,7 @@ pub(super) fn check(settings: &Settings, admin: &mut Caller, advice: Advice, mod
     }
     let list = |wanted: Found| found.get(&wanted).map(|addresses| addresses.join(", "));
     if let Some(server) = list(Found::Server) {
-        return made(Grade::Wrong, format!("the server also responds at {server}, bypassing the proxy"))
+        return made(Grade::Fail, format!("the server also responds at {server}, bypassing the proxy"))
             .fix(format!("{}, so that only the proxy can reach it", advice.bypass));
     }
     if let Some(either) = list(Found::Either) {
@@ -62,7 +62,7 @@ pub(super) fn check(settings: &Settings, admin: &mut Caller, advice: Advice, mod
     }
     let tried = found.values().flatten().map(String::as_str).collect::<Vec<_>>().join(", ");
     let other = list(Found::Other).map(|other| format!("; something else responds at {other}")).unwrap_or_default();
-    made(Grade::Good, format!("the server responds at no other address of this host ({tried} tried){other}"))
+    made(Grade::Pass, format!("the server responds at no other address of this host ({tried} tried){other}"))
 }
 
 fn at(settings: &Settings, admin: &mut Caller, address: SocketAddr, models: &[u8]) -> Found {

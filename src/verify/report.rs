@@ -13,15 +13,15 @@ tokometer_observe::closed_enum! {
     #[serde(rename_all = "snake_case")]
     pub enum Grade {
         /// Passed.
-        Good = "good",
-        /// Could be better, but nothing is wrong.
-        Note = "note",
+        Pass = "pass",
+        /// The traffic is correct, but something can be improved.
+        Warn = "WARN",
         /// Could not be determined.
         Unknown = "unknown",
-        /// Failed, and accepted by the user.
+        /// Failed or warned about, and accepted by the user.
         Accepted = "accepted",
         /// Failed.
-        Wrong = "FAIL",
+        Fail = "FAIL",
     }
 }
 
@@ -65,7 +65,7 @@ pub struct Row {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// No check failed.
-    pub good: bool,
+    pub passed: bool,
     /// Where clients connect.
     pub relay: String,
     /// Address of the server.
@@ -117,11 +117,16 @@ impl fmt::Display for Report {
                 writeln!(f, "{:19} fix: {fix}", "")?;
             }
         }
-        let wrong = self.checks.iter().filter(|check| check.grade == Grade::Wrong).count();
-        match wrong {
-            0 => write!(f, "\nAll checks passed."),
-            1 => write!(f, "\n1 check failed."),
-            wrong => write!(f, "\n{wrong} checks failed."),
+        let count = |grade| self.checks.iter().filter(|check| check.grade == grade).count();
+        let failed = match count(Grade::Fail) {
+            0 => "No check failed".to_owned(),
+            1 => "1 check failed".to_owned(),
+            failed => format!("{failed} checks failed"),
+        };
+        match count(Grade::Warn) {
+            0 => write!(f, "\n{failed}."),
+            1 => write!(f, "\n{failed}; 1 warning."),
+            warnings => write!(f, "\n{failed}; {warnings} warnings."),
         }
     }
 }
@@ -135,11 +140,12 @@ mod tests {
             |added_ms, low_ms| Difference { direct_ms: 20.5, proxied_ms: 20.75, added_ms, low_ms, high_ms: 0.3 };
         let row = |time, percentile, difference| Row { time, percentile, difference };
         let checks = vec![
-            Check::new(CheckName::Bytes, Grade::Good, "the same"),
-            Check::new(CheckName::Usage, Grade::Wrong, "no count").fix("start it otherwise"),
+            Check::new(CheckName::Bytes, Grade::Pass, "the same"),
+            Check::new(CheckName::Usage, Grade::Warn, "no count").fix("start it otherwise"),
+            Check::new(CheckName::Counts, Grade::Fail, "none"),
         ];
         Report {
-            good: false,
+            passed: false,
             relay: "http://r".to_owned(),
             upstream: "http://u".to_owned(),
             model: Some("m".to_owned()),
@@ -165,22 +171,24 @@ first token p50              20.500       20.750   0.250 (0.123 to 0.300)
 first token p99              20.500       20.750   too few canaries (0.123 to 0.300)
 between tokens p50           20.500       20.750   not significant (-0.123 to 0.300)
 
-good      bytes     the same
-FAIL      usage     no count
+pass      bytes     the same
+WARN      usage     no count
                     fix: start it otherwise
+FAIL      counts    none
 
-1 check failed.";
+1 check failed; 1 warning.";
         assert_eq!(report().to_string(), expected);
     }
 
     #[test]
     fn json_has_the_same_fields() {
         let json = serde_json::to_value(report()).unwrap();
-        assert_eq!(json["good"], false);
+        assert_eq!(json["passed"], false);
         assert_eq!(json["latency"][0]["direct_ms"], 20.5);
         assert_eq!(json["latency"][1]["added_ms"], serde_json::Value::Null);
         assert_eq!(json["checks"][1]["name"], "usage");
-        assert_eq!(json["checks"][1]["grade"], "wrong");
+        assert_eq!(json["checks"][1]["grade"], "warn");
+        assert_eq!(json["checks"][2]["grade"], "fail");
         assert!(json["checks"][0].get("fix").is_none());
     }
 }

@@ -12,10 +12,11 @@ use crate::verify::{bypass, canary, compare, counted, verdict};
 use tokometer_decode::Engine;
 use tokometer_decode::engine::Advice;
 
-/// Sends the canaries and evaluates the checks. Failures are part of the report, never an error.
-pub fn run(settings: &Settings) -> Report {
+/// Sends the canaries and evaluates the checks. Failures are part of the report, never an error. `progress` is called with
+/// the number of timed canaries sent on each side.
+pub fn run(settings: &Settings, mut progress: impl FnMut(u32)) -> Report {
     let mut report = Report {
-        good: false,
+        passed: false,
         relay: settings.relay.to_string(),
         upstream: settings.upstream.to_string(),
         model: None,
@@ -24,15 +25,15 @@ pub fn run(settings: &Settings) -> Report {
         latency: Vec::new(),
         checks: Vec::new(),
     };
-    if let Err(unreached) = verify(settings, &mut report) {
+    if let Err(unreached) = verify(settings, &mut progress, &mut report) {
         report.checks.push(unreached);
     }
     for check in &mut report.checks {
-        if check.grade == Grade::Wrong && settings.accept.contains(&check.name) {
+        if matches!(check.grade, Grade::Fail | Grade::Warn) && settings.accept.contains(&check.name) {
             check.grade = Grade::Accepted;
         }
     }
-    report.good = report.checks.iter().all(|check| check.grade != Grade::Wrong);
+    report.passed = report.checks.iter().all(|check| check.grade != Grade::Fail);
     report
 }
 
@@ -51,7 +52,7 @@ impl Side {
     }
 
     fn wrong(&self, detail: &str) -> Check {
-        Check::new(CheckName::Reach, Grade::Wrong, format!("{} {detail}", self.name))
+        Check::new(CheckName::Reach, Grade::Fail, format!("{} {detail}", self.name))
     }
 
     fn ask(&mut self, request: &[u8]) -> Result<Recording, Check> {
@@ -89,7 +90,7 @@ impl Side {
     }
 }
 
-fn verify(settings: &Settings, report: &mut Report) -> Result<(), Check> {
+fn verify(settings: &Settings, progress: &mut dyn FnMut(u32), report: &mut Report) -> Result<(), Check> {
     let mut direct = Side::new("the server", &settings.upstream, settings);
     let mut proxied = Side::new("the proxy", &settings.relay, settings);
     let mut admin = Caller::new(&settings.admin, settings.timeout);
@@ -120,6 +121,7 @@ fn verify(settings: &Settings, report: &mut Report) -> Result<(), Check> {
             direct_canaries.push(direct.canary(settings, &body)?);
         }
         report.requests += 1;
+        progress(report.requests);
     }
     let sent = u64::from(settings.requests) + 1;
     let gained = before.and_then(|before| counted::settled(settings, &mut admin, &before, sent));
@@ -129,7 +131,7 @@ fn verify(settings: &Settings, report: &mut Report) -> Result<(), Check> {
     let advice = advice(engine);
     report.checks.push(Check::new(
         CheckName::Reach,
-        Grade::Good,
+        Grade::Pass,
         format!("all {} canaries on each side got a response", u64::from(report.requests) + 1),
     ));
 
@@ -150,7 +152,7 @@ fn verify(settings: &Settings, report: &mut Report) -> Result<(), Check> {
             verdict::counts(gained, &canaries, again)
         }
         Err(why) => {
-            let grade = if settings.admin_is_named { Grade::Wrong } else { Grade::Unknown };
+            let grade = if settings.admin_is_named { Grade::Fail } else { Grade::Unknown };
             let detail = format!("the admin server at {} {why}", settings.admin);
             Check::new(CheckName::Counts, grade, detail).fix("set its address with --admin http://HOST:PORT")
         }

@@ -41,9 +41,9 @@ pub(super) fn latency(rows: &[Row], most: Duration) -> Check {
         return made(Grade::Unknown, "no times to compare".to_owned());
     }
     if slow.is_empty() {
-        return made(Grade::Good, format!("the proxy adds at most {most} ms to any median"));
+        return made(Grade::Pass, format!("the proxy adds at most {most} ms to any median"));
     }
-    made(Grade::Wrong, format!("the proxy adds {} at the median; {most} ms are allowed", slow.join(" and ")))
+    made(Grade::Fail, format!("the proxy adds {} at the median; {most} ms are allowed", slow.join(" and ")))
         .fix("check for other hops (a mesh, a remote host) and check tokometer_event_loop_lag_seconds; --most-added sets the limit")
 }
 
@@ -67,12 +67,12 @@ pub(super) fn bytes(outcomes: &[Outcome]) -> Check {
     }
     let made = |grade, detail: String| Check::new(CheckName::Bytes, grade, detail);
     if !differing.is_empty() {
-        return made(Grade::Wrong, format!("proxied responses differ: {}", differing.join("; ")))
+        return made(Grade::Fail, format!("proxied responses differ: {}", differing.join("; ")))
             .fix("tokometer changes no byte: look for another proxy, mesh or gateway in between, and check that both addresses lead to the same server");
     }
     let detail = if same.is_empty() { String::new() } else { format!("identical: {}", same.join("; ")) };
     match unsure.is_empty() {
-        true => made(Grade::Good, detail),
+        true => made(Grade::Pass, detail),
         false => {
             let and = if detail.is_empty() { "" } else { ". " };
             made(Grade::Unknown, format!("{detail}{and}Not compared: {}", unsure.join("; ")))
@@ -85,11 +85,11 @@ pub(super) fn bytes(outcomes: &[Outcome]) -> Check {
 pub(super) fn usage(advice: Advice, asked: bool, unasked: &Canary) -> Check {
     let made = |grade, detail: &str| Check::new(CheckName::Usage, grade, detail);
     if unasked.usage.is_some() {
-        return made(Grade::Good, "streams end with the engine's token count, even if the client does not ask for it");
+        return made(Grade::Pass, "streams end with the engine's token count, even if the client does not ask for it");
     }
     if unasked.native.is_some() {
         return made(
-            Grade::Good,
+            Grade::Pass,
             "streams carry the engine's token counter, even if the client does not ask for usage",
         );
     }
@@ -103,7 +103,7 @@ pub(super) fn usage(advice: Advice, asked: bool, unasked: &Canary) -> Check {
             "mount the model's tokenizer.json for an estimate (observe.tokenizer); docs/reference/engine-support.md lists what each engine reports"
         }
     };
-    made(Grade::Wrong, detail).fix(fix)
+    made(Grade::Warn, detail).fix(fix)
 }
 
 /// Whether queue times are reported. `gained`: what the admin server counted for the canaries.
@@ -114,8 +114,8 @@ pub(super) fn queue(advice: Advice, gained: Option<&Counted>) -> Check {
     };
     let sources: Vec<&str> = gained.by_label(Counter::Queue).map(|(source, _)| source).collect();
     match sources.is_empty() {
-        false => made(Grade::Good, format!("queue times are reported, by {}", sources.join(" and "))),
-        true => made(Grade::Note, "no queue times are reported".to_owned()).fix(advice.queue),
+        false => made(Grade::Pass, format!("queue times are reported, by {}", sources.join(" and "))),
+        true => made(Grade::Warn, "no queue times are reported".to_owned()).fix(advice.queue),
     }
 }
 
@@ -135,27 +135,27 @@ pub(super) fn counts(gained: &Counted, canaries: &[&Canary], again: u64) -> Chec
         .fix("repeat without other traffic");
     }
     if counted == 0.0 {
-        return made(Grade::Wrong, format!("none of {sent} canaries was counted"))
+        return made(Grade::Fail, format!("none of {sent} canaries was counted"))
             .fix("set the admin server of this proxy with --admin, and check that observe.enabled is true");
     }
     if counted < sent {
-        return made(Grade::Wrong, format!("only {} of {sent} canaries were counted", counted))
+        return made(Grade::Fail, format!("only {} of {sent} canaries were counted", counted))
             .fix("check tokometer_observer_detached_total and the log, and whether several proxies share the address");
     }
     match tokens {
         Some(tokens) if gained.exact_tokens() == tokens as f64 => {
-            made(Grade::Good, format!("all {sent} canaries were counted, with exactly their {tokens} output tokens"))
+            made(Grade::Pass, format!("all {sent} canaries were counted, with exactly their {tokens} output tokens"))
         }
         Some(tokens) => {
             let by = gained.by_label(Counter::Tokens).map(|(source, tokens)| format!("{tokens} by {source}"));
             let by: Vec<String> = by.collect();
             let by = if by.is_empty() { "none".to_owned() } else { by.join(", ") };
-            made(Grade::Wrong, format!("the canaries had {tokens} output tokens, but counted were {by}")).fix(
+            made(Grade::Fail, format!("the canaries had {tokens} output tokens, but counted were {by}")).fix(
                 "check the engine in observe.engine; docs/reference/engine-support.md lists what is read from each",
             )
         }
         None => made(
-            Grade::Good,
+            Grade::Pass,
             format!("all {sent} canaries were counted; the server reported no token counts to compare with"),
         ),
     }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the real components that the live tests use, into a directory outside the repository:
 #   ${TOKOMETER_TEST_CACHE:-$HOME/.cache/tokometer-tests}/bin/{llama-server,prometheus,promtool,promtool-3,alertmanager,python,
-#   h2load,nghttp,h2spec,admission,collector,mdbook,envoy}
+#   h2load,nghttp,h2spec,admission,collector,mdbook,envoy,actionlint}
 #
 #   tests/components/fetch.sh                 all of them
 #   tests/components/fetch.sh llama-server    only the named ones; nft, buildah, cluster, ollama, vllm, aiperf, phoenix,
@@ -135,6 +135,18 @@ fetch_h2spec() {
     fi
     logged $name-version "$cache/bin/$name" --version || { rm -f "$cache/bin/$name"; skip $name "does not start: $reason"; return; }
     have $name "$(tail -n 1 "$cache/log/$name-version.log")"
+}
+
+# The linter of the workflows.
+fetch_actionlint() {
+    local name=actionlint reason
+    if [ ! -x "$cache/bin/$name" ] && ! from_path $name; then
+        command -v go >/dev/null || { skip $name "no Go on PATH"; return; }
+        logged $name env GOBIN="$cache/bin" nice -n 10 go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 ||
+            { skip $name "go install failed: $reason"; return; }
+    fi
+    logged $name-version "$cache/bin/$name" --version || { rm -f "$cache/bin/$name"; skip $name "does not start: $reason"; return; }
+    have $name "$(head -n 1 "$cache/log/$name-version.log")"
 }
 
 # The official clients (openai, anthropic, ollama), third-party ones for HTTP/2, gRPC and WebSocket, and the strict
@@ -471,7 +483,7 @@ fetch_aiperf() {
 
 . "$here/cluster/fetch.sh"
 
-[ $# -gt 0 ] || set -- llama-server python prometheus promtool promtool-3 alertmanager h2load h2spec admission collector crds
+[ $# -gt 0 ] || set -- llama-server python prometheus promtool promtool-3 alertmanager h2load h2spec actionlint admission collector crds
 for component in "$@"; do
     case $component in
     llama-server) fetch_llama_server ;;
@@ -482,6 +494,7 @@ for component in "$@"; do
     alertmanager) fetch_alertmanager ;;
     h2load) fetch_h2load ;;
     h2spec) fetch_h2spec ;;
+    actionlint) fetch_actionlint ;;
     admission) fetch_admission ;;
     collector) fetch_collector ;;
     crds) fetch_crds ;;
@@ -496,7 +509,7 @@ for component in "$@"; do
     aiperf) fetch_aiperf ;;
     cluster) fetch_cluster ;;
     *)
-        echo "fetch.sh: no component '$component' (llama-server, python, prometheus, promtool, promtool-3, alertmanager, h2load, h2spec, admission, collector, crds, mdbook, nft, buildah, cluster, ollama, vllm, aiperf, phoenix, boards, envoy)" >&2
+        echo "fetch.sh: no component '$component' (llama-server, python, prometheus, promtool, promtool-3, alertmanager, h2load, h2spec, actionlint, admission, collector, crds, mdbook, nft, buildah, cluster, ollama, vllm, aiperf, phoenix, boards, envoy)" >&2
         exit 2
         ;;
     esac

@@ -1,5 +1,6 @@
 //! Layers of the configuration, the resulting settings, and the errors of invalid values.
 
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -124,12 +125,31 @@ fn flags_and_variables_define_listeners() {
     assert!(error.contains("flag --upstream: listeners[].upstream: 2 listeners are configured"), "{error}");
 }
 
+#[test]
+fn suggested_port_is_free_and_no_other_key_names_it() {
+    // Some other program holds the port after the two that the configuration names.
+    let (held, first) = std::iter::repeat_with(|| TcpListener::bind("127.0.0.1:0").unwrap())
+        .find_map(|held| {
+            let first = held.local_addr().unwrap().port().checked_sub(2)?;
+            (first..first + 2).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()).then_some((held, first))
+        })
+        .unwrap();
+    let next = first + 1;
+    let yaml = format!(
+        "admin: {{listen: '127.0.0.1:{first}'}}\nlisteners: [{{listen: '127.0.0.1:{first}', upstream: '127.0.0.1:{next}'}}]"
+    );
+    let error = load(&yaml, &[], &Flags::default()).unwrap_err().to_string();
+    let suggested: u16 = error.split_once("another port, such as ").unwrap().1.trim().parse().unwrap();
+    assert!(suggested > held.local_addr().unwrap().port(), "{error}");
+    drop(TcpListener::bind(("127.0.0.1", suggested)).unwrap());
+}
+
 const BAD: &[Mistake] = &[
     (
         "admin: {listen: '127.0.0.1:9464'}\nlisteners: [{listen: '127.0.0.1:9464', upstream: ':1'}]",
         "t.yaml:1:17",
         "admin.listen",
-        "such as 9465",
+        "write another port, such as ",
     ),
     ("relay:\n  keep_alive: 1s", "t.yaml:2:3", "relay.keep_alive", "did you mean `keepalive`?"),
     ("relai: {}", "t.yaml:1:1", "relai", "did you mean `relay`?"),
@@ -211,8 +231,8 @@ const BAD: &[Mistake] = &[
     ("otlp: {traces: {batch_size: 9}}", "t.yaml:1:17", "otlp.traces.batch_size", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"),
     ("admin: {listen: 9464}", "t.yaml:1:17", "admin.listen", "put it in quotes"),
     ("admin: {listen: 'unix:/a'}", "t.yaml:1:17", "admin.listen", "TCP only"),
-    ("admin: {listen: ':8000'}", "t.yaml:1:17", "admin.listen", "write another port, such as 8001"),
-    ("admin: {listen: '127.0.0.1:8001'}", "t.yaml:1:17", "admin.listen", "use another port for the admin server"),
+    ("admin: {listen: ':8000'}", "t.yaml:1:17", "admin.listen", "already uses this address; write another port"),
+    ("admin: {listen: '127.0.0.1:8001'}", "t.yaml:1:17", "admin.listen", "this is the upstream of the listener"),
     ("relay: {max_connections: -1}", "t.yaml:1:26", "relay.max_connections", "from 0"),
     ("log: {level: loud}", "t.yaml:1:14", "log.level", "write off, error, warn"),
     ("log: {format: xml}", "t.yaml:1:15", "log.format", "`text`, `json`"),

@@ -24,6 +24,7 @@ mod end_to_end;
 mod endings;
 mod excerpt;
 mod export;
+mod hangup;
 mod http2;
 mod inject;
 mod injected;

@@ -193,6 +193,7 @@ fn address_in_use_at_the_start_is_an_error_except_in_a_pod() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(error.contains(&format!("cannot listen on {listen}: Address already in use")), "{error}");
+    assert!(error.trim_end().ends_with(" is free"), "{error}");
 
     let sidecar = Sidecar::start(&listen.to_string(), loopback, "KUBERNETES_SERVICE_HOST=10.96.0.1", &[]);
     until("tokometer steps aside", || sidecar.is("address_in_use"));

@@ -284,12 +284,11 @@ def the_relay_stands_in_front_of_a_server_and_its_figures_can_be_looked_at():
             until(lambda: reader.asked("http://127.0.0.1:9464/metrics").count(f"{names.EXCHANGES}{{") >= 1, "the request is counted")
             shown, _ = reader.runs(LOOK)
             assert any(line.endswith(" 1") for line in shown.splitlines() if line.startswith(names.EXCHANGES)), shown
-            # The reported failure is the one that the document shows, with its fix: nothing makes the simulator send
-            # usage.
-            told, _ = reader.runs(VERIFY, code=1)
-            shown = [line for block in documents.blocks(ROOT / "docs" / "how-to" / "verify.md") for line in block if line.startswith("FAIL")]
-            assert [line for line in told.splitlines() if line.startswith("FAIL")] == shown != [], (told, shown)
-            assert "added, ms" in told and "byte for byte" in told, told
+            # The warning is the one that the document shows: nothing makes the simulator send usage.
+            report, _ = reader.runs(VERIFY)
+            shown = [line for block in documents.blocks(ROOT / "docs" / "how-to" / "verify.md") for line in block if line.startswith("WARN")]
+            assert [line for line in report.splitlines() if line.startswith("WARN      usage")] == shown != [], (report, shown)
+            assert "added, ms" in report and "byte for byte" in report, report
         with reader.goes_on(RUN_WITH_SPANS):
             until(lambda: reader.asked("http://127.0.0.1:9464/readyz"), "the relay is ready", 30)
 

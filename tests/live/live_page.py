@@ -164,11 +164,11 @@ def fifty_streams_are_shown_and_every_part_can_be_used():
 
         # The slowest requests: another one is selected, and remains selected when the next snapshot arrives.
         until(lambda: browser.evaluate("document.querySelectorAll('#slow-list button').length") >= 3, "slow requests", 30)
-        before = _text(browser, "#slow-figures")
+        before = _text(browser, "#slow-values")
         browser.evaluate("document.querySelectorAll('#slow-list button')[2].click()")
-        assert _text(browser, "#slow-figures") != before
+        assert _text(browser, "#slow-values") != before
         chosen = browser.evaluate("document.querySelector('#slow-list [aria-checked=true]').dataset.id")
-        assert chosen in _text(browser, "#slow-figures")
+        assert chosen in _text(browser, "#slow-values")
         assert browser.evaluate("document.querySelectorAll('#slow-line .curve, #slow-line .p-wait').length") >= 1
         browser.evaluate("document.querySelectorAll('#slow-list button')[0].click()")
 

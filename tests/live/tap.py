@@ -148,7 +148,7 @@ def reload_keeps_the_screen_free_of_log_lines():
         terminal.shows("ended=0")
 
 
-def hangup_reloads_and_does_not_end_the_screen():
+def hangup_ends_the_screen():
     with start_sim() as sim, Terminal(100, 30) as terminal:
         admin = free_port()
         argv = [BINARY, "tap", "--port", str(sim.port), "--interface", "lo", "--top", "--admin", f"127.0.0.1:{admin}"]
@@ -157,7 +157,4 @@ def hangup_reloads_and_does_not_end_the_screen():
         pid = int(Path(f"/tmp/tokometer-tap-pid-{admin}").read_text())
         Path(f"/tmp/tokometer-tap-pid-{admin}").unlink()
         os.kill(pid, signal.SIGHUP)
-        until(lambda: total(metrics(f"http://127.0.0.1:{admin}/metrics"), "tokometer_config_last_reload_successful") == 1, "the reload")
-        assert "q quit" in terminal.text()
-        os.kill(pid, signal.SIGTERM)
         terminal.shows("ended=0")

@@ -20,19 +20,19 @@ def _verify(relay, upstream, admin, *flags):
 def a_real_engine_is_relayed_and_counted_exactly():
     with start_llama_server("--alias", "tiny") as server, Tokometer(server.port) as relay:
         code, checks, report = _verify(relay.port, server.port, relay.admin, "--requests", "10")
-        assert code == 0 and report["good"], checks
+        assert code == 0 and report["passed"], checks
         assert (report["model"], report["engine"]) == ("tiny", "llama.cpp"), report
-        assert {name: check["grade"] for name, check in checks.items()} == dict.fromkeys(checks, "good"), checks
+        assert {name: check["grade"] for name, check in checks.items()} == dict.fromkeys(checks, "pass"), checks
         # Its greedy responses are identical each time.
         assert "text, byte for byte" in checks["bytes"]["detail"] and "rejected request: every byte" in checks["bytes"]["detail"], checks["bytes"]
         assert "header_timing" in checks["queue"]["detail"], checks["queue"]
         assert len(report["latency"]) == 6, report["latency"]
 
 
-def an_engine_without_usage_and_a_server_that_is_down_are_wrong():
+def an_engine_without_usage_is_a_warning_and_a_server_that_is_down_a_failure():
     with start_sim("--rate", "1000", "--ttft-ms", "5") as sim, Tokometer(sim.port) as relay:
         code, checks, _ = _verify(relay.port, sim.port, relay.admin, "--requests", "6")
-        assert code == 1 and checks["usage"]["grade"] == "wrong" and "--enable-force-include-usage" in checks["usage"]["fix"], checks
+        assert code == 0 and checks["usage"]["grade"] == "warn" and "--enable-force-include-usage" in checks["usage"]["fix"], checks
         code, checks, _ = _verify(relay.port, sim.port, relay.admin, "--requests", "6", "--accept", "usage")
         assert code == 0 and checks["usage"]["grade"] == "accepted", checks
         code, checks, _ = _verify(relay.port, free_port(), relay.admin)
@@ -45,6 +45,6 @@ def words_and_wrong_usage():
         argv = [BINARY, "verify", "--relay", ports[0], "--upstream", ports[1], "--admin", ports[2], "--requests", "6"]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
         print("      " + done.stdout.replace("\n", "\n      "))
-        assert done.returncode == 1 and "FAIL      usage" in done.stdout and "first token p50" in done.stdout, done
+        assert done.returncode == 0 and "WARN      usage" in done.stdout and "first token p50" in done.stdout, done
     wrong = subprocess.run([BINARY, "verify", "--relay", "here"], capture_output=True, text=True, timeout=30, check=False)
     assert wrong.returncode == 2 and "http://HOST:PORT" in wrong.stderr, wrong

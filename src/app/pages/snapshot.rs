@@ -53,6 +53,7 @@ impl Sources {
             made_unix_ms: u64::try_from(made.as_millis()).unwrap_or(u64::MAX),
             uptime_seconds: seconds(now.saturating_duration_since(self.started)),
             draining: self.handles.relay.drain().phase() != relay::Phase::Running,
+            reading: self.evaluator.settings().reading,
             objectives: self.objectives(now),
             ..snapshot
         }

@@ -1,7 +1,7 @@
 //! The listeners and their upstreams: addresses, TLS, conflicts between them, scraping, and the receiver of the engine's
 //! spans.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use crate::config::address;
@@ -14,10 +14,13 @@ use tokometer_proxy::listen::{Address, ClientTls, Listener, ServerTls};
 use tokometer_proxy::rewrite;
 use tokometer_telemetry::export;
 
+/// Number of ports that are tried for a suggestion.
+const NEXT_PORTS: u16 = 64;
+
 /// Checks the listeners; invalid ones are left out.
-pub(super) fn listeners(raw: &Raw, problems: &mut Problems<'_>) -> Vec<Listener> {
-    let rewrite = Arc::new(raw.rewrite.clone());
-    let raw = &raw.listeners;
+pub(super) fn listeners(all: &Raw, problems: &mut Problems<'_>) -> Vec<Listener> {
+    let rewrite = Arc::new(all.rewrite.clone());
+    let raw = &all.listeners;
     if raw.is_empty() {
         problems.error(
             "listeners",
@@ -32,7 +35,7 @@ pub(super) fn listeners(raw: &Raw, problems: &mut Problems<'_>) -> Vec<Listener>
     for (place, (index, listener)) in listeners.iter().enumerate() {
         let mut earlier = listeners.iter().take(place);
         if let Some((other, _)) = earlier.clone().find(|(_, other)| address::collide(&other.listen, &listener.listen)) {
-            let message = in_use(&format!("listeners[{other}]"), &listener.listen);
+            let message = in_use(&format!("listeners[{other}]"), &listener.listen, all);
             problems.error(&format!("listeners[{index}].listen"), message);
         } else if let Some((other, _)) = earlier.find(|(_, other)| other.name == listener.name) {
             problems.error(
@@ -57,26 +60,40 @@ pub(super) fn servers(listeners: &[Listener]) -> Vec<usize> {
 }
 
 /// The admin address must be neither a listen address nor an upstream.
-pub(super) fn keep_clear_of_admin(listeners: &[Listener], admin: &Address, problems: &mut Problems<'_>) {
+pub(super) fn keep_clear_of_admin(raw: &Raw, listeners: &[Listener], admin: &Address, problems: &mut Problems<'_>) {
     for Listener { name, listen, upstream, .. } in listeners {
         if address::collide(listen, admin) {
-            problems.error("admin.listen", in_use(&format!("the listener `{name}`"), admin));
+            problems.error("admin.listen", in_use(&format!("the listener `{name}`"), admin, raw));
         }
         if address::reaches(upstream, admin) {
-            let message =
-                format!("this is the upstream of the listener `{name}`; use another port for the admin server");
+            let message = format!("this is the upstream of the listener `{name}`; write another {}", other(admin, raw));
             problems.error("admin.listen", message);
         }
     }
 }
 
 /// The message for an address that `who` already uses.
-fn in_use(who: &str, address: &Address) -> String {
-    let other = match address {
-        Address::Tcp { port, .. } => format!("port, such as {}", port.saturating_add(1)),
+fn in_use(who: &str, address: &Address, raw: &Raw) -> String {
+    format!("{who} already uses this address; write another {}", other(address, raw))
+}
+
+/// What to write in place of this address.
+fn other(address: &Address, raw: &Raw) -> String {
+    match (address, free_port(raw, address)) {
+        (Address::Tcp { .. }, Some(port)) => format!("port, such as {port}"),
+        (Address::Tcp { .. }, None) => "port".to_owned(),
         _ => "path".to_owned(),
-    };
-    format!("{who} already uses this address; write another {other}")
+    }
+}
+
+/// The first port after that of `address` which no key names, and on which this machine can listen.
+pub(crate) fn free_port(raw: &Raw, address: &Address) -> Option<u16> {
+    let Address::Tcp { host, port } = address else { return None };
+    let listeners = raw.listeners.iter().flat_map(|listener| [&listener.listen, &listener.upstream]);
+    let texts = listeners.chain([&raw.admin.listen]).chain(&raw.engine_spans.listen);
+    let named: Vec<u16> = texts.filter_map(|text| text.rsplit_once(':')?.1.parse().ok()).collect();
+    let next = (1..=NEXT_PORTS).filter_map(|n| port.checked_add(n)).filter(|port| !named.contains(port));
+    next.into_iter().find(|port| TcpListener::bind((host.as_str(), *port)).is_ok())
 }
 
 fn listener(
@@ -284,12 +301,13 @@ fn check_path(path: &str, at: &str, engine: Option<&str>, problems: &mut Problem
 
 /// Checks the block; `None` if the receiver is off. `admin` is the admin server's address.
 pub(super) fn engine_spans(
-    raw: &EngineSpans,
+    all: &Raw,
     listeners: &[Listener],
     admin: Option<SocketAddr>,
     traces: &export::Traces,
     problems: &mut Problems<'_>,
 ) -> Option<engine_spans::Settings> {
+    let raw: &EngineSpans = &all.engine_spans;
     let mut listen = Vec::new();
     for (index, text) in raw.listen.iter().enumerate() {
         let path = format!("engine_spans.listen[{index}]");
@@ -299,7 +317,7 @@ pub(super) fn engine_spans(
         let taken_by = listener.map(|listener| format!("the listener `{}`", listener.name));
         let by_admin = admin.filter(|admin| address::collide(&(*admin).into(), &this));
         if let Some(who) = taken_by.or(by_admin.map(|_| "the admin server".to_owned())) {
-            problems.error(&path, in_use(&who, &this));
+            problems.error(&path, in_use(&who, &this, all));
         }
         if listen.iter().any(|earlier: &SocketAddr| address::collide(&(*earlier).into(), &this)) {
             problems.error(&path, "duplicate address; remove one");

@@ -8,6 +8,7 @@ mod slo;
 mod tap;
 
 pub(super) use files::open as open_files;
+pub(super) use listeners::free_port;
 pub(super) use problems::Problems;
 
 use std::path::{Path, PathBuf};
@@ -94,7 +95,7 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
     };
     let admin_address = problems.take("admin.listen", address::admin(listen));
     if let Some(address) = admin_address {
-        listeners::keep_clear_of_admin(&listeners, &address.into(), problems);
+        listeners::keep_clear_of_admin(raw, &listeners, &address.into(), problems);
     }
     for (index, host) in allowed_hosts.iter().enumerate() {
         let is_name =
@@ -113,7 +114,7 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
     let scrape = listeners::scrape(raw, &listeners, observe.engine, problems);
     let live = live(raw, &listeners, problems);
     let export = export(raw, &listeners, environment, problems);
-    let queue = listeners::engine_spans(&raw.engine_spans, &listeners, admin_address, &export.traces, problems);
+    let queue = listeners::engine_spans(raw, &listeners, admin_address, &export.traces, problems);
     let levels = problems.take("log.level", level.parse::<logging::Levels>());
     problems.not_empty("access_log.path", access_log_path.as_deref(), "write a path, or null for stdout");
     let json = |format: &LogFormat| *format == LogFormat::Json;

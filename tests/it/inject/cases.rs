@@ -214,7 +214,7 @@ fn port_is_detected_or_required() {
     let taken = Options { ports: vec![9464], ..options() };
     assert!(skipped("{containers: [{name: c, image: vllm}]}", &taken).contains("--admin-port"));
     let next = Options { ports: vec![9463], ..with(Mode::PortSwap) };
-    assert!(skipped("{containers: [{name: c, image: vllm}]}", &next).contains("--admin-port"));
+    assert!(skipped("{containers: [{name: c, image: vllm}]}", &next).contains("--admin-port 9465"));
     let several = "{containers: [{name: c, image: vllm, ports: [{containerPort: 7000}, {containerPort: 9000}]}]}";
     assert!(skipped(several, &options()).contains("--port"));
     let (spec, _) = injected(several, &Options { ports: vec![7000], ..options() });
@@ -378,8 +378,8 @@ fn impossible_mode_is_explained_with_an_alternative() {
 fn unfit_pod_is_skipped() {
     let has = "{initContainers: [{name: tokometer, image: x}], containers: [{name: c, image: vllm}]}";
     assert!(skipped(has, &options()).contains("already"));
-    let port = "{containers: [{name: c, image: vllm}, {name: p, image: p, ports: [{containerPort: 9464}]}]}";
-    assert!(skipped(port, &options()).contains("--admin-port"));
+    let port = "{containers: [{name: c, image: vllm}, {name: p, image: p, ports: [{containerPort: 9464}, {containerPort: 9465}]}]}";
+    assert!(skipped(port, &options()).contains("--admin-port); port 9466 is free"));
     assert!(skipped("{os: {name: windows}, containers: [{name: c, image: vllm}]}", &options()).contains("Windows"));
 }
 

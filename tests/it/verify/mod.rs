@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokometer::app::Instrument;
 use tokometer::config;
-use tokometer::verify::{CheckName, Grade, Report, Settings, run};
+use tokometer::verify::{self, CheckName, Grade, Report, Settings};
 use tokometer_sim::server;
 use tokometer_sim::server::Simulator;
 
@@ -93,6 +93,13 @@ impl Drop for Rig {
         }
         self.stop_server();
     }
+}
+
+fn run(settings: &Settings) -> Report {
+    let mut sent = 0;
+    let report = verify::run(settings, |requests| sent = requests);
+    assert_eq!(sent, report.requests, "progress is reported after every canary");
+    report
 }
 
 /// Grade and text of a check.

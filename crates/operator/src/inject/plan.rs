@@ -48,10 +48,11 @@ pub(super) fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
     }
     let wiring = wire(spec, &server, options, &mut notes)?;
     let upstreams = wiring.listeners.iter().filter_map(|(_, upstream)| upstream.rsplit_once(':')?.1.parse().ok());
-    if server.ports().chain([wiring.port]).chain(upstreams).any(|port| port == options.admin_port) {
-        let port = options.admin_port;
+    let traffic: Vec<u16> = server.ports().chain([wiring.port]).chain(upstreams).collect();
+    if traffic.contains(&options.admin_port) {
+        let (port, free) = (options.admin_port, preflight::free_port(spec, options.admin_port, &traffic));
         return Err(format!(
-            "port {port} of /metrics is already used for the server's traffic; set another one with --admin-port"
+            "port {port} of /metrics is already used for the server's traffic; set another one, such as --admin-port {free}"
         ));
     }
     let at = format!("/spec/containers/{}", server.number);

@@ -17,8 +17,17 @@ pub(super) fn of_pod(spec: &Value, options: &Options) -> Option<String> {
     if spec.at(&["os", "name"]) == Some(&Value::from("windows")) {
         return reason("windows");
     }
-    let declares = |container: &Value| declared(container).any(|(port, _)| port == i64::from(options.admin_port));
-    if all(spec).any(declares) { reason("admin-port") } else { None }
+    let admin = options.admin_port;
+    let is_declared = all(spec).flat_map(declared).any(|(port, _)| port == i64::from(admin));
+    let why = is_declared.then(|| reason("admin-port")).flatten()?;
+    Some(format!("{why}; port {} is free", free_port(spec, admin, &[])))
+}
+
+/// The first port after `port` that no container declares and that is not in `others`.
+pub(super) fn free_port(spec: &Value, port: u16, others: &[u16]) -> u16 {
+    let is_declared = |port: u16| all(spec).flat_map(declared).any(|(declared, _)| declared == i64::from(port));
+    let free = (port..=u16::MAX).skip(1).find(|port| !others.contains(port) && !is_declared(*port));
+    free.unwrap_or(port)
 }
 
 /// Why this server cannot have a sidecar in this mode.

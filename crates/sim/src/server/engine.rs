@@ -26,6 +26,8 @@ pub struct Stats {
     pub waiting: u64,
     /// Prompt tokens of all scheduled requests.
     pub prompt_tokens: u64,
+    /// Those of them that were found in the prefix cache.
+    pub cached_tokens: u64,
     /// Generated tokens, whether or not they reached a client.
     pub generation_tokens: u64,
     /// Requests that ended with the end-of-text token.
@@ -106,8 +108,8 @@ impl Engine {
         (chance, None)
     }
 
-    /// Waits for a free slot. Dropping the future before it completes counts the request as aborted.
-    pub(crate) async fn schedule(&self, prompt_tokens: u64) -> Slot<'_> {
+    /// Waits for a free slot; `cached_tokens` of the prompt are in the prefix cache. Dropping the future before it completes counts the request as aborted.
+    pub(crate) async fn schedule(&self, prompt_tokens: u64, cached_tokens: u64) -> Slot<'_> {
         let arrived = Instant::now();
         let mut waiting = Waiting { engine: self, scheduled: false };
         self.counters().waiting += 1;
@@ -119,6 +121,7 @@ impl Engine {
         let mut counters = self.counters();
         counters.running += 1;
         counters.prompt_tokens += prompt_tokens;
+        counters.cached_tokens += cached_tokens;
         self.queue_time.observe(scheduled - arrived);
         Slot { engine: self, _permit: permit, arrived, scheduled, ended: false }
     }
@@ -138,11 +141,25 @@ impl Engine {
         let labels = format!("engine=\"0\",model_name=\"{model}\"");
         let (prompts, generated) = (stats.prompt_tokens as f64, stats.generation_tokens as f64);
         let mean_tokens = (prompts + generated) / stats.requests.max(1) as f64;
-        let cache = (stats.running as f64 * mean_tokens / CACHE_TOKENS).min(1.0);
+        let cache = (stats.running as f64 * mean_tokens / self.settings.kv_cache_tokens.max(1) as f64).min(1.0);
         for (name, kind, help, value) in [
             ("num_requests_running", "gauge", "Number of requests in model execution batches.", stats.running as f64),
             ("num_requests_waiting", "gauge", "Number of requests waiting to be processed.", stats.waiting as f64),
             ("kv_cache_usage_perc", "gauge", "KV-cache usage. 1 means 100 percent usage.", cache),
+            (
+                "prefix_cache_queries_total",
+                "counter",
+                "Prefix cache queries, in terms of number of queried tokens.",
+                prompts,
+            ),
+            (
+                "prefix_cache_hits_total",
+                "counter",
+                "Prefix cache hits, in terms of number of cached tokens.",
+                stats.cached_tokens as f64,
+            ),
+            // The simulated cache is never full.
+            ("num_preemptions_total", "counter", "Cumulative number of preemption from the engine.", 0.0),
             ("prompt_tokens_total", "counter", "Number of prefill tokens processed.", prompts),
             ("generation_tokens_total", "counter", "Number of generation tokens processed.", generated),
         ] {
@@ -165,9 +182,6 @@ impl Engine {
         Ok(())
     }
 }
-
-/// Simulated capacity of the key-value cache in tokens.
-const CACHE_TOKENS: f64 = 500_000.0;
 
 /// A request in the queue.
 struct Waiting<'a> {

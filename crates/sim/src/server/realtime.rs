@@ -314,7 +314,7 @@ impl Session<'_> {
         self.generated = 0;
         let id = chance.u64(..);
         let mut generation = Generation::new(&job, &engine.settings, chance);
-        let slot = self.with(engine.schedule(job.prompt_tokens)).await?;
+        let slot = self.with(engine.schedule(job.prompt_tokens, job.cached_tokens)).await?;
         self.player.restart(job, id);
         let state = match self.generate(&mut generation, &mut fault, &slot).await {
             Ok(Finish::Fault) => {

@@ -207,7 +207,8 @@ impl Request<'_> {
             self.open(&mut out);
             self.flush(&mut out).await?;
         }
-        let slot = self.client.with(engine.schedule(self.player.context.job.prompt_tokens)).await?;
+        let job = &self.player.context.job;
+        let slot = self.client.with(engine.schedule(job.prompt_tokens, job.cached_tokens)).await?;
         let mut start = slot.scheduled();
         if headers_at != "at_once" {
             self.open(&mut out);
@@ -294,8 +295,9 @@ impl Request<'_> {
     /// A response that is not streamed. One that generates nothing takes as long as the first token would.
     async fn whole(&mut self) -> Result<After, Ended> {
         let engine = self.engine;
-        let tokens = if self.loads_only() { 0 } else { self.player.context.job.prompt_tokens };
-        let slot = self.client.with(engine.schedule(tokens)).await?;
+        let job = &self.player.context.job;
+        let (tokens, cached) = if self.loads_only() { (0, 0) } else { (job.prompt_tokens, job.cached_tokens) };
+        let slot = self.client.with(engine.schedule(tokens, cached)).await?;
         let mut start = slot.scheduled();
         if let Some(Fault::Hang(time)) = self.fault {
             start = self.hang(time).await?;

@@ -130,6 +130,8 @@ pub struct Settings {
     pub prompt_tokens_details: bool,
     /// Share (0 to 1) of each prompt that is found in the cache.
     pub cached_share: f64,
+    /// Capacity of the key-value cache in tokens.
+    pub kv_cache_tokens: u64,
     /// Random faults: each with its probability (0 to 1).
     pub faults: Vec<(Fault, f64)>,
     /// Time without a request after which a connection is closed (uvicorn: 5 s).
@@ -158,6 +160,7 @@ impl Default for Settings {
             force_include_usage: false,
             prompt_tokens_details: false,
             cached_share: 0.0,
+            kv_cache_tokens: 500_000,
             faults: Vec::new(),
             idle_timeout: Duration::from_secs(5),
             spin: false,

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::slo::ReadingSpeed;
+
 /// Maximum number of listed streams; the oldest are listed.
 pub const MOST_STREAMS: usize = 2000;
 
@@ -38,6 +40,9 @@ pub struct Snapshot {
     pub ttft_seconds: Distribution,
     /// Tokens per second of a stream between its first and last token; requests finished in the window.
     pub decode_tokens_per_second: Distribution,
+    /// The decode rates that readers notice, as configured (`slo.reading`).
+    #[serde(default)]
+    pub reading: ReadingSpeed,
     /// The SLO objectives.
     pub objectives: Vec<Objective>,
     /// The slowest recently finished requests, slowest first; at most [`MOST_SLOW`].

@@ -1,11 +1,11 @@
 // Streams in flight as bars on a canvas: one lane per stream; the length shows its age, the color its speed.
 
-const LEAST_PITCH = 3, MOST_PITCH = 26, LEAST_WIDTH = 42, GHOST_MS = 350, STEPS = 24, STALL_MS = 1000, BYTES_PER_TOKEN = 4;
+const LEAST_PITCH = 3, MOST_PITCH = 26, LEAST_WIDTH = 42, GHOST_MS = 350, STALL_MS = 1000, BYTES_PER_TOKEN = 4;
 const WAITS = new Set(["requesting", "prefill", "whole"]);
 
 const bars = {
   streams: new Map(), lanes: [], snapshot: null, received: 0, order: "lanes",
-  selected: null, limits: [], longest: null, slow: null, fast: null, colours: null, cost: 0,
+  selected: null, limits: [], longest: null, colours: null, cost: 0,
   still: matchMedia("(prefers-reduced-motion: reduce)"),
 
   begin(canvas) {
@@ -23,16 +23,12 @@ const bars = {
     this.resize();
   },
 
-  /** Theme colors, and the steps of the color ramp. */
+  /** Theme colors, and those of the bands of decode rates. */
   paint() {
-    const stops = [0, 1, 2, 3].map(stop => theme.colour(`ramp-${stop}`));
     const text = rgb => `rgb(${rgb.map(Math.round).join()})`;
-    const ramp = Array.from({ length: STEPS }, (_, step) => {
-      const place = step / (STEPS - 1) * 3, at = Math.min(2, Math.floor(place)), part = place - at;
-      return text(stops[at].map((from, channel) => from + (stops[at + 1][channel] - from) * part));
-    });
+    const bands = BANDS.map((_, band) => text(theme.colour(`ramp-${band}`)));
     const named = Object.fromEntries(["card", "ink", "dim", "line", "faint", "wait", "late", "held"].map(name => [name, text(theme.colour(name))]));
-    this.colours = { ramp, ...named };
+    this.colours = { bands, ...named };
   },
 
   resize() {
@@ -63,7 +59,7 @@ const bars = {
       stream.gone = null;
     }
     for (const stream of this.streams.values()) if (!seen.has(stream.id) && stream.gone === null) stream.gone = now;
-    this.speeds(snapshot);
+    this.legend(snapshot.reading);
     this.arrange(now);
     if (this.selected && !this.streams.has(this.selected)) this.select(null);
     else if (this.selected) this.tell();
@@ -75,20 +71,9 @@ const bars = {
     return this.limits.length > 0 && this.limits.every(limit => waited / 1000 > allows(limit));
   },
 
-  /** The slow and fast ends of the ramp, from the current streams. If all have a similar speed, all get the middle. */
-  speeds(snapshot) {
-    const rates = snapshot.in_flight.streams.map(stream => stream.tokens_per_second).filter(rate => rate > 0).sort((a, b) => a - b);
-    if (rates.length > 0) {
-      const at = share => rates[Math.min(rates.length - 1, Math.floor(share * rates.length))];
-      let [slow, fast] = [at(0.05), at(0.95)];
-      const middle = Math.sqrt(slow * fast);
-      if (fast / slow < 4) [slow, fast] = [middle / 2, middle * 2];
-      // Adjust slowly, so that colors do not flicker.
-      const part = this.fast === null ? 1 : 0.2;
-      this.slow = (this.slow ?? slow) + (slow - (this.slow ?? slow)) * part;
-      this.fast = (this.fast ?? fast) + (fast - (this.fast ?? fast)) * part;
-    }
-    fill("ramp-text", rates.length > 0 ? `streams: ${digits(this.slow)} tok/s and less to ${digits(this.fast)} and more` : "streams, slow to fast");
+  legend({ slow, comfortable, fast }) {
+    const ranges = [`under ${digits(slow)} tok/s`, `${digits(slow)} to ${digits(comfortable)}`, `${digits(comfortable)} to ${digits(fast)}`, `over ${digits(fast)}`];
+    ranges.forEach((range, band) => fill(`band-${band}`, `${range}: ${BANDS[band]}`));
   },
 
   /** Assigns a lane to every stream. By arrival, a stream keeps its lane until it ends, so that nothing jumps. */
@@ -161,8 +146,8 @@ const bars = {
       else {
         put(late ? colours.late : colours.wait, x, y, first, thick);
         if (!waits && end > first) {
-          const step = this.step(reported.tokens_per_second);
-          put(colours.ramp[step], x + first, y, end - first, thick);
+          const rate = reported.tokens_per_second;
+          put(known(rate) ? colours.bands[band(rate, this.snapshot.reading)] : colours.line, x + first, y, end - first, thick);
           // A red end marks a stalled stream.
           if (reported.waited_ms > STALL_MS) put(colours.late, x + Math.max(first, end - 4), y, Math.min(4, end - first), thick);
           if (thick >= 5 && !this.still.matches) flows.push([x + first, y, end - first, reported]);
@@ -251,12 +236,6 @@ const bars = {
 
   corner(lane) { return [Math.floor(lane / this.rows) * this.lane, (lane % this.rows) * this.pitch]; },
 
-  step(rate) {
-    if (!known(rate)) return STEPS >> 1;
-    if (rate <= this.slow) return 0;
-    return Math.min(STEPS - 1, Math.round(Math.log(rate / this.slow) / Math.log(this.fast / this.slow) * (STEPS - 1)));
-  },
-
   /** Selects the stream at this position; the nearest one for thin bars. */
   point(x, y) {
     const column = Math.min(this.columns - 1, Math.max(0, Math.floor(x / this.lane))), row = Math.floor(y / this.pitch);
@@ -301,7 +280,7 @@ const bars = {
     const of = known(reported.max_tokens) ? ` of ${reported.max_tokens} at most` : "";
     tip.show(box.left + x, box.top + y, model, [
       ["state", doing], ["age", ms(reported.age_ms)], ["first token", ms(reported.ttft_ms)],
-      ["tokens", `${reported.tokens}${of}`], ["speed", known(reported.tokens_per_second) ? `${digits(reported.tokens_per_second)} tok/s` : NONE],
+      ["tokens", `${reported.tokens}${of}`], ["speed", speed(reported.tokens_per_second, this.snapshot.reading)],
       ["since last token", ms(reported.waited_ms)], ["route", reported.route],
       ["engine", [listener?.engine, this.snapshot.listeners.length > 1 ? listener?.name : null].filter(Boolean).join(", ") || "not detected"], ["number", reported.id],
     ]);

@@ -29,9 +29,9 @@ const charts = {
     svg.replaceChildren(...columns);
   },
 
-  /** A distribution on a logarithmic axis. `limit`: threshold of an objective; values beyond it are marked. */
-  distribution(svg, reported, { tick, value, limit, beyond, name, limitName }) {
-    const [width, height] = measure(svg), foot = 20, top = 22, base = height - foot;
+  /** A distribution on a logarithmic axis. `limit`: threshold of an objective; values beyond it are marked. `bands`: limits of named ranges, which a strip below the axis shows. */
+  distribution(svg, reported, { tick, value, limit, beyond, name, limitName, bands = [] }) {
+    const strip = bands.length > 0 ? 16 : 0, [width, height] = measure(svg), foot = 20 + strip, top = 22, base = height - foot;
     if (reported.count === 0) {
       svg.setAttribute("aria-label", `${name}: no requests ended in the last minute`);
       return svg.replaceChildren(draw("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "no requests ended in the last minute"));
@@ -50,6 +50,12 @@ const charts = {
       if (x(mark) > 12 && x(mark) < width - 14) parts.push(text);
     }
     parts.push(draw("line", { class: "axis", x1: 0, x2: width, y1: base + 0.5, y2: base + 0.5 }));
+    (strip > 0 ? [0, ...bands] : []).forEach((lower, band) => {
+      const left = lower > from ? x(lower) : 0, right = band < bands.length ? x(bands[band]) : width;
+      if (right - left < 1) return;
+      parts.push(draw("rect", { class: `band-${band}`, x: left, y: base + 3, width: right - left, height: strip - 3 }));
+      if (right - left > BANDS[band].length * 6.5) parts.push(draw("text", { class: "inband", x: (left + right) / 2, y: base + strip - 3, "text-anchor": "middle" }, BANDS[band]));
+    });
     const boxes = reported.buckets.map(([lower, upper, count]) => {
       const left = x(lower || from), right = x(upper ?? to), tall = Math.max(2, count / most * (base - top - 4));
       const is = known(limit) && (beyond === "above" ? lower >= limit : (upper ?? to) <= limit);

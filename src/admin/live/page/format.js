@@ -32,6 +32,12 @@ function shortTime(seconds) {
 
 const ms = value => known(value) ? time(value / 1e3) : NONE;
 const percent = (share, most = 2) => known(share) ? `${+(share * 100).toFixed(most)} %` : NONE;
+
+/** How readers experience a decode rate, by the limits of `slo.reading`. */
+const BANDS = ["slower than reading", "at reading speed", "ahead of readers", "faster than readers notice"];
+const band = (rate, { slow, comfortable, fast }) => rate < slow ? 0 : rate < comfortable ? 1 : rate <= fast ? 2 : 3;
+const speed = (rate, reading) => known(rate) ? `${digits(rate)} tok/s, ${BANDS[band(rate, reading)]}` : NONE;
+
 const word = text => text.replaceAll("_", " ");
 const find = id => document.getElementById(id);
 

@@ -120,7 +120,7 @@ const main = {
     this.engines(snapshot.listeners);
   },
 
-  tiles({ rates, in_flight: flight, ttft_seconds: first, decode_tokens_per_second: decode, listeners }) {
+  tiles({ rates, in_flight: flight, ttft_seconds: first, decode_tokens_per_second: decode, listeners, reading }) {
     fill("tokens", digits(rates.tokens_per_second));
     charts.spark(find("tokens-spark"), rates.history.map(second => second.tokens / second.seconds));
     fill("flying", digits(flight.requests));
@@ -132,7 +132,7 @@ const main = {
     fill("first", time(first.p50));
     fill("first-more", first.count > 0 ? `p90 ${time(first.p90)}, p99 ${time(first.p99)}` : "none in the last minute");
     fill("decode", decode.count > 0 ? `${digits(decode.p50)} tok/s` : NONE);
-    fill("decode-more", decode.count > 0 ? `slowest tenth under ${digits(decode.p10)}` : "none in the last minute");
+    fill("decode-more", decode.count > 0 ? `${BANDS[band(decode.p50, reading)]}; slowest tenth under ${digits(decode.p10)}` : "none in the last minute");
     fill("requests", digits(rates.requests_per_second));
     const failed = Object.entries(rates.failed_per_second).sort((a, b) => b[1] - a[1]);
     fill("requests-more", failed.length > 0 ? failed.slice(0, 2).map(([outcome, rate]) => `${word(outcome)} ${digits(rate)}`).join(", ") : "no failures");
@@ -184,7 +184,7 @@ const main = {
     find("slo").replaceChildren(...(items.length > 0 ? items : [none]));
   },
 
-  distributions({ ttft_seconds: first, decode_tokens_per_second: decode, objectives }) {
+  distributions({ ttft_seconds: first, decode_tokens_per_second: decode, objectives, reading }) {
     // Several objectives of a kind apply to different requests: there is no single limit to draw.
     const threshold = (kind, name) => {
       const all = objectives.filter(one => one.kind === kind);
@@ -194,7 +194,7 @@ const main = {
     fill("ttft-note", note(first));
     fill("rate-note", note(decode) + (decode.at_least > 0 ? `, ${decode.at_least} of them lower bounds` : ""));
     charts.distribution(find("ttft-chart"), first, { name: "Time to first token", tick: shortTime, value: time, limit: threshold("ttft", "ttft_seconds"), beyond: "above", limitName: "objective" });
-    charts.distribution(find("rate-chart"), decode, { name: "Decode tokens per second", tick: mark => String(+mark.toPrecision(2)), value: rate => `${digits(rate)} tok/s`, limit: threshold("decode_rate", "decode_tokens_per_second"), beyond: "below", limitName: "objective" });
+    charts.distribution(find("rate-chart"), decode, { name: "Decode tokens per second", tick: mark => String(+mark.toPrecision(2)), value: rate => `${digits(rate)} tok/s`, limit: threshold("decode_rate", "decode_tokens_per_second"), beyond: "below", limitName: "objective", bands: [reading.slow, reading.comfortable, reading.fast] });
   },
 
   engines(listeners) {

@@ -47,7 +47,7 @@ const timeline = {
       ["Model", slow.model ?? "no model"], ["Route", slow.route], ["Outcome", word(slow.outcome)],
       ["First token", ms(slow.ttft_ms)], ["In the queue", ms(slow.queue_ms)], ["Longest gap", ms(slow.longest_gap_ms)],
       ["Duration", ms(slow.duration_ms)], ["Prompt", known(slow.input_tokens) ? `${slow.input_tokens} tokens` : NONE],
-      ["Response", `${tokens} tokens`], ["Decode", known(slow.decode_tokens_per_second) ? `${digits(slow.decode_tokens_per_second)} tok/s` : NONE],
+      ["Response", `${tokens} tokens`], ["Decode", speed(slow.decode_tokens_per_second, snapshot.reading)],
       ["Blocked on a slow client", ms(slow.blocked_ms)], ["Ended", `${time(slow.ended_seconds_ago)} ago`], ["Number", slow.id],
     ];
     if (snapshot.listeners.length > 1) rows.splice(2, 0, ["Listener", snapshot.listeners[slow.listener]?.name ?? NONE]);
