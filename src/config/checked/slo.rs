@@ -43,6 +43,7 @@ pub(super) fn objectives(raw: &Raw, problems: &mut Problems<'_>) -> slo::Setting
         max_models: size(raw.telemetry.max_models),
         busy_is_bad: of.busy_is_bad,
         min_tokens: of.min_tokens,
+        reading: reading(of.reading, problems),
         rules: rules(&of.rules, problems),
     };
     if of.enabled && raw.observe.min_rate_tokens > of.min_tokens {
@@ -109,6 +110,17 @@ fn scope(one: &Written<'_>, problems: &mut Problems<'_>) -> slo::Scope {
         pattern(&format!("{}.applies_to.models[{index}]", one.path), name, problems);
     }
     slo::Scope { models: one.applies_to.models.clone(), routes, tenants: one.applies_to.tenants.clone() }
+}
+
+fn reading(raw: slo::ReadingSpeed, problems: &mut Problems<'_>) -> slo::ReadingSpeed {
+    let rates = [("slow", raw.slow), ("comfortable", raw.comfortable), ("fast", raw.fast)];
+    for (one, next) in rates.iter().zip(rates.iter().skip(1)) {
+        if one.1 >= next.1 {
+            let message = format!("must be above `{}` ({} tokens per second)", one.0, one.1);
+            problems.error(&format!("slo.reading.{}", next.0), message);
+        }
+    }
+    raw
 }
 
 fn rules(raw: &slo::RuleSettings, problems: &mut Problems<'_>) -> slo::RuleSettings {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use tokometer_settings::Duration;
 use tokometer_telemetry::accounting;
-use tokometer_telemetry::slo::{self, RuleSettings};
+use tokometer_telemetry::slo::{self, ReadingSpeed, RuleSettings};
 
 block! {
     /// Service level objectives.
@@ -36,6 +36,9 @@ block! {
         /// Targets set by a single request in the headers `x-llm-d-slo-ttft-ms` and `x-llm-d-slo-tpot-ms`, or their old
         /// names `x-slo-ttft-ms` and `x-slo-tpot-ms`.
         request_targets: RequestTargets = RequestTargets::default(),
+        /// Decode rates that readers of a stream notice, marked on the dashboards and the live page. No request is evaluated
+        /// by them.
+        reading: ReadingSpeed = ReadingSpeed::default(),
         /// How `tokometer rules` generates rules from the objectives.
         rules: RuleSettings = RuleSettings::default(),
     }

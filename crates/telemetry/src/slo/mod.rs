@@ -10,6 +10,6 @@ mod verdict;
 mod window;
 
 pub use evaluator::{Counts, Evaluated, Evaluator, Pending};
-pub use settings::{Goal, Objective, RuleSettings, Scope, Settings};
+pub use settings::{Goal, Objective, ReadingSpeed, RuleSettings, Scope, Settings};
 pub use verdict::{Exclusion, Reason, Verdict, concerns, verdict};
 pub use window::{ObjectiveState, Window, sums};

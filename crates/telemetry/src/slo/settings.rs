@@ -21,6 +21,8 @@ pub struct Settings {
     pub busy_is_bad: bool,
     /// Minimum output tokens for a decode rate to be evaluated.
     pub min_tokens: u64,
+    /// The decode rates that readers notice.
+    pub reading: ReadingSpeed,
     /// Settings of `tokometer rules`.
     pub rules: RuleSettings,
 }
@@ -124,6 +126,31 @@ impl Scope {
     }
 }
 
+/// Decode rates that readers of a stream notice: the block `slo.reading` of the configuration. The dashboards and the live
+/// page mark the bands between them; no request is evaluated by them.
+///
+/// The defaults assume 1.3 tokens per English word: adults read about 240 words per minute silently (Brysbaert 2019, How
+/// many words do we read per minute?), which is 5 tokens per second, and skim at about twice that rate.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ReadingSpeed {
+    /// Tokens per second below which a stream is slower than people read, so that they wait for the text.
+    #[schemars(range(min = 0.001, max = 1000000))]
+    pub slow: f64,
+    /// Tokens per second from which a stream keeps ahead of readers.
+    #[schemars(range(min = 0.001, max = 1000000))]
+    pub comfortable: f64,
+    /// Tokens per second above which readers notice no further improvement.
+    #[schemars(range(min = 0.001, max = 1000000))]
+    pub fast: f64,
+}
+
+impl Default for ReadingSpeed {
+    fn default() -> ReadingSpeed {
+        ReadingSpeed { slow: 10.0, comfortable: 15.0, fast: 30.0 }
+    }
+}
+
 /// Settings of `tokometer rules`: the block `slo.rules` of the configuration, whose documentation these comments are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -170,6 +197,7 @@ impl Settings {
             max_models: 64,
             busy_is_bad: true,
             min_tokens: 16,
+            reading: ReadingSpeed::default(),
             rules: RuleSettings::default(),
         }
     }
