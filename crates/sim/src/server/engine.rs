@@ -48,8 +48,9 @@ pub(crate) struct Engine {
     pub(crate) tracer: Option<Tracer>,
     slots: Semaphore,
     stats: Mutex<Stats>,
-    /// On its own, because every event adds to it.
+    /// Apart from the others, because every event adds to them: generated tokens, and the steps that generated them.
     generation_tokens: AtomicU64,
+    steps: AtomicU64,
     first_token: Histogram,
     queue_time: Histogram,
     latency: Histogram,
@@ -64,6 +65,7 @@ impl Engine {
             settings,
             stats: Mutex::default(),
             generation_tokens: AtomicU64::new(0),
+            steps: AtomicU64::new(0),
             first_token: Histogram::new(FIRST_TOKEN),
             queue_time: Histogram::new(REQUEST),
             latency: Histogram::new(REQUEST),
@@ -138,13 +140,38 @@ impl Engine {
         let labels = format!("engine=\"0\",model_name=\"{model}\"");
         let (prompts, generated) = (stats.prompt_tokens as f64, stats.generation_tokens as f64);
         let mean_tokens = (prompts + generated) / stats.requests.max(1) as f64;
-        let cache = (stats.running as f64 * mean_tokens / CACHE_TOKENS).min(1.0);
+        let capacity = self.settings.max_concurrency as f64 * CACHE_TOKENS;
+        let cache = (stats.running as f64 * mean_tokens / capacity).min(1.0);
+        // Of a step with several tokens, all but one were proposed, and accepted if the stream did not end before.
+        let steps = self.steps.load(Relaxed) as f64;
+        let drafted = steps * f64::from(self.settings.pace.tokens_per_chunk.saturating_sub(1));
         for (name, kind, help, value) in [
             ("num_requests_running", "gauge", "Number of requests in model execution batches.", stats.running as f64),
             ("num_requests_waiting", "gauge", "Number of requests waiting to be processed.", stats.waiting as f64),
             ("kv_cache_usage_perc", "gauge", "KV-cache usage. 1 means 100 percent usage.", cache),
             ("prompt_tokens_total", "counter", "Number of prefill tokens processed.", prompts),
             ("generation_tokens_total", "counter", "Number of generation tokens processed.", generated),
+            // The simulated cache fits every running request.
+            ("num_preemptions_total", "counter", "Cumulative number of preemption from the engine.", 0.0),
+            (
+                "prefix_cache_queries_total",
+                "counter",
+                "Prefix cache queries, in terms of number of queried tokens.",
+                prompts,
+            ),
+            (
+                "prefix_cache_hits_total",
+                "counter",
+                "Prefix cache hits, in terms of number of cached tokens.",
+                prompts * self.settings.cached_share,
+            ),
+            ("spec_decode_num_draft_tokens_total", "counter", "Number of draft tokens.", drafted),
+            (
+                "spec_decode_num_accepted_tokens_total",
+                "counter",
+                "Number of accepted tokens.",
+                (generated - steps).clamp(0.0, drafted),
+            ),
         ] {
             writeln!(page, "# HELP vllm:{name} {help}\n# TYPE vllm:{name} {kind}\nvllm:{name}{{{labels}}} {value:?}")?;
         }
@@ -166,8 +193,8 @@ impl Engine {
     }
 }
 
-/// Simulated capacity of the key-value cache in tokens.
-const CACHE_TOKENS: f64 = 500_000.0;
+/// Simulated capacity of the key-value cache in tokens for each concurrent request.
+const CACHE_TOKENS: f64 = 1024.0;
 
 /// A request in the queue.
 struct Waiting<'a> {
@@ -208,6 +235,7 @@ impl Slot<'_> {
 
     pub(crate) fn generate(&self, tokens: u64) {
         self.engine.generation_tokens.fetch_add(tokens, Relaxed);
+        self.engine.steps.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn end(mut self, finish: Finish) {
