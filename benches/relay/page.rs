@@ -94,7 +94,7 @@ fn observer() -> Option<String> {
         (`tests/fixtures`). An event that differs from the previous one only in its text is predicted; if counters, offsets or\n\
         times change in each (SGLang's and llama.cpp's own APIs, vLLM's token ids, Ollama, TGI) it is scanned in full, which costs\n\
         more. `parsers-native-generate-interval3` has the whole response so far in every event. The observer allocates nothing\n\
-        per event (`tests/it/observer_cost.rs`) and holds less than 2 KiB per open stream (`src/observe/tests.rs`).\n\n\
+        per event (`tests/it/observer_cost.rs`) and holds less than 2 KiB per open stream (`crates/observe/src/observer/tests.rs`).\n\n\
         | stream | bytes per event | ns per event |\n|---|---|---|\n";
     (!rows.is_empty()).then(|| head.to_owned() + &rows.concat())
 }

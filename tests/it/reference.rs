@@ -61,20 +61,29 @@ fn page_of_alerts_matches_the_rules() {
     let mut settings = Settings::default();
     settings.rules.dashboard_url = Some("https://grafana.example/".to_owned());
     let file: Value = serde_yaml::from_str(&rules(&settings, Format::Prometheus)).unwrap();
-    let mut rows = BTreeMap::new();
+    // By name: severities, waits and dashboards. An objective's page precedes its ticket.
+    let mut alerts: BTreeMap<&str, [Vec<&str>; 3]> = BTreeMap::new();
     let groups = file["groups"].as_array().unwrap();
     for rule in groups.iter().flat_map(|group| group["rules"].as_array().unwrap()) {
         let Some(name) = rule["alert"].as_str() else { continue };
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let severity = text(&rule["labels"]["severity"]);
-        let board = text(&rule["annotations"]["dashboard_url"]);
-        let board = board.trim_start_matches("https://grafana.example/d/").split('?').next().unwrap_or_default();
-        let meaning = meaning(name);
-        let lasting = rule["for"].as_str().unwrap_or("-");
-        rows.entry((name.to_owned(), severity.clone())).or_insert_with(|| {
-            format!("| [{name}](../runbooks/{name}.md) | {severity} | {lasting} | {meaning} | `{board}` |\n")
-        });
+        let board =
+            rule["annotations"]["dashboard_url"].as_str().unwrap().trim_start_matches("https://grafana.example/d/");
+        let values = [
+            rule["labels"]["severity"].as_str().unwrap(),
+            rule["for"].as_str().unwrap_or("-"),
+            board.split('?').next().unwrap(),
+        ];
+        for (known, value) in alerts.entry(name).or_default().iter_mut().zip(values) {
+            if !known.contains(&value) {
+                known.push(value);
+            }
+        }
     }
-    assert!(rows.len() > 25, "{}", rows.len());
-    same_as_committed("docs/reference/alerts.md", &(ALERTS.to_owned() + &rows.into_values().collect::<String>()));
+    let rows = alerts.iter().map(|(name, values)| {
+        let [severity, lasting, boards] = values.each_ref().map(|values| values.join(", "));
+        format!("| [{name}](../runbooks/{name}.md) | {severity} | {lasting} | {} | {boards} |\n", meaning(name))
+    });
+    let rows: Vec<String> = rows.collect();
+    assert!(rows.len() > 20, "{}", rows.len());
+    same_as_committed("docs/reference/alerts.md", &(ALERTS.to_owned() + &rows.concat()));
 }

@@ -9,7 +9,7 @@ use crate::config_documents::same_as_committed;
 
 const VALUES: &str = "charts/tokometer/values.yaml";
 const README: &str = "charts/tokometer/README.md";
-const BEGIN: &str = "<!-- values: made from values.yaml by the test `chart::readme`; do not edit -->\n";
+const BEGIN: &str = "<!-- values: generated from values.yaml by the test `chart::readme`; do not edit -->\n";
 const END: &str = "<!-- values: end -->\n";
 
 /// Maximum length of a default in the table.
