@@ -136,7 +136,7 @@ stage_live_wedge() { live wedge; }
 stage_live_verify() { live verify; }
 stage_live_reliability() { live reliability; }
 stage_live_netns() { live netns; }
-stage_live_tap() { live tap; }
+stage_live_tap() { live tap && live tap_links && live tap_engine; }
 stage_live_kustomize() { live kustomize; }
 stage_live_guide() { live guide && live guide_values; }
 stage_live_lifecycle() { live lifecycle; }
