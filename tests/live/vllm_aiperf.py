@@ -47,7 +47,7 @@ def _statistics(values):
     return statistics.fmean(ordered), at(0.5), at(0.99)
 
 
-def compare(server):
+def _compare(server):
     """Compares the three for one engine."""
     own = ("vllm:time_to_first_token_seconds", "vllm:e2e_request_latency_seconds", "vllm:inter_token_latency_seconds")
     totals = lambda: {f"{name}_{part}": samples(server.port, f"{name}_{part}") for name in own for part in ("sum", "count")}
@@ -73,4 +73,4 @@ def compare(server):
 
 def aiperf_and_tokometer_measure_the_same_requests():
     with engine("python") as server:
-        compare(server)
+        _compare(server)

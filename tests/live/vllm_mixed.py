@@ -110,7 +110,7 @@ SCRAPED = {
 }
 
 
-def compare(front_end, server):
+def _compare(front_end, server):
     """Compares the two for one engine."""
     with Tokometer(server.port, scrape={"interval": "1s"}) as relay:
         own = lambda name: samples(server.port, name)
@@ -156,9 +156,9 @@ def _by_source(records):
 
 def the_python_front_end_and_tokometer_on_mixed_requests():
     with engine("python", "--max-num-seqs", str(AT_A_TIME), "--enable-per-request-metrics") as server:
-        compare("python", server)
+        _compare("python", server)
 
 
 def the_rust_front_end_and_tokometer_on_mixed_requests():
     with engine("rust", "--max-num-seqs", str(AT_A_TIME), "--enable-per-request-metrics") as server:
-        compare("rust", server)
+        _compare("rust", server)

@@ -1,6 +1,7 @@
-"""A real vLLM with either of its front ends, and its metrics."""
+"""A real vLLM with either of its front ends, its processes and its metrics."""
 
 import contextlib
+import json
 import os
 import shutil
 import time
@@ -31,6 +32,23 @@ def engine(front_end, *flags):
         server.ready(f"http://127.0.0.1:{port}/health", START_SECONDS)
         print(f"    the {front_end} front end was ready after {time.monotonic() - began:.0f} s", flush=True)
         yield server
+
+
+def engine_cores(server):
+    """The processes that run the model, one per data-parallel rank, in the order of their start: children of the API server."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[2]) == server.child.pid and b"EngineCore" in (stat.parent / "cmdline").read_bytes():
+                found.append((int(fields[19]), int(stat.parent.name)))
+    assert found, "no engine process"
+    return [process for _, process in sorted(found)]
+
+
+def state(relay):
+    status, body = get(f"http://127.0.0.1:{relay.admin}/engine/healthz")
+    return status, json.loads(body)["listeners"][0]
 
 
 def samples(port, name):
