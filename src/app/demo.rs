@@ -20,7 +20,7 @@ const REDRAW: Duration = Duration::from_secs(1);
 const LINE: Duration = Duration::from_secs(2);
 
 /// Time between two scrapes of the simulated server's metrics.
-const SCRAPE: Duration = Duration::from_secs(1);
+const SCRAPE: Duration = Duration::from_secs(3);
 
 /// Duration of a demo without a terminal.
 const UNATTENDED: Duration = Duration::from_secs(20);
@@ -155,7 +155,7 @@ fn simulated(streams: usize) -> server::Settings {
     let faults = [("stall:2", 0.02), ("error-event:10", 0.02), ("cut:10", 0.01), ("status:429", 0.02)];
     let faults = faults.iter().filter_map(|(name, chance)| Some((name.parse().ok()?, *chance)));
     server::Settings {
-        max_concurrency: (streams * 5 / 6).max(1),
+        max_concurrency: (streams * 7 / 8).max(1),
         // Some 200 tokens for each client.
         kv_cache_tokens: streams as u64 * 200,
         cached_share: 0.4,

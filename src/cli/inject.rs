@@ -63,7 +63,7 @@ pub struct InjectArgs {
     /// leading * matches any prefix
     #[arg(long, value_name = "NAME")]
     pub tls_secret: Option<String>,
-    /// Environment variable of the sidecar, such as OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318; can be repeated
+    /// Environment variable of the sidecar, such as OTEL_SERVICE_NAME=vllm; can be repeated
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     pub variables: Vec<(String, String)>,
     /// Print every decision and its reason on stderr

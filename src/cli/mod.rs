@@ -21,8 +21,6 @@ pub use check::explain;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::cli::arguments::{PrintArgs, RulesArgs};
 use crate::cli::shared::{WRONG_USAGE, complain, fail, finish, print, wrong_usage};
 use crate::config::{self, Config, Environment, Flags};
@@ -31,8 +29,8 @@ use crate::{app, logging};
 use tokometer_operator::rules;
 
 /// Parses the command line and runs the command.
-pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>, environment: &Environment) -> ExitCode {
-    let cli = match Cli::try_parse_from(arguments) {
+pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString>>, environment: &Environment) -> ExitCode {
+    let cli = match Cli::parse_words(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             // clap returns help and version as errors that go to stdout. A closed pipe is ignored.

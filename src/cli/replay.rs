@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::app;
-use crate::cli::shared::{fail, finish};
+use crate::cli::shared::{fail, finish, wrong_usage};
 use crate::replay::is_capture;
 use tokometer_observe::observer::Settings;
 
@@ -36,6 +36,9 @@ pub struct ReplayArgs {
 
 /// Runs the command.
 pub(super) fn replay(arguments: &ReplayArgs) -> ExitCode {
+    if let Some(missing) = arguments.paths.iter().find(|path| !path.exists()) {
+        return wrong_usage(&format!("{}: no such file or directory", missing.display()));
+    }
     let mut out = io::BufWriter::new(io::stdout().lock());
     for path in &arguments.paths {
         match print(path, arguments, &mut out) {

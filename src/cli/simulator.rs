@@ -233,13 +233,16 @@ pub(super) fn load(arguments: &LoadArgs) -> ExitCode {
         let (start, end) = if terminal { ("\r", "") } else { ("", "\n") };
         write!(io::stderr(), "{start}{line}{end}").ok();
     };
-    let result =
-        runtime().and_then(|runtime| runtime.block_on(load::run(settings, progress)).map_err(io::Error::other));
+    let result = match runtime() {
+        Ok(runtime) => runtime.block_on(load::run(settings, progress)),
+        Err(error) => return fail(&error),
+    };
     if terminal {
         writeln!(io::stderr()).ok();
     }
     let summary = match result {
         Ok(summary) => summary,
+        Err(load::Error::Url(error)) => return wrong_usage(&format!("--url: {error}")),
         Err(error) => return fail(&error),
     };
     let text = if arguments.json { serde_json::to_string(&summary).unwrap_or_default() } else { summary.to_string() };

@@ -21,7 +21,7 @@ pub(crate) struct Target {
 
 /// An unsupported target URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid load target {0:?}: use http://HOST:PORT or http://HOST:PORT/PATH (TLS is not supported)")]
+#[error("invalid URL `{0}`; write http://HOST:PORT or http://HOST:PORT/PATH (TLS is not supported)")]
 pub struct BadUrl(String);
 
 impl FromStr for Target {
