@@ -41,7 +41,7 @@ docs: ## Regenerate the generated files (config/, docs/reference/, ...), and bui
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 
 .PHONY: chart-examples
-chart-examples: ## Write charts/tokometer/examples anew: what each file of its ci/ renders to
+chart-examples: ## Regenerate charts/tokometer/examples: the rendered output of each file of its ci/
 	tests/components/fetch.sh python
 	UPDATE=1 tests/stages.sh build live-chart
 
@@ -63,7 +63,7 @@ live-ollama: ## A real Ollama with its own client (builds it with Go the first t
 	tests/stages.sh live-ollama
 
 .PHONY: picture-trace
-picture-trace: ## Draw docs/images/trace.png anew: a slow request in a trace UI (gets Arize Phoenix the first time; needs chromium)
+picture-trace: ## Redraw docs/images/trace.png: a slow request in a trace UI (gets Arize Phoenix the first time; needs chromium)
 	tests/components/fetch.sh python llama-server phoenix
 	tests/stages.sh picture-trace
 
@@ -73,17 +73,17 @@ check-boards: ## The dashboards' JSON against Grafana's own types (needs node an
 	tests/stages.sh check-boards
 
 .PHONY: picture-boards
-picture-boards: ## Draw docs/images/boards anew: every dashboard on 10 minutes of traffic (needs npm, chromium; BOARDS_AGAIN=1: on the last run)
+picture-boards: ## Redraw docs/images/boards: every dashboard on 10 minutes of traffic (needs npm, chromium; BOARDS_AGAIN=1: on the last run)
 	tests/components/fetch.sh python prometheus llama-server boards
 	tests/stages.sh picture-boards
 
 .PHONY: live-page
-live-page: ## The live page in a browser, with 50 and 2,000 streams; draws docs/images/live-*.png anew (needs chromium)
+live-page: ## The live page in a browser, with 50 and 2,000 streams; redraws docs/images/live-*.png (needs chromium)
 	tests/components/fetch.sh python
 	tests/stages.sh live-page
 
 .PHONY: live-top
-live-top: ## `tokometer top` in a terminal; draws docs/images/top.svg anew (needs tmux)
+live-top: ## `tokometer top` in a terminal; redraws docs/images/top.svg and docs/demo.svg (needs tmux)
 	tests/components/fetch.sh python
 	tests/stages.sh live-top
 

@@ -33,7 +33,7 @@ macro_rules! fields {
 /// All values but the phases, in order. Times (`_ms`) are milliseconds from the last byte of the request, except
 /// `duration_ms`, which starts at its first byte.
 static FIELDS: [Field; 55] = fields! { |r|
-    /// Outcome of the request, as listed in [metrics.md](metrics.md), `tokometer.requests`.
+    /// Outcome of the request, as listed in [Metrics](metrics.md), `tokometer.requests`.
     outcome = r.outcome.as_str(),
     /// HTTP status; null without a response.
     status = r.status,
@@ -108,7 +108,7 @@ static FIELDS: [Field; 55] = fields! { |r|
     events = r.events,
     /// Longest time between two tokens of one choice, without the time that tokometer was late.
     longest_gap_ms = milliseconds(r.longest_gap),
-    /// Longest gap that the stream's cadence does not explain ([stalls.md](../concepts/stalls.md)); null without one.
+    /// Longest gap that the stream's cadence does not explain ([Stalls](../concepts/stalls.md)); null without one.
     longest_pause_ms = milliseconds(r.longest_pause),
     /// Pauses above the stall threshold.
     stalls = r.stalls,
@@ -130,7 +130,7 @@ static FIELDS: [Field; 55] = fields! { |r|
     capture_loss = r.capture_loss,
     /// Time in the server's queue.
     queue_time_ms = milliseconds(r.queue.map(|queue| queue.value)),
-    /// Source of the queue time ([queue-time.md](../concepts/queue-time.md)).
+    /// Source of the queue time ([Queue time](../concepts/queue-time.md)).
     queue_time_source = r.queue.map(|queue| queue.source.as_str()),
     /// Model load time, as reported by the engine.
     engine_load_ms = timing(r).load_ms,

@@ -164,7 +164,7 @@ impl Shape {
             Kind::Words(words) => words.iter().map(|(word, _)| format!("`{word}`")).collect::<Vec<_>>().join(", "),
             Kind::List(item) => format!("list of {}", item.words()),
             Kind::Block { .. } => "block of keys".to_owned(),
-            Kind::Names(_) => "`name: value` pairs".to_owned(),
+            Kind::Names(_) => "map (`name: value`)".to_owned(),
         };
         let bounds = |(low, high)| format!(" from {} to {}", self.amount(low), self.amount(high));
         let null = if self.nullable { " or null" } else { "" };

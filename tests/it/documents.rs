@@ -93,3 +93,84 @@ fn book_has_every_page_once() {
     expected.sort();
     assert_eq!(listed, expected);
 }
+
+/// Old words with their replacements.
+fn glossary() -> Vec<(&'static str, &'static str)> {
+    let lines = include_str!("glossary.txt").lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    let entries = lines.map(|line| line.split_once(" -> ").expect("a replacement"));
+    entries.flat_map(|(words, better)| words.split(", ").map(move |word| (word, better))).collect()
+}
+
+/// A page without code, link targets and attributes of tags.
+fn prose(page: &str) -> String {
+    let mut out = String::new();
+    for line in page.lines().filter(|line| !is_code(line)) {
+        for (n, part) in line.split('`').enumerate() {
+            let part = if n % 2 == 0 { part } else { "_" };
+            for (n, piece) in part.split("](").enumerate() {
+                out.push_str(if n == 0 { piece } else { piece.split_once(')').map_or(piece, |(_, rest)| rest) });
+                out.push(' ');
+            }
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// An indented block, or a line of a tag with attributes.
+fn is_code(line: &str) -> bool {
+    let indented = line.starts_with("    ") && !line.trim_start().starts_with(['-', '*', '|', '1', '2', '3']);
+    indented || (line.trim_start().starts_with('<') && line.contains('='))
+}
+
+/// The glossary's words in a text, each with its line.
+fn old_words(name: &str, text: &str, glossary: &[(&str, &str)], found: &mut Vec<String>) {
+    for line in text.lines() {
+        let plain: String =
+            line.chars().map(|c| if c.is_alphanumeric() || "-_.'".contains(c) { c } else { ' ' }).collect();
+        // Names such as `h1-pairs` are one word; a full stop ends one. Flags are code.
+        let words = plain.split_whitespace().filter(|word| !word.starts_with("--"));
+        let words: Vec<&str> = words.map(|word| word.trim_matches(['.', '-', '\''])).collect();
+        let plain = format!(" {} ", words.join(" ").to_lowercase());
+        for (word, better) in glossary.iter().filter(|(word, _)| plain.contains(&format!(" {word} "))) {
+            found.push(format!("{name}: {word} -> {better}: {}", line.trim()));
+        }
+    }
+}
+
+/// The values of these keys at any depth.
+fn texts(value: &serde_json::Value, keys: &[&str], found: &mut Vec<String>) {
+    match value {
+        serde_json::Value::Object(fields) => fields.iter().for_each(|(key, value)| match value.as_str() {
+            Some(text) if keys.contains(&key.as_str()) => found.push(text.to_owned()),
+            _ => texts(value, keys, found),
+        }),
+        serde_json::Value::Array(items) => items.iter().for_each(|value| texts(value, keys, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn prose_uses_the_glossary() {
+    let (glossary, mut found) = (glossary(), Vec::new());
+    assert!(glossary.len() > 40);
+    for (page, text) in pages() {
+        old_words(&page.strip_prefix(root()).unwrap().display().to_string(), &prose(&text), &glossary, &mut found);
+    }
+    let read = |name: &str| std::fs::read_to_string(root().join(name)).unwrap();
+    // The help is docs/reference/cli.md, in blocks of code there; metrics and attributes are docs/reference/metrics.md.
+    old_words("--help", &read("docs/reference/cli.md"), &glossary, &mut found);
+    old_words("config/tokometer.yaml", &prose(&read("config/tokometer.yaml").replace("    ", "")), &glossary, &mut found);
+    let mut files = Vec::new();
+    files_below(&root().join("dashboards"), "json", &mut files);
+    files_below(&root().join("config/rules"), "yaml", &mut files);
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let mut shown = Vec::new();
+        for document in serde_yaml::from_multiple::<serde_json::Value>(&text).unwrap() {
+            texts(&document, &["title", "description", "summary", "legendFormat", "text", "displayName"], &mut shown);
+        }
+        old_words(&file.strip_prefix(root()).unwrap().display().to_string(), &shown.join("\n"), &glossary, &mut found);
+    }
+    assert!(found.is_empty(), "{} words to replace:\n{}", found.len(), found.join("\n"));
+}

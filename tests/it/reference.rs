@@ -41,7 +41,7 @@ const ALERTS: &str = "# Alerts
 
 The alerts of `tokometer rules` with the default objectives. Severity `critical` pages, `warning` is a ticket. Each name links to its
 runbook. An alert of an objective exists once per objective.
-[objectives.md](../concepts/objectives.md#rules) explains burn rates and windows, and which alerts inhibit others.
+[Objectives](../concepts/objectives.md#rules) explains burn rates and windows, and which alerts inhibit others.
 
 | Alert | Severity | For | Meaning | Dashboard |
 |---|---|---|---|---|

@@ -126,7 +126,7 @@ start with `time`, when the first byte of the request was received. Lines of `re
 and name, of captures also with `time`, `client` and `server`, and with `--timeline` also with `timeline`. The access log's text
 format omits null values.
 
-The phases are parts of `duration_ms` and add up to it ([traces.md](../concepts/traces.md)).
+The phases are parts of `duration_ms` and add up to it ([Traces](../concepts/traces.md)).
 
 The program's exit codes are a stable interface too: 0 is success, 1 a failure, 2 wrong usage or an invalid configuration.
 

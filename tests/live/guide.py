@@ -188,7 +188,7 @@ class Reader:
         return [document for document in helm_chart.yaml.safe_load_all(text) if document]
 
 
-def the_chart_installs_and_the_label_is_what_its_policy_looks_for():
+def chart_installs_and_its_policy_selects_the_label():
     with Reader() as reader:
         notes, _ = reader.runs(INSTALL)
         assert "NOTHING IS INJECTED" not in notes and "default: vllm on port 8000 by address-split" in notes, notes
@@ -209,7 +209,7 @@ def without_the_policy_nothing_touches_pods():
         assert not {d["kind"] for d in reader.released()} & {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
 
 
-def inject_in_a_pipe_changes_the_deployment_as_the_document_says():
+def inject_in_a_pipe_changes_the_deployment_as_documented():
     with Reader() as reader:
         reader.runs(CHECK_POD)
         _, told = reader.runs(INJECT)
@@ -229,7 +229,7 @@ def inject_in_a_pipe_changes_the_deployment_as_the_document_says():
         assert changed == spec, "more than the image has changed"
 
 
-def rules_of_ones_own_objectives_come_into_the_chart():
+def rules_of_own_objectives_are_in_the_chart():
     with Reader() as reader:
         reader.runs(INSTALL)
         reader.runs(RULES)
@@ -273,7 +273,7 @@ def _served():
         raise
 
 
-def the_relay_stands_in_front_of_a_server_and_its_figures_can_be_looked_at():
+def proxied_request_is_counted_and_verified():
     with _served() as namespace, Reader(namespace.inside) as reader:
         namespace.start("sim", [BINARY, "sim", "--listen", "127.0.0.1:8001", *names.SIM_UNPACED])
         until(lambda: reader.asked("http://127.0.0.1:8001/v1/models"), "the server responds", 30)
@@ -293,7 +293,7 @@ def the_relay_stands_in_front_of_a_server_and_its_figures_can_be_looked_at():
             until(lambda: reader.asked("http://127.0.0.1:9464/readyz"), "the relay is ready", 30)
 
 
-def the_tutorial_leads_to_an_alert_and_its_cause():
+def tutorial_leads_to_an_alert_and_its_cause():
     """Each step of docs/start/tutorial.md, with the outcome that the page promises."""
     if not shutil.which("prometheus"):
         _skipped.append("no prometheus")
@@ -339,7 +339,7 @@ def objectives_of_a_configuration_are_explained():
         assert "mine 99 %, ttft_seconds 0.9" in explained, explained
 
 
-def every_command_was_run_or_is_named_with_the_reason():
+def every_command_was_run_or_has_a_reason():
     """The last test: commands that the tests above did not start must be in ELSEWHERE."""
     shown, others = set(), set()
     for file in documents.FILES:

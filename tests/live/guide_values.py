@@ -14,7 +14,7 @@ from helm_chart import CHART
 from process import BINARY
 
 
-def every_piece_of_configuration_is_taken():
+def every_configuration_snippet_is_accepted():
     """Values of the chart, tokometer's own configuration, and that of Prometheus and its adapter, identified by their keys."""
     helm_chart.needs_helm()
     load = helm_chart.yaml.safe_load
@@ -68,7 +68,7 @@ def every_piece_of_configuration_is_taken():
     print(f"    {seen}")
 
 
-def every_value_that_is_named_is_there():
+def every_named_value_exists():
     helm_chart.needs_helm()
     values = helm_chart.yaml.safe_load((CHART / "values.yaml").read_text())
     for guide in documents.FILES:

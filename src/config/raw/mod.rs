@@ -126,7 +126,7 @@ block! {
         /// Additional allowed values of the `Host` header, without port; `.example.com` matches every name below that
         /// domain, `*` every name. Always allowed: IP addresses, the local host name, names without a dot, and names below
         /// `.svc`, `.cluster.local`, `.internal` and `.localhost`. Requests with another name get a 403, as protection
-        /// against DNS rebinding; probe endpoints answer under any name.
+        /// against DNS rebinding; probe endpoints respond under any name.
         allowed_hosts: Vec<String> = Vec::new(),
         /// True accepts `POST /drain` from any client that can reach the port. False accepts it only from the same pod or
         /// machine.

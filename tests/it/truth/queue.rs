@@ -25,7 +25,7 @@ const INTRODUCTION: &str = "\
 <!-- Generated from the results of tests/it/truth: `UPDATE=1 cargo test --test it truth::queue` rewrites it. -->
 
 How long a request waited in the server before work on it began: `tokometer.queue.time`, by `source`, and the phase
-`queue` of its trace ([traces.md](traces.md)). Values of different sources are never mixed in one series, because their
+`queue` of its trace ([Traces](traces.md)). Values of different sources are never mixed in one series, because their
 meanings differ slightly:
 
 | Source | Engine | Meaning | Included besides the queue |
@@ -36,7 +36,7 @@ meanings differ slightly:
 | `response_header` | TGI (non-streamed responses): `x-queue-time` | from validation to batching | nothing; whole milliseconds, rounded down |
 | `remainder` | Ollama (native API): total minus load, prompt and eval durations | waiting for a slot of the runner | templating, tokenizing, forwarding: about 5 ms, and 0.1 ms per token |
 | `header_timing` | llama.cpp (streams): from the request's last byte to the response headers, which are sent when a slot begins | waiting for a slot | templating and tokenizing: 0.5 to 8 ms in the recordings |
-| `engine_span` | vLLM, SGLang and TensorRT-LLM, if they send their spans to Tokometer: [engine-spans.md](../how-to/engine-spans.md) | waiting for the scheduler | nothing |
+| `engine_span` | vLLM, SGLang and TensorRT-LLM, if they send their spans to Tokometer: [Receive engine spans](../how-to/engine-spans.md) | waiting for the scheduler | nothing |
 
 If no source has it, the queue time is missing: it is never estimated from the time to first token.
 
