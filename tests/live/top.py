@@ -155,7 +155,7 @@ def picture():
 
 def moving_picture():
     """`tokometer demo` as a user starts it, once a second, from the typed command until every section has content."""
-    width, height = 100, 30
+    width, height = 100, 24
     with Terminal(width, height) as terminal:
         Path(terminal.directory.name, "tokometer").symlink_to(Path(BINARY).resolve())
         terminal.type(f"PATH={terminal.directory.name}:$PATH; PS1='$ '; clear")
