@@ -191,7 +191,7 @@ fn percent(objective: &Objective) -> f64 {
 fn describe(objective: &Objective) -> String {
     let limits: String =
         objective.goal.thresholds().iter().map(|(name, value)| format!(", {name} {}", number(*value))).collect();
-    format!("{} % of the requests are good by {}{limits}.", number(percent(objective)), objective.goal.word())
+    format!("{} % of the requests meet {}{limits}.", number(percent(objective)), objective.goal.word())
 }
 
 /// Converts a name to a valid Kubernetes name (RFC 1123, section 2.1).

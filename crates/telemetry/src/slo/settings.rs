@@ -73,7 +73,7 @@ pub enum Goal {
         /// Maximum gap between two tokens that the stream's cadence does not explain.
         longest: Duration,
     },
-    /// Available, and good by every other objective whose scope covers the request.
+    /// Available, and meets every other objective whose scope covers the request.
     Goodput,
 }
 
