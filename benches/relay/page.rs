@@ -49,6 +49,10 @@ const ROWS: &str = "
 - **idle**: no connections. **saturation**: 16 streams at full speed. **short**: responses of one token, not
   streamed, on 64 keep-alive connections. **body**: 4 clients that post 10 MB per request. **connect**: 16 clients with
   a new connection for each request.
+- **ends1, ends2, ends3**: the streams of s1, s2 and rss with a server that sleeps until the next event. In the other
+  rows it polls the clock, for exact times. `ends_cpu_us_per_token` is the CPU of server and clients.
+- `tap` captures packets while clients connect to the server directly; `tap-stopped` is a tap that does not run, with a
+  buffer for all packets: the cost of the kernel's copies alone.
 - By `cpu_us_per_token`, one core can serve 20,000 streams of 50 tokens per second. A gap between two tokens grows by the
   difference of their transits, at most by the transit of the later one.
 ";

@@ -24,6 +24,8 @@ pub(crate) enum Peer {
     Tokometer,
     /// tokometer, capturing packets: clients connect to the origin.
     Tap,
+    /// The same, stopped, with a buffer for all packets of a run: what the kernel's copies cost alone.
+    TapStopped,
     /// tokometer, forwarding only.
     Relay,
     /// tokometer in rewrite mode, observing, with every rewrite on.
@@ -42,6 +44,7 @@ impl Peer {
         Peer::None,
         Peer::Tokometer,
         Peer::Tap,
+        Peer::TapStopped,
         Peer::Relay,
         Peer::Rewrite,
         Peer::Floor,
@@ -56,6 +59,7 @@ impl Peer {
             Peer::None => "none",
             Peer::Tokometer => "tokometer",
             Peer::Tap => "tap",
+            Peer::TapStopped => "tap-stopped",
             Peer::Relay => "tokometer-relay-only",
             Peer::Rewrite => "tokometer-rewrite",
             Peer::Floor => "tokio-byte-relay",
@@ -85,7 +89,7 @@ impl Peer {
                 let runs = responses.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains("--upstream"));
                 return (!runs).then(|| format!("{} has no `run` command", binary.display()));
             }
-            Peer::Tap => {
+            Peer::Tap | Peer::TapStopped => {
                 let settings =
                     capture::Settings { ports: vec![1], interface: capture::Interface::Any, buffer_bytes: 0 };
                 return capture::Capture::open(&settings).err().map(|error| error.to_string());
@@ -158,7 +162,7 @@ pub(crate) async fn start(peer: Peer, origin: SocketAddr) -> Outcome<Running> {
     let mut scraper = None;
     let command = match peer {
         Peer::None => return Ok(Running { address: origin, process: None, tap: None, scraper, _folder: folder }),
-        Peer::Tap => {
+        Peer::Tap | Peer::TapStopped => {
             let config = folder.path().join("tokometer.yaml");
             fs::write(&config, "process:\n  grace_period: 0\nlog:\n  level: error\nscrape:\n  enabled: false\n")?;
             let mut command = pin::on_proxy_core(&tokometer().to_string_lossy())?;
@@ -168,6 +172,12 @@ pub(crate) async fn start(peer: Peer, origin: SocketAddr) -> Outcome<Running> {
             command.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{collector}"));
             command.env("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf");
             command.env("OTEL_METRIC_EXPORT_INTERVAL", "5000");
+            if peer == Peer::TapStopped {
+                command.arg("--set=tap.buffer=512MiB");
+                let process = Process::start(command, listen).await?;
+                process.signal("-STOP")?;
+                return Ok(Running { address: origin, process: Some(process), tap: None, scraper, _folder: folder });
+            }
             let process = Some(Process::start(command, listen).await?);
             let scraper = Some(tokio::spawn(sink::scrape(listen)));
             return Ok(Running { address: origin, process, tap: Some(listen), scraper, _folder: folder });

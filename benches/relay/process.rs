@@ -33,13 +33,12 @@ impl Process {
 
     /// CPU time used so far, in user and kernel, by all threads of the process and its children.
     pub(crate) fn cpu(&self) -> Duration {
-        let threads = self.family().into_iter().flat_map(|id| fs::read_dir(format!("/proc/{id}/task")).into_iter());
-        let nanos = threads.flatten().flatten().filter_map(|thread| {
-            // The first number is the time on a CPU in nanoseconds (Documentation/scheduler/sched-stats.rst).
-            let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-            text.split_whitespace().next()?.parse::<u64>().ok()
-        });
-        Duration::from_nanos(nanos.sum())
+        self.family().into_iter().map(cpu).sum()
+    }
+
+    /// Sends this signal.
+    pub(crate) fn signal(&self, signal: &str) -> Outcome<()> {
+        pin::quietly("kill", &[signal, &self.child.id().to_string()])
     }
 
     /// Resident memory in KiB of the process and its children.
@@ -77,6 +76,17 @@ impl Process {
         }
         false
     }
+}
+
+/// CPU time that all threads of a process have used so far.
+pub(crate) fn cpu(process: u32) -> Duration {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let nanos = threads.filter_map(|thread| {
+        // The first number is the time on a CPU in nanoseconds (Documentation/scheduler/sched-stats.rst).
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(nanos.sum())
 }
 
 /// Sends SIGTERM, and SIGKILL if the process does not exit.

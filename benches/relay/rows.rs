@@ -10,7 +10,7 @@ use tokometer_sim::{load, server};
 
 use crate::peers::{Peer, Running};
 use crate::results::{Measurements, Results};
-use crate::{Outcome, peers, reader, sink};
+use crate::{Outcome, peers, process, reader, sink};
 
 /// What to measure.
 #[derive(Debug)]
@@ -38,6 +38,10 @@ pub(crate) enum Row {
     Rss,
     /// No connections: memory.
     Idle,
+    /// The streams of `S1`, `S2` and `Rss`, with a server that sleeps until the next event: CPU of server and clients.
+    Ends1,
+    Ends2,
+    Ends3,
     /// 16 streams at full speed.
     Saturation,
     /// Short responses on 64 keep-alive connections.
@@ -49,10 +53,13 @@ pub(crate) enum Row {
 }
 
 impl Row {
-    pub(crate) const ALL: [Row; 10] = [
+    pub(crate) const ALL: [Row; 13] = [
         Row::S1,
         Row::S2,
         Row::Rss,
+        Row::Ends1,
+        Row::Ends2,
+        Row::Ends3,
         Row::Idle,
         Row::Saturation,
         Row::Short,
@@ -70,6 +77,9 @@ impl Row {
             Row::Long => "long",
             Row::Rss => "rss",
             Row::Idle => "idle",
+            Row::Ends1 => "ends1",
+            Row::Ends2 => "ends2",
+            Row::Ends3 => "ends3",
             Row::Saturation => "saturation",
             Row::Short => "short",
             Row::Body => "body",
@@ -108,6 +118,9 @@ pub(crate) async fn run(plan: &Plan, results: &mut Results) -> Outcome<()> {
         let mut peers = peers.clone();
         // Without a proxy there is no process to measure.
         peers.retain(|peer| *row != Row::Idle || *peer != Peer::None);
+        // A buffer holds the packets of the paced rows only.
+        let is_paced = matches!(row, Row::S1 | Row::S2 | Row::Rss | Row::Ends1 | Row::Ends2 | Row::Ends3);
+        peers.retain(|peer| is_paced || *peer != Peer::TapStopped);
         let rounds = plan.rounds.unwrap_or(if plan.quick { 1 } else { row.rounds() });
         for round in 1..=rounds {
             let mut failed = Vec::new();
@@ -148,17 +161,21 @@ enum Client {
 async fn measure(row: Row, peer: Peer, quick: bool) -> Outcome<Measurements> {
     let seconds = |full, quick_ones| Duration::from_secs(if quick { quick_ones } else { full });
     let window = Window { warm_up: seconds(4, 2), measure: seconds(8, 2) };
+    let spin = !matches!(row, Row::Ends1 | Row::Ends2 | Row::Ends3);
     match row {
-        Row::S16 => streams(peer, 16, 50.0, 150, window).await,
-        Row::S1 => streams(peer, 256, 50.0, 150, window).await,
-        Row::S2 => streams(peer, 1024, 50.0, 150, window).await,
+        Row::S16 => streams(peer, 16, 50.0, 150, window, spin).await,
+        Row::S1 | Row::Ends1 => streams(peer, 256, 50.0, 150, window, spin).await,
+        Row::S2 | Row::Ends2 => streams(peer, 1024, 50.0, 150, window, spin).await,
         // Starts after the exporters' first push and scrape, and ends before the streams do, so that only growth by the
         // streams is measured: the first request to end creates its series, a one-time cost.
         Row::Long => {
             let window = Window { warm_up: seconds(6, 2), measure: seconds(16, 2) };
-            streams(peer, 4, 4000.0, 120_000, window).await
+            streams(peer, 4, 4000.0, 120_000, window, spin).await
         }
-        Row::Rss => streams(peer, 5000, 1.0, 3600, Window { warm_up: seconds(8, 6), ..window }).await,
+        Row::Rss | Row::Ends3 => {
+            let window = Window { warm_up: seconds(8, 6), ..window };
+            streams(peer, 5000, 1.0, 3600, window, spin).await
+        }
         Row::Idle => idle(peer).await,
         Row::Saturation => {
             let settings = load::Settings { concurrency: 16, max_tokens: 20_000, ..load::Settings::default() };
@@ -233,6 +250,7 @@ async fn over(
     tokio::time::sleep(window.warm_up).await;
     let warm = running.process.as_ref().map(|process| process.resident_kib());
     let (tokens, cpu, began) = (simulator.stats().generation_tokens, used(running), Instant::now());
+    let own = process::cpu(std::process::id());
     // Slightly shorter than the load, so that its end is outside the window.
     tokio::time::sleep(window.measure.mul_f64(0.97)).await;
     let tokens = simulator.stats().generation_tokens - tokens;
@@ -242,7 +260,9 @@ async fn over(
         measurements.insert("rss_grown_kib".to_owned(), now - idle);
         measurements.insert("rss_grown_while_measured_kib".to_owned(), now - warm);
     }
+    let own = process::cpu(std::process::id()).saturating_sub(own);
     measurements.insert("cpu_s".to_owned(), cpu.as_secs_f64());
+    measurements.insert("ends_cpu_s".to_owned(), own.as_secs_f64());
     let summary = load.await??;
     if let Some(admin) = running.tap {
         for (name, metric) in LOSSES {
@@ -268,10 +288,18 @@ fn used(running: &Running) -> Duration {
     running.process.as_ref().map_or(Duration::ZERO, |process| process.cpu())
 }
 
-/// Paced streams, one after the other on each connection.
-async fn streams(peer: Peer, count: usize, rate: f64, tokens: u64, window: Window) -> Outcome<Measurements> {
+/// Paced streams, one after the other on each connection. A server that does not `spin` sleeps until the next event: its
+/// times are less exact, but its CPU is measured.
+async fn streams(
+    peer: Peer,
+    count: usize,
+    rate: f64,
+    tokens: u64,
+    window: Window,
+    spin: bool,
+) -> Outcome<Measurements> {
     let epoch = Instant::now();
-    let simulator = Simulator::start(origin(pace(rate), Text::Stamp(epoch), true)).await?;
+    let simulator = Simulator::start(origin(pace(rate), Text::Stamp(epoch), spin)).await?;
     let running = peers::start(peer, simulator.local_address()).await?;
     // The starts are spread evenly over the duration of a stream, limited by the warm-up.
     let lasts = Duration::from_secs_f64(tokens as f64 / rate);
@@ -285,10 +313,14 @@ async fn streams(peer: Peer, count: usize, rate: f64, tokens: u64, window: Windo
     let (mut measurements, summary, generated, wall) =
         over(&window, Client::Events, settings, &running, &simulator).await?;
     let cpu = measurements.remove("cpu_s").unwrap_or_default();
+    let ends = measurements.remove("ends_cpu_s").filter(|_| !spin);
     let grown = measurements.remove("rss_grown_kib");
     let grown_since = measurements.remove("rss_grown_while_measured_kib");
     if peer != Peer::None {
         measurements.insert("cpu_us_per_token".to_owned(), cpu * 1e6 / generated as f64);
+    }
+    if let Some(ends) = ends {
+        measurements.insert("ends_cpu_us_per_token".to_owned(), ends * 1e6 / generated as f64);
     }
     if let Some(grown) = grown {
         measurements.insert("kib_per_stream".to_owned(), grown / count as f64);
@@ -297,6 +329,9 @@ async fn streams(peer: Peer, count: usize, rate: f64, tokens: u64, window: Windo
         measurements.insert("kib_grown_per_stream".to_owned(), grown / count as f64);
     }
     measurements.insert("tokens_per_s".to_owned(), generated as f64 / wall.as_secs_f64());
+    if !spin {
+        return Ok(measurements);
+    }
     measurements.insert("transit_p50_us".to_owned(), summary.transit_us.p50);
     measurements.insert("transit_p99_us".to_owned(), summary.transit_us.p99);
     if summary.time_to_first_token_ms.count > 0 {
@@ -313,12 +348,14 @@ async fn flood(peer: Peer, settings: load::Settings, unit: &str, window: Window)
     let client = if unit == "event" { Client::Bytes } else { Client::Events };
     let (mut measurements, _, generated, wall) = over(&window, client, settings, &running, &simulator).await?;
     let cpu = measurements.remove("cpu_s").unwrap_or_default();
+    let ends = measurements.remove("ends_cpu_s").unwrap_or_default();
     measurements.remove("rss_grown_while_measured_kib");
     // One token is one event, and a request that counts as a unit asks for one token.
     let units = generated as f64;
     if peer != Peer::None {
         measurements.insert(format!("cpu_us_per_{unit}"), cpu * 1e6 / units);
     }
+    measurements.insert(format!("ends_cpu_us_per_{unit}"), ends * 1e6 / units);
     measurements.insert(format!("{unit}s_per_s"), units / wall.as_secs_f64());
     Ok(measurements)
 }

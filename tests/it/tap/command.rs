@@ -1,13 +1,12 @@
 //! `tokometer tap` as a process, in front of the simulated server.
 
+use std::cell::OnceCell;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
-use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokometer_sim::load::{self, Summary};
 use tokometer_sim::server::{self, Simulator};
@@ -17,13 +16,13 @@ use crate::pod_end::{Process, port_after};
 use crate::program::{get, value};
 
 /// A simulated server with its runtime.
-struct Server {
-    runtime: Runtime,
+pub(super) struct Server {
+    pub(super) runtime: Runtime,
     simulator: Simulator,
 }
 
 impl Server {
-    fn start() -> Server {
+    pub(super) fn start() -> Server {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let pace = server::Pace {
             time_to_first_token: Duration::from_millis(20),
@@ -35,12 +34,12 @@ impl Server {
         Server { runtime, simulator }
     }
 
-    fn address(&self) -> SocketAddr {
+    pub(super) fn address(&self) -> SocketAddr {
         self.simulator.local_address()
     }
 
     /// This many requests of 20 tokens on 8 connections, without tokometer.
-    fn load(&self, requests: u64) -> Summary {
+    pub(super) fn load(&self, requests: u64) -> Summary {
         let settings = load::Settings {
             url: format!("http://{}", self.address()),
             requests: Some(requests),
@@ -54,17 +53,34 @@ impl Server {
     }
 }
 
-/// `tokometer tap` on these ports of the loopback interface, and its admin address.
-fn tap(ports: &[u16], more: &[&str]) -> (Process, SocketAddr) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tokometer"));
+/// `tokometer tap` on these ports of the loopback interface.
+fn command(ports: &[u16], more: &[&str]) -> Command {
+    with_arguments(Command::new(env!("CARGO_BIN_EXE_tokometer")), ports, more)
+}
+
+fn with_arguments(mut command: Command, ports: &[u16], more: &[&str]) -> Command {
     command.args(["tap", "--interface=lo", "--admin=127.0.0.1:0", "--set=scrape.enabled=false"]);
     command.args(ports.iter().map(|port| format!("--port={port}"))).args(more);
+    command
+}
+
+/// A running tap on these ports, and its admin address.
+pub(super) fn tap(ports: &[u16], more: &[&str]) -> (Process, SocketAddr) {
+    started(command(ports, more))
+}
+
+/// The same, started by this command.
+pub(super) fn tap_by(by: Command, ports: &[u16], more: &[&str]) -> (Process, SocketAddr) {
+    started(with_arguments(by, ports, more))
+}
+
+fn started(command: Command) -> (Process, SocketAddr) {
     let (process, port) = Process::of(command, |log| port_after(log, "/drain. address="));
     (process, SocketAddr::from(([127, 0, 0, 1], port)))
 }
 
 /// The page, once this is true of it.
-fn until(admin: SocketAddr, path: &str, is: impl Fn(&str) -> bool) -> String {
+pub(super) fn until(admin: SocketAddr, path: &str, is: impl Fn(&str) -> bool) -> String {
     let end = Instant::now() + crate::WAIT;
     loop {
         let page = get(admin, path);
@@ -76,7 +92,7 @@ fn until(admin: SocketAddr, path: &str, is: impl Fn(&str) -> bool) -> String {
     }
 }
 
-fn requests(page: &str, parts: &[&str]) -> u64 {
+pub(super) fn requests(page: &str, parts: &[&str]) -> u64 {
     let is_one =
         |line: &&str| line.starts_with("tokometer_requests_total") && parts.iter().all(|part| line.contains(part));
     let counts = page.lines().filter(is_one).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
@@ -134,96 +150,6 @@ fn request_in_flight_is_recorded_before_sigterm_ends_the_tap() {
 }
 
 #[test]
-fn stopped_and_killed_tap_does_not_affect_the_traffic() {
-    if !is_permitted() {
-        return;
-    }
-    let server = Server::start();
-    let (process, admin) = tap(&[server.address().port()], &["--set=tap.buffer=2MiB"]);
-    server.load(16);
-    until(admin, "/metrics", |page| requests(page, &["outcome=\"ok\""]) == 16);
-    thread::scope(|scope| {
-        let loaded = scope.spawn(|| server.load(32));
-        process.signal(Signal::STOP);
-        // All of its requests are answered while the tap does not run.
-        loaded.join().unwrap();
-    });
-    // More than the buffer holds.
-    let (big, sink) = transfer(&server, 16 << 20);
-    assert_eq!(big, sink);
-    process.signal(Signal::CONT);
-    let page = until(admin, "/metrics", |page| value(page, &["tokometer_capture_packets_lost_total"]) > Some(0.0));
-    assert!(value(&page, &["tokometer_capture_ring_full_total"]) > Some(0.0), "{page}");
-    assert_eq!(value(&page, &["tokometer_capture_ring_used_ratio"]), Some(1.0), "{page}");
-    // Measures again.
-    let before = requests(&page, &["outcome=\"ok\""]);
-    server.load(8);
-    until(admin, "/metrics", |page| requests(page, &["outcome=\"ok\""]) >= before + 8);
-    thread::scope(|scope| {
-        let loaded = scope.spawn(|| server.load(32));
-        process.signal(Signal::KILL);
-        loaded.join().unwrap();
-    });
-}
-
-#[test]
-fn requests_during_a_loss_are_marked_and_never_wrong() {
-    if !is_permitted() {
-        return;
-    }
-    let server = Server::start();
-    let log = tempfile::NamedTempFile::new().unwrap();
-    let path = format!("--set=access_log.path={}", log.path().display());
-    let logged = ["--set=access_log.enabled=true", "--set=access_log.format=json", &path, "--set=tap.buffer=2MiB"];
-    let (process, admin) = tap(&[server.address().port()], &logged);
-    let streams = load::Settings {
-        url: format!("http://{}", server.address()),
-        requests: Some(8),
-        max_tokens: 400,
-        ignore_eos: true,
-        ..load::Settings::default()
-    };
-    let summary = thread::scope(|scope| {
-        let loaded = scope.spawn(|| server.runtime.block_on(load::run(streams, |_| {})).unwrap());
-        until(admin, "/metrics", |page| value(page, &["tokometer_in_flight", "streaming"]) == Some(8.0));
-        process.signal(Signal::STOP);
-        transfer(&server, 16 << 20);
-        process.signal(Signal::CONT);
-        loaded.join().unwrap()
-    });
-    assert_eq!(summary.tokens_from_usage, 8 * 400, "the clients received everything");
-    server.load(8);
-    let recorded = || -> Vec<Value> {
-        let lines = std::fs::read_to_string(log.path()).unwrap();
-        let records = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        records.filter(|record| record["operation"] == "chat").collect()
-    };
-    until(admin, "/metrics", |_| recorded().len() == 16);
-    for record in recorded() {
-        let is_later = record["max_tokens"] == 20;
-        match record["outcome"].as_str().unwrap() {
-            "ok" => {
-                assert_eq!(record["output_tokens"], record["max_tokens"], "{record}");
-                assert_eq!(record["capture_loss"], !is_later, "{record}");
-            }
-            outcome => assert!(outcome == "unobserved" && !is_later, "{record}"),
-        }
-    }
-}
-
-/// Sends a request of this many bytes to the server: how many were sent, and accepted by the kernel.
-fn transfer(server: &Server, bytes: usize) -> (usize, usize) {
-    let mut client = TcpStream::connect(server.address()).unwrap();
-    let head = format!("POST /other HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {bytes}\r\n\r\n");
-    client.write_all(head.as_bytes()).unwrap();
-    let body = vec![b'x'; bytes];
-    // The server may respond and close before it has read all of it.
-    let sent = client.write_all(&body).map_or(0, |()| bytes);
-    client.read_to_end(&mut Vec::new()).ok();
-    (bytes, sent)
-}
-
-#[test]
 fn connection_in_progress_is_observed_from_its_next_request_on() {
     if !is_permitted() {
         return;
@@ -249,11 +175,20 @@ fn tls_is_reported() {
         return;
     }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let (_process, admin) = tap(&[port], &[]);
-    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    // A record with the beginning of a ClientHello.
-    client.write_all(&[22, 3, 1, 0, 5, 1, 0, 0, 1, 0]).unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = OnceCell::new();
+    let is_logged = move |log: &str| {
+        let admin = port_after(log, "/drain. address=")?;
+        client.get_or_init(|| {
+            let mut client = TcpStream::connect(address).unwrap();
+            // A record with the beginning of a ClientHello.
+            client.write_all(&[22, 3, 1, 0, 5, 1, 0, 0, 1, 0]).unwrap();
+            client
+        });
+        log.contains("Connections carry TLS, which a capture cannot read").then_some(admin)
+    };
+    let (_process, admin) = Process::of(command(&[address.port()], &[]), is_logged);
+    let admin = SocketAddr::from(([127, 0, 0, 1], admin));
     let ready = until(admin, "/readyz", |page| page.contains("TLS"));
     assert!(ready.contains("1 connections carry TLS, which cannot be read: use `tokometer run`"), "{ready}");
     let page = get(admin, "/metrics");

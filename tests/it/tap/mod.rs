@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in helper functions")]
 
 mod command;
+mod disturbed;
 mod same;
 
 use std::sync::Arc;

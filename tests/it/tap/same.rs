@@ -1,10 +1,11 @@
 //! The same traffic, seen by the proxy and by captures on both of its sides: every record is equal.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokometer::app::DataPath;
-use tokometer::replay::Notebook;
+use tokometer::replay::{Notebook, Replayed};
 use tokometer_observe::measure::{Labels, Outcome, QueueSource, Record};
 use tokometer_observe::observer;
 use tokometer_proxy::relay;
@@ -29,13 +30,9 @@ struct Both {
     captured: Captured,
 }
 
-/// How the times of a capture differ from the proxy's.
+/// How the times of a capture differ from the proxy's, on one side of it.
 #[derive(Default)]
-struct Differences {
-    of_start: Vec<Duration>,
-    of_first_token: Vec<Duration>,
-    of_end: Vec<Duration>,
-}
+struct Differences(BTreeMap<&'static str, Vec<Duration>>);
 
 impl Both {
     fn of(upstream: std::net::SocketAddr) -> Option<(Both, std::net::SocketAddr)> {
@@ -49,22 +46,23 @@ impl Both {
     }
 
     /// Ends both, and compares their records: as many as the proxy has.
-    fn end(self, connections: u64, titles: &[(Instant, String)]) -> (usize, Differences) {
+    fn end(self, connections: u64, titles: &[(Instant, String)]) -> (usize, [Differences; 2]) {
         // Every connection is captured twice.
         self.captured.until("all connections end", |stats| stats.ended.get() >= 2 * connections);
         self.path.stop();
         let stats = Arc::clone(&self.captured.stats);
-        let captured = self.captured.end();
+        let of_capture = self.captured.end();
         assert_eq!((stats.kernel_drops.get(), stats.gaps.get(), stats.malformed.get()), (0, 0, 0), "{stats:#?}");
         assert_eq!((stats.truncated.get(), stats.attached.get()), (0, 0), "{stats:#?}");
         let sorted = |mut records: Vec<Record>| {
             records.sort_by_key(|record| record.started);
             records
         };
-        let proxied = sorted(self.proxied.take().records);
-        let mut differences = Differences::default();
+        let of_proxy = self.proxied.take();
+        let proxied = sorted(of_proxy.records.clone());
+        let mut differences = [Differences::default(), Differences::default()];
         for side in [0, 1] {
-            let of_side = captured.records.iter().filter(|record| record.labels.listener == side).cloned().collect();
+            let of_side = of_capture.records.iter().filter(|record| record.labels.listener == side).cloned().collect();
             let of_side = sorted(of_side);
             for (proxied, captured) in pairs(&proxied, &of_side) {
                 let title =
@@ -75,7 +73,7 @@ impl Both {
                     continue;
                 }
                 assert_eq!(values(proxied), values(captured), "side {side}, {title}");
-                differences.add(proxied, captured);
+                differences[side].add((&of_proxy, proxied), (&of_capture, captured));
             }
             assert_eq!(proxied.len(), of_side.len(), "side {side}");
         }
@@ -114,24 +112,42 @@ fn values(record: &Record) -> String {
 }
 
 impl Differences {
-    fn add(&mut self, proxied: &Record, captured: &Record) {
-        let difference = |a: Instant, b: Instant| a.max(b).duration_since(a.min(b));
-        self.of_start.push(difference(proxied.started, captured.started));
-        if let (Some(a), Some(b)) = (proxied.first_token, captured.first_token) {
-            self.of_first_token.push(difference(proxied.started + a, captured.started + b));
+    fn add(&mut self, proxied: (&Replayed, &Record), captured: (&Replayed, &Record)) {
+        let difference = |a: Duration, b: Duration| a.max(b) - a.min(b);
+        let ((all, proxied), (all_captured, captured)) = (proxied, captured);
+        let mut add = |what, a, b| self.0.entry(what).or_default().push(difference(a, b));
+        // The TTFT, and the gaps between the events of tokens: the former from the last byte of the request.
+        let ttft = |record: &Record| Some(record.first_token? - record.requested?);
+        if let (Some(a), Some(b)) = (ttft(proxied), ttft(captured)) {
+            add("time to first token", a, b);
         }
-        self.of_end.push(difference(proxied.started + proxied.ended, captured.started + captured.ended));
+        let gaps = |all: &Replayed, record: &Record| {
+            let points: Vec<_> = all.line(record).into_iter().flat_map(|line| line.points()).collect();
+            points.windows(2).map(|pair| pair[1].at - pair[0].at).collect::<Vec<_>>()
+        };
+        for (a, b) in gaps(all, proxied).into_iter().zip(gaps(all_captured, captured)) {
+            add("gap between tokens", a, b);
+        }
+        add("duration", proxied.ended, captured.ended);
+        let start = proxied.started.max(captured.started) - proxied.started.min(captured.started);
+        add("start", start, Duration::ZERO);
     }
 
     /// Prints the distribution, and checks what holds on a busy machine too: half of the times are near.
-    fn check(self) {
-        for (what, mut of) in [("start", self.of_start), ("first token", self.of_first_token), ("end", self.of_end)] {
+    fn check(self, side: &str) {
+        for (what, mut of) in self.0 {
             of.sort();
             let at = |share: usize| of[(of.len() * share / 100).min(of.len() - 1)];
-            println!("{what}: p50 {:?}, p90 {:?}, p99 {:?}, {} times", at(50), at(90), at(99), of.len());
+            println!("{side}, {what}: p50 {:?}, p90 {:?}, p99 {:?}, {} times", at(50), at(90), at(99), of.len());
             assert!(at(50) < Duration::from_millis(5), "{what}");
         }
     }
+}
+
+fn check(differences: [Differences; 2]) {
+    let [client, server] = differences;
+    client.check("client's side");
+    server.check("server's side");
 }
 
 /// All conversations of the tests: recordings of real servers, fixtures, unusual HTTP, WebSocket.
@@ -206,7 +222,7 @@ fn every_recording_gives_equal_records_in_proxy_and_capture() {
     let (records, differences) = both.end(connections, &titles);
     println!("{records} requests on {connections} connections");
     assert!(records >= 250, "{records}");
-    differences.check();
+    check(differences);
 }
 
 /// Requests of the load generator to the simulated server.
@@ -234,7 +250,7 @@ fn loaded(http2: bool, abort: f64) {
     let connections = both.captured.stats.opened.get() / 2;
     let (records, differences) = both.end(connections, &[]);
     assert_eq!((records as u64, summary.requests), (64, 64));
-    differences.check();
+    check(differences);
 }
 
 #[test]

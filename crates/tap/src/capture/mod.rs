@@ -92,11 +92,13 @@ impl Capture {
             Interface::Any => 0,
             Interface::Named(name) => ring::interface(name).ok_or_else(|| Error::NoInterface(name.clone()))?,
         };
-        let ring =
-            Ring::open(interface, &mut filter::ports(&settings.ports), blocks).map_err(|error| match error.kind() {
+        let is_loopback = matches!(&settings.interface, Interface::Named(name) if is_loopback(name));
+        let ring = Ring::open(interface, &mut filter::ports(&settings.ports), blocks, is_loopback).map_err(
+            |error| match error.kind() {
                 io::ErrorKind::PermissionDenied => Error::NotPermitted,
                 _ => Error::Socket { bytes: blocks * BLOCK_BYTES, error },
-            })?;
+            },
+        )?;
         Ok(Capture { ring, clock: read_clocks().0, is_behind: false })
     }
 
@@ -164,6 +166,12 @@ impl Capture {
         }
         tap.tick(past);
     }
+}
+
+/// Whether this is the loopback interface; false if the system does not show it.
+fn is_loopback(interface: &str) -> bool {
+    let kind = std::fs::read_to_string(format!("/sys/class/net/{interface}/type")).unwrap_or_default();
+    kind.trim().parse() == Ok(libc::ARPHRD_LOOPBACK)
 }
 
 fn lost(losses: Losses, at: Duration, tap: &mut Tap) {

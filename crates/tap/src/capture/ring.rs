@@ -29,6 +29,9 @@ const FRAME_BYTES: usize = 2048;
 /// The kernel passes on a block that is not full after this time.
 pub(super) const RETIRE: Duration = Duration::from_millis(20);
 
+/// `PACKET_IGNORE_OUTGOING` (`linux/if_packet.h`): the kernel makes no copy of a packet that is sent.
+const IGNORE_OUTGOING: c_int = 23;
+
 /// Place of the address in a packet's frame.
 const ADDRESS: usize = size_of::<tpacket3_hdr>().next_multiple_of(libc::TPACKET_ALIGNMENT);
 
@@ -64,8 +67,14 @@ pub(super) struct Losses {
 
 impl Ring {
     /// Opens a packet socket for packets on the interface with this index (0: all of them) that pass `filter`, with a
-    /// ring of this many blocks. Packets begin with their IP header.
-    pub(super) fn open(interface: u32, filter: &mut [sock_filter], blocks: usize) -> io::Result<Ring> {
+    /// ring of this many blocks. Packets begin with their IP header. `ignore_outgoing`: the filter drops all packets that
+    /// this host sends, so the kernel need not copy them.
+    pub(super) fn open(
+        interface: u32,
+        filter: &mut [sock_filter],
+        blocks: usize,
+        ignore_outgoing: bool,
+    ) -> io::Result<Ring> {
         // Protocol 0: nothing is captured before the filter and the ring are set.
         // SAFETY: no pointers are passed.
         let socket = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
@@ -100,6 +109,10 @@ impl Ring {
         }
         let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let ring = Ring { socket, memory, blocks, next: 0 };
+        if ignore_outgoing {
+            // SAFETY: the option is an integer. Kernels before 4.20 do not have it; the filter has the same effect.
+            unsafe { set(&ring.socket, libc::SOL_PACKET, IGNORE_OUTGOING, &c_int::from(true)).ok() };
+        }
         ring.bind(interface)?;
         Ok(ring)
     }
