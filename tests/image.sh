@@ -69,7 +69,7 @@ mount -o remount,ro,bind "$work/filesystem"
 mount --bind /dev "$work/filesystem/dev"
 inside() { env -i "$environment" chroot --userspec=65532:65532 --groups= "$work/filesystem" /tokometer "$@"; }
 if touch "$work/filesystem/x" 2>/dev/null; then fail "its root can be written"; fi
-inside version
+inside --version
 inside check
 # The demo in a network of its own, whose live page is read at an address other than loopback, as from outside a container.
 export -f inside
