@@ -161,8 +161,9 @@ def a_newcomer_gets_the_first_value_from_a_server_of_their_own():
         with Process("llama-server", argv) as llama, Process("tokometer", ["env", f"PATH={shell.environment['PATH']}", *run.split()]) as tokometer:
             shell.note(f"$ {run}")
             llama.ready(f"http://127.0.0.1:{upstream}/health", 60)
-            tokometer.ready("http://127.0.0.1:9464/readyz")
-            shell.note("the server has loaded its model")
+            opened = "The server accepts connections: the listener is open."
+            until(lambda: opened in tokometer.output(), lambda: f"the listener is open: {tokometer.output()}", 30)
+            shell.note(f"the log of tokometer: {opened}")
             body = json.dumps({"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 20, "stream": True})
             shell.does(f"curl -sN localhost:{client}/v1/chat/completions --json '{body}'", "data: [DONE]")
             page = "curl -s localhost:9464/metrics"
