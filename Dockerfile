@@ -13,6 +13,8 @@ RUN image/static.sh /out
 
 FROM scratch
 COPY --from=build /out/tokometer /tokometer
+# `kubectl debug POD --image IMAGE -- tokometer tap` finds the program by its name.
+ENV PATH=/
 USER 65532:65532
 # Loopback is not reachable from outside the container: docker run --rm -it -p 9464:9464 IMAGE demo
 ENV TOKOMETER_DEMO_ADMIN=:9464

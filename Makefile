@@ -104,7 +104,7 @@ live-kustomize: ## The Kustomize component makes the pods that `inject` makes (n
 
 .PHONY: test-cluster
 test-cluster: ## The chart and the image on a real node of Kubernetes (TESTS=NAME for one test; needs root, and Go, which builds Kubernetes the first time: ten minutes)
-	tests/components/fetch.sh python llama-server crds cluster
+	tests/components/fetch.sh python llama-server prometheus promtool-3 alertmanager crds cluster
 	CLUSTER_TESTS="$(TESTS)" tests/stages.sh test-cluster
 
 .PHONY: chaos

@@ -16,12 +16,12 @@ Examples:
   tokometer tap --port 8000 --top
   tokometer tap --port 8000 --port 8001 --admin 127.0.0.1:9464
   tokometer tap --port 8000 --interface eth0 --config tokometer.yaml
-  kubectl debug POD -it --image IMAGE --target CONTAINER --profile=general -- \\
-    tokometer tap --port 8000 --top
+  kubectl debug POD -it --image IMAGE --target CONTAINER --profile=general \\
+    --custom tap.json -- tokometer tap --port 8000 --top
 
 It reads copies of the packets and never affects the traffic. It needs the capability NET_RAW, and cannot read TLS. \
-docs/how-to/tap.md compares it with `run`. SIGTERM ends it when no request is in flight; SIGHUP reloads the configuration, \
-and in a terminal ends it.")]
+docs/how-to/tap.md has tap.json, and compares tap with `run`. SIGTERM ends it when no request is in flight; SIGHUP reloads the \
+configuration, and in a terminal ends it.")]
 pub struct TapArgs {
     /// What is captured
     #[command(flatten)]

@@ -30,12 +30,11 @@ pub(in crate::app) struct Captured {
 pub enum Error {
     /// The process lacks the capability.
     #[error(
-        "cannot capture packets: the capability NET_RAW is missing. In Kubernetes, start tokometer in an ephemeral \
-         container that has it:\n  \
-         kubectl debug POD --image IMAGE --target CONTAINER --profile=general -- tokometer tap --port {port}\n\
-         If the pod has runAsNonRoot or drops all capabilities, add --custom FILE with this content (the profiles \
-         netadmin and restricted do not suffice there):\n  \
+        "cannot capture packets: the capability NET_RAW is missing. In Kubernetes, write this to tap.json:\n  \
          {{\"securityContext\":{{\"runAsUser\":0,\"runAsNonRoot\":false,\"capabilities\":{{\"drop\":[\"ALL\"],\"add\":[\"NET_RAW\"]}}}}}}\n\
+         and start tokometer in an ephemeral container that has it (without --custom no profile suffices, unless the pod \
+         has runAsUser 0):\n  \
+         kubectl debug POD -it --image IMAGE --target CONTAINER --profile=general --custom tap.json -- tokometer tap --port {port}\n\
          Elsewhere: run it as root, or `setcap cap_net_raw+ep` on the program."
     )]
     NotPermitted {

@@ -173,6 +173,10 @@ impl Doors {
             next.saturating_duration_since(Instant::now())
         };
         let delay = look();
+        for door in self.doors.iter().filter(|door| door.status().listening == Listening::Waiting) {
+            let (listener, upstream) = (&door.name, &door.upstream);
+            tracing::info!(%listener, %upstream, "The server does not accept connections yet: the listener opens when it does.");
+        }
         let monitor = Monitor::start("reach", delay, look)?;
         clients.on_refused(monitor.trigger());
         Ok(monitor)

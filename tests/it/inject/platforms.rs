@@ -24,10 +24,10 @@ settings of the target in the chart; `inject` has flags of the same names. The w
 - **`tap`**: the same with `mode: tap`. One container is added that reads copies of the packets, and nothing else changes. It needs
   NET_RAW, which the pod security profiles `baseline` and `restricted` forbid.
 
-*measured* means that the pod is accepted without a warning. `make test-cluster` also starts the accepted pods of the platforms on the node,
-with a simulated engine behind the command line of vLLM, by the policy and by `inject`, and checks that each is ready and that its requests
-are measured. It does not start those in the mode `redirect`, the head of production-stack's Ray cluster, and in the mode `tap` all but four:
-llm-d decode, wide expert parallelism, KServe's Hugging Face runtime, and KubeRay.
+*measured* means that the pod is accepted without a warning. `make test-cluster` also starts the accepted pods on the node, by the policy
+and by `inject`, with a simulated engine behind the command line of vLLM. It checks that each pod is ready, that no container restarted, and
+that each port counts its request. It does not start those in the mode `redirect`, the head of production-stack's Ray cluster, and in the
+mode `tap` all but four: llm-d decode, wide expert parallelism, KServe's Hugging Face runtime, and KubeRay.
 ";
 
 /// What `inject` does with this pod.

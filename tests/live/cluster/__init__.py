@@ -2,7 +2,7 @@
 
 import os
 
-# In this order: creating pods, traffic, shutdown, faults, releases.
-PARTS = ("attach", "platforms", "traffic", "endings", "faults", "chaos", "releases")
+# In this order: creating pods, measuring without a proxy, traffic, shutdown, faults, what readers of the documents do, releases.
+PARTS = ("attach", "platforms", "ephemeral", "traffic", "endings", "faults", "readers", "runbooks", "chaos", "releases")
 # The first test starts the node.
 MOST_SECONDS = 900 + int(float(os.environ.get("CHAOS_SECONDS", "0")))

@@ -3,49 +3,52 @@
 import json
 import re
 import subprocess
+import tempfile
 
 import names
 import shapes
 import yaml
 from helm_chart import ROOT
-from process import BINARY, Process, metrics, total, until
+from process import BINARY, metrics, total, until
 
 from cluster import release, workloads
 from cluster.api import Refused
 from cluster.images import TOKOMETER
 from cluster.rig import cluster
+from cluster.shell import Shell
 
 # The annotation with the reason why the policy left a pod unchanged.
 SKIPPED = "tokometer/skipped"
 MODES = ("address-split", "uds", "shadow-bind", "port-swap", "redirect", "explicit", "tap")
 
 
-def the_guide_leads_from_a_deployment_to_its_figures_in_its_own_words():
+def the_commands_of_the_guide_attach_a_deployment_and_remove_the_chart_again():
     node = cluster()
     commands = _commands_of_the_guide("guide")
-    with node.namespace("guide") as namespace:
+    with node.namespace("guide") as namespace, tempfile.TemporaryDirectory() as directory, Shell(node, namespace, directory, log=True) as shell:
         node.api.make(workloads.deployment("vllm", labels={}), namespace)
         [before] = workloads.wait_ready(node, namespace, "vllm")
         assert not workloads.has_sidecar(before)
         try:
-            node.run(*commands["helm install"], cwd=ROOT)
+            shell.does(commands["helm install"], "STATUS: deployed")
             until(lambda: workloads.has_sidecar(release.tried(node, namespace)), "the API server knows the policy", 120)
-            node.run(*commands["patch"])
-            node.run(*commands["rollout status"])
+            shell.does(commands["patch"], "patched")
+            shell.does(commands["rollout status"], "successfully rolled out")
             [pod] = workloads.wait_ready(node, namespace, "vllm")
             assert workloads.has_sidecar(pod), pod["spec"]
-            told = node.run(*commands["get pods"]).stdout
-            assert re.search(rf"^{pod['metadata']['name']} +tokometer$", told, re.M), told
+            shown = shell.does(commands["get pods"], pod["metadata"]["name"])
+            assert re.search(rf"^{pod['metadata']['name']} +tokometer$", shown, re.M), shown
             workloads.answers(pod)
-            with Process("port-forward", [*node.command("kubectl"), *commands["port-forward"][1:]]):
-                figures = lambda: _page("http://localhost:9464/metrics")  # noqa: E731
-                until(lambda: total(figures(), names.EXCHANGES) == 1, "the chat is counted at the forwarded port", 60)
+            shell.does(commands["port-forward"])
+            measured = lambda: _page("http://localhost:9464/metrics")  # noqa: E731
+            until(lambda: total(measured(), names.EXCHANGES) == 1, "the chat is counted at the forwarded port", 60)
+            shell.note("one chat with the pod, one request in the metrics")
         finally:
             node.run("helm", "uninstall", "tokometer", "--namespace", "observability", "--wait")
         # "without the policy new pods have no sidecar"
         until(lambda: not workloads.has_sidecar(release.tried(node, namespace)), "the API server has removed the policy", 120)
-        node.kubectl("-n", namespace, "rollout", "restart", "deployment", "vllm")
-        node.kubectl("-n", namespace, "rollout", "status", "deployment", "vllm", "--timeout=240s")
+        shell.does("kubectl rollout restart deployment vllm", "restarted")
+        shell.does(commands["rollout status"], "successfully rolled out")
         [after] = workloads.wait_ready(node, namespace, "vllm")
         assert not workloads.has_sidecar(after), after["spec"]
 
@@ -53,12 +56,12 @@ def the_guide_leads_from_a_deployment_to_its_figures_in_its_own_words():
 def _commands_of_the_guide(namespace):
     """The commands of docs/how-to/kubernetes.md that need a cluster, as written, for this namespace and a registry on the node."""
     section = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text().split("\n## ")[1]
-    lines = [line.strip().replace("REGISTRY", "localhost").replace("NAMESPACE", namespace).removesuffix(" &") for line in section.splitlines()]
+    lines = [line.strip().replace("REGISTRY", "localhost").replace("NAMESPACE", namespace) for line in section.splitlines()]
     found = {}
     for words in ("helm install", "patch", "rollout status", "get pods", "port-forward"):
         [line] = [line for line in lines if line.startswith(("helm ", "kubectl ")) and f" {words} " in f" {line} "]
-        found[words] = re.findall(r"'[^']*'|\S+", line)
-    return {words: [word.strip("'") for word in command] for words, command in found.items()}
+        found[words] = line
+    return found
 
 
 def _page(url):
@@ -83,7 +86,7 @@ def _in(namespace, pod, **labels):
     return pod | {"metadata": pod["metadata"] | {"namespace": namespace, "labels": {**(pod["metadata"].get("labels") or {}), **labels}}}
 
 
-def the_api_server_makes_of_every_pod_what_inject_makes_of_it():
+def the_policy_and_inject_make_equal_pods():
     node = cluster()
     label = "tokometer/mode"
     with node.namespace("differential") as namespace:
@@ -117,7 +120,7 @@ def _inject(mode, pod, container="vllm", ports=(8000,), tls=""):
     return json.loads(done.stdout) if done.returncode == 0 else None
 
 
-def an_engine_that_a_shell_starts_answers_through_its_sidecar():
+def an_engine_started_by_a_shell_is_measured():
     """By the policy and by `inject`. An engine that listened on every address would take the port of the sidecar."""
     node = cluster()
     flags = "--rate 200 --ttft-ms 20"
@@ -144,7 +147,7 @@ def an_engine_that_a_shell_starts_answers_through_its_sidecar():
             _sits_in_front(pod)
 
 
-def pods_of_serving_platforms_get_from_the_api_server_what_inject_makes_of_them():
+def the_policy_and_inject_make_equal_pods_of_serving_platforms():
     """The table of tests/it/inject/fleet.rs; one target for each of its settings."""
     node = cluster()
     table = yaml.safe_load((ROOT / "tests" / "fixtures" / "inject" / "fleet.yaml").read_text())
@@ -195,9 +198,9 @@ def a_quota_on_cpu_limits_admits_pods_with_the_sidecar():
         assert workloads.has_sidecar(made) and made["spec"]["initContainers"][0]["resources"]["limits"]["cpu"] == "500m", made["spec"]
 
 
-def a_pod_that_the_policy_made_is_not_changed_when_it_is_made_anew():
+def an_injected_pod_is_not_injected_again():
     node = cluster()
-    with node.namespace("anew") as namespace, release.installed(node, namespace):
+    with node.namespace("again-injected") as namespace, release.installed(node, namespace):
         for name, shape in shapes.taken().items():
             first = node.api.make(_in(namespace, shape), namespace, try_only=True)
             assert workloads.has_sidecar(first.object), name
@@ -205,7 +208,7 @@ def a_pod_that_the_policy_made_is_not_changed_when_it_is_made_anew():
             assert _as_made(again) == _as_made(first), f"{name}:\n{shapes.difference(_as_made(again), _as_made(first))}"
 
 
-def every_way_to_make_pods_ends_in_a_server_that_answers_through_its_sidecar():
+def every_kind_of_workload_is_measured():
     node = cluster()
     few = {"cpu": "100m", "memory": "128Mi"}
     fetch = {"name": "fetch", "image": TOKOMETER, "args": ["--version"]}
@@ -240,7 +243,7 @@ def _sits_in_front(pod):
         assert workloads.status(pod, container)["restartCount"] == 0, f"{name}: {container} was restarted"
 
 
-def a_namespace_that_allows_no_rights_takes_the_sidecar():
+def a_restricted_namespace_accepts_the_sidecar():
     node = cluster()
     given = workloads.pod("engine", workloads.server(securityContext=workloads.RESTRICTED))
     with node.namespace("restricted", {"pod-security.kubernetes.io/enforce": "restricted"}) as namespace, release.installed(node, namespace, known_by=given):
@@ -255,9 +258,9 @@ def a_namespace_that_allows_no_rights_takes_the_sidecar():
         _sits_in_front(pod)
 
 
-def pods_that_are_not_meant_stay_as_they_are_and_a_warning_says_why():
+def unselected_and_refused_pods_are_unchanged_and_a_warning_names_the_reason():
     node = cluster()
-    with node.namespace("meant") as namespace, node.namespace("beside") as beside:
+    with node.namespace("selected") as namespace, node.namespace("unselected") as unselected:
         # Every namespace except the system's, the chart's default.
         target = {"name": "default", "objectSelector": {"matchLabels": workloads.LABEL}, "namespaceSelector": {"matchExpressions": [
             {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace, "kube-system"]}]}}
@@ -273,14 +276,14 @@ def pods_that_are_not_meant_stay_as_they_are_and_a_warning_says_why():
                 assert (word in warned) if word else "tokometer" not in warned, f"{name}: {warned or 'no warning'}"
                 reason = answer.object["metadata"].get("annotations", {}).get("tokometer/skipped", "")
                 assert (word in reason) if word else reason == "", f"{name}: {reason or 'no reason on the pod'}"
-            assert not workloads.has_sidecar(release.tried(node, beside)), "a namespace that is not selected"
+            assert not workloads.has_sidecar(release.tried(node, unselected)), "a namespace that is not selected"
             # The user who applies a Deployment gets the warning, not only the controller that creates its pods.
             shell = shapes.container(command=["/bin/sh", "-c"], args=["start-engine model"])
             warned = node.run("kubectl", "-n", namespace, "apply", "-f", "-", stdin=json.dumps(workloads.deployment("shell", shell, replicas=0))).stderr
             assert "Warning:" in warned and "without a shell" in warned, warned
 
 
-def a_policy_that_fails_leaves_the_pod_creatable_unless_it_is_told_to():
+def a_failing_policy_admits_the_pod_unchanged_with_failure_policy_ignore():
     node = cluster()
     with node.namespace("failing") as namespace, release.installed(node, namespace, {"policy": {"failurePolicy": "Fail"}}):
         [policy] = [one for one in node.api.get("MutatingAdmissionPolicy") if one["metadata"]["name"].endswith(f".{namespace}")]
@@ -305,7 +308,7 @@ def a_policy_that_fails_leaves_the_pod_creatable_unless_it_is_told_to():
         workloads.answers(pod)
 
 
-def a_release_that_is_installed_anew_injects_what_it_says_and_nothing_older():
+def a_reinstalled_release_injects_its_own_values():
     node = cluster()
     with node.namespace("again") as namespace:
         for port in (9464, 9500):

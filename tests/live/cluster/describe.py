@@ -3,7 +3,7 @@
 MOST_EVENTS, MOST_LINES = 12, 12
 
 
-def tell(cluster, namespace, error):
+def explain(cluster, namespace, error):
     """Prints the state, and adds the states of the containers to the error."""
     try:
         pods = cluster.api.get("Pod", namespace)
@@ -12,8 +12,8 @@ def tell(cluster, namespace, error):
         for pod in pods:
             for status in _statuses(pod):
                 name = pod["metadata"]["name"], status["name"]
-                said = cluster.kubectl("-n", namespace, "logs", name[0], "-c", name[1], f"--tail={MOST_LINES}", check=False, seconds=30)
-                print(f"    last lines of {name[0]}/{name[1]}:", *said.splitlines(), sep="\n      ")
+                log = cluster.kubectl("-n", namespace, "logs", name[0], "-c", name[1], f"--tail={MOST_LINES}", check=False, seconds=30)
+                print(f"    last lines of {name[0]}/{name[1]}:", *log.splitlines(), sep="\n      ")
         # The kubelet's own log contains the reason why a container does not start.
         log = (cluster.directory / "log" / "kubelet.log").read_text(errors="replace").splitlines()
         print("    the kubelet:", *[line for line in log if f"{namespace}/" in line and line.startswith("E")][-MOST_LINES:], sep="\n      ")

@@ -13,7 +13,7 @@ from cluster.streams import Askers, while_streaming
 STREAMS = 50
 
 
-def _all_told(receiver, seen, *pods):
+def _all_recorded(receiver, seen, *pods):
     """Checks that the receiver has each request that clients saw end well, once, and each token."""
     expected = len(seen.whole)
     until(lambda: receiver.outcomes(*pods)[names.OK] >= expected, lambda: f"{expected} good requests: {receiver.outcomes(*pods)}", 120)
@@ -23,7 +23,7 @@ def _all_told(receiver, seen, *pods):
     assert receiver.counted(names.OTLP_OUTPUT_TOKENS, *pods) >= got, (receiver.counted(names.OTLP_OUTPUT_TOKENS, *pods), got)
 
 
-def a_pod_that_is_deleted_under_fifty_streams_loses_none_and_tells_of_all():
+def deleting_a_pod_under_fifty_streams_loses_none_and_records_all():
     node = cluster()
     with Receiver() as receiver, node.namespace("deleted") as namespace, release.installed(node, namespace, {"sidecar": receiver.sidecar()}):
         node.api.make(workloads.pod("engine", workloads.server(rate=20)), namespace)
@@ -37,7 +37,7 @@ def a_pod_that_is_deleted_under_fifty_streams_loses_none_and_tells_of_all():
         seen, took = while_streaming([pod], delete, STREAMS, tokens=300)
         assert len(seen.whole) == STREAMS, f"{len(seen.cut)} streams were cut, the first after {len(seen.cut[0])} bytes"
         assert all(tokens(answer) == 300 for answer in seen.whole)
-        _all_told(receiver, seen, "engine")
+        _all_recorded(receiver, seen, "engine")
         assert receiver.outcomes("engine") == {names.OK: STREAMS}
         assert receiver.counted(names.OTLP_OUTPUT_TOKENS, "engine") == 300 * STREAMS
         # Its grace period is 330 s; it exits when its streams end.
@@ -45,7 +45,7 @@ def a_pod_that_is_deleted_under_fifty_streams_loses_none_and_tells_of_all():
         assert took < 120, f"it took {took:.0f} s"
 
 
-def streams_that_do_not_fit_the_grace_period_are_cut_and_told_of_too():
+def streams_longer_than_the_grace_period_are_cut_and_recorded():
     node = cluster()
     with Receiver() as receiver, node.namespace("cut") as namespace:
         sidecar = receiver.sidecar(drain={"enabled": True, "timeoutSeconds": 8})
@@ -56,13 +56,13 @@ def streams_that_do_not_fit_the_grace_period_are_cut_and_told_of_too():
             seen, _ = while_streaming([pod], lambda: node.kubectl("-n", namespace, "delete", "pod", "engine", "--timeout=300s", seconds=320), STREAMS, tokens=2000)
             assert len(seen.cut) == STREAMS and all(answer.count(b"data: {") > 20 for answer in seen.cut), f"{len(seen.whole)} were completed"
             until(lambda: receiver.outcomes("engine").total() >= STREAMS, lambda: f"{STREAMS} requests: {receiver.outcomes('engine')}", 120)
-            told = receiver.outcomes("engine")
-            assert told.total() == STREAMS and names.OK not in told, told
+            recorded = receiver.outcomes("engine")
+            assert recorded.total() == STREAMS and names.OK not in recorded, recorded
             until(lambda: receiver.counted(names.OTLP_EXCHANGES, "engine") == STREAMS, lambda: f"{receiver.counted(names.OTLP_EXCHANGES, 'engine')} counted", 120)
-            print(f"    {dict(told)}")
+            print(f"    {dict(recorded)}")
 
 
-def a_rolling_update_under_fifty_streams_and_new_ones_loses_none_and_tells_of_all():
+def a_rolling_update_under_load_loses_no_request_and_records_all():
     node = cluster()
     with Receiver() as receiver, node.namespace("rolling") as namespace, release.installed(node, namespace, {"sidecar": receiver.sidecar()}):
         node.api.make(workloads.service("vllm"), namespace)
@@ -85,5 +85,5 @@ def a_rolling_update_under_fifty_streams_and_new_ones_loses_none_and_tells_of_al
         assert not asked.cut, f"{len(asked.cut)} new requests failed, {len(asked.whole)} did not: {asked.cut[0][:300]}"
         assert len(every) == 4, f"not every pod was replaced: {every}"
         seen.whole += asked.whole
-        _all_told(receiver, seen, *every)
+        _all_recorded(receiver, seen, *every)
         print(f"    {STREAMS} streams of 16 s and {len(asked.whole)} new ones over {len(every)} pods")

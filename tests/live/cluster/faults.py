@@ -19,9 +19,9 @@ WEDGE = {"wedge": {"decode": f"{SILENCE}s", "prefill": f"{SILENCE}s"}}
 LIVENESS = {"enabled": True, "periodSeconds": 2, "failureThreshold": 3}
 
 
-def the_engine_falls_and_comes_back_while_the_sidecar_stays_and_says_what_was_cut():
+def a_killed_engine_restarts_and_its_cut_streams_are_recorded():
     node = cluster()
-    with node.namespace("engine-falls") as namespace, release.installed(node, namespace):
+    with node.namespace("engine-killed") as namespace, release.installed(node, namespace):
         node.api.make(workloads.pod("engine", workloads.server(rate=20)), namespace)
         [pod] = workloads.wait_ready(node, namespace, "engine")
         workloads.answers(pod)
@@ -37,7 +37,7 @@ def the_engine_falls_and_comes_back_while_the_sidecar_stays_and_says_what_was_cu
         assert died == STREAMS, f"{died} of {STREAMS} cut streams are recorded as such"
 
 
-def a_wedged_engine_is_started_anew_by_its_liveness_probe():
+def a_wedged_engine_is_restarted_by_its_liveness_probe():
     node = cluster()
     with node.namespace("wedged") as namespace:
         with release.installed(node, namespace, {"sidecar": {"engineLiveness": LIVENESS, "config": WEDGE}}):
@@ -66,7 +66,7 @@ def a_wedged_engine_is_started_anew_by_its_liveness_probe():
             print(f"    its client was disconnected {took:.0f} s after it asked")
 
 
-def a_busy_engine_is_left_alone_by_the_same_probe():
+def a_busy_engine_is_not_restarted_by_its_liveness_probe():
     node = cluster()
     with node.namespace("busy") as namespace:
         with release.installed(node, namespace, {"sidecar": {"engineLiveness": LIVENESS, "config": WEDGE}}):
@@ -92,22 +92,43 @@ def a_busy_engine_is_left_alone_by_the_same_probe():
             print(f"    {STREAMS} requests, four at a time: the last got its response after {took:.0f} s")
 
 
-def a_sidecar_that_falls_costs_its_own_connections_and_comes_back():
+def a_killed_sidecar_cuts_only_its_own_streams_and_restarts():
     node = cluster()
-    with node.namespace("sidecar-falls") as namespace, release.installed(node, namespace):
+    with node.namespace("sidecar-killed") as namespace, release.installed(node, namespace):
         node.api.make(workloads.deployment("vllm", workloads.server(rate=20), replicas=2), namespace)
-        falls, beside = workloads.wait_ready(node, namespace, "vllm", 2)
-        both = lambda: while_streaming([falls], lambda: node.kill_container(falls, "tokometer"), STREAMS, tokens=2000)[0]  # noqa: E731
-        untouched, cut = while_streaming([beside], both, STREAMS, tokens=300)
+        killed, other = workloads.wait_ready(node, namespace, "vllm", 2)
+
+        def kill():
+            node.kill_container(killed, "tokometer")
+            return _refused(killed)
+
+        both = lambda: while_streaming([killed], kill, STREAMS, tokens=2000)  # noqa: E731
+        untouched, (cut, (connects, seconds)) = while_streaming([other], both, STREAMS, tokens=300)
+        print(f"    {len(cut.cut)} streams cut; then {connects} connects refused within {seconds:.1f} s")
         assert len(cut.cut) == STREAMS, f"{len(cut.whole)} streams survived their relay"
         assert len(untouched.whole) == STREAMS, f"{len(untouched.cut)} streams of another pod were cut"
-        after = workloads.wait_restarted(node, namespace, falls, "tokometer")
+        after = workloads.wait_restarted(node, namespace, killed, "tokometer")
         assert workloads.status(after, "vllm")["restartCount"] == 0, after["status"]
         workloads.answers(after)
         workloads.wait_figure(after, 1, names.EXCHANGES)
 
 
-def a_sidecar_that_takes_too_much_memory_is_ended_alone_and_comes_back():
+def _refused(pod):
+    """Connects until the restarted sidecar accepts; returns how many connects were refused, and for how long. Any other error fails."""
+    refused, began, deadline = 0, None, time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection((workloads.address(pod), workloads.PORT), 10).close()
+        except ConnectionRefusedError:
+            refused, began = refused + 1, began or time.monotonic()
+        else:
+            if refused:
+                return refused, time.monotonic() - began
+        time.sleep(0.01)
+    raise AssertionError(f"{refused} connects refused, and none accepted again")
+
+
+def a_sidecar_out_of_memory_restarts_alone():
     node = cluster()
     with node.namespace("memory") as namespace:
         limits = {"requests": {"cpu": "50m", "memory": "40Mi"}, "limits": {"memory": "40Mi"}}
@@ -117,7 +138,7 @@ def a_sidecar_that_takes_too_much_memory_is_ended_alone_and_comes_back():
             held = []
             try:
                 # Request headers that never end: each connection's are kept until then.
-                until(lambda: _falls_under(node, namespace, pod, held), "the sidecar runs out of memory", 240)
+                until(lambda: _killed_by(node, namespace, pod, held), "the sidecar runs out of memory", 240)
             finally:
                 for connection in held:
                     connection.close()
@@ -129,7 +150,7 @@ def a_sidecar_that_takes_too_much_memory_is_ended_alone_and_comes_back():
             print(f"    {len(held)} unfinished request headers exceeded 40 MiB")
 
 
-def _falls_under(node, namespace, pod, held):
+def _killed_by(node, namespace, pod, held):
     """Sends fifty more unfinished request headers; returns true once the sidecar has been killed."""
     head = b"GET /health HTTP/1.1\r\nhost: engine\r\n" + b"".join(b"x-%d: %s\r\n" % (n, b"y" * 4000) for n in range(12))
     try:

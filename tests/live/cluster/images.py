@@ -37,6 +37,8 @@ def read_dockerfile(text, context):
         elif word == "COPY":
             source, target = shlex.split(rest)
             files[target] = Path(context) / source
+        elif word == "ENV":
+            config.setdefault("Env", []).append(rest)
         elif word == "USER":
             config["User"] = rest
         elif word == "EXPOSE":

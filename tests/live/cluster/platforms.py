@@ -7,6 +7,7 @@ import ssl
 import subprocess
 import tempfile
 import urllib.request
+from collections import Counter
 from pathlib import Path
 
 import names
@@ -26,10 +27,10 @@ LOAD = 3
 
 
 def _cases():
-    """The pods of platforms that are accepted and serve requests, except in the mode `redirect`, whose image the node lacks."""
+    """The pods that are accepted and serve requests, except in the mode `redirect`, whose image the node lacks."""
     table = yaml.safe_load((ROOT / "tests" / "fixtures" / "inject" / "fleet.yaml").read_text())
-    ours = [case for case in table if case["source"] != "own" and "refused" not in case and case.get("serves", True) and case.get("starts", True)]
-    return [case for case in ours if case.get("mode") != "redirect"]
+    accepted = [case for case in table if "refused" not in case and case.get("serves", True) and case.get("starts", True)]
+    return [case for case in accepted if case.get("mode") != "redirect"]
 
 
 def _can_tap():
@@ -55,7 +56,8 @@ def _pod(name, case, labels):
     if "huggingface" in engine["image"]:
         environment |= {"SIM_ANY_HOST": "1"}
         engine["args"].append(f"--port={port}")
-    engine["image"] = VLLM
+    for container in spec["containers"]:
+        container["image"] = VLLM
     engine["env"] = engine.get("env", []) + [{"name": key, "value": value} for key, value in environment.items()]
     engine.pop("resources", None)
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
@@ -89,14 +91,24 @@ def _asks(pod, case):
 
 
 def _is_measured(pod, case, asked):
+    """Each of the ports has its own series with its one request."""
     found = lambda: metrics(workloads.admin(pod))  # noqa: E731
     if case.get("warning") == "serves TLS":
         until(lambda: total(found(), names.DETACHED, reason="tls") > 0, f"{case['name']}: TLS that is not terminated is reported", 60)
         return
-    until(lambda: total(found(), names.EXCHANGES, outcome=names.OK) == asked, lambda: f"{case['name']}: {asked} requests: {total(found(), names.EXCHANGES)}", 60)
+
+    def by_port():
+        counted = Counter()
+        for (name, labels), value in found().items():
+            if name == names.EXCHANGES and value:
+                counted[dict(labels)["server_port"], dict(labels)["outcome"]] += value
+        return counted
+
+    expected = lambda counted: len(counted) == asked and all(value == 1 and outcome == names.OK for (_, outcome), value in counted.items())  # noqa: E731
+    until(lambda: expected(by_port()), lambda: f"{case['name']}: one request on each of {asked} ports: {by_port()}", 60)
 
 
-def pods_of_serving_platforms_are_ready_and_measured():
+def pods_of_the_table_are_ready_and_measured():
     node = cluster()
     cases = [case for case in _cases() if case.get("mode") != "tap" or _can_tap()]
     settings = [
@@ -152,7 +164,7 @@ def a_renewed_certificate_is_used_without_a_restart():
         assert all(workloads.status(after, name)["restartCount"] == 0 for name in ("tokometer", "main")), after["status"]
 
 
-def a_leader_worker_set_that_cannot_be_injected_is_warned_of():
+def a_leader_worker_set_that_cannot_be_injected_gets_a_warning():
     """The API server knows the kind by its definition only, as it does where the LeaderWorkerSet operator is installed."""
     node = cluster()
     definition = {

@@ -30,11 +30,12 @@ def target(namespace, **sidecar):
 
 
 @contextlib.contextmanager
-def installed(cluster, namespace, values=None, name=NAME, known_by=None):
-    """Installs a release in a test's namespace; ready once the API server applies its policy to new pods like this one."""
-    apply(cluster, "install", namespace, values or {}, name)
+def installed(cluster, namespace, values=None, name=NAME, known_by=None, pods=None):
+    """Installs a release in a test's namespace; ready once the API server applies its policy to new pods like this one. `pods` is
+    another namespace for the pods."""
+    apply(cluster, "install", namespace, {"targets": [target(pods or namespace)], **(values or {})}, name)
     try:
-        until(lambda: workloads.has_sidecar(tried(cluster, namespace, pod=known_by)), "the API server knows the policy", 120)
+        until(lambda: workloads.has_sidecar(tried(cluster, pods or namespace, pod=known_by)), "the API server knows the policy", 120)
         yield
     finally:
         cluster.helm("uninstall", name, "--namespace", namespace, "--ignore-not-found", "--wait")

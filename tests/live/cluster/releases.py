@@ -31,7 +31,7 @@ def a_real_llama_server_is_measured_to_the_last_token():
             assert workloads.figure(pod, names.OUTPUT_TOKENS) == total(theirs, "llamacpp:tokens_predicted_total") > 0, "tokometer's count differs from the engine's"
 
 
-def an_upgrade_is_for_new_pods_and_a_running_one_can_be_given_a_new_sidecar():
+def an_upgrade_changes_new_pods_and_the_image_of_running_ones_can_be_set():
     node = cluster()
     newer = TOKOMETER.rpartition(":")[0] + ":newer"
     node.rename_image(TOKOMETER, newer)
@@ -57,7 +57,7 @@ def an_upgrade_is_for_new_pods_and_a_running_one_can_be_given_a_new_sidecar():
         workloads.answers(after)
 
 
-def what_helm_made_is_gone_when_it_is_uninstalled():
+def uninstalling_removes_everything_that_helm_created():
     node = cluster()
     with node.namespace("left") as namespace:
         before = _everything(node)

@@ -126,8 +126,8 @@ class Cluster:
         """Runs a command as a user would, with the cluster's programs and its KUBECONFIG."""
         done = subprocess.run(argv, env=self.environment, input=stdin, capture_output=True, text=True, timeout=seconds, cwd=cwd)
         # Helm logs the symlinks in the chart verbosely.
-        said = "\n".join(line for line in (done.stderr or done.stdout).splitlines() if not line.startswith("level=INFO"))
-        assert not check or done.returncode == 0, f"{' '.join(argv)} exited with {done.returncode}: {said}"
+        output = "\n".join(line for line in (done.stderr or done.stdout).splitlines() if not line.startswith("level=INFO"))
+        assert not check or done.returncode == 0, f"{' '.join(argv)} exited with {done.returncode}: {output}"
         return done
 
     def kubectl(self, *arguments, **how):
@@ -157,7 +157,7 @@ class Cluster:
             yield name
         except BaseException as error:
             if not isinstance(error, Skip):
-                describe.tell(self, name, error)
+                describe.explain(self, name, error)
             raise
         finally:
             for kind in ("Deployment", "StatefulSet"):

@@ -76,7 +76,7 @@ def _kubeconfig(user):
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        # Its self-signed certificate is created anew each time.
+        # Its self-signed certificate is different each time.
         "clusters": [{"name": "cluster", "cluster": {"server": SERVER, "insecure-skip-tls-verify": True}}],
         "users": [{"name": user, "user": {"token": token(user)}}],
         "contexts": [{"name": "cluster", "context": {"cluster": "cluster", "user": user}}],

@@ -34,15 +34,15 @@ def _port(pod, name):
     return port
 
 
-def a_chat_is_told_of_where_the_podmonitor_looks_and_at_the_receiver_with_who_it_was():
+def a_chat_is_counted_for_the_podmonitor_and_the_otlp_receiver():
     node = cluster()
     with _prometheus_operator(node), Receiver() as receiver, node.namespace("traffic") as namespace:
         values = {"sidecar": receiver.sidecar()}
         with release.installed(node, namespace, values):
             node.api.make(workloads.deployment("vllm", workloads.server(), replicas=2), namespace)
             asked, idle = workloads.wait_ready(node, namespace, "vllm", 2)
-            said = tokens(workloads.answers(asked, tokens=33))
-            assert said == 33, said
+            tokens_sent = tokens(workloads.answers(asked, tokens=33))
+            assert tokens_sent == 33, tokens_sent
             monitor = node.api.ask("GET", f"{MONITORING}/namespaces/{namespace}/podmonitors/tokometer").object
             [endpoint] = monitor["spec"]["podMetricsEndpoints"]
             assert monitor["spec"]["namespaceSelector"] == {"any": True} and monitor["spec"]["selector"] == {}, monitor["spec"]
@@ -50,7 +50,7 @@ def a_chat_is_told_of_where_the_podmonitor_looks_and_at_the_receiver_with_who_it
             for pod, exchanges in ((asked, 1), (idle, 0)):
                 page = metrics(f"http://{workloads.address(pod)}:{_port(pod, endpoint['port'])}{endpoint['path']}")
                 assert total(page, names.EXCHANGES) == exchanges, (pod["metadata"]["name"], exchanges)
-                assert total(page, names.OUTPUT_TOKENS) == said * exchanges
+                assert total(page, names.OUTPUT_TOKENS) == tokens_sent * exchanges
             name = asked["metadata"]["name"]
             until(lambda: receiver.outcomes(name), "the span of the chat", 120)
             until(lambda: receiver.counted(names.OTLP_EXCHANGES, name), "the count of the chat", 120)
@@ -58,10 +58,10 @@ def a_chat_is_told_of_where_the_podmonitor_looks_and_at_the_receiver_with_who_it
             expected = (name, namespace, settings.NODE, asked["metadata"]["uid"])
             assert tuple(span["resource"].get(key) for key in WHO) == expected, span["resource"]
             assert span["attributes"]["tokometer.outcome"] == names.OK, span
-            assert receiver.counted(names.OTLP_OUTPUT_TOKENS, name) == said
+            assert receiver.counted(names.OTLP_OUTPUT_TOKENS, name) == tokens_sent
 
 
-def what_asks_for_the_engines_health_gets_the_engines_own_answer():
+def health_checks_get_the_engines_own_response():
     node = cluster()
     probes = {"startupProbe": workloads.READINESS | {"failureThreshold": 120}, "livenessProbe": workloads.READINESS}
     with node.namespace("probes") as namespace, release.installed(node, namespace):
@@ -79,7 +79,7 @@ def what_asks_for_the_engines_health_gets_the_engines_own_answer():
         assert workloads.status(injected, "vllm")["restartCount"] == workloads.status(plain, "vllm")["restartCount"] == 0
 
 
-def each_mode_that_needs_no_rights_brings_the_traffic_to_the_sidecar():
+def each_unprivileged_mode_measures_the_traffic():
     node = cluster()
     users = {"runAsUser": 65532, "runAsNonRoot": True}
     modes = {"address-split": 8000, "uds": 8000, "port-swap": 8000, "explicit": 15080}
@@ -94,6 +94,6 @@ def each_mode_that_needs_no_rights_brings_the_traffic_to_the_sidecar():
                 workloads.answers(pod, port=port)
                 workloads.wait_figure(pod, 1, names.EXCHANGES)
                 expected = {"port-swap": "other_port", "explicit": "other_port", "address-split": "address_split"}.get(mode, mode)
-                told = lambda: {dict(labels)["mode"] for (name, labels), value in metrics(workloads.admin(pod)).items() if name == names.INTERCEPTION and value == 1}  # noqa: E731
+                reported = lambda: {dict(labels)["mode"] for (name, labels), value in metrics(workloads.admin(pod)).items() if name == names.INTERCEPTION and value == 1}  # noqa: E731
                 # It checks repeatedly until the server listens.
-                until(lambda: told() == {expected}, lambda: f"{mode} is reported as {expected}; found {told()}", 120)
+                until(lambda: reported() == {expected}, lambda: f"{mode} is reported as {expected}; found {reported()}", 120)
