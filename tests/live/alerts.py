@@ -305,8 +305,8 @@ INHIBITION = {
     ),
     "no scrapes": (
         [_of_pod("LLMSidecarDown", "critical", "a")],
-        [{"alertname": "LLMSLOMetricAbsent", "severity": "warning", "slo": "ttft"}],
-        [_of_pod("LLMSidecarDown", "critical", "b")],
+        [{"alertname": "LLMSLOMetricAbsent", "severity": "warning", "slo": "ttft", "namespace": "prod"}],
+        [_of_pod("LLMSidecarDown", "critical", "b"), {"alertname": "LLMSLOMetricAbsent", "severity": "warning", "slo": "ttft", "namespace": "other"}],
     ),
 }
 

@@ -143,7 +143,8 @@ def every_kind_of_objective_has_its_own_page():
         series = _events(slo, _steps((60, 60), (0, 60)), _steps((0, 60), (60, 60)), "stalled")
         alert = f"LLM{word}ErrorBudgetBurn"
         others = f'count(ALERTS{{alertname=~"LLM.*ErrorBudgetBurn",alertname!="{alert}",alertstate="firing"}})'
-        tests.append(("1m", series, [(59, _firing(alert), None), (70, f"{_firing(alert)} > bool 0", 1), (70, others, None)]))
+        placed = _firing(alert, ',namespace="n",model="m"')
+        tests.append(("1m", series, [(59, _firing(alert), None), (70, f"{placed} > bool 0", 1), (70, others, None)]))
     _run(None, tests)
 
 
@@ -234,9 +235,18 @@ def a_spent_budget_is_told_and_counts_are_weighed_not_hours():
 
 
 def a_missing_objective_is_told():
+    """For the namespace that stops evaluating it; a namespace that never did is told only if nobody does."""
     name = "LLMSLOMetricAbsent"
-    here = _events("a99", _steps((0, 60)), _steps((0, 60)))
-    _run(_objectives([99]), [("1m", [], [(9, _firing(name), None), (12, _firing(name), 1)]), ("1m", here, [(50, _ever(name, "1h"), None)])])
+    of = lambda namespace: f'{{slo="a99",model="m",namespace="{namespace}",pod="p",verdict="good"}}'  # noqa: E731
+    info = lambda namespace: (f'tokometer_build_info{{namespace="{namespace}",pod="p"}}', "1x200")  # noqa: E731
+    here, gone = (f"tokometer_slo_events_total{of('here')}", "0+1x200"), (f"tokometer_slo_events_total{of('gone')}", "0+1x60 stale")
+    at = lambda namespace: _firing(name, f',namespace="{namespace}"')  # noqa: E731
+    _run(_objectives([99]), [
+        ("1m", [], [(100, _ever(name, "2h"), None)]),
+        ("1m", [info("here"), info("other")], [(9, _firing(name), None), (12, at("here"), 1), (12, at("other"), 1)]),
+        ("1m", [info("here"), info("other"), here], [(100, _ever(name, "2h"), None)]),
+        ("1m", [info("here"), info("gone"), here, gone], [(65, _firing(name), None), (75, at("gone"), 1), (75, at("here"), None)]),
+    ])
 
 
 def _flat(value, steps=120):
@@ -353,7 +363,8 @@ def every_alert_of_the_catalogue_fires_and_is_silent_when_it_must():
     tests = []
     for case, (series, not_yet, due, quiet) in _catalogue().items():
         name = case.partition(" ")[0]
-        tests.append(("1m", series, [(not_yet, _ever(name, "2h"), None), (due, f"{_firing(name)} > bool 0", 1)]))
+        nowhere = _firing(name, ',namespace="",pod="",model=""')
+        tests.append(("1m", series, [(not_yet, _ever(name, "2h"), None), (due, f"{_firing(name)} > bool 0", 1), (due, nowhere, None)]))
         tests += [("1m", silent, [(119, _ever(name, "2h"), None)]) for silent in quiet]
     _run({"enabled": False}, tests)
     print(f"    {len(_catalogue())} alerts, {len(tests)} cases")

@@ -107,6 +107,6 @@ fn alert(alert: Alert, rules: &RuleSettings, texts: &Definitions, definitions: &
     let expr = query(&alert.expr, &[texts, definitions])?;
     let rule = Rule::alert(rules, &alert.alert, &alert.severity, expr)
         .about(&text(&alert.summary), &text(&alert.description), &text(&alert.first_step))
-        .dashboard(rules, &alert.dashboard, &["namespace", "pod"]);
+        .dashboard(rules, &alert.dashboard, &["namespace", "pod", "instance"]);
     Ok(Rule { pending: alert.pending, ..rule })
 }

@@ -50,7 +50,7 @@ pub(super) fn alertmanager(settings: &Settings) -> String {
             &server,
         ),
         // Nothing is measured while no tokometer can be scraped.
-        rule(&[is("LLMSidecarDown")], &[is("LLMSLOMetricAbsent")], &[]),
+        rule(&[is("LLMSidecarDown")], &[is("LLMSLOMetricAbsent")], &["namespace"]),
     ];
     stream(&[json!({"inhibit_rules": rules})])
 }

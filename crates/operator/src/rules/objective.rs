@@ -179,13 +179,21 @@ impl Rules<'_> {
     /// One page, one ticket, and an alert if nothing evaluates the objective.
     fn alerts(&self) -> Vec<Rule> {
         let (slo, service) = (&self.objective.name, &self.rules.service);
+        let (events, info) = (events(self.objective, false), metric(Id::BuildInfo).prometheus().full());
         let absent = self.alert(
             "LLMSLOMetricAbsent",
-            format!("absent({})", events(self.objective, false)),
+            // Namespaces that evaluated it within a day, and all namespaces if no tokometer evaluates it.
+            format!(
+                "count by (namespace) (last_over_time({events}[1d]))\nunless on (namespace)\ncount by (namespace) \
+                 ({events})\nor\ncount by (namespace) ({info})\nunless on ()\ncount ({events})"
+            ),
             "warning",
-            &format!("{service}: no scraped tokometer evaluates the objective {slo}"),
-            "No alert would fire if the objective were missed.",
-            "count by (job) (tokometer_build_info)",
+            &format!(
+                "{service}: no scraped tokometer{} evaluates the objective {slo}",
+                place(&["namespace".to_owned()])
+            ),
+            "No alert would fire there if the objective were missed.",
+            "count by (namespace, job) (tokometer_build_info)",
         );
         vec![self.burn(PAGE), self.burn(TICKET), absent.pending("10m")]
     }

@@ -84,8 +84,12 @@ impl Rule {
 
 /// The link from an alert to its runbook.
 pub(super) fn runbook(rules: &RuleSettings, alert: &str) -> BTreeMap<String, String> {
-    let url = rules.runbook_url.as_ref().map(|base| format!("{}/{alert}.md", base.trim_end_matches('/')));
-    url.map(|url| ("runbook_url".to_owned(), url)).into_iter().collect()
+    runbook_url(rules, alert).map(|url| ("runbook_url".to_owned(), url)).into_iter().collect()
+}
+
+/// The URL of an alert's runbook.
+pub(crate) fn runbook_url(rules: &RuleSettings, alert: &str) -> Option<String> {
+    rules.runbook_url.as_ref().map(|base| format!("{}/{alert}.md", base.trim_end_matches('/')))
 }
 
 /// Where an alert applies, by these labels: a template for texts, as in ` of llama in namespace prod`. Empty labels are
