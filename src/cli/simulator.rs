@@ -41,7 +41,7 @@ pub struct SimArgs {
     /// Engine to imitate for chat. Each engine's own paths are always served
     #[arg(long, value_name = "ENGINE", default_value = "vllm", value_parser = one_of(Imitation::NAMES.iter().copied()))]
     pub engine: Imitation,
-    /// Share of each prompt that is read from the cache, from 0 to 1
+    /// Share of each prompt that is read from the cache, from 0 to 1; above 0 it is reported for each request
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     pub cached_share: f64,
     /// Maximum number of concurrent requests; further ones wait
@@ -102,6 +102,7 @@ pub(super) fn simulate(arguments: &SimArgs) -> ExitCode {
         pace,
         imitate: arguments.engine,
         cached_share: arguments.cached_share,
+        prompt_tokens_details: arguments.cached_share > 0.0,
         max_concurrency: arguments.max_concurrency as usize,
         per_request_metrics: arguments.request_metrics,
         response_tokens: arguments.tokens..=arguments.tokens,

@@ -103,6 +103,11 @@ def more_than_kept_the_floor_is_room_below_nothing():
     _expect(_floor() + _in_flight([8] * 32 + [16] * 29) + _streams(range(28, 61)), [(60, room, -8)])
 
 
+def a_pod_that_never_kept_the_floor_has_no_room():
+    room = _query("tokometer-queue", "Room for more (estimate)")
+    _expect(_floor() + _in_flight([8] * 61) + _streams(range(61)), [(60, room, -8)])
+
+
 def nothing_is_told_of_room_where_the_floor_was_never_broken_or_nobody_set_one():
     room = _query("tokometer-queue", "Room for more (estimate)")
     load = _in_flight([8] * 32 + [16] * 29)
@@ -131,17 +136,17 @@ def _up():
 
 
 def an_engine_that_nobody_asks_is_idle_and_one_that_is_not_scraped_has_no_data():
-    for panel in ("Goodput", "Decode rate, slow tail (p10)", "Time to first token (p99)", "Failures"):
+    for panel in ("Goodput", "Decode p10", "TTFT p99", "Failures"):
         value = _query("tokometer-overview", panel)
         _expect(_up() + _floor(), [(60, f"count(({value}) != ({value}))", 1)])
         _expect(_floor(), [(60, value, None)])
-    tokens = _query("tokometer-overview", "Output tokens per second")
+    tokens = _query("tokometer-overview", "Output")
     _expect(_up(), [(60, tokens, 0)])
     _expect(_floor(), [(60, tokens, None)])
 
 
 def a_slow_tail_below_the_floor_breaks_the_objective_and_one_above_does_not():
-    panel = ("tokometer-overview", "Decode rate, slow tail (p10)")
+    panel = ("tokometer-overview", "Decode p10")
     good, broken = _query(*panel, "A"), _query(*panel, "B")
     _expect(_up() + _floor() + _streams(()), [(60, f"count({good})", 1), (60, broken, None)])
     _expect(_up() + _floor() + _streams(range(61)), [(60, good, None), (60, f"count({broken})", 1)])

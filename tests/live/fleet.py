@@ -5,6 +5,7 @@ import json
 import subprocess
 from pathlib import Path
 
+from cluster_exporters import ClusterExporters
 from process import BINARY, Tokometer, free_port, start_sim
 from prometheus import Prometheus
 
@@ -17,6 +18,7 @@ SETTINGS = {
         "decode_rate": [{"name": "decode_rate", "target_percent": 90, "min_tokens_per_second": 20}],
         "stall": [{"name": "stall", "target_percent": 99, "max_gap": "1s"}],
         "goodput": [{"name": "goodput", "target_percent": 90}],
+        "rules": {"runbook_url": "https://runbooks.example.org"},
     },
     "telemetry": {"prompt_classes": {"input_length": True, "cache_hit": True}},
     "tenants": {"enabled": True, "label": "plain"},
@@ -39,11 +41,16 @@ RELABEL = [
 NOWHERE = "http://127.0.0.1:9/v1/traces"
 
 
+# The namespace of each model's pods.
+NAMESPACES = {"chat": "prod", "other": "batch"}
+
+
 class Pod:
     """A server, the tokometer in front of it, and their names in a cluster."""
 
     def __init__(self, name, model, server, relay):
         self.name, self.model, self.server, self.relay = name, model, server, relay
+        self.namespace = NAMESPACES[model]
 
 
 class Fleet(contextlib.ExitStack):
@@ -63,7 +70,7 @@ class Fleet(contextlib.ExitStack):
         return super().__enter__()
 
     def _start(self):
-        chat = ("--model", "chat", "--request-metrics", "--ttft-ms", "150")
+        chat = ("--model", "chat", "--request-metrics", "--ttft-ms", "150", "--cached-share", "0.3")
         self.pods, spans = {}, f"127.0.0.1:{free_port()}"
         for name, model, start in (
             ("chat-busy", "chat", lambda: start_sim(*chat, "--rate", "45", "--max-concurrency", "8")),
@@ -77,6 +84,7 @@ class Fleet(contextlib.ExitStack):
             more = {"chat-busy": {"otlp_traces": NOWHERE}, "chat-slow": {"otlp_receiver": spans}}.get(name, {})
             relay = Tokometer(server.port, scrape={"enabled": True, "interval": "1s"}, more=SETTINGS, **more)
             self.pods[name] = Pod(name, model, server, self.enter_context(relay))
+        self.cluster = self.enter_context(ClusterExporters(self.pods))
 
     def port(self, name):
         """The port for clients."""
@@ -88,7 +96,7 @@ class Fleet(contextlib.ExitStack):
             {
                 "targets": [f"127.0.0.1:{pod.relay.admin}"],
                 "labels": {
-                    "__meta_kubernetes_namespace": pod.model,
+                    "__meta_kubernetes_namespace": pod.namespace,
                     "__meta_kubernetes_pod_name": pod.name,
                     "__meta_kubernetes_pod_container_name": "tokometer",
                     "__meta_kubernetes_pod_ip": f"10.0.0.{number}",
@@ -97,7 +105,8 @@ class Fleet(contextlib.ExitStack):
             for number, pod in enumerate(self.pods.values(), 1)
         ]
         job = {"job_name": "tokometer", "static_configs": groups, "relabel_configs": RELABEL, **form}
-        config = {"global": {"scrape_interval": "2s", "evaluation_interval": "2s"}, "scrape_configs": [job]}
+        cluster = {"job_name": "cluster", "honor_labels": True, "static_configs": [{"targets": [f"127.0.0.1:{self.cluster.port}"]}]}
+        config = {"global": {"scrape_interval": "2s", "evaluation_interval": "2s"}, "scrape_configs": [job, cluster]}
         if rules:
             config["rule_files"] = [str(Path(rules).resolve())]
         return self.enter_context(Prometheus(directory, config))

@@ -31,16 +31,18 @@ CACHE = Path(os.environ.get("TOKOMETER_TEST_CACHE", Path.home() / ".cache" / "to
 PAGE = CACHE / "boards" / "dist"
 # The run's data is kept here for later renderings.
 RUN = ROOT / "target" / "boards"
-SECONDS = int(os.environ.get("BOARDS_SECONDS", "730"))
+SECONDS = int(os.environ.get("BOARDS_SECONDS", "870"))
 # Duration of the run before the rendered time range, so that rates and windows are filled at its start.
-EARLIER = 130
+EARLIER = 150
 MOST_SECONDS = SECONDS + 400
 # Tables render only the rows within the window, so it is taller than any dashboard.
 WIDTH, HEIGHT = 1400, 4000
 FILLED = "[...document.querySelectorAll('[role=grid]')].filter(grid => grid.querySelectorAll('[role=row]').length > 1).length"
 # Assumed scrape interval for queries: lines are as smooth as in production.
 SCRAPE = 5
-FAULTS = {"status:503": 0.10, "error-event:4": 0.04, "cut:5": 0.05, "reset:5": 0.03, "stall:1.5": 0.06, "hang:2": 0.05, "garbage": 0.01}
+FAULTS = {"status:503": 0.06, "error-event:4": 0.02, "cut:5": 0.02, "reset:5": 0.02, "stall:1.5": 0.05, "hang:2": 0.02, "garbage": 0.01}
+# The pod that the drill-down shows: slower than its peers.
+POD = "chat-slow"
 
 
 def _other():
@@ -50,12 +52,12 @@ def _other():
 
 
 def _crowds(port):
-    """All is well; then there are more clients than slots; then responses break and a server goes down."""
+    """All is well; then there are more clients than slots; then, after a rollout, responses break and a server goes down."""
     busy, slow, gone, queue = map(port, ("chat-busy", "chat-slow", "chat-gone", "other-queue"))
     return [
-        Crowd(busy, "chat", [Phase(0.45, 5), Phase(0.69, 13, leave=0.05), Phase(1, 7, FAULTS, leave=0.10)]),
+        Crowd(busy, "chat", [Phase(0.40, 5), Phase(0.62, 13, leave=0.05), Phase(1, 8, FAULTS, leave=0.06)]),
         Crowd(slow, "chat", [Phase(0.55, 1), Phase(1, 3)], tokens=(20, 60)),
-        Crowd(gone, "chat", [Phase(1, 4)]),
+        Crowd(gone, "chat", [Phase(1, 4)], patience=5),
         Crowd(queue, "other", [Phase(0.5, 2), Phase(0.65, 7), Phase(1, 3)], tokens=(60, 240)),
     ]
 
@@ -66,7 +68,7 @@ def _run():
     with fleet.Fleet(_other) as pods:
         prometheus = pods.scraped(RUN, fleet.rules(RUN), scrape_protocols=["OpenMetricsText1.0.0"])
         began = time.time() + min(EARLIER, SECONDS / 2)
-        ask(_crowds(pods.port), SECONDS, [(0.72, pods.pods["chat-gone"].server.kill)])
+        ask(_crowds(pods.port), SECONDS, [(0.60, pods.cluster.roll_out), (0.62, pods.pods["chat-gone"].server.kill)])
         ended = time.time() - 2
         # Data in memory is written on shutdown.
         prometheus.terminate()
@@ -115,7 +117,7 @@ def every_board_dark_and_light():
                 (Path(directory) / "page" / f"{uid}.json").write_text(json.dumps(board))
                 for theme in ("dark", "light"):
                     asked = {"board": f"{uid}.json", "prometheus": prometheus.url, "theme": theme, "width": WIDTH, "scrape": SCRAPE}
-                    asked |= {"from": int(began * 1000), "to": int(ended * 1000)}
+                    asked |= {"from": int(began * 1000), "to": int(ended * 1000), "var-pod": POD}
                     picture = PICTURES / f"{uid.removeprefix('tokometer-')}-{theme}.png"
                     empty, panels = _draw(browser, f"http://127.0.0.1:{server.server_address[1]}/?{urllib.parse.urlencode(asked)}", picture)
                     print(f"    {picture.name}: {panels} panels, {picture.stat().st_size >> 10} KiB" + "".join(f"\n      {line}" for line in empty))

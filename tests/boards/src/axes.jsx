@@ -23,7 +23,9 @@ export function TimeAxis({ from, to, x, y, theme, width }) {
   const first = Math.ceil(from / step);
   const times = Array.from({ length: Math.floor(to / step) - first + 1 }, (_, index) => (first + index) * step);
   const format = step < 60 * SECOND ? 'HH:mm:ss' : 'HH:mm';
-  return times.map((time) => (
+  // A label that would not fit at the edge is left out.
+  const fits = (time) => x(to) - x(time) >= (LETTER * format.length) / 2;
+  return times.filter(fits).map((time) => (
     <text key={time} x={x(time)} y={y} textAnchor="middle" fontSize={FONT} fill={theme.colors.text.primary}>
       {dateTimeFormat(time, { format, timeZone: 'utc' })}
     </text>

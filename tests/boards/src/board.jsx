@@ -17,7 +17,10 @@ const SETTLED_MS = 1500;
 /** Every panel, those of collapsed rows too: their rows are drawn opened, and what is below moves down. */
 function opened(board) {
   let moved = 0;
-  return board.panels.flatMap((panel) => {
+  // No data source of traces is here: panels of one are left out, and rows of nothing else.
+  const own = (panel) => panel.type === 'row' || panel.targets?.every(({ expr }) => expr !== undefined);
+  const kept = board.panels.filter(own).filter((panel, at, all) => panel.type !== 'row' || panel.panels?.length || (all[at + 1] ?? { type: 'row' }).type !== 'row');
+  return kept.flatMap((panel) => {
     const place = (one) => ({ ...one, gridPos: { ...one.gridPos, y: one.gridPos.y + moved } });
     const self = place(panel);
     if (panel.type !== 'row' || !panel.panels?.length) return [self];
@@ -55,9 +58,7 @@ function Panel({ panel, place, prometheus, variables, annotations, range, theme,
   const Draw = PANELS[panel.type];
   const about = { panel, frames: data.frames ?? [], exemplars: data.exemplars ?? [], variables, annotations, range, theme };
   const empty = !about.frames.some(({ length }) => length);
-  // Nobody answers TraceQL here.
-  const foreign = panel.targets?.some(({ expr }) => expr === undefined);
-  const words = foreign ? 'asks a data source of traces' : !Draw ? `cannot draw ${panel.type} here` : empty ? panel.fieldConfig?.defaults?.noValue ?? 'No data' : undefined;
+  const words = !Draw ? `cannot draw ${panel.type} here` : empty ? panel.fieldConfig?.defaults?.noValue ?? 'No data' : undefined;
   return (
     <div style={style}>
       <PanelChrome

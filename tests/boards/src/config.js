@@ -104,10 +104,32 @@ export function configured(panel, frames, theme) {
   return data;
 }
 
+/** One frame for each combination of values of some fields, without these: Grafana has this transformation outside of its libraries. */
+function partitioned({ fields: names }, frames) {
+  return frames.flatMap((frame) => {
+    const by = frame.fields.filter(({ name }) => names.includes(name));
+    const parts = new Map();
+    for (let row = 0; row < frame.length; row++) {
+      const name = by.map(({ values }) => values[row]).join(' ');
+      parts.set(name, [...(parts.get(name) ?? []), row]);
+    }
+    return [...parts].map(([name, rows]) => ({
+      ...frame,
+      name,
+      length: rows.length,
+      fields: frame.fields.filter((field) => !by.includes(field)).map((field) => ({ ...field, values: rows.map((row) => field.values[row]) })),
+    }));
+  });
+}
+
 /** Frames after the panel's transformations. */
 export async function transformed(panel, frames) {
   for (const one of panel.transformations ?? []) {
     if (one.disabled) continue;
+    if (one.id === 'partitionByValues') {
+      frames = partitioned(one.options, frames);
+      continue;
+    }
     if (!transformers.has(one.id)) throw new Error(`no transformation is called ${one.id} here`);
     frames = await firstValueFrom(transformDataFrame([one], frames));
   }

@@ -1,4 +1,5 @@
-// A page with one dashboard: `?board=FILE&prometheus=URL&from=MS&to=MS&theme=dark|light&width=PIXELS&scrape=SECONDS`.
+// A page with one dashboard: `?board=FILE&prometheus=URL&from=MS&to=MS&theme=dark|light&width=PIXELS&scrape=SECONDS`,
+// and `var-NAME=VALUE` for variables without All.
 //
 // When it is drawn, `window.drawn` says what every panel got.
 
@@ -33,7 +34,7 @@ async function main() {
   const range = timeRange();
   const prometheus = new Prometheus(asked.get('prometheus'), range, Number(asked.get('scrape') ?? 15));
   const board = await (await fetch(asked.get('board'))).json();
-  const variables = await loadVariables(board, prometheus);
+  const variables = await loadVariables(board, prometheus, (name) => asked.get(`var-${name}`));
   const annotations = await prometheus.annotations(board, variables);
   const theme = createTheme({ colors: { mode: asked.get('theme') ?? 'dark' } });
   const drawn = (panels) => Object.assign(window, { drawn: panels });

@@ -86,6 +86,8 @@ function Lines({ panel, frames, exemplars, annotations, range, theme, width, hei
   return (
     <TimeSeries frames={data} structureRev={1} timeRange={range} timeZone="utc" legend={panel.options.legend} options={panel.options} {...{ width, height }}>
       {(config) => {
+        // Half of the last label of the time axis.
+        config.setPadding?.([undefined, 20, undefined, undefined]);
         config.addHook('draw', (chart) => {
           annotations.forEach((one) => drawAnnotation(chart, one, theme));
           exemplars.forEach((one) => drawExemplar(chart, one, theme));

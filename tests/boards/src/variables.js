@@ -2,8 +2,8 @@
 
 const QUERY = /^label_values\(\s*(?:([^]+),\s*)?(\w+)\s*\)$/;
 
-/** Every variable with what it stands for (`value`) and what is shown of it (`text`). All of each is chosen. */
-export async function loadVariables(board, prometheus) {
+/** Every variable with its value and what is shown of it (`text`). All of each is chosen; of one without All, `chosen` or the first. */
+export async function loadVariables(board, prometheus, chosen) {
   const variables = {};
   for (const variable of board.templating?.list ?? []) {
     const { name, type } = variable;
@@ -13,7 +13,8 @@ export async function loadVariables(board, prometheus) {
       if (!found) throw new Error(`$${name}: what is ${JSON.stringify(variable.query)}?`);
       const options = await prometheus.labelValues(found[2], found[1] && fillIn(found[1], variables));
       const all = variable.allValue || `(${options.map((one) => one.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&')).join('|')})`;
-      variables[name] = variable.includeAll ? { ...shown, text: 'All', value: all } : { ...shown, text: options[0] ?? '', value: options[0] ?? '' };
+      const one = options.find((option) => option === chosen(name)) ?? options[0] ?? '';
+      variables[name] = variable.includeAll ? { ...shown, text: 'All', value: all } : { ...shown, text: one, value: one };
     } else {
       // A data source is called as its kind is.
       const text = type === 'datasource' ? variable.query.replace(/^./, (first) => first.toUpperCase()) : String(variable.current?.text ?? variable.query ?? '');

@@ -3,10 +3,10 @@
 import { formattedValueToString, getFieldDisplayName } from '@grafana/data';
 import { useMemo } from 'react';
 
-import { logTicks, SideAxis, ticks } from './axes.jsx';
+import { LETTER, logTicks, SideAxis, ticks } from './axes.jsx';
 import { configured } from './config.js';
 
-const [LEFT, BOTTOM, TOP] = [76, 44, 8];
+const [LEFT, BOTTOM, TOP] = [76, 60, 8];
 
 function matches(matcher, field, frame, frames) {
   if (!matcher) return true;
@@ -61,21 +61,24 @@ export function XYChart({ panel, frames, theme, width, height }) {
           </text>
         </g>
       ))}
-      <text x={(LEFT + width) / 2} y={height - 8} textAnchor="middle" fontSize={12} fill={theme.colors.text.primary}>
+      <text x={(LEFT + width) / 2} y={height - 24} textAnchor="middle" fontSize={12} fill={theme.colors.text.primary}>
         {first.config.custom?.axisLabel}
       </text>
       <text transform={`translate(12 ${(height - BOTTOM) / 2}) rotate(-90)`} textAnchor="middle" fontSize={12} fill={theme.colors.text.primary}>
         {second.config.custom?.axisLabel}
       </text>
       {points.map((pairs, index) => pairs.map(([a, b], at) => <circle key={`${index} ${at}`} cx={x(a)} cy={y(b)} r={size / 2} fill={color(index)} opacity={0.75} />))}
-      {(panel.options.legend?.showLegend === false ? [] : all).map(({ name }, index) => (
-        <g key={index} transform={`translate(${LEFT + index * 160} ${height - 6})`} fontSize={12}>
-          <circle cx={5} cy={-4} r={4} fill={color(index)} />
-          <text x={14} fill={theme.colors.text.primary}>
-            {name.slice(0, 20)}
-          </text>
-        </g>
-      ))}
+      {(panel.options.legend?.showLegend === false ? [] : all).map(({ name }, index) => {
+        const before = all.slice(0, index).reduce((sum, one) => sum + 34 + LETTER * one.name.length, 0);
+        return (
+          <g key={index} transform={`translate(${LEFT + before} ${height - 4})`} fontSize={12}>
+            <circle cx={5} cy={-4} r={4} fill={color(index)} />
+            <text x={14} fill={theme.colors.text.primary}>
+              {name}
+            </text>
+          </g>
+        );
+      })}
     </svg>
   );
 }

@@ -119,10 +119,12 @@ fn template_datasource(dashboard: &Value) -> Vec<String> {
 
 fn template_choice(dashboard: &Value, name: &str) -> Vec<String> {
     let Some(found) = variable(dashboard, name) else { return vec![format!("no variable `{name}`")] };
+    // The drill-down is about one pod.
+    let many = dashboard["uid"] != "tokometer-pod" || name != "instance";
     let wanted = found["type"] == "query"
-        && found["multi"] == true
-        && found["includeAll"] == true
-        && found["allValue"] == ".+"
+        && found["multi"] == many
+        && found["includeAll"] == many
+        && (found["allValue"] == ".+") == many
         && found["label"] == name
         && found["datasource"]["uid"] == "${datasource}";
     if wanted {
@@ -185,7 +187,8 @@ fn panel_title_description(dashboard: &Value) -> Vec<String> {
 
 /// Grafana's units that the dashboards use, and custom ones (grafana/grafana, packages/grafana-data/src/valueFormats).
 fn panel_units(dashboard: &Value) -> Vec<String> {
-    const KNOWN: [&str; 9] = ["s", "short", "none", "percent", "percentunit", "bytes", "reqps", "ops", "Bps"];
+    const KNOWN: [&str; 10] =
+        ["s", "short", "none", "locale", "percent", "percentunit", "bytes", "reqps", "ops", "Bps"];
     let known = |unit: &str| KNOWN.contains(&unit) || unit.starts_with("suffix:") || unit.starts_with("si:");
     panels(dashboard)
         .into_iter()

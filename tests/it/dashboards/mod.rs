@@ -6,9 +6,10 @@ mod expression;
 mod lint;
 mod names;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+use tokometer_observe::measure::Outcome;
 use tokometer_operator::dashboards::{Dashboard, NAMES, dashboards};
 use tokometer_telemetry::slo::Settings;
 
@@ -52,8 +53,64 @@ fn dashboards_have_their_uid_and_link_to_each_other() {
         assert_eq!(document(dashboard)["title"], dashboard.title);
     }
     let overview = &made[0].json;
-    for name in NAMES.iter().skip(1).filter(|name| **name != "tokometer-sidecar") {
+    for name in NAMES.iter().skip(1).filter(|name| !["tokometer-sidecar", "tokometer-details"].contains(name)) {
         assert!(overview.contains(&format!("/d/{name}?")), "the overview does not link to {name}");
+    }
+    assert!(made[5].json.contains("/d/tokometer-details?"), "the health of sidecars does not link to their details");
+}
+
+#[test]
+fn drill_down_is_about_one_pod() {
+    for dashboard in generated() {
+        for variable in document(&dashboard)["templating"]["list"].as_array().unwrap() {
+            let one =
+                dashboard.name == "tokometer-pod" && ["pod", "instance"].contains(&variable["name"].as_str().unwrap());
+            let many = variable["type"] == "query" && !one;
+            assert_eq!(variable["includeAll"] == true, many, "{}: {}", dashboard.name, variable["name"]);
+            assert_eq!(variable["multi"] == true, many, "{}: {}", dashboard.name, variable["name"]);
+        }
+    }
+}
+
+/// A value of a label such as the outcome has one colour, and no other value of it has the same.
+#[test]
+fn series_have_one_color_on_all_dashboards() {
+    let mut colors: BTreeMap<String, String> = BTreeMap::new();
+    for dashboard in generated() {
+        for panel in lint::panels(&document(&dashboard)) {
+            for of in panel["fieldConfig"]["overrides"].as_array().unwrap() {
+                let name = of["matcher"]["options"].as_str().unwrap().to_owned();
+                let found = of["properties"].as_array().unwrap().iter().find(|property| property["id"] == "color");
+                let Some(color) = found.and_then(|property| property["value"]["fixedColor"].as_str()) else { continue };
+                let before = colors.entry(name.clone()).or_insert_with(|| color.to_owned());
+                assert_eq!(before, color, "{}: {}: {name}", dashboard.name, panel["title"]);
+            }
+        }
+    }
+    let outcomes: Vec<&String> = Outcome::ALL.iter().map(|outcome| &colors[outcome.as_str()]).collect();
+    assert_eq!(outcomes.iter().collect::<BTreeSet<_>>().len(), Outcome::ALL.len(), "{outcomes:?}");
+}
+
+#[test]
+fn runbooks_are_linked_where_the_settings_have_their_url() {
+    let mut settings = Settings::default();
+    assert!(dashboards(&settings).iter().all(|dashboard| !dashboard.json.contains("unbook\"")));
+    settings.rules.runbook_url = Some("https://runbooks.example/".to_owned());
+    for dashboard in dashboards(&settings) {
+        assert_eq!(document(&dashboard)["links"][1]["url"], "https://runbooks.example/", "{}", dashboard.name);
+    }
+    let overview = &dashboards(&settings)[0].json;
+    assert!(overview.contains("\"url\": \"https://runbooks.example/${__value.raw}.md\""));
+}
+
+#[test]
+fn bands_of_decode_rates_are_those_of_the_settings() {
+    let mut settings = Settings::default();
+    settings.reading.comfortable = 17.5;
+    for name in ["tokometer-overview", "tokometer-latency", "tokometer-pod"] {
+        let made = dashboards(&settings).into_iter().find(|dashboard| dashboard.name == name).unwrap();
+        assert!(made.json.contains("\"value\": 17.5") && made.json.contains("below 17.5"), "{name}");
+        assert!(!made.json.contains("{reading_"), "{name}");
     }
 }
 

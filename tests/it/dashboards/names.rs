@@ -15,9 +15,10 @@ use super::{document, generated};
 const SCRAPE: [&str; 4] = ["job", "namespace", "pod", "instance"];
 
 /// Metrics of others: Prometheus itself, kube-state-metrics, cAdvisor and NVIDIA's DCGM exporter.
-const FOREIGN: [&str; 11] = [
+const FOREIGN: [&str; 12] = [
     "up",
     "ALERTS",
+    "ALERTS_FOR_STATE",
     "kube_pod_init_container_info",
     "kube_pod_container_info",
     "kube_pod_container_resource_limits",

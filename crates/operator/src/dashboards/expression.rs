@@ -9,10 +9,11 @@
 //!   classic buckets or, if the Prometheus stores none, from native ones; `buckets` (for a heatmap); `name` (the metric's
 //!   name alone). With ` of peers` at the end: of all processes of the selected jobs and namespaces;
 //! - `{engine_state}`: an expression that the dashboard, its `limit` or `shared.yaml` defines;
-//! - `{period_days}`, `{period_seconds}`, `{groups}` (labels), `{objectives}` (matchers): the settings of the rules.
+//! - `{period_days}`, `{period_seconds}`, `{groups}` (labels), `{objectives}` (matchers), `{reading_slow}` and the other
+//!   decode rates of `slo.reading`: the settings of the objectives.
 
 use tokometer_telemetry::export::table::{Key, Metric};
-use tokometer_telemetry::slo::RuleSettings;
+use tokometer_telemetry::slo::Settings;
 
 use crate::placeholder;
 use crate::placeholder::Definitions;
@@ -29,8 +30,9 @@ const WINDOW: &str = "$__rate_interval";
 /// Labels that a scrape adds.
 const SCRAPE_LABELS: [&str; 4] = ["job", "namespace", "pod", "instance"];
 
-/// The expressions that the settings of the rules define.
-pub(super) fn of_settings(rules: &RuleSettings) -> Definitions {
+/// The expressions that the settings of the objectives define.
+pub(super) fn of_settings(settings: &Settings) -> Definitions {
+    let (rules, reading) = (&settings.rules, settings.reading);
     let labels: Vec<&str> = [Key::Slo.label()].into_iter().chain(rules.group_by.iter().map(String::as_str)).collect();
     // Only these labels have a variable.
     let matched = labels.iter().filter(|label| ["slo", "namespace", "model"].contains(label));
@@ -38,7 +40,10 @@ pub(super) fn of_settings(rules: &RuleSettings) -> Definitions {
         ("period_days", rules.period_days.to_string()),
         ("period_seconds", (u64::from(rules.period_days) * 86_400).to_string()),
         ("groups", labels.join(", ")),
-        ("group_legend", labels.iter().map(|label| format!("{{{{{label}}}}}")).collect::<Vec<_>>().join(" ")),
+        ("group_legend", labels.iter().map(|label| format!("{{{{{label}}}}}")).collect::<Vec<_>>().join(" / ")),
+        ("reading_slow", reading.slow.to_string()),
+        ("reading_comfortable", reading.comfortable.to_string()),
+        ("reading_fast", reading.fast.to_string()),
         ("objectives", matched.map(|label| format!("{label}=~\"${label}\"")).collect::<Vec<_>>().join(",")),
     ];
     definitions.into_iter().map(|(name, text)| (name.to_owned(), text)).collect()

@@ -36,8 +36,8 @@ pub(super) fn document(uid: &str, definition: &Definition, context: &Context<'_>
         // From left to right, with a new line when the next panel does not fit.
         let (mut x, mut line, mut tallest, mut placed) = (0, y, 0, Vec::new());
         for panel in &row.panels {
-            let mut made = context.panel(panel).map_err(|why| format!("panel `{}`: {why}", panel.title))?;
             let (width, height) = panel.size.unwrap_or(row.size);
+            let mut made = context.panel(panel, width).map_err(|why| format!("panel `{}`: {why}", panel.title))?;
             if x + width > COLUMNS {
                 (x, line, tallest) = (0, line + tallest, 0);
             }
@@ -61,7 +61,9 @@ pub(super) fn document(uid: &str, definition: &Definition, context: &Context<'_>
     }
     let shared = context.shared;
     let chosen = |variable: &&Variable| !variable.optional || definition.variables.contains(&variable.name);
-    let variables = shared.variables.iter().filter(chosen).map(variable).collect::<Result<Vec<_>, _>>()?;
+    let variables = shared.variables.iter().filter(chosen);
+    let variables = variables.map(|of| variable(of, definition.one_value.contains(&of.name)));
+    let variables = variables.collect::<Result<Vec<_>, _>>()?;
     let mut annotations = vec![json!({
         "name": "Annotations & Alerts",
         "builtIn": 1,
@@ -76,6 +78,9 @@ pub(super) fn document(uid: &str, definition: &Definition, context: &Context<'_>
     }
     let made_by = format!("(Made by `tokometer dashboards` {}.)", env!("CARGO_PKG_VERSION"));
     let mut json = Value::Object(shared.frame.clone());
+    if let (Some(runbooks), Value::Array(links)) = (&context.rules.runbook_url, &mut json["links"]) {
+        links.push(runbooks_link(runbooks));
+    }
     json["uid"] = json!(uid);
     json["title"] = json!(definition.title);
     json["description"] = json!(format!("{} {made_by}", definition.description));
@@ -85,7 +90,22 @@ pub(super) fn document(uid: &str, definition: &Definition, context: &Context<'_>
     Ok(Document { json, panels })
 }
 
-fn variable(of: &Variable) -> Result<Value, String> {
+fn runbooks_link(url: &str) -> Value {
+    json!({
+        "type": "link",
+        "title": "Runbooks",
+        "url": url,
+        "tags": [],
+        "asDropdown": false,
+        "keepTime": false,
+        "includeVars": false,
+        "targetBlank": true,
+        "icon": "doc",
+        "tooltip": "A page for each alert",
+    })
+}
+
+fn variable(of: &Variable, one_value: bool) -> Result<Value, String> {
     let label = of.label.as_ref().unwrap_or(&of.name);
     let mut json = json!({
         "name": of.name,
@@ -114,15 +134,18 @@ fn variable(of: &Variable) -> Result<Value, String> {
                 // On every change of the time range, because pods come and go.
                 "refresh": 2,
                 "sort": 1,
-                "multi": true,
-                "includeAll": true,
-                "allValue": of.all,
-                "current": {"selected": true, "text": ["All"], "value": ["$__all"]},
+                "multi": !one_value,
+                "includeAll": !one_value,
             })
         }
     };
-    if let (Value::Object(json), Value::Object(own)) = (&mut json, own) {
-        json.extend(own);
+    let all = json!({
+        "allValue": of.all,
+        "current": {"selected": true, "text": ["All"], "value": ["$__all"]},
+    });
+    let all = if of.source.is_some() || one_value { json!({}) } else { all };
+    if let Value::Object(json) = &mut json {
+        json.extend([own, all].into_iter().filter_map(|part| part.as_object().cloned()).flatten());
     }
     Ok(json)
 }

@@ -70,23 +70,25 @@ impl Query {
 }
 
 /// Name of every dashboard, in order: from the whole fleet to one process.
-pub const NAMES: [&str; 6] = [
+pub const NAMES: [&str; 7] = [
     "tokometer-overview",
     "tokometer-slo",
     "tokometer-latency",
     "tokometer-queue",
     "tokometer-pod",
     "tokometer-sidecar",
+    "tokometer-details",
 ];
 
 /// The definitions, in the order of [`NAMES`].
-const DEFINITIONS: [&str; 6] = [
+const DEFINITIONS: [&str; 7] = [
     include_str!("definitions/overview.yaml"),
     include_str!("definitions/slo.yaml"),
     include_str!("definitions/latency.yaml"),
     include_str!("definitions/queue.yaml"),
     include_str!("definitions/pod.yaml"),
     include_str!("definitions/sidecar.yaml"),
+    include_str!("definitions/details.yaml"),
 ];
 
 const SHARED: &str = include_str!("definitions/shared.yaml");
@@ -107,7 +109,8 @@ fn dashboard(name: &'static str, text: &str, shared: &Shared, settings: &Setting
     let context = Context {
         shared,
         rules: &settings.rules,
-        settings: &expression::of_settings(&settings.rules),
+        reading: settings.reading,
+        settings: &expression::of_settings(settings),
         expressions: &definition.expressions,
     };
     let document = layout::document(name, &definition, &context).map_err(|why| format!("{name}: {why}"))?;

@@ -4,8 +4,11 @@ use serde_json::{Value, json};
 
 use crate::dashboards::expression::expand;
 use crate::dashboards::schema::{Column, Link, Named, Override, Panel, Query, Shared, Style, Thresholds};
-use crate::rules::burn_factor;
-use tokometer_telemetry::slo::RuleSettings;
+use crate::rules::{burn_factor, runbook_url};
+use tokometer_telemetry::slo::{ReadingSpeed, RuleSettings};
+
+/// Columns from which a graph has its legend at the right.
+const WIDE: u32 = 12;
 
 /// The data source of everything but traces, by its variable.
 pub(super) fn prometheus() -> Value {
@@ -17,6 +20,7 @@ pub(super) fn prometheus() -> Value {
 pub(super) struct Context<'a> {
     pub(super) shared: &'a Shared,
     pub(super) rules: &'a RuleSettings,
+    pub(super) reading: ReadingSpeed,
     /// Expressions of the settings and of the dashboard.
     pub(super) settings: &'a Named<String>,
     pub(super) expressions: &'a Named<String>,
@@ -34,9 +38,11 @@ pub(super) struct Made {
 }
 
 impl Context<'_> {
+    /// A panel of this width, in columns.
+    ///
     /// # Errors
     /// What is wrong in the definition.
-    pub(super) fn panel(&self, panel: &Panel) -> Result<Made, String> {
+    pub(super) fn panel(&self, panel: &Panel, width: u32) -> Result<Made, String> {
         let mut style = Style::default();
         for name in std::iter::once(&panel.kind).chain(&panel.styles) {
             self.add(name, &mut style)?;
@@ -61,7 +67,7 @@ impl Context<'_> {
         queries.extend(style.queries);
         for query in &mut queries {
             query.expr = self.expanded(&query.expr, &limit)?;
-            query.legend = self.legend(&query.legend);
+            query.legend = self.text(&query.legend);
             query.may_be_empty = panel.may_be_empty.clone().or(query.may_be_empty.take());
             query.exemplars |= kind == "heatmap" && panel.styles.iter().any(|style| style == "traces");
         }
@@ -79,16 +85,19 @@ impl Context<'_> {
         set("max", panel.max.as_ref().map(|max| self.number(max)).transpose()?);
         let thresholds = panel.thresholds.as_ref().or(style.thresholds.as_ref());
         set("thresholds", thresholds.map(|of| self.thresholds(of)).transpose()?);
-        let links: Vec<Value> = style.links.iter().chain(&panel.links).map(link).collect();
+        let links = self.links(style.links.iter().chain(&panel.links));
         set("links", (!links.is_empty()).then(|| json!(links)));
         merge(&mut defaults, &panel.defaults);
         let mut options = style.options;
+        if kind == "timeseries" && width >= WIDE {
+            options["legend"]["placement"] = json!("right");
+        }
         merge(&mut options, &panel.options);
         if kind == "heatmap" {
             options["yAxis"]["unit"] = json!(panel.unit);
         }
 
-        let mut overrides = Vec::new();
+        let mut overrides = if kind == "timeseries" { self.colors(&queries) } else { Vec::new() };
         for column in &panel.columns {
             overrides.push(self.column(column)?);
         }
@@ -105,7 +114,7 @@ impl Context<'_> {
         let json = json!({
             "type": kind,
             "title": panel.title,
-            "description": panel.description,
+            "description": self.text(&panel.description),
             "datasource": if panel.traceql.is_some() { tempo() } else { prometheus() },
             "fieldConfig": {"defaults": defaults, "overrides": overrides},
             "options": options,
@@ -142,10 +151,30 @@ impl Context<'_> {
         expand(expr, &[limit, self.expressions, &self.shared.expressions, self.settings])
     }
 
-    /// Braces in legends are Grafana's; only the labels of objectives are a placeholder.
-    fn legend(&self, text: &str) -> String {
-        let labels = self.settings.get("group_legend").map_or("", String::as_str);
-        text.replace("{group_legend}", labels)
+    /// Braces in legends are Grafana's; only the labels of objectives and the decode rates of `slo.reading` are
+    /// placeholders.
+    fn text(&self, text: &str) -> String {
+        let ours = self.settings.iter().filter(|(name, _)| *name == "group_legend" || name.starts_with("reading_"));
+        ours.fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
+    }
+
+    fn links<'a>(&self, links: impl Iterator<Item = &'a Link>) -> Vec<Value> {
+        links.filter_map(|one| link(one, self.rules)).collect()
+    }
+
+    /// The shared colours of the series that these queries name.
+    fn colors(&self, queries: &[Query]) -> Vec<Value> {
+        let mut found = Vec::new();
+        for (labels, colors) in &self.shared.colors {
+            let every: Vec<String> = labels.split('|').map(|label| format!("{{{{{label}}}}}")).collect();
+            let named =
+                |name: &String| queries.iter().any(|query| query.legend == *name || every.contains(&query.legend));
+            for (name, color) in colors.iter().filter(|(name, _)| named(name)) {
+                let color = ("color".to_owned(), json!({"mode": "fixed", "fixedColor": color}));
+                found.push(overriding("byName", name, [color].into()));
+            }
+        }
+        found
     }
 
     fn number(&self, value: &Value) -> Result<Value, String> {
@@ -161,10 +190,17 @@ impl Context<'_> {
             let value = match bound.strip_prefix("burn_") {
                 _ if bound == "base" => None,
                 Some(window) => burn_factor(window, self.rules.period_days),
-                None => bound.parse().ok(),
+                None => match bound.as_str() {
+                    "reading_slow" => Some(self.reading.slow),
+                    "reading_comfortable" => Some(self.reading.comfortable),
+                    "reading_fast" => Some(self.reading.fast),
+                    _ => bound.parse().ok(),
+                },
             };
             if value.is_none() && bound != "base" {
-                return Err(format!("`{bound}` is not a threshold: a number, `base`, or burn_ and a window"));
+                return Err(format!(
+                    "`{bound}` is not a threshold: a number, `base`, burn_ and a window, or reading_ and a speed"
+                ));
             }
             steps.push((value, color));
         }
@@ -183,7 +219,7 @@ impl Context<'_> {
             properties.insert("thresholds".to_owned(), self.thresholds(thresholds)?);
         }
         if !of.links.is_empty() {
-            properties.insert("links".to_owned(), of.links.iter().map(link).collect());
+            properties.insert("links".to_owned(), json!(self.links(of.links.iter())));
         }
         match (&of.field, &of.series) {
             (Some(name), None) => Ok(overriding("byName", name, properties)),
@@ -301,17 +337,18 @@ pub(super) fn ref_id(at: usize) -> String {
     char::from(b'A' + u8::try_from(at % 26).unwrap_or(0)).to_string()
 }
 
-fn link(link: &Link) -> Value {
-    let url = match (&link.dashboard, &link.variable) {
-        (None, _) => explore(&link.traces),
-        (Some(uid), None) => format!("/d/{uid}?${{__url_time_range}}&${{__all_variables}}"),
-        (Some(uid), Some(variable)) => format!(
-            "/d/{uid}?${{__url_time_range}}&${{datasource:queryparam}}&${{traces:queryparam}}&${{job:queryparam}}\
-             &${{namespace:queryparam}}&var-{variable}=${{{}}}",
-            link.value
-        ),
+fn link(link: &Link, rules: &RuleSettings) -> Option<Value> {
+    let url = match (&link.dashboard, &link.runbook) {
+        (Some(uid), _) if link.set.is_empty() => format!("/d/{uid}?${{__url_time_range}}&${{__all_variables}}"),
+        (Some(uid), _) => {
+            let kept = ["datasource", "traces", "job", "namespace"].map(|name| format!("&${{{name}:queryparam}}"));
+            let set: String = link.set.iter().map(|(name, value)| format!("&var-{name}=${{{value}}}")).collect();
+            format!("/d/{uid}?${{__url_time_range}}{}{set}", kept.concat())
+        }
+        (None, Some(alert)) => runbook_url(rules, &format!("${{{alert}}}"))?,
+        (None, None) => explore(&link.traces),
     };
-    json!({"title": link.title, "url": url, "targetBlank": link.new_tab})
+    Some(json!({"title": link.title, "url": url, "targetBlank": link.new_tab}))
 }
 
 /// Explore on the selected traces data source, in the time range of the dashboard.

@@ -22,6 +22,9 @@ pub(super) struct Shared {
     pub(super) limits: Named<Limit>,
     /// Headings of label columns.
     pub(super) headings: Named<String>,
+    /// Colours of series whose legend is this label (or one of several, separated by `|`), by its value; also of queries
+    /// with that legend. They are the same on every dashboard.
+    pub(super) colors: Named<Named<String>>,
     pub(super) expressions: Named<String>,
     /// Kinds of panels, and styles.
     pub(super) styles: Named<Style>,
@@ -93,8 +96,8 @@ pub(super) struct Style {
     pub(super) queries: Vec<Query>,
 }
 
-/// Colours by lower bound: a number, or `burn_1h` (the burn rate at which the alert with this long window fires); `base`
-/// is the colour below all.
+/// Colours by lower bound: a number, `burn_1h` (the burn rate at which the alert with this long window fires), or
+/// `reading_slow` (a decode rate of `slo.reading`); `base` is the colour below all.
 pub(super) type Thresholds = Named<String>;
 
 /// A dashboard.
@@ -107,6 +110,9 @@ pub(super) struct Definition {
     /// The optional variables that it has.
     #[serde(default)]
     pub(super) variables: Vec<String>,
+    /// Variables with exactly one value, without "All".
+    #[serde(default)]
+    pub(super) one_value: Vec<String>,
     #[serde(default)]
     pub(super) expressions: Named<String>,
     pub(super) rows: Vec<Row>,
@@ -235,18 +241,19 @@ pub(super) struct Override {
     pub(super) properties: Named<Value>,
 }
 
-/// A link to another dashboard or to traces.
+/// A link to another dashboard, a runbook or traces.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Link {
     pub(super) title: String,
     /// The dashboard's uid.
     pub(super) dashboard: Option<String>,
-    /// The variable to set there; without one, all variables are kept.
-    pub(super) variable: Option<String>,
-    /// Its value: a variable of Grafana's data links.
+    /// The variables to set there, to variables of Grafana's data links; without any, all variables are kept.
     #[serde(default)]
-    pub(super) value: String,
+    pub(super) set: Named<String>,
+    /// An alert's name as a variable of Grafana's data links, in place of a dashboard: its runbook. Without
+    /// `slo.rules.runbook_url` there is no link.
+    pub(super) runbook: Option<String>,
     /// TraceQL or the id of a trace, in place of a dashboard.
     #[serde(default)]
     pub(super) traces: String,

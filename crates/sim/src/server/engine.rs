@@ -50,8 +50,9 @@ pub(crate) struct Engine {
     pub(crate) tracer: Option<Tracer>,
     slots: Semaphore,
     stats: Mutex<Stats>,
-    /// On its own, because every event adds to it.
+    /// Apart from the others, because every event adds to them: generated tokens, and the steps that generated them.
     generation_tokens: AtomicU64,
+    steps: AtomicU64,
     first_token: Histogram,
     queue_time: Histogram,
     latency: Histogram,
@@ -66,6 +67,7 @@ impl Engine {
             settings,
             stats: Mutex::default(),
             generation_tokens: AtomicU64::new(0),
+            steps: AtomicU64::new(0),
             first_token: Histogram::new(FIRST_TOKEN),
             queue_time: Histogram::new(REQUEST),
             latency: Histogram::new(REQUEST),
@@ -142,6 +144,9 @@ impl Engine {
         let (prompts, generated) = (stats.prompt_tokens as f64, stats.generation_tokens as f64);
         let mean_tokens = (prompts + generated) / stats.requests.max(1) as f64;
         let cache = (stats.running as f64 * mean_tokens / self.settings.kv_cache_tokens.max(1) as f64).min(1.0);
+        // Of a step with several tokens, all but one were proposed, and accepted if the stream did not end before.
+        let steps = self.steps.load(Relaxed) as f64;
+        let drafted = steps * f64::from(self.settings.pace.tokens_per_chunk.saturating_sub(1));
         for (name, kind, help, value) in [
             ("num_requests_running", "gauge", "Number of requests in model execution batches.", stats.running as f64),
             ("num_requests_waiting", "gauge", "Number of requests waiting to be processed.", stats.waiting as f64),
@@ -162,6 +167,13 @@ impl Engine {
             ("num_preemptions_total", "counter", "Cumulative number of preemption from the engine.", 0.0),
             ("prompt_tokens_total", "counter", "Number of prefill tokens processed.", prompts),
             ("generation_tokens_total", "counter", "Number of generation tokens processed.", generated),
+            ("spec_decode_num_draft_tokens_total", "counter", "Number of draft tokens.", drafted),
+            (
+                "spec_decode_num_accepted_tokens_total",
+                "counter",
+                "Number of accepted tokens.",
+                (generated - steps).clamp(0.0, drafted),
+            ),
         ] {
             writeln!(page, "# HELP vllm:{name} {help}\n# TYPE vllm:{name} {kind}\nvllm:{name}{{{labels}}} {value:?}")?;
         }
@@ -222,6 +234,7 @@ impl Slot<'_> {
 
     pub(crate) fn generate(&self, tokens: u64) {
         self.engine.generation_tokens.fetch_add(tokens, Relaxed);
+        self.engine.steps.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn end(mut self, finish: Finish) {
