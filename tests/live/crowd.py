@@ -10,8 +10,6 @@ from stream import Stream
 
 # Timeout of a request in seconds.
 PATIENCE = 20.0
-# Maximum duration in seconds of a request that failed at once: no server is so fast.
-AT_ONCE = 0.1
 # Users, with their relative request rates.
 TENANTS, TENANT_WEIGHTS = ("search", "support", "reports"), (6, 3, 1)
 
@@ -35,8 +33,6 @@ class Crowd:
     phases: list
     tokens: tuple = (20, 160)
     pause: float = 0.3
-    # Pause after a request that failed at once, as when the server is down.
-    patience: float = 0.3
 
     def now(self, share):
         return next(phase for phase in self.phases if share <= phase.until)
@@ -78,16 +74,12 @@ async def _person(crowd, number, began, seconds):
     chance = random.Random(f"{crowd.model} {crowd.port} {number}")
     while (share := (time.monotonic() - began) / seconds) < 1:
         phase = crowd.now(share)
-        pause = crowd.pause
         if number < phase.askers:
-            asked = time.monotonic()
             try:
                 await asyncio.wait_for(_ask(crowd, phase, chance), PATIENCE)
             except (TimeoutError, ConnectionError):
                 pass  # The server hangs or is down: both must be visible on the dashboards.
-            if time.monotonic() - asked < AT_ONCE:
-                pause = crowd.patience
-        await asyncio.sleep(pause * chance.uniform(0.5, 1.5))
+        await asyncio.sleep(crowd.pause * chance.uniform(0.5, 1.5))
 
 
 async def _all(crowds, seconds, events):

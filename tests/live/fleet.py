@@ -13,7 +13,7 @@ from prometheus import Prometheus
 # by default.
 SETTINGS = {
     "slo": {
-        "availability": [{"name": "availability", "target_percent": 99}],
+        "availability": [{"name": "availability", "target_percent": 99.5}],
         "ttft": [{"name": "ttft", "target_percent": 95, "max": "1s"}],
         "decode_rate": [{"name": "decode_rate", "target_percent": 90, "min_tokens_per_second": 20}],
         "stall": [{"name": "stall", "target_percent": 99, "max_gap": "1s"}],

@@ -40,7 +40,7 @@ WIDTH, HEIGHT = 1400, 4000
 FILLED = "[...document.querySelectorAll('[role=grid]')].filter(grid => grid.querySelectorAll('[role=row]').length > 1).length"
 # Assumed scrape interval for queries: lines are as smooth as in production.
 SCRAPE = 5
-FAULTS = {"status:503": 0.06, "error-event:4": 0.02, "cut:5": 0.02, "reset:5": 0.02, "stall:1.5": 0.05, "hang:2": 0.02, "garbage": 0.01}
+FAULTS = {"status:503": 0.08, "error-event:4": 0.04, "cut:5": 0.04, "reset:5": 0.03, "stall:1.5": 0.05, "hang:2": 0.03, "garbage": 0.01}
 # The pod that the drill-down shows: slower than its peers.
 POD = "chat-slow"
 
@@ -55,9 +55,9 @@ def _crowds(port):
     """All is well; then there are more clients than slots; then, after a rollout, responses break and a server goes down."""
     busy, slow, gone, queue = map(port, ("chat-busy", "chat-slow", "chat-gone", "other-queue"))
     return [
-        Crowd(busy, "chat", [Phase(0.40, 5), Phase(0.62, 13, leave=0.05), Phase(1, 8, FAULTS, leave=0.06)]),
+        Crowd(busy, "chat", [Phase(0.40, 5), Phase(0.57, 13, leave=0.05), Phase(1, 8, FAULTS, leave=0.06)]),
         Crowd(slow, "chat", [Phase(0.55, 1), Phase(1, 3)], tokens=(20, 60)),
-        Crowd(gone, "chat", [Phase(1, 4)], patience=5),
+        Crowd(gone, "chat", [Phase(1, 4)]),
         Crowd(queue, "other", [Phase(0.5, 2), Phase(0.65, 7), Phase(1, 3)], tokens=(60, 240)),
     ]
 
@@ -68,7 +68,7 @@ def _run():
     with fleet.Fleet(_other) as pods:
         prometheus = pods.scraped(RUN, fleet.rules(RUN), scrape_protocols=["OpenMetricsText1.0.0"])
         began = time.time() + min(EARLIER, SECONDS / 2)
-        ask(_crowds(pods.port), SECONDS, [(0.60, pods.cluster.roll_out), (0.62, pods.pods["chat-gone"].server.kill)])
+        ask(_crowds(pods.port), SECONDS, [(0.55, pods.cluster.roll_out), (0.58, pods.pods["chat-gone"].server.kill)])
         ended = time.time() - 2
         # Data in memory is written on shutdown.
         prometheus.terminate()

@@ -89,6 +89,9 @@ function registry({ defaults, overrides }) {
   return new FieldConfigOptionsRegistry(() => [...STANDARD.map((path) => item(path, false)), ...customs.map((path) => item(path, true))]);
 }
 
+/** A series can be named by its labels. */
+const named = (text, scoped) => text.replace(/\$\{__field\.labels\.(\w+)\}/g, (_, label) => scoped?.__field?.value?.labels?.[label] ?? '');
+
 /** Frames with the panel's configuration on each of their fields. */
 export function configured(panel, frames, theme) {
   const config = fieldConfig(panel);
@@ -96,7 +99,7 @@ export function configured(panel, frames, theme) {
     data: frames,
     fieldConfig: config,
     fieldConfigRegistry: registry(config),
-    replaceVariables: (text) => text,
+    replaceVariables: named,
     theme,
     timeZone: 'utc',
   });
@@ -105,20 +108,20 @@ export function configured(panel, frames, theme) {
 }
 
 /** One frame for each combination of values of some fields, without these: Grafana has this transformation outside of its libraries. */
-function partitioned({ fields: names }, frames) {
+function partitioned({ fields: names, naming }, frames) {
   return frames.flatMap((frame) => {
     const by = frame.fields.filter(({ name }) => names.includes(name));
     const parts = new Map();
     for (let row = 0; row < frame.length; row++) {
-      const name = by.map(({ values }) => values[row]).join(' ');
-      parts.set(name, [...(parts.get(name) ?? []), row]);
+      const key = JSON.stringify(by.map(({ values }) => values[row]));
+      parts.set(key, [...(parts.get(key) ?? []), row]);
     }
-    return [...parts].map(([name, rows]) => ({
-      ...frame,
-      name,
-      length: rows.length,
-      fields: frame.fields.filter((field) => !by.includes(field)).map((field) => ({ ...field, values: rows.map((row) => field.values[row]) })),
-    }));
+    return [...parts.values()].map((rows) => {
+      const labels = Object.fromEntries(by.map(({ name, values }) => [name, values[rows[0]]]));
+      const part = (field) => ({ ...field, labels: naming?.asLabels ? labels : field.labels, values: rows.map((row) => field.values[row]) });
+      const fields = frame.fields.filter((field) => !by.includes(field)).map(part);
+      return { ...frame, name: Object.values(labels).join(' '), length: rows.length, fields };
+    });
   });
 }
 
