@@ -103,6 +103,8 @@ pub(super) fn simulate(arguments: &SimArgs) -> ExitCode {
         imitate: arguments.engine,
         cached_share: arguments.cached_share,
         prompt_tokens_details: arguments.cached_share > 0.0,
+        // Fits as many requests of 1,024 tokens.
+        kv_cache_tokens: u64::from(arguments.max_concurrency) * 1024,
         max_concurrency: arguments.max_concurrency as usize,
         per_request_metrics: arguments.request_metrics,
         response_tokens: arguments.tokens..=arguments.tokens,

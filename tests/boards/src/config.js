@@ -3,7 +3,6 @@
 import {
   applyFieldOverrides,
   cacheFieldDisplayNames,
-  displayNameOverrideProcessor,
   FieldConfigOptionsRegistry,
   identityOverrideProcessor,
   numberOverrideProcessor,
@@ -16,9 +15,12 @@ import {
 } from '@grafana/data';
 import { firstValueFrom } from 'rxjs';
 
+/** A series can be named by its labels. */
+const displayName = (text, { field }) => text.replace(/\$\{__field\.labels\.(\w+)\}/g, (_, label) => field.labels?.[label] ?? '');
+
 const PROCESSORS = {
   decimals: numberOverrideProcessor,
-  displayName: displayNameOverrideProcessor ?? identityOverrideProcessor,
+  displayName,
   mappings: valueMappingsOverrideProcessor,
   max: numberOverrideProcessor,
   min: numberOverrideProcessor,
