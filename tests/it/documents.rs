@@ -160,7 +160,12 @@ fn prose_uses_the_glossary() {
     let read = |name: &str| std::fs::read_to_string(root().join(name)).unwrap();
     // The help is docs/reference/cli.md, in blocks of code there; metrics and attributes are docs/reference/metrics.md.
     old_words("--help", &read("docs/reference/cli.md"), &glossary, &mut found);
-    old_words("config/tokometer.yaml", &prose(&read("config/tokometer.yaml").replace("    ", "")), &glossary, &mut found);
+    old_words(
+        "config/tokometer.yaml",
+        &prose(&read("config/tokometer.yaml").replace("    ", "")),
+        &glossary,
+        &mut found,
+    );
     let mut files = Vec::new();
     files_below(&root().join("dashboards"), "json", &mut files);
     files_below(&root().join("config/rules"), "yaml", &mut files);
