@@ -15,11 +15,12 @@ use tokometer_settings::duration;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  tokometer verify --relay http://localhost:8000 --upstream http://localhost:8001
-  tokometer verify --relay http://localhost:8000 --upstream http://localhost:8001 \\
-    --requests 100 --json
-  tokometer verify --relay http://localhost:8000 --upstream http://localhost:8001 \\
-    --accept bypass
+  tokometer verify --relay http://localhost:8000 \\
+    --upstream http://localhost:8001
+  tokometer verify --relay http://localhost:8000 \\
+    --upstream http://localhost:8001 --requests 100 --json
+  tokometer verify --relay http://localhost:8000 \\
+    --upstream http://localhost:8001 --accept bypass
 
 It checks reach, latency, bytes, usage, queue, counts and bypass; docs/how-to/verify.md describes the checks.
 

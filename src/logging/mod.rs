@@ -121,7 +121,7 @@ impl Handle {
 ///
 /// If logs are already set up, or no thread can be started.
 pub fn install(settings: &Settings) -> Result<Handle, Error> {
-    let ansi = !settings.json && io::stderr().is_terminal();
+    let ansi = !settings.json && io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let (subscriber, handle) = build(settings, ansi, Box::new(|| Ok(Box::new(io::stderr()))))?;
     tracing::subscriber::set_global_default(subscriber).map_err(|error| Error::Twice(error.to_string()))?;
     tracing_log::LogTracer::init().map_err(|error| Error::Twice(error.to_string()))?;

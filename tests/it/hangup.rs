@@ -18,7 +18,7 @@ fn admin_port(log: &str) -> Option<u16> {
 fn closed_terminal_ends_run() {
     // `script` of util-linux runs a command in a new terminal, which is closed when `script` is killed.
     let mut command = Command::new("script");
-    let run = format!("exec {} {RUN}", env!("CARGO_BIN_EXE_tokometer"));
+    let run = format!("NO_COLOR=1 exec {} {RUN}", env!("CARGO_BIN_EXE_tokometer"));
     command.args(["--quiet", "--flush", "--command", &run, "/dev/null"]);
     let (terminal, admin) = Process::of(command, admin_port);
     assert!(ask(admin, "/startz").is_some());
