@@ -125,7 +125,7 @@ stage_live_rewrite() { live rewrite; }
 stage_live_http2() { live http2; }
 stage_live_websocket() { live websocket; }
 stage_live_ollama() { live ollama_server; }
-stage_live_vllm() { live vllm_server && live vllm_spans && live vllm_cancelled && live vllm_frozen && live vllm_mixed && live vllm_aiperf; }
+stage_live_vllm() { live vllm_server && live vllm_spans && live vllm_cancelled && live vllm_frozen && live vllm_mixed && live vllm_interval && live vllm_aiperf; }
 stage_live_exporters() { live exporters; }
 stage_live_rules() { live rules && live board_queries; }
 stage_live_dashboards() { live dashboards; }

@@ -47,8 +47,37 @@ pub(crate) struct Measured {
     pub(crate) faults: Vec<String>,
 }
 
-/// Runs one attack; `attackers` is the runtime of its clients.
-pub(crate) async fn run(attack: &Attack, attackers: &Handle, chart: Option<&(u64, Vec<String>)>) -> Outcome<Measured> {
+impl Measured {
+    /// Seconds of CPU time per byte that the attackers sent.
+    fn cpu_per_byte(&self) -> f64 {
+        self.cpu.as_secs_f64() / self.bytes.max(1) as f64
+    }
+}
+
+/// Runs one attack; `attackers` is the runtime of its clients. If it exceeds its limit of CPU time, it is repeated.
+pub(crate) async fn run(
+    attack: &Attack,
+    attackers: &Handle,
+    chart: Option<&(u64, Vec<String>)>,
+    cpu_factor: u32,
+) -> Outcome<(Measured, Vec<String>)> {
+    let mut measured = run_once(attack, attackers, chart).await?;
+    let mut over = over_limits(attack, &measured);
+    for _ in 1..limits::CPU_TRIES {
+        if over_cpu(attack, &measured, cpu_factor).is_none() {
+            break;
+        }
+        let again = run_once(attack, attackers, chart).await?;
+        over.extend(over_limits(attack, &again));
+        if (again.busy, again.cpu_per_byte()) < (measured.busy, measured.cpu_per_byte()) {
+            measured = again;
+        }
+    }
+    over.extend(over_cpu(attack, &measured, cpu_factor));
+    Ok((measured, over))
+}
+
+async fn run_once(attack: &Attack, attackers: &Handle, chart: Option<&(u64, Vec<String>)>) -> Outcome<Measured> {
     let upstream = Upstream::start().await?;
     let mut launch: Launch = attack.launch.clone();
     if let Some((limit, arguments)) = chart {
@@ -182,8 +211,17 @@ fn miscounts(metrics: &Metrics, seen: &Seen, requests: u64) -> Vec<String> {
     faults
 }
 
-/// The measurements that exceed a limit.
-pub(crate) fn over_limits(attack: &Attack, measured: &Measured, cpu_factor: u32) -> Vec<String> {
+/// The CPU time, if it exceeds its limit.
+fn over_cpu(attack: &Attack, measured: &Measured, factor: u32) -> Option<String> {
+    let connections = u32::try_from(attack.connections).unwrap_or(u32::MAX);
+    let limit = limits::of(&attack.name).cpu_per_mb.mul_f64(measured.bytes as f64 / 1e6);
+    let allowed = (limit + limits::CPU_PER_CONNECTION * connections) * factor + limits::CPU_NOISE;
+    let is_over = attack.costs && (measured.cpu > allowed || measured.busy);
+    is_over.then(|| format!("CPU {:.2?} for {} bytes, limit {allowed:.2?}", measured.cpu, measured.bytes))
+}
+
+/// The other measurements that exceed a limit.
+fn over_limits(attack: &Attack, measured: &Measured) -> Vec<String> {
     let mut over = Vec::new();
     let mut assert = |holds: bool, what: String| {
         if !holds {
@@ -191,16 +229,7 @@ pub(crate) fn over_limits(attack: &Attack, measured: &Measured, cpu_factor: u32)
         }
     };
     let seen = &measured.seen;
-    let connections = u32::try_from(attack.connections).unwrap_or(u32::MAX);
     let limits = limits::of(&attack.name);
-    let cost = limits.cpu_per_mb.mul_f64(measured.bytes as f64 / 1e6) + limits::CPU_PER_CONNECTION * connections;
-    let allowed = cost * cpu_factor + limits::CPU_NOISE;
-    if attack.costs {
-        assert(
-            measured.cpu <= allowed && !measured.busy,
-            format!("CPU {:.2?} for {} bytes, limit {allowed:.2?}", measured.cpu, measured.bytes),
-        );
-    }
     if let Some(decoded) = measured.decoded {
         assert(
             decoded <= limits::DECODED_PER_RECEIVED,

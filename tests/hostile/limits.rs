@@ -12,9 +12,13 @@ pub(crate) const CPU_PER_MB: Duration = Duration::from_millis(100);
 /// CPU time for opening and closing a connection, which involves too few bytes for the limit above.
 pub(crate) const CPU_PER_CONNECTION: Duration = Duration::from_micros(300);
 
-/// Debug assertions and small codegen units cost the data path this much at most. The release build is held to the limits
-/// themselves (stage `hostile-release`).
-pub(crate) const DEBUG_CPU_FACTOR: u32 = 2;
+/// Debug assertions and small codegen units cost the data path a factor of 2; the rest allows for slower machines. The
+/// release build is held to the limits themselves (stage `hostile-release`).
+pub(crate) const DEBUG_CPU_FACTOR: u32 = 4;
+
+/// How often an attack that exceeds its limit of CPU time is measured: other work on the machine (a shared core, evicted
+/// caches) can only add to the time, so the lowest value counts.
+pub(crate) const CPU_TRIES: u32 = 3;
 
 /// Allowance for measurement noise: the bystanders' cost differs from that measured before the attack, and other work
 /// on the machine slows down every instruction. The table shows values without it.

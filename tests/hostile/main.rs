@@ -98,7 +98,8 @@ fn run() -> Outcome<ExitCode> {
     let begun = Instant::now();
     let (mut rows, mut failed, mut counted) = (vec![table::HEADER.to_owned()], 0, false);
     for attack in &attacks {
-        let measured = match watchers.block_on(arena::run(attack, attackers.handle(), chart.as_ref())) {
+        let running = arena::run(attack, attackers.handle(), chart.as_ref(), cpu_factor);
+        let (measured, over) = match watchers.block_on(running) {
             Ok(measured) => measured,
             Err(error) => {
                 println!("  FAIL {} x {}: {error}", attack.name, attack.connections);
@@ -106,7 +107,6 @@ fn run() -> Outcome<ExitCode> {
                 continue;
             }
         };
-        let over = arena::over_limits(attack, &measured, cpu_factor);
         counted |= measured.decoded.is_some();
         let row = table::row(attack, &measured);
         println!("{row}");

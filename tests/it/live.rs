@@ -1,7 +1,7 @@
 //! Wedge detection by the whole program, in front of a simulated server that hangs.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokometer::admin;
 use tokometer::app::Instrument;
 use tokometer::config::Settings;
+use tokometer_engine::scrape::{self, Target};
 use tokometer_proxy::listen::Address;
 use tokometer_sim::server::{self, Pace, Simulator};
 use tokometer_telemetry::live;
@@ -31,6 +32,11 @@ struct Stage {
 
 impl Stage {
     fn new(pace: Pace, response_tokens: u64) -> Stage {
+        Stage::with_engine(pace, response_tokens, scrape::Settings::default())
+    }
+
+    /// With an engine whose metrics are scraped in this way.
+    fn with_engine(pace: Pace, response_tokens: u64, scrape: scrape::Settings) -> Stage {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
         let settings = server::Settings {
@@ -44,6 +50,7 @@ impl Stage {
             live: live::Settings { bounds, ..live::Settings::default() },
             admin: admin::Settings { listen: "127.0.0.1:0".parse().expect("an address"), ..admin::Settings::default() },
             threads: Some(1),
+            scrape,
             ..Settings::with_listener(listener_to(simulator.local_address()))
         };
         let instrument = Instrument::start(&settings, None, Arc::new(String::new)).expect("loopback has free ports");
@@ -209,6 +216,60 @@ fn stall_between_tokens_is_a_wedge_until_it_resumes() {
     response.read_to_end(&mut Vec::new()).expect("the whole response");
     let page = stage.ended();
     assert!(page["longest_gap"][0]["longest_gap_ms"].as_f64() > Some(2000.0), "{page}");
+}
+
+/// Serves vLLM's metrics of two data-parallel ranks, of which only the first one iterates; returns the port.
+fn page_with_a_still_rank() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        for (reads, stream) in listener.incoming().enumerate() {
+            let Ok(mut stream) = stream else { return };
+            let line = |rank: u8, iterations: usize| {
+                format!(
+                    "vllm:num_requests_running{{engine=\"{rank}\"}} 1\n\
+                     vllm:iteration_tokens_total_count{{engine=\"{rank}\"}} {iterations}\n"
+                )
+            };
+            let body = line(0, reads) + &line(1, 7);
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\nconnection: close\r\n";
+            // The request is small: one read takes it. A failed write means that the reader has stopped.
+            let request = stream.read(&mut [0; 4096]);
+            request.and_then(|_| write!(stream, "{head}content-length: {}\r\n\r\n{body}", body.len())).ok();
+        }
+    });
+    port
+}
+
+#[test]
+fn frozen_rank_is_a_wedge_while_others_send_tokens() {
+    let target = Target { port: Some(page_with_a_still_rank()), ..Target::default() };
+    let scrape = scrape::Settings {
+        interval: Duration::from_millis(20),
+        targets: vec![Some(target)],
+        ..scrape::Settings::default()
+    };
+    let stage = Stage::with_engine(Pace { tokens_per_second: 50.0, ..quick() }, 300, scrape);
+    let mut moving = stage.ask(true, None);
+    let mut frozen = stage.ask(true, Some("stall:3"));
+    let listener = stage.until("wedged", is_wedged);
+    assert_eq!((&listener["state"], &listener["rank"]), (&"wedged".into(), &1.into()), "{listener}");
+    assert_eq!((&listener["rule"], &listener["decoding"]), (&"decode".into(), &2.into()), "{listener}");
+    assert!(listener["silent_secs"].as_f64() > listener["bound_secs"].as_f64(), "{listener}");
+    let stopped = |rank: u8| {
+        let page = stage.page("/metrics").1;
+        let is_own = |line: &&str| {
+            line.starts_with("tokometer_engine_iterations_stopped_seconds{")
+                && line.contains(&format!("data_parallel_rank=\"{rank}\""))
+        };
+        let line = page.lines().find(is_own).expect("a series of the rank");
+        line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()).expect("a number")
+    };
+    assert!(stopped(0) == 0.0 && stopped(1) > 0.0, "{} {}", stopped(0), stopped(1));
+    frozen.read_to_end(&mut Vec::new()).expect("the whole response");
+    moving.read_to_end(&mut Vec::new()).expect("the whole response");
+    // The page still reports a running request on that rank; no client waits for one.
+    stage.until("recovered", |status, listener| status == 200 && listener["state"] == "idle");
 }
 
 #[test]

@@ -58,7 +58,8 @@ fn reported(name: &str, verdict: &Verdict) -> Value {
         "whole": verdict.whole,
         "blocked": verdict.client_blocked,
         "unreachable_secs": if let Reach::Fails(time) = verdict.signs.reach { Some(seconds(time)) } else { None },
-        "still_secs": verdict.signs.still.map(seconds),
+        "still_secs": verdict.signs.still.engine.map(seconds),
+        "rank": verdict.rank,
     })
 }
 

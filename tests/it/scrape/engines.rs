@@ -75,6 +75,7 @@ fn each_engine_page_gives_exactly_its_values() {
                 queue_mean: Some(1.25),
                 kv_transfer_seconds: Some(0.75),
                 kv_transfers: Some(30.0),
+                ..nothing()
             },
         ),
         (

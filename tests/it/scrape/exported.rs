@@ -143,6 +143,8 @@ fn both_exporters_have_the_same_engine_metrics() {
         ("tokometer_engine_preemptions_total data_parallel_rank=1", 0.0),
         ("tokometer_engine_iterations_total data_parallel_rank=0", 600.0),
         ("tokometer_engine_iterations_total data_parallel_rank=1", 100.0),
+        ("tokometer_engine_iterations_stopped_seconds data_parallel_rank=0", 0.0),
+        ("tokometer_engine_iterations_stopped_seconds data_parallel_rank=1", 0.0),
         ("tokometer_engine_tokens_generated_total data_parallel_rank=0", 4200.0),
         ("tokometer_engine_tokens_generated_total data_parallel_rank=1", 800.0),
         // Only the first rank has a draft.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tokometer_engine::scrape::{Failure, Settings, Watch};
+use tokometer_engine::scrape::{Failure, Settings, Stillness, Watch};
 
 use super::page;
 
@@ -114,7 +114,7 @@ fn note_iterations(watch: &Watch, at: Instant, running: u32, iterations: u32) {
 fn engine_is_still_while_requests_run_without_an_iteration() {
     let (watch, start, _) = watch();
     let at = |n: f64| start + seconds(n);
-    let still = |n: f64| watch.still(at(n));
+    let still = |n: f64| watch.still(at(n)).engine;
     for (n, running, iterations, expected) in [
         (0.0, 8, 100, None),
         (5.0, 8, 140, None),
@@ -139,16 +139,58 @@ fn server_that_does_not_respond_is_still_and_one_that_is_gone_is_not() {
     let fails = |n: f64, why| watch.note(at(n), seconds(2.0), Err(why));
     note_iterations(&watch, at(0.0), 8, 100);
     fails(7.0, Failure::Timeout);
-    assert_eq!(watch.still(at(8.0)), Some(seconds(7.0)));
+    assert_eq!(watch.still(at(8.0)).engine, Some(seconds(7.0)));
     fails(14.0, Failure::Timeout);
     // The next attempts are rarer.
-    assert_eq!(watch.still(at(40.0)), Some(seconds(14.0)));
-    assert_eq!(watch.still(at(100.0)), None, "too old");
+    assert_eq!(watch.still(at(40.0)).engine, Some(seconds(14.0)));
+    assert_eq!(watch.still(at(100.0)).engine, None, "too old");
     fails(60.0, Failure::Connect);
-    assert_eq!(watch.still(at(61.0)), None);
+    assert_eq!(watch.still(at(61.0)).engine, None);
     fails(70.0, Failure::Timeout);
-    assert_eq!(watch.still(at(71.0)), None, "nothing is known to run");
+    assert_eq!(watch.still(at(71.0)).engine, None, "nothing is known to run");
     note(&watch, 80.0, 3);
     fails(87.0, Failure::Timeout);
-    assert_eq!(watch.still(at(88.0)), None, "this engine counts no iterations");
+    assert_eq!(watch.still(at(88.0)).engine, None, "this engine counts no iterations");
+}
+
+fn still(engine: Option<f64>, rank: Option<(u16, f64)>) -> Stillness {
+    Stillness { engine: engine.map(seconds), rank: rank.map(|(rank, period)| (rank, seconds(period))) }
+}
+
+#[test]
+fn still_rank_is_found_among_ranks_that_iterate() {
+    let (watch, start, _) = watch();
+    let at = |n: f64| start + seconds(n);
+    let read = |n: f64, ranks: &[(u32, u32)]| {
+        let line = |(rank, (running, iterations)): (usize, &(u32, u32))| {
+            format!(
+                "vllm:num_requests_running{{engine=\"{rank}\"}} {running}\n\
+                 vllm:iteration_tokens_total_count{{engine=\"{rank}\"}} {iterations}\n"
+            )
+        };
+        let text: String = ranks.iter().enumerate().map(line).collect();
+        watch.note(at(n), TOOK, Ok(&page(&text)));
+    };
+    let stopped = || {
+        let ranks = watch.measurements(at(41.0)).ranks;
+        ranks.iter().map(|(_, state)| state.stopped.unwrap()).collect::<Vec<_>>()
+    };
+    // The rank 1 makes no iteration after the first page, the rank 2 has no running requests.
+    for (n, ranks) in [
+        (0.0, [(8, 100), (8, 100), (0, 100)]),
+        (10.0, [(8, 140), (8, 100), (0, 100)]),
+        (30.0, [(8, 200), (9, 100), (0, 100)]),
+        (40.0, [(8, 240), (9, 100), (0, 100)]),
+    ] {
+        read(n, &ranks);
+    }
+    assert_eq!((watch.still(at(41.0)), stopped()), (still(None, Some((1, 40.0))), vec![0.0, 40.0, 0.0]));
+    watch.note(at(47.0), seconds(2.0), Err(Failure::Timeout));
+    assert_eq!(watch.still(at(48.0)).rank, Some((1, seconds(47.0))), "a page that times out ends no period");
+    read(50.0, &[(8, 240), (9, 101), (0, 100)]);
+    assert_eq!(watch.still(at(51.0)), still(None, Some((0, 10.0))));
+    // A page with a single rank reports on the engine.
+    read(55.0, &[(8, 200)]);
+    read(60.0, &[(8, 200)]);
+    assert_eq!(watch.still(at(61.0)), still(Some(5.0), None));
 }

@@ -18,7 +18,7 @@ pub use families::SOURCES;
 pub use request::{Dial, Wire};
 pub use scraper::{Engines, Scraper};
 pub use state::{Page, Ratio, RatioSource, State, Tracker};
-pub use watch::{Failure, Measurements, Watch};
+pub use watch::{Failure, Measurements, Stillness, Watch};
 
 /// Settings for scraping the engine's own metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::scrape::request::{Dial, Place, find, moved, send};
 use crate::scrape::state::Page;
-use crate::scrape::{Failure, Measurements, Settings, State, Target, Watch};
+use crate::scrape::{Failure, Measurements, Settings, State, Stillness, Target, Watch};
 
 /// Niceness of the thread (setpriority(2)): pages are read when no stream waits for the core.
 const NICENESS: i32 = 10;
@@ -33,8 +33,8 @@ impl Engines {
     }
 
     /// See [`Watch::still`].
-    pub fn still(&self, listener: usize, now: Instant) -> Option<Duration> {
-        self.0.get(listener)?.as_ref()?.still(now)
+    pub fn still(&self, listener: usize, now: Instant) -> Stillness {
+        self.0.get(listener).and_then(Option::as_ref).map(|watch| watch.still(now)).unwrap_or_default()
     }
 
     /// The state of a listener's engine at that moment, and how old it was then.

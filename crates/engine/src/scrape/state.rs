@@ -255,6 +255,9 @@ pub struct State {
     pub acceptance_ratio: Option<Ratio>,
     /// Iterations of the engine that had output.
     pub iterations: Option<f64>,
+    /// Seconds without an increase of `iterations` while requests were reported to run, from page to page; set by
+    /// [`Watch`](crate::scrape::Watch).
+    pub stopped: Option<f64>,
     /// Output tokens generated, also for clients that are gone.
     pub generated: Option<f64>,
     /// Total seconds that requests waited in the engine's queue.
@@ -317,6 +320,7 @@ impl Counts {
             cache_ratio: ratio(hits, queries, level(Quantity::CacheRatio)),
             preemptions: total(count(Quantity::Preemptions)),
             iterations: total(count(Quantity::Iterations)),
+            stopped: None,
             generated: total(count(Quantity::Generated)),
             drafted: total(drafted),
             accepted: total(accepted),

@@ -67,16 +67,26 @@ pub struct Watch {
     /// Maximum age of a current state.
     longest: Duration,
     inner: Mutex<Inner>,
-    /// Separate, because `inner` is locked while a page is evaluated.
-    still: Mutex<Option<Still>>,
+    /// Separate, because `inner` is locked while a page is evaluated. The engine as a whole is first, its data-parallel
+    /// ranks follow if there are several.
+    stills: Mutex<Vec<(Option<u16>, Still)>>,
 }
 
-/// A period in which the engine reported running requests and its count of iterations did not increase.
+/// A period in which the engine, or one rank, reported running requests and its count of iterations did not increase.
 #[derive(Clone, Copy, Debug)]
 struct Still {
     iterations: f64,
     since: Instant,
     until: Instant,
+}
+
+/// How long the count of iterations has not increased while requests were reported to run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stillness {
+    /// Of the engine as a whole; `None` when the count increases or is not known.
+    pub engine: Option<Duration>,
+    /// Of the data-parallel rank with the longest such period, with its number; `None` where the page has no two ranks.
+    pub rank: Option<(u16, Duration)>,
 }
 
 #[derive(Debug, Default)]
@@ -98,7 +108,7 @@ impl Watch {
     /// Starts without any state.
     pub fn new(settings: &Settings) -> Watch {
         let longest = settings.interval * INTERVALS + settings.timeout;
-        Watch { longest, inner: Mutex::default(), still: Mutex::default() }
+        Watch { longest, inner: Mutex::default(), stills: Mutex::default() }
     }
 
     /// Records an attempt: the page and when its response started, or why it failed and when that was known.
@@ -110,10 +120,13 @@ impl Watch {
             Ok(page) => {
                 inner.in_a_row = 0;
                 inner.read = Some(at);
-                let state = Arc::new(inner.tracker.take(page));
-                inner.ranks = inner.tracker.take_ranks(page).into();
-                self.note_iterations(&state, at);
-                inner.push(at, Some(state));
+                let mut parts = vec![(None, inner.tracker.take(page))];
+                parts.extend(inner.tracker.take_ranks(page).into_iter().map(|(rank, state)| (Some(rank), state)));
+                self.note_iterations(&mut parts, at);
+                let mut parts = parts.into_iter();
+                let state = parts.next().map(|(_, state)| Arc::new(state));
+                inner.ranks = parts.filter_map(|(rank, state)| Some((rank?, state))).collect();
+                inner.push(at, state);
             }
             Err(failure) => {
                 inner.in_a_row = inner.in_a_row.saturating_add(1);
@@ -121,10 +134,11 @@ impl Watch {
                     *count += 1;
                 }
                 inner.push(at, None);
-                match &mut *self.last_still() {
+                let mut stills = self.stills();
+                match failure {
                     // A frozen server does not respond at all.
-                    Some(still) if failure == Failure::Timeout => still.until = at,
-                    still => *still = None,
+                    Failure::Timeout => stills.iter_mut().for_each(|(_, still)| still.until = at),
+                    _ => stills.clear(),
                 }
             }
         }
@@ -135,21 +149,39 @@ impl Watch {
         self.inner().version = version.map(|version| (engine, version));
     }
 
-    fn note_iterations(&self, state: &State, at: Instant) {
-        let mut still = self.last_still();
-        let running = state.running.is_some_and(|running| running > 0.0);
-        *still = state.iterations.filter(|_| running).map(|iterations| {
-            let since = still.filter(|still| still.iterations == iterations).map_or(at, |still| still.since);
-            Still { iterations, since, until: at }
-        });
+    /// Sets [`State::stopped`] of the engine and its ranks.
+    fn note_iterations(&self, parts: &mut [(Option<u16>, State)], at: Instant) {
+        // A page with one rank reports on the engine as a whole.
+        let several = parts.len() > 2;
+        let mut stills = self.stills();
+        let noted = |(part, state): &mut (Option<u16>, State)| {
+            let iterations = state.iterations?;
+            let running = state.running.is_some_and(|running| running > 0.0);
+            let before = stills.iter().find(|(own, still)| own == part && still.iterations == iterations);
+            let since = before.filter(|_| running).map_or(at, |(_, still)| still.since);
+            state.stopped = Some(at.saturating_duration_since(since).as_secs_f64());
+            (running && (several || part.is_none())).then_some((*part, Still { iterations, since, until: at }))
+        };
+        *stills = parts.iter_mut().filter_map(noted).collect();
     }
 
-    /// How long the engine's count of iterations has not increased while it reported running requests; `None` when it
-    /// increases or is not known.
-    pub fn still(&self, now: Instant) -> Option<Duration> {
-        let still = (*self.last_still())?;
-        let is_current = now.saturating_duration_since(still.until) <= self.longest.max(LONGEST_PAUSE);
-        (is_current && still.until > still.since).then(|| still.until.saturating_duration_since(still.since))
+    /// For how long the engine and its ranks have made no iteration.
+    pub fn still(&self, now: Instant) -> Stillness {
+        let longest = self.longest.max(LONGEST_PAUSE);
+        let stills = self.stills();
+        let current = stills.iter().filter(|(_, still)| now.saturating_duration_since(still.until) <= longest);
+        let periods = current.map(|(part, still)| (*part, still.until.saturating_duration_since(still.since)));
+        let mut stillness = Stillness::default();
+        for (part, period) in periods.filter(|(_, period)| !period.is_zero()) {
+            match part {
+                None => stillness.engine = Some(period),
+                Some(rank) if stillness.rank.is_none_or(|(_, other)| period > other) => {
+                    stillness.rank = Some((rank, period));
+                }
+                Some(_) => {}
+            }
+        }
+        stillness
     }
 
     /// The state that was current at that moment, and how old it was.
@@ -186,8 +218,8 @@ impl Watch {
         state.clone().filter(|_| age <= self.longest).map(|state| (state, age))
     }
 
-    fn last_still(&self) -> MutexGuard<'_, Option<Still>> {
-        self.still.lock().unwrap_or_else(PoisonError::into_inner)
+    fn stills(&self) -> MutexGuard<'_, Vec<(Option<u16>, Still)>> {
+        self.stills.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {

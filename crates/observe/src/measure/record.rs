@@ -252,8 +252,8 @@ pub struct Record {
 
     /// The network between server and client during the request; `None` if the source of the traffic does not show it.
     pub network: Option<Box<Network>>,
-    /// Packets were lost while the request was captured, of it or of others. Its bytes are complete, but times and the
-    /// network's values may be inexact.
+    /// Packets were lost while the request was captured. If its own bytes are missing, the outcome is `unobserved`;
+    /// otherwise its bytes are complete, but times and the network's values may be inexact.
     pub capture_loss: bool,
 
     /// The response was not parsed, or not up to its end marker: values missing in the record may have been there.

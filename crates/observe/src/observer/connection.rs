@@ -258,6 +258,7 @@ impl Observer for ConnectionObserver {
 
     fn lost(&mut self, at: Instant) {
         if self.http.is_some() {
+            self.lost_packets(at);
             self.detach(Detach::CaptureGap, Some(at));
         }
     }

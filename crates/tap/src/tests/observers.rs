@@ -134,6 +134,7 @@ fn request_with_a_gap_is_unobserved_and_the_next_one_is_observed() {
     talk.down = talk.down.wrapping_add(100);
     talk.c("").wait(100).s(LAST).c("");
     assert_eq!((kept.outcomes(), kept.detached()), (vec![Outcome::Unobserved], vec![Detach::CaptureGap]));
+    assert!(kept.last().capture_loss);
     talk.c(REQUEST).s(HEAD).s(TOKEN).s(LAST).s_fin().c_fin();
     assert_eq!(kept.outcomes(), [Outcome::Unobserved, Outcome::Ok]);
     assert_eq!(kept.last().connection, 2);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use tokometer_engine::scrape::Stillness;
 use tokometer_observe::closed_enum;
 use tokometer_observe::measure::cadence;
 use tokometer_settings as form;
@@ -64,9 +65,8 @@ pub enum Reach {
 pub struct Signs {
     /// Whether its server accepts connections.
     pub reach: Reach,
-    /// How long the engine's own count of iterations has not increased while it reported running requests; `None` when it
-    /// increases or is not known.
-    pub still: Option<Duration>,
+    /// How long the engine's own count of iterations has not increased while it reported running requests.
+    pub still: Stillness,
 }
 
 /// State of one listener's engine, and the evidence.
@@ -80,6 +80,8 @@ pub struct Verdict {
     pub silent: Duration,
     /// Maximum allowed silence; zero without pending requests.
     pub bound: Duration,
+    /// The data-parallel rank that is wedged, if others are not. `silent` is then the longest wait of a request.
+    pub rank: Option<u16>,
     /// Requests in flight.
     pub in_flight: u64,
     /// Of them, streams with tokens.
@@ -96,6 +98,10 @@ pub struct Verdict {
 
 /// With the engine's own count of iterations as a second witness, this part of [`Bounds::decode`] is enough.
 const WITNESSED_PART: u32 = 3;
+
+/// The count of iterations must have stopped for this part of the bound: its last increase may be older than the last
+/// page that was read before it.
+const WITNESS_LAGS: u32 = 2;
 
 /// Maximum that the length of a prompt adds to the bound.
 const PREFILL_MORE: Duration = Duration::from_secs(480);
@@ -160,6 +166,11 @@ pub(super) struct Evidence {
     progressed: Option<Duration>,
     /// Longest current wait of a stream for its next token.
     waited: Duration,
+    /// The same of the streams whose cadence does not explain their wait.
+    stalled: Duration,
+    /// Longest current wait for a first token, and for a non-streamed response.
+    waited_first: Duration,
+    waited_whole: Duration,
     /// Shortest usual gap of a stream.
     usual_gap: Option<Duration>,
     /// Time for the longest pending prompt.
@@ -173,18 +184,24 @@ impl Evidence {
         self.in_flight += 1;
         self.progressed = self.progressed.into_iter().chain(open.progressed).min();
         let prompt = of_prompt(open.request_bytes);
+        let waited = open.waited.unwrap_or_default();
         match open.doing {
             Doing::Decode => {
                 self.decoding += 1;
-                self.waited = self.waited.max(open.waited.unwrap_or_default());
+                self.waited = self.waited.max(waited);
+                if waited > cadence::explained(open.usual_gap.unwrap_or_default()) {
+                    self.stalled = self.stalled.max(waited);
+                }
                 self.usual_gap = self.usual_gap.into_iter().chain(open.usual_gap).min();
             }
             Doing::Prefill => {
                 self.prefilling += 1;
+                self.waited_first = self.waited_first.max(waited);
                 self.prompt = self.prompt.max(prompt);
             }
             Doing::Whole => {
                 self.whole += 1;
+                self.waited_whole = self.waited_whole.max(waited);
                 self.prompt = self.prompt.max(prompt);
                 let tokens = if open.route.generates() { of_whole(open.max_tokens) } else { Duration::ZERO };
                 self.response = self.response.max(prompt.saturating_add(tokens));
@@ -225,13 +242,40 @@ impl Evidence {
             Some(_) if silent > bound => State::Wedged,
             Some(_) => State::Working,
         };
-        Verdict { state, rule, silent, bound, in_flight, decoding, prefilling, whole, client_blocked, signs }
+        let whole_engine = Verdict {
+            state,
+            rule,
+            silent,
+            bound,
+            rank: None,
+            in_flight,
+            decoding,
+            prefilling,
+            whole,
+            client_blocked,
+            signs,
+        };
+        if state == State::Working { self.of_rank(whole_engine, bounds).unwrap_or(whole_engine) } else { whole_engine }
+    }
+
+    /// The verdict on an engine that works, if one of its data-parallel ranks does not: the rank has made no iteration
+    /// for half of a bound, and some request has waited for longer than the bound.
+    fn of_rank(&self, verdict: Verdict, bounds: &Bounds) -> Option<Verdict> {
+        let (rank, still) = verdict.signs.still.rank?;
+        let prefill = bounds.prefill.saturating_add(self.prompt);
+        let rules = [
+            (Rule::Decode, self.stalled, (bounds.decode / WITNESSED_PART).saturating_add(self.prompt)),
+            (Rule::Prefill, self.waited_first, prefill),
+            (Rule::Whole, self.waited_whole, prefill.max(bounds.prefill.saturating_add(self.response))),
+        ];
+        let (rule, silent, bound) =
+            rules.into_iter().find(|(_, waited, bound)| waited > bound && still >= *bound / WITNESS_LAGS)?;
+        Some(Verdict { state: State::Wedged, rule: Some(rule), silent, bound, rank: Some(rank), ..verdict })
     }
 }
 
-/// Maximum time between two tokens. The count of iterations must have stood still for half of the shorter bound: its
-/// last increase may be older than the last page that was read before it.
+/// Maximum time between two tokens.
 fn between_tokens(bounds: &Bounds, signs: Signs) -> Duration {
     let witnessed = bounds.decode / WITNESSED_PART;
-    if signs.still >= Some(witnessed / 2) { witnessed } else { bounds.decode }
+    if signs.still.engine >= Some(witnessed / WITNESS_LAGS) { witnessed } else { bounds.decode }
 }

@@ -69,7 +69,7 @@ impl Points<'_> {
 type Of = fn(&scrape::State) -> Option<(f64, Option<&'static str>)>;
 
 /// Every value of an engine's state.
-const VALUES: [(Id, Of); 17] = {
+const VALUES: [(Id, Of); 18] = {
     /// A value whose source is not part of its series.
     macro_rules! plain {
         ($field:ident) => {
@@ -89,6 +89,7 @@ const VALUES: [(Id, Of); 17] = {
         (Id::EngineCacheHits, plain!(cache_hits)),
         (Id::EngineCacheRatio, ratio!(cache_ratio)),
         (Id::EngineIterations, plain!(iterations)),
+        (Id::EngineIterationsStopped, plain!(stopped)),
         (Id::EngineGenerated, plain!(generated)),
         (Id::EnginePreemptions, plain!(preemptions)),
         (Id::EngineDrafted, plain!(drafted)),

@@ -170,7 +170,7 @@ fn server_that_accepts_no_connections_is_unreachable() {
     let began = stage.began;
     let refuses = move |_: usize, now: Instant| Signs {
         reach: now.checked_duration_since(began + seconds(10.0)).map_or(Reach::Accepts, Reach::Fails),
-        still: None,
+        ..Signs::default()
     };
     stage.in_flight.consult(Box::new(refuses));
     let reached = |at: f64| (stage.state(at), stage.state(at).is_healthy());

@@ -29,14 +29,25 @@ struct Script {
     mute: Range<f64>,
     /// Whether the page is read at all.
     scraped: bool,
+    /// Data-parallel ranks, between which the streams are divided. The second rank is then that of `silent` and `still`.
+    ranks: usize,
 }
 
 const NEVER: Range<f64> = 0.0..0.0;
 
-const DECODING: Script = Script { streams: 8, prompt: None, silent: NEVER, still: NEVER, mute: NEVER, scraped: true };
+const DECODING: Script =
+    Script { streams: 8, prompt: None, silent: NEVER, still: NEVER, mute: NEVER, scraped: true, ranks: 1 };
+
+const TWO_RANKS: Script = Script { ranks: 2, ..DECODING };
 
 /// The seconds at which the engine began and ceased to be wedged.
 fn wedged(script: &Script) -> Option<(f64, f64)> {
+    verdicts(script).map(|(first, last, _)| (first, last))
+}
+
+/// The same, with the rank of the verdict.
+fn verdicts(script: &Script) -> Option<(f64, f64, Option<u16>)> {
+    let affected = script.ranks - 1;
     let stage = Stage::new();
     let watch = Arc::new(Watch::new(&scrape::Settings::default()));
     let scraped = Arc::clone(&watch);
@@ -44,11 +55,18 @@ fn wedged(script: &Script) -> Option<(f64, f64)> {
     stage.in_flight.consult(Box::new(sign));
     let mut streams: Vec<Asked> = (0..script.streams).map(|_| stage.stream(1.0)).collect();
     let (mut prefilling, mut prompt) = (None, script.prompt);
-    let (mut iterations, mut next_page, mut found) = (0, 3.0, None::<(f64, f64)>);
+    let (mut iterations, mut next_page) = (vec![0; script.ranks], 3.0);
+    let mut found = None::<(f64, f64, Option<u16>)>;
     for step in 0..(END / STEP) as u32 {
         let at = f64::from(step) * STEP;
-        if at >= 2.0 && !script.silent.contains(&at) {
-            streams = streams.into_iter().map(|stream| stream.token(at)).collect();
+        if at >= 2.0 {
+            let send = |(number, stream): (usize, Asked)| match number % script.ranks == affected
+                && script.silent.contains(&at)
+            {
+                true => stream,
+                false => stream.token(at),
+            };
+            streams = streams.into_iter().enumerate().map(send).collect();
         }
         if let Some((bytes, first)) = prompt
             && at >= 60.0
@@ -59,28 +77,39 @@ fn wedged(script: &Script) -> Option<(f64, f64)> {
                 prompt = None;
             }
         }
-        iterations += u32::from(!streams.is_empty() && !script.still.contains(&at));
+        for (rank, iterations) in iterations.iter_mut().enumerate() {
+            let is_still = rank == affected && script.still.contains(&at);
+            *iterations += u32::from(!streams.is_empty() && !is_still);
+        }
         if script.scraped && at >= next_page {
             let now = stage.began + seconds(at);
             let running = streams.len() + usize::from(prefilling.is_some());
             if script.mute.contains(&at) {
                 watch.note(now + seconds(2.0), seconds(2.0), Err(Failure::Timeout));
             } else {
-                watch.note(now, Duration::from_millis(3), Ok(&page(running, iterations)));
+                watch.note(now, Duration::from_millis(3), Ok(&page(running, &iterations)));
             }
             next_page = at + watch.pause(&scrape::Settings::default(), 0.5).as_secs_f64();
         }
-        if stage.verdict(at).state == State::Wedged {
-            let (first, last) = found.unwrap_or((at, at));
+        let verdict = stage.verdict(at);
+        if verdict.state == State::Wedged {
+            let (first, last, rank) = found.unwrap_or((at, at, verdict.rank));
             assert!(at - last < 1.5 * STEP, "wedged again at {at} s after {last} s");
-            found = Some((first, at));
+            assert_eq!(verdict.rank, rank, "at {at} s");
+            found = Some((first, at, rank));
         }
     }
     found
 }
 
-fn page(running: usize, iterations: u32) -> Page {
-    let text = format!("vllm:num_requests_running {running}\nvllm:iteration_tokens_total_count {iterations}\n");
+/// A page with this many running requests, and the iterations of each rank.
+fn page(running: usize, iterations: &[u32]) -> Page {
+    let share = running.div_ceil(iterations.len());
+    let line = |(rank, iterations): (usize, &u32)| {
+        let (running, count) = ("vllm:num_requests_running", "vllm:iteration_tokens_total_count");
+        format!("{running}{{engine=\"{rank}\"}} {share}\n{count}{{engine=\"{rank}\"}} {iterations}\n")
+    };
+    let text: String = iterations.iter().enumerate().map(line).collect();
     let (mut page, mut parser) = (Page::default(), Parser::default());
     parser.feed(text.as_bytes(), &mut |sample| page.take(sample));
     page
@@ -138,4 +167,29 @@ fn short_prompt_does_not_hide_a_frozen_engine() {
 #[test]
 fn idle_engine_is_not_wedged() {
     assert_eq!(wedged(&Script { streams: 0, still: 0.0..END, ..DECODING }), None);
+}
+
+#[test]
+fn one_of_two_ranks_frozen_for_30_s_is_wedged_from_the_20th_second() {
+    for begin in [100.0, 101.3, 102.6, 103.9, 104.8] {
+        let frozen = begin..begin + 30.0;
+        let script = Script { silent: frozen.clone(), still: frozen, ..TWO_RANKS };
+        let (from, to, rank) = verdicts(&script).expect("it is noticed");
+        assert!((begin + 20.0..begin + 22.0).contains(&from), "{from} after {begin}");
+        assert!((begin + 29.0..begin + 30.2).contains(&to), "{to} after {begin}");
+        assert_eq!(rank, Some(1));
+    }
+}
+
+#[test]
+fn ranks_without_both_witnesses_are_not_wedged() {
+    // The engine holds back tool calls of some streams for a minute, while each rank iterates.
+    assert_eq!(wedged(&Script { silent: 100.0..160.0, ..TWO_RANKS }), None);
+    // A rank that reports running requests and makes no iteration, while every stream gets its tokens.
+    assert_eq!(wedged(&Script { still: 100.0..300.0, ..TWO_RANKS }), None);
+    // 20,000 tokens of prompt, 150 s: its rank makes no iteration, and the streams on it wait.
+    let prompt = Some((80_000, 160.0));
+    assert_eq!(wedged(&Script { prompt, silent: 60.0..160.0, still: 60.0..160.0, ..TWO_RANKS }), None);
+    // Without the page nothing is known about ranks.
+    assert_eq!(wedged(&Script { scraped: false, silent: 100.0..300.0, still: 100.0..300.0, ..TWO_RANKS }), None);
 }
