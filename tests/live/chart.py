@@ -185,14 +185,14 @@ def without_the_sidecar_nothing_touches_pods():
 
 def the_notes_warn_of_what_has_a_price():
     for values, words in [
-        ({}, "raised to 330 s"),
+        ({}, "raised to at least 330 s"),
         (cases()["redirect"], "NET_ADMIN"),
         (cases()["shadow-bind"], "SO_REUSEPORT"),
-        (cases()["uds"], "runs as root, without capabilities, where the pod names no user"),
+        (cases()["uds"], "runs as root, without capabilities, if the pod sets no user"),
         (cases()["explicit"], "targetPort: llm-traffic"),
         (cases()["tap"], "NET_RAW"),
         (cases()["configuration"], "--set-file prometheusRule.content"),
-        (cases()["network-policy"], "refused to the engine too"),
+        (cases()["network-policy"], "it restricts the engine too"),
         (cases()["fail-closed"], "does not start"),
         (cases()["monitoring"], "scraped twice"),
         ({"policy": {"enabled": False}}, "NOTHING IS INJECTED"),
