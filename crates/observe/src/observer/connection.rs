@@ -297,7 +297,7 @@ impl Observer for ConnectionObserver {
         if let Some(session) = self.requests.session.take() {
             self.requests.end_session(*session, ending, at);
         }
-        while let Some(request) = self.requests.take_oldest() {
+        while let Some(request) = self.requests.take_oldest(at) {
             request.end(ending, at, &self.requests.shared);
         }
         sample.end(&self.requests.shared.lasting.busy_nanos);
@@ -331,29 +331,29 @@ impl Requests {
 
     fn end(&mut self, number: u64, ending: Ending, at: Instant) {
         if let Some(mut request) = self.open.remove(number) {
-            self.settle(&mut request);
+            self.settle(&mut request, at);
             self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
             request.end(ending, at, &self.shared);
         }
     }
 
-    fn take_oldest(&mut self) -> Option<Box<OpenRequest>> {
+    fn take_oldest(&mut self, at: Instant) -> Option<Box<OpenRequest>> {
         let mut request = self.open.pop_first()?;
-        self.settle(&mut request);
+        self.settle(&mut request, at);
         self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
         Some(request)
     }
 
     /// Adds what the connection knows to a request that ends.
-    fn settle(&mut self, request: &mut OpenRequest) {
-        if let Some(network) = self.network.now() {
+    fn settle(&mut self, request: &mut OpenRequest, at: Instant) {
+        if let Some(network) = self.network.now(at) {
             request.measured.network(&network);
         }
     }
 
     /// Adds a request that begins.
     fn push(&mut self, mut request: OpenRequest) {
-        if let Some(network) = self.network.at_begin() {
+        if let Some(network) = self.network.at_begin(request.measured.started()) {
             request.measured.network_at_begin(&network);
         }
         self.open.push(request);
@@ -384,7 +384,7 @@ impl Requests {
             request.message(event, decoder, at, &self.shared);
         }
         if event.end
-            && let Some(request) = self.take_oldest()
+            && let Some(request) = self.take_oldest(at)
             && let Some(session) = &mut self.session
         {
             request.end_in_session(session, Ending::Complete, at, &self.shared);
@@ -393,7 +393,7 @@ impl Requests {
 
     /// Ends the session with its connection.
     fn end_session(&mut self, mut session: Session, ending: Ending, at: Instant) {
-        let Some(mut request) = self.take_oldest() else { return };
+        let Some(mut request) = self.take_oldest(at) else { return };
         let ending = session.ending(ending).unwrap_or_else(|| {
             request.measured.fail();
             ending
@@ -401,9 +401,11 @@ impl Requests {
         request.end_in_session(&mut session, ending, at, &self.shared);
     }
 
-    /// Records all open requests as unobserved.
+    /// Records all open requests as unobserved from `at` on, or each from its latest recorded moment.
     fn lose_all(&mut self, at: Option<Instant>) {
-        while let Some(request) = self.take_oldest() {
+        while let Some(first) = self.open.first() {
+            let at = at.unwrap_or_else(|| first.measured.latest());
+            let Some(request) = self.take_oldest(at) else { break };
             // Parsing this request may have panicked; the others must be recorded nevertheless.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| request.lose(at, &self.shared))) {
                 std::mem::forget(payload);
@@ -438,9 +440,7 @@ impl Visitor for Requests {
     fn request_head(&mut self, number: u64, head: &RequestHead<'_>, at: Instant) {
         if self.passed == number as u32 {
             self.passed = NONE_PASSED;
-            let mut request = OpenRequest::begin(self.connection, number, self.listener as usize, at);
-            request.request_head(head, self.share.account(), &self.shared);
-            return request.lose(Some(at), &self.shared);
+            return OpenRequest::pass(self.connection, number, self.listener as usize, head, at, &self.shared);
         }
         let client_blocked = self.client_blocked;
         let Some((request, account, shared)) = self.find(number) else { return };

@@ -1,6 +1,7 @@
 //! What is known of a connection's network, for the requests on it.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::input::{Network, NetworkSource};
 
@@ -12,6 +13,8 @@ pub(super) struct ClientNetwork(Option<Box<Known>>);
 struct Known {
     latest: Option<Network>,
     source: Option<Arc<dyn NetworkSource>>,
+    /// For which read of the connection the source was read.
+    read_at: Option<Instant>,
 }
 
 impl ClientNetwork {
@@ -27,15 +30,19 @@ impl ClientNetwork {
 
     /// The values when a request begins: what happened since the last request is not part of this one. `None` if nothing
     /// has happened on the connection, which saves a system call.
-    pub(super) fn at_begin(&mut self) -> Option<Network> {
+    pub(super) fn at_begin(&mut self, at: Instant) -> Option<Network> {
         let is_used = self.0.as_ref()?.latest.is_some();
-        if is_used { self.now() } else { None }
+        if is_used { self.now(at) } else { None }
     }
 
-    /// The values now, read if there is a source.
-    pub(super) fn now(&mut self) -> Option<Network> {
+    /// The values now, read if there is a source. A read of the connection at `at` may contain hundreds of requests: they
+    /// share the values.
+    pub(super) fn now(&mut self, at: Instant) -> Option<Network> {
         let known = self.0.as_mut()?;
-        if let Some(source) = &known.source {
+        if known.read_at != Some(at)
+            && let Some(source) = &known.source
+        {
+            known.read_at = Some(at);
             match source.network() {
                 Some(now) => known.latest = Some(now),
                 None => known.source = None,
@@ -66,16 +73,20 @@ mod tests {
     }
 
     #[test]
-    fn source_is_read_at_ends_and_at_later_begins_until_it_has_nothing() {
+    #[allow(clippy::disallowed_methods, reason = "tests may read the clock")]
+    fn source_is_read_once_per_read_of_the_connection_until_it_has_nothing() {
+        let first = Instant::now();
+        let [second, third] = [1, 2].map(|ms| first + std::time::Duration::from_millis(ms));
         let mut network = ClientNetwork::default();
-        assert_eq!((network.at_begin(), network.now()), (None, None));
+        assert_eq!((network.at_begin(first), network.now(first)), (None, None));
         let script = Arc::new(Script(Mutex::new(vec![None, resent(7), resent(5)])));
         network.read_from(Arc::clone(&script) as _);
-        assert_eq!(network.at_begin(), None, "nothing has happened on the connection");
-        assert_eq!((network.now(), network.at_begin()), (resent(5), resent(7)));
+        assert_eq!(network.at_begin(first), None, "nothing has happened on the connection");
+        assert_eq!([network.now(first), network.at_begin(first), network.now(first)], [resent(5); 3]);
+        assert_eq!([network.at_begin(second), network.now(second)], [resent(7); 2]);
         // The socket is closed: what was known last stays, and what is reported replaces it.
-        assert_eq!((network.now(), network.now()), (resent(7), resent(7)));
+        assert_eq!([network.now(third), network.now(first)], [resent(7); 2]);
         network.set(&resent(9).unwrap());
-        assert_eq!(network.now(), resent(9));
+        assert_eq!(network.now(third), resent(9));
     }
 }

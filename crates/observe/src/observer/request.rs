@@ -1,9 +1,12 @@
 //! One request of a connection: feeds its bodies to the decoders and the decoded events to `measure`.
 
 use std::hint::black_box;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::measure::{Closing, Ending, Message, Parameters, Request as Measured, Server, TraceParent, Unread};
+use crate::measure::{
+    Closing, Ending, Labels, Message, Outcome, Parameters, Record, Request as Measured, Server, TraceParent, Unread,
+};
 use crate::observer::Shared;
 use crate::observer::body::Bodies;
 use crate::observer::engine::Recogniser;
@@ -41,6 +44,31 @@ impl OpenRequest {
         }
     }
 
+    /// Records a request of which only the headers are observed. Anyone can send many of them: this needs few instructions
+    /// and no memory other than the record.
+    pub(super) fn pass(
+        connection: u64,
+        sequence: u64,
+        listener: usize,
+        head: &RequestHead<'_>,
+        at: Instant,
+        shared: &Shared,
+    ) {
+        let route = shared.settings.route(head.method, head.target);
+        if route == Route::Probe && !shared.settings.probes {
+            return;
+        }
+        let labels = Labels { listener, route, engine: shared.last_engine(listener), ..Labels::default() };
+        shared.sink.record(&Arc::new(Record {
+            connection,
+            sequence,
+            trace: trace(head),
+            request_id: id(head.header("x-request-id")),
+            targets: shared.settings.targets.of(head),
+            ..Record::new(labels, at, Outcome::Unobserved, Duration::ZERO)
+        }));
+    }
+
     /// Prefetches the memory that the next event needs.
     pub(super) fn warm(&self) {
         self.measured.warm();
@@ -58,9 +86,8 @@ impl OpenRequest {
     pub(super) fn request_head(&mut self, head: &RequestHead<'_>, account: &Account, shared: &Shared) {
         let route = shared.settings.route(head.method, head.target);
         self.recogniser = Recogniser::new(route, shared.settings.engine);
-        let trace = head.header("traceparent").and_then(TraceParent::parse);
         let targets = shared.settings.targets.of(head);
-        self.measured.request_head(route, trace, id(head.header("x-request-id")), targets, shared.sink.as_ref());
+        self.measured.request_head(route, trace(head), id(head.header("x-request-id")), targets, shared.sink.as_ref());
         if !route.is_read() && route != Route::Invocations {
             return;
         }
@@ -308,11 +335,15 @@ impl OpenRequest {
         self.bodies.decodes(of)
     }
 
-    /// Records the request as unobserved from `at` on, or from the latest recorded moment.
-    pub(super) fn lose(self, at: Option<Instant>, shared: &Shared) {
-        let at = at.unwrap_or_else(|| self.measured.latest());
+    /// Records the request as unobserved from `at` on.
+    pub(super) fn lose(self, at: Instant, shared: &Shared) {
         self.end(Ending::Unobserved, at, shared);
     }
+}
+
+/// The caller's trace.
+fn trace(head: &RequestHead<'_>) -> Option<TraceParent> {
+    head.header("traceparent").and_then(TraceParent::parse)
 }
 
 /// Passes an event of a stream to `measure`.

@@ -6,14 +6,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use tokometer_decode::Work;
 use tokometer_observe::measure::{Labels, Live, Opening, Record, Sink, Watches, cadence};
 
 use crate::export::table::{Id, Key};
 use crate::export::{Collect, Points};
-use crate::live::recent::{Kept, Recent};
+use crate::live::recent::{Finished, Kept, Recent};
 use crate::live::requests::{Doing, Listener, Open, Requests};
 use crate::live::totals::{History, Sample, Totals};
-use crate::live::watch::RequestWatch;
+use crate::live::watch::{RequestWatch, has_no_watch};
 use crate::live::wedge::{Bounds, Evidence, Reach, Signs, State, Verdict};
 
 /// Settings of the requests in flight, of wedge detection and of the finished requests that are kept.
@@ -285,5 +286,12 @@ impl Sink for InFlight {
 
     fn record(&self, record: &Arc<Record>) {
         self.totals.ended(record);
+        let route = record.labels.route;
+        if let Some(recent) = self.recent.as_ref().filter(|_| has_no_watch(record))
+            && route.is_read()
+            && route.work() != Work::Neither
+        {
+            recent.add(|| Finished { record: Arc::clone(record), line: None });
+        }
     }
 }

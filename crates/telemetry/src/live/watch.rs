@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
-use tokometer_observe::measure::{Opening, Record, Requested, TimeLine, Watch};
+use tokometer_observe::measure::{Opening, Outcome, Record, Requested, TimeLine, Watch};
 
 use crate::live::recent::{Finished, Recent};
 use crate::live::requests::{DONE, Details, LEFT, Listener, NEVER, Request, Requests, STREAM, WHOLE, nanos};
@@ -186,11 +186,16 @@ impl Watch for RequestWatch {
         {
             listener.progress(self.time(record.ended));
         }
-        if let Some(recent) = self.recent.take() {
+        if let Some(recent) = self.recent.take().filter(|_| !has_no_watch(record)) {
             let line = self.line.take().filter(|line| line.points().next().is_some());
             recent.add(|| Finished { record: Arc::clone(record), line: line.map(Box::new) });
         }
     }
+}
+
+/// True for a request that may never have had a watch: [`InFlight`](crate::live::InFlight) itself keeps it.
+pub(super) fn has_no_watch(record: &Record) -> bool {
+    record.outcome == Outcome::Unobserved && record.first_token.is_none()
 }
 
 /// Removes the request, also when it is dropped without a record.

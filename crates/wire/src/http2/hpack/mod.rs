@@ -23,6 +23,10 @@ const MOST_TABLE: usize = 64 * 1024;
 /// Maximum number of fields, as in HTTP/1.
 const MOST_FIELDS: usize = 512;
 
+/// Room for the fields of most blocks: they are decoded without growing it.
+const USUAL_BYTES: usize = 512;
+const USUAL_FIELDS: usize = 16;
+
 /// Decodes the header blocks of one direction, in order.
 #[derive(Debug)]
 pub(super) struct Decoder {
@@ -95,7 +99,8 @@ impl Decoder {
     /// Decodes one whole block. Fields beyond `cap` total bytes update the table but are omitted from the result. Also
     /// returns the number of decoded bytes.
     pub(super) fn decode(&mut self, mut block: &[u8], cap: usize) -> Result<(Fields, usize), Fault> {
-        let mut fields = Fields::default();
+        let mut fields =
+            Fields { bytes: Vec::with_capacity(USUAL_BYTES), ends: Vec::with_capacity(USUAL_FIELDS), truncated: false };
         let mut decoded = 0;
         while let Some(first) = block.first().copied() {
             let (count, before) = (fields.len(), fields.end());
