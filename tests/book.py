@@ -1,10 +1,12 @@
 """Links of the book.
 
 As a preprocessor of mdBook: links that leave docs/ are relative on GitHub; in the book they lead to the repository at
-BOOK_REPOSITORY (https://host/owner/name/blob/main), or are text without it. `book.py check DIRECTORY` lists the links of a
-built book that lead nowhere.
+BOOK_REPOSITORY (https://host/owner/name/blob/main), or are text without it. Long names in tables may break after a separator,
+and an arrow is one character, so that it does not break.
+`book.py check DIRECTORY` lists the links of a built book that lead nowhere.
 """
 
+import html
 import json
 import os
 import re
@@ -14,6 +16,19 @@ from urllib.parse import unquote
 
 REPOSITORY = os.environ.get("BOOK_REPOSITORY", "").rstrip("/")
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(((?:\.\./)+[^)\s]+)\)")
+# Code in a row of a table, except where it is the text of a link.
+CODE = re.compile(r"(?<![\[`])`([^`]+)`(?!`)")
+SEPARATOR = re.compile("(?<=%s)(?=\\w)" % "|".join(f"&#{ord(char):02};" for char in "._/:,"))
+
+
+def _code(match):
+    text = "".join(char if char.isalnum() or char in " |" else f"&#{ord(char)};" for char in match[1].replace("\\|", "|"))
+    return f"<code>{SEPARATOR.sub('<wbr>', text)}</code>".replace("|", "\\|")
+
+
+def _breakable(line):
+    """A row of a table in which long names may break after a separator."""
+    return CODE.sub(_code, line) if line.lstrip().startswith("|") else line
 
 
 def _outside(page, match):
@@ -28,7 +43,9 @@ def _rewrite(items):
     for item in items:
         if chapter := item.get("Chapter") if isinstance(item, dict) else None:
             page = chapter.get("path") or ""
-            chapter["content"] = LINK.sub(lambda match: _outside(page, match), chapter["content"])
+            content = re.sub(r"(?<=[ (])->(?=[ )\n])", "→", chapter["content"])
+            content = LINK.sub(lambda match: _outside(page, match), content)
+            chapter["content"] = "\n".join(map(_breakable, content.split("\n")))
             _rewrite(chapter["sub_items"])
 
 

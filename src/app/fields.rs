@@ -126,7 +126,7 @@ static FIELDS: [Field; 55] = fields! { |r|
     /// Share of the network in the time to the first token that the client sees: the transfer of the request and one round
     /// trip (0 to 1); null if unknown.
     ttft_network_share = r.network_share_of_first_token(),
-    /// Whether packets were lost while the request was captured, of it or of others: times may be inexact.
+    /// Whether any packets were lost while the request was captured: its times may be inexact.
     capture_loss = r.capture_loss,
     /// Time in the server's queue.
     queue_time_ms = milliseconds(r.queue.map(|queue| queue.value)),

@@ -125,9 +125,9 @@ fn document() -> String {
         row(&mut text, &[&format!("`{attribute}`"), &names.join(", ")]);
     }
     text.push_str(
-        "\n## Renamed and removed keys\n\nAn old key is an error that names the new one. Two rules are not in the table: keys whose names ended \
-         with a unit (`relay.keepalive_secs`) have the name without it, and overrides of one OTLP signal \
-         (`otlp.traces.endpoint`) are only variables (`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`).\n\n\
+        "\n## Renamed and removed keys\n\nAn old key is an error that names the new one. Two changes are not in the table: keys lost the unit \
+         at their end (`relay.keepalive_secs` is `relay.keepalive`), and overrides of one OTLP signal \
+         (`otlp.traces.endpoint`) are set by variables only (`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`).\n\n\
          | key | now |\n|---|---|\n",
     );
     for (old, now) in RENAMED {

@@ -57,8 +57,8 @@ block! {
         /// How connections are forwarded. No setting here changes the bytes: without rewrite mode they are always forwarded
         /// unmodified.
         relay: relay::Settings = relay::Settings::default(),
-        /// What listeners in rewrite mode (`listeners[].mode: rewrite`) change, and the limits of their HTTP proxy. At least
-        /// one of `include_usage`, `traceparent` and `request_id` has to be set for them.
+        /// Changes and limits of listeners in rewrite mode (`listeners[].mode: rewrite`). At least one of `include_usage`,
+        /// `traceparent` and `request_id` must be true for such listeners.
         rewrite: rewrite::Settings = rewrite::Settings::default(),
         /// How requests are parsed and measured. No setting here changes the traffic between client and server.
         #[schemars(extend("x-reload" = true))]

@@ -19,8 +19,8 @@ Which pods tokometer measures, and why it leaves others unchanged. Generated fro
 The pods are those that the platforms' own manifests of November 2026 produce, shortened to the parts that matter. Each row gives the
 settings of the target in the chart; `inject` has flags of the same names. The ways are:
 
-- **Settings**: `tokometer inject` and the admission policy of the chart, with the settings of the row. They give equal pods, or the same
-  reason: `make test` compares them for every row, with the code of the API server, and `make test-cluster` on a real node.
+- **Settings**: `tokometer inject` and the admission policy of the chart, with the settings of the row. Both produce the same pods, or
+  refuse with the same reason: `make test` compares them for every row with the code of the API server, `make test-cluster` on a real node.
 - **`tap`**: the same with `mode: tap`. One container is added that reads copies of the packets, and nothing else changes. It needs
   NET_RAW, which the pod security profiles `baseline` and `restricted` forbid.
 

@@ -29,7 +29,7 @@ fn tables() -> String {
         let what = match quantity.combine() {
             Combine::Level => "Sum over models.",
             Combine::Highest => "Maximum over models.",
-            Combine::Single => "Used if the page has a single series of the rank and the engine has no counts for it.",
+            Combine::Single => "Used only if the engine has no counts, and its page has a single series for the rank.",
             Combine::Count => "Increase of the series, summed over models.",
         };
         writeln!(out, "\n### `{}`\n\n{what}\n", quantity.as_str()).unwrap();

@@ -28,9 +28,8 @@ parser of the recordings (`tests/it/truth`).
 - **Other ends**: outcomes other than `ok`, with the engine's error type.
 - **Queue time**: its source, if the response has one.
 
-Other protocols are covered by separate tests: `tests/it/http2` (HTTP/2 and gRPC: the services of vLLM, SMG and
-TensorRT-LLM, whose chunks carry token counts or ids, and Triton's, whose chunks do not) and `tests/it/websocket`
-(`/v1/realtime`). A call of Triton's `ModelStreamInfer` is recorded as one request, even if several requests share it,
+Other protocols have separate tests: `tests/it/http2` (HTTP/2 and gRPC) and `tests/it/websocket` (`/v1/realtime`). Chunks
+of the gRPC services of vLLM, SMG and TensorRT-LLM carry token counts or ids; those of Triton do not. A call of Triton's `ModelStreamInfer` is recorded as one request, even if several requests share it,
 and its count is a lower bound: request ids are chosen by the client and may be empty or equal, and a decoupled model
 marks a request's last response only if the client asks for it. Each response of a realtime session is recorded as one
 request.
@@ -43,15 +42,16 @@ engine-specific counter; `tokenizer`, the response text; `deltas_lower_bound`. T
 `tokenizer` is an estimate and is never reported as exact: it yields no `gen_ai` token metric and no time per output
 token, and its decode rate has its own `source`. Tokometer keeps the response text in memory while the response is in
 progress, tokenizes it with the `tokenizer.json` set in `observe.tokenizer`, and drops it. In the recordings
-(`tests/it/truth/texts.rs`, one model, five servers) the count of the text equals the number of sampled tokens, except
-for the end-of-text token if the model ended the response, and 2 to 4 more tokens for reasoning: the reasoning markers,
-and white space removed by a parser. The difference can be larger: reasoning that the request excludes, a removed stop
-string, special tokens without text, and text sampled as different tokens than the tokenizer produces (with a grammar;
-the count may then also be higher). For an aborted response only the received text is counted. There is no estimate for
-tool calls, several choices in one response (`n`), an echoed prompt, audio, gRPC and realtime, nor if the count is lower
-than the number of tokens seen, because the vocabulary is then not the model's; `tokometer.tokenizer.uncounted` counts
-these cases by reason. Prompts are not tokenized: the server applies a chat template to them that is unknown to
-Tokometer.
+(`tests/it/truth/texts.rs`, one model, five servers) the count of the text differs from the number of sampled tokens only
+by the end-of-text token, and by 2 to 4 tokens in responses with reasoning (the reasoning markers, and white space
+removed by a parser). The difference is larger for reasoning that the request excludes, a removed stop string, and
+special tokens without text. With a grammar, the text may have been sampled as other tokens than the tokenizer produces,
+so the count may also be too high. For an aborted response only the received text is counted.
+
+There is no estimate for tool calls, several choices in one response (`n`), an echoed prompt, audio, gRPC and realtime.
+There is also none if the count is lower than the number of tokens seen: the vocabulary is then not the model's.
+`tokometer.tokenizer.uncounted` counts these cases by reason. Prompts are not tokenized: the server applies a chat
+template to them that is unknown to Tokometer.
 
 ";
 

@@ -53,17 +53,18 @@ Fields with misleading names, and how they are interpreted:
 - Only llama.cpp sends the response headers when work begins. vLLM, TGI, TensorRT-LLM, LMDeploy, Dynamo and transformers
   send them before the request is queued; SGLang (chats and completions), Ollama and Triton send them with the first
   token.
-- llama.cpp headers that were read together with the first token were delayed by it, in the server or in a socket: its
-  `prompt_ms` is subtracted in that case.
+- If llama.cpp's response headers arrive together with the first token, the server or a socket held them back. Their time
+  is then corrected by subtracting `prompt_ms`.
 - Comments (`: ping`) and role events sent while a request waits are neither work nor tokens.
 - Ollama's `load_duration` is long if a model was loaded, and is not queue time; SGLang's copy of Ollama's API reports
   only a total, from which nothing can be subtracted.
 
 ## Comparison with the recordings
 
-Every recording ([tests/fixtures](../../tests/fixtures)) with a queue time, and the engine's own value for the same
-request: its counter, if this was the only request between two scrapes; its field; or, if there is none (llama.cpp), the
-time of the first token minus its `prompt_ms`, which is when its slot began. Milliseconds.
+The table compares the queue time of each recording ([tests/fixtures](../../tests/fixtures)) with the engine's own value
+for the same request, in milliseconds. The engine's value is its counter, if this was the only request between two
+scrapes, or a field of the response. llama.cpp has neither: there it is the time of the first token minus `prompt_ms`,
+which is the time at which the slot began.
 
 ";
 
@@ -172,9 +173,9 @@ fn made() -> (String, Vec<String>) {
         wrong.push(format!("only {compared} compared"));
     }
     let after = format!(
-        "\n{compared} recordings compared: exact for reported queue times, within {HEADER_TIMING_MS} ms for `header_timing`. In {silent} more \
-         recordings the engine's counter has a queue time that is missing in the response: they have none here. No engine value to \
-         compare with: {}.\n",
+        "\n{compared} recordings were compared: reported queue times are exact, those of `header_timing` within {HEADER_TIMING_MS} ms. In \
+         {silent} more recordings only the engine's counter has a queue time: the response has none, so tokometer reports none. \
+         Recordings without an engine's value to compare with: {}.\n",
         alone.join(", ")
     );
     text.write_str(&after).expect("cannot fail");

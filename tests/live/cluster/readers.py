@@ -1,4 +1,4 @@
-"""What readers of the documents do on a real cluster, with the time that each step takes: docs/READERS_TEST.md has a log."""
+"""What readers of the documents do on a real cluster, with the time that each step takes: docs/reference/readers-test.md has a log."""
 
 import asyncio
 import json

@@ -128,7 +128,7 @@ pub(super) fn openslo(settings: &Settings) -> String {
     let service = kubernetes_name(&of.service);
     let document = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "openslo/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
     let mut documents = vec![
-        document("Service", &service, json!({"description": "An inference server, as tokometer sees it."})),
+        document("Service", &service, json!({"description": "Requests to inference servers, measured by tokometer."})),
         document("AlertNotificationTarget", "on-call", json!({"target": "alertmanager"})),
     ];
     let policy = |long: &str| format!("{service}-burn-{long}");
@@ -191,7 +191,11 @@ fn percent(objective: &Objective) -> f64 {
 fn describe(objective: &Objective) -> String {
     let limits: String =
         objective.goal.thresholds().iter().map(|(name, value)| format!(", {name} {}", number(*value))).collect();
-    format!("{} % of the requests meet {}{limits}.", number(percent(objective)), objective.goal.word())
+    format!(
+        "At least {} % of the requests meet the objective {}{limits}.",
+        number(percent(objective)),
+        objective.goal.word()
+    )
 }
 
 /// Converts a name to a valid Kubernetes name (RFC 1123, section 2.1).

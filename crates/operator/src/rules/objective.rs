@@ -189,10 +189,10 @@ impl Rules<'_> {
             ),
             "warning",
             &format!(
-                "{service}: no scraped tokometer{} evaluates the objective {slo}",
+                "{service}: the objective {slo} has no data: no scraped tokometer{} evaluates it",
                 place(&["namespace".to_owned()])
             ),
-            "No alert would fire there if the objective were missed.",
+            "No alert fires there if the objective is missed.",
             "count by (namespace, job) (tokometer_build_info)",
         );
         vec![self.burn(PAGE), self.burn(TICKET), absent.pending("10m")]
@@ -215,11 +215,10 @@ impl Rules<'_> {
         let exprs: Vec<String> = windows.iter().map(|(rate, long, short)| self.burning(*rate, long, short)).collect();
         let limits: Vec<String> = windows
             .iter()
-            .map(|(rate, long, _)| format!("{} times in {long}", number((rate * 10.0).round() / 10.0)))
+            .map(|(rate, long, _)| format!("{} in {long}", number((rate * 10.0).round() / 10.0)))
             .collect();
         let description = format!(
-            "The objective allows {} % of the requests to be bad. This alert fires if the budget of {days} days burns faster \
-             than that by {}. {}",
+            "The objective allows {} % bad requests in {days} days. This alert fires at a burn rate above {}. {}",
             number(budget * 100.0),
             limits.join(" or "),
             self.left()
@@ -284,7 +283,7 @@ impl Rules<'_> {
         let values: String = by.iter().map(|label| format!(" $labels.{label}")).collect();
         format!(
             "{{{{ with printf `slo:period_error_budget_remaining:ratio{{sloth_id=\"{id}\"{matchers}}}`{values} | query \
-             }}}}Left of the budget: {{{{ . | first | value | humanizePercentage }}}}.{{{{ end }}}}"
+             }}}}Remaining budget: {{{{ . | first | value | humanizePercentage }}}}.{{{{ end }}}}"
         )
     }
 

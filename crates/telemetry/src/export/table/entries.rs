@@ -151,7 +151,7 @@ catalogue! {
     /// Time from the last byte of the request to the first visible content of a streamed response
     OwnTimeToFirstVisible = Histogram(Scope::Request, "tokometer.time_to_first_visible", "s")
         { buckets: WAIT, extra: &[Key::OutcomeClass], optional: PROMPT_CLASSES, exemplar: true },
-    /// Time waited by requests that ended without a token, by cancelled ones until the client left
+    /// Time that requests without a token waited until their end; for cancelled ones, until the client disconnected
     WaitWithoutFirstToken = Histogram(Scope::Request, "tokometer.wait_without_first_token", "s")
         { buckets: WAIT, extra: &[Key::Outcome], exemplar: true },
     /// Tokens per second between the first and the last token-bearing event of one stream; `source` marks lower bounds
@@ -240,7 +240,7 @@ catalogue! {
     EngineReachable = Gauge(Scope::Server, "tokometer.engine.reachable", ""),
     /// Ended requests kept for /requests
     RecentRequests = Gauge(Scope::Process, "tokometer.recent.requests", "{request}"),
-    /// Memory used by the kept ended requests
+    /// Memory used by the ended requests kept for /requests
     RecentMemory = Gauge(Scope::Process, "tokometer.recent.memory", "By"),
     /// Ended requests not kept because they ended faster than they could be stored
     RecentDropped = Counter(Scope::Process, "tokometer.recent.dropped", "{request}"),
@@ -328,7 +328,7 @@ catalogue! {
     CaptureOpen = UpDownCounter(Scope::Process, "tokometer.capture.connections.open", "{connection}"),
     /// Open connections that are not read before their next request
     CaptureUnsynchronised = UpDownCounter(Scope::Process, "tokometer.capture.connections.unsynchronised", "{connection}"),
-    /// Holes in captured connections that could not be filled; their open requests are recorded with the outcome
+    /// Gaps in captured connections that could not be filled; their open requests are recorded with the outcome
     /// `unobserved`
     CaptureGaps = Counter(Scope::Process, "tokometer.capture.gaps", "{gap}"),
     /// Captured bytes that were read, including headers and framing
