@@ -92,11 +92,19 @@ def _draw(browser, url, picture):
     failed = browser.evaluate("window.failed")
     assert not failed, failed
     panels = browser.evaluate("window.drawn")
-    # Tables fill in their rows some time after their layout.
+    # Tables fill in their rows some time after their layout, and again after a late change of the layout.
     tables = sum(one["type"] == "table" and one["frames"] > 0 for one in panels)
-    until(lambda: browser.evaluate(FILLED) >= tables, lambda: f"{tables} tables have rows, {browser.evaluate(FILLED)} have", 60)
-    height = browser.evaluate("document.getElementById('root').lastElementChild.offsetHeight")
-    browser.picture(picture, WIDTH, height)
+
+    def filled():
+        return browser.evaluate(FILLED) >= tables
+
+    def taken():
+        browser.picture(picture, WIDTH, browser.evaluate("document.getElementById('root').lastElementChild.offsetHeight"))
+        return filled()
+
+    until(lambda: filled() and taken(), lambda: f"{tables} tables have rows, {browser.evaluate(FILLED)} have", 60)
+    text = browser.evaluate("document.body.innerText")
+    assert "unexpected error" not in text and "${" not in text, f"a panel failed, or a variable is not filled in: {text[:400]}"
     return [f"{one['title']}: {one.get('error') or 'empty'}" for one in panels if one.get("error") or not one["frames"]], len(panels)
 
 

@@ -15,8 +15,8 @@ import {
 } from '@grafana/data';
 import { firstValueFrom } from 'rxjs';
 
-/** A series can be named by its labels. */
-const displayName = (text, { field }) => text.replace(/\$\{__field\.labels\.(\w+)\}/g, (_, label) => field.labels?.[label] ?? '');
+/** A series can be named by its labels; most have no name of their own. */
+const displayName = (text, { field }) => text?.replace(/\$\{__field\.labels\.(\w+)\}/g, (_, label) => field.labels?.[label] ?? '');
 
 const PROCESSORS = {
   decimals: numberOverrideProcessor,
@@ -91,9 +91,6 @@ function registry({ defaults, overrides }) {
   return new FieldConfigOptionsRegistry(() => [...STANDARD.map((path) => item(path, false)), ...customs.map((path) => item(path, true))]);
 }
 
-/** A series can be named by its labels. */
-const named = (text, scoped) => text.replace(/\$\{__field\.labels\.(\w+)\}/g, (_, label) => scoped?.__field?.value?.labels?.[label] ?? '');
-
 /** Frames with the panel's configuration on each of their fields. */
 export function configured(panel, frames, theme) {
   const config = fieldConfig(panel);
@@ -101,7 +98,7 @@ export function configured(panel, frames, theme) {
     data: frames,
     fieldConfig: config,
     fieldConfigRegistry: registry(config),
-    replaceVariables: named,
+    replaceVariables: (text) => text,
     theme,
     timeZone: 'utc',
   });
