@@ -58,7 +58,7 @@ root=$(build tokometer-test image/Dockerfile.binary "$work/context")
 config=$(buildah "${storage[@]}" inspect --type image localhost/tokometer-test)
 user=$(printf '%s' "$config" | sed -n 's/.*"User": "\([^"]*\)".*/\1/p' | sort -u)
 [ "$user" = 65532:65532 ] || fail "it runs as '$user'"
-environment=$(printf '%s' "$config" | sed -n 's/.*"\(TOKOMETER_[A-Z_]*=[^"]*\)".*/\1/p' | sort -u)
+environment=$(printf '%s' "$config" | sed -n 's/.*"\(TOKOMETER_[A-Z_]*=[^"\\]*\)\\*".*/\1/p' | sort -u)
 files=$(cd "$root" && find . -type f)
 [ "$files" = ./tokometer ] || fail "there is more in it than the binary: $files"
 
@@ -67,13 +67,15 @@ mkdir "$work/filesystem" "$root/dev"
 mount --bind "$root" "$work/filesystem"
 mount -o remount,ro,bind "$work/filesystem"
 mount --bind /dev "$work/filesystem/dev"
-inside() { env -i "$environment" chroot --userspec=65532:65532 --groups= "$work/filesystem" /tokometer "$@"; }
+# `env` searches the new environment, which has no PATH, for its command.
+chroot=$(command -v chroot)
+inside() { env -i "$environment" "$chroot" --userspec=65532:65532 --groups= "$work/filesystem" /tokometer "$@"; }
 if touch "$work/filesystem/x" 2>/dev/null; then fail "its root can be written"; fi
 inside --version
 inside check
 # The demo in a network of its own, whose live page is read at an address other than loopback, as from outside a container.
 export -f inside
-export environment work
+export chroot environment work
 unshare --net bash -c '
     ip link set lo up && ip address add 192.0.2.7/32 dev lo || exit
     inside demo --for 5s >"$work/demo" &
