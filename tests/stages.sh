@@ -125,7 +125,13 @@ stage_live_rewrite() { live rewrite; }
 stage_live_http2() { live http2; }
 stage_live_websocket() { live websocket; }
 stage_live_ollama() { live ollama_server; }
-stage_live_vllm() { live vllm_server && live vllm_spans && live vllm_cancelled && live vllm_frozen && live vllm_mixed && live vllm_interval && live vllm_aiperf; }
+stage_live_vllm() {
+    local suite
+    local -x TOKOMETER_TEST_VLLM
+    for TOKOMETER_TEST_VLLM in vllm vllm-next; do
+        for suite in server spans cancelled frozen mixed interval aiperf; do live "vllm_$suite" || return; done
+    done
+}
 stage_live_exporters() { live exporters; }
 stage_live_rules() { live rules && live board_queries; }
 stage_live_dashboards() { live dashboards; }
