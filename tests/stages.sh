@@ -197,7 +197,9 @@ limit=$((20 * 60 + ${CHAOS_SECONDS:-0} + ${SOAK_SECONDS:-0} + 2 * ${RELIABILITY_
 
 # Runs a stage once; its output is also written to $work/NAME.log.
 attempt() {
-    local name=$1 log=$work/$1.log
+    local name=$1 log=$work/$1.log limit=$limit
+    # vLLM starts 26 times, each in minutes.
+    [ "$name" != live-vllm ] || limit=$((10 * limit))
     {
         timeout --kill-after=10 $limit tests/stages.sh --stage "$name" &
         echo $! >"$work/$name.pid"

@@ -39,7 +39,8 @@ def queue_times_of_a_real_vllm_are_those_of_its_answers():
     except FileNotFoundError:
         raise Skip(f"no {PROGRAM} (tests/components/fetch.sh {PROGRAM})") from None
     with vllm, Collector() as collector, Tokometer(port, otlp=collector.url, otlp_receiver=receiver) as proxy:
-        vllm.ready(f"http://127.0.0.1:{port}/health", 900)
+        # Through tokometer, whose listener opens after the server's.
+        vllm.ready(f"http://127.0.0.1:{proxy.port}/health", 900)
         _queue_times(proxy, collector)
 
 
