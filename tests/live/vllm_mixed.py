@@ -34,7 +34,9 @@ class _Client:
 
     async def all(self):
         gate = asyncio.Semaphore(CLIENTS)
-        async with httpx.AsyncClient(timeout=300, limits=httpx.Limits(max_connections=CLIENTS)) as self.http:
+        # The server closes a connection that is idle for 5 s, at times just as the client sends its next request.
+        limits = httpx.Limits(max_connections=CLIENTS, keepalive_expiry=1)
+        async with httpx.AsyncClient(timeout=300, limits=limits) as self.http:
 
             async def one(number):
                 async with gate:
