@@ -129,7 +129,7 @@ stage_live_vllm() {
     local suite
     local -x TOKOMETER_TEST_VLLM
     for TOKOMETER_TEST_VLLM in vllm vllm-next; do
-        for suite in server spans cancelled frozen mixed interval aiperf; do live "vllm_$suite" || return; done
+        for suite in server spans cancelled frozen mixed aiperf interval; do live "vllm_$suite" || return; done
     done
 }
 stage_live_exporters() { live exporters; }
