@@ -118,8 +118,8 @@ image: ## Build the static binary and both images, and run them (needs root)
 	tests/stages.sh image
 
 .PHONY: live-vllm
-live-vllm: ## A real vLLM 0.32 on the CPU, with both of its front ends (gets 6 GB the first time)
-	tests/components/fetch.sh python vllm aiperf
+live-vllm: ## A real vLLM 0.32 and 0.33 on the CPU, with both front ends (gets 6 GB the first time)
+	tests/components/fetch.sh python vllm vllm-next aiperf
 	tests/stages.sh live-vllm
 
 .PHONY: hostile

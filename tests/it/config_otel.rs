@@ -166,6 +166,7 @@ fn variables_set_resource_attributes() {
         ("OTEL_SERVICE_NAME", "b"),
         ("POD_NAME", "found"),
         ("POD_NAMESPACE", "ns"),
+        ("LLM_D_ROLE", "decode"),
     ])
     .resource;
     let of = |name: &str| all.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str());
@@ -173,6 +174,7 @@ fn variables_set_resource_attributes() {
     assert_eq!(of("deployment.environment.name"), Some("prod"));
     assert_eq!(of("k8s.pod.name"), Some("given"));
     assert_eq!(of("service.instance.id"), Some("ns.given"));
+    assert_eq!(of("k8s.pod.label.llm-d.ai/role"), Some("decode"));
 }
 
 #[test]

@@ -14,7 +14,7 @@ FILES = [
     *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "runbooks"),
 ]
 # A block consists of commands if its first word is one of these.
-PROGRAMS = ("tokometer", "kubectl", "helm", "curl", "docker", "cargo", "make", "tcpdump", "echo", "prometheus")
+PROGRAMS = ("tokometer", "kubectl", "until", "helm", "curl", "docker", "cargo", "make", "tcpdump", "echo", "prometheus")
 
 
 def blocks(file):

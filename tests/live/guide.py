@@ -70,8 +70,11 @@ CHECK_CONFIG = "tokometer check --config tokometer.yaml"
 ELSEWHERE = {
     "docker build -t REGISTRY/tokometer:0.1.0 . && docker push REGISTRY/tokometer:0.1.0": "a registry (tests/image.sh builds the image)",
     "kubectl -n NAMESPACE rollout status deployment vllm": "a cluster",
-    "kubectl -n NAMESPACE get pods -o 'custom-columns=POD:.metadata.name,INIT:.spec.initContainers[*].name'": "a cluster",
+    "until kubectl -n NAMESPACE run try --image=vllm --labels=tokometer/inject=true --dry-run=server -o yaml -- serve | grep 'name: tokometer$'; do sleep 1; done": "a cluster",
+    "kubectl -n NAMESPACE get pods -l tokometer/inject=true -o 'custom-columns=POD:.metadata.name,IP:.status.podIP,INIT:.spec.initContainers[*].name'": "a cluster",
+    "kubectl -n NAMESPACE exec POD -c tokometer -- /tokometer verify --relay http://IP:8000 --upstream http://127.0.0.1:8000": "a cluster",
     "kubectl -n NAMESPACE port-forward deployment/vllm 9464 &": "a cluster",
+    'kubectl -n NAMESPACE annotate pod POD --overwrite "tokometer/config=$(cat tokometer.yaml)"': "a cluster (tests/live/cluster/releases.py)",
     "tcpdump -i any -s 0 -B 65536 -w production.pcap 'tcp port 8000'": "root (tests/fixtures/pcap/record.sh)",
     "kubectl debug POD -n NAMESPACE --image nicolaka/netshoot --container capture --profile=general -- sleep 3600": "a cluster",
     "kubectl exec POD -n NAMESPACE -c capture -- tcpdump -i any -s 0 -B 65536 -U -w - 'tcp port 8000' > production.pcap": "a cluster",

@@ -71,6 +71,10 @@ def _compare(front_end):
         theirs = {what: own(name) - before[name] for what, name in OWN.items()}
         # The engine generates until it learns of the end.
         assert tokens <= theirs["output tokens"] or theirs["output tokens"] == 0, (tokens, theirs)
+        # The tokens that no client got are the difference of two counters of tokometer.
+        made = lambda: relay.total("tokometer_engine_tokens_generated_total")
+        until(lambda: made() == theirs["output tokens"], lambda: f"the scraped count is {theirs['output tokens']:g}, not {made():g}", 20)
+        assert relay.total(names.LIVE_TOKENS) == tokens, (relay.total(names.LIVE_TOKENS), tokens)
         waited = relay.total("tokometer_wait_without_first_token_seconds_sum")
         assert waited > 0 or early == 0
         print(f"    {front_end} front end, {REQUESTS} requests cancelled: {early} before the first token, {late} in mid-stream")

@@ -12,25 +12,28 @@ from process import Process, Skip, free_port, get
 START_SECONDS = 600
 
 CACHE = Path(os.environ.get("TOKOMETER_TEST_CACHE", Path.home() / ".cache/tokometer-tests"))
+# The component that is tested: `vllm`, or `vllm-next` for a newer version.
+PROGRAM = os.environ.get("TOKOMETER_TEST_VLLM", "vllm")
 # The model's files, written by tests/components/vllm/model.py.
 MODEL = CACHE / "vllm-model"
 
 
 @contextlib.contextmanager
 def engine(front_end, *flags):
-    program = shutil.which("vllm")
+    program = shutil.which(PROGRAM)
     if not program:
-        raise Skip("no vllm; `make live-vllm` installs it")
+        raise Skip(f"no {PROGRAM}; `make live-vllm` installs it")
     port = free_port()
     # The wrapper reads this from its environment, as vLLM does. What vLLM finds out about the model is kept: it starts
     # another Python for that, which takes as long as everything else.
     rust = "1" if front_end == "rust" else "0"
-    argv = ["env", f"VLLM_USE_RUST_FRONTEND={rust}", f"VLLM_CACHE_ROOT={CACHE / 'vllm-cache'}", program]
+    argv = ["env", f"VLLM_USE_RUST_FRONTEND={rust}", f"VLLM_CACHE_ROOT={CACHE / PROGRAM}-cache", program]
     with Process(f"vllm-{front_end}", [*argv, "--host", "127.0.0.1", "--port", str(port), *flags], group=True) as server:
         server.port = port
         began = time.monotonic()
         server.ready(f"http://127.0.0.1:{port}/health", START_SECONDS)
-        print(f"    the {front_end} front end was ready after {time.monotonic() - began:.0f} s", flush=True)
+        version = json.loads(get(f"http://127.0.0.1:{port}/version")[1])["version"]
+        print(f"    vLLM {version}, {front_end} front end: ready after {time.monotonic() - began:.0f} s", flush=True)
         yield server
 
 

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import names
 from collector import Collector
 from process import Process, Skip, Tokometer, free_port, until
+from vllm_process import PROGRAM
 
 # Start-up takes a minute or two, more on a busy machine.
 MOST_SECONDS = 1200
@@ -31,14 +32,15 @@ def _ask_all(port, count, usage):
 
 def queue_times_of_a_real_vllm_are_those_of_its_answers():
     receiver, port = f"127.0.0.1:{free_port()}", free_port()
-    argv = ["vllm", "--host", "127.0.0.1", "--port", str(port), "--otlp-traces-endpoint", f"http://{receiver}"]
+    argv = [PROGRAM, "--host", "127.0.0.1", "--port", str(port), "--otlp-traces-endpoint", f"http://{receiver}"]
     argv += ["--max-num-seqs", "4", "--enable-per-request-metrics"]
     try:
         vllm = Process("vllm", argv, group=True)
     except FileNotFoundError:
-        raise Skip("no vllm (tests/components/fetch.sh vllm)") from None
+        raise Skip(f"no {PROGRAM} (tests/components/fetch.sh {PROGRAM})") from None
     with vllm, Collector() as collector, Tokometer(port, otlp=collector.url, otlp_receiver=receiver) as proxy:
-        vllm.ready(f"http://127.0.0.1:{port}/health", 900)
+        # Through tokometer, whose listener opens after the server's.
+        vllm.ready(f"http://127.0.0.1:{proxy.port}/health", 900)
         _queue_times(proxy, collector)
 
 

@@ -11,7 +11,7 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use prost::Message;
 use tokometer_decode::Route;
-use tokometer_observe::measure::{Blocked, Gap, Labels, Outcome, Record, Sink, TraceParent};
+use tokometer_observe::measure::{Blocked, Gap, Labels, Outcome, Record, Sink, Targets, TraceParent};
 use tokometer_telemetry::export::protobuf::MetricFamily;
 use tokometer_telemetry::export::table::{Kind, Scope, TABLE};
 use tokometer_telemetry::export::{Endpoint, Exporters, Protocol, Sampler, Semconv, Settings, Traces};
@@ -144,6 +144,13 @@ fn server_span_has_the_conventions_attributes() {
     assert!(sent["gen_ai.response.finish_reasons"].contains("stop"));
     assert!(!sent.contains_key("error.type") && !sent.contains_key("gen_ai.request.choice.count"));
     assert_eq!(spans[0].status.as_ref().map_or(0, |status| status.code), StatusCode::Unset as i32);
+}
+
+#[test]
+fn span_has_the_rank_that_a_router_selected() {
+    let targets = Some(Box::new(Targets { data_parallel_rank: Some(3), ..Targets::default() }));
+    let spans = spans(|_| {}, &[Record { targets, ..records::good("llama") }]);
+    assert_eq!(attributes(&spans[0]).get("tokometer.data_parallel_rank").map(String::as_str), Some("3"));
 }
 
 /// The kinds of tokens that an engine may report, with the names of each generation of the conventions.

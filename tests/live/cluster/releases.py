@@ -3,7 +3,7 @@
 import json
 
 import names
-from process import metrics, total, until
+from process import get, metrics, total, until
 
 from cluster import release, workloads
 from cluster.images import LLAMA, TOKOMETER
@@ -47,6 +47,11 @@ def an_upgrade_changes_new_pods_and_the_image_of_running_ones_can_be_set():
         [new] = workloads.wait_ready(node, namespace, "new")
         assert settled(new), new["spec"]
         workloads.answers(new)
+        # A running pod's own configuration changes without a restart.
+        node.kubectl("-n", namespace, "annotate", "pod", "new", "--overwrite", "tokometer/config=wedge: {decode: 77s}")
+        until(lambda: "77s" in get(workloads.admin(new, "config"))[1], "the sidecar has read its new annotation", 180)
+        [changed] = workloads.wait_ready(node, namespace, "new")
+        assert workloads.status(changed, "tokometer")["restartCount"] == 0, changed["status"]
         [still] = workloads.wait_ready(node, namespace, "old")
         assert image(still) == TOKOMETER and workloads.status(still, "tokometer")["restartCount"] == 0, still["status"]
         # As in the guide: the model stays loaded.
