@@ -352,7 +352,7 @@ impl Requests {
     }
 
     /// Adds a request that begins.
-    fn push(&mut self, mut request: OpenRequest) {
+    fn push(&mut self, mut request: Box<OpenRequest>) {
         if let Some(network) = self.network.at_begin(request.measured.started()) {
             request.measured.network_at_begin(&network);
         }

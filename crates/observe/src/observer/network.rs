@@ -73,7 +73,6 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::disallowed_methods, reason = "tests may read the clock")]
     fn source_is_read_once_per_read_of_the_connection_until_it_has_nothing() {
         let first = Instant::now();
         let [second, third] = [1, 2].map(|ms| first + std::time::Duration::from_millis(ms));

@@ -17,10 +17,10 @@ pub(super) struct Open {
 
 impl Open {
     /// Adds the newest request.
-    pub(super) fn push(&mut self, request: OpenRequest) {
+    pub(super) fn push(&mut self, request: Box<OpenRequest>) {
         match &self.first {
-            None => self.first = Some(Box::new(request)),
-            Some(_) => self.rest.push(Box::new(request)),
+            None => self.first = Some(request),
+            Some(_) => self.rest.push(request),
         }
     }
 

@@ -33,15 +33,16 @@ pub(super) struct OpenRequest {
 }
 
 impl OpenRequest {
-    pub(super) fn begin(connection: u64, sequence: u64, listener: usize, at: Instant) -> OpenRequest {
-        OpenRequest {
+    /// Boxed, because it is large and moves.
+    pub(super) fn begin(connection: u64, sequence: u64, listener: usize, at: Instant) -> Box<OpenRequest> {
+        Box::new(OpenRequest {
             measured: Measured::begin(connection, sequence, listener, at),
             recogniser: Recogniser::default(),
             request: None,
             response: None,
             bodies: Bodies::default(),
             rpc_error: None,
-        }
+        })
     }
 
     /// Records a request of which only the headers are observed. Anyone can send many of them: this needs few instructions
@@ -247,12 +248,12 @@ impl OpenRequest {
         }
     }
 
-    pub(super) fn end(self, ending: Ending, at: Instant, shared: &Shared) {
+    pub(super) fn end(self: Box<Self>, ending: Ending, at: Instant, shared: &Shared) {
         drop(self.finish(ending, at, shared));
     }
 
     /// Ends the request and returns its decoder.
-    fn finish(mut self, ending: Ending, at: Instant, shared: &Shared) -> Option<Box<ResponseDecoder>> {
+    fn finish(mut self: Box<Self>, ending: Ending, at: Instant, shared: &Shared) -> Option<Box<ResponseDecoder>> {
         // Before the decoder runs: if it panics, the in-flight gauge would never be decremented.
         self.measured.leave(shared.sink.as_ref());
         if ending == Ending::Complete || (self.measured.is_streaming() && ending != Ending::Unobserved) {
@@ -308,10 +309,11 @@ impl OpenRequest {
         asked: Option<Instant>,
         at: Instant,
         shared: &Shared,
-    ) -> OpenRequest {
+    ) -> Box<OpenRequest> {
         let Session { connection, listener, next, route, recogniser, .. } = *session;
         session.next += 1;
-        let mut request = OpenRequest { recogniser, ..OpenRequest::begin(connection, next, listener, at) };
+        let mut request = OpenRequest::begin(connection, next, listener, at);
+        request.recogniser = recogniser;
         request.measured.begin_in_session(route, session.targets.clone(), asked, shared.sink.as_ref());
         request
     }
@@ -322,7 +324,13 @@ impl OpenRequest {
     }
 
     /// Ends a response of a session, and prepares the session for the next one.
-    pub(super) fn end_in_session(mut self, session: &mut Session, ending: Ending, at: Instant, shared: &Shared) {
+    pub(super) fn end_in_session(
+        mut self: Box<Self>,
+        session: &mut Session,
+        ending: Ending,
+        at: Instant,
+        shared: &Shared,
+    ) {
         self.response = session.server.take();
         session.server = self.finish(ending, at, shared);
         if let Some(server) = &mut session.server {
@@ -336,7 +344,7 @@ impl OpenRequest {
     }
 
     /// Records the request as unobserved from `at` on.
-    pub(super) fn lose(self, at: Instant, shared: &Shared) {
+    pub(super) fn lose(self: Box<Self>, at: Instant, shared: &Shared) {
         self.end(Ending::Unobserved, at, shared);
     }
 }

@@ -1,10 +1,15 @@
-//! Memory used by an observer.
+//! Memory used by an observer, and requests over its limits.
 
 use std::mem::size_of;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
+use crate::input::{Connection, Direction, Observe as _};
+use crate::measure::{Outcome, Record, Sink};
 use crate::observer::connection::ConnectionObserver;
 use crate::observer::request::OpenRequest;
-use tokometer_decode::{RequestDecoder, ResponseDecoder};
+use crate::observer::{Observers, Settings, TargetHeaders};
+use tokometer_decode::{RequestDecoder, ResponseDecoder, Route};
 use tokometer_wire::{Http1, Http2};
 
 /// Documented limit: the observer of an open stream uses less than this, including request and response decoder.
@@ -35,4 +40,34 @@ fn observer_memory_of_http2_streams_stays_within_limits() {
     println!("stream {stream}, connection {connection} (HTTP parser {})", size_of::<Http2>());
     assert!(stream < OPEN_STREAM_BYTES, "{stream} bytes");
     assert!(connection < 528, "{connection} bytes");
+}
+
+#[derive(Default)]
+struct Records(Mutex<Vec<Arc<Record>>>);
+
+impl Sink for Records {
+    fn record(&self, record: &Arc<Record>) {
+        self.0.lock().unwrap().push(Arc::clone(record));
+    }
+}
+
+#[test]
+fn request_over_the_limit_is_recorded_from_its_headers() {
+    let records = Arc::new(Records::default());
+    let targets = TargetHeaders { tenant: vec!["x-team".into()], ..TargetHeaders::default() };
+    let settings = Settings { max_open_requests: 1, engine: Some("vllm"), targets, ..Settings::default() };
+    let observers = Observers::new(settings, 1, Arc::clone(&records) as Arc<dyn Sink>);
+    let accepted = Instant::now();
+    let connection = Connection { id: 7, peer: None, listener: 0, upstream: "x".into(), accepted };
+    let mut observer = observers.accepted(&connection).unwrap();
+    let request = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-team: blue\r\nx-request-id: id-1\r\n\
+        traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\ncontent-length: 2\r\n\r\n{}";
+    observer.seen(Direction::Request, request.repeat(2).as_bytes(), accepted);
+    let recorded = records.0.lock().unwrap().pop().unwrap();
+    assert_eq!((observers.open(), records.0.lock().unwrap().len()), (1, 0), "the first request is observed");
+    assert_eq!((recorded.connection, recorded.sequence, recorded.outcome), (7, 1, Outcome::Unobserved));
+    assert_eq!((recorded.labels.route, recorded.labels.engine), (Route::Chat, Some("vllm")));
+    assert_eq!(recorded.targets.as_ref().unwrap().tenant.as_deref(), Some("blue"));
+    assert_eq!(recorded.request_id.as_deref(), Some("id-1"));
+    assert_eq!(recorded.trace.unwrap().span_id, 0xb7ad6b7169203331);
 }

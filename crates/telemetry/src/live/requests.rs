@@ -204,8 +204,41 @@ impl Request {
 /// Far more than threads that hold a lock at the same time.
 const SHARDS: usize = 64;
 
-/// Requests by address.
-type Entries = BTreeMap<usize, Weak<Request>>;
+/// Maximum number of [`Entries::spare`].
+const SPARE: usize = 64;
+
+#[derive(Debug, Default)]
+struct Entries {
+    /// Requests by address.
+    open: BTreeMap<usize, Weak<Request>>,
+    /// Memory of ended requests. Allocating memory that is aligned to a cache line is slow in glibc.
+    spare: Vec<Arc<Request>>,
+}
+
+impl Entries {
+    fn add(&mut self, request: Request) -> Arc<Request> {
+        let request = self.place(request);
+        self.open.insert(key(&request), Arc::downgrade(&request));
+        request
+    }
+
+    fn place(&mut self, request: Request) -> Arc<Request> {
+        if let Some(mut spare) = self.spare.pop()
+            && let Some(place) = Arc::get_mut(&mut spare)
+        {
+            *place = request;
+            return spare;
+        }
+        Arc::new(request)
+    }
+
+    fn remove(&mut self, request: &Arc<Request>) {
+        self.open.remove(&key(request));
+        if self.spare.len() < SPARE {
+            self.spare.push(Arc::clone(request));
+        }
+    }
+}
 
 /// On its own cache lines: each thread has its own shard first.
 #[derive(Debug, Default)]
@@ -283,11 +316,10 @@ impl Requests {
     /// Adds a request; returns it and the index of its shard. `None` when there are too many, which is counted.
     pub(super) fn add(&self, request: Request) -> Option<(Arc<Request>, usize)> {
         if self.count.fetch_add(1, Relaxed) < self.max {
-            let (request, first) = (Arc::new(request), first_shard());
+            let first = first_shard();
             for at in (0..SHARDS).map(|n| first.wrapping_add(n) % SHARDS) {
                 if let Some(mut entries) = self.shards.get(at).and_then(Shard::try_lock) {
-                    entries.insert(key(&request), Arc::downgrade(&request));
-                    return Some((request, at));
+                    return Some((entries.add(request), at));
                 }
             }
         }
@@ -300,7 +332,7 @@ impl Requests {
     pub(super) fn remove(&self, shard: usize, request: &Arc<Request>) {
         self.count.fetch_sub(1, Relaxed);
         if let Some(mut entries) = self.shards.get(shard).and_then(Shard::try_lock) {
-            entries.remove(&key(request));
+            entries.remove(request);
         }
     }
 
@@ -309,7 +341,7 @@ impl Requests {
     pub(super) fn read(&self, now: Instant, mut each: impl FnMut(Open)) {
         let now = self.nanos(now);
         for shard in &self.shards {
-            shard.lock().retain(|_, request| {
+            shard.lock().open.retain(|_, request| {
                 let request = request.upgrade();
                 if let Some(request) = &request {
                     each(request.at(now));
@@ -401,10 +433,27 @@ mod tests {
         assert_ne!(other, shard);
         requests.remove(shard, &first);
         drop(first);
-        assert_eq!(held.len(), 1, "left for a reader");
+        assert_eq!(held.open.len(), 1, "left for a reader");
         drop(held);
         assert_eq!(sequences(&requests), [1]);
-        assert!(requests.shards[shard].lock().is_empty());
+        assert!(requests.shards[shard].lock().open.is_empty());
+    }
+
+    #[test]
+    fn memory_of_ended_request_is_reused() {
+        let requests = requests(8);
+        let (first, shard) = add(&requests, 0).unwrap();
+        first.tokens.store(7, Relaxed);
+        let place = key(&first);
+        requests.remove(shard, &first);
+        let (second, _) = add(&requests, 1).unwrap();
+        assert_ne!(key(&second), place, "still in use");
+        drop(first);
+        requests.remove(shard, &second);
+        drop(second);
+        let (third, _) = add(&requests, 2).unwrap();
+        assert_eq!((third.tokens.load(Relaxed), sequences(&requests)), (0, vec![2]));
+        assert!(requests.shards[shard].lock().spare.is_empty());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::http2::hpack::Fields;
 use crate::message::RequestHead;
 
 /// Maximum number of fields listed on the stack; real messages have fewer.
-const USUAL_FIELDS: usize = 64;
+const USUAL_FIELDS: usize = 32;
 
 /// Passes the headers of a request to `seen`, unless they have no method.
 pub(super) fn request(fields: &Fields, seen: impl FnOnce(&RequestHead<'_>)) {

@@ -316,6 +316,26 @@ fn non_streamed_success_is_progress_and_an_error_is_not() {
 }
 
 #[test]
+fn unobserved_request_is_kept_once_with_or_without_a_watch() {
+    let stage = Stage::new();
+    let lost = |tokens: bool| {
+        let first_token = tokens.then(|| seconds(0.5));
+        Arc::new(Record { outcome: Outcome::Unobserved, first_token, ..record(stage.began) })
+    };
+    let kept = || stage.in_flight.kept(stage.began + seconds(1.0)).latest.len();
+    for (tokens, expected) in [(false, 1), (true, 2)] {
+        let mut asked = stage.stream(0.0);
+        asked.watch.response_started(200, true);
+        let record = lost(tokens);
+        asked.watch.ended(&record);
+        stage.sink.record(&record);
+        assert_eq!(kept(), expected);
+    }
+    stage.sink.record(&lost(false));
+    assert_eq!(kept(), 3, "one request over the limits");
+}
+
+#[test]
 fn prompt_progress_counts_as_progress() {
     let stage = Stage::new();
     let mut asked = stage.stream(0.0);
