@@ -40,7 +40,7 @@ pub(crate) enum Peer {
 }
 
 impl Peer {
-    pub(crate) const ALL: [Peer; 10] = [
+    pub(crate) const ALL: [Peer; 11] = [
         Peer::None,
         Peer::Tokometer,
         Peer::Tap,

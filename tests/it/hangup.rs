@@ -1,5 +1,4 @@
 //! SIGHUP: a closed terminal ends the program, otherwise the configuration is reloaded.
-#![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
 use std::net::TcpStream;
 use std::process::Command;

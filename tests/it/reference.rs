@@ -50,7 +50,7 @@ runbook. An alert of an objective exists once per objective.
 /// The first paragraph of an alert's runbook, on one line.
 fn meaning(alert: &str) -> String {
     let path = format!("{}/docs/runbooks/{alert}.md", env!("CARGO_MANIFEST_DIR"));
-    let page = std::fs::read_to_string(path).unwrap();
+    let page = std::fs::read_to_string(path).expect("every alert has a runbook");
     let (_, rest) = page.split_once("## Meaning\n\n").expect("a runbook begins with the meaning");
     let paragraph = rest.split("\n\n").next().unwrap_or_default().replace('\n', " ");
     paragraph.replace("](LLM", "](../runbooks/LLM").replace('|', "\\|")
