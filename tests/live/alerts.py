@@ -231,7 +231,7 @@ def slow_tokens_send_one_page_and_recovery_resolves_it():
             assert said["runbook_url"] == f"{RUNBOOKS}/LLMDecodeRateErrorBudgetBurn.md", said
             rate = re.fullmatch(r"chat: decode_rate of slowed burns its error budget ([\d.]+) times too fast \(target 95 %\)", said["summary"])
             assert rate and 14 <= float(rate[1]) <= 20, said["summary"]
-            assert "allows 5 % of the requests to be bad" in said["description"], said
+            assert "allows 5 % bad requests" in said["description"], said
             assert 'slo="decode_rate",verdict="bad"' in said["first_step"] and 'model="slowed"' in said["first_step"], said
             assert "var-model=slowed&" in said["dashboard_url"] + "&" and said["dashboard_url"].startswith(f"{GRAFANA}/d/tokometer-slo?"), said
 
