@@ -89,20 +89,22 @@ impl Frontend {
     /// Serves the connection in rewrite mode, whose requests connect to the server.
     async fn rewrite(
         &self,
-        proxy: &rewrite::Proxy,
+        proxy: &Arc<rewrite::Proxy>,
         socket: Stream,
         peer: Option<SocketAddr>,
         upstream: Arc<str>,
         route: io::Result<Option<SocketAddr>>,
     ) {
-        let _admitted = match self.relay.admit_for_requests(self.listener) {
+        let admitted = match self.relay.admit_for_requests(self.listener) {
             Ok(admitted) => admitted,
             Err(why) => return self.refuse(socket, why),
         };
         let Ok(original) = route else { return socket.reset() };
         if let Some((client, protocol)) = self.handshake(socket).await {
             let http2 = protocol == Protocol::Http2;
-            proxy.serve(client, rewrite::Connection::new(peer, upstream, original, http2)).await;
+            let connection = rewrite::Connection::new(peer, upstream, original, http2);
+            // A separate task, without the futures around this one, which would be polled for every event.
+            drop(tokio::spawn(admitted.serve(Arc::clone(proxy).serve(client, connection))));
         }
     }
 

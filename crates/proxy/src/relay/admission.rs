@@ -1,15 +1,18 @@
 //! State shared by all connections of a process, and their admission, each with an observer whose faults are isolated.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 
-use crate::relay::drain::{Drain, Ticket};
+use crate::relay::drain::{Drain, Phase, Ticket};
 use crate::relay::lag::{Delays, Lags, lateness};
 use crate::relay::settings::Settings;
 use crate::relay::stats::{Full, Stats};
@@ -152,7 +155,7 @@ impl Relay {
     /// # Errors
     /// As [`Relay::accept`].
     pub(crate) fn admit_for_requests(self: &Arc<Relay>, listener: usize) -> Result<Admitted, Full> {
-        Ok(Admitted { _ticket: self.admit(listener)?, relay: Arc::clone(self), listener })
+        Ok(Admitted { ticket: self.admit(listener)?, relay: Arc::clone(self), listener })
     }
 
     fn connection(&self, listener: usize, upstream: Arc<str>, peer: Option<SocketAddr>) -> Connection {
@@ -211,7 +214,23 @@ impl Accepted {
 pub(crate) struct Admitted {
     relay: Arc<Relay>,
     listener: usize,
-    _ticket: Ticket,
+    ticket: Ticket,
+}
+
+impl Admitted {
+    /// Serves the connection with this future, which must be its own task, until that ends or the drain is forced.
+    pub(crate) async fn serve(self, serving: impl Future<Output = ()>) {
+        let mut serving = pin!(serving);
+        let mut entered = false;
+        poll_fn(|cx| {
+            if !std::mem::replace(&mut entered, true) {
+                // Once is enough: the waker of a spawned task does not change.
+                self.ticket.wake(cx.waker());
+            }
+            if self.ticket.phase() == Phase::Forced { Poll::Ready(()) } else { serving.as_mut().poll(cx) }
+        })
+        .await;
+    }
 }
 
 impl Drop for Admitted {

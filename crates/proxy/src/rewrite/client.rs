@@ -139,13 +139,13 @@ impl Client {
         Poll::Ready(Ok(bytes.len()))
     }
 
-    /// A chunk with its framing, which pingora flushes next.
+    /// A chunk with its framing, which pingora flushes next. A small one leaves faster as one piece.
     fn poll_vectored(&mut self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let length = parts.iter().map(|part| part.len()).sum();
-        let wait = ready!(self.poll_room(cx, length))?;
-        if !wait || self.waiting.is_empty() {
+        if !ready!(self.poll_room(cx, length))? {
             return Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
         }
+        self.waiting.reserve(length);
         parts.iter().for_each(|part| self.waiting.extend_from_slice(part));
         Poll::Ready(Ok(length))
     }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, header};
 use pingora::apps::{HttpServerApp, HttpServerOptions, ServerApp};
 use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::modules::http::HttpModules;
 use pingora::proxy::{FailToProxy, HttpProxy, ProxyHttp, ProxyWarnLogContext, Session, http_proxy};
 use pingora::server::configuration::ServerConf;
 use pingora::upstreams::peer::HttpPeer;
@@ -105,7 +106,7 @@ impl Proxy {
     }
 
     /// Serves all requests of a connection.
-    pub(crate) async fn serve(&self, stream: Stream, connection: Connection) {
+    pub(crate) async fn serve(self: Arc<Self>, stream: Stream, connection: Connection) {
         let mut drains = self.drains.subscribe();
         // Boxed, so that the future that lives as long as the connection is small.
         let mut next = Box::pin(self.begin_connection(stream, connection, &mut drains)).await;
@@ -238,6 +239,9 @@ impl ProxyHttp for Filters {
     fn new_ctx(&self) -> Box<Exchange> {
         Box::default()
     }
+
+    /// None: pingora's default is a module for compression that is off, and is called for every event.
+    fn init_downstream_modules(&self, _: &mut HttpModules) {}
 
     async fn early_request_filter(&self, session: &mut Session, ctx: &mut Box<Exchange>) -> Result<()> {
         let is_http1 = session.as_http1().is_some();
