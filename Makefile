@@ -124,7 +124,7 @@ live-vllm: ## A real vLLM 0.32 and 0.33 on the CPU, with both front ends (gets 6
 
 .PHONY: hostile
 hostile: ## Attacks on the program: work, memory, pauses and counts are asserted (needs root for the memory cgroup)
-	tests/stages.sh hostile-release hostile-cgroup
+	tests/stages.sh hostile-release hostile-rewrite hostile-cgroup
 
 .PHONY: hostile-table
 hostile-table: ## What the attacks cost, for docs/reference/performance.md; asserts nothing

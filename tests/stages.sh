@@ -284,7 +284,7 @@ live_slow="live-dashboards live-rules live-alerts live-wedge live-reliability li
 left="" right="" last=""
 case ${1:-fast} in
 fast) stages="format lint build components workflows" left="unit integration" right=$live_fast last="hostile" ;;
-slow) stages="build components" left="doc book fuzz" right=$live_slow last="hostile-release hostile-cgroup" ;;
+slow) stages="build components" left="doc book fuzz" right=$live_slow last="hostile-release hostile-rewrite hostile-cgroup" ;;
 live) stages="build components $live_fast $live_slow" ;;
 soak) stages="build components soak" ;;
 live-ollama | live-vllm | live-page | live-top | live-netns | live-tap | live-kustomize | picture-trace | picture-boards) stages="build $1" ;;

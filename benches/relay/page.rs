@@ -63,11 +63,10 @@ const ATTACKS: &str = "
 
 Each attack runs separately against a program with the default settings, with all clients, the server and the program on
 the same cores (`make hostile-table`). **CPU** is that of the data path's threads per MB sent by the attackers, without
-the cost of the bystanders. **Longest pause** is the longest time from the server's write of an event to its arrival at
-the client, over ten streams of 50 events per second that are open during the attack; the goal is 250 ms. **Slowest
-probe** is the slowest of `/livez`, `/readyz` and `/startz`, each on a new connection. **Was** is the value before
-decoding had a work budget and memory had a single limit; `>` marks a program that was still busy when the measurement
-ended. `make test` asserts limits on all of these values (`tests/hostile/limits.rs`); for CPU that is 0.1 s per MB plus 0.3 ms
+the cost of the regular traffic beside the attack. **Longest pause** is the longest time from the server's write of an event to
+its arrival at the client, over ten regular streams of 50 events per second; the goal is 250 ms. **Slowest probe** is the slowest
+of `/livez`, `/readyz` and `/startz`, each on a new connection. **Before** is the value of an earlier run, before decoding had a
+work budget and memory had a single limit; `>` marks a program that was still busy when the measurement ended. `make test` asserts limits on all of these values (`tests/hostile/limits.rs`); for CPU that is 0.1 s per MB plus 0.3 ms
 per connection.
 
 ";

@@ -10,9 +10,9 @@ use crate::limits;
 /// peak memory in MiB, tab-separated.
 const BEFORE: &str = include_str!("before.tsv");
 
-/// The table header. `was` is the previous result.
+/// The table header.
 pub(crate) const HEADER: &str = "\
-| attack | connections | bytes sent | CPU s per MB | was | decoded per byte | longest pause | was | slowest probe | was | peak memory | was |
+| attack | connections | bytes sent | CPU s per MB | before | decoded per byte | longest pause | before | slowest probe | before | peak memory | before |
 |---|---|---|---|---|---|---|---|---|---|---|---|";
 
 /// Minimum bytes for CPU time per MB to be more than noise.

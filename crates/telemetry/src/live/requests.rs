@@ -204,6 +204,10 @@ impl Request {
 /// Far more than threads that hold a lock at the same time.
 const SHARDS: usize = 64;
 
+/// Requests that a reader reads before a thread of the data path that waits for the same core may run. Each of them is
+/// not in the cache, and takes about half a microsecond.
+const READ_AT_ONCE: usize = 32;
+
 /// Requests by address.
 type Entries = BTreeMap<usize, Weak<Request>>;
 
@@ -308,11 +312,16 @@ impl Requests {
     /// remove: call it regularly. New requests use other shards meanwhile.
     pub(super) fn read(&self, now: Instant, mut each: impl FnMut(Open)) {
         let now = self.nanos(now);
+        let mut read = 0_usize;
         for shard in &self.shards {
             shard.lock().retain(|_, request| {
                 let request = request.upgrade();
                 if let Some(request) = &request {
                     each(request.at(now));
+                }
+                read += 1;
+                if read.is_multiple_of(READ_AT_ONCE) {
+                    std::thread::yield_now();
                 }
                 request.is_some()
             });
