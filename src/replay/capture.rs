@@ -59,6 +59,8 @@ pub struct Captured {
     pub stats: Arc<Stats>,
     /// Packets of which the capture has only the first bytes.
     pub truncated: u64,
+    /// How often the clock of the capturing host was set back.
+    pub set_back: u64,
     /// Times of the first packet of the file and of the latest one, since the Unix epoch.
     pub span: (Duration, Duration),
     /// Why the file could not be read to its end.
@@ -66,6 +68,10 @@ pub struct Captured {
     /// The instant of the first packet.
     start: Instant,
 }
+
+/// How much earlier than the latest packet a packet may be: those of several interfaces are not in order. More means that
+/// the clock was set back.
+const DISORDER: Duration = Duration::from_secs(1);
 
 /// Both ends of a connection.
 #[derive(Clone, Debug)]
@@ -113,11 +119,21 @@ impl Captured {
         let mut packets = packets.peekable();
         // An error is reported below.
         let first = packets.peek().and_then(|packet| packet.as_ref().ok()).map_or(Duration::ZERO, |packet| packet.at);
-        let mut tap = Tap::new(servers, Arc::clone(&observe) as _, limits, Clock::new(first, start));
+        let mut clock = Clock::new(first, start);
+        let mut tap = Tap::new(servers, Arc::clone(&observe) as _, limits, clock);
         let (mut span, mut truncated, mut broken) = ((first, first), 0, None);
+        let (mut latest, mut set_back) = (first, 0);
         for packet in packets {
             match packet {
                 Ok(packet) => {
+                    if packet.at + DISORDER < latest {
+                        // Requests in progress are marked: how much time has passed is not known.
+                        tap.lost(0, latest);
+                        clock = Clock::new(packet.at, clock.instant(latest));
+                        tap.set_clock(clock);
+                        (latest, set_back) = (packet.at, set_back + 1);
+                    }
+                    latest = latest.max(packet.at);
                     span.1 = span.1.max(packet.at);
                     truncated += u64::from(packet.original_len > packet.bytes.len());
                     tap.packet(&packet.as_packet());
@@ -125,13 +141,13 @@ impl Captured {
                 Err(error) => broken = Some(error),
             }
         }
-        tap.end(span.1);
+        tap.end(latest);
         let stats = Arc::clone(tap.stats());
         drop(tap);
         let ends = std::mem::take(&mut *observe.ends.lock().unwrap_or_else(PoisonError::into_inner));
         let mut replayed = notebook.take();
         replayed.records.sort_by_key(|record| record.started);
-        Ok(Captured { replayed, servers: found, ends, stats, truncated, span, broken, start })
+        Ok(Captured { replayed, servers: found, ends, stats, truncated, set_back, span, broken, start })
     }
 
     /// When this instant was, since the Unix epoch.

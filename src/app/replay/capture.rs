@@ -47,7 +47,7 @@ pub fn print_capture(
 
 /// What was captured, and what of it could not be read.
 fn summary(path: &Path, captured: &Captured) -> String {
-    let Captured { stats, truncated, span, replayed, .. } = captured;
+    let Captured { stats, truncated, set_back, span, replayed, .. } = captured;
     let mut text = String::new();
     let mut add = |line: std::fmt::Arguments<'_>| writeln!(text, "{line}").unwrap_or_default();
     let servers = captured.servers.iter().map(|(server, evidence)| {
@@ -79,6 +79,12 @@ fn summary(path: &Path, captured: &Captured) -> String {
         add(format_args!(
             "warning: {truncated} packets have only their first bytes (snapshot length); what follows on their \
              connections is unobserved up to the next request: capture with `tcpdump -s 0`"
+        ));
+    }
+    if *set_back > 0 {
+        add(format_args!(
+            "warning: the clock was set back {set_back} times: requests in progress then have `capture_loss`, and the time of \
+             day of later ones is not exact"
         ));
     }
     if stats.tls.get() > 0 {

@@ -5,6 +5,7 @@ mod write;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokometer::app::{self, Show};
@@ -117,6 +118,19 @@ fn truncated_packets_are_reported_and_not_guessed() {
     assert!(table.contains("1 gaps") && table.contains("have only their first bytes"), "{table}");
     let request = &requests(&path, &[])[0];
     assert_eq!((&request["outcome"], &request["output_tokens"]), (&"unobserved".into(), &Value::Null), "{request}");
+}
+
+#[test]
+fn requests_during_a_clock_step_are_marked() {
+    let mut stepped = recording("vllm-0.32.0/chat-stream-usage");
+    let half = stepped.reads.len() / 2;
+    stepped.reads[..half].iter_mut().for_each(|(at, _)| *at += Duration::from_secs(10));
+    let (_folder, path) = file(&Writer::recording(FORMS[0], &stepped));
+    let (table, error) = replay_capture(&path, &[], TABLE);
+    assert_eq!(error, None);
+    assert!(table.contains("the clock was set back 1 times"), "{table}");
+    let request = &requests(&path, &[])[0];
+    assert_eq!((&request["outcome"], &request["capture_loss"]), (&"ok".into(), &true.into()), "{request}");
 }
 
 #[test]

@@ -118,7 +118,12 @@ impl Capture {
                 self.ring.wait(TICK).unwrap_or_else(&mut failed);
             }
         }
-        while self.read(tap, &mut failed) {}
+        // What was captured until now: more may arrive faster than it is read.
+        for _ in 0..self.ring.blocks() {
+            if !self.read(tap, &mut failed) {
+                break;
+            }
+        }
         self.pause(tap, &mut failed);
         let now = wall(&mut self.clock, tap);
         tap.end(now);

@@ -28,6 +28,9 @@ const OUTBOUND: u32 = 2;
 /// Maximum interfaces of a section.
 const MAX_INTERFACES: usize = 4096;
 
+/// The year 10000: later times cannot be printed.
+const LATEST: Duration = Duration::from_secs(253_402_300_800);
+
 /// The section that is being read.
 #[derive(Debug)]
 pub(super) struct Pcapng {
@@ -155,7 +158,7 @@ impl Pcapng {
             link: link(interface.link).ok_or(Error::UnsupportedLink { offset: body.offset, number: interface.link })?,
             bytes,
             original_len,
-            at: at.ok_or_else(|| body.invalid("the time of a packet is not valid"))?,
+            at: at.filter(|at| *at < LATEST).ok_or_else(|| body.invalid("the time of a packet is not valid"))?,
             outgoing,
         })
     }

@@ -18,6 +18,10 @@ use crate::shared::Shared;
 /// connection may swap them by microseconds.
 const GAP_PATIENCE: Duration = Duration::from_millis(100);
 
+/// Two segments with the same [`Segment::print`] within this time are one, captured on two interfaces. A retransmission
+/// comes later (RFC 8985, section 7.2: a tail loss probe after two round trips, which take longer here).
+const COPIES: Duration = Duration::from_millis(1);
+
 /// How long an ended connection is remembered: late segments of it do not belong to a new one.
 const LINGER: Duration = Duration::from_secs(10);
 
@@ -61,8 +65,8 @@ struct Half {
     /// Whether this host sends the segments of this direction. On a loopback interface each segment is captured a
     /// second time, when it is received.
     outgoing: Option<bool>,
-    /// See [`Segment::print`]: of the last segment.
-    print: u64,
+    /// See [`Segment::print`]: of the last segment, and when it was captured.
+    print: Option<(u64, Instant)>,
 }
 
 /// Whether a connection is observed.
@@ -117,9 +121,12 @@ impl Flow {
         at: Instant,
         shared: &mut Shared,
     ) -> Fate {
-        self.last = at;
+        if !matches!(self.state, State::Ended) {
+            self.last = at;
+        }
         let half = self.half(direction);
-        if std::mem::replace(&mut half.print, segment.print) == segment.print {
+        let (print, printed) = half.print.replace((segment.print, at)).unzip();
+        if print == Some(segment.print) && printed.is_some_and(|then| at.saturating_duration_since(then) < COPIES) {
             shared.stats.duplicates.add(1);
             return Fate::Keep;
         }
@@ -187,6 +194,9 @@ impl Flow {
                 ended
             }
             Direction::Response if self.reopening.is_some() && self.reopening == segment.acknowledged => {
+                if self.request.lacks_bytes() || self.response.lacks_bytes() {
+                    self.lose(at, shared);
+                }
                 self.close(Close::Reset(Side::Client), at, shared);
                 true
             }
@@ -311,7 +321,8 @@ impl Flow {
         if quiet < shared.limits.idle && !(in_handshake && quiet >= HANDSHAKE) {
             return Fate::Keep;
         }
-        self.close(Close::IdleTimeout, at, shared);
+        // How it ended, if it has, was not captured.
+        self.close(Close::CaptureEnded, at, shared);
         Fate::Remove
     }
 
@@ -326,6 +337,11 @@ impl Flow {
 }
 
 impl Half {
+    /// True if bytes were sent that the capture does not have, or not yet.
+    fn lacks_bytes(&self) -> bool {
+        !self.bytes.is_finished() && (self.missing.is_some() || self.bytes.waiting_bytes() > 0)
+    }
+
     /// Restarts at this sequence number.
     fn restart(&mut self, next: u32) {
         self.bytes.start(next);

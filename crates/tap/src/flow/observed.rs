@@ -129,6 +129,10 @@ impl Flow {
             Some(distance) if distance > after_fin => self.lose(at, shared),
             _ => {}
         }
+        let other = self.other_half(direction);
+        if other.lacks_bytes() || segment.acknowledged.is_some_and(|before| other.bytes.lacks(before)) {
+            self.lose(at, shared);
+        }
         let side = match direction {
             Direction::Request => Side::Client,
             Direction::Response => Side::Server,

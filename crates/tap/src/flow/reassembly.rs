@@ -105,8 +105,8 @@ impl Reassembly {
 
     /// True if the other side, which expects this sequence number next, has received more than was captured.
     pub(crate) fn lacks(&self, acknowledged: u32) -> bool {
-        let missing = self.distance(acknowledged).unwrap_or(0);
-        missing > i32::from(self.is_finished())
+        let distance = self.distance(acknowledged);
+        self.is_started() && distance.is_none_or(|missing| missing > i32::from(self.is_finished()))
     }
 
     /// Skips everything up to `end`, as if it had arrived. For a connection that is not observed.

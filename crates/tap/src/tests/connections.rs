@@ -135,6 +135,47 @@ fn reset_after_missing_bytes_leaves_the_request_unobserved() {
 }
 
 #[test]
+fn reset_by_the_client_does_not_hide_missing_bytes_of_the_response() {
+    // A hole before bytes that wait, and bytes that only the reset acknowledges.
+    for waiting in [true, false] {
+        let mut talk = Talk::new();
+        talk.open().c("a").s("b");
+        if waiting {
+            let tcp = talk.server_segment(ACK, b"later");
+            talk.capture(&Tcp { seq: tcp.seq.wrapping_add(100), ..tcp });
+            talk.c_rst();
+        } else {
+            let tcp = talk.client_segment(RST | ACK, b"");
+            talk.capture(&Tcp { ack: tcp.ack.wrapping_add(100), ..tcp });
+        }
+        assert_eq!(talk.calls(), [up("a"), down("b"), Lost], "waiting: {waiting}");
+        assert_eq!(talk.tap.stats().open(), 0);
+    }
+}
+
+#[test]
+fn acknowledgement_out_of_range_is_a_gap() {
+    let mut talk = Talk::new();
+    talk.open().c("a").s("b");
+    let tcp = talk.client_segment(ACK, b"");
+    talk.capture(&Tcp { ack: tcp.ack.wrapping_add(1 << 31), ..tcp });
+    talk.wait(200).tick();
+    assert_eq!(talk.calls(), [up("a"), down("b"), Lost]);
+}
+
+#[test]
+fn ended_connection_does_not_hide_the_next_one() {
+    let mut talk = Talk::new();
+    talk.open().c("a").c_rst();
+    // Packets of a connection between the same ends, whose SYN was not captured.
+    for _ in 0..3 {
+        talk.wait(4_000).c("b").tick();
+    }
+    talk.wait(1_000).c("b");
+    assert_eq!(talk.tap.stats().attached.get(), 1);
+}
+
+#[test]
 fn acknowledged_bytes_that_are_missing_detach_after_100_ms() {
     let mut talk = Talk::new();
     talk.open().c("a").s("b");
@@ -222,7 +263,7 @@ fn idle_connections_are_evicted() {
     assert_eq!(talk.calls(), [up("a")]);
     // Checked once a second.
     talk.wait(1000).tick();
-    assert_eq!((talk.calls(), talk.tap.stats().open()), (vec![Closed(Close::IdleTimeout)], 0));
+    assert_eq!((talk.calls(), talk.tap.stats().open()), (vec![Closed(Close::CaptureEnded)], 0));
 }
 
 #[test]

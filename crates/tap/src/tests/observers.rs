@@ -114,7 +114,8 @@ fn ends_of_connections_give_the_outcomes_of_the_proxy() {
         (|talk| _ = talk.c_fin().s_fin(), Outcome::ClientAbortMidStream),
         (|talk| _ = talk.s_rst(), Outcome::UpstreamReset),
         (|talk| _ = talk.s_fin().c_fin(), Outcome::Truncated),
-        (|talk| _ = talk.wait(3_700_000).tick(), Outcome::UpstreamTimeout),
+        // Nothing was captured for an hour: neither side has ended it as far as is known.
+        (|talk| _ = talk.wait(3_700_000).tick(), Outcome::Unobserved),
         (|talk| _ = talk.end(), Outcome::Unobserved),
         (|talk| _ = talk.s_fin().end(), Outcome::Truncated),
     ];
