@@ -1,14 +1,16 @@
 //! Request bodies at every split, and in every framing.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::sync::mpsc::channel;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::{Proxy, all, chat, exchange, header, usage};
+use super::{Proxy, all, chat, exchange, header, read_request, usage};
 use crate::relay::peer;
 
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+const KEPT: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
 const BODY: &str = "{ \"stream\" : true, \"n\": 1.50, \"messages\":[{\"content\":\"{\\\"stream\\\":false}\"}] }";
 const CHANGED: &str = "{ \"stream\" : true, \"n\": 1.50, \"messages\":[{\"content\":\"{\\\"stream\\\":false}\"}],\"stream_options\":{\"include_usage\":true} }";
 
@@ -121,7 +123,59 @@ fn trace_context_and_request_id_reach_server_client_and_record() {
     assert_ne!(sent, client, "with the proxy's span");
     assert_eq!((header(&head, "tracestate"), header(&head, "x-request-id")), (Some("a=b,c=d"), Some("mine")));
     assert_eq!(header(std::str::from_utf8(&got).unwrap(), "x-request-id"), None);
+    let headers = "traceparent: 00-0-0-01\r\ntracestate: a=b\r\n";
+    let ((head, _), _) = exchange(&proxy, &listener, &[request(headers).as_bytes()], &[RESPONSE]);
+    assert_eq!(header(&head, "tracestate"), None, "it belongs to the trace that was replaced: {head}");
     proxy.stop();
     let records = proxy.notebook.take().records;
     assert!(records.is_empty(), "a probe is not recorded");
+}
+
+#[test]
+fn retried_body_without_a_length_is_sent_and_recorded_once() {
+    let (listener, server) = peer::listen();
+    let mut proxy = Proxy::to(server, super::Settings { upstream_retries: 1, ..usage() });
+    let first =
+        format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{BODY}", BODY.len());
+    let second = chunked(BODY.as_bytes(), 9);
+    // In the middle of the body.
+    let (begin, rest) = second.split_at(second.len() - 20);
+    let (failed, fails) = channel();
+    std::thread::scope(|scope| {
+        let sent = scope.spawn(|| {
+            let mut stream = peer::prepare(listener.accept().unwrap().0);
+            read_request(&mut stream);
+            stream.write_all(KEPT).unwrap();
+            // The headers of the second request: the connection was used before, so a failure is retried.
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                head.push(byte[0]);
+            }
+            drop(stream);
+            let mut stream = peer::prepare(listener.accept().unwrap().0);
+            failed.send(()).unwrap();
+            let (_, sent) = read_request(&mut stream);
+            stream.write_all(RESPONSE).unwrap();
+            sent
+        });
+        let mut client = peer::dial(proxy.address);
+        client.write_all(first.as_bytes()).unwrap();
+        let mut got = Vec::new();
+        while !got.ends_with(b"\r\n\r\n{}") {
+            let mut byte = [0];
+            client.read_exact(&mut byte).unwrap();
+            got.push(byte[0]);
+        }
+        client.write_all(begin).unwrap();
+        fails.recv().unwrap();
+        client.write_all(rest).unwrap();
+        client.read_to_end(&mut got).unwrap();
+        assert_eq!(std::str::from_utf8(&sent.join().unwrap()).unwrap(), CHANGED);
+    });
+    proxy.stop();
+    let records = proxy.notebook.take().records;
+    assert_eq!(records.len(), 2);
+    assert_eq!(records[0].request_bytes, records[1].request_bytes, "no piece twice");
 }

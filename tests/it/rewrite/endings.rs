@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokometer_observe::measure::Outcome;
 use tokometer_proxy::relay::Phase;
 
-use super::{Proxy, all, chat, read_request, usage};
+use super::{Proxy, Settings, all, chat, exchange, read_request, usage};
 use crate::listener::reserved;
 use crate::relay::peer;
 use crate::relay::peer::Wire;
@@ -166,4 +166,87 @@ fn drain_lets_the_stream_finish_and_closes_idle_connections() {
     streaming.read_to_string(&mut got).unwrap();
     assert!(got.matches(TEXT).count() == 2 && got.ends_with("0\r\n\r\n"), "{got}");
     proxy.stop();
+}
+
+#[test]
+fn client_with_half_of_the_preface_is_closed_when_idle() {
+    let (_listener, server) = peer::listen();
+    let proxy = Proxy::to(server, Settings { client_idle_timeout: Duration::from_millis(100), ..usage() });
+    for begin in [&b"P"[..], b"PRI * HTTP/2.0\r\n\r\nSM"] {
+        let mut client = peer::dial(proxy.address);
+        client.write_all(begin).unwrap();
+        assert_eq!(client.read(&mut [0; 16]).unwrap(), 0, "{}", begin.escape_ascii());
+    }
+}
+
+#[test]
+fn beginning_of_a_response_with_a_length_is_not_held_back() {
+    let (listener, server) = peer::listen();
+    let proxy = Proxy::to(server, usage());
+    let mut client = peer::dial(proxy.address);
+    client.write_all(&chat(br#"{"model":"m"}"#)).unwrap();
+    let mut upstream = peer::prepare(listener.accept().unwrap().0);
+    read_request(&mut upstream);
+    upstream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nbegin").unwrap();
+    let mut got = Vec::new();
+    while !got.ends_with(b"\r\n\r\nbegin") {
+        let mut byte = [0];
+        client.read_exact(&mut byte).unwrap();
+        got.push(byte[0]);
+    }
+    drop(upstream);
+    client.read_to_end(&mut got).unwrap();
+    assert!(got.ends_with(b"\r\n\r\nbegin"));
+}
+
+#[test]
+fn http10_clients_get_streams_without_chunks() {
+    let (listener, server) = peer::listen();
+    let proxy = Proxy::to(server, usage());
+    let request = format!(
+        "POST /v1/chat/completions HTTP/1.0\r\nhost: x\r\nconnection: keep-alive\r\ncontent-length: {}\r\n\r\n",
+        BODY.len()
+    );
+    let request = [request.as_bytes(), BODY].concat();
+    let (_, got) = exchange(&proxy, &listener, &[&request], &[HEAD, EVENT, b"0\r\n\r\n"]);
+    let got = String::from_utf8(got).unwrap();
+    let (head, body) = got.split_once("\r\n\r\n").unwrap();
+    assert!(!head.to_ascii_lowercase().contains("transfer-encoding"), "{head}");
+    let event = std::str::from_utf8(EVENT).unwrap().trim_start_matches("45\r\n").trim_end_matches("\r\n");
+    assert_eq!(body, event);
+}
+
+#[tokio::test]
+async fn end_of_a_drain_is_the_outcome_on_http2_too() {
+    let (listener, server) = peer::listen();
+    let mut proxy = Proxy::to(server, usage());
+    let socket = tokio::net::TcpStream::connect(proxy.address).await.unwrap();
+    let (send, connection) = h2::client::handshake(socket).await.unwrap();
+    tokio::spawn(async move { connection.await.ok() });
+    let mut send = send.ready().await.unwrap();
+    let request = http::Request::post("http://x/v1/chat/completions").body(()).unwrap();
+    let (response, mut body) = send.send_request(request, false).unwrap();
+    body.send_data(BODY.into(), true).unwrap();
+    let upstream = thread::spawn(move || {
+        let mut stream = peer::prepare(listener.accept().unwrap().0);
+        read_request(&mut stream);
+        stream.write_all(HEAD).unwrap();
+        stream.write_all(EVENT).unwrap();
+        stream
+    });
+    let mut body = response.await.unwrap().into_body();
+    body.data().await.unwrap().unwrap();
+    let upstream = upstream.join().unwrap();
+    let relay = proxy.handles().relay;
+    relay.drain().begin();
+    relay.drain().force();
+    assert!(!matches!(body.data().await, Some(Ok(_))), "the stream ends");
+    drop(upstream);
+    tokio::task::spawn_blocking(move || {
+        proxy.stop();
+        let outcomes: Vec<_> = proxy.notebook.take().records.iter().map(|record| record.outcome).collect();
+        assert_eq!(outcomes, [Outcome::Drained]);
+    })
+    .await
+    .unwrap();
 }

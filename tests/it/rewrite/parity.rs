@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,13 +17,14 @@ use tokometer_proxy::listen::{Listener, ServerTls};
 use tokometer_sim::load;
 use tokometer_sim::load::End;
 
-use super::{Proxy, chat, read_chunks, usage};
+use super::{Proxy, chat, read_chunks, read_request, usage};
 use crate::http2::program::drain;
 use crate::listener::listener_to;
 use crate::pod_end::{Process, port_after, until};
 use crate::program::{get, value};
 use crate::relay::peer;
 use crate::relay::sockets::Authority;
+use crate::websocket::observed::{COMMIT, DELTA, DONE, HANDSHAKE, SWITCHED, of_client, of_server};
 
 /// The proxy in both modes.
 fn both(listener: impl Fn() -> Listener) -> [Proxy; 2] {
@@ -39,7 +40,8 @@ fn facts(mut proxy: Proxy) -> Vec<String> {
         let counts = [record.output_tokens, record.input_tokens].map(|count| count.map(|n| (n.tokens, n.source)));
         let labels = (&record.labels.request_model, record.labels.streaming, record.labels.engine);
         let events = (record.chunks, record.events, record.first_token.is_some());
-        let end = (record.outcome, record.status, &record.finish_reasons, &record.error_type);
+        let end =
+            (record.outcome, record.status, &record.finish_reasons, &record.error_type, record.requested.is_some());
         format!("{:?}", (&record.request_id, end, counts, events, labels))
     };
     let mut facts: Vec<String> = replayed.records.iter().map(of).collect();
@@ -165,6 +167,40 @@ fn trailers_of_http1_do_not_change_the_record() {
         facts(proxy)
     });
     assert_eq!(proxied.len(), 1);
+    assert_eq!(proxied, rewritten);
+}
+
+#[test]
+fn messages_of_both_sides_of_a_websocket_are_observed() {
+    let (listener, server) = peer::listen();
+    let [proxied, rewritten] = both(|| listener_to(server)).map(|proxy| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut stream = peer::prepare(listener.accept().unwrap().0);
+                read_request(&mut stream);
+                stream.write_all(SWITCHED).unwrap();
+                let mut commit = vec![0; of_client(COMMIT).len()];
+                stream.read_exact(&mut commit).unwrap();
+                stream.write_all(&[of_server(DELTA), of_server(DONE)].concat()).unwrap();
+                stream.read_to_end(&mut commit).unwrap();
+            });
+            let mut client = peer::dial(proxy.address);
+            client.write_all(HANDSHAKE).unwrap();
+            let mut got = Vec::new();
+            let mut read_to = |client: &mut TcpStream, end: &[u8]| {
+                while !got.ends_with(end) {
+                    let mut byte = [0];
+                    client.read_exact(&mut byte).unwrap();
+                    got.push(byte[0]);
+                }
+            };
+            read_to(&mut client, b"\r\n\r\n");
+            client.write_all(&of_client(COMMIT)).unwrap();
+            read_to(&mut client, &of_server(DONE));
+        });
+        facts(proxy)
+    });
+    assert_eq!(proxied.len(), 2, "the handshake and a response, which was requested: {proxied:?}");
     assert_eq!(proxied, rewritten);
 }
 

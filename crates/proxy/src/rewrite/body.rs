@@ -10,8 +10,8 @@ use tokometer_wire::coding::{Codings, Decoder, Limits};
 use crate::relay::Outcome;
 use crate::rewrite::include_usage::{self, Unchanged};
 
-/// Maximum bytes of bodies that are collected at a time, over all connections. Further requests pass unmodified.
-const COLLECTED_BYTES: usize = 64 << 20;
+/// Maximum bytes of bodies that are held at a time, over all connections. Further requests pass unmodified.
+const HELD_BYTES: usize = 64 << 20;
 
 /// Bodies above this size are parsed outside of the data path's threads: a large one takes milliseconds.
 const INLINE_BYTES: usize = 64 << 10;
@@ -19,8 +19,44 @@ const INLINE_BYTES: usize = 64 << 10;
 /// Decoded bytes that each byte of a coded body pays for: a prompt is not smaller.
 const RATIO: u64 = 200;
 
-/// Bytes held by all collected bodies of the process.
-static COLLECTED: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of all held bodies of the process.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
+/// A part of [`HELD`], until it is dropped.
+#[derive(Debug, Default)]
+struct Share(usize);
+
+impl Share {
+    /// Takes this many bytes more. False if too many are held.
+    fn grow(&mut self, bytes: usize) -> bool {
+        self.0 += bytes;
+        HELD.fetch_add(bytes, Ordering::Relaxed) + bytes <= HELD_BYTES
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        HELD.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
+
+/// Bytes that are counted until the last reference to them is dropped: when the server has them.
+struct Counted {
+    bytes: Vec<u8>,
+    _share: Share,
+}
+
+impl Counted {
+    fn shared(bytes: Vec<u8>, share: Share) -> Bytes {
+        Bytes::from_owner(Counted { bytes, _share: share })
+    }
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 /// A body that is being collected.
 #[derive(Debug)]
@@ -28,8 +64,9 @@ pub(crate) struct Body {
     bytes: Vec<u8>,
     codings: Option<Codings>,
     max: usize,
-    /// Bytes counted in [`COLLECTED`].
-    counted: usize,
+    share: Share,
+    /// Bytes that may still be added from `share`.
+    reserved: usize,
 }
 
 impl Body {
@@ -41,16 +78,21 @@ impl Body {
         } else {
             Codings::of(headers.get_all("content-encoding").iter().map(|value| value.as_bytes())).ok()
         };
-        Body { bytes: Vec::new(), codings, max, counted: 0 }
+        Body { bytes: Vec::new(), codings, max, share: Share::default(), reserved: 0 }
     }
 
-    /// Adds a piece. False if the body is too large to be changed, or too many are collected: it has to be sent as it
-    /// is.
+    /// Reserves the announced length. False if the body is too large to be changed, or too many are held.
+    pub(crate) fn reserve(&mut self, length: usize) -> bool {
+        self.reserved = length;
+        length <= self.max && self.share.grow(length)
+    }
+
+    /// Adds a piece. False if the body is too large to be changed, or too many are held: it has to be sent as it is.
     pub(crate) fn add(&mut self, piece: &[u8]) -> bool {
         self.bytes.extend_from_slice(piece);
-        self.counted += piece.len();
-        let all = COLLECTED.fetch_add(piece.len(), Ordering::Relaxed) + piece.len();
-        self.bytes.len() <= self.max && all <= COLLECTED_BYTES
+        let more = piece.len().saturating_sub(self.reserved);
+        self.reserved = self.reserved.saturating_sub(piece.len());
+        self.bytes.len() <= self.max && (more == 0 || self.share.grow(more))
     }
 
     /// Bytes collected so far.
@@ -65,59 +107,55 @@ impl Body {
 
     /// The bytes collected so far, unchanged.
     pub(crate) fn take(&mut self) -> Bytes {
-        std::mem::take(&mut self.bytes).into()
+        Counted::shared(std::mem::take(&mut self.bytes), std::mem::take(&mut self.share))
     }
 
     /// The complete body, changed if possible, and what was done.
     pub(crate) async fn edited(&mut self) -> (Bytes, Outcome) {
-        let bytes = std::mem::take(&mut self.bytes);
-        let (codings, max) = (self.codings, self.max);
-        if bytes.len() <= INLINE_BYTES && !self.is_coded() {
-            return edited(bytes, codings, max);
+        let (original, codings, max) = (self.take(), self.codings, self.max);
+        if original.len() <= INLINE_BYTES && !self.is_coded() {
+            return edited(original, codings, max);
         }
-        let original = Bytes::from(bytes);
         let copy = original.clone();
-        let edit = tokio::task::spawn_blocking(move || edited(copy.into(), codings, max));
+        let edit = tokio::task::spawn_blocking(move || edited(copy, codings, max));
         // An error means that the runtime stops.
         edit.await.unwrap_or((original, Outcome::NotJson))
     }
 }
 
-impl Drop for Body {
-    fn drop(&mut self) {
-        COLLECTED.fetch_sub(self.counted, Ordering::Relaxed);
+fn edited(original: Bytes, codings: Option<Codings>, max: usize) -> (Bytes, Outcome) {
+    let Some(codings) = codings else { return (original, Outcome::Encoded) };
+    let plain = if codings.is_empty() { None } else { decoded(&original, codings, max) };
+    let body = match &plain {
+        Some((plain, _)) => plain,
+        None if codings.is_empty() => &original[..],
+        None => return (original, Outcome::Encoded),
+    };
+    match include_usage::edit(body) {
+        Ok(edit) => {
+            let (bytes, mut share) = (edit.apply(body), Share::default());
+            share.grow(bytes.len());
+            (Counted::shared(bytes, share), Outcome::Changed)
+        }
+        Err(why) => (original, why.into()),
     }
 }
 
-fn edited(bytes: Vec<u8>, codings: Option<Codings>, max: usize) -> (Bytes, Outcome) {
-    let Some(codings) = codings else { return (bytes.into(), Outcome::Encoded) };
-    if codings.is_empty() {
-        return match include_usage::edit(&bytes) {
-            Ok(edit) => (edit.apply(&bytes).into(), Outcome::Changed),
-            Err(why) => (bytes.into(), why.into()),
-        };
-    }
-    let Some(plain) = decoded(&bytes, codings, max) else { return (bytes.into(), Outcome::Encoded) };
-    match include_usage::edit(&plain) {
-        Ok(edit) => (edit.apply(&plain).into(), Outcome::Changed),
-        Err(why) => (bytes.into(), why.into()),
-    }
-}
-
-/// The body without its codings; `None` if it cannot be decoded, or is larger than `max`.
-fn decoded(bytes: &[u8], codings: Codings, max: usize) -> Option<Vec<u8>> {
+/// The body without its codings; `None` if it cannot be decoded, is larger than `max`, or too many are held.
+fn decoded(bytes: &[u8], codings: Codings, max: usize) -> Option<(Vec<u8>, Share)> {
     const PIECE_BYTES: usize = 4096;
-    let account = Budget::new(COLLECTED_BYTES).account(None, RATIO);
+    let account = Budget::new(HELD_BYTES).account(None, RATIO);
     let mut decoder = Decoder::new(codings, Limits::default(), account.clone());
-    let mut plain = Vec::new();
+    let (mut plain, mut share) = (Vec::new(), Share::default());
     for piece in bytes.chunks(PIECE_BYTES) {
         account.earn(piece.len());
+        let before = plain.len();
         decoder.feed(piece, &mut |slice| plain.extend_from_slice(slice)).ok()?;
-        if plain.len() > max {
+        if plain.len() > max || !share.grow(plain.len() - before) {
             return None;
         }
     }
-    Some(plain)
+    Some((plain, share))
 }
 
 impl From<Unchanged> for Outcome {
@@ -127,5 +165,27 @@ impl From<Unchanged> for Outcome {
             Unchanged::NotStreamed => Outcome::NotStreamed,
             Unchanged::NotJson => Outcome::NotJson,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_counted_until_the_server_has_them() {
+        let mut body = Body::new(&HeaderMap::new(), 1 << 20);
+        assert!(body.reserve(2) && body.add(b"ab") && body.add(b"c"));
+        let sent = body.take().slice(1..);
+        drop(body);
+        assert_eq!(HELD.load(Ordering::Relaxed), 3);
+        let mut others = Share::default();
+        assert!(others.grow(HELD_BYTES - 3));
+        assert!(!Body::new(&HeaderMap::new(), 1 << 20).reserve(1), "too many are held");
+        drop(sent);
+        assert!(Body::new(&HeaderMap::new(), 1 << 20).reserve(1));
+        assert!(!Body::new(&HeaderMap::new(), 1).reserve(2), "too large");
+        drop(others);
+        assert_eq!(HELD.load(Ordering::Relaxed), 0);
     }
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -24,6 +24,9 @@ use tokometer_observe::input::Direction;
 
 /// Smaller writes wait for the flush: headers and a short body leave in one write.
 const WRITE_BYTES: usize = 2048;
+
+/// The first bytes of a client that knows that the server has HTTP/2 (RFC 9113, section 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// What is known of a client's connection, shared with its requests.
 pub(crate) struct Connection {
@@ -69,8 +72,6 @@ pub(crate) struct Client {
     waiting: Vec<u8>,
     /// How many of them are sent.
     sent: usize,
-    /// They are headers that have to be sent before the next wait.
-    due: bool,
     /// Bytes that were read to look at them.
     peeked: Vec<u8>,
     relay: Arc<Relay>,
@@ -92,22 +93,24 @@ impl Client {
         // pingora passes this value to HTTP/1 requests and HTTP/2 streams alike.
         let response = Box::new(ResponseHeader::build_no_case(200, Some(0)).expect("200 is a status"));
         let digest = Arc::new(ProxyDigest::new(response, Some(Box::new(Arc::clone(&connection)))));
-        Client {
-            stream,
-            waiting: Vec::new(),
-            sent: 0,
-            due: false,
-            peeked: Vec::new(),
-            relay,
-            connection,
-            digest,
-            blocked: None,
-        }
+        Client { stream, waiting: Vec::new(), sent: 0, peeked: Vec::new(), relay, connection, digest, blocked: None }
     }
 
-    /// Waits for the first byte; false if the client closes before.
+    /// Waits for the first bytes, until it is clear which version of HTTP they are; false if the client closes before the
+    /// first one.
     pub(crate) async fn begins(&mut self) -> io::Result<bool> {
-        Ok(self.stream.read_buf(&mut self.peeked).await? > 0)
+        self.look(PREFACE.len()).await?;
+        Ok(!self.peeked.is_empty())
+    }
+
+    /// Reads ahead until there are this many bytes, they differ from HTTP/2's preface, or the client closes.
+    async fn look(&mut self, bytes: usize) -> io::Result<()> {
+        while self.peeked.len() < bytes && PREFACE.starts_with(&self.peeked) {
+            if self.stream.read_buf(&mut self.peeked).await? == 0 {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Sends the waiting bytes.
@@ -118,7 +121,7 @@ impl Client {
                 sent => self.sent += sent,
             }
         }
-        (self.sent, self.due) = (0, false);
+        self.sent = 0;
         self.waiting = Vec::new();
         Poll::Ready(Ok(()))
     }
@@ -181,19 +184,29 @@ pub(crate) fn connection(digest: Option<&pingora::protocols::Digest>) -> Option<
 }
 
 impl Drop for Client {
-    /// At the end of a drain, clients see a reset: a response that was cut off must not look complete.
+    /// Sends the rest of a response that the server did not finish. At the end of a drain, clients see a reset: a response
+    /// that was cut off must not look complete.
     fn drop(&mut self) {
         if self.relay.drain().phase() == Phase::Forced {
             SockRef::from(&self.stream.socket()).set_linger(Some(Duration::ZERO)).ok();
+        } else if !self.waiting.is_empty() {
+            let mut cx = Context::from_waker(Waker::noop());
+            let sent = self.poll_send(&mut cx).is_ready() && Pin::new(&mut self.stream).poll_flush(&mut cx).is_ready();
+            if !sent {
+                tracing::debug!("A client did not accept the rest of its response.");
+            }
         }
     }
 }
 
 impl AsyncRead for Client {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.due {
-            // While the client does not accept the headers, nothing is read from it.
-            ready!(self.as_mut().poll_flush(cx))?;
+        // pingora reads from the client whenever it waits for the server, and does not flush the beginning of a response
+        // whose length is known.
+        if !self.waiting.is_empty()
+            && let Poll::Ready(sent) = self.as_mut().poll_flush(cx)
+        {
+            sent?;
         }
         if !self.peeked.is_empty() {
             let length = self.peeked.len().min(buf.remaining());
@@ -226,7 +239,6 @@ impl AsyncWrite for Client {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.connection.joins.swap(false, Ordering::Relaxed) {
-            self.due = true;
             return Poll::Ready(Ok(()));
         }
         let result = match self.poll_send(cx) {
@@ -248,14 +260,9 @@ impl AsyncWrite for Client {
 
 #[async_trait]
 impl Peek for Client {
-    /// Reads ahead until `buf` is full or the bytes differ from HTTP/2's preface, which alone is looked for.
+    /// pingora looks only for HTTP/2's preface.
     async fn try_peek(&mut self, buf: &mut [u8]) -> io::Result<bool> {
-        const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-        while self.peeked.len() < buf.len() && PREFACE.starts_with(&self.peeked) {
-            if self.stream.read_buf(&mut self.peeked).await? == 0 {
-                break;
-            }
-        }
+        self.look(buf.len()).await?;
         let length = buf.len().min(self.peeked.len());
         buf[..length].copy_from_slice(&self.peeked[..length]);
         Ok(true)

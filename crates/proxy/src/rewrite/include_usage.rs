@@ -5,14 +5,13 @@ use std::ops::Range;
 
 use crate::rewrite::members::members;
 
-/// The option, as the value of `stream_options` and as a member of it.
+/// The option, as the value of `stream_options`.
 const OPTIONS: &str = r#"{"include_usage":true}"#;
-const OPTION: &str = r#""include_usage":true"#;
 
 /// Why a body is left as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unchanged {
-    /// The client asked for the counts.
+    /// The client set the options itself: it asked for the counts, or what an option means depends on the engine.
     Asked,
     /// The response will not be a stream: it has the counts anyway.
     NotStreamed,
@@ -55,20 +54,20 @@ pub(crate) fn edit(body: &[u8]) -> Result<Edit, Unchanged> {
         return Ok(Edit { at: options.at.clone(), with: OPTIONS.to_owned() });
     }
     let inner = members(options.value.as_bytes()).ok_or(Unchanged::NotJson)?;
+    let last = |key: &str| inner.iter().rfind(|member| member.key == key);
+    // vLLM then writes counts to every event if `include_usage` is true.
+    if last("continuous_usage_stats").is_some_and(|option| !matches!(option.value, "false" | "null")) {
+        return Err(Unchanged::Asked);
+    }
     let from = options.at.start;
-    match inner.iter().rfind(|member| member.key == "include_usage") {
-        Some(option) if option.value == "true" => Err(Unchanged::Asked),
+    match last("include_usage") {
         Some(option) if matches!(option.value, "false" | "null") => {
             Ok(Edit { at: from + option.at.start..from + option.at.end, with: "true".to_owned() })
         }
+        // The default of an object without it is true in vLLM, and false in SGLang and llama.cpp.
+        None => Err(Unchanged::Asked),
+        Some(option) if option.value == "true" => Err(Unchanged::Asked),
         Some(_) => Err(Unchanged::NotJson),
-        None => match inner.last() {
-            Some(member) => {
-                let end = from + member.at.end;
-                Ok(Edit { at: end..end, with: format!(",{OPTION}") })
-            }
-            None => Ok(Edit { at: from + 1..from + 1, with: OPTION.to_owned() }),
-        },
     }
 }
 
@@ -92,15 +91,13 @@ mod tests {
                 "{ \"stream\" : true ,\r\n \"n\": 1.0,\"stream_options\":{\"include_usage\":true} \n}\n",
             ),
             (r#"{"stream_options":null,"stream":true}"#, r#"{"stream_options":{"include_usage":true},"stream":true}"#),
-            (r#"{"stream_options":{},"stream":true}"#, r#"{"stream_options":{"include_usage":true},"stream":true}"#),
-            (r#"{"stream_options":{ },"stream":true}"#, r#"{"stream_options":{"include_usage":true },"stream":true}"#),
             (
                 r#"{"stream_options": {"include_usage": false, "x": 1}, "stream":true}"#,
                 r#"{"stream_options": {"include_usage": true, "x": 1}, "stream":true}"#,
             ),
             (
-                r#"{"stream":true,"stream_options":{"continuous_usage_stats":true }}"#,
-                r#"{"stream":true,"stream_options":{"continuous_usage_stats":true,"include_usage":true }}"#,
+                r#"{"stream":true,"stream_options":{"continuous_usage_stats":false,"include_usage":null }}"#,
+                r#"{"stream":true,"stream_options":{"continuous_usage_stats":false,"include_usage":true }}"#,
             ),
             // The last of duplicates counts, and escaped keys are the same keys.
             (
@@ -120,6 +117,12 @@ mod tests {
     fn other_bodies_are_left_as_they_are() {
         for (body, why) in [
             (r#"{"stream":true,"stream_options":{"include_usage":true}}"#, Unchanged::Asked),
+            (r#"{"stream":true,"stream_options":{}}"#, Unchanged::Asked),
+            (r#"{"stream":true,"stream_options":{"continuous_usage_stats":true}}"#, Unchanged::Asked),
+            (
+                r#"{"stream":true,"stream_options":{"include_usage":false,"continuous_usage_stats":true}}"#,
+                Unchanged::Asked,
+            ),
             (r#"{"stream":true,"stream":false}"#, Unchanged::NotStreamed),
             (r#"{"messages":[{"stream":true}]}"#, Unchanged::NotStreamed),
             (r#"{"stream":"true"}"#, Unchanged::NotStreamed),
@@ -164,7 +167,7 @@ mod tests {
         let options = prop_oneof![
             3 => value,
             1 => Just("{\"include_usage\":false}".to_owned()),
-            1 => Just("{ \"continuous_usage_stats\" : true }".to_owned()),
+            1 => Just("{ \"continuous_usage_stats\" : true, \"include_usage\":null}".to_owned()),
             2 => Just("true".to_owned()),
         ];
         let member = (space, key, space, space, options, space)
@@ -195,7 +198,11 @@ mod tests {
                     prop_assert!(text.starts_with(&body.as_bytes()[..edit.at.start]));
                     prop_assert!(text.ends_with(&body.as_bytes()[edit.at.end..]));
                 }
-                Err(Unchanged::Asked) => prop_assert_eq!(&expected["stream_options"]["include_usage"], &Value::Bool(true)),
+                Err(Unchanged::Asked) => {
+                    let options = &expected["stream_options"];
+                    let asked = [&Value::Null, &Value::Bool(false)].iter().all(|off| options.get("include_usage") != Some(off));
+                    prop_assert!(options.is_object() && (asked || options.get("continuous_usage_stats").is_some()));
+                }
                 Err(Unchanged::NotStreamed) => prop_assert_ne!(&expected["stream"], &Value::Bool(true)),
                 Err(Unchanged::NotJson) => prop_assert!(!expected["stream_options"].is_null()),
             }

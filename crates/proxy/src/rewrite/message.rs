@@ -159,6 +159,10 @@ impl Messages {
             line(&mut text, name.as_str(), value.as_bytes());
         }
         let code = head.status.as_u16();
+        if code == 101 {
+            // What the client sends after an upgrade follows.
+            self.request.ended = false;
+        }
         let bodiless = to_head || code < 200 || code == 204 || code == 304;
         let length = head.headers.contains_key("content-length");
         let is_chunked = head.headers.contains_key("transfer-encoding");

@@ -16,7 +16,7 @@ use pingora::{Error, ErrorSource, ErrorType, Result};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::relay::{Guard, Outcome, Relay, Rewrite, Stream, Unreachable, error_body};
+use crate::relay::{Guard, Outcome, Phase, Relay, Rewrite, Stream, Unreachable, error_body};
 use crate::rewrite::body::Body;
 use crate::rewrite::client::{Client, Connection, connection, lock};
 use crate::rewrite::framing::ambiguous;
@@ -24,7 +24,7 @@ use crate::rewrite::message::Messages;
 use crate::rewrite::settings::Settings;
 use crate::rewrite::strip_usage::StripUsage;
 use crate::rewrite::trace;
-use crate::rewrite::upstream::{Peers, Server};
+use crate::rewrite::upstream::{Peers, Server, UNREACHABLE, UPSTREAM, cause, ended_by, status};
 use tokometer_observe::input::{Close, Direction, Side, TraceParent};
 
 /// pingora keeps this many bytes of a request's body for a retry, and sends a body that was read before only from there.
@@ -57,6 +57,8 @@ pub(crate) struct Exchange {
     /// Sent to the server, and added to the response.
     request_id: Option<String>,
     trace: Option<TraceParent>,
+    /// The trace is not the client's.
+    new_trace: bool,
     /// `include_usage` may change this request.
     candidate: bool,
     body: Option<Body>,
@@ -72,6 +74,12 @@ pub(crate) struct Exchange {
     upgraded: bool,
     /// Pieces of the request's body.
     pieces: u32,
+    /// Bytes of the request's body that were passed to the server in this attempt, and that were shown: a retry sends them
+    /// again.
+    passed: usize,
+    shown: usize,
+    /// The result for a body of unknown length was counted.
+    counted: bool,
 }
 
 impl Exchange {
@@ -148,8 +156,8 @@ impl Filters {
     async fn read_body(&self, session: &mut Session, ctx: &mut Exchange) -> Result<()> {
         let length = content_length(&session.req_header().headers).filter(|length| *length > 0);
         let Some(length) = length else { return Ok(()) };
-        let max = self.settings.max_body.0 as usize;
-        if length > max {
+        let mut body = self.body(session);
+        if !body.reserve(length) {
             self.count(Rewrite::IncludeUsage, Outcome::TooLarge);
             ctx.candidate = false;
             return Ok(());
@@ -157,14 +165,18 @@ impl Filters {
         if session.req_header().headers.contains_key(header::EXPECT) {
             session.downstream_session.write_continue_response().await?;
         }
-        let mut body = Body::new(&session.req_header().headers, max);
         let mut fits = true;
         // The last reads go through pingora's buffer; each of the others is smaller than what is left.
         while !session.is_body_done() {
             if length.saturating_sub(body.len()) <= RETRY_BUFFER_BYTES {
                 session.enable_retry_buffering();
             }
-            let Some(piece) = session.read_request_body().await.map_err(|error| error.into_down())? else { break };
+            // pingora has no limit of time for HTTP/2.
+            let piece = timeout(self.settings.client_read_timeout, session.read_request_body()).await;
+            let Ok(piece) = piece else {
+                return Err(Error::new(ErrorType::ReadTimedout).into_down());
+            };
+            let Some(piece) = piece.map_err(|error| error.into_down())? else { break };
             fits &= body.add(&piece);
             ctx.messages(|messages| messages.body(Direction::Request, piece, false));
         }
@@ -179,6 +191,11 @@ impl Filters {
         ctx.decoded = coded && ctx.injected;
         ctx.read = Some(bytes);
         Ok(())
+    }
+
+    /// Collects the body of this request.
+    fn body(&self, session: &Session) -> Body {
+        Body::new(&session.req_header().headers, self.settings.max_body.0 as usize)
     }
 
     fn begin(&self, session: &mut Session, ctx: &mut Exchange) {
@@ -199,7 +216,7 @@ impl Filters {
             let (context, continued) = trace::context(head);
             self.count(Rewrite::Traceparent, if continued { Outcome::Asked } else { Outcome::Changed });
             messages.sent_trace(context);
-            ctx.trace = Some(context);
+            (ctx.trace, ctx.new_trace) = (Some(context), !continued);
         }
         if !has_body {
             messages.body(Direction::Request, Bytes::new(), true);
@@ -262,9 +279,7 @@ impl ProxyHttp for Filters {
             self.read_body(session, ctx).await?;
             if ctx.candidate && ctx.read.is_none() {
                 // Its length is not known: it is sent in chunks, and changed before its last byte is sent.
-                let body = Body::new(&session.req_header().headers, self.settings.max_body.0 as usize);
-                ctx.body = (!body.is_coded()).then_some(body);
-                if ctx.body.is_none() {
+                if self.body(session).is_coded() {
                     self.count(Rewrite::IncludeUsage, Outcome::Encoded);
                     ctx.candidate = false;
                 }
@@ -277,6 +292,11 @@ impl ProxyHttp for Filters {
         let Some(connection) = &ctx.connection else {
             return Error::e_explain(ErrorType::InternalError, "not a connection of this listener");
         };
+        // A new attempt.
+        (ctx.connected, ctx.passed) = (false, 0);
+        if ctx.candidate && ctx.read.is_none() {
+            (ctx.body, ctx.injected) = (Some(self.body(session)), false);
+        }
         let http2 = session.as_http2().is_some() && is_grpc(session.req_header());
         Ok(self.peers.peer(connection, http2, &self.settings))
     }
@@ -293,6 +313,9 @@ impl ProxyHttp for Filters {
         }
         if let Some(context) = ctx.trace {
             request.insert_header("traceparent", trace::header(context))?;
+            if ctx.new_trace {
+                request.remove_header("tracestate");
+            }
         }
         if let Some(id) = &ctx.request_id {
             request.insert_header("x-request-id", id.as_str())?;
@@ -333,23 +356,28 @@ impl ProxyHttp for Filters {
         }
         let piece = body.clone().unwrap_or_default();
         let end_of_message = end && !session.was_upgraded();
+        let new = piece.slice((ctx.shown - ctx.passed).min(piece.len())..);
+        ctx.passed += piece.len();
+        ctx.shown = ctx.shown.max(ctx.passed);
         ctx.messages(|messages| {
-            messages.body(Direction::Request, piece.clone(), end_of_message);
+            messages.body(Direction::Request, new, end_of_message);
             messages.show();
         });
         let Some(collected) = &mut ctx.body else { return Ok(()) };
-        if !collected.add(&piece) {
-            self.count(Rewrite::IncludeUsage, Outcome::TooLarge);
+        let outcome = if !collected.add(&piece) {
             *body = Some(collected.take());
-            ctx.body = None;
+            Outcome::TooLarge
         } else if end {
             let (bytes, outcome) = collected.edited().await;
-            self.count(Rewrite::IncludeUsage, outcome);
-            ctx.injected = outcome == Outcome::Changed;
-            ctx.body = None;
             *body = Some(bytes);
+            outcome
         } else {
             *body = Some(Bytes::new());
+            return Ok(());
+        };
+        (ctx.injected, ctx.body) = (outcome == Outcome::Changed, None);
+        if !std::mem::replace(&mut ctx.counted, true) {
+            self.count(Rewrite::IncludeUsage, outcome);
         }
         Ok(())
     }
@@ -425,6 +453,20 @@ impl ProxyHttp for Filters {
         Ok(())
     }
 
+    /// HTTP/1.0 has no chunks: the end of the connection ends the body.
+    async fn response_filter(
+        &self,
+        session: &mut Session,
+        response: &mut ResponseHeader,
+        _: &mut Box<Exchange>,
+    ) -> Result<()> {
+        let has_chunks = session.as_http1().is_none() || session.req_header().version >= http::Version::HTTP_11;
+        if !has_chunks && response.remove_header(&header::TRANSFER_ENCODING).is_some() {
+            session.set_keepalive(None);
+        }
+        Ok(())
+    }
+
     fn upstream_response_body_filter(
         &self,
         session: &mut Session,
@@ -485,6 +527,8 @@ impl ProxyHttp for Filters {
         let stats = self.relay.stats_of(self.listener);
         let close = match error {
             None => Close::Finished { first: if ctx.upgraded { Side::Server } else { Side::Client } },
+            // The drain closed the connection.
+            Some(_) if self.relay.drain().phase() == Phase::Forced => Close::Drained,
             Some(error) => {
                 tracing::debug!(%error, "A request failed.");
                 ended_by(error, ctx.connected)
@@ -520,50 +564,6 @@ impl ProxyHttp for Filters {
             tracing::warn!(%error, "Sending a request to the server again.");
         }
         true
-    }
-}
-
-const UNREACHABLE: &str = "upstream_unreachable";
-const UPSTREAM: &str = "upstream_error";
-
-/// Status and type of the response to a client whose request failed; 0 if the client is gone.
-fn status(error: &Error, connected: bool) -> (u16, &'static str) {
-    match (error.etype(), error.esource()) {
-        (ErrorType::HTTPStatus(code), _) => (*code, "invalid_request_error"),
-        (_, ErrorSource::Upstream) if !connected => (503, UNREACHABLE),
-        (ErrorType::ReadTimedout | ErrorType::WriteTimedout, ErrorSource::Upstream) => (504, UPSTREAM),
-        (_, ErrorSource::Upstream) => (502, UPSTREAM),
-        (ErrorType::ReadError | ErrorType::WriteError | ErrorType::ConnectionClosed, ErrorSource::Downstream) => {
-            (0, "")
-        }
-        (ErrorType::H2Error, ErrorSource::Downstream) => (0, ""),
-        (ErrorType::ReadTimedout | ErrorType::WriteTimedout, ErrorSource::Downstream) => (408, "invalid_request_error"),
-        (_, ErrorSource::Downstream) => (400, "invalid_request_error"),
-        _ => (502, UPSTREAM),
-    }
-}
-
-/// How the connection ended, in the observer's terms.
-fn ended_by(error: &Error, connected: bool) -> Close {
-    match (error.esource(), error.etype()) {
-        (ErrorSource::Downstream, _) | (_, ErrorType::HTTPStatus(_)) => Close::Reset(Side::Client),
-        (_, ErrorType::ConnectTimedout) => Close::ConnectTimeout,
-        (ErrorSource::Upstream, _) if !connected => Close::Refused,
-        (_, ErrorType::ReadTimedout | ErrorType::WriteTimedout) => Close::IdleTimeout,
-        // pingora-core 0.9.1, protocols/http/v1/body.rs: the server closed in the middle of a body.
-        (_, ErrorType::ConnectionClosed | ErrorType::Custom("PrematureBodyEnd")) => {
-            Close::Finished { first: Side::Server }
-        }
-        _ => Close::Reset(Side::Server),
-    }
-}
-
-/// The cause without pingora's context, which names code and connections.
-fn cause(error: &Error) -> String {
-    match (&error.cause, &error.context) {
-        (Some(cause), _) => cause.to_string(),
-        (None, Some(context)) => context.as_str().to_owned(),
-        (None, None) => error.etype().as_str().to_owned(),
     }
 }
 

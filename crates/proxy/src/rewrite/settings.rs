@@ -36,11 +36,12 @@ pub struct Settings {
     /// begins. The server may have begun to work on it: a generation is then paid for twice.
     #[schemars(range(min = 0, max = 10))]
     pub upstream_retries: u32,
-    /// Time after which an idle connection of a client is closed.
+    /// Time after which an idle connection of a client is closed, or one without complete headers of its next request.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["1s", "168h"]))]
     pub client_idle_timeout: Duration,
-    /// Time without a byte of a request's headers or body after which its connection is closed.
+    /// Time without a byte of a request's body after which the request ends. On HTTP/2 only for bodies that
+    /// `include_usage` may change.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["1s", "168h"]))]
     pub client_read_timeout: Duration,

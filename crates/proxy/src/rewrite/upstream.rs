@@ -1,4 +1,4 @@
-//! Connections of pingora's pool to the server.
+//! Connections of pingora's pool to the server, and what pingora's errors mean.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,11 +10,12 @@ use pingora::connectors::L4Connect;
 use pingora::protocols::l4::socket::SocketAddr as PeerAddress;
 use pingora::protocols::l4::stream::Stream as Transport;
 use pingora::upstreams::peer::HttpPeer;
-use pingora::{Error, ErrorType, Result};
+use pingora::{Error, ErrorSource, ErrorType, Result};
 
 use crate::relay::{Relay, Stream};
 use crate::rewrite::client::Connection;
 use crate::rewrite::settings::Settings;
+use tokometer_observe::input::{Close, Side};
 
 /// How to connect to the server.
 #[async_trait]
@@ -75,5 +76,50 @@ impl L4Connect for Connector {
             Ok(stream) => Ok(stream.into_transport()),
             Err(error) => Err(Error::because(ErrorType::ConnectRefused, "cannot reach the server", error)),
         }
+    }
+}
+
+/// Types of errors in responses to clients: no connection to the server, and no valid response.
+pub(crate) const UNREACHABLE: &str = "upstream_unreachable";
+pub(crate) const UPSTREAM: &str = "upstream_error";
+
+/// Status and type of the response to a client whose request failed; 0 if the client is gone.
+pub(crate) fn status(error: &Error, connected: bool) -> (u16, &'static str) {
+    match (error.etype(), error.esource()) {
+        (ErrorType::HTTPStatus(code), _) => (*code, "invalid_request_error"),
+        (_, ErrorSource::Upstream) if !connected => (503, UNREACHABLE),
+        (ErrorType::ReadTimedout | ErrorType::WriteTimedout, ErrorSource::Upstream) => (504, UPSTREAM),
+        (_, ErrorSource::Upstream) => (502, UPSTREAM),
+        (ErrorType::ReadError | ErrorType::WriteError | ErrorType::ConnectionClosed, ErrorSource::Downstream) => {
+            (0, "")
+        }
+        (ErrorType::H2Error, ErrorSource::Downstream) => (0, ""),
+        (ErrorType::ReadTimedout | ErrorType::WriteTimedout, ErrorSource::Downstream) => (408, "invalid_request_error"),
+        (_, ErrorSource::Downstream) => (400, "invalid_request_error"),
+        _ => (502, UPSTREAM),
+    }
+}
+
+/// How the connection ended, in the observer's terms.
+pub(crate) fn ended_by(error: &Error, connected: bool) -> Close {
+    match (error.esource(), error.etype()) {
+        (ErrorSource::Downstream, _) | (_, ErrorType::HTTPStatus(_)) => Close::Reset(Side::Client),
+        (_, ErrorType::ConnectTimedout) => Close::ConnectTimeout,
+        (ErrorSource::Upstream, _) if !connected => Close::Refused,
+        (_, ErrorType::ReadTimedout | ErrorType::WriteTimedout) => Close::IdleTimeout,
+        // pingora-core 0.9.1, protocols/http/v1/body.rs: the server closed in the middle of a body.
+        (_, ErrorType::ConnectionClosed | ErrorType::Custom("PrematureBodyEnd")) => {
+            Close::Finished { first: Side::Server }
+        }
+        _ => Close::Reset(Side::Server),
+    }
+}
+
+/// The cause without pingora's context, which names code and connections.
+pub(crate) fn cause(error: &Error) -> String {
+    match (&error.cause, &error.context) {
+        (Some(cause), _) => cause.to_string(),
+        (None, Some(context)) => context.as_str().to_owned(),
+        (None, None) => error.etype().as_str().to_owned(),
     }
 }
