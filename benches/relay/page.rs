@@ -67,7 +67,7 @@ const ATTACKS: &str = "
 
 Each attack runs separately against a program with the default settings, with all clients, the server and the program on
 the same cores (`make hostile-table`). **CPU** is that of the data path's threads per MB sent by the attackers, without
-the cost of the regular traffic beside the attack. **Longest pause** is the longest time from the server's write of an event to
+the cost of the regular traffic. **Longest pause** is the longest time from the server's write of an event to
 its arrival at the client, over ten regular streams of 50 events per second; the goal is 250 ms. **Slowest probe** is the slowest
 of `/livez`, `/readyz` and `/startz`, each on a new connection. **Before** is the value of an earlier run, before decoding had a
 work budget and memory had a single limit, on another machine; `>` marks a program that was still busy
