@@ -243,6 +243,7 @@ fn error_statuses_determine_the_outcome() {
     assert_eq!(response(404), Outcome::Http4xx);
     assert_eq!(response(500), Outcome::Http5xx);
     assert_eq!(response(502), Outcome::Http5xx);
+    assert_eq!(response(307), Outcome::Ok, "the client follows the redirect with another request");
     for busy in [429, 503, 529] {
         assert_eq!(response(busy), Outcome::RejectedBusy, "{busy}");
     }

@@ -127,6 +127,23 @@ fn long_gap_is_a_stall_unless_blocked_on_the_client() {
     assert_eq!((blocked.longest_gap, blocked.longest_pause), (None, None), "a gap caused by the client is not counted");
 }
 
+/// What the server sent while the client did not read arrives in one burst, for every choice.
+#[test]
+fn gaps_of_a_burst_after_a_blocked_client_are_not_counted() {
+    let of = |choice: u32| format!(r#"data: {{"choices":[{{"index":{choice},"delta":{{"content":"x"}}}}]}}"#);
+    let (first, second) = (of(0), of(1));
+    let mut wire = Wire::asked().server(HEAD).events(&[&first, &second]);
+    let since = wire.now;
+    wire = after(wire, ms(9000));
+    wire.observer.blocked(Direction::Response, since, since + ms(9000));
+    wire = wire.server(&[chunk(&first), chunk(&second), chunk(&first), chunk(&second)].concat());
+    wire = after(wire, ms(30)).events(&[&first, &second, FINISH, DONE]).server(LAST);
+    let Replayed { records, gaps, .. } = wire.close(CLOSE);
+    assert_eq!((records[0].stalls, records[0].delivery_blocked), (0, ms(9000)));
+    assert!(gaps.iter().all(|gap| gap.gap >= ms(30) && gap.gap < ms(100)), "{gaps:?}");
+    assert!(!gaps.is_empty());
+}
+
 #[test]
 fn queue_time_comes_from_body_or_llama_cpp_headers() {
     let llama: &[u8] = b"HTTP/1.1 200 OK\r\nServer: llama.cpp\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";

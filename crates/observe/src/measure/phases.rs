@@ -155,7 +155,7 @@ impl Phases {
         let reported = EngineTimes::of(record);
         let source = record.queue.map(|queue| queue.source);
         let fitting = if source == Some(QueueSource::Remainder) {
-            let others = reported.load.unwrap_or_default() + reported.prefill.unwrap_or_default();
+            let others = reported.load.unwrap_or_default().saturating_add(reported.prefill.unwrap_or_default());
             reported.queue.map(|queue| queue.min(span.saturating_sub(others)))
         } else {
             reported.queue.filter(|queue| *queue <= span)
@@ -170,11 +170,11 @@ impl Phases {
         };
         // The response headers mark the end of the queue.
         let seen = source == Some(QueueSource::HeaderTiming);
-        let load = reported.load.filter(|load| !seen && queue + *load <= span);
+        let load = reported.load.filter(|load| !seen && queue.saturating_add(*load) <= span);
         if let Some(load) = load {
             self.lasting(PhaseKind::Load, load);
         }
-        let rest = span.saturating_sub(queue + load.unwrap_or_default());
+        let rest = span.saturating_sub(queue.saturating_add(load.unwrap_or_default()));
         let before = reported.prefill.filter(|_| came && !seen).and_then(|prefill| rest.checked_sub(prefill));
         if let Some(before) = before {
             self.lasting(PhaseKind::Preprocessing, before);

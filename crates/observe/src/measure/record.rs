@@ -12,7 +12,7 @@ closed_enum! {
     /// How a request ended: exactly one of these, recorded once.
     pub enum Outcome {
         /// The response is complete and not empty. An empty one is accepted if the request only loads a model or asks for a
-        /// background response.
+        /// background response, and a redirect (300-399) generates nothing.
         Ok = "ok",
         /// The client disconnected before the first token.
         ClientAbortBeforeFirstToken = "client_abort_before_first_token",

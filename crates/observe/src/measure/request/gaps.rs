@@ -46,10 +46,11 @@ pub(super) struct Gaps {
     late_ms: u32,
     /// The same at the last token of each choice, in [`LATE_UNIT_MS`]; wraps after 262 s.
     late_before: [u16; CHOICES],
-    /// Events that had waited for this thread are read: the gaps between them are not the engine's.
+    /// Events that had waited for this thread or for the client are read: the gaps between them are not the engine's.
     catching_up: bool,
-    /// Delivery was blocked on the client since the last token: the next gap is not the engine's.
-    interrupted: bool,
+    /// Delivery was blocked on the client since the last token of the choice (a bit each): its next gap is not the
+    /// engine's.
+    interrupted: u8,
 }
 
 impl Gaps {
@@ -70,7 +71,6 @@ impl Gaps {
         self.tokens += tokens.unwrap_or(1);
         let known = tokens.and_then(|n| u32::try_from(n).ok());
         let usual = self.gap(choice, at).and_then(|gap| self.add(gap, known, stall, live));
-        self.interrupted = false;
         if usize::from(self.len) == BATCH || at.saturating_sub(self.forwarded_at) >= nanos(PERIOD) {
             self.forward(live);
             self.forwarded_at = at;
@@ -87,13 +87,17 @@ impl Gaps {
         let late = late_now.wrapping_sub(std::mem::replace(late_before, late_now));
         let late = u64::from(late) * u64::from(LATE_UNIT_MS) * 1_000_000;
         let gap = before.map(|before| at.saturating_sub(before));
+        let bit = 1 << choice;
+        let interrupted = self.interrupted & bit != 0;
+        self.interrupted &= !bit;
         self.catching_up = match gap {
-            // What arrived while the thread was late is read at once.
+            _ if interrupted => true,
+            // What arrived while the thread was late, or the client did not read, is read at once.
             Some(gap) if late == 0 => self.catching_up && gap < nanos(TOGETHER),
             Some(gap) => late >= gap / 2,
             None => late > 0,
         };
-        gap.filter(|_| !self.interrupted && !self.catching_up).map(|gap| gap.saturating_sub(late))
+        gap.filter(|_| !self.catching_up).map(|gap| gap.saturating_sub(late))
     }
 
     /// Adds a gap of the engine.
@@ -124,7 +128,7 @@ impl Gaps {
 
     /// Delivery was blocked on the client.
     pub(super) fn interrupt(&mut self) {
-        self.interrupted = true;
+        self.interrupted = (1 << CHOICES) - 1;
     }
 
     /// Forwards the buffered gaps and tokens to the handles, if there are any.

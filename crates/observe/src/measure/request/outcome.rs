@@ -117,7 +117,10 @@ impl Conclusion {
             Failure::None => {}
         }
         match self.ending {
-            Ending::Complete if !request.generates() || self.unread => Outcome::Ok,
+            // A redirect generates nothing: the client sends another request.
+            Ending::Complete if !request.generates() || self.unread || matches!(self.status, Some(300..=399)) => {
+                Outcome::Ok
+            }
             Ending::Complete if !has_tokens && !self.may_be_empty => Outcome::NoOutput,
             Ending::Complete if self.streaming && !self.marked_end => Outcome::Truncated,
             Ending::Complete => Outcome::Ok,
