@@ -170,14 +170,17 @@ impl Instrument {
         in_flight.set_overdue(move |now| threads.upgrade().map_or(Duration::ZERO, |relay| relay.overdue(now)));
         let gates = path.take_gates();
         let doors = Doors::new(&settings.listeners, path.addresses(), gates);
-        let reach = doors.watch(Arc::clone(&relay)).map_err(thread("checks whether the servers accept connections"))?;
         let (servers, engines) = (Arc::clone(&doors), scraper.engines());
         in_flight.consult(Box::new(move |listener, now| Signs {
             reach: servers.status(listener).map(|status| status.reach(now)).unwrap_or_default(),
             still: engines.still(listener, now),
         }));
-        let listeners = Arc::new(ListenerStats { relay, doors: Arc::clone(&doors), interceptions: Mutex::default() });
-        let mut monitors = vec![objectives, reach];
+        let listeners = Arc::new(ListenerStats {
+            relay: Arc::clone(&relay),
+            doors: Arc::clone(&doors),
+            interceptions: Mutex::default(),
+        });
+        let mut monitors = vec![objectives];
         let listeners: Arc<dyn Collect> = match &captured {
             // Nothing is forwarded.
             Some(captured) => Arc::new(captured.clone()),
@@ -231,10 +234,12 @@ impl Instrument {
             control: Arc::clone(&control) as Arc<dyn admin::Control>,
         };
         let admin = admin::Server::start(&settings.admin, pages)?;
-        // Last, because the descriptors open now are not available for connections.
+        // Late, because the descriptors open now are not available for connections.
         if settings.tap.is_none() {
-            path.handles().relay.limit_connections(descriptors::connections(settings));
+            relay.limit_connections(descriptors::connections(settings));
         }
+        // Last: opens the listeners. Clients accepted before a failed start would be disconnected.
+        monitors.push(doors.watch(relay).map_err(thread("checks whether the servers accept connections"))?);
         Ok(Instrument {
             path,
             backlog,

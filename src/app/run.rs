@@ -70,7 +70,7 @@ const AFTER_DRAIN: Duration = Duration::from_secs(10);
 const REDRAW: Duration = Duration::from_secs(1);
 
 /// Time between checks whether the configuration file has changed.
-const FILE_CHECK: Duration = Duration::from_secs(2);
+const FILE_CHECK: Duration = Duration::from_secs(1);
 
 /// What a signal or a changed configuration file requests.
 enum Action {
@@ -161,7 +161,7 @@ fn run_with(
                 Action::Stop => break,
                 Action::Reload => {}
                 Action::Hangup => {
-                    file.is_changed();
+                    file.loaded();
                     instrument.reopen();
                 }
             }
@@ -239,6 +239,8 @@ struct ConfigFile {
     path: Option<PathBuf>,
     /// The version that was loaded, or could not be.
     version: Option<FileVersion>,
+    /// The version at the last check.
+    seen: Option<FileVersion>,
     due: Interval,
 }
 
@@ -246,13 +248,21 @@ impl ConfigFile {
     fn of(config: &Config) -> ConfigFile {
         let mut due = interval(FILE_CHECK);
         due.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        ConfigFile { path: config.file.clone(), version: config.version, due }
+        ConfigFile { path: config.file.clone(), version: config.version, seen: config.version, due }
     }
 
-    /// True once for each version of the file after the first.
+    /// True once for each version of the file after the first, when two checks have seen it: a file that is being
+    /// written is not loaded.
     fn is_changed(&mut self) -> bool {
         let now = self.path.as_deref().and_then(FileVersion::of);
-        std::mem::replace(&mut self.version, now) != now
+        let is_stable = std::mem::replace(&mut self.seen, now) == now;
+        is_stable && std::mem::replace(&mut self.version, now) != now
+    }
+
+    /// The file is loaded now, whatever its version.
+    fn loaded(&mut self) {
+        self.version = self.path.as_deref().and_then(FileVersion::of);
+        self.seen = self.version;
     }
 
     /// Returns when the file has another version. Can be dropped and called again.

@@ -192,7 +192,8 @@ impl fmt::Debug for Serving {
 pub fn serve(workers: Vec<Worker>) -> io::Result<Serving> {
     let mut serving = Serving { stop: watch::Sender::new(false), threads: Vec::new() };
     for (number, worker) in workers.into_iter().enumerate() {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+        // The blocking threads resolve names.
+        let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(32).build()?;
         let mut stop = serving.stop.subscribe();
         let thread = thread::Builder::new().name(format!("relay-{number}")).spawn(move || {
             runtime.block_on(async move {
@@ -201,7 +202,9 @@ pub fn serve(workers: Vec<Worker>) -> io::Result<Serving> {
                 stop.wait_for(|stop| *stop).await.ok();
                 accepting.abort();
             });
-            // Dropping the runtime drops the remaining connections; each notifies its observer.
+            // Drops the remaining connections, each of which notifies its observer, but does not wait for a resolver that
+            // does not answer.
+            runtime.shutdown_background();
         })?;
         serving.threads.push(thread);
     }

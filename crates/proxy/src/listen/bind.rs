@@ -154,7 +154,8 @@ fn bind_tcp(host: &str, port: u16, settings: &Settings) -> io::Result<(Socket, A
 
 /// Probes start after `idle` and repeat every tenth of it: a dead peer is detected within twice that time.
 pub(crate) fn keep_alive(socket: SockRef<'_>, idle: Option<Duration>) -> io::Result<()> {
-    let Some(idle) = idle else { return Ok(()) };
+    // The kernel refuses less than a second.
+    let Some(idle) = idle.map(|idle| idle.max(Duration::from_secs(1))) else { return Ok(()) };
     let interval = (idle / 10).max(Duration::from_secs(1));
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(interval))
 }

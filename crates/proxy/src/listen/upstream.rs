@@ -104,12 +104,17 @@ impl Server for Upstream {
     }
 }
 
-/// Retries while the process (EMFILE) or the machine (ENFILE) has no free descriptors.
+/// Retries while the process (EMFILE) or the machine (ENFILE) has no free descriptors. Retries without limit while the
+/// backlog of a Unix socket is full (EAGAIN), as a blocking connect would wait; on TCP the kernel waits.
 async fn patiently<T, F: Future<Output = io::Result<T>>>(mut open: impl FnMut() -> F) -> io::Result<T> {
     let mut until = None;
     loop {
         let error = match open().await {
             Err(error) if is_exhausted(&error) => error,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                tokio::time::sleep(RETRY).await;
+                continue;
+            }
             result => return result,
         };
         let until = *until.get_or_insert_with(|| Instant::now() + PATIENCE.mul_f64(0.2 + 0.8 * fastrand::f64()));
