@@ -26,8 +26,8 @@ Examples:
     --env OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318
   tokometer inject -f deployment.yaml --remove
 
-The mode auto is address-split, or another mode where that is impossible; docs/how-to/attach.md describes the modes. The \
-operation is idempotent. YAML comments are lost.
+The mode auto is address-split; where that is impossible the pod is left unchanged, with the reason in the report; \
+docs/how-to/attach.md describes the modes. The operation is idempotent. YAML comments are lost.
 
 Exit codes: 0 success, 1 nothing was injected (the manifest is still written), 2 wrong usage or no manifest.")]
 pub struct InjectArgs {

@@ -67,9 +67,9 @@ pub(super) const WINDOWS: [&str; 7] = ["5m", "30m", "1h", "2h", "6h", "1d", "3d"
 pub(super) const HARD_FAILURE: f64 = 0.9;
 
 impl Burn {
-    /// Burn rate at the threshold, as a multiple of the allowed rate.
+    /// Burn rate at the threshold, as a multiple of the allowed rate. At least 1: below it the objective is met.
     pub(super) fn factor(&self, period_days: u32) -> f64 {
-        self.share * f64::from(period_days) * 24.0 / self.long_hours
+        (self.share * f64::from(period_days) * 24.0 / self.long_hours).max(1.0)
     }
 
     /// Share of bad requests above which the alert fires. With a low target the factor would require more than 100 %
