@@ -61,8 +61,9 @@ impl Sources {
 
     fn objectives(&self, now: Instant) -> Vec<Objective> {
         let settings = self.evaluator.settings();
-        let all = slo::sums(&self.evaluator.evaluated());
-        let (over, lately) = self.window.lately(now, &all);
+        let evaluated = self.evaluator.evaluated();
+        let all = slo::sums(&evaluated);
+        let (over, lately) = self.window.lately(now, evaluated);
         let reported = |objective: &slo::Objective| {
             let of = |sums: &BTreeMap<String, Counts>| sums.get(&objective.name).cloned().unwrap_or_default();
             let (all, lately, target) = (of(&all), of(&lately), objective.target);

@@ -24,7 +24,7 @@ const MOST: usize = 100_000;
 type RequestId = (u64, u64);
 
 /// Model; `None` until a server has named one.
-type Model = Option<Arc<str>>;
+pub(super) type Model = Option<Arc<str>>;
 
 /// Evaluates requests, each once per objective whose scope covers it.
 #[derive(Debug)]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokometer_observe::closed_enum;
 
+use super::evaluator::Model;
 use crate::slo::{Counts, Evaluated, Reason};
 
 /// Length of the window: the short window of the fast burn alert.
@@ -28,9 +29,12 @@ closed_enum! {
     }
 }
 
-/// Sums of the last five minutes.
+/// Counts by objective and model: those of a model that is no longer counted must not be subtracted from the others'.
+type Stored = BTreeMap<(String, Model), Counts>;
+
+/// Counts of the last five minutes.
 #[derive(Debug)]
-pub struct Window(Mutex<VecDeque<(Instant, BTreeMap<String, Counts>)>>);
+pub struct Window(Mutex<VecDeque<(Instant, Stored)>>);
 
 impl Window {
     /// Creates an empty window.
@@ -38,29 +42,32 @@ impl Window {
         Window(Mutex::new(VecDeque::from([(start, BTreeMap::new())])))
     }
 
-    /// Stores the sums of `evaluated` if the last ones are old enough. Call about once per second.
+    /// Stores the counts of `evaluated` if the last ones are old enough. Call about once per second.
     pub fn note(&self, now: Instant, evaluated: impl FnOnce() -> Vec<Evaluated>) {
         let age = |at: &Instant| now.saturating_duration_since(*at);
         let is_time = |kept: &VecDeque<(Instant, _)>| kept.back().is_none_or(|(at, _)| age(at) >= STEP);
         if !is_time(&self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
             return;
         }
-        let sums = sums(&evaluated());
+        let stored = evaluated().into_iter().map(|one| ((one.objective, one.model), one.counts)).collect();
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push_back((now, sums));
+        kept.push_back((now, stored));
         // The first entry is older than the window: it is the baseline.
         while kept.get(1).is_some_and(|(at, _)| age(at) >= REACH) {
             kept.pop_front();
         }
     }
 
-    /// The window length, and the counts of each objective within it; `sums` are the current totals.
-    pub fn lately(&self, now: Instant, sums: &BTreeMap<String, Counts>) -> (Duration, BTreeMap<String, Counts>) {
+    /// The window length, and the counts of each objective within it; `evaluated` are the current totals.
+    pub fn lately(&self, now: Instant, mut evaluated: Vec<Evaluated>) -> (Duration, BTreeMap<String, Counts>) {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((at, before)) = kept.front() else { return (Duration::ZERO, sums.clone()) };
-        let nothing = Counts::default();
-        let since = |(name, sum): (&String, &Counts)| (name.clone(), sum.since(before.get(name).unwrap_or(&nothing)));
-        (now.saturating_duration_since(*at), sums.iter().map(since).collect())
+        let Some((at, before)) = kept.front() else { return (Duration::ZERO, sums(&evaluated)) };
+        for Evaluated { objective, model, counts } in &mut evaluated {
+            if let Some(before) = before.get(&(objective.clone(), model.clone())) {
+                *counts = counts.since(before);
+            }
+        }
+        (now.saturating_duration_since(*at), sums(&evaluated))
     }
 }
 
@@ -135,7 +142,7 @@ mod tests {
         for second in 1..=700 {
             window.note(at(second), || of(second));
         }
-        let (over, lately) = window.lately(at(700), &sums(&of(700)));
+        let (over, lately) = window.lately(at(700), of(700));
         let sum = &lately["ttft"];
         assert_eq!(over, Duration::from_secs(300));
         assert_eq!((sum.good, sum.all_bad(), sum.bad[&Reason::LateFirstToken]), (11 * 300, 300, 300));
@@ -154,7 +161,7 @@ mod tests {
             });
         }
         assert_eq!(asked.get(), 2);
-        let (over, lately) = window.lately(start + Duration::from_secs(20), &sums(&[evaluated("ttft", "a", 9, &[])]));
+        let (over, lately) = window.lately(start + Duration::from_secs(20), vec![evaluated("ttft", "a", 9, &[])]);
         assert_eq!((over, lately["ttft"].good), (Duration::from_secs(20), 9));
     }
 
@@ -164,8 +171,20 @@ mod tests {
         let window = Window::new(start);
         window.note(start + Duration::from_secs(10), || vec![evaluated("a", "m", 100, &[(Reason::Stalled, 7)])]);
         window.note(start + Duration::from_secs(311), || vec![evaluated("a", "m", 3, &[])]);
-        let (_, lately) = window.lately(start + Duration::from_secs(311), &sums(&[evaluated("a", "m", 3, &[])]));
+        let (_, lately) = window.lately(start + Duration::from_secs(311), vec![evaluated("a", "m", 3, &[])]);
         assert_eq!((lately["a"].good, lately["a"].all_bad()), (0, 0));
+    }
+
+    #[test]
+    fn models_that_are_no_longer_counted_do_not_change_the_counts_of_others() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let window = Window::new(start);
+        let kept = |good, bad| evaluated("ttft", "kept", good, &[(Reason::LateFirstToken, bad)]);
+        window.note(at(10), || vec![evaluated("ttft", "evicted", 50_000, &[]), kept(100, 1)]);
+        window.note(at(311), Vec::new);
+        let (_, lately) = window.lately(at(311), vec![kept(160, 7)]);
+        assert_eq!((lately["ttft"].good, lately["ttft"].all_bad()), (60, 6));
     }
 
     #[test]

@@ -144,13 +144,15 @@ fn view(instrument: &Instrument, exponential: bool, label_sets: usize, classed: 
     let sets = label_sets.saturating_add(classes).saturating_add(64);
     let limit = sets.saturating_mul(metric.spread());
     let mut stream = Stream::builder().with_cardinality_limit(limit);
-    if exponential && instrument.kind() == InstrumentKind::Histogram {
-        // The defaults of the SDK and of the specification.
-        let (max_size, max_scale) = (160, 20);
-        stream = stream.with_aggregation(Aggregation::Base2ExponentialHistogram {
-            max_size,
-            max_scale,
-            record_min_max: true,
+    if instrument.kind() == InstrumentKind::Histogram {
+        // Without minimum and maximum: the SDK (0.33) sends f64::MAX and f64::MIN for a series without values, and the
+        // values of gaps are the means of their buckets.
+        let record_min_max = false;
+        stream = stream.with_aggregation(if exponential {
+            // The defaults of the SDK and of the specification.
+            Aggregation::Base2ExponentialHistogram { max_size: 160, max_scale: 20, record_min_max }
+        } else {
+            Aggregation::ExplicitBucketHistogram { boundaries: metric.buckets.to_vec(), record_min_max }
         });
     }
     stream.build().ok()

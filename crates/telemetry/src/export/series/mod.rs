@@ -99,7 +99,7 @@ impl Instrument {
     fn new(metric: &'static Metric, meter: Option<&Meter>) -> Instrument {
         let Metric { name, unit, help, .. } = *metric;
         if metric.kind == Kind::Histogram {
-            let builder = meter.map(|meter| meter.f64_histogram(name).with_boundaries(metric.buckets.to_vec()));
+            let builder = meter.map(|meter| meter.f64_histogram(name));
             Instrument::Histogram(builder.map(|builder| builder.with_unit(unit).with_description(help).build()))
         } else {
             let builder = meter.map(|meter| meter.u64_counter(name));

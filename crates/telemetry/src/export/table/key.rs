@@ -115,12 +115,12 @@ impl Key {
     pub(crate) fn values(self) -> usize {
         match self {
             Key::Outcome => 16,
-            Key::ErrorType => 24,
-            Key::FinishReason | Key::Reason | Key::Phase | Key::Result => 10,
+            Key::ErrorType => 32,
+            Key::FinishReason => 12,
+            Key::Reason | Key::Phase | Key::Result => 10,
             Key::Source => 7,
             Key::StatusClass => 6,
-            Key::TokenModality | Key::Kind | Key::Rewrite => 4,
-            Key::OutcomeClass => 3,
+            Key::OutcomeClass | Key::TokenModality | Key::Kind | Key::Rewrite => 4,
             Key::TokenType | Key::Direction | Key::Signal => 2,
             _ => 1,
         }
