@@ -30,8 +30,6 @@ pub(super) struct OpenRequest {
     bodies: Bodies,
     /// Name of the status of a gRPC call that failed.
     rpc_error: Option<&'static str>,
-    /// Time of the last bytes of the response's body.
-    last_body: Option<Instant>,
 }
 
 impl OpenRequest {
@@ -44,7 +42,6 @@ impl OpenRequest {
             response: None,
             bodies: Bodies::default(),
             rpc_error: None,
-            last_body: None,
         })
     }
 
@@ -220,7 +217,6 @@ impl OpenRequest {
 
     pub(super) fn response_body(&mut self, bytes: &[u8], at: Instant, shared: &Shared) {
         self.measured.response_body(bytes.len());
-        self.last_body = Some(at);
         self.decode(Some(bytes), at, shared);
     }
 
@@ -261,8 +257,7 @@ impl OpenRequest {
         // Before the decoder runs: if it panics, the in-flight gauge would never be decremented.
         self.measured.leave(shared.sink.as_ref());
         if ending == Ending::Complete || (self.measured.is_streaming() && ending != Ending::Unobserved) {
-            // An event that was cut off came with the last bytes, not when the connection ended.
-            self.decode(None, self.last_body.unwrap_or(at), shared);
+            self.decode(None, at, shared);
         }
         if self.request.is_some() {
             let parameters = self.parameters();
