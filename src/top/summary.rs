@@ -72,6 +72,7 @@ fn in_flight(snapshot: &Snapshot) -> Parts {
         Span::styled(numbers::count(now.requests), STRONG),
         count(now.waiting, "waiting"),
         count(now.streaming, "streaming"),
+        if now.unstreamed == 0 { Span::default() } else { count(now.unstreamed, "not streamed") },
         odd(now.stalled, "stalled"),
         odd(now.blocked, "blocked"),
         time(now.longest_wait_seconds, "longest wait"),

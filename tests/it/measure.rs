@@ -1,10 +1,14 @@
 //! Measurements of one request, with times chosen by the tests.
 
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use tokometer::replay::Replayed;
+use tokometer_decode::Route;
 use tokometer_observe::input::{Close, Direction, Side};
-use tokometer_observe::measure::{CountSource, Outcome, QueueSource, Record};
+use tokometer_observe::measure::{
+    Blocked, CountSource, Outcome, Parameters, Phase, QueueSource, Record, Request, Sink,
+};
 
 use crate::endings::{DELTA, DONE, FINISH, HEAD, LAST, REQUEST, ROLE, Wire, chunk};
 
@@ -88,6 +92,76 @@ fn lower_bound_rate_excludes_tokens_of_the_first_event() {
     let record = record(Wire::asked().server(HEAD).events(&[many, DELTA, DELTA, DELTA, FINISH, DONE]).server(LAST));
     assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((5, CountSource::Deltas)));
     assert!(record.decode_rate_at_least.is_some_and(|rate| (rate - 1000.0).abs() < 1e-6), "{record:?}");
+}
+
+const TOOL: &str =
+    r#"data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}}]}"#;
+
+/// Engines parse a tool call before they send it: the first event may hold any number of tokens.
+#[test]
+fn rate_after_a_tool_call_of_unknown_size_is_a_lower_bound() {
+    let counted = |n| record(Wire::asked().server(HEAD).events(&[TOOL, DELTA, DELTA, FINISH, &usage(n)]).server(LAST));
+    let many = counted(40);
+    assert_eq!((many.decode_rate, many.time_per_output_token()), (None, None), "{many:?}");
+    assert!(many.decode_rate_at_least.is_some_and(|rate| (rate - 1000.0).abs() < 1e-6), "2 events in 2 ms: {many:?}");
+    // As many tokens as events, and the end-of-text token: the first event has one.
+    let few = counted(4);
+    assert!(few.decode_rate.is_some_and(|rate| (rate - 1500.0).abs() < 1e-6), "{few:?}");
+    assert!(few.time_per_output_token().is_some() && few.decode_rate_at_least.is_none());
+}
+
+#[test]
+fn rate_after_hidden_reasoning_is_a_lower_bound() {
+    let usage =
+        r#"data: {"choices":[],"usage":{"completion_tokens":40,"completion_tokens_details":{"reasoning_tokens":30}}}"#;
+    let hidden = record(Wire::asked().server(HEAD).events(&[DELTA, DELTA, FINISH, usage]).server(LAST));
+    assert_eq!((hidden.decode_rate, hidden.reasoning_tokens), (None, Some(30)), "{hidden:?}");
+    assert!(hidden.decode_rate_at_least.is_some_and(|rate| (rate - 1000.0).abs() < 1e-6), "{hidden:?}");
+    let shown = r#"data: {"choices":[{"index":0,"delta":{"reasoning_content":"hm"}}]}"#;
+    let shown = record(Wire::asked().server(HEAD).events(&[shown, DELTA, DELTA, FINISH, usage]).server(LAST));
+    assert!(shown.decode_rate.is_some_and(|rate| (rate - 19_500.0).abs() < 1e-6), "39 tokens in 2 ms: {shown:?}");
+}
+
+#[test]
+fn values_that_the_client_determined_are_not_the_servers() {
+    let usual = record(Wire::asked().server(HEAD).events(&[DELTA, DELTA, FINISH, &usage(2)]).server(LAST));
+    assert_eq!((usual.time_to_first_token(), usual.is_client_limited()), (Some(ms(2)), false));
+    let blocked = Record { blocked: Blocked { waiting: ms(1), ..Blocked::default() }, ..usual.clone() };
+    assert_eq!(blocked.time_to_first_token(), None);
+    let blocked = Record { delivery_blocked: ms(1), ..usual };
+    assert!(blocked.is_client_limited() && blocked.time_per_output_token().is_none());
+}
+
+/// The phases entered (`true`) and left.
+#[derive(Default)]
+struct Entered(Mutex<Vec<(Phase, bool)>>);
+
+impl Sink for Entered {
+    fn in_flight(&self, _: usize, phase: Phase, delta: i64) {
+        self.0.lock().expect("not poisoned").push((phase, delta > 0));
+    }
+
+    fn record(&self, _: &Arc<Record>) {}
+}
+
+#[test]
+fn request_waits_for_a_first_token_only_if_its_response_is_streamed() {
+    use Phase::{Unstreamed, WaitingFirstToken as Waiting};
+    let entered = |stream: Option<bool>, streams: bool| {
+        let (sink, now) = (Entered::default(), Instant::now());
+        let mut request = Request::begin(0, 0, 0, now);
+        request.request_head(Route::Chat, None, None, None, &sink);
+        request.request_end(Parameters { stream, ..Parameters::default() }, now, &sink);
+        request.response_head(200, streams, None, now, &sink);
+        request.leave(&sink);
+        sink.0.into_inner().unwrap()
+    };
+    assert_eq!(entered(Some(true), true), [(Waiting, true), (Waiting, false)]);
+    let whole = [(Waiting, true), (Waiting, false), (Unstreamed, true), (Unstreamed, false)];
+    assert_eq!(entered(Some(false), false), whole);
+    assert_eq!(entered(None, false), whole);
+    assert_eq!(entered(Some(true), false), whole, "the response headers take precedence");
+    assert_eq!(entered(None, true), [&whole[..], &[(Waiting, true), (Waiting, false)]].concat());
 }
 
 #[test]

@@ -79,6 +79,7 @@ fn busy(streams: u64) -> Snapshot {
         in_flight: InFlight {
             requests: streams,
             waiting,
+            unstreamed: 0,
             streaming: streams - waiting,
             blocked: streams.min(1),
             stalled: 0,

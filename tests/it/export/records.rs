@@ -207,13 +207,13 @@ pub(crate) fn cut(model: &str) -> Record {
         first_visible: Some(ms(310)),
         last_token: Some(ms(250)),
         output_tokens: Some(Count { tokens: 5, source: CountSource::Deltas }),
-        decode_rate: Some(125.0),
+        decode_rate_at_least: Some(125.0),
         chunks: 101,
         events: 104,
         longest_gap: Some(ms(12)),
         longest_gap_tokens: Some(1),
-        delivery_blocked: ms(30),
-        blocked: Blocked { decoding: ms(30), intervals: vec![(ms(215), ms(245))], ..Blocked::default() },
+        delivery_blocked: ms(4),
+        blocked: Blocked { decoding: ms(4), intervals: vec![(ms(215), ms(219))], ..Blocked::default() },
         response_bytes: 25_000,
         ..asked(labels(model), Outcome::Truncated, ms(260))
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokometer_decode::Route;
-use tokometer_observe::measure::{Count, CountSource, Labels, Outcome, Record, Targets};
+use tokometer_observe::measure::{Blocked, Count, CountSource, Labels, Outcome, Record, Targets};
 use tokometer_telemetry::slo::{Exclusion, Goal, Objective, Reason, Scope, Settings, Verdict, concerns, verdict};
 
 use super::{good, ms, only};
@@ -78,6 +78,19 @@ fn availability_of_every_outcome() {
     assert_eq!(evaluate(&busy, &forgiving), left(Exclusion::Busy));
 }
 
+/// The request waited for its first token for this long behind a client that did not read.
+fn behind_client(record: Record, blocked_ms: u64) -> Record {
+    Record { blocked: Blocked { waiting: ms(blocked_ms), ..Blocked::default() }, ..record }
+}
+
+#[test]
+fn first_token_behind_a_client_that_does_not_read_is_not_late() {
+    // 200 ms after the request.
+    assert_eq!(evaluate(&behind_client(good(), 50), &first_token(150, 0)), left(Exclusion::ClientLimited));
+    assert_eq!(evaluate(&behind_client(good(), 49), &first_token(150, 0)), bad(Reason::LateFirstToken));
+    assert_eq!(evaluate(&behind_client(good(), 199), &first_token(200, 0)), GOOD);
+}
+
 #[test]
 fn first_token_exactly_at_the_limit_is_good() {
     // 200 ms after the last byte of the request.
@@ -113,6 +126,8 @@ fn missing_first_token_is_bad_after_the_limit() {
     let gave_up = Outcome::ClientAbortBeforeFirstToken;
     let table = [
         (without_token(gave_up, Some(200), 2001), bad(Reason::NoFirstToken)),
+        (behind_client(without_token(gave_up, Some(200), 2001), 2), left(Exclusion::EndedEarly)),
+        (behind_client(without_token(gave_up, Some(200), 2001), 0), bad(Reason::NoFirstToken)),
         (without_token(gave_up, Some(200), 2000), left(Exclusion::EndedEarly)),
         (without_token(gave_up, None, 60_000), bad(Reason::NoFirstToken)),
         (without_token(Outcome::RejectedBusy, Some(503), 60_000), bad(Reason::NoFirstToken)),

@@ -39,6 +39,7 @@ fn ttft(record: &Record) -> String {
     };
     let asked = record.targets.as_ref().and_then(|targets| targets.first_token);
     let limit = asked.map_or(2.0 + 0.5 * prompt / 1000.0, |asked| asked.as_secs_f64().clamp(0.1, 600.0));
+    let blocked = record.blocked.waiting.as_secs_f64();
     let end_or_token = record.first_token.unwrap_or(record.ended).as_secs_f64();
     let wait = record.requested.map(|requested| (end_or_token - requested.as_secs_f64()).max(0.0));
     let stated = if record.outcome.as_str() == "http_4xx" {
@@ -55,8 +56,9 @@ fn ttft(record: &Record) -> String {
         match (wait, record.first_token) {
             (None, _) => "excluded: unknown",
             (Some(wait), Some(_)) if wait <= limit => "good",
+            (Some(wait), Some(_)) if wait - blocked <= limit => "excluded: client_limited",
             (Some(_), Some(_)) => "bad: late_first_token",
-            (Some(wait), None) if wait > limit => "bad: no_first_token",
+            (Some(wait), None) if wait - blocked > limit => "bad: no_first_token",
             (Some(_), None) => "excluded: ended_early",
         }
     };

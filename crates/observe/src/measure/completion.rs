@@ -153,12 +153,13 @@ impl Record {
         self.engine_span = Some(Box::new(span));
     }
 
-    /// Replaces a lower bound or an estimate of the decode rate by the exact rate. A rate that was omitted because the
-    /// stream was too short stays omitted.
+    /// Replaces a lower bound or an estimate of the decode rate by the exact rate, if the tokens in the first event are
+    /// known. A rate that was omitted because the stream was too short stays omitted.
     fn rate_by_exact_count(&mut self, tokens: u64) {
         let spanned = self.first_token.zip(self.last_token).map(|(first, last)| last.saturating_sub(first));
-        let after = tokens.checked_sub(self.first_tokens.unwrap_or(1)).filter(|after| *after > 0);
         self.decode_rate_estimated = None;
+        let Some(first) = self.first_event_tokens(tokens) else { return };
+        let after = tokens.checked_sub(first).filter(|after| *after > 0);
         if self.decode_rate_at_least.take().is_some() {
             self.decode_rate = after.zip(spanned).map(|(after, spanned)| after as f64 / spanned.as_secs_f64());
         }

@@ -151,6 +151,9 @@ impl TraceParent {
     }
 }
 
+/// Share of a time during which delivery was blocked on the client, above which the client determined it.
+const CLIENT_SHARE: f64 = 0.1;
+
 /// A request that has ended. Times are durations since `started` unless noted otherwise; missing values are `None`,
 /// never 0.
 #[derive(Clone, Debug)]
@@ -220,6 +223,9 @@ pub struct Record {
     pub output_audio_tokens: Option<u64>,
     /// Tokens in the first event that carried any, if known.
     pub first_tokens: Option<u64>,
+    /// The server may have held back any number of tokens for the first event: it is a tool call, which engines parse
+    /// before they send it, or it follows reasoning that the server did not send.
+    pub first_held: bool,
     /// Tokens per second between the first and the last token-bearing event: (n - n_first) / (t_last - t_first).
     pub decode_rate: Option<f64>,
     /// Decode rate from a lower-bound count: the true rate is at least this. `None` if `decode_rate` is known.
@@ -318,6 +324,7 @@ impl Record {
             reasoning_tokens: None,
             output_audio_tokens: None,
             first_tokens: None,
+            first_held: false,
             decode_rate: None,
             decode_rate_at_least: None,
             decode_rate_estimated: None,
@@ -381,11 +388,36 @@ impl Record {
         (network > 0.0).then(|| network / (network + server))
     }
 
+    /// Time from the last byte of the request to the first token. `None` if either is unknown, or if delivery was blocked
+    /// on the client for more than 10 % of it: the client then determined it.
+    pub fn time_to_first_token(&self) -> Option<Duration> {
+        let wait = self.since_requested(self.first_token)?;
+        (self.blocked.waiting <= wait.mul_f64(CLIENT_SHARE)).then_some(wait)
+    }
+
+    /// True if delivery was blocked on the client for more than 10 % of the time from the first to the last token: the
+    /// client determined the decode rate.
+    pub fn is_client_limited(&self) -> bool {
+        let decode = self.first_token.zip(self.last_token).map(|(first, last)| last.saturating_sub(first));
+        decode.is_some_and(|decode| self.delivery_blocked > decode.mul_f64(CLIENT_SHARE))
+    }
+
+    /// Tokens in the first event that carried any, of `output` in all. If the engine does not report them, one, which
+    /// every engine samples before it decodes; `None` if the server may have held back more
+    /// ([`Record::first_held`]) and the number of events does not exclude it (one token is the unsent end-of-text token).
+    pub(in crate::measure) fn first_event_tokens(&self, output: u64) -> Option<u64> {
+        self.first_tokens.or_else(|| (!self.first_held || output <= self.chunks + 1).then_some(1))
+    }
+
     /// Time per output token as defined by `gen_ai.server.time_per_output_token`: seconds from the first token to the
-    /// end of the request, divided by the tokens after the first event. `None` if the count is not exact.
+    /// end of the request, divided by the tokens after the first event. `None` if the count is not exact, if the tokens
+    /// in the first event are unknown, if several choices share the stream, or if the client determined it.
     pub fn time_per_output_token(&self) -> Option<f64> {
         let output = self.output_tokens.filter(|n| n.source.is_exact())?.tokens;
-        let after = output.checked_sub(self.first_tokens.unwrap_or(1)).filter(|n| *n > 0)?;
+        if self.choices != 1 || self.is_client_limited() {
+            return None;
+        }
+        let after = output.checked_sub(self.first_event_tokens(output)?).filter(|n| *n > 0)?;
         // The tokens include those that were made after a cancel.
         let end = self.ended.max(self.last_token.unwrap_or_default());
         let span = end.checked_sub(self.first_token?)?;

@@ -24,13 +24,16 @@ pub struct Labels {
     pub streaming: Option<bool>,
 }
 
-/// Phase of an open request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Phase {
-    /// No token yet.
-    WaitingFirstToken,
-    /// Tokens are arriving.
-    Streaming,
+closed_enum! {
+    /// Phase of an open request.
+    pub enum Phase {
+        /// A stream without a token yet, or a request that is not complete.
+        WaitingFirstToken = "waiting_first_token",
+        /// The response is not streamed: whether it is in the queue, in prefill or in decoding is not visible.
+        Unstreamed = "unstreamed",
+        /// Tokens are arriving.
+        Streaming = "streaming",
+    }
 }
 
 /// The gap before one token-bearing event.

@@ -132,7 +132,7 @@ impl OpenRequest {
     pub(super) fn request_end(&mut self, at: Instant, shared: &Shared) {
         self.determine_api(shared);
         let parameters = self.parameters();
-        self.measured.request_end(parameters, at);
+        self.measured.request_end(parameters, at, shared.sink.as_ref());
     }
 
     /// On a path shared by several APIs, determines the API from the body received so far. Also recognises the prefill
@@ -183,7 +183,7 @@ impl OpenRequest {
                 Err(why) => self.unread(Message::Response, why, shared),
             }
         }
-        self.measured.response_head(head.status, streaming, id(head.header("x-request-id")), at);
+        self.measured.response_head(head.status, streaming, id(head.header("x-request-id")), at, shared.sink.as_ref());
         if !streaming && let Some(TgiHeaders { queue, counter }) = TgiHeaders::parse(|name| head.header(name)) {
             self.measured.header_values(queue, counter);
         }

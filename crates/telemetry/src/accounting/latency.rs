@@ -94,7 +94,7 @@ impl Timings {
             }
         };
         let streaming = record.labels.streaming == Some(true);
-        let first_token = record.since_requested(record.first_token).filter(|_| streaming);
+        let first_token = record.time_to_first_token().filter(|_| streaming);
         add(&self.first_token, first_token.map(|time| time.as_secs_f64()));
         if record.outcome.is_ok() {
             add(&self.per_token, record.time_per_output_token().filter(|_| streaming));

@@ -15,7 +15,7 @@ use crate::export::series::distribution::Exemplar;
 use crate::export::series::handles::{Found, Handles};
 use crate::export::series::live::LiveCounts;
 use crate::export::table::{Id, Key};
-use tokometer_observe::measure::{Count, Labels, Outcome, PhaseKind, Phases, Record};
+use tokometer_observe::measure::{Count, CountSource, Labels, Outcome, PhaseKind, Phases, Record};
 
 /// Records values for both exporters. The data path calls [`LabelSets::live`], which takes no lock.
 #[derive(Debug)]
@@ -218,13 +218,16 @@ fn times(found: &mut Found, record: &Record, class: &Class, exemplar: Option<Exe
     wait(Id::OwnTimeToHeaders, record.headers, &any);
     if record.labels.streaming == Some(true) {
         wait(Id::OwnTimeToFirstEvent, record.first_event, &any);
-        wait(Id::OwnTimeToFirstToken, record.first_token, class);
-        wait(Id::OwnTimeToFirstVisible, record.first_visible, class);
+        // Not if the client determined it.
+        if record.time_to_first_token().is_some() {
+            wait(Id::OwnTimeToFirstToken, record.first_token, class);
+            wait(Id::OwnTimeToFirstVisible, record.first_visible, class);
+        }
         found.observe(Id::DeliveryBlocked, NONE, record.delivery_blocked.as_secs_f64(), exemplar);
         // The conventions define these for successful responses only. For unstreamed responses, token times are
         // unknown.
         if record.outcome.is_ok() {
-            if let Some(first) = record.since_requested(record.first_token) {
+            if let Some(first) = record.time_to_first_token() {
                 found.observe(Id::TimeToFirstToken, class.and(None), first.as_secs_f64(), exemplar);
             }
             if let Some(per_token) = record.time_per_output_token() {
@@ -341,15 +344,23 @@ fn modalities(found: &mut Found, id: Id, all: Option<u64>, parts: &[(&'static st
 }
 
 fn rates(found: &mut Found, record: &Record, class: &Class, exemplar: Option<Exemplar>) {
-    // The source marks the rate as a lower bound or an estimate if the count is one.
-    let rate = record.decode_rate.or(record.decode_rate_estimated).or(record.decode_rate_at_least);
-    if let (Some(rate), Some(count)) = (rate, record.output_tokens) {
-        let source = one(Key::Source, count.source.as_str());
-        found.observe(Id::DecodeRate, source, rate, exemplar);
+    if let Some((rate, source)) = decode_rate(record) {
+        found.observe(Id::DecodeRate, one(Key::Source, source.as_str()), rate, exemplar);
     }
     if let Some((rate, source)) = prefill_rate(record) {
         found.observe(Id::PrefillRate, class.and(Some((Key::Source, source.into()))), rate, exemplar);
     }
+}
+
+/// The best known decode rate and the source of the count it was computed from, which marks lower bounds and estimates.
+/// `None` if several choices share the stream or the client determined the rate.
+fn decode_rate(record: &Record) -> Option<(f64, CountSource)> {
+    if record.choices > 1 || record.is_client_limited() {
+        return None;
+    }
+    let exact = || Some((record.decode_rate?, record.output_tokens?.source));
+    let estimated = || Some((record.decode_rate_estimated?, CountSource::Tokenizer));
+    exact().or_else(estimated).or_else(|| Some((record.decode_rate_at_least?, CountSource::Deltas)))
 }
 
 /// Uncached prompt tokens divided by the time to the first token without queueing, and the queue time's source; `None`
@@ -358,7 +369,7 @@ fn prefill_rate(record: &Record) -> Option<(f64, &'static str)> {
     let queue = record.queue?;
     let input = record.input_tokens.filter(|count| count.source.is_exact())?.tokens;
     let uncached = input.checked_sub(record.cached_tokens?).filter(|tokens| *tokens > 0)?;
-    let first = record.since_requested(record.first_token)?;
+    let first = record.time_to_first_token()?;
     let prefill = first.checked_sub(queue.value).filter(|span| !span.is_zero())?;
     let streamed = record.labels.streaming == Some(true);
     streamed.then(|| (uncached as f64 / prefill.as_secs_f64(), queue.source.as_str()))

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use tokometer_decode::Work;
-use tokometer_observe::measure::{Labels, Live, Opening, Record, Sink, Watches, cadence};
+use tokometer_observe::measure::{Labels, Live, Opening, Phase, Record, Sink, Watches, cadence};
 
 use crate::export::table::{Id, Key};
 use crate::export::{Collect, Points};
@@ -48,7 +48,7 @@ impl Default for Settings {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stats {
     /// Requests without a token yet, and requests with tokens.
-    pub phases: [Phases; 2],
+    pub phases: [Phases; Phase::ALL.len()],
     /// Streams whose next token takes longer than the stall threshold and their cadence allow, without those blocked on
     /// the client.
     pub stalled: u64,
@@ -223,7 +223,7 @@ impl InFlight {
 /// [`Stats`] of the requests read so far.
 #[derive(Clone, Default)]
 struct Sums {
-    phases: [Phases; 2],
+    phases: [Phases; Phase::ALL.len()],
     stalled: u64,
     blocked: u64,
 }
@@ -233,7 +233,7 @@ impl Sums {
         self.blocked += u64::from(open.doing == Doing::Blocked);
         let patience = cadence::patience(settings.stall, open.usual_gap);
         self.stalled += u64::from(open.doing == Doing::Decode && open.waited > Some(patience));
-        let phase = &mut self.phases[usize::from(open.decoding.is_some())];
+        let phase = &mut self.phases[open.phase as usize];
         phase.requests += 1;
         phase.ages = phase.ages.saturating_add(open.age);
         phase.oldest = phase.oldest.max(open.age);
@@ -244,8 +244,8 @@ impl Sums {
 impl Collect for InFlight {
     fn collect(&self, points: &mut Points<'_>) {
         for (listener, stats) in self.stats(Instant::now()).into_iter().enumerate() {
-            for (word, phase) in ["waiting_first_token", "streaming"].into_iter().zip(stats.phases) {
-                let word = [(Key::Phase, word.into())];
+            for (word, phase) in Phase::ALL.into_iter().zip(stats.phases) {
+                let word = [(Key::Phase, word.as_str().into())];
                 let number = u32::try_from(phase.requests).unwrap_or(u32::MAX);
                 // Without requests there is no age.
                 let times = [

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tokometer_decode::Route;
 use tokometer_observe::closed_enum;
-use tokometer_observe::measure::{Opening, Targets};
+use tokometer_observe::measure::{Opening, Phase, Targets};
 
 /// A time not reached yet.
 pub(super) const NEVER: u64 = u64::MAX;
@@ -105,11 +105,14 @@ pub struct Open {
     pub sequence: u64,
     /// State.
     pub doing: Doing,
+    /// Phase under which it is counted.
+    pub phase: Phase,
     /// Time since the first byte of the request.
     pub age: Duration,
     /// Time waited for the next token; `None` when none is expected.
     pub waited: Option<Duration>,
-    /// Time since the last byte of a request for a stream that has no token yet, while its client waits.
+    /// Time since the last byte of a request for a stream that has no token yet, or since backpressure ended, while its
+    /// client waits.
     pub without_token: Option<Duration>,
     /// From the last byte of the request to the first token.
     pub first_token: Option<Duration>,
@@ -174,7 +177,14 @@ impl Request {
         let (first_token, progressed) = (time(&self.first_token), time(&self.progressed));
         let requested = details.map(|details| details.requested);
         let usual_gap = Some(u64::from(self.usual_gap.load(Relaxed))).filter(|usual| *usual > 0);
-        let is_waiting = first_token.is_none() && self.response.load(Relaxed) == STREAM && doing != Doing::Session;
+        let response = self.response.load(Relaxed);
+        let is_waiting =
+            first_token.is_none() && response == STREAM && !matches!(doing, Doing::Session | Doing::Blocked);
+        let phase = match (first_token, response) {
+            (Some(_), _) => Phase::Streaming,
+            (None, WHOLE) if requested.is_some() => Phase::Unstreamed,
+            (None, _) => Phase::WaitingFirstToken,
+        };
         // The wait for the next token starts when the request is complete, at the last token, or when backpressure ends.
         let waits_since = requested.max(progressed).max(time(&self.resumed)).unwrap_or(self.started);
         Open {
@@ -184,9 +194,12 @@ impl Request {
             connection: self.connection,
             sequence: self.sequence,
             doing,
+            phase,
             age: since(self.started),
             waited: doing.is_pending().then(|| since(waits_since)),
-            without_token: requested.filter(|_| is_waiting).map(since),
+            without_token: requested
+                .filter(|_| is_waiting)
+                .map(|then| since(then.max(time(&self.resumed).unwrap_or_default()))),
             first_token: first_token
                 .zip(requested)
                 .map(|(token, then)| Duration::from_nanos(token.saturating_sub(then))),

@@ -95,8 +95,10 @@ pub struct Engine {
 pub struct InFlight {
     /// Watched requests in flight.
     pub requests: u64,
-    /// Of them, those without a token yet.
+    /// Of them, streams without a token yet.
     pub waiting: u64,
+    /// Of them, those whose response is not streamed.
+    pub unstreamed: u64,
     /// Of them, those with at least one token.
     pub streaming: u64,
     /// Of all, those blocked on the client (backpressure).

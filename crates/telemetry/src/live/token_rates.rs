@@ -95,6 +95,7 @@ mod tests {
     use super::*;
     use crate::live::Doing;
     use tokometer_decode::Route;
+    use tokometer_observe::measure::Phase;
 
     fn stream(connection: u64, decoding: Option<f64>, tokens: u64) -> Open {
         Open {
@@ -104,6 +105,7 @@ mod tests {
             connection,
             sequence: 0,
             doing: Doing::Decode,
+            phase: Phase::Streaming,
             age: Duration::from_secs(1),
             waited: None,
             first_token: None,

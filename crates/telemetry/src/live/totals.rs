@@ -56,11 +56,14 @@ impl Totals {
             count.fetch_add(1, Relaxed);
         }
         if record.labels.streaming == Some(true)
-            && let Some(first) = record.since_requested(record.first_token)
+            && let Some(first) = record.time_to_first_token()
         {
             self.first_token.add(first.as_secs_f64());
         }
-        if let Some(rate) = record.decode_rate.or(record.decode_rate_at_least) {
+        if let Some(rate) = record.decode_rate.or(record.decode_rate_at_least)
+            && record.choices == 1
+            && !record.is_client_limited()
+        {
             self.rate.add(rate);
             self.at_least.fetch_add(u64::from(record.decode_rate.is_none()), Relaxed);
         }

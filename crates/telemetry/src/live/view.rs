@@ -9,7 +9,7 @@ use crate::live::snapshot::{MOST_SLOW, MOST_STREAMS, Slow, Snapshot, Stream};
 use crate::live::token_rates::TokenRates;
 use crate::live::totals::by_outcome;
 use crate::live::{InFlight, Open, Phases, Stats, snapshot};
-use tokometer_observe::measure::Record;
+use tokometer_observe::measure::{Phase, Record};
 
 /// Builds snapshots. Keeps the streams' recent token counts between two calls.
 #[derive(Debug)]
@@ -88,16 +88,22 @@ fn sums(all: &[Stats], streams: Vec<Stream>) -> snapshot::InFlight {
     let phases = || all.iter().flat_map(|stats| &stats.phases);
     let requests = phases().map(|phase| phase.requests).sum();
     let oldest = phases().filter(|phase| phase.requests > 0).map(|phase| phase.oldest).max();
-    let waiting = all.iter().map(|stats| &stats.phases[0]);
+    let in_phase = |phase: Phase| all.iter().map(move |stats| &stats.phases[phase as usize]);
+    let number = |phase| in_phase(phase).map(|phase| phase.requests).sum();
     let some = |phase: &&Phases| phase.requests > 0;
     snapshot::InFlight {
         requests,
-        waiting: of(|stats| stats.phases[0].requests),
-        streaming: of(|stats| stats.phases[1].requests),
+        waiting: number(Phase::WaitingFirstToken),
+        unstreamed: number(Phase::Unstreamed),
+        streaming: number(Phase::Streaming),
         blocked: of(|stats| stats.blocked),
         stalled: of(|stats| stats.stalled),
         oldest_seconds: oldest.map(seconds),
-        longest_wait_seconds: waiting.filter(some).map(|phase| phase.waited).max().map(seconds),
+        longest_wait_seconds: in_phase(Phase::WaitingFirstToken)
+            .filter(some)
+            .map(|phase| phase.waited)
+            .max()
+            .map(seconds),
         left_out: requests.saturating_sub(streams.len() as u64),
         streams,
     }

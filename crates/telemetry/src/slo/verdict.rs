@@ -17,9 +17,6 @@ const BYTES_PER_TOKEN: u64 = 4;
 /// Minimum time between the first and the last token for a decode rate to be evaluated.
 const MIN_DECODE: Duration = Duration::from_millis(200);
 
-/// Share of the decoding time blocked on the client above which the client is the cause of a low rate.
-const CLIENT_LIMITED: f64 = 0.1;
-
 /// Limits of the time to first token that a request may ask for; values outside are clamped.
 const REQUESTED_FIRST_TOKEN: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(600)];
 
@@ -101,7 +98,7 @@ closed_enum! {
         TooFewTokens = "too_few_tokens",
         /// Several choices share one stream, so their individual rates are unknown.
         SeveralChoices = "several_choices",
-        /// Delivery was blocked on the client, so the rate is the client's.
+        /// Delivery was blocked on the client, which may be why the first token was late or the rate is low.
         ClientLimited = "client_limited",
         /// The response could not be parsed, or not to its end.
         Unread = "unread",
@@ -127,10 +124,10 @@ impl Exclusion {
             Exclusion::NoToken => {
                 matches!(goal, Goal::FirstToken { .. } | Goal::DecodeRate { .. } | Goal::Stall { .. })
             }
-            Exclusion::TooFewTokens | Exclusion::SeveralChoices | Exclusion::ClientLimited => {
-                matches!(goal, Goal::DecodeRate { .. })
+            Exclusion::TooFewTokens | Exclusion::SeveralChoices => matches!(goal, Goal::DecodeRate { .. }),
+            Exclusion::ClientLimited | Exclusion::Unknown => {
+                matches!(goal, Goal::FirstToken { .. } | Goal::DecodeRate { .. })
             }
-            Exclusion::Unknown => matches!(goal, Goal::FirstToken { .. } | Goal::DecodeRate { .. }),
         })
     }
 }
@@ -190,6 +187,9 @@ fn first_token(record: &Record, base: Duration, per_1k: Duration) -> Verdict {
         return match record.since_requested(record.first_token) {
             None => Verdict::Excluded(Exclusion::Unknown),
             Some(wait) if wait <= limit => Verdict::Good,
+            Some(wait) if wait.saturating_sub(record.blocked.waiting) <= limit => {
+                Verdict::Excluded(Exclusion::ClientLimited)
+            }
             Some(_) => Verdict::Bad(Reason::LateFirstToken),
         };
     }
@@ -199,7 +199,7 @@ fn first_token(record: &Record, base: Duration, per_1k: Duration) -> Verdict {
         // It ended successfully: no token was expected, or none that is visible.
         _ if record.outcome == Outcome::Ok => Verdict::Excluded(Exclusion::NoToken),
         None => Verdict::Excluded(Exclusion::Unknown),
-        Some(wait) if wait > limit => Verdict::Bad(Reason::NoFirstToken),
+        Some(wait) if wait.saturating_sub(record.blocked.waiting) > limit => Verdict::Bad(Reason::NoFirstToken),
         Some(_) => Verdict::Excluded(Exclusion::EndedEarly),
     }
 }
@@ -250,7 +250,7 @@ fn decode_rate(record: &Record, floor: f64, settings: &Settings) -> Verdict {
     if record.choices > 1 {
         return Verdict::Excluded(Exclusion::SeveralChoices);
     }
-    if record.delivery_blocked > span.mul_f64(CLIENT_LIMITED) {
+    if record.is_client_limited() {
         return Verdict::Excluded(Exclusion::ClientLimited);
     }
     let requested = record.targets.as_ref().and_then(|targets| targets.per_token);

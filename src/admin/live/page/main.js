@@ -125,6 +125,7 @@ const main = {
     charts.spark(find("tokens-spark"), rates.history.map(second => second.tokens / second.seconds));
     fill("flying", digits(flight.requests));
     const parts = [`${flight.streaming} streaming`, `${flight.waiting} waiting`];
+    if (flight.unstreamed > 0) parts.push(`${flight.unstreamed} not streamed`);
     if (flight.blocked > 0) parts.push(`${flight.blocked} blocked on slow clients`);
     if (flight.stalled > 0) parts.push(`${flight.stalled} stalled`);
     if (flight.waiting > 0) parts.push(`longest wait ${time(flight.longest_wait_seconds)}`);
@@ -158,7 +159,7 @@ const main = {
       : "No traffic yet.\nPoint a client at the address that tokometer listens on: its streams appear here automatically.";
     const left = flight.left_out > 0 ? `the oldest ${flight.streams.length} of ${flight.requests}` : `${flight.requests}`;
     fill("streams-note", flight.requests > 0 ? `${left}; the length of a bar shows the age of its stream` : "");
-    find("bars").setAttribute("aria-label", `Streams in flight as bars: ${flight.requests} in total, ${flight.waiting} waiting and ${flight.streaming} streaming. Arrow keys select a stream.`);
+    find("bars").setAttribute("aria-label", `Streams in flight as bars: ${flight.requests} in total, ${flight.waiting} waiting, ${flight.streaming} streaming and ${flight.unstreamed} not streamed. Arrow keys select a stream.`);
   },
 
   objectives(all) {

@@ -6,8 +6,8 @@ use std::time::Instant;
 use crate::measure::request::Request;
 use crate::measure::request::outcome::Conclusion;
 use crate::measure::tokens::Context;
-use crate::measure::{Closing, Count, Labels, Outcome, Record, Sink, Thresholds, UncountedText};
-use tokometer_decode::{EngineHabits, Route};
+use crate::measure::{Closing, Labels, Outcome, Record, Sink, Thresholds, UncountedText};
+use tokometer_decode::{Channels, EngineHabits, Route};
 
 impl Request {
     /// Ends the request and passes its record to the sink.
@@ -78,8 +78,7 @@ impl Request {
         self.transport.fill(&mut record);
         self.count(&mut record, conclusion.is_complete(), habits);
         self.gaps.fill(&mut record, thresholds.stall, self.live.as_deref());
-        record.decode_rate = self.decode_rate(record.output_tokens, true, thresholds);
-        record.decode_rate_at_least = self.decode_rate(record.output_tokens, false, thresholds);
+        self.rate(&mut record, thresholds);
         record.outcome = conclusion.outcome(self, record.output_tokens.is_some_and(|n| n.tokens > 0));
         if let Some(left) = self.client_left.get()
             && record.outcome.is_client_abort()
@@ -97,6 +96,11 @@ impl Request {
         let habits = EngineHabits { usage_per_choice, ..habits };
         self.tokens.fill(record, &Context { parameters: &self.parameters, complete, habits });
         record.first_tokens = self.first_tokens.map(|n| n.get().into());
+        // Not if there are so many events that the reasoning tokens must be among them.
+        let (output, events) = (record.output_tokens.map_or(0, |n| n.tokens), record.chunks);
+        let hidden = !self.response.first_channels.intersects(Channels::REASONING)
+            && record.reasoning_tokens.is_some_and(|n| n > 0 && n.saturating_add(events) <= output);
+        record.first_held = self.response.first_channels.intersects(Channels::TOOL) || hidden;
         record.output_tokens = record.output_tokens.filter(|_| successful && self.generates());
         record.input_tokens = record.input_tokens.filter(|_| successful && !self.is_in_pieces());
     }
@@ -107,14 +111,21 @@ impl Request {
         matches!(self.route, Route::AudioTranscription | Route::AudioTranslation) && self.response.finishes.len() > 1
     }
 
-    /// Decode rate, with n_first = 1 if unknown. `exact` requires an exact output count; otherwise the count must be
-    /// inexact.
-    fn decode_rate(&self, output: Option<Count>, exact: bool, thresholds: &Thresholds) -> Option<f64> {
-        let counted = output.filter(|n| n.source.is_exact() == exact)?.tokens;
-        // If the first event may contain several tokens, use the number of later events as the lower bound: each has at
-        // least one.
-        let output = if exact || self.first_tokens.is_some() { counted } else { self.tokens.deltas() };
-        let first = self.first_tokens.map_or(1, |n| n.get().into());
-        thresholds.rate(output, first, self.times.first_token.get(), self.times.last_token.get())
+    /// Sets the decode rate: exact if the output count and the tokens in the first event are known, otherwise a lower
+    /// bound.
+    fn rate(&self, record: &mut Record, thresholds: &Thresholds) {
+        let Some(output) = record.output_tokens else { return };
+        let rate = |tokens, first| thresholds.rate(tokens, first, record.first_token, record.last_token);
+        match record.first_event_tokens(output.tokens) {
+            Some(first) if output.source.is_exact() => record.decode_rate = rate(output.tokens, first),
+            // If the first event may contain several tokens, use the number of later events as the lower bound: each has
+            // at least one.
+            _ => {
+                record.decode_rate_at_least = match record.first_tokens {
+                    Some(first) => rate(output.tokens, first),
+                    None => rate(record.chunks, 1),
+                }
+            }
+        }
     }
 }

@@ -209,9 +209,21 @@ impl Request {
     }
 
     /// The request is complete.
-    pub fn request_end(&mut self, parameters: Parameters, at: Instant) {
+    pub fn request_end(&mut self, parameters: Parameters, at: Instant, sink: &dyn Sink) {
         self.parameters = parameters;
         self.announce(self.parameters.stream, at);
+        // The response headers, if they arrived earlier, take precedence.
+        if self.response.status.is_none() {
+            self.expect(self.parameters.stream == Some(true), sink);
+        }
+    }
+
+    /// Tokens are expected one by one, or in one piece at the end.
+    fn expect(&mut self, streaming: bool, sink: &dyn Sink) {
+        let phase = if streaming { Phase::WaitingFirstToken } else { Phase::Unstreamed };
+        if matches!(self.state, State::InFlight(now) if now != phase && now != Phase::Streaming) {
+            self.enter(State::InFlight(phase), sink);
+        }
     }
 
     /// Notifies the watches of the complete request. `streaming`: a stream was requested.
@@ -230,7 +242,14 @@ impl Request {
     }
 
     /// The final response headers are complete. `streaming`: the body is an event stream.
-    pub fn response_head(&mut self, status: u16, streaming: bool, request_id: Option<Box<str>>, at: Instant) {
+    pub fn response_head(
+        &mut self,
+        status: u16,
+        streaming: bool,
+        request_id: Option<Box<str>>,
+        at: Instant,
+        sink: &dyn Sink,
+    ) {
         self.response.status = Some(status);
         self.response.streaming = streaming;
         self.times.headers = Since::at(self.since(at));
@@ -238,6 +257,7 @@ impl Request {
             self.request_id = request_id;
         }
         self.watches.response_started(status, streaming);
+        self.expect(streaming, sink);
     }
 
     /// Queue time and token count from the headers of a non-streamed response (TGI).
@@ -385,6 +405,7 @@ impl Request {
             self.times.first_visible.first(at);
         }
         if !self.times.first_token.is_known() {
+            self.response.first_channels = event.channels;
             self.first_token(step.tokens, sink, server);
         }
         self.times.token(at);

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use crate::measure::Record;
-use tokometer_decode::{FinishReason, Finishes, StreamEvent};
+use tokometer_decode::{Channels, FinishReason, Finishes, StreamEvent};
 
 /// Status of a WebSocket handshake (RFC 6455, section 4.2.2).
 const SWITCHING_PROTOCOLS: u16 = 101;
@@ -36,6 +36,8 @@ pub(super) struct Response {
     /// A non-streamed body had content, or announced a later (background) response.
     pub(super) has_content: bool,
     pub(super) failure: Failure,
+    /// Channels of the first token-bearing event.
+    pub(super) first_channels: Channels,
     pub(super) finishes: Finishes,
     pub(super) events: u64,
     pub(super) bytes: u64,

@@ -363,11 +363,6 @@ impl Tokens {
     pub(super) fn finished(&self) -> u64 {
         self.choices.iter().filter(|c| c.finished).count() as u64 + u64::from(self.untracked_ended.count_ones())
     }
-
-    /// Events that carried a token.
-    pub(super) fn deltas(&self) -> u64 {
-        self.deltas
-    }
 }
 
 /// Sum of the known values.

@@ -93,7 +93,7 @@ impl Collect for Telemetry {
 /// Counters of one listener, in the order of the variants.
 #[derive(Debug, Default)]
 struct Listener {
-    phases: [AtomicI64; 2],
+    phases: [AtomicI64; Phase::ALL.len()],
     detached: [AtomicU64; Detach::ALL.len()],
     unread: [[AtomicU64; Unread::ALL.len()]; Message::ALL.len()],
 }
@@ -136,8 +136,8 @@ impl Listeners {
 impl Collect for Listeners {
     fn collect(&self, points: &mut Points<'_>) {
         for (at, listener) in self.0.iter().enumerate() {
-            for (phase, open) in ["waiting_first_token", "streaming"].into_iter().zip(&listener.phases) {
-                points.put_at(at, Id::InFlight, &[(Key::Phase, phase.into())], open);
+            for (phase, open) in Phase::ALL.into_iter().zip(&listener.phases) {
+                points.put_at(at, Id::InFlight, &[(Key::Phase, phase.as_str().into())], open);
             }
             for (why, connections) in Detach::ALL.into_iter().zip(&listener.detached) {
                 points.put_at(at, Id::ObserverDetached, &[(Key::Reason, why.as_str().into())], connections);

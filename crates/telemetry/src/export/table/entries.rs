@@ -104,7 +104,7 @@ catalogue! {
     TimeToFirstToken = Histogram(Scope::GenAi, "gen_ai.server.time_to_first_token", "s")
         { buckets: TIME_TO_FIRST_TOKEN, optional: PROMPT_CLASSES, exemplar: true },
     /// Time from the first token to the end, divided by the tokens after the first event; successful streamed responses
-    /// with an exact count only
+    /// with one choice and an exact count that their client did not limit
     TimePerOutputToken = Histogram(Scope::GenAi, "gen_ai.server.time_per_output_token", "s")
         { buckets: TIME_PER_OUTPUT_TOKEN, exemplar: true },
     /// Tokens of one request, as counted by the engine
@@ -155,7 +155,7 @@ catalogue! {
     WaitWithoutFirstToken = Histogram(Scope::Request, "tokometer.wait_without_first_token", "s")
         { buckets: WAIT, extra: &[Key::Outcome], exemplar: true },
     /// Tokens per second between the first and the last token-bearing event of one stream; `source` marks lower bounds
-    /// and estimates
+    /// and estimates; not of streams with several choices, or limited by their client
     DecodeRate = Histogram(Scope::Request, "tokometer.decode.tokens", "{token}/s")
         { buckets: RATE, extra: &[Key::Source], exemplar: true },
     /// Gap between token-bearing events divided by the tokens in the event: k observations of gap/k

@@ -51,9 +51,9 @@ tokometer_observe::closed_enum! {
         FinishReason = "finish_reason",
         /// Source of the value; values from different sources are never in one series.
         Source = "source",
-        /// Of open requests: `waiting_first_token` or `streaming`. Of ended requests, the phase of their time
-        /// (docs/concepts/traces.md): `request`, `load`, `preprocessing`, `queue`, `prefill`, `waiting`, `processing`, `decode`,
-        /// `finish`, `delivery_blocked`.
+        /// Of open requests: `waiting_first_token`, `streaming`, or `unstreamed` (the response comes in one piece). Of
+        /// ended requests, the phase of their time (docs/concepts/traces.md): `request`, `load`, `preprocessing`, `queue`,
+        /// `prefill`, `waiting`, `processing`, `decode`, `finish`, `delivery_blocked`.
         Phase = "phase",
         /// The reason.
         Reason = "reason",

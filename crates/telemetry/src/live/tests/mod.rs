@@ -380,12 +380,14 @@ fn stats_report_ages_and_waits_by_phase_and_stalls() {
     let _fast = stage.stream(3.0).token(9.9);
     let _slow = stage.stream(4.0).token(5.0).usual_gap(0.1);
     let _client_blocked = stage.stream(4.0).token(5.0).client_blocked(5.0);
+    let _whole = stage.ask(false, 400, None, 1.0);
     let stats = stage.in_flight.stats(stage.began + seconds(10.0))[0];
-    let [waiting, streaming] = stats.phases;
+    let [waiting, unstreamed, streaming] = stats.phases;
     assert_eq!((waiting.requests, waiting.ages, waiting.oldest), (2, seconds(18.0), seconds(10.0)));
     assert_eq!(waiting.waited, seconds(10.0));
+    assert_eq!((unstreamed.requests, unstreamed.oldest, unstreamed.waited), (1, seconds(9.0), seconds(9.0)));
     assert_eq!((streaming.requests, streaming.oldest, streaming.waited), (3, seconds(7.0), seconds(5.0)));
-    assert_eq!((stats.stalled, stats.verdict.client_blocked, stats.verdict.in_flight), (1, 1, 5));
+    assert_eq!((stats.stalled, stats.verdict.client_blocked, stats.verdict.in_flight), (1, 1, 6));
 }
 
 #[test]
@@ -398,6 +400,18 @@ fn client_that_left_waits_for_no_first_token_but_the_engine_is_still_expected_to
     assert_eq!((open.doing, open.without_token), (Doing::Prefill, None));
     let _waiting = left.token(10.0);
     assert_eq!(stage.in_flight.open(stage.began + seconds(11.0), 1).remove(0).doing, Doing::Decode);
+}
+
+#[test]
+fn wait_for_a_first_token_excludes_backpressure() {
+    let stage = Stage::new();
+    let without_token = |at: f64| stage.in_flight.open(stage.began + seconds(at), 1).remove(0).without_token;
+    let mut stream = stage.stream(0.0);
+    assert_eq!(without_token(1.0), Some(seconds(1.0)));
+    stream.watch.client_blocked(seconds(2.0));
+    assert_eq!(without_token(60.0), None);
+    stream.watch.resumed(seconds(60.0));
+    assert_eq!(without_token(61.0), Some(seconds(1.0)));
 }
 
 #[test]
