@@ -7,6 +7,7 @@ mod fleet;
 mod golden;
 mod platforms;
 mod properties;
+mod undo;
 
 use tokometer_operator::inject::{Options, Outcome, inject};
 

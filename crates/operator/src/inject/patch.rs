@@ -46,6 +46,28 @@ pub(super) fn replace(path: impl Into<String>, value: impl Into<Value>) -> Opera
     Operation::Replace { path: path.into(), value: value.into() }
 }
 
+pub(super) fn is_list(parent: &Value, name: &str) -> bool {
+    matches!(parent.get(name), Some(Value::List(_)))
+}
+
+/// Appends an item to a list. The list is created on its own if needed, so that undo keeps later items of others.
+pub(super) fn appended(parent: &Value, at: &str, name: &str, item: impl Into<Value>) -> Vec<Operation> {
+    let list = (!is_list(parent, name)).then(|| add(format!("{at}/{name}"), Value::List(Vec::new())));
+    list.into_iter().chain([add(format!("{at}/{name}/-"), item)]).collect()
+}
+
+/// `changes` inside a map. The map is created on its own if needed, so that undo keeps later entries of others.
+pub(super) fn entry(
+    parent: &Value,
+    at: &str,
+    name: &str,
+    changes: impl IntoIterator<Item = Operation>,
+) -> Vec<Operation> {
+    let is_map = matches!(parent.get(name), Some(Value::Map(_)));
+    let made = (!is_map).then(|| add(format!("{at}/{name}"), Value::Map(Vec::new())));
+    made.into_iter().chain(changes).collect()
+}
+
 /// Escapes a name as one segment of a JSON Pointer.
 fn escape(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
@@ -59,19 +81,33 @@ pub(super) fn apply(target: &mut Value, patch: &[Operation]) -> Result<(), Strin
     undoing(target, patch).map(drop)
 }
 
-/// As [`apply`]; returns the operations that undo the patch, in order. They include tests, so that undoing fails if a
-/// value was changed in the meantime.
+/// As [`apply`]; returns how to undo the patch. The operations include tests, so that undoing fails if a value was
+/// changed in the meantime.
 ///
 /// # Errors
 /// As for [`apply`].
-fn undoing(target: &mut Value, patch: &[Operation]) -> Result<Vec<Operation>, String> {
+fn undoing(target: &mut Value, patch: &[Operation]) -> Result<Record, String> {
     let mut changed = target.clone();
-    let mut undo: Vec<Vec<Operation>> = Vec::new();
+    let (mut undo, mut made) = (Vec::new(), Vec::new());
     for operation in patch {
-        undo.push(one(&mut changed, operation)?);
+        let back = one(&mut changed, operation)?;
+        match operation {
+            Operation::Add { value, .. } if is_empty(value) => made.extend(back.into_iter().last()),
+            _ => undo.push(back),
+        }
     }
     *target = changed;
-    Ok(undo.into_iter().rev().flatten().collect())
+    made.reverse();
+    Ok(Record { made, undo: undo.into_iter().rev().flatten().collect() })
+}
+
+/// True for a map or a list without entries.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Map(entries) => entries.is_empty(),
+        Value::List(items) => items.is_empty(),
+        _ => false,
+    }
 }
 
 fn one(target: &mut Value, operation: &Operation) -> Result<Vec<Operation>, String> {
@@ -123,17 +159,21 @@ fn one(target: &mut Value, operation: &Operation) -> Result<Vec<Operation>, Stri
     }
 }
 
-/// `undo`, preceded by its test. A map is identified by its name, because the API server adds defaults to its other
-/// fields.
+/// `undo`, preceded by its tests.
 fn back(path: &str, ours: &Value, undo: Operation) -> Vec<Operation> {
-    let test = match ours {
-        Value::Map(_) => {
-            ours.get("name").map(|name| Operation::Test { path: format!("{path}/name"), value: name.clone() })
-        }
-        Value::List(items) if items.iter().any(|item| matches!(item, Value::Map(_))) => None,
-        _ => Some(Operation::Test { path: path.to_owned(), value: ours.clone() }),
-    };
-    test.into_iter().chain([undo]).collect()
+    still(path, ours).into_iter().chain([undo]).collect()
+}
+
+/// Tests that the value at the path is still ours. A map is identified by its name, or else by the values in it: the
+/// API server adds defaults to its other fields.
+fn still(path: &str, ours: &Value) -> Vec<Operation> {
+    match ours {
+        Value::Map(entries) => match ours.get("name") {
+            Some(name) => still(&format!("{path}/name"), name),
+            None => entries.iter().flat_map(|(key, value)| still(&format!("{path}/{}", escape(key)), value)).collect(),
+        },
+        _ => vec![Operation::Test { path: path.to_owned(), value: ours.clone() }],
+    }
 }
 
 fn steps(path: &str) -> impl Iterator<Item = String> {
@@ -175,7 +215,8 @@ pub(super) const ANNOTATION: &str = "tokometer/undo";
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
-    /// Removes the maps created for the annotation itself, unless they have other entries by then.
+    /// Removes, after everything else, the maps and lists created as parents, unless they have entries by then. No index
+    /// in their paths is changed by the patch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     made: Vec<Operation>,
     /// Undoes everything else.
@@ -188,15 +229,14 @@ struct Record {
 /// When the patch does not match; nothing is changed then.
 pub(super) fn change(pod: &mut Value, patch: &[Operation]) -> Result<(), String> {
     let mut changed = pod.clone();
-    let undo = undoing(&mut changed, patch)?;
-    let mut made = Vec::new();
+    let mut record = undoing(&mut changed, patch)?;
     for path in ["/metadata", "/metadata/annotations"] {
         let names: Vec<&str> = path.split('/').skip(1).collect();
         if !matches!(changed.at(&names), Some(Value::Map(_))) {
-            made.splice(0..0, undoing(&mut changed, &[add(path, Value::Map(Vec::new()))])?);
+            record.made.splice(0..0, undoing(&mut changed, &[add(path, Value::Map(Vec::new()))])?.made);
         }
     }
-    let record = serde_json::to_string(&Record { made, undo }).map_err(|error| error.to_string())?;
+    let record = serde_json::to_string(&record).map_err(|error| error.to_string())?;
     apply(&mut changed, &[add(path(), record)])?;
     *pod = changed;
     Ok(())
@@ -218,8 +258,7 @@ pub(super) fn restore(pod: &mut Value) -> Result<bool, String> {
         .map_err(|why| format!("it was changed since the injection, so the sidecar is not removed: {why}"))?;
     for operation in record.made {
         let (Operation::Remove { path } | Operation::Replace { path, .. }) = &operation else { continue };
-        let names: Vec<&str> = path.split('/').skip(1).collect();
-        if changed.at(&names) == Some(&Value::Map(Vec::new())) {
+        if find(&mut changed, path).is_ok_and(|left| is_empty(left)) {
             apply(&mut changed, &[operation])?;
         }
     }
@@ -249,10 +288,11 @@ mod tests {
         )
         .unwrap();
         let mut changed = before.clone();
-        let undo = undoing(&mut changed, &patch).unwrap();
-        assert_eq!(changed, value(r#"{"b":2,"a":{"x/y":[1,9,2]},"l":[{"name":"n"}],"c":["t"]}"#));
-        let undo: Vec<Operation> = serde_json::from_str(&serde_json::to_string(&undo).unwrap()).unwrap();
-        apply(&mut changed, &undo).unwrap();
+        change(&mut changed, &patch).unwrap();
+        let mut ours = changed.clone();
+        ours.remove("metadata");
+        assert_eq!(ours, value(r#"{"b":2,"a":{"x/y":[1,9,2]},"l":[{"name":"n"}],"c":["t"]}"#));
+        assert_eq!(restore(&mut changed), Ok(true));
         assert_eq!(changed, before);
     }
 
@@ -277,8 +317,48 @@ mod tests {
     #[test]
     fn undo_fails_on_later_changes() {
         let mut target = value(r#"{"args":["a"]}"#);
-        let undo = undoing(&mut target, &[add("/args/-", "--host=127.0.0.1")]).unwrap();
+        let Record { undo, .. } = undoing(&mut target, &[add("/args/-", "--host=127.0.0.1")]).unwrap();
         apply(&mut target, &[add("/args/0", "b")]).unwrap();
         assert!(apply(&mut target, &undo).unwrap_err().contains("/args/1"));
+    }
+
+    #[test]
+    fn undo_keeps_later_entries_of_created_parents() {
+        let patch = [
+            add("/m", Value::Map(Vec::new())),
+            add("/m/l", Value::List(Vec::new())),
+            add("/m/l/-", value(r#"{"name":"ours"}"#)),
+        ];
+        for (later, expected) in [
+            (vec![], r#"{"m":null}"#),
+            (vec![add("/m/l/-", value(r#"{"name":"theirs"}"#))], r#"{"m":{"l":[{"name":"theirs"}]}}"#),
+            (vec![add("/m/k", 1_u64)], r#"{"m":{"k":1}}"#),
+            (vec![Operation::Remove { path: "/m/l/0".to_owned() }, Operation::Remove { path: "/m/l".to_owned() }], ""),
+        ] {
+            let mut target = value(r#"{"m":null}"#);
+            change(&mut target, &patch).unwrap();
+            apply(&mut target, &later).unwrap();
+            match expected {
+                "" => assert!(restore(&mut target).unwrap_err().contains("/m/l/0")),
+                _ => {
+                    assert_eq!(restore(&mut target), Ok(true));
+                    assert_eq!(target, value(expected));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn undo_fails_if_a_map_without_name_was_replaced() {
+        let patch = [add("/preStop", value(r#"{"httpGet":{"path":"/drain/wait","port":9464}}"#))];
+        for (later, is_ours) in [
+            (r#"{"httpGet":{"path":"/drain/wait","port":9464,"scheme":"HTTP"}}"#, true),
+            (r#"{"exec":{"command":["sleep","5"]}}"#, false),
+        ] {
+            let mut target = value("{}");
+            change(&mut target, &patch).unwrap();
+            apply(&mut target, &[replace("/preStop", value(later))]).unwrap();
+            assert_eq!(restore(&mut target).is_ok(), is_ours, "{later}");
+        }
     }
 }

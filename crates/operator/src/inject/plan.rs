@@ -1,7 +1,7 @@
 //! Plans the changes to a pod or pod template, as a patch with reasons.
 
 use crate::inject::container::Sidecar;
-use crate::inject::patch::{Operation, add, replace};
+use crate::inject::patch::{Operation, add, appended, entry, is_list, replace};
 use crate::inject::preflight::{self, all};
 use crate::inject::server::Server;
 use crate::inject::value::{Value, map};
@@ -116,34 +116,21 @@ pub(super) fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
     Ok(Plan { patch, notes, warnings })
 }
 
-fn is_list(parent: &Value, name: &str) -> bool {
-    matches!(parent.get(name), Some(Value::List(_)))
-}
-
-/// Appends an item to a list, creating the list if needed.
-fn appended(parent: &Value, at: &str, name: &str, item: Value) -> Vec<Operation> {
-    let list = (!is_list(parent, name)).then(|| add(format!("{at}/{name}"), Value::List(Vec::new())));
-    list.into_iter().chain([add(format!("{at}/{name}/-"), item)]).collect()
-}
-
 /// Adds a preStop hook that delays the server's shutdown until the open streams have ended.
-fn hook(server: &Server<'_>, at: &str, options: &Options, notes: &mut Vec<String>) -> Option<Operation> {
+fn hook(server: &Server<'_>, at: &str, options: &Options, notes: &mut Vec<String>) -> Vec<Operation> {
     let lifecycle = server.container.get("lifecycle").filter(|lifecycle| matches!(lifecycle, Value::Map(_)));
     if lifecycle.and_then(|lifecycle| lifecycle.get("preStop")).is_some_and(|hook| *hook != Value::Null) {
         notes.push(format!(
             "{} has a preStop hook, which is not changed; to wait for open streams, let it GET /drain/wait on port {}",
             server.name, options.admin_port
         ));
-        return None;
+        return Vec::new();
     }
     notes
         .push(format!("{} gets a preStop hook that delays its SIGTERM until the open streams have ended", server.name));
     // A port number: a named port would be resolved in the server's own container.
     let hook = map([("httpGet", map([("path", "/drain/wait".into()), ("port", options.admin_port.into())]))]);
-    Some(match lifecycle {
-        Some(_) => add(format!("{at}/lifecycle/preStop"), hook),
-        None => add(format!("{at}/lifecycle"), map([("preStop", hook)])),
-    })
+    entry(server.container, at, "lifecycle", [add(format!("{at}/lifecycle/preStop"), hook)])
 }
 
 fn grace(spec: &Value, options: &Options, notes: &mut Vec<String>) -> Option<Operation> {
@@ -173,8 +160,7 @@ fn low_port(spec: &Value, port: u16, notes: &mut Vec<String>) -> Vec<Operation> 
     }
     notes.push(format!("the sysctl {NAME} lets the sidecar listen on port {port} without root"));
     let sysctl = map([("name", NAME.into()), ("value", port.to_string().into())]);
-    match context {
-        Some(context) => appended(context, "/spec/securityContext", "sysctls", sysctl),
-        None => vec![add("/spec/securityContext", map([("sysctls", Value::List(vec![sysctl]))]))],
-    }
+    let at = "/spec/securityContext";
+    let sysctls = appended(context.unwrap_or(&Value::Null), at, "sysctls", sysctl);
+    entry(spec, "/spec", "securityContext", sysctls)
 }

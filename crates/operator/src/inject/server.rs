@@ -1,7 +1,7 @@
 //! The inference server of a pod: its container, engine, port and command.
 
 use crate::inject::engine::Setting;
-use crate::inject::patch::{Operation, add, replace};
+use crate::inject::patch::{Operation, add, appended, replace};
 use crate::inject::shell::{self, Text};
 use crate::inject::texts::{text, tls_flags};
 use crate::inject::value::{Value, map};
@@ -204,7 +204,7 @@ pub(super) fn set(server: &Server<'_>, at: &str, setting: &Setting) -> Result<Ve
     let Setting { name, value, form } = setting;
     let Server { container, shell, line, .. } = server;
     let reason = |reason: &'static str| text("reasons", reason, &[("flag", name)]);
-    let joined = || arguments(container, at, vec![format!("{name}={value}")]);
+    let joined = || arguments(container, at, &[format!("{name}={value}")]);
     let Some(form) = form else { return Ok(with_variable(container, at, name, value)) };
     if let Some(text) = shell.as_ref().map_err(|why| reason(why))? {
         if is_set_outside(container, text, name) {
@@ -217,7 +217,7 @@ pub(super) fn set(server: &Server<'_>, at: &str, setting: &Setting) -> Result<Ve
     Ok(match form {
         _ if flag(line, name) == Some(value) => Vec::new(),
         FlagForm::Joined => joined(),
-        FlagForm::Spaced => arguments(container, at, vec![(*name).to_owned(), value.clone()]),
+        FlagForm::Spaced => arguments(container, at, &[(*name).to_owned(), value.clone()]),
         FlagForm::Once => replaced(container, at, name, value).unwrap_or_else(joined),
     })
 }
@@ -228,11 +228,10 @@ fn is_set_outside(container: &Value, text: &Text<'_>, name: &str) -> bool {
         || container.list("env").iter().any(|variable| variable.text("value").is_some_and(|value| value.contains(name)))
 }
 
-fn arguments(container: &Value, at: &str, new: Vec<String>) -> Vec<Operation> {
-    match container.get("args") {
-        Some(Value::List(_)) => new.into_iter().map(|word| add(format!("{at}/args/-"), word)).collect(),
-        _ => vec![add(format!("{at}/args"), new)],
-    }
+fn arguments(container: &Value, at: &str, new: &[String]) -> Vec<Operation> {
+    let Some((first, others)) = new.split_first() else { return Vec::new() };
+    let first = appended(container, at, "args", first.as_str());
+    first.into_iter().chain(others.iter().map(|word| add(format!("{at}/args/-"), word.as_str()))).collect()
 }
 
 /// Replaces the flag's value in place.
@@ -253,12 +252,12 @@ fn replaced(container: &Value, at: &str, name: &str, value: &str) -> Option<Vec<
 fn with_variable(container: &Value, at: &str, name: &str, value: &str) -> Vec<Operation> {
     let ours = || map([("name", name.into()), ("value", value.into())]);
     let Some(Value::List(variables)) = container.get("env") else {
-        return vec![add(format!("{at}/env"), vec![ours()])];
+        return appended(container, at, "env", ours());
     };
     match variables.iter().rposition(|variable| variable.text("name") == Some(name)) {
         Some(number) if variables.get(number).and_then(|variable| variable.text("value")) == Some(value) => Vec::new(),
         Some(number) => vec![replace(format!("{at}/env/{number}"), ours())],
-        None => vec![add(format!("{at}/env/-"), ours())],
+        None => appended(container, at, "env", ours()),
     }
 }
 
