@@ -146,7 +146,8 @@ impl Rules<'_> {
     fn budget(&self) -> Vec<Rule> {
         let days = self.rules.period_days;
         let budget = number(1.0 - self.objective.target);
-        let period = format!("slo:sli_error:ratio_rate{days}d");
+        let window = format!("{days}d");
+        let period = format!("slo:sli_error:ratio_rate{window}");
         let (counted_bad, counted) = (self.recorded("slo:sli_bad:step5m"), self.recorded("slo:sli_all:step5m"));
         let ratio = format!("sum_over_time({counted_bad}[{days}d])\n/\n(sum_over_time({counted}[{days}d]) > 0)");
         let burn = |of: &str| format!("max without (sloth_window) ({}) / {budget}", self.recorded(of));
@@ -159,10 +160,13 @@ impl Rules<'_> {
             ("sloth_version", env!("CARGO_PKG_VERSION")),
             ("sloth_objective", &number(self.objective.target * 100.0)),
         ]));
-        vec![
+        // A period of the length of a window has the window's ratio, which is recorded with the others.
+        let of_period = (!WINDOWS.contains(&window.as_str())).then(|| self.record(&period, Some(&window), ratio));
+        let counts = vec![
             self.record("slo:sli_bad:step5m", None, self.sum("increase", true, STEP)),
             self.record("slo:sli_all:step5m", None, self.sum("increase", false, STEP)),
-            self.record(&period, Some(&format!("{days}d")), ratio),
+        ];
+        let others = vec![
             self.record("slo:objective:ratio", None, format!("vector({target})")),
             self.record("slo:error_budget:ratio", None, format!("vector({budget})")),
             self.record("slo:time_period:days", None, format!("vector({days})")),
@@ -173,7 +177,8 @@ impl Rules<'_> {
             // In the same group as the series that it reads: from another group these would be missing for a moment
             // every 5 minutes, which equals Prometheus' lookback period (since 3.0 it excludes the left boundary).
             self.exhausted(),
-        ]
+        ];
+        counts.into_iter().chain(of_period).chain(others).collect()
     }
 
     /// One page, one ticket, and an alert if nothing evaluates the objective.
@@ -312,12 +317,28 @@ impl Rules<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokometer_telemetry::slo::{Goal, Scope};
+    use std::collections::BTreeSet;
+    use tokometer_telemetry::slo::{Goal, Scope, Settings};
 
     #[test]
     fn burn_factors_of_thirty_days_match_the_sre_workbook() {
         let factors = BURNS.map(|burn| (burn.factor(30) * 1e6).round() / 1e6);
         assert_eq!(factors, [14.4, 6.0, 3.0, 1.0]);
+    }
+
+    #[test]
+    fn every_series_is_recorded_once() {
+        let objective =
+            Objective { name: "x".to_owned(), target: 0.99, scope: Scope::default(), goal: Goal::Availability };
+        for period_days in 1..=30 {
+            let rules = RuleSettings { period_days, ..Settings::default().rules };
+            let all = groups(&rules, &objective).into_iter().flat_map(|group| group.rules);
+            let recorded: Vec<_> = all.filter_map(|rule| Some((rule.record?, rule.labels))).collect();
+            let once: BTreeSet<_> = recorded.iter().collect();
+            assert_eq!(recorded.len(), once.len(), "{period_days} days");
+            let period = format!("slo:sli_error:ratio_rate{period_days}d");
+            assert!(recorded.iter().any(|(name, _)| *name == period), "{period_days} days");
+        }
     }
 
     #[test]
