@@ -138,6 +138,22 @@ fn each_engine_is_set_to_listen_on_loopback() {
 }
 
 #[test]
+fn replaced_arguments_of_the_image_are_warned_of() {
+    for (container, expected) in [
+        ("image: vllm", true),
+        ("image: vllm, command: [], args: []", true),
+        ("image: vllm, args: [m]", false),
+        ("image: vllm, command: [vllm, serve]", false),
+        ("image: ollama/ollama", false),
+    ] {
+        let (_, reports) =
+            inject(&deployment(&format!("{{containers: [{{name: c, {container}}}]}}")), &options()).unwrap();
+        let is_warned = reports[0].warnings.iter().any(|text| text.contains("(CMD)"));
+        assert_eq!((reports[0].outcome, is_warned), (Outcome::Injected, expected), "{container}: {reports:?}");
+    }
+}
+
+#[test]
 fn server_on_loopback_is_not_changed() {
     let (spec, notes) = injected("{containers: [{name: c, image: vllm, args: [--host, 127.0.0.1]}]}", &options());
     assert_eq!(spec["containers"][0]["args"], json!(["--host", "127.0.0.1"]));

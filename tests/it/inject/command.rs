@@ -27,7 +27,7 @@ fn texts(output: &Output) -> (String, String) {
 
 #[test]
 fn manifest_is_read_from_stdin_and_written_to_stdout() {
-    let manifest = deployment("{containers: [{name: c, image: vllm}]}");
+    let manifest = deployment("{containers: [{name: c, image: vllm, args: [m]}]}");
     let output = run(&["--image", "i:1"], &manifest);
     let (out, err) = texts(&output);
     assert_eq!((output.status.code(), err.as_str()), (Some(0), ""));

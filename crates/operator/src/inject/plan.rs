@@ -112,7 +112,7 @@ pub(super) fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
             options.admin_port
         ));
     }
-    let warnings = preflight::warnings(spec, &server, options);
+    let warnings = preflight::warnings(spec, &server, options, &patch);
     Ok(Plan { patch, notes, warnings })
 }
 

@@ -3,6 +3,7 @@
 
 use tokometer_decode::Engine;
 
+use crate::inject::patch::Operation;
 use crate::inject::server::{Server, declared};
 use crate::inject::texts::text;
 use crate::inject::value::Value;
@@ -99,9 +100,13 @@ pub(super) fn certificate<'a>(spec: &'a Value, secret: &str) -> Option<&'a Value
 }
 
 /// What should be known of a pod that is injected.
-pub(super) fn warnings(spec: &Value, server: &Server<'_>, options: &Options) -> Vec<String> {
+pub(super) fn warnings(spec: &Value, server: &Server<'_>, options: &Options, patch: &[Operation]) -> Vec<String> {
     let hook = server.container.at(&["lifecycle", "preStop"]);
     let other = |(number, other): (usize, &Value)| number != server.number && engine::of(other).is_some();
+    // Kubernetes starts the image's CMD only if the container has neither command nor args.
+    let of_image = ["command", "args"].into_iter().all(|list| server.container.list(list).is_empty());
+    let args = format!("/spec/containers/{}/args/", server.number);
+    let adds_args = patch.iter().any(|change| matches!(change, Operation::Add { path, .. } if path.starts_with(&args)));
     let warnings = [
         (
             "prestop",
@@ -110,6 +115,7 @@ pub(super) fn warnings(spec: &Value, server: &Server<'_>, options: &Options) -> 
                     *hook != Value::Null && hook.at(&["httpGet", "path"]) != Some(&"/drain/wait".into())
                 }),
         ),
+        ("cmd", of_image && adds_args),
         ("second", spec.list("containers").iter().enumerate().any(other)),
         ("tls", server.serves_tls() && options.tls_secret.is_none()),
     ];
