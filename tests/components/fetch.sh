@@ -291,7 +291,7 @@ fetch_crds() {
         github.com/prometheus-operator/prometheus-operator@v0.85.0/example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml
         github.com/prometheus-operator/prometheus-operator@v0.85.0/example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml
         github.com/prometheus-operator/prometheus-operator@v0.85.0/example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml
-        github.com/kedacore/keda/v2@v2.16.1/config/crd/bases/keda.sh_scaledobjects.yaml
+        github.com/kedacore/keda/v2@v2.17.2/config/crd/bases/keda.sh_scaledobjects.yaml
         github.com/grafana/grafana-operator/v5@v5.18.0/config/crd/bases/grafana.integreatly.org_grafanadashboards.yaml
     )
     stamp=$(printf '%s\n' "${definitions[@]}")

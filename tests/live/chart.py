@@ -177,6 +177,44 @@ def the_rules_are_those_of_the_program():
 
 def without_the_sidecar_nothing_touches_pods():
     found = {d["kind"] for d in documents(render({"apiVersions": ["monitoring.coreos.com/v1"], "sidecar": {"enabled": False}}))}
+def the_scaled_object_counts_only_the_pods_of_its_target():
+    """Its queries in promtool, over pods of the target and of others whose names are similar."""
+    if not shutil.which("promtool-3"):
+        raise Skip("no promtool-3 (see the stage components)")
+    hashed = ("vllm-6c9d8b7f5d-x2x4k", "vllm-6c9d8b7f5d-p8vzq")
+    cases_of = {"Deployment": (hashed, ("vllm-0", "vllm-0-1")), "StatefulSet": (("vllm-0", "vllm-1"), (*hashed, "vllm-0-1"))}
+    cases_of |= {"LeaderWorkerSet": (("vllm-0", "vllm-0-1"), hashed), "Other": (hashed, ())}
+    tests = []
+    for kind, (own, others) in cases_of.items():
+        similar = ("vllm-large-6c9d8b7f5d-x2x4k", "vllm-large-0") if kind != "Other" else ("llm-0",)
+        keda = {"enabled": True, "serverAddress": "http://p:9090"}
+        target = {"apiVersion": "apps/v1", "kind": kind, "name": "vllm"}
+        [scaled] = of_kind(documents(render({"autoscaling": {"namespace": "llm", "target": target, "keda": keda}})), "ScaledObject")
+        assert scaled["spec"]["fallback"]["behavior"] == "currentReplicasIfHigher", scaled["spec"]["fallback"]
+        queue, burn = (trigger["metadata"]["query"] for trigger in scaled["spec"]["triggers"])
+        series = [("slo:error_budget:ratio{slo=\"ttft\",service=\"llm\"}", "0.01x20")]
+        for namespace, pod in [("llm", pod) for pod in (*own, *others, *similar)] + [("other", own[0])]:
+            of, is_own = f'namespace="{namespace}",pod="{pod}"', namespace == "llm" and pod in own
+            series += [
+                (f'tokometer_in_flight{{{of},phase="waiting_first_token"}}', "3x20" if is_own else "100x20"),
+                (f"tokometer_build_info{{{of}}}", "1x20"),
+                (f'tokometer_slo_events_total{{{of},slo="ttft",verdict="good"}}', "0+95x20" if is_own else "0x20"),
+                (f'tokometer_slo_events_total{{{of},slo="ttft",verdict="bad",reason="late_first_token"}}', "0+5x20" if is_own else "0+100x20"),
+            ]
+        # 5 % bad of 1 % allowed, times two pods.
+        expected = [(queue, 6), (f"round({burn}, 0.001)", 10)]
+        tests.append({
+            "interval": "1m",
+            "input_series": [{"series": name, "values": values} for name, values in series],
+            "promql_expr_test": [{"expr": expr, "eval_time": "15m", "exp_samples": [{"labels": "{}", "value": value}]} for expr, value in expected],
+        })
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "test.yaml"
+        file.write_text(json.dumps({"tests": tests}))
+        done = subprocess.run(["promtool-3", "test", "rules", str(file)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
     assert found <= {"PodMonitor", "PrometheusRule", "ConfigMap"} and "PrometheusRule" in found, found
     assert "Monitors, rules and dashboards only" in notes(render({"sidecar": {"enabled": False}}))
     off = {d["kind"] for d in documents(render({"policy": {"enabled": False}, "dashboards": {"enabled": False}}))}
