@@ -17,6 +17,9 @@ from process import BINARY, Skip
 # The annotation with the reason why a pod was left unchanged.
 SKIPPED = "tokometer/skipped"
 
+# Maximum time that a restarted tokometer takes until it responds.
+RESTART_SECONDS = 10
+
 # Fields that a policy may replace.
 MAY_CHANGE = ("/spec/terminationGracePeriodSeconds", "/spec/containers/ollama/env/OLLAMA_HOST/value")
 
@@ -351,6 +354,11 @@ def the_configuration_travels_with_the_pod():
         assert volume["downwardAPI"]["items"][0]["fieldRef"]["fieldPath"] == "metadata.annotations['tokometer/config']"
         engine = _engine_of(pod)
         assert engine["livenessProbe"]["httpGet"] == {"path": "/engine/healthz", "port": 9464}
+        # A hung tokometer is killed and started again before the engine's probe, which it serves, has failed for the last time.
+        of_sidecar, of_engine = _sidecar_of(pod)["livenessProbe"], engine["livenessProbe"]
+        latest = (of_sidecar["failureThreshold"] + 1) * of_sidecar["periodSeconds"] + of_sidecar["timeoutSeconds"]
+        restarted = latest + of_sidecar["terminationGracePeriodSeconds"] + RESTART_SECONDS
+        assert restarted < (of_engine["failureThreshold"] - 1) * of_engine["periodSeconds"], (of_sidecar, of_engine)
         assert engine["args"][-2:] == ["--enable-force-include-usage", "--enable-prompt-tokens-details"]
     own = {"httpGet": {"path": "/health", "port": 8000}}
     [answer] = _admit(cases()["configuration"], [shapes.pod(shapes.container(livenessProbe=own))])

@@ -132,6 +132,7 @@ livenessProbe:
   periodSeconds: {{ int $settings.livenessProbe.periodSeconds }}
   timeoutSeconds: {{ int $settings.livenessProbe.timeoutSeconds }}
   failureThreshold: {{ int $settings.livenessProbe.failureThreshold }}
+  terminationGracePeriodSeconds: {{ int $constant.livenessProbe.terminationGracePeriodSeconds }}
 {{- /* No readiness probe: the pod is ready when its engine is, whose own probe passes through. */}}
 {{- if $settings.drain.enabled }}
 lifecycle:
