@@ -146,7 +146,7 @@ def every_object_has_the_common_labels_and_a_name_of_its_own():
 
 def the_rules_are_those_of_the_program():
     made = helm_chart.yaml.safe_load((CHART / "files" / "rules.yaml").read_text())["spec"]["groups"]
-    plain = {"apiVersions": ["monitoring.coreos.com/v1"]}
+    plain = {"apiVersions": ["monitoring.coreos.com/v1"], "policy": {"excludedNamespaces": []}}
     [rule] = of_kind(documents(render(plain)), "PrometheusRule")
     assert rule["spec"]["groups"] == made
     # Custom rules replace them.
@@ -159,9 +159,11 @@ def the_rules_are_those_of_the_program():
     # The alert about a missing sidecar covers the pods of every target.
     labels = {"matchLabels": {"llm-d.ai/inferenceServing": "true"}, "matchExpressions": [{"key": "llm-d.ai/role", "operator": "In", "values": ["prefill", "both"]}]}
     targets = [{"name": "a", "objectSelector": labels}, {"name": "b", "objectSelector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]}}]
-    [rule] = of_kind(documents(render({**plain, "targets": targets})), "PrometheusRule")
+    [rule] = of_kind(documents(render({"apiVersions": plain["apiVersions"], "targets": targets})), "PrometheusRule")
     [expression] = [r["expr"] for group in rule["spec"]["groups"] for r in group["rules"] if r.get("alert") == "LLMSidecarMissing"]
-    for pods in ('kube_pod_labels{label_llm_d_ai_inference_serving="true",label_llm_d_ai_role=~"prefill|both"}', 'kube_pod_labels{label_app!=""}', "annotation_tokometer_skipped"):
+    # Nothing is injected in the excluded namespaces, so nothing is missing there.
+    excluded = 'namespace!~"kube-system|kube-public|kube-node-lease"'
+    for pods in (f'kube_pod_labels{{{excluded},label_llm_d_ai_inference_serving="true",label_llm_d_ai_role=~"prefill|both"}}', f'kube_pod_labels{{{excluded},label_app!=""}}', "annotation_tokometer_skipped"):
         assert pods in expression, expression
     assert "label_tokometer_inject" not in expression, expression
     # An override for one alert affects no other.
@@ -175,8 +177,6 @@ def the_rules_are_those_of_the_program():
     assert alerts["LLMUpstreamDown"]["annotations"]["runbook_url"] == "https://runbooks.example.com/llm/LLMUpstreamDown.md"
 
 
-def without_the_sidecar_nothing_touches_pods():
-    found = {d["kind"] for d in documents(render({"apiVersions": ["monitoring.coreos.com/v1"], "sidecar": {"enabled": False}}))}
 def the_scaled_object_counts_only_the_pods_of_its_target():
     """Its queries in promtool, over pods of the target and of others whose names are similar."""
     if not shutil.which("promtool-3"):
@@ -215,6 +215,8 @@ def the_scaled_object_counts_only_the_pods_of_its_target():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def without_the_sidecar_nothing_touches_pods():
+    found = {d["kind"] for d in documents(render({"apiVersions": ["monitoring.coreos.com/v1"], "sidecar": {"enabled": False}}))}
     assert found <= {"PodMonitor", "PrometheusRule", "ConfigMap"} and "PrometheusRule" in found, found
     assert "Monitors, rules and dashboards only" in notes(render({"sidecar": {"enabled": False}}))
     off = {d["kind"] for d in documents(render({"policy": {"enabled": False}, "dashboards": {"enabled": False}}))}

@@ -277,6 +277,8 @@ def _catalogue():
     up = f'up{{{POD}}}'
     pod_skipped = 'kube_pod_annotations{namespace="n",pod="p",annotation_tokometer_skipped="its --port is not 8000"}'
     pod_labels = 'kube_pod_labels{namespace="n",pod="p",label_tokometer_inject="true"}'
+    phase = lambda phase: f'kube_pod_status_phase{{namespace="n",pod="p",phase="{phase}"}}'  # noqa: E731
+    running = (phase("Running"), _flat(1))
     vllm = 'vllm:request_success_total{namespace="n",pod="p",finished_reason="stop"}'
     detached = lambda reason: _pod("tokometer_observer_detached_total", f'reason="{reason}"')  # noqa: E731
     failures, opened = _pod("tokometer_connect_failures_total", 'reason="refused"'), _pod("tokometer_connections_opened_total")
@@ -320,8 +322,12 @@ def _catalogue():
         ),
         "LLMSidecarDown still": ([(up, "1x30 0x300"), (info, "1x30 stale")], 33, 300, []),
         "LLMSidecarMissing": (
-            [(pod_labels, _flat(1)), (pod_skipped, _flat(1))], 8, 12,
-            [[(pod_labels, _flat(1)), (info, _flat(1))], [('kube_pod_labels{namespace="n",pod="p"}', _flat(1))]],
+            [(pod_labels, _flat(1)), (pod_skipped, _flat(1)), running], 8, 12,
+            [
+                [(pod_labels, _flat(1)), (info, _flat(1)), running], [('kube_pod_labels{namespace="n",pod="p"}', _flat(1)), running],
+                # A pod that has not started, and one that has ended.
+                *([(pod_labels, _flat(1)), (phase("Running"), _flat(0)), (phase(other), _flat(1))] for other in ("Pending", "Succeeded", "Failed")),
+            ],
         ),
         "LLMSidecarBypassed": (
             [(vllm, "0+60x120"), (ended("ok"), "0+30x120")], 14, 35,
