@@ -272,14 +272,19 @@ def _catalogue():
     exchanges = "tokometer_requests_total"
     waiting, streaming = in_flight % ("waiting_first_token", POD), in_flight % ("streaming", POD)
     info = _pod("tokometer_build_info", 'version="x"')
+    info_of_pod = (info, _flat(1))
     reload = _pod("tokometer_config_last_reload_successful")
-    ended = lambda outcome: _pod(exchanges, f'outcome="{outcome}"')  # noqa: E731
+    ended = lambda outcome, operation="chat": _pod(exchanges, f'outcome="{outcome}",gen_ai_operation_name="{operation}"')  # noqa: E731
     up = f'up{{{POD}}}'
     pod_skipped = 'kube_pod_annotations{namespace="n",pod="p",annotation_tokometer_skipped="its --port is not 8000"}'
     pod_labels = 'kube_pod_labels{namespace="n",pod="p",label_tokometer_inject="true"}'
     phase = lambda phase: f'kube_pod_status_phase{{namespace="n",pod="p",phase="{phase}"}}'  # noqa: E731
     running = (phase("Running"), _flat(1))
-    vllm = 'vllm:request_success_total{namespace="n",pod="p",finished_reason="stop"}'
+    # vLLM's page is a target of its own.
+    vllm = 'namespace="n",pod="p",instance="p:8000",job="vllm"'
+    served = lambda handler="/v1/chat/completions": f'http_requests_total{{{vllm},method="POST",handler="{handler}",status="2xx"}}'  # noqa: E731
+    engine = (f"vllm:num_requests_running{{{vllm}}}", _flat(1))
+    choices = f'vllm:request_success_total{{{vllm},finished_reason="stop"}}'
     detached = lambda reason: _pod("tokometer_observer_detached_total", f'reason="{reason}"')  # noqa: E731
     failures, opened = _pod("tokometer_connect_failures_total", 'reason="refused"'), _pod("tokometer_connections_opened_total")
     reachable, wedged = _pod("tokometer_engine_reachable"), _pod("tokometer_engine_wedged")
@@ -299,7 +304,13 @@ def _catalogue():
         "LLMPodSlowOutlier": ([*fleet, *_buckets("d", True)], 15, 35, [[*fleet, *_buckets("d", False)], _buckets("d", True)]),
         "LLMTruncatedStreams": (
             [(ended("ok"), "0+20x120"), (ended("truncated"), "0x30 0+1x90")], 30, 45,
-            [[(ended("ok"), "0+1000x120"), (ended("truncated"), "0+1x120")], [(ended("ok"), "0+1x120"), (ended("truncated"), "0x30 1x90")]],
+            [
+                [(ended("ok"), "0+1000x120"), (ended("truncated"), "0+1x120")], [(ended("ok"), "0+1x120"), (ended("truncated"), "0x30 1x90")],
+                [(ended("ok"), "0+20x120"), (ended("truncated", "other"), "0+1x120")],
+            ],
+        ),
+        "LLMTruncatedStreams among probes": (
+            [(ended("ok", "other"), "0+1000x120"), (ended("ok"), "0+20x120"), (ended("truncated"), "0x30 0+1x90")], 30, 45, [],
         ),
         "LLMUpstreamDown": (
             [(failures, "0x30 0+5x90"), (opened, "0+5x120")], 30, 35,
@@ -314,7 +325,13 @@ def _catalogue():
         "LLMUpstreamDown still": ([(reachable, "1x30 0x400")], 30, 400, []),
         "LLMClientDisconnectsHigh": (
             [(ended("ok"), "0+10x120"), (ended("client_abort_mid_stream"), "0x30 0+5x90")], 45, 65,
-            [[(ended("ok"), "0+10x120"), (ended("client_abort_mid_stream"), "0+1x120")], [(ended("client_abort_before_first_token"), "0x60 5x60")]],
+            [
+                [(ended("ok"), "0+10x120"), (ended("client_abort_mid_stream"), "0+1x120")], [(ended("client_abort_before_first_token"), "0x60 5x60")],
+                [(ended("ok"), "0+10x120"), (ended("client_abort_before_first_token", "other"), "0+5x120")],
+            ],
+        ),
+        "LLMClientDisconnectsHigh among probes": (
+            [(ended("ok", "other"), "0+100x120"), (ended("ok"), "0+10x120"), (ended("client_abort_mid_stream"), "0x30 0+5x90")], 45, 65, [],
         ),
         "LLMSidecarDown": (
             [(up, "1x30 0x300"), (info, "1x30 stale")], 33, 37,
@@ -330,8 +347,15 @@ def _catalogue():
             ],
         ),
         "LLMSidecarBypassed": (
-            [(vllm, "0+60x120"), (ended("ok"), "0+30x120")], 14, 35,
-            [[(vllm, "0+30x120"), (ended("ok"), "0+30x120")], [(vllm, "0x60 4x60"), (ended("ok"), _flat(0))]],
+            [(served(), "0+60x120"), engine, (ended("ok"), "0+30x120"), (ended("ok", "other"), "0+60x120")], 14, 35,
+            [
+                [(served(), "0+30x120"), engine, (ended("ok"), "0+30x120")], [(served(), "0x60 4x60"), engine, (ended("ok"), _flat(0))],
+                # Two choices for each request, requests for lists of models, and another program in the pod.
+                [(choices, "0+60x120"), (served(), "0+30x120"), engine, (ended("ok"), "0+30x120")],
+                [(served("/v1/models"), "0+60x120"), engine, info_of_pod], [(served(), "0+60x120"), info_of_pod],
+                # A pod without tokometer is the matter of another alert.
+                [(served(), "0+60x120"), engine],
+            ],
         ),
         "LLMSidecarBypassed taken": ([(_pod("tokometer_listening", 'state="address_in_use"'), _flat(1))], 14, 17, [[(_pod("tokometer_listening", 'state="open"'), _flat(1))]]),
         "LLMSidecarTelemetryDropped": (
@@ -343,6 +367,8 @@ def _catalogue():
             [[(detached("upgraded"), "0+9x120")], [(detached("malformed_request"), "0x30 4x90")]],
         ),
         "LLMSidecarRestarting": (
+        # No request has ever passed through tokometer.
+        "LLMSidecarBypassed entirely": ([(served(), "0+60x120"), engine, info_of_pod], 14, 35, []),
             [(restarts, "0x10 1x9 2x9 3x90")], 20, 35,
             [[(restarts, "0x10 1x110"), (started, "100x10 200x110"), (info, _flat(1))], [(started, "1+1x120")]],
         ),
