@@ -287,6 +287,7 @@ def _catalogue():
     choices = f'vllm:request_success_total{{{vllm},finished_reason="stop"}}'
     detached = lambda reason: _pod("tokometer_observer_detached_total", f'reason="{reason}"')  # noqa: E731
     failures, opened = _pod("tokometer_connect_failures_total", 'reason="refused"'), _pod("tokometer_connections_opened_total")
+    at = lambda port, name: _pod(name, f'server_address="127.0.0.1",server_port="{port}"')  # noqa: E731
     reachable, wedged = _pod("tokometer_engine_reachable"), _pod("tokometer_engine_wedged")
     lag, started = _pod("tokometer_event_loop_lag_seconds"), _pod("process_start_time_seconds")
     restarts = 'kube_pod_init_container_status_restarts_total{namespace="n",pod="p",container="tokometer"}'
@@ -323,6 +324,15 @@ def _catalogue():
         # It still fires when the last success is more than an hour ago.
         "LLMUpstreamDown gone": ([(reachable, "1x30 0x90")], 30, 33, []),
         "LLMUpstreamDown still": ([(reachable, "1x30 0x400")], 30, 400, []),
+        # One data-parallel rank of two: the connections of the other one, or its first start, hide nothing.
+        "LLMUpstreamDown rank": (
+            [(at(8000, "tokometer_connect_failures_total"), "0x30 0+5x90"), *((at(port, "tokometer_connections_opened_total"), f"0+{n}x120") for port, n in ((8000, 5), (8001, 100)))],
+            30, 35, [],
+        ),
+        "LLMUpstreamDown rank gone": (
+            [(at(8000, "tokometer_engine_reachable"), "1x30 0x90"), (at(8001, "tokometer_engine_reachable"), "0x120")], 30, 33,
+            [[(at(8000, "tokometer_engine_reachable"), _flat(1)), (at(8001, "tokometer_engine_reachable"), _flat(0))]],
+        ),
         "LLMClientDisconnectsHigh": (
             [(ended("ok"), "0+10x120"), (ended("client_abort_mid_stream"), "0x30 0+5x90")], 45, 65,
             [
@@ -357,6 +367,8 @@ def _catalogue():
                 [(served(), "0+60x120"), engine],
             ],
         ),
+        # No request has ever passed through tokometer.
+        "LLMSidecarBypassed entirely": ([(served(), "0+60x120"), engine, info_of_pod], 14, 35, []),
         "LLMSidecarBypassed taken": ([(_pod("tokometer_listening", 'state="address_in_use"'), _flat(1))], 14, 17, [[(_pod("tokometer_listening", 'state="open"'), _flat(1))]]),
         "LLMSidecarTelemetryDropped": (
             [(_pod("tokometer_telemetry_spans_dropped_total"), "0x30 0+1x90")], 35, 45,
@@ -367,8 +379,6 @@ def _catalogue():
             [[(detached("upgraded"), "0+9x120")], [(detached("malformed_request"), "0x30 4x90")]],
         ),
         "LLMSidecarRestarting": (
-        # No request has ever passed through tokometer.
-        "LLMSidecarBypassed entirely": ([(served(), "0+60x120"), engine, info_of_pod], 14, 35, []),
             [(restarts, "0x10 1x9 2x9 3x90")], 20, 35,
             [[(restarts, "0x10 1x110"), (started, "100x10 200x110"), (info, _flat(1))], [(started, "1+1x120")]],
         ),
@@ -383,11 +393,22 @@ def one_server_is_a_ticket_and_half_of_them_are_one_page():
     tests = []
     for alert, metric, bad, good in (("LLMTokensStalled", "tokometer_engine_wedged", 1, 0), ("LLMUpstreamDown", "tokometer_engine_reachable", 0, 1)):
         for affected in (1, 2, 3):
-            series = [(of("tokometer_build_info", pod), _flat(1)) for pod in "abcd"]
+            series = [(of(name, pod), _flat(1)) for name in ("tokometer_build_info", "tokometer_listening") for pod in "abcd"]
             series += [(of(metric, pod), f"{good}x30 {bad if n < affected else good}x90") for n, pod in enumerate("abcd")]
             page = f'count(ALERTS{{alertname="{alert}",severity="critical",alertstate="firing",namespace="n",pod=""}})'
             ticket = f'count(ALERTS{{alertname="{alert}",severity="warning",alertstate="firing",pod!=""}})'
             tests.append(("1m", series, [(60, ticket, affected), (60, page, 1 if affected >= 2 else None), (29, _firing(alert), None)]))
+    # The same for the data-parallel ranks of two pods.
+    rank = lambda name, pod, port: f'{name}{{namespace="n",pod="{pod}",instance="{pod}",job="j",server_address="127.0.0.1",server_port="{port}"}}'  # noqa: E731
+    ranks = [(pod, port) for pod in "ab" for port in (8000, 8001)]
+    for affected in (1, 2):
+        series = [(rank("tokometer_listening", *one), _flat(1)) for one in ranks]
+        # One of each pod.
+        gone = ranks[::2][:affected]
+        series += [(rank("tokometer_engine_reachable", *one), "1x30 0x90" if one in gone else _flat(1)) for one in ranks]
+        ticket = _firing("LLMUpstreamDown", ',severity="warning",server_port="8000"')
+        page = _firing("LLMUpstreamDown", ',severity="critical"')
+        tests.append(("1m", series, [(60, ticket, affected), (60, page, 1 if affected == 2 else None)]))
     _run({"enabled": False}, tests)
 
 
