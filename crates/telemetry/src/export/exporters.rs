@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::export::advice::LowerBounds;
-use crate::export::collect::Owners;
 use crate::export::collect::telemetry::{Listeners, Telemetry};
+use crate::export::collect::{Carried, Owners};
 use crate::export::labels::Servers;
 use crate::export::otlp::{Otlp, Pipeline, Setup};
 use crate::export::page::Content;
@@ -14,7 +14,7 @@ use crate::export::recorder::Recorder;
 use crate::export::series::Families;
 use crate::export::series::histograms::Histograms;
 use crate::export::trace::Tracer;
-use crate::export::{Collect, Page, Settings, collect};
+use crate::export::{Collect, Page, Settings, Temporality, collect};
 use tokometer_engine::scrape;
 use tokometer_observe::measure::{Detach, Labels, Live, Message, Outcome, Phase, Record, Sink, Unread};
 
@@ -81,9 +81,14 @@ impl Exporters {
         let recorder = Arc::new(Recorder::new(Arc::clone(&families), telemetry, servers, settings));
         let otlp = setup.run({
             let (owners, recorder, families) = (Arc::clone(&owners), Arc::clone(&recorder), Arc::clone(&families));
+            let delta = settings.metrics.temporality == Temporality::Delta;
+            let mut carried = delta.then(Carried::default);
             Box::new(move || {
                 let mut values = owners.collect();
                 families.observe(&mut values);
+                if let Some(carried) = &mut carried {
+                    carried.replace(&mut values);
+                }
                 latest.store(Arc::new(values));
                 recorder.settle();
             })

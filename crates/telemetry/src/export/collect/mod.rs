@@ -1,5 +1,6 @@
 //! Metrics that are observed rather than recorded: their owners are asked for them at each scrape or export.
 
+mod carried;
 mod lower_crates;
 mod process;
 pub(crate) mod telemetry;
@@ -14,6 +15,7 @@ use opentelemetry::metrics::{AsyncInstrument, Meter};
 use crate::export::labels::{Attributes, Servers, Value};
 use crate::export::table::{Id, Key, Kind, Scope, TABLE, metric};
 
+pub(crate) use carried::Carried;
 pub use process::{Process, open_descriptors};
 
 /// An owner of values that are exported as metrics. Called from the admin and OTLP threads, never from the data path.

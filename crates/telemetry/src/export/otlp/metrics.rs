@@ -103,7 +103,7 @@ impl Pipeline {
     /// Exports at each interval and on request, until it receives `Close`.
     pub(super) async fn run(
         self,
-        refresh: Box<dyn Fn() + Send>,
+        mut refresh: Box<dyn FnMut() + Send>,
         mut commands: UnboundedReceiver<Command>,
         closing: Closing,
     ) {

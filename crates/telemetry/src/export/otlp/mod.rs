@@ -122,7 +122,7 @@ impl Setup {
     }
 
     /// Starts the thread. `refresh` is called before each collection.
-    pub(crate) fn run(self, refresh: Box<dyn Fn() + Send>) -> Result<Otlp, Error> {
+    pub(crate) fn run(self, refresh: Box<dyn FnMut() + Send>) -> Result<Otlp, Error> {
         let (closing, deadline) = watch::channel(None);
         let mut commands = Vec::new();
         let mut inbox = || -> UnboundedReceiver<Command> {

@@ -1,0 +1,91 @@
+//! Counters of the server as sums of their increases, for delta temporality.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use crate::export::collect::Values;
+use crate::export::labels::Attributes;
+use crate::export::table::{Kind, Scope, TABLE};
+
+/// The server's counters that were observed so far.
+///
+/// For delta temporality the SDK sends the difference to the last collection, and the whole total of a series that was
+/// missing in it. A server that could not be scraped once would be counted twice, and one that restarts would send a
+/// negative number.
+#[derive(Debug, Default)]
+pub(crate) struct Carried(HashMap<(usize, Attributes), Counter>);
+
+#[derive(Clone, Copy, Debug)]
+struct Counter {
+    /// The latest total that the server reported.
+    latest: f64,
+    /// Sum of its increases.
+    sum: f64,
+    /// It is in the current values.
+    present: bool,
+}
+
+impl Carried {
+    /// Replaces the totals of the server's counters by their increase since they were first observed. Missing ones keep
+    /// their value.
+    pub(crate) fn replace(&mut self, values: &mut Values) {
+        let counters = || TABLE.iter().filter(|metric| metric.scope == Scope::Server && metric.kind == Kind::Counter);
+        self.0.values_mut().for_each(|counter| counter.present = false);
+        for metric in counters() {
+            let id = metric.id as usize;
+            for (attributes, value) in values.get_mut(id).into_iter().flatten() {
+                let counter = match self.0.entry((id, attributes.clone())) {
+                    Entry::Occupied(entry) => entry.into_mut().advance(*value),
+                    // The first total is from before this process.
+                    Entry::Vacant(entry) => entry.insert(Counter { latest: *value, sum: 0.0, present: true }),
+                };
+                *value = counter.sum;
+            }
+        }
+        for ((id, attributes), counter) in self.0.iter().filter(|(_, counter)| !counter.present) {
+            if let Some(values) = values.get_mut(*id) {
+                values.push((attributes.clone(), counter.sum));
+            }
+        }
+    }
+}
+
+impl Counter {
+    fn advance(&mut self, total: f64) -> &mut Counter {
+        // A lower total is that of a server that restarted.
+        self.sum += if total < self.latest { total } else { total - self.latest };
+        (self.latest, self.present) = (total, true);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::table::metric;
+
+    #[test]
+    fn counters_survive_failed_scrapes_and_restarts() {
+        let counter = TABLE.iter().find(|metric| metric.scope == Scope::Server && metric.kind == Kind::Counter);
+        let id = counter.expect("the server has counters").id;
+        let gauge = TABLE.iter().find(|metric| metric.scope == Scope::Server && metric.kind == Kind::Gauge);
+        let gauge = gauge.expect("the server has gauges").id;
+        let mut carried = Carried::default();
+        let mut after = |total: Option<f64>| {
+            let mut values: Values = TABLE.iter().map(|_| Vec::new()).collect();
+            let attributes = |id| Attributes::of(metric(id), &[], &[]);
+            values[id as usize].extend(total.map(|total| (attributes(id), total)));
+            values[gauge as usize].extend(total.map(|total| (attributes(gauge), total)));
+            carried.replace(&mut values);
+            let only = |id: crate::export::table::Id| values[id as usize].first().map(|(_, value)| *value);
+            assert_eq!(only(gauge), total, "a gauge is absent or as it is");
+            only(id)
+        };
+        assert_eq!(after(None), None);
+        assert_eq!(after(Some(1000.0)), Some(0.0), "the total from before this process");
+        assert_eq!(after(Some(1030.0)), Some(30.0));
+        assert_eq!(after(None), Some(30.0), "a failed scrape");
+        assert_eq!(after(Some(1050.0)), Some(50.0));
+        assert_eq!(after(Some(7.0)), Some(57.0), "the server restarted");
+    }
+}
