@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ use super::collector::Collector;
 use super::text::{Form, Samples};
 use super::{classes, records, text};
 use crate::WAIT;
+use crate::pod_end::until;
 
 pub(crate) fn endpoint(url: String, protocol: Protocol) -> Endpoint {
     Endpoint {
@@ -189,6 +191,25 @@ fn grpc_with_gzip_matches_the_page() {
     let url = format!("http://127.0.0.1:{}", collector.port);
     compare(&collector, &settings(endpoint(url, Protocol::Grpc)));
     assert_eq!(collector.got.lock().unwrap().heads[0], "metrics gzip Bearer of-tokens");
+}
+
+/// The exporters read the standard variable too, and would send its headers over those that override it.
+#[test]
+fn own_variable_overrides_the_headers_of_the_standard_one() {
+    for (protocol, collector) in [("http/protobuf", Collector::http()), ("grpc", Collector::grpc_metrics())] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tokometer"));
+        command.args(["run", "--upstream=127.0.0.1:9", "--listen=127.0.0.1:0", "--admin=127.0.0.1:0"]);
+        command.arg(format!("--set=otlp.endpoint=http://127.0.0.1:{}", collector.port));
+        command.args(["--set=otlp.metrics.interval=1s", &format!("--set=otlp.protocol={protocol}")]);
+        command.env("TOKOMETER_OTLP_HEADERS", "authorization=own").stderr(Stdio::null());
+        command.env("OTEL_EXPORTER_OTLP_HEADERS", "authorization=standard");
+        let mut sidecar = command.spawn().unwrap();
+        until("an export", || !collector.got.lock().unwrap().heads.is_empty());
+        sidecar.kill().unwrap();
+        sidecar.wait().unwrap();
+        let head = collector.got.lock().unwrap().heads[0].clone();
+        assert!(head.ends_with("metrics - own"), "{protocol}: {head}");
+    }
 }
 
 #[test]

@@ -1,13 +1,12 @@
 //! The OpenTelemetry crate's exporters for an endpoint, and the results of their exports. The exporters do not return
 //! the cause of an HTTP failure or what a collector rejects, so their HTTP client records both.
 
-use std::collections::HashMap;
 use std::error::Error as Cause;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderMap, HeaderName, Request, Response, header};
 use opentelemetry_http::hyper::HyperClient;
 use opentelemetry_http::{HttpClient, HttpError};
 use opentelemetry_otlp::tonic_types::metadata::MetadataMap;
@@ -17,6 +16,7 @@ use opentelemetry_otlp::{
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
 use opentelemetry_sdk::metrics::Temporality;
 use prost::Message;
+use tonic::{Request as Call, Status};
 
 use crate::export::otlp::endpoint;
 use crate::export::otlp::endpoint::Connector;
@@ -53,9 +53,20 @@ fn over_http<B: WithExportConfig + WithHttpConfig>(builder: B, endpoint: &Endpoi
         .with_protocol(Wire::HttpBinary)
         .with_endpoint(&endpoint.url)
         .with_timeout(endpoint.timeout)
-        .with_headers(endpoint.headers.iter().cloned().collect::<HashMap<_, _>>())
         .with_http_client(client);
     if endpoint.gzip { builder.with_compression(Compression::Gzip) } else { builder }
+}
+
+/// Headers of the exporters themselves. They add those of `OTEL_EXPORTER_OTLP_*HEADERS` once more, over the headers that
+/// take precedence in tokometer's settings, so all others are replaced by the configured ones.
+const MESSAGE: [HeaderName; 3] = [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::USER_AGENT];
+
+/// Replaces the metadata of a request for the same reason.
+fn only_headers(headers: HeaderMap) -> impl FnMut(Call<()>) -> Result<Call<()>, Status> + Clone {
+    move |mut call| {
+        *call.metadata_mut() = MetadataMap::from_headers(headers.clone());
+        Ok(call)
+    }
 }
 
 /// Sets the options common to both signals over gRPC.
@@ -64,7 +75,7 @@ fn over_grpc<B: WithExportConfig + WithTonicConfig>(builder: B, endpoint: &Endpo
         .with_protocol(Wire::Grpc)
         .with_endpoint(&endpoint.url)
         .with_timeout(endpoint.timeout)
-        .with_metadata(MetadataMap::from_headers(endpoint::headers(endpoint)?));
+        .with_interceptor(only_headers(endpoint::headers(endpoint)?));
     if endpoint.url.starts_with("https:") {
         builder = builder.with_tls_config(endpoint::grpc_tls(endpoint)?);
     }
@@ -105,15 +116,16 @@ struct Last {
 pub(super) struct Delivery {
     client: HyperClient<Connector>,
     address: String,
+    headers: HeaderMap,
     last: Arc<Mutex<Last>>,
 }
 
 impl Delivery {
     fn new(endpoint: &Endpoint) -> Result<Delivery, Error> {
         // Checks both protocols alike: over HTTP the crate would silently drop an invalid header.
-        endpoint::headers(endpoint)?;
+        let headers = endpoint::headers(endpoint)?;
         let client = HyperClient::new(Connector::new(endpoint, &[])?, endpoint.timeout, None);
-        Ok(Delivery { client, address: endpoint::address(endpoint), last: Arc::default() })
+        Ok(Delivery { client, address: endpoint::address(endpoint), headers, last: Arc::default() })
     }
 
     /// Combines the exporter's result with what the client saw: the reason, unless the collector accepted everything,
@@ -145,7 +157,10 @@ impl Delivery {
 
 #[async_trait]
 impl HttpClient for Delivery {
-    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+    async fn send_bytes(&self, mut request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let own = std::mem::replace(request.headers_mut(), self.headers.clone());
+        let own = own.into_iter().filter_map(|(name, value)| Some((name?, value)));
+        request.headers_mut().extend(own.filter(|(name, _)| MESSAGE.contains(name)));
         let sent = self.client.send_bytes(request).await;
         *self.last() = match &sent {
             Err(error) => Last { failure: Some(causes(error.as_ref())), rejected: 0 },
