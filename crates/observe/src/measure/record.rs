@@ -288,6 +288,13 @@ impl Record {
         self.sent_trace.or(self.trace)
     }
 
+    /// Tokens by which the final count exceeds [`Record::live_tokens`]: the engine's span or the tokenizer counted more
+    /// than was seen on the wire. 0 if the request had no live tokens.
+    pub fn late_tokens(&self) -> u64 {
+        let count = self.output_tokens.map_or(0, |count| count.tokens);
+        self.live_tokens.map_or(0, |live| count.saturating_sub(live))
+    }
+
     /// Creates a minimal record: the first request of connection 0, with one choice and no observed values.
     ///
     /// [`Request`](crate::measure::Request) fills it with what it observed.

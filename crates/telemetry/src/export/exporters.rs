@@ -188,10 +188,8 @@ impl Sink for Exporters {
     fn record(&self, record: &Arc<Record>) {
         let exemplar = self.tracer.trace(record);
         self.recorder.record(record, exemplar);
-        // The engine's span or the tokenizer counted more than was seen on the wire.
-        let final_count = record.output_tokens.map_or(0, |count| count.tokens);
-        if let Some(more) = record.live_tokens.and_then(|live| final_count.checked_sub(live)).filter(|more| *more > 0) {
-            self.recorder.sets.live(&record.labels).reconcile(more);
+        if record.late_tokens() > 0 {
+            self.recorder.sets.live(&record.labels).reconcile(record.late_tokens());
         }
         self.lower_bounds.note(record);
     }

@@ -55,6 +55,7 @@ impl Totals {
         if let Some(count) = at.and_then(|at| self.outcomes.get(at)) {
             count.fetch_add(1, Relaxed);
         }
+        self.tokens.fetch_add(record.late_tokens(), Relaxed);
         if record.labels.streaming == Some(true)
             && let Some(first) = record.time_to_first_token()
         {
@@ -208,7 +209,7 @@ mod tests {
 
     use super::*;
     use crate::live::tests::record;
-    use tokometer_observe::measure::Record;
+    use tokometer_observe::measure::{Count, CountSource, Record};
 
     /// Totals sampled once per second.
     struct Stage {
@@ -245,6 +246,20 @@ mod tests {
                 ..record
             });
         }
+    }
+
+    #[test]
+    fn tokens_include_those_counted_after_the_end() {
+        let stage = Stage::new();
+        stage.totals.progress(&[], 5);
+        let count = |tokens| Some(Count { tokens, source: CountSource::EngineSpan });
+        let ended = |live_tokens, tokens| {
+            let output_tokens = count(tokens);
+            stage.totals.ended(&Record { live_tokens, output_tokens, ..record(stage.start) });
+            stage.totals.sample().tokens
+        };
+        assert_eq!(ended(Some(5), 8), 8);
+        assert_eq!((ended(Some(5), 4), ended(None, 7)), (8, 8), "nothing is taken away or counted twice");
     }
 
     #[test]
