@@ -239,7 +239,7 @@ impl Instrument {
             relay.limit_connections(descriptors::connections(settings));
         }
         // Last: opens the listeners. Clients accepted before a failed start would be disconnected.
-        monitors.push(doors.watch(relay).map_err(thread("checks whether the servers accept connections"))?);
+        monitors.extend(doors.watch(&relay).map_err(thread("checks whether the servers accept connections"))?);
         Ok(Instrument {
             path,
             backlog,

@@ -1,6 +1,7 @@
 //! Whether each listener's server accepts connections. A listener is open only while its server does.
 
 use std::io;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,10 @@ const RETRY: Duration = Duration::from_millis(200);
 
 /// The same for a server on another machine, and time between two attempts to listen on an address in use.
 const SLOW_RETRY: Duration = Duration::from_secs(1);
+
+/// Maximum time that the start waits for the first checks of servers on this machine, so that their listeners are open
+/// when the program reports that it has started. A check takes microseconds, unless the server is frozen.
+const FIRST_CHECKS: Duration = Duration::from_secs(1);
 
 closed_enum! {
     /// Whether a listener accepts clients.
@@ -63,7 +68,7 @@ impl Status {
 /// The listeners of a process and the servers behind them.
 #[derive(Debug)]
 pub(in crate::app) struct Doors {
-    doors: Vec<Door>,
+    doors: Vec<Arc<Door>>,
 }
 
 /// One listener and its server.
@@ -122,24 +127,26 @@ impl Connects {
 impl Doors {
     pub(in crate::app) fn new(listeners: &[Listener], addresses: &[Address], gates: Vec<Gate>) -> Arc<Doors> {
         let status = Status { listening: Listening::Waiting, accepts: None, failed: None };
-        let door = |((listener, listen), gate): ((&Listener, &Address), Gate)| Door {
-            name: listener.name.clone(),
-            listen: listen.clone(),
-            upstream: listener.upstream.clone(),
-            gate,
-            status: Mutex::new(status),
+        let door = |((listener, listen), gate): ((&Listener, &Address), Gate)| {
+            Arc::new(Door {
+                name: listener.name.clone(),
+                listen: listen.clone(),
+                upstream: listener.upstream.clone(),
+                gate,
+                status: Mutex::new(status),
+            })
         };
         Arc::new(Doors { doors: listeners.iter().zip(addresses).zip(gates).map(door).collect() })
     }
 
     /// State of each listener.
     pub(in crate::app) fn statuses(&self) -> Vec<Status> {
-        self.doors.iter().map(Door::status).collect()
+        self.doors.iter().map(|door| door.status()).collect()
     }
 
     /// State of one listener.
     pub(in crate::app) fn status(&self, listener: usize) -> Option<Status> {
-        self.doors.get(listener).map(Door::status)
+        self.doors.get(listener).map(|door| door.status())
     }
 
     /// The addresses that tokometer listens on now.
@@ -150,36 +157,43 @@ impl Doors {
 
     /// One sentence for each listener that is not open.
     pub(in crate::app) fn closed(&self) -> Vec<String> {
-        self.doors.iter().filter_map(Door::why_closed).collect()
+        self.doors.iter().filter_map(|door| door.why_closed()).collect()
     }
 
-    /// Checks every server now, and from then on regularly: opens and closes the listeners.
+    /// Checks every server now, and from then on regularly: opens and closes the listeners. A thread for each, because
+    /// a check may take long: name resolution without a DNS server, for example. Returns when the servers on this
+    /// machine are checked, but does not wait long.
     ///
     /// # Errors
-    /// If the thread cannot be started.
-    pub(in crate::app) fn watch(self: &Arc<Doors>, relay: Arc<Relay>) -> io::Result<Monitor> {
-        let (doors, clients) = (Arc::clone(self), Arc::clone(&relay));
-        let mut watches: Vec<Watch> = doors.doors.iter().map(|_| Watch::default()).collect();
-        let mut look = move || {
-            let now = Instant::now();
-            let mut next = now + CHECK;
-            for (listener, (door, watch)) in doors.doors.iter().zip(&mut watches).enumerate() {
-                let due = *watch.due.get_or_insert(now);
-                if due <= now || watch.is_refused(&relay, listener) {
-                    watch.due = Some(Instant::now() + watch.look(door, &relay, listener));
-                }
-                next = watch.due.map_or(next, |due| next.min(due));
-            }
-            next.saturating_duration_since(Instant::now())
+    /// If a thread cannot be started.
+    pub(in crate::app) fn watch(&self, relay: &Arc<Relay>) -> io::Result<Vec<Monitor>> {
+        self.watch_with(relay, reach, FIRST_CHECKS)
+    }
+
+    fn watch_with(
+        &self,
+        relay: &Arc<Relay>,
+        reach: impl Fn(&Address) -> Reached + Clone + Send + 'static,
+        first_checks: Duration,
+    ) -> io::Result<Vec<Monitor>> {
+        let (checking, checked) = channel::<()>();
+        let watch = |(listener, door): (usize, &Arc<Door>)| {
+            let (door, relay, reach, mut watch) =
+                (Arc::clone(door), Arc::clone(relay), reach.clone(), Watch::default());
+            let mut first = is_local(&door.upstream).then(|| checking.clone());
+            Monitor::start(&format!("reach-{listener}"), Duration::ZERO, move || {
+                let delay = watch.run(&door, &relay, listener, &reach);
+                drop(first.take());
+                delay
+            })
         };
-        let delay = look();
-        for door in self.doors.iter().filter(|door| door.status().listening == Listening::Waiting) {
-            let (listener, upstream) = (&door.name, &door.upstream);
-            tracing::info!(%listener, %upstream, "The server does not accept connections yet: the listener opens when it does.");
-        }
-        let monitor = Monitor::start("reach", delay, look)?;
-        clients.on_refused(monitor.trigger());
-        Ok(monitor)
+        let monitors = self.doors.iter().enumerate().map(watch).collect::<io::Result<Vec<_>>>()?;
+        let triggers: Vec<_> = monitors.iter().map(Monitor::trigger).collect();
+        relay.on_refused(move |listener| triggers.get(listener).into_iter().for_each(|trigger| trigger()));
+        drop(checking);
+        // Nothing is sent: this ends when every sender is dropped.
+        checked.recv_timeout(first_checks).ok();
+        Ok(monitors)
     }
 }
 
@@ -191,6 +205,7 @@ struct Watch {
     connected: u64,
     /// Clients' connections that the server had refused at the last look.
     refused: u64,
+    /// Time of the next look; `None` before the first.
     due: Option<Instant>,
 }
 
@@ -200,8 +215,32 @@ impl Watch {
         self.connects.accepts != Some(false) && relay.stats_of(listener).connect_refused.get() != self.refused
     }
 
+    /// Looks if that is due or a client was refused, and returns the time until the next look.
+    fn run(&mut self, door: &Door, relay: &Relay, listener: usize, reach: impl Fn(&Address) -> Reached) -> Duration {
+        let now = Instant::now();
+        match self.due {
+            Some(due) if due > now && !self.is_refused(relay, listener) => due - now,
+            due => {
+                let delay = self.look(door, relay, listener, reach);
+                self.due = Some(Instant::now() + delay);
+                if due.is_none() && self.connects.failures > 0 && door.status().listening == Listening::Waiting {
+                    let (listener, upstream) = (&door.name, &door.upstream);
+                    tracing::info!(%listener, %upstream, "The server does not accept connections yet: the listener opens when it does.");
+                }
+                delay
+            }
+        }
+    }
+
     /// Checks the server, opens or closes the listener, and returns the time until the next check.
-    fn look(&mut self, door: &Door, relay: &Relay, listener: usize) -> Duration {
+    fn look(&mut self, door: &Door, relay: &Relay, listener: usize, reach: impl Fn(&Address) -> Reached) -> Duration {
+        let always =
+            relay.settings().unreachable != Unreachable::Refuse || door.upstream == Address::OriginalDestination;
+        let opened = always.then(|| door.open());
+        if let Some(listening) = opened {
+            // The check may take long.
+            door.set(Status { listening, ..door.status() });
+        }
         let stats = relay.stats_of(listener);
         let (connected, refused) = (stats.connected.get(), stats.connect_refused.get());
         let is_refused = std::mem::replace(&mut self.refused, refused) != refused;
@@ -211,16 +250,15 @@ impl Watch {
         if is_refused && result == Reached::Refuses {
             self.connects.confirm();
         }
-        let always =
-            relay.settings().unreachable != Unreachable::Refuse || door.upstream == Address::OriginalDestination;
         let wanted = if always { Some(true) } else { self.connects.wanted() };
-        let listening = match wanted {
-            Some(true) => door.open(),
-            Some(false) => {
+        let listening = match (opened, wanted) {
+            (Some(listening), _) => listening,
+            (None, Some(true)) => door.open(),
+            (None, Some(false)) => {
                 door.gate.close();
                 Listening::Waiting
             }
-            None => door.status().listening,
+            (None, None) => door.status().listening,
         };
         let Connects { accepts, failed, failures, .. } = self.connects;
         door.set(Status { listening, accepts, failed });
@@ -283,7 +321,8 @@ impl Door {
                 tracing::warn!(%listener, %upstream, "The server refuses connections: the listener is closed until the server accepts them again. Open connections continue.");
             }
             (Listening::Waiting | Listening::InUse | Listening::Unusable, Listening::Open) => {
-                tracing::info!(%listener, %upstream, "The server accepts connections: the listener is open.");
+                let why = if status.accepts == Some(true) { "The server accepts connections: the" } else { "The" };
+                tracing::info!(%listener, %upstream, "{why} listener is open.");
             }
             _ => {}
         }
@@ -305,7 +344,99 @@ impl Door {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+    use std::sync::mpsc::sync_channel;
+
+    use tokometer_observe::input::{Connection, Observe, Observer};
+    use tokometer_proxy::relay::{Drain, Settings};
+
     use super::*;
+
+    /// Long enough for whatever does happen.
+    const WAIT: Duration = Duration::from_secs(60);
+
+    struct Unobserved;
+
+    impl Observe for Unobserved {
+        fn accepted(&self, _: &Connection) -> Option<Box<dyn Observer>> {
+            None
+        }
+    }
+
+    /// A listener on a free port for each of these servers.
+    fn doors(upstreams: &[&str], settings: Settings) -> (Arc<Doors>, Arc<Relay>) {
+        let listener = |upstream: &&str| Listener {
+            name: (*upstream).to_owned(),
+            listen: Address::from(SocketAddr::from(([127, 0, 0, 1], 0))),
+            upstream: Address::Tcp { host: (*upstream).to_owned(), port: 1 },
+            tls: None,
+            upstream_tls: None,
+            rewrite: None,
+        };
+        let listeners: Vec<Listener> = upstreams.iter().map(listener).collect();
+        let bound: Vec<_> = listeners.iter().map(|of| listen::reserve(of.clone(), &settings).unwrap()).collect();
+        let addresses: Vec<Address> = bound.iter().map(|bound| bound.address.clone()).collect();
+        let relay = Relay::new(settings, listeners.len(), Arc::new(Unobserved), Drain::new());
+        let (_workers, gates) = listen::gated(bound, &relay, 1).unwrap();
+        (Doors::new(&listeners, &addresses, gates), relay)
+    }
+
+    fn host(address: &Address) -> &str {
+        match address {
+            Address::Tcp { host, .. } => host,
+            _ => "",
+        }
+    }
+
+    #[test]
+    fn start_does_not_wait_for_remote_servers_whose_checks_run_concurrently() {
+        let (doors, relay) = doors(&["a.example", "127.0.0.1", "b.example"], Settings::default());
+        // As name resolution without a DNS server: a check of a remote server returns at the end.
+        let (checking, checks) = channel();
+        let resolver = Arc::new(Mutex::new(()));
+        let (resolves, unresolved) = (Arc::clone(&resolver), resolver.lock().unwrap());
+        let check = move |upstream: &Address| {
+            if host(upstream) != "127.0.0.1" {
+                checking.send(()).unwrap();
+                drop(resolves.lock());
+            }
+            Reached::Accepts
+        };
+        let monitors = doors.watch_with(&relay, check, WAIT).unwrap();
+        let listening = || doors.statuses().into_iter().map(|status| status.listening).collect::<Vec<_>>();
+        assert_eq!(listening(), [Listening::Waiting, Listening::Open, Listening::Waiting]);
+        for _ in 0..2 {
+            checks.recv_timeout(WAIT).unwrap();
+        }
+        drop((unresolved, monitors));
+    }
+
+    #[test]
+    fn start_does_not_wait_long_for_a_frozen_local_server() {
+        let (doors, relay) = doors(&["127.0.0.1"], Settings::default());
+        let (frozen, until) = sync_channel::<()>(0);
+        let check = move |_: &Address| {
+            frozen.send(()).ok();
+            Reached::Fails
+        };
+        let _monitors = doors.watch_with(&relay, check, Duration::ZERO).unwrap();
+        assert_eq!(doors.statuses()[0].reach(Instant::now()), Reach::Unknown);
+        drop(until);
+    }
+
+    #[test]
+    fn listener_that_is_always_open_does_not_wait_for_a_check() {
+        let settings = Settings { unreachable: Unreachable::Http503, ..Settings::default() };
+        let (doors, relay) = doors(&["a.example"], settings);
+        let (checking, checks) = sync_channel(0);
+        let opened = Arc::clone(&doors);
+        let check = move |_: &Address| {
+            checking.send(opened.statuses()[0].listening).ok();
+            Reached::Fails
+        };
+        let _monitors = doors.watch_with(&relay, check, WAIT).unwrap();
+        assert_eq!(checks.recv_timeout(WAIT), Ok(Listening::Open));
+    }
 
     /// Whether the listener is open after each of these results, closed at first; and what is known about the server.
     fn after(results: &[Reached]) -> (Vec<bool>, Option<bool>) {

@@ -35,8 +35,8 @@ pub struct Relay {
     /// Bytes waiting for their receivers, on all connections.
     waiting: AtomicUsize,
     last_id: AtomicU64,
-    /// Called when a server has refused a connection.
-    refused: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Called with the listener whose server has refused a connection.
+    refused: OnceLock<Box<dyn Fn(usize) + Send + Sync>>,
 }
 
 impl fmt::Debug for Relay {
@@ -80,9 +80,9 @@ impl Relay {
         &self.stats[listener.min(self.stats.len() - 1)]
     }
 
-    /// Sets a function that is called each time that a server has refused a connection. It must not block. The first one
-    /// set stays.
-    pub fn on_refused(&self, notify: impl Fn() + Send + Sync + 'static) {
+    /// Sets a function that is called with the listener each time that its server has refused a connection. It must not
+    /// block. The first one set stays.
+    pub fn on_refused(&self, notify: impl Fn(usize) + Send + Sync + 'static) {
         self.refused.set(Box::new(notify)).ok();
     }
 
@@ -90,7 +90,7 @@ impl Relay {
     pub(crate) fn note_refused(&self, listener: usize) {
         self.stats_of(listener).connect_refused.add(1);
         if let Some(notify) = self.refused.get() {
-            notify();
+            notify(listener);
         }
     }
 
