@@ -228,7 +228,7 @@ impl Instrument {
                 (page.content_type.to_owned(), page.body)
             }),
             config,
-            engine: requests::engine_health(&in_flight),
+            engine: requests::engine_health(&in_flight, &doors),
             requests: requests::requests(&in_flight),
             live: sources.snapshots(),
             control: Arc::clone(&control) as Arc<dyn admin::Control>,

@@ -281,6 +281,7 @@ fn killed_server_is_unreachable() {
     let listener = stage.until("unreachable", |status, _| status == 503);
     assert_eq!(listener["state"], "unreachable", "{listener}");
     assert!(listener["unreachable_secs"].as_f64().is_some(), "{listener}");
+    assert!(listener["unreachable_error"].as_str().is_some_and(|error| error.contains("refused")), "{listener}");
     assert_eq!(stage.metric("tokometer_engine_reachable{"), 0.0);
     assert_eq!(stage.metric("tokometer_engine_wedged{"), 0.0);
     let snapshot = stage.json("/live/snapshot").1;
@@ -288,6 +289,7 @@ fn killed_server_is_unreachable() {
     assert_eq!((state, listening), ("unreachable".into(), "waiting".into()));
     let (status, text) = stage.page("/readyz");
     assert!(status == 200 && text.contains("not listening until the server at"), "{text}");
+    assert!(text.contains("; last error: Connection refused"), "{text}");
 }
 
 #[test]

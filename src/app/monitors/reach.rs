@@ -45,9 +45,11 @@ closed_enum! {
 }
 
 /// State of one listener.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::app) struct Status {
     pub(in crate::app) listening: Listening,
+    /// Why the last connect failed; `None` if it succeeded.
+    pub(in crate::app) error: Option<Arc<str>>,
     /// `None` until enough connects were made.
     accepts: Option<bool>,
     /// The first of the last failed connects in a row.
@@ -62,6 +64,11 @@ impl Status {
             (Some(false), Some(failed)) => Reach::Fails(now.saturating_duration_since(failed)),
             (Some(_), _) => Reach::Accepts,
         }
+    }
+
+    /// Why the last connect failed, for the log.
+    fn reason(&self) -> &str {
+        self.error.as_deref().unwrap_or_default()
     }
 }
 
@@ -88,18 +95,22 @@ struct Connects {
     failures: u32,
     refusals: u32,
     failed: Option<Instant>,
+    /// Why the last one failed.
+    error: Option<Arc<str>>,
     accepts: Option<bool>,
 }
 
 impl Connects {
-    fn note(&mut self, result: Reached, at: Instant) {
+    fn note(&mut self, result: &Reached, at: Instant) {
         match result {
             Reached::Unknown => {}
             Reached::Accepts => *self = Connects { accepts: Some(true), ..Connects::default() },
-            Reached::Refuses | Reached::Fails => {
+            Reached::Refuses(error) | Reached::Fails(error) => {
+                let is_refused = matches!(result, Reached::Refuses(_));
                 self.failures = self.failures.saturating_add(1);
-                self.refusals = if result == Reached::Refuses { self.refusals.saturating_add(1) } else { 0 };
+                self.refusals = if is_refused { self.refusals.saturating_add(1) } else { 0 };
                 self.failed.get_or_insert(at);
+                self.error = Some(error.to_string().into());
                 if self.failures >= FAILURES {
                     self.accepts = Some(false);
                 }
@@ -126,14 +137,14 @@ impl Connects {
 
 impl Doors {
     pub(in crate::app) fn new(listeners: &[Listener], addresses: &[Address], gates: Vec<Gate>) -> Arc<Doors> {
-        let status = Status { listening: Listening::Waiting, accepts: None, failed: None };
+        let status = Status { listening: Listening::Waiting, error: None, accepts: None, failed: None };
         let door = |((listener, listen), gate): ((&Listener, &Address), Gate)| {
             Arc::new(Door {
                 name: listener.name.clone(),
                 listen: listen.clone(),
                 upstream: listener.upstream.clone(),
                 gate,
-                status: Mutex::new(status),
+                status: Mutex::new(status.clone()),
             })
         };
         Arc::new(Doors { doors: listeners.iter().zip(addresses).zip(gates).map(door).collect() })
@@ -223,9 +234,10 @@ impl Watch {
             due => {
                 let delay = self.look(door, relay, listener, reach);
                 self.due = Some(Instant::now() + delay);
-                if due.is_none() && self.connects.failures > 0 && door.status().listening == Listening::Waiting {
-                    let (listener, upstream) = (&door.name, &door.upstream);
-                    tracing::info!(%listener, %upstream, "The server does not accept connections yet: the listener opens when it does.");
+                let status = door.status();
+                if due.is_none() && self.connects.failures > 0 && status.listening == Listening::Waiting {
+                    let (listener, upstream, error) = (&door.name, &door.upstream, status.reason());
+                    tracing::info!(%listener, %upstream, error, "The server does not accept connections yet: the listener opens when it does.");
                 }
                 delay
             }
@@ -246,8 +258,8 @@ impl Watch {
         let is_refused = std::mem::replace(&mut self.refused, refused) != refused;
         let is_proven = std::mem::replace(&mut self.connected, connected) != connected && !is_refused;
         let result = if is_proven { Reached::Accepts } else { reach(&door.upstream) };
-        self.connects.note(result, Instant::now());
-        if is_refused && result == Reached::Refuses {
+        self.connects.note(&result, Instant::now());
+        if is_refused && matches!(result, Reached::Refuses(_)) {
             self.connects.confirm();
         }
         let wanted = if always { Some(true) } else { self.connects.wanted() };
@@ -260,8 +272,8 @@ impl Watch {
             }
             (None, None) => door.status().listening,
         };
-        let Connects { accepts, failed, failures, .. } = self.connects;
-        door.set(Status { listening, accepts, failed });
+        let Connects { accepts, failed, failures, ref error, .. } = self.connects;
+        door.set(Status { listening, error: error.clone(), accepts, failed });
         match (listening, failures) {
             (Listening::InUse | Listening::Unusable, _) => SLOW_RETRY,
             // The old sockets are still being closed.
@@ -284,7 +296,7 @@ fn is_local(upstream: &Address) -> bool {
 
 impl Door {
     fn status(&self) -> Status {
-        *self.status.lock().unwrap_or_else(PoisonError::into_inner)
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn open(&self) -> Listening {
@@ -313,26 +325,39 @@ impl Door {
     /// Publishes the state, and logs a change.
     fn set(&self, status: Status) {
         let mut own = self.status.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::replace(&mut *own, status).listening;
+        let before = std::mem::replace(&mut *own, status.clone());
         drop(own);
-        let (listener, upstream) = (&self.name, &self.upstream);
-        match (before, status.listening) {
+        let (listener, upstream, error) = (&self.name, &self.upstream, status.reason());
+        match (before.listening, status.listening) {
             (Listening::Open, Listening::Waiting) => {
-                tracing::warn!(%listener, %upstream, "The server refuses connections: the listener is closed until the server accepts them again. Open connections continue.");
+                tracing::warn!(%listener, %upstream, error, "The server refuses connections: the listener is closed until the server accepts them again. Open connections continue.");
             }
             (Listening::Waiting | Listening::InUse | Listening::Unusable, Listening::Open) => {
                 let why = if status.accepts == Some(true) { "The server accepts connections: the" } else { "The" };
                 tracing::info!(%listener, %upstream, "{why} listener is open.");
             }
+            (Listening::Open, Listening::Open) => match (before.accepts, status.accepts) {
+                (None | Some(true), Some(false)) => {
+                    tracing::warn!(%listener, %upstream, error, "The server cannot be reached. The listener stays open.");
+                }
+                (Some(false), Some(true)) => {
+                    tracing::info!(%listener, %upstream, "The server accepts connections again.");
+                }
+                _ => {}
+            },
             _ => {}
         }
     }
 
     fn why_closed(&self) -> Option<String> {
         let (name, listen, upstream) = (&self.name, &self.listen, &self.upstream);
-        let why = match self.status().listening {
+        let status = self.status();
+        let why = match status.listening {
             Listening::Open => return None,
-            Listening::Waiting => format!("not listening until the server at {upstream} accepts connections"),
+            Listening::Waiting => {
+                let error = status.error.map(|error| format!("; last error: {error}")).unwrap_or_default();
+                format!("not listening until the server at {upstream} accepts connections{error}")
+            }
             Listening::InUse => {
                 "another program holds the address, so its requests are not measured; retrying".to_owned()
             }
@@ -417,11 +442,20 @@ mod tests {
         let (frozen, until) = sync_channel::<()>(0);
         let check = move |_: &Address| {
             frozen.send(()).ok();
-            Reached::Fails
+            fails()
         };
         let _monitors = doors.watch_with(&relay, check, Duration::ZERO).unwrap();
         assert_eq!(doors.statuses()[0].reach(Instant::now()), Reach::Unknown);
         drop(until);
+    }
+
+    #[test]
+    fn closed_listener_reports_why_its_server_cannot_be_reached() {
+        let (doors, relay) = doors(&["127.0.0.1"], Settings::default());
+        let _monitors = doors.watch_with(&relay, |_| fails(), WAIT).unwrap();
+        let closed = doors.closed();
+        assert!(closed[0].ends_with("accepts connections; last error: the name has no address"), "{closed:?}");
+        assert_eq!(doors.statuses()[0].error.as_deref(), Some("the name has no address"));
     }
 
     #[test]
@@ -432,18 +466,34 @@ mod tests {
         let opened = Arc::clone(&doors);
         let check = move |_: &Address| {
             checking.send(opened.statuses()[0].listening).ok();
-            Reached::Fails
+            fails()
         };
         let _monitors = doors.watch_with(&relay, check, WAIT).unwrap();
         assert_eq!(checks.recv_timeout(WAIT), Ok(Listening::Open));
     }
 
+    fn accepts() -> Reached {
+        Reached::Accepts
+    }
+
+    fn refuses() -> Reached {
+        Reached::Refuses(io::ErrorKind::ConnectionRefused.into())
+    }
+
+    fn fails() -> Reached {
+        Reached::Fails(io::Error::other("the name has no address"))
+    }
+
+    fn unknown() -> Reached {
+        Reached::Unknown
+    }
+
     /// Whether the listener is open after each of these results, closed at first; and what is known about the server.
-    fn after(results: &[Reached]) -> (Vec<bool>, Option<bool>) {
+    fn after(results: &[fn() -> Reached]) -> (Vec<bool>, Option<bool>) {
         let (mut connects, mut open) = (Connects::default(), false);
         let begin = Instant::now();
         let states = results.iter().enumerate().map(|(n, result)| {
-            connects.note(*result, begin + RETRY * n as u32);
+            connects.note(&result(), begin + RETRY * n as u32);
             open = connects.wanted().unwrap_or(open);
             open
         });
@@ -452,31 +502,29 @@ mod tests {
 
     #[test]
     fn listener_opens_when_the_server_accepts() {
-        use Reached::{Accepts, Fails, Refuses, Unknown};
-        assert_eq!(after(&[Refuses, Refuses]), (vec![false, false], None));
-        assert_eq!(after(&[Refuses, Refuses, Refuses, Accepts]), (vec![false, false, false, true], Some(true)));
-        assert_eq!(after(&[Unknown, Fails, Accepts]), (vec![false, false, true], Some(true)));
+        assert_eq!(after(&[refuses, refuses]), (vec![false, false], None));
+        assert_eq!(after(&[refuses, refuses, refuses, accepts]), (vec![false, false, false, true], Some(true)));
+        assert_eq!(after(&[unknown, fails, accepts]), (vec![false, false, true], Some(true)));
     }
 
     #[test]
     fn listener_closes_only_after_three_refused_connects_in_a_row() {
-        use Reached::{Accepts, Fails, Refuses, Unknown};
-        assert_eq!(after(&[Accepts, Refuses, Refuses, Accepts, Refuses]).0, [true; 5]);
-        assert_eq!(after(&[Accepts, Refuses, Unknown, Refuses, Refuses]).0, [true, true, true, true, false]);
+        assert_eq!(after(&[accepts, refuses, refuses, accepts, refuses]).0, [true; 5]);
+        assert_eq!(after(&[accepts, refuses, unknown, refuses, refuses]).0, [true, true, true, true, false]);
         // A frozen server whose backlog is full still holds its port.
-        assert_eq!(after(&[Accepts, Fails, Fails, Fails, Fails]), (vec![true; 5], Some(false)));
-        assert_eq!(after(&[Accepts, Refuses, Refuses, Fails, Refuses]), (vec![true; 5], Some(false)));
+        assert_eq!(after(&[accepts, fails, fails, fails, fails]), (vec![true; 5], Some(false)));
+        assert_eq!(after(&[accepts, refuses, refuses, fails, refuses]), (vec![true; 5], Some(false)));
     }
 
     #[test]
     fn listener_closes_at_once_if_a_client_was_refused_too() {
         let (mut connects, begin) = (Connects::default(), Instant::now());
-        connects.note(Reached::Accepts, begin);
-        connects.note(Reached::Refuses, begin);
+        connects.note(&accepts(), begin);
+        connects.note(&refuses(), begin);
         assert_eq!(connects.wanted(), None);
         connects.confirm();
         assert_eq!((connects.wanted(), connects.accepts, connects.failed), (Some(false), Some(false), Some(begin)));
-        connects.note(Reached::Accepts, begin);
+        connects.note(&accepts(), begin);
         assert_eq!(connects.wanted(), Some(true));
     }
 
@@ -485,16 +533,16 @@ mod tests {
         let (mut connects, begin) = (Connects::default(), Instant::now());
         let reach = |connects: &Connects, at: Duration| {
             let Connects { accepts, failed, .. } = *connects;
-            Status { listening: Listening::Waiting, accepts, failed }.reach(begin + at)
+            Status { listening: Listening::Waiting, error: None, accepts, failed }.reach(begin + at)
         };
         assert_eq!(reach(&connects, RETRY), Reach::Unknown);
-        connects.note(Reached::Accepts, begin);
-        connects.note(Reached::Refuses, begin + CHECK);
-        connects.note(Reached::Refuses, begin + CHECK + RETRY);
+        connects.note(&accepts(), begin);
+        connects.note(&refuses(), begin + CHECK);
+        connects.note(&refuses(), begin + CHECK + RETRY);
         assert_eq!(reach(&connects, CHECK + RETRY), Reach::Accepts, "one refusal may be a restart");
-        connects.note(Reached::Refuses, begin + CHECK + 2 * RETRY);
+        connects.note(&refuses(), begin + CHECK + 2 * RETRY);
         assert_eq!(reach(&connects, CHECK + 2 * RETRY), Reach::Fails(2 * RETRY));
-        connects.note(Reached::Accepts, begin + 2 * CHECK);
+        connects.note(&accepts(), begin + 2 * CHECK);
         assert_eq!(reach(&connects, 2 * CHECK), Reach::Accepts);
     }
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::admin::{JsonPage, TextPage};
 use crate::app::fields::members;
+use crate::app::monitors::Doors;
 use tokometer_observe::measure::TimeLine;
 use tokometer_telemetry::live::{Finished, InFlight, Open, Reach, Verdict};
 
@@ -20,32 +21,36 @@ const MAX_LISTED: usize = 200;
 const MAX_BYTES: usize = 2 << 20;
 
 /// `/engine/healthz`: 503 if the engine of a listener is wedged or unreachable.
-pub(in crate::app) fn engine_health(in_flight: &Arc<InFlight>) -> JsonPage {
-    let in_flight = Arc::clone(in_flight);
+pub(in crate::app) fn engine_health(in_flight: &Arc<InFlight>, doors: &Arc<Doors>) -> JsonPage {
+    let (in_flight, doors) = (Arc::clone(in_flight), Arc::clone(doors));
     Arc::new(move |query| {
         let wanted = match only(query, &["listener"]) {
             Ok(value) => value,
             Err(message) => return (400, error(&message)),
         };
         let stats = in_flight.stats(Instant::now());
-        let listeners: Vec<(&str, Verdict)> = in_flight
+        let listeners: Vec<(usize, (&str, Verdict))> = in_flight
             .listeners()
             .zip(stats.into_iter().map(|stats| stats.verdict))
             .enumerate()
             .filter(|(at, (name, _))| wanted.is_none_or(|listener| listener == *name || listener == at.to_string()))
-            .map(|(_, listener)| listener)
             .collect();
         if listeners.is_empty() {
             let known: Vec<&str> = in_flight.listeners().collect();
             return (404, error(&format!("no listener has this name or number; configured: {}", known.join(", "))));
         }
-        let healthy = listeners.iter().all(|(_, verdict)| verdict.state.is_healthy());
-        let listeners: Vec<Value> = listeners.iter().map(|(name, verdict)| reported(name, verdict)).collect();
+        let healthy = listeners.iter().all(|(_, (_, verdict))| verdict.state.is_healthy());
+        let reported = |(at, (name, verdict)): &(usize, (&str, Verdict))| {
+            let error = doors.status(*at).and_then(|status| status.error);
+            reported(name, verdict, error.as_deref())
+        };
+        let listeners: Vec<Value> = listeners.iter().map(reported).collect();
         (if healthy { 200 } else { 503 }, json!({ "healthy": healthy, "listeners": listeners }))
     })
 }
 
-fn reported(name: &str, verdict: &Verdict) -> Value {
+fn reported(name: &str, verdict: &Verdict, error: Option<&str>) -> Value {
+    let unreachable = if let Reach::Fails(time) = verdict.signs.reach { Some(seconds(time)) } else { None };
     json!({
         "listener": name,
         "state": verdict.state.as_str(),
@@ -57,7 +62,8 @@ fn reported(name: &str, verdict: &Verdict) -> Value {
         "prefilling": verdict.prefilling,
         "whole": verdict.whole,
         "blocked": verdict.client_blocked,
-        "unreachable_secs": if let Reach::Fails(time) = verdict.signs.reach { Some(seconds(time)) } else { None },
+        "unreachable_secs": unreachable,
+        "unreachable_error": unreachable.and(error),
         "still_secs": verdict.signs.still.engine.map(seconds),
         "rank": verdict.rank,
     })

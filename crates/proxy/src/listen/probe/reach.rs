@@ -13,14 +13,14 @@ use crate::listen::upstream::is_exhausted;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Result of a connect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Reached {
     /// The server accepts connections.
     Accepts,
     /// No program listens at the address.
-    Refuses,
+    Refuses(io::Error),
     /// The connect failed in another way, such as a timeout: a program may still listen.
-    Fails,
+    Fails(io::Error),
     /// Nothing is known: the address depends on the client, or this process lacks resources.
     Unknown,
 }
@@ -36,10 +36,12 @@ pub fn reach(upstream: &Address) -> Reached {
         Ok(()) => Reached::Accepts,
         // The backlog of a Unix socket is full.
         Err(error) if error.kind() == ErrorKind::WouldBlock => Reached::Accepts,
-        Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => Reached::Refuses,
+        Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => {
+            Reached::Refuses(error)
+        }
         // No local port is free.
         Err(error) if is_exhausted(&error) || error.kind() == ErrorKind::AddrNotAvailable => Reached::Unknown,
-        Err(_) => Reached::Fails,
+        Err(error) => Reached::Fails(error),
     }
 }
 
@@ -72,13 +74,22 @@ mod tests {
     fn listening_server_accepts_and_a_closed_port_refuses() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = Address::from(server.local_addr().unwrap());
-        assert_eq!(reach(&address), Reached::Accepts);
+        assert!(matches!(reach(&address), Reached::Accepts));
         // Bound, so that no other test gets its port, but not listening.
         let closed = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         closed.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
         let closed = closed.local_addr().unwrap().as_socket().unwrap();
-        assert_eq!(reach(&Address::from(closed)), Reached::Refuses);
-        assert_eq!(reach(&Address::OriginalDestination), Reached::Unknown);
+        assert!(matches!(reach(&Address::from(closed)), Reached::Refuses(_)));
+        assert!(matches!(reach(&Address::OriginalDestination), Reached::Unknown));
+    }
+
+    #[test]
+    fn failed_check_keeps_its_error() {
+        // No name of a host: fails without a DNS server.
+        let Reached::Fails(error) = reach(&Address::Tcp { host: "a\0b".to_owned(), port: 1 }) else {
+            panic!("it fails")
+        };
+        assert!(error.to_string().contains("NUL"), "{error}");
     }
 
     #[test]
@@ -87,11 +98,11 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("server");
         let address = Address::Unix(path.clone());
-        assert_eq!(reach(&address), Reached::Refuses);
+        assert!(matches!(reach(&address), Reached::Refuses(_)));
         let server = UnixListener::bind(&path).unwrap();
-        assert_eq!(reach(&address), Reached::Accepts);
+        assert!(matches!(reach(&address), Reached::Accepts));
         drop(server);
-        assert_eq!(reach(&address), Reached::Refuses);
+        assert!(matches!(reach(&address), Reached::Refuses(_)));
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }
