@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use tokometer_engine::scrape::{Dial, Scraper, Settings, Target, Wire};
 use tokometer_observe::input::Direction;
 use tokometer_proxy::listen::{self, Address, Interception, Listener, Protocol, Upstream, intercepts};
-use tokometer_proxy::relay::{Delays, Full, Relay};
+use tokometer_proxy::relay::{Delays, Full, Relay, Unreached};
 use tokometer_telemetry::export::table::{Id, Key};
 use tokometer_telemetry::export::{Collect, Points};
 use tokometer_telemetry::live::InFlight;
@@ -191,8 +191,9 @@ impl Collect for ListenerStats {
                 points.put_at(listener, Id::RewriteRequests, &of, n);
             }
             let mut put = |id, key, word: &'static str, n: u64| points.put_at(listener, id, &[(key, word.into())], n);
-            put(Id::ConnectFailures, Key::Reason, "refused", stats.connect_failures.get());
-            put(Id::ConnectFailures, Key::Reason, "timeout", stats.connect_timeouts.get());
+            for why in Unreached::ALL {
+                put(Id::ConnectFailures, Key::Reason, why.as_str(), stats.unreached(why).get());
+            }
             put(Id::RelayIo, Key::Direction, "request", stats.bytes(Direction::Request).get());
             put(Id::RelayIo, Key::Direction, "response", stats.bytes(Direction::Response).get());
             points.put_at(listener, Id::ConnectionsOpened, &[], stats.accepted.get());

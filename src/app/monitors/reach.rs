@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokometer_observe::closed_enum;
 use tokometer_proxy::listen::{self, Address, Gate, Listener, Reached, reach};
-use tokometer_proxy::relay::{Relay, Unreachable};
+use tokometer_proxy::relay::{Relay, Unreachable, Unreached};
 use tokometer_telemetry::live::Reach;
 
 use crate::app::monitors::thread::Monitor;
@@ -223,7 +223,8 @@ struct Watch {
 impl Watch {
     /// True if clients were refused since the last look, by a server that counts as reachable.
     fn is_refused(&self, relay: &Relay, listener: usize) -> bool {
-        self.connects.accepts != Some(false) && relay.stats_of(listener).connect_refused.get() != self.refused
+        self.connects.accepts != Some(false)
+            && relay.stats_of(listener).unreached(Unreached::Refused).get() != self.refused
     }
 
     /// Looks if that is due or a client was refused, and returns the time until the next look.
@@ -254,7 +255,7 @@ impl Watch {
             door.set(Status { listening, ..door.status() });
         }
         let stats = relay.stats_of(listener);
-        let (connected, refused) = (stats.connected.get(), stats.connect_refused.get());
+        let (connected, refused) = (stats.connected.get(), stats.unreached(Unreached::Refused).get());
         let is_refused = std::mem::replace(&mut self.refused, refused) != refused;
         let is_proven = std::mem::replace(&mut self.connected, connected) != connected && !is_refused;
         let result = if is_proven { Reached::Accepts } else { reach(&door.upstream) };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokometer_observe::input::{Close, Direction, Side};
 use tokometer_proxy::listen::Address;
-use tokometer_proxy::relay::{Phase, Settings, Unreachable};
+use tokometer_proxy::relay::{Phase, Settings, Unreachable, Unreached};
 
 use crate::listener::{listener_to, reserved};
 
@@ -106,7 +106,7 @@ fn unreachable_server_causes_a_503_after_the_first_bytes() {
     assert!(log.bytes(Direction::Request).starts_with(b"POST /v1/completions"));
     assert!(log.bytes(Direction::Response).is_empty());
     assert_eq!(log.upstream, upstream.to_string());
-    assert_eq!(rig.relay.stats_of(0).connect_failures.get(), 1);
+    assert_eq!(rig.relay.stats_of(0).unreached(Unreached::Refused).get(), 1);
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn forced_drain_ends_connections_that_were_never_joined() {
     let rig = Rig::to(reserved());
     // It waits for the client's first bytes, to respond with 503.
     let mut client = peer::dial(rig.address());
-    eventually(|| rig.relay.stats_of(0).connect_failures.get() == 1);
+    eventually(|| rig.relay.stats_of(0).unreached(Unreached::Refused).get() == 1);
     rig.drain.begin();
     rig.drain.force();
     assert!(matches!(client.read(&mut [0; 1]), Ok(0) | Err(_)));
@@ -279,7 +279,7 @@ fn drain_does_not_wait_long_for_clients_without_a_server() {
     response_complete.write_all(GET).unwrap();
     // It has received its 503 and does not close.
     response_complete.read_exact(&mut [0; 12]).unwrap();
-    eventually(|| rig.relay.stats_of(0).connect_failures.get() == 2);
+    eventually(|| rig.relay.stats_of(0).unreached(Unreached::Refused).get() == 2);
     let begun = Instant::now();
     rig.drain.begin();
     wait_until_empty(&rig);

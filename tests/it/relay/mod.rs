@@ -13,3 +13,4 @@ mod limits;
 pub(crate) mod sockets;
 mod transparency;
 mod truncation;
+mod unreached;

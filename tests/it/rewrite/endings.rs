@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use tokometer_observe::measure::Outcome;
-use tokometer_proxy::relay::Phase;
+use tokometer_proxy::relay::{Phase, Unreached};
 
 use super::{Proxy, Settings, all, chat, exchange, read_request, usage};
 use crate::listener::reserved;
@@ -83,7 +83,7 @@ fn unreachable_server_causes_a_503() {
     let body: serde_json::Value = serde_json::from_str(body).unwrap();
     let message = body["error"]["message"].as_str().unwrap();
     assert!(message.starts_with(&format!("tokometer: cannot reach the inference server at {upstream}: ")), "{message}");
-    assert_eq!(proxy.handles().relay.stats_of(0).connect_failures.get(), 1);
+    assert_eq!(proxy.handles().relay.stats_of(0).unreached(Unreached::Refused).get(), 1);
     proxy.stop();
     assert_eq!(proxy.notebook.take().records[0].outcome, Outcome::UpstreamRefused);
 }

@@ -1,6 +1,6 @@
 //! Handles an accepted connection: TLS, the connection to the server, and the handover to the relay.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::listen::descriptor;
 use crate::listen::rotation::Rotating;
 use crate::listen::tls::Protocol;
 use crate::listen::upstream::Upstream;
-use crate::relay::{Full, Phase, Relay, Stream};
+use crate::relay::{Full, Phase, Relay, Stream, Unreached};
 use crate::rewrite;
 use tokometer_observe::input::{Close, Side};
 
@@ -68,22 +68,17 @@ impl Frontend {
             None => Ok(connect.await),
             Some(limit) => timeout(limit, connect).await,
         };
-        let (close, error) = match connected {
+        let (why, error) = match connected {
             Ok(Ok(server)) => {
                 self.relay.stats_of(self.listener).connected.add(1);
                 // A separate task, because the relay's future is small and this one is not.
                 return drop(tokio::spawn(accepted.join(client, server)));
             }
-            Ok(Err(error)) => {
-                if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) {
-                    self.relay.note_refused(self.listener);
-                }
-                (Close::Refused, error.to_string())
-            }
-            Err(_) => (Close::ConnectTimeout, "the connection timed out".to_owned()),
+            Ok(Err(error)) => (Unreached::of(&error), error.to_string()),
+            Err(_) => (Unreached::Timeout, "the connection timed out".to_owned()),
         };
-        tracing::warn!(%upstream, error, "The server cannot be reached.");
-        Box::pin(accepted.refuse(client, close, &upstream, &error)).await;
+        tracing::warn!(%upstream, reason = why.as_str(), error, "The server cannot be reached.");
+        Box::pin(accepted.refuse(client, why, &upstream, &error)).await;
     }
 
     /// Serves the connection in rewrite mode, whose requests connect to the server.

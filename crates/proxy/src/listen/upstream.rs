@@ -9,7 +9,7 @@ use std::{fmt, io};
 use async_trait::async_trait;
 use rustls_pki_types::ServerName;
 use socket2::SockRef;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::time::Instant;
 use tokio_rustls::{TlsConnector, TlsStream};
 
@@ -19,7 +19,7 @@ use crate::listen::rotation::Rotating;
 use crate::listen::settings::{Address, ClientTls};
 use crate::listen::tls;
 use crate::listen::tls::Protocol;
-use crate::relay::Stream;
+use crate::relay::{Stream, Unreached};
 use crate::rewrite::Server;
 
 /// Delay between attempts while the process has no free descriptors.
@@ -77,16 +77,19 @@ impl Upstream {
         let name = match (name, original) {
             (Some(name), _) => name.clone(),
             (None, Some(original)) => ServerName::IpAddress(original.ip().into()),
-            (None, None) => return Err(io::Error::other("no server name to check the certificate against")),
+            (None, None) => {
+                let error = io::Error::other("no server name to check the certificate against");
+                return Err(Unreached::Tls.mark(error));
+            }
         };
         let connect = connector.get().await.with_alpn(vec![protocol.alpn().to_vec()]).connect(name, socket);
-        Ok(Box::new(TlsStream::from(Box::pin(connect).await?)))
+        Ok(Box::new(TlsStream::from(Box::pin(connect).await.map_err(|error| Unreached::Tls.mark(error))?)))
     }
 
     async fn open(&self, original: Option<SocketAddr>) -> io::Result<Stream> {
         let stream = match &self.address {
             Address::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await?)),
-            Address::Tcp { host, port } => TcpStream::connect((host.as_str(), *port)).await?,
+            Address::Tcp { host, port } => connect_to(host, *port).await?,
             Address::OriginalDestination => {
                 TcpStream::connect(original.ok_or(io::ErrorKind::AddrNotAvailable)?).await?
             }
@@ -102,6 +105,20 @@ impl Server for Upstream {
     async fn connect(&self, original: Option<SocketAddr>, http2: bool) -> io::Result<Stream> {
         Upstream::connect(self, original, if http2 { Protocol::Http2 } else { Protocol::Http1 }).await
     }
+}
+
+/// Connects to the first address of the host that accepts.
+async fn connect_to(host: &str, port: u16) -> io::Result<TcpStream> {
+    let unresolved =
+        |error: io::Error| if is_exhausted(&error) { error } else { Unreached::NameResolution.mark(error) };
+    let mut last = Unreached::NameResolution.mark(io::Error::other("the name has no address"));
+    for address in lookup_host((host, port)).await.map_err(unresolved)? {
+        match TcpStream::connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 /// Retries while the process (EMFILE) or the machine (ENFILE) has no free descriptors. Retries without limit while the

@@ -18,6 +18,7 @@ use crate::relay::settings::Settings;
 use crate::relay::stats::{Full, Stats};
 use crate::relay::stream::Stream;
 use crate::relay::tcp_info::ClientNetwork;
+use crate::relay::unreached::Unreached;
 use tokometer_observe::input::{Close, Connection, Direction, NetworkSource, Observe, Observer, TraceParent};
 
 /// Maximum descriptors per connection: the client, the server, and the reset watch (`reset`).
@@ -86,10 +87,12 @@ impl Relay {
         self.refused.set(Box::new(notify)).ok();
     }
 
-    /// Counts a connection that this listener's server has refused.
-    pub(crate) fn note_refused(&self, listener: usize) {
-        self.stats_of(listener).connect_refused.add(1);
-        if let Some(notify) = self.refused.get() {
+    /// Counts a connection, or a request in rewrite mode, for which this listener's server could not be reached.
+    pub(crate) fn note_unreached(&self, listener: usize, why: Unreached) {
+        self.stats_of(listener).unreached(why).add(1);
+        if why == Unreached::Refused
+            && let Some(notify) = self.refused.get()
+        {
             notify(listener);
         }
     }
@@ -284,6 +287,11 @@ impl Guard {
     /// The counters of the connection's listener.
     pub(crate) fn stats(&self) -> &Stats {
         self.relay.stats_of(usize::from(self.listener))
+    }
+
+    /// See [`Relay::note_unreached`].
+    pub(crate) fn unreached(&self, why: Unreached) {
+        self.relay.note_unreached(usize::from(self.listener), why);
     }
 
     /// Reports how late this thread was since the last report. Called before what happened at `at` is reported. Returns

@@ -16,6 +16,7 @@ mod settings;
 mod stats;
 mod stream;
 mod tcp_info;
+mod unreached;
 
 pub use admission::{DESCRIPTORS_PER_CONNECTION, Relay};
 pub use drain::{Drain, Hold, Phase};
@@ -24,6 +25,7 @@ pub use rewrites::{Outcome, Rewrite, Rewrites};
 pub use settings::{Settings, Unreachable};
 pub use stats::{Full, Stats};
 pub use stream::{Endpoint, Stream};
+pub use unreached::Unreached;
 
 pub(crate) use admission::Guard;
 pub(crate) use drain::Listening;

@@ -13,6 +13,7 @@ use crate::relay::drain::Phase;
 use crate::relay::settings::Unreachable;
 use crate::relay::stats::Full;
 use crate::relay::stream::Stream;
+use crate::relay::unreached::Unreached;
 use tokometer_observe::input::{Close, Direction};
 
 /// A client that has sent nothing by then is disconnected: it holds a descriptor and has no request to respond to.
@@ -71,16 +72,13 @@ impl Accepted {
     /// Responds to a client whose server cannot be reached, according to the settings, and ends the connection.
     ///
     /// The observer sees the client's bytes, but not this response, which is not the server's.
-    pub(crate) async fn refuse(mut self, client: Stream, close: Close, address: &str, reason: &str) {
-        match close {
-            Close::ConnectTimeout => self.guard.stats().connect_timeouts.add(1),
-            _ => self.guard.stats().connect_failures.add(1),
-        }
+    pub(crate) async fn refuse(mut self, client: Stream, why: Unreached, address: &str, reason: &str) {
+        self.guard.unreached(why);
         match self.guard.relay().settings().unreachable {
             Unreachable::Reset => client.reset(),
             Unreachable::Refuse | Unreachable::Http503 => self.response(client, address, reason).await,
         }
-        self.end(close);
+        self.end(if why == Unreached::Timeout { Close::ConnectTimeout } else { Close::Refused });
     }
 
     async fn response(&mut self, mut client: Stream, address: &str, reason: &str) {

@@ -1,6 +1,7 @@
 //! Counters of the data path, for the exporters.
 
 use crate::relay::rewrites::Rewrites;
+use crate::relay::unreached::Unreached;
 use tokometer_observe::input::Direction;
 use tokometer_observe::{Counter, closed_enum};
 
@@ -11,12 +12,6 @@ pub struct Stats {
     pub accepted: Counter,
     /// Connections that the server accepted.
     pub connected: Counter,
-    /// Connections for which the server could not be reached.
-    pub connect_failures: Counter,
-    /// Of these, the ones refused because nothing listens at the server's address.
-    pub connect_refused: Counter,
-    /// Connections that the server did not accept within the configured time.
-    pub connect_timeouts: Counter,
     /// Connections that ended in the TLS handshake with the client.
     pub handshake_failures: Counter,
     /// Observers that panicked and were dropped; their connections continued unobserved.
@@ -27,6 +22,7 @@ pub struct Stats {
     request_bytes: Counter,
     response_bytes: Counter,
     refused: [Counter; Full::ALL.len()],
+    unreached: [Counter; Unreached::ALL.len()],
 }
 
 closed_enum! {
@@ -62,5 +58,10 @@ impl Stats {
     /// Connections refused because a maximum was reached.
     pub fn refused(&self, why: Full) -> &Counter {
         &self.refused[why as usize]
+    }
+
+    /// Connections, and requests in rewrite mode, for which the server could not be reached.
+    pub fn unreached(&self, why: Unreached) -> &Counter {
+        &self.unreached[why as usize]
     }
 }

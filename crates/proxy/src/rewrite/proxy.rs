@@ -16,7 +16,7 @@ use pingora::{Error, ErrorSource, ErrorType, Result};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::relay::{Guard, Outcome, Phase, Relay, Rewrite, Stream, Unreachable, error_body};
+use crate::relay::{Guard, Outcome, Phase, Relay, Rewrite, Stream, Unreachable, Unreached, error_body};
 use crate::rewrite::body::Body;
 use crate::rewrite::client::{Client, Connection, connection, lock};
 use crate::rewrite::framing::ambiguous;
@@ -24,7 +24,7 @@ use crate::rewrite::message::Messages;
 use crate::rewrite::settings::Settings;
 use crate::rewrite::strip_usage::StripUsage;
 use crate::rewrite::trace;
-use crate::rewrite::upstream::{Peers, Server, UNREACHABLE, UPSTREAM, cause, ended_by, status};
+use crate::rewrite::upstream::{Peers, Server, UNREACHABLE, UPSTREAM, cause, ended_by, status, unreached};
 use tokometer_observe::input::{Close, Direction, Side, TraceParent};
 
 /// pingora keeps this many bytes of a request's body for a retry, and sends a body that was read before only from there.
@@ -524,7 +524,6 @@ impl ProxyHttp for Filters {
     }
 
     async fn logging(&self, _: &mut Session, error: Option<&Error>, ctx: &mut Box<Exchange>) {
-        let stats = self.relay.stats_of(self.listener);
         let close = match error {
             None => Close::Finished { first: if ctx.upgraded { Side::Server } else { Side::Client } },
             // The drain closed the connection.
@@ -534,9 +533,9 @@ impl ProxyHttp for Filters {
                 ended_by(error, ctx.connected)
             }
         };
-        match close {
-            Close::ConnectTimeout => stats.connect_timeouts.add(1),
-            Close::Refused => stats.connect_failures.add(1),
+        match (close, error) {
+            (Close::ConnectTimeout, _) => self.relay.note_unreached(self.listener, Unreached::Timeout),
+            (Close::Refused, Some(error)) => self.relay.note_unreached(self.listener, unreached(error)),
             _ => {}
         }
         ctx.messages(|messages| {

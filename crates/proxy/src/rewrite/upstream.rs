@@ -1,9 +1,9 @@
 //! Connections of pingora's pool to the server, and what pingora's errors mean.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use async_trait::async_trait;
 use pingora::connectors::L4Connect;
@@ -12,7 +12,7 @@ use pingora::protocols::l4::stream::Stream as Transport;
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, Result};
 
-use crate::relay::{Relay, Stream};
+use crate::relay::{Relay, Stream, Unreached};
 use crate::rewrite::client::Connection;
 use crate::rewrite::settings::Settings;
 use tokometer_observe::input::{Close, Side};
@@ -21,7 +21,7 @@ use tokometer_observe::input::{Close, Side};
 #[async_trait]
 pub(crate) trait Server: Send + Sync {
     /// Connects; `original` is the destination of the client's packets, if that is the server.
-    async fn connect(&self, original: Option<SocketAddr>, http2: bool) -> std::io::Result<Stream>;
+    async fn connect(&self, original: Option<SocketAddr>, http2: bool) -> io::Result<Stream>;
 }
 
 /// Makes the peers of requests.
@@ -105,6 +105,7 @@ pub(crate) fn ended_by(error: &Error, connected: bool) -> Close {
     match (error.esource(), error.etype()) {
         (ErrorSource::Downstream, _) | (_, ErrorType::HTTPStatus(_)) => Close::Reset(Side::Client),
         (_, ErrorType::ConnectTimedout) => Close::ConnectTimeout,
+        (ErrorSource::Upstream, _) if !connected && unreached(error) == Unreached::Timeout => Close::ConnectTimeout,
         (ErrorSource::Upstream, _) if !connected => Close::Refused,
         (_, ErrorType::ReadTimedout | ErrorType::WriteTimedout) => Close::IdleTimeout,
         // pingora-core 0.9.1, protocols/http/v1/body.rs: the server closed in the middle of a body.
@@ -113,6 +114,12 @@ pub(crate) fn ended_by(error: &Error, connected: bool) -> Close {
         }
         _ => Close::Reset(Side::Server),
     }
+}
+
+/// Why the server could not be reached.
+pub(crate) fn unreached(error: &Error) -> Unreached {
+    let connect = error.root_cause().downcast_ref::<io::Error>();
+    connect.map_or(Unreached::Other, Unreached::of)
 }
 
 /// The cause without pingora's context, which names code and connections.

@@ -268,7 +268,8 @@ catalogue! {
         { extra: &[Key::Reason] },
     /// Client connections that ended in the TLS handshake; 0 on listeners without TLS
     HandshakeFailures = Counter(Scope::Listener, "tokometer.connections.handshake_failures", "{connection}"),
-    /// Connections for which the server was unreachable
+    /// Connections for which the server was unreachable: `refused`, `timeout`, `name_resolution`, `unreachable` (no
+    /// route), `tls` (handshake failed) or `other`
     ConnectFailures = Counter(Scope::Listener, "tokometer.connect.failures", "{connection}") { extra: &[Key::Reason] },
     /// Requests in rewrite mode, by what was done with them
     RewriteRequests = Counter(Scope::Listener, "tokometer.rewrite.requests", "{request}")

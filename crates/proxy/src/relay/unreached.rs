@@ -1,0 +1,77 @@
+//! Why a server could not be reached.
+
+use std::io::{self, ErrorKind};
+
+use tokometer_observe::closed_enum;
+
+closed_enum! {
+    /// Why a server could not be reached.
+    pub enum Unreached {
+        /// No program listens at the address.
+        Refused = "refused",
+        /// The server did not accept the connection in time.
+        Timeout = "timeout",
+        /// The host name was not resolved to an address.
+        NameResolution = "name_resolution",
+        /// The network has no route to the address.
+        Unreachable = "unreachable",
+        /// The TLS handshake failed.
+        Tls = "tls",
+        /// Any other error.
+        Other = "other",
+    }
+}
+
+/// An error whose reason is known from the step that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+struct Known {
+    why: Unreached,
+    error: io::Error,
+}
+
+impl Unreached {
+    /// Marks an error as one of this reason; kind and text stay the same.
+    pub(crate) fn mark(self, error: io::Error) -> io::Error {
+        io::Error::new(error.kind(), Known { why: self, error })
+    }
+
+    /// The reason of the error of a connect.
+    pub(crate) fn of(error: &io::Error) -> Unreached {
+        if let Some(known) = error.get_ref().and_then(|inner| inner.downcast_ref::<Known>()) {
+            return known.why;
+        }
+        match error.kind() {
+            // The second is a Unix socket without a file.
+            ErrorKind::ConnectionRefused | ErrorKind::NotFound => Unreached::Refused,
+            ErrorKind::TimedOut => Unreached::Timeout,
+            ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable | ErrorKind::NetworkDown => {
+                Unreached::Unreachable
+            }
+            _ => Unreached::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reason_follows_the_step_that_failed_then_the_kind() {
+        for (error, why) in [
+            (ErrorKind::ConnectionRefused.into(), Unreached::Refused),
+            (ErrorKind::NotFound.into(), Unreached::Refused),
+            (ErrorKind::TimedOut.into(), Unreached::Timeout),
+            (ErrorKind::HostUnreachable.into(), Unreached::Unreachable),
+            (ErrorKind::NetworkUnreachable.into(), Unreached::Unreachable),
+            (ErrorKind::PermissionDenied.into(), Unreached::Other),
+            (Unreached::NameResolution.mark(ErrorKind::NotFound.into()), Unreached::NameResolution),
+            (Unreached::Tls.mark(ErrorKind::ConnectionRefused.into()), Unreached::Tls),
+        ] {
+            assert_eq!(Unreached::of(&error), why, "{error:?}");
+        }
+        let marked = Unreached::Tls.mark(io::Error::new(ErrorKind::InvalidData, "bad certificate"));
+        assert_eq!((marked.kind(), marked.to_string()), (ErrorKind::InvalidData, "bad certificate".to_owned()));
+    }
+}

@@ -1,0 +1,65 @@
+//! Connects that fail are counted by reason, in both modes.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::thread;
+
+use tokometer_proxy::listen::{Address, ClientTls, Listener};
+use tokometer_proxy::relay::{Relay, Settings, Unreached};
+
+use crate::listener::{listener_to, reserved};
+use crate::rewrite::{Proxy, chat, usage};
+
+use super::peer;
+use super::rig::Rig;
+use super::watcher::{Mood, Watcher};
+
+/// Sends a request, which gets a 503, and returns the reason that was counted.
+fn counted(client_of: SocketAddr, relay: &Relay) -> Unreached {
+    let mut client = peer::dial(client_of);
+    client.write_all(&chat(b"{}")).unwrap();
+    let mut response = [0; 12];
+    client.read_exact(&mut response).unwrap();
+    assert_eq!(&response, b"HTTP/1.1 503");
+    let counts = || Unreached::ALL.into_iter().filter(|why| relay.stats_of(0).unreached(*why).get() > 0);
+    // In rewrite mode it is counted after the response.
+    while counts().next().is_none() {
+        thread::yield_now();
+    }
+    let [why] = counts().collect::<Vec<_>>()[..] else { panic!("{:?}", counts().collect::<Vec<_>>()) };
+    assert_eq!(relay.stats_of(0).unreached(why).get(), 1);
+    why
+}
+
+fn with_tls(upstream: SocketAddr) -> Listener {
+    let tls = ClientTls { ca: None, server_name: Some("server.test".to_owned()), identity: None, insecure: true };
+    Listener { upstream_tls: Some(tls), ..listener_to(upstream) }
+}
+
+/// Accepts connections and closes them.
+fn closes_each(server: TcpListener) {
+    thread::spawn(move || server.incoming().for_each(drop));
+}
+
+#[test]
+fn failed_connect_is_counted_by_its_reason() {
+    let (plain, address) = peer::listen();
+    closes_each(plain);
+    // Cannot be the name of a host: fails without a DNS server.
+    let unresolved = Address::Tcp { host: "a\0b".to_owned(), port: 1 };
+    for (listener, expected) in [
+        (listener_to(reserved()), Unreached::Refused),
+        (listener_to(Address::Unix("/no such folder/socket".into())), Unreached::Refused),
+        (listener_to(unresolved), Unreached::NameResolution),
+        (with_tls(address), Unreached::Tls),
+        // Longer than the name of a socket can be.
+        (listener_to(Address::Unix("/".repeat(200).into())), Unreached::Other),
+    ] {
+        let upstream = listener.upstream.clone();
+        let rig = Rig::with(vec![listener.clone()], Settings::default(), Watcher::new(Mood::Calm, true));
+        assert_eq!(counted(rig.address(), &rig.relay), expected, "{upstream}");
+        let rewrite = Some(std::sync::Arc::new(usage()));
+        let proxy = Proxy::with(Listener { rewrite, ..listener });
+        assert_eq!(counted(proxy.address, &proxy.handles().relay), expected, "{upstream} in rewrite mode");
+    }
+}
