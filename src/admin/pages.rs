@@ -181,6 +181,9 @@ async fn limited<B>(request: &Request<B>, site: &Site, slot: &Arc<Slot>) -> Page
         }
     };
     let Some((mut response, held)) = made else {
+        if slot.is_evicted() {
+            return busy(page);
+        }
         tracing::error!(page = request.uri().path(), "Rendering a page panicked.");
         return not_rendered();
     };
@@ -189,12 +192,14 @@ async fn limited<B>(request: &Request<B>, site: &Site, slot: &Arc<Slot>) -> Page
 }
 
 /// Renders on a separate thread, so that a slow page does not delay probes. The slot is held until rendering ends, even
-/// if the client disconnects: otherwise clients could start any number.
+/// if the client disconnects: otherwise clients could start any number. `None` if it was evicted while it waited for a
+/// thread: clients that evict each other cannot start any number either.
 async fn rendered(
     held: PageSlot,
     make: impl FnOnce() -> PageResponse + Send + 'static,
 ) -> Option<(PageResponse, PageSlot)> {
-    tokio::task::spawn_blocking(move || (make(), held)).await.ok()
+    let rendering = tokio::task::spawn_blocking(move || (!held.is_evicted()).then(|| (make(), held)));
+    rendering.await.ok().flatten()
 }
 
 /// Like [`rendered`], for a future.

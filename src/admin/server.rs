@@ -196,7 +196,7 @@ async fn serve(listener: TcpListener, settings: Settings, site: Arc<Site>, mut s
         };
         match accepted.and_then(|(stream, client)| Ok((Addresses { client, own: stream.local_addr()? }, stream))) {
             Ok((addresses, stream)) => {
-                let slot = slots.admit(addresses.client.ip().to_canonical());
+                let slot = slots.admit(addresses.client.ip().to_canonical(), addresses.are_local());
                 let (timeout, site, stopped) = (settings.header_timeout, Arc::clone(&site), stopped.clone());
                 connections.spawn(connection::serve(stream, addresses, slot, timeout, site, stopped));
             }

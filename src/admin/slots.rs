@@ -1,5 +1,6 @@
 //! Slots of the admin server: open connections, eviction, and the number of responses in progress per page.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -23,8 +24,9 @@ pub(super) enum Page {
 }
 
 impl Page {
-    /// Maximum number of responses in progress, in total and per client address. A single client cannot use the slots
-    /// of the scraper or of the kubelet's preStop request.
+    /// Maximum number of responses in progress, in total and per client address. When all are used, a client with fewer
+    /// than another takes one of that client's: neither one client nor several can use up the slots of the scraper or of
+    /// the kubelet's preStop request.
     pub(super) fn limits(self) -> (usize, usize) {
         match self {
             Page::Metrics => (4, 2),
@@ -53,6 +55,8 @@ struct All {
 #[derive(Debug)]
 struct Entry {
     client: IpAddr,
+    /// In this pod or on this machine.
+    is_local: bool,
     /// Time when it was accepted or last sent a request.
     since: Instant,
     page: Option<Page>,
@@ -66,7 +70,7 @@ impl Slots {
 
     /// Adds a connection. At the maximum number of waiting connections, closes the oldest one of the address with the
     /// most: clients that send no complete request cannot lock out others.
-    pub(super) fn admit(self: &Arc<Self>, client: IpAddr) -> Arc<Slot> {
+    pub(super) fn admit(self: &Arc<Self>, client: IpAddr, is_local: bool) -> Arc<Slot> {
         let mut all = self.all();
         while all.by_id.values().filter(|entry| entry.page.is_none()).count() >= self.max_waiting
             && let Some(entry) = all.oldest_of_the_largest_client().and_then(|id| all.by_id.remove(&id))
@@ -77,7 +81,8 @@ impl Slots {
         let id = all.next;
         all.next += 1;
         let evicted = Arc::new(Notify::new());
-        all.by_id.insert(id, Entry { client, since: Instant::now(), page: None, evict: Arc::clone(&evicted) });
+        let evict = Arc::clone(&evicted);
+        all.by_id.insert(id, Entry { client, is_local, since: Instant::now(), page: None, evict });
         Arc::new(Slot { slots: Arc::clone(self), id, evicted, response: AtomicU8::new(Response::None as u8) })
     }
 
@@ -94,6 +99,26 @@ impl All {
         let most = by_client.values().max().copied()?;
         let of_largest = waiting().filter(|(_, entry)| by_client.get(&entry.client) == Some(&most));
         of_largest.min_by_key(|(_, entry)| entry.since).map(|(id, _)| *id)
+    }
+
+    /// Numbers of responses of this page in progress, by client.
+    fn in_progress(&self, page: Page) -> HashMap<IpAddr, usize> {
+        let mut by_client = HashMap::new();
+        let of_page = self.by_id.values().filter(|entry| entry.page == Some(page));
+        of_page.for_each(|entry| *by_client.entry(entry.client).or_default() += 1);
+        by_client
+    }
+
+    /// The response of this page to end for a client with `own` of them: the oldest one of the client with the most.
+    /// Clients in this pod take slots from all others, and lose theirs last.
+    fn to_end(&self, page: Page, own: usize, is_local: bool) -> Option<u64> {
+        let by_client = self.in_progress(page);
+        let held = |entry: &Entry| by_client.get(&entry.client).copied().unwrap_or_default();
+        let may_end = |entry: &Entry| held(entry) > own || (is_local && !entry.is_local);
+        let of_page = self.by_id.iter().filter(|(_, entry)| entry.page == Some(page) && may_end(entry));
+        of_page
+            .max_by_key(|(id, entry)| (!entry.is_local, held(entry), Reverse((entry.since, **id))))
+            .map(|(id, _)| *id)
     }
 }
 
@@ -126,6 +151,11 @@ impl Slot {
         self.evicted.notified().await;
     }
 
+    /// True if the connection was closed for another client.
+    pub(super) fn is_evicted(&self) -> bool {
+        !self.slots.all().by_id.contains_key(&self.id)
+    }
+
     /// Records the time of a request.
     pub(super) fn touch(&self) {
         if let Some(entry) = self.slots.all().by_id.get_mut(&self.id) {
@@ -133,15 +163,21 @@ impl Slot {
         }
     }
 
-    /// Starts a response of this page; `None` if the maximum is in progress.
+    /// Starts a response of this page; `None` if the maximum is in progress and no other one can be ended for it.
     pub(super) fn begin(self: &Arc<Self>, page: Page) -> Option<PageSlot> {
         let (most, most_of_client) = page.limits();
         let mut all = self.slots.all();
-        let client = all.by_id.get(&self.id)?.client;
-        let mut same = all.by_id.values().filter(|entry| entry.page == Some(page)).map(|entry| entry.client);
-        let (of_client, others): (Vec<IpAddr>, Vec<IpAddr>) = same.by_ref().partition(|other| *other == client);
-        if of_client.len() >= most_of_client || of_client.len() + others.len() >= most {
+        let (client, is_local) = all.by_id.get(&self.id).map(|entry| (entry.client, entry.is_local))?;
+        let by_client = all.in_progress(page);
+        let own = by_client.get(&client).copied().unwrap_or_default();
+        if own >= most_of_client {
             return None;
+        }
+        if by_client.values().sum::<usize>() >= most {
+            let id = all.to_end(page, own, is_local)?;
+            let ended = all.by_id.remove(&id)?;
+            tracing::warn!(client = %ended.client, ?page, "The maximum number of responses of an admin page is in progress: closed the oldest connection of the client with the most.");
+            ended.evict.notify_one();
         }
         all.by_id.get_mut(&self.id)?.page = Some(page);
         let response = if page == Page::Events { Response::Events } else { Response::Whole };
@@ -174,6 +210,13 @@ impl Drop for Slot {
 #[derive(Debug)]
 pub(super) struct PageSlot(Arc<Slot>);
 
+impl PageSlot {
+    /// True if the connection was closed for another client: its page is not needed.
+    pub(super) fn is_evicted(&self) -> bool {
+        self.0.is_evicted()
+    }
+}
+
 impl Drop for PageSlot {
     fn drop(&mut self) {
         self.0.response.store(Response::Handed as u8, Ordering::Release);
@@ -188,39 +231,49 @@ mod tests {
         IpAddr::from([10, 0, 0, last])
     }
 
-    fn is_evicted(slot: &Slot) -> bool {
-        !slot.slots.all().by_id.contains_key(&slot.id)
+    /// A connection of another machine.
+    fn admit(slots: &Arc<Slots>, last: u8) -> Arc<Slot> {
+        slots.admit(ip(last), false)
+    }
+
+    /// As many responses as fit, in this order, from these clients.
+    fn fill(slots: &Arc<Slots>, page: Page, clients: &[u8]) -> Vec<(Arc<Slot>, PageSlot)> {
+        let each = page.limits().0 / clients.len();
+        let fill = |last: &u8| (0..each).map(|_| admit(slots, *last)).collect::<Vec<_>>();
+        let begun = clients.iter().flat_map(fill).map(|slot| (Arc::clone(&slot), slot.begin(page).unwrap()));
+        begun.collect()
     }
 
     #[test]
     fn client_with_most_waiting_connections_loses_its_oldest() {
         let slots = Slots::new(4);
-        let kubelet = slots.admit(ip(1));
-        let attacker: Vec<_> = (0..3).map(|_| slots.admit(ip(2))).collect();
-        let scraper = slots.admit(ip(3));
-        assert!(is_evicted(&attacker[0]) && !is_evicted(&attacker[1]) && !is_evicted(&kubelet));
-        let more: Vec<_> = (0..100).map(|_| slots.admit(ip(2))).collect();
-        assert!(!is_evicted(&kubelet) && !is_evicted(&scraper) && !is_evicted(&more[99]));
+        let kubelet = admit(&slots, 1);
+        let attacker: Vec<_> = (0..3).map(|_| admit(&slots, 2)).collect();
+        let scraper = admit(&slots, 3);
+        assert!(attacker[0].is_evicted() && !attacker[1].is_evicted() && !kubelet.is_evicted());
+        let more: Vec<_> = (0..100).map(|_| admit(&slots, 2)).collect();
+        assert!(!kubelet.is_evicted() && !scraper.is_evicted() && !more[99].is_evicted());
         assert_eq!(slots.all().by_id.len(), 4);
     }
 
     #[test]
     fn connection_with_a_page_in_progress_is_not_evicted() {
         let slots = Slots::new(1);
-        let busy = slots.admit(ip(1));
+        let busy = admit(&slots, 1);
         let held = busy.begin(Page::Metrics).unwrap();
-        let (second, third) = (slots.admit(ip(1)), slots.admit(ip(1)));
-        assert!(!is_evicted(&busy) && is_evicted(&second) && !is_evicted(&third));
+        let (second, third) = (admit(&slots, 1), admit(&slots, 1));
+        assert!(!busy.is_evicted() && second.is_evicted() && !third.is_evicted());
         drop(held);
         assert!(busy.flushed());
-        let fourth = slots.admit(ip(1));
-        assert!(is_evicted(&third) && is_evicted(&busy) && !is_evicted(&fourth));
+        let fourth = admit(&slots, 1);
+        assert!(third.is_evicted() && busy.is_evicted() && !fourth.is_evicted());
     }
 
     #[test]
     fn page_holds_its_slot_until_its_body_is_written() {
         let slots = Slots::new(100);
-        let readers: Vec<_> = (0..5).map(|last| slots.admit(ip(last))).collect();
+        // The last has a slot already, and no other client has more.
+        let readers: Vec<_> = [0, 1, 2, 3, 0].map(|last| admit(&slots, last)).into();
         let mut held: Vec<_> = readers[..4].iter().map(|slot| slot.begin(Page::Metrics).unwrap()).collect();
         assert!(readers[4].begin(Page::Metrics).is_none(), "in total");
         assert!(readers[4].begin(Page::Requests).is_some(), "each page has its own limit");
@@ -234,16 +287,55 @@ mod tests {
     #[test]
     fn one_client_leaves_slots_for_others() {
         let slots = Slots::new(100);
-        let mine: Vec<_> = (0..3).map(|_| slots.admit(ip(1))).collect();
+        let mine: Vec<_> = (0..3).map(|_| admit(&slots, 1)).collect();
         let _held: Vec<_> = mine[..2].iter().map(|slot| slot.begin(Page::Metrics).unwrap()).collect();
         assert!(mine[2].begin(Page::Metrics).is_none());
-        assert!(slots.admit(ip(2)).begin(Page::Metrics).is_some());
+        assert!(admit(&slots, 2).begin(Page::Metrics).is_some());
+    }
+
+    #[test]
+    fn client_with_fewer_responses_takes_the_oldest_of_the_client_with_the_most() {
+        // As many clients as fill all slots.
+        for (page, clients) in [(Page::Metrics, &[1, 2][..]), (Page::DrainWait, &[1, 2, 3, 4])] {
+            let slots = Slots::new(100);
+            let held = fill(&slots, page, clients);
+            let kubelet = admit(&slots, 9);
+            let begun = kubelet.begin(page).unwrap();
+            let evicted: Vec<usize> = (0..held.len()).filter(|at| held[*at].0.is_evicted()).collect();
+            assert_eq!(evicted, [0], "{page:?}");
+            assert!(held[0].1.is_evicted() && !begun.is_evicted());
+            assert!(held[0].0.begin(page).is_none(), "its connection is closed");
+        }
+    }
+
+    #[test]
+    fn many_clients_with_one_response_each_leave_slots_for_others() {
+        let slots = Slots::new(100);
+        let clients: Vec<u8> = (1..=64).collect();
+        let held = fill(&slots, Page::DrainWait, &clients);
+        assert!(admit(&slots, 64).begin(Page::DrainWait).is_none(), "no other client has more");
+        assert!(admit(&slots, 65).begin(Page::DrainWait).is_some());
+        assert!(held[0].0.is_evicted() && !held[1].0.is_evicted());
+    }
+
+    #[test]
+    fn client_in_the_pod_takes_slots_and_loses_none_to_others() {
+        let slots = Slots::new(100);
+        let local = || slots.admit(ip(100), true);
+        let held = fill(&slots, Page::Metrics, &[1, 2, 3, 4]);
+        let own = [local(), local()];
+        let begun = own.each_ref().map(|slot| slot.begin(Page::Metrics).unwrap());
+        assert_eq!(held.iter().filter(|(slot, _)| slot.is_evicted()).count(), 2);
+        assert!(local().begin(Page::Metrics).is_none(), "its own maximum");
+        let others: Vec<_> = (5..20).map(|last| admit(&slots, last)).collect();
+        assert!(others.iter().all(|other| other.begin(Page::Metrics).is_some()));
+        assert!(begun.iter().all(|begun| !begun.is_evicted()));
     }
 
     #[test]
     fn page_holds_its_slot_after_its_connection_closes() {
         let slots = Slots::new(100);
-        let slot = slots.admit(ip(1));
+        let slot = admit(&slots, 1);
         let held = slot.begin(Page::Config).unwrap();
         drop(slot);
         assert_eq!(slots.all().by_id.len(), 1);

@@ -3,14 +3,17 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use socket2::{Domain, Socket, Type};
-use tokometer::admin::{Control, Pages, Server, Settings};
+use tokometer::admin::{Control, Draining, Pages, Server, Settings};
 
+use crate::WAIT;
 use crate::admin::{Program, ask, body, connect, pages, round_trip, settings, status};
 
 const PROBES: [&str; 4] = ["/livez", "/readyz", "/startz", "/engine/healthz"];
@@ -224,17 +227,96 @@ fn foreign_hosts_and_origins_are_rejected_except_for_probes() {
     assert_eq!(status(&round_trip(&server, "GET /config HTTP/1.0\r\n\r\n")), 200);
 }
 
+/// A connection from 127.0.0.`last`, which counts as another machine unless it is 1.
+fn connect_from(last: u8, server: &Server) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)), 0).into()).unwrap();
+    socket.connect(&server.address().into()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream
+}
+
+/// A drain that never ends, and reports each client that waits for it.
+struct Endless(Mutex<Sender<()>>);
+
+#[async_trait]
+impl Control for Endless {
+    fn begin_drain(&self, _: &str) {}
+
+    fn draining(&self) -> Option<Draining> {
+        Some(Draining { began: Instant::now(), requested_by: "a test".to_owned() })
+    }
+
+    fn grace_period(&self) -> Duration {
+        Duration::from_secs(3600)
+    }
+
+    fn open_streams(&self) -> usize {
+        1
+    }
+
+    async fn wait_until_idle(&self) {
+        self.0.lock().unwrap().send(()).ok();
+        std::future::pending().await
+    }
+}
+
+#[test]
+fn few_hostile_addresses_do_not_use_up_the_waits_for_a_drain() {
+    let (began, waits) = channel();
+    let pages = Pages { control: Arc::new(Endless(Mutex::new(began))), ..pages(Program::new(0)) };
+    let server = Server::start(&settings(), pages).unwrap();
+    let wait = |last: u8| {
+        let mut stream = connect_from(last, &server);
+        stream.write_all(b"GET /drain/wait HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+        stream
+    };
+    let mut hostile = Vec::new();
+    for last in [2, 3, 4, 5] {
+        for _ in 0..16 {
+            hostile.push(wait(last));
+            waits.recv_timeout(WAIT).unwrap();
+        }
+    }
+    // The kubelet, and a hook in the pod.
+    let hooks = [6, 1].map(|last| {
+        let hook = wait(last);
+        waits.recv_timeout(WAIT).expect("it waits, and gets no 503");
+        hook
+    });
+    // The oldest ones of the addresses with the most.
+    for at in [0, 16] {
+        assert_eq!(hostile[at].read(&mut [0; 1]).unwrap(), 0);
+    }
+    drop(hooks);
+}
+
+#[test]
+fn few_hostile_addresses_do_not_use_up_the_scrapes() {
+    let metrics = |_: Option<&str>| ("text/plain".to_owned(), vec![b' '; LARGE]);
+    let server = Server::start(&settings(), Pages { metrics: Arc::new(metrics), ..pages(Program::new(0)) }).unwrap();
+    let scrape = |last: u8| {
+        let mut stream = connect_from(last, &server);
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).unwrap();
+        (stream, first)
+    };
+    // They do not read on.
+    let hostile = [2, 2, 3, 3].map(scrape);
+    assert!(hostile.iter().all(|(_, first)| first == b"HTTP/1.1 200"));
+    assert_eq!(scrape(2).1, *b"HTTP/1.1 503", "its own maximum");
+    assert_eq!(scrape(4).1, *b"HTTP/1.1 200");
+}
+
 #[test]
 fn post_from_another_address_is_rejected_unless_enabled() {
     for (remote_drain, expected) in [(false, 403), (true, 200)] {
         let program = Program::new(0);
         let server = Server::start(&Settings { remote_drain, ..settings() }, pages(Arc::clone(&program))).unwrap();
         // As Istio does on behalf of remote clients.
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        let mesh = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 6));
-        socket.bind(&SocketAddr::new(mesh, 0).into()).unwrap();
-        socket.connect(&server.address().into()).unwrap();
-        let mut stream = TcpStream::from(socket);
+        let mut stream = connect_from(6, &server);
         stream.write_all(b"POST /drain HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
         let mut response = String::new();
         stream.read_to_string(&mut response).unwrap();
