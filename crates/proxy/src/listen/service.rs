@@ -101,14 +101,15 @@ pub fn gated(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<(V
 
 impl Worker {
     /// Accepts until the drain begins. Each connection becomes a task of the current runtime, which must be
-    /// single-threaded and outlive them; so does the measurement of its lateness, which concerns the open streams of a
-    /// drain too.
+    /// single-threaded and outlive them; so do the notification of the connections about a drain, and the measurement of
+    /// its lateness, which concerns the open streams of a drain too.
     pub async fn accept(self) {
         let mut open = JoinSet::new();
         for listener in self.listeners {
             open.spawn(listener.accept());
         }
         let relay = self.relay;
+        tokio::spawn(relay.drain().clone().notify_connections());
         tokio::spawn(async move { watch_lag(relay.lags()).await });
         while open.join_next().await.is_some() {}
     }

@@ -40,8 +40,11 @@ pub struct Drain {
 #[derive(Debug, Default)]
 struct Shared {
     phase: AtomicU8,
+    /// The last phase of which the connections were notified.
+    notified: AtomicU8,
+    /// Locked only by threads of the data path: one of low priority would delay them while it holds the lock.
     connections: Mutex<Slots>,
-    /// Open connections. Read without the lock, which low-priority threads must not hold.
+    /// Open connections, to be read without the lock.
     open: AtomicUsize,
     /// Open listeners.
     listening: AtomicUsize,
@@ -76,12 +79,12 @@ impl Drain {
         self.begin();
     }
 
-    /// Stops the listeners and closes idle connections, now and as they become idle.
+    /// Stops the listeners and closes idle connections, now and as they become idle. Does not block.
     pub fn begin(&self) {
         self.advance(Phase::Draining);
     }
 
-    /// Closes all connections that are left.
+    /// Closes all connections that are left. Does not block.
     pub fn force(&self) {
         self.advance(Phase::Forced);
     }
@@ -168,8 +171,20 @@ impl Drain {
     fn advance(&self, phase: Phase) {
         self.shared.phase.fetch_max(phase as u8, Ordering::AcqRel);
         self.shared.changed.notify_waiters();
-        let wakers: Vec<Waker> = self.slots().wakers.iter().flatten().cloned().collect();
-        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Wakes the connections at each change of the phase, until the drain is forced. Every thread of the data path runs
+    /// it, so that one that hangs delays no other; the first one to notice a change wakes all connections.
+    pub(crate) async fn notify_connections(self) {
+        let mut last = Phase::Running;
+        while last < Phase::Forced {
+            self.until(|| self.phase() > last).await;
+            last = self.phase();
+            if self.shared.notified.fetch_max(last as u8, Ordering::AcqRel) < last as u8 {
+                let wakers: Vec<Waker> = self.slots().wakers.iter().flatten().cloned().collect();
+                wakers.into_iter().for_each(Waker::wake);
+            }
+        }
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {
@@ -238,7 +253,7 @@ impl Drop for Ticket {
 #[cfg(test)]
 mod tests {
     use std::future::Future as _;
-    use std::task::Context;
+    use std::task::{Context, Poll, Wake};
 
     use super::*;
 
@@ -255,6 +270,47 @@ mod tests {
         assert_eq!((third.slot, drain.open()), (0, 2));
         drop((second, third));
         assert_eq!(drain.open(), 0);
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn each_phase_wakes_the_connections_once_from_a_thread_of_the_data_path() {
+        let drain = Drain::new();
+        let woken = Arc::new(Woken::default());
+        let ticket = drain.enter(1).unwrap();
+        ticket.wake(&Arc::clone(&woken).into());
+        let mut threads = [(); 2].map(|()| Box::pin(drain.clone().notify_connections()));
+        let mut run = || threads.each_mut().map(|thread| thread.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+        assert!(run().iter().all(Poll::is_pending));
+        drain.begin();
+        assert_eq!(woken.0.load(Ordering::Relaxed), 0, "the thread that begins a drain may have a low priority");
+        assert!(run().iter().all(Poll::is_pending));
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+        drain.force();
+        assert!(run().iter().all(Poll::is_ready));
+        assert_eq!(woken.0.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn beginning_a_drain_does_not_wait_for_the_data_path() {
+        let drain = Drain::new();
+        let held = drain.slots();
+        let (begun, begins) = std::sync::mpsc::channel();
+        let other = drain.clone();
+        std::thread::spawn(move || {
+            other.begin();
+            begun.send(other.phase()).ok();
+        });
+        assert_eq!(begins.recv_timeout(Duration::from_secs(60)), Ok(Phase::Draining));
+        drop(held);
     }
 
     #[test]
