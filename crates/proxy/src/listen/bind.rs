@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::listen::error::Error;
+use crate::listen::probe;
 use crate::listen::settings::{Address, Listener};
 use crate::relay::Settings;
 
@@ -175,7 +176,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
-    match UnixStream::connect(path) {
+    match probe::unix(path) {
         Err(error) if is_socket && error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
         _ if is_socket => Err(io::ErrorKind::AddrInUse.into()),
         _ => Err(io::Error::new(io::ErrorKind::AlreadyExists, "the path exists and is not a socket")),
@@ -217,4 +218,34 @@ impl Drop for SocketFile {
 fn inode(path: &Path) -> io::Result<(u64, u64)> {
     let metadata = std::fs::symlink_metadata(path)?;
     Ok((metadata.dev(), metadata.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use socket2::SockAddr;
+
+    use super::*;
+
+    #[test]
+    fn unix_socket_whose_backlog_is_full_is_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let frozen = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        frozen.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        frozen.listen(0).unwrap();
+        let waiting: Vec<Socket> = std::iter::from_fn(|| {
+            let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None).unwrap();
+            socket.connect(&SockAddr::unix(&path).unwrap()).is_ok().then_some(socket)
+        })
+        .collect();
+        let (bound, result) = channel();
+        let address = Address::Unix(path.clone());
+        thread::spawn(move || bound.send(First::open(&address, &Settings::default()).map(drop)));
+        let error = result.recv_timeout(Duration::from_secs(60)).expect("it does not block").unwrap_err();
+        assert!(error.is_address_in_use(), "{error}");
+        assert!(path.exists() && !waiting.is_empty());
+    }
 }

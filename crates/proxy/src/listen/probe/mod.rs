@@ -4,4 +4,5 @@ mod interception;
 mod reach;
 
 pub use interception::{Interception, intercepts};
+pub(crate) use reach::unix;
 pub use reach::{Reached, reach};

@@ -45,7 +45,8 @@ pub fn reach(upstream: &Address) -> Reached {
     }
 }
 
-fn unix(path: &std::path::Path) -> io::Result<()> {
+/// Connects to a Unix socket without blocking: `WouldBlock` if a program listens and its backlog is full.
+pub(crate) fn unix(path: &std::path::Path) -> io::Result<()> {
     Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?.connect(&SockAddr::unix(path)?)
 }
 
