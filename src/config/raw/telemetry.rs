@@ -24,7 +24,8 @@ block! {
         #[schemars(range(min = 1, max = 100000))]
         max_models: u64 = export::Settings::default().max_models as u64,
         /// Maximum number of label sets; further ones are counted in the label set `other`. When the maximum is reached, a
-        /// new label set replaces the least recently used one if that was unused for at least 10 minutes. Memory for all of them is reserved when OTLP metrics are exported.
+        /// new label set replaces the least recently used one if that was unused for at least 10 minutes. Memory for all of
+        /// them is reserved when OTLP metrics are exported.
         #[schemars(range(min = 1, max = 20000))]
         max_label_sets: u64 = export::Settings::default().max_label_sets as u64,
         /// Prompt classes as attributes of the time-to-first-token metrics, to distinguish a change in the prompt mix from
