@@ -316,3 +316,31 @@ fn reload(
     *current.lock().unwrap_or_else(PoisonError::into_inner) = new;
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn changed_file_is_loaded_once_when_two_checks_saw_the_same_version() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokometer.yaml");
+        fs::write(&path, "a").unwrap();
+        let version = FileVersion::of(&path);
+        let mut file = ConfigFile { path: Some(path.clone()), version, seen: version, due: interval(FILE_CHECK) };
+        assert!(!file.is_changed());
+        // It is being written: each check sees another version.
+        for part in ["aa", "aaa"] {
+            fs::write(&path, part).unwrap();
+            assert!(!file.is_changed());
+        }
+        assert_eq!([file.is_changed(), file.is_changed()], [true, false]);
+        // A reload for another reason includes the version that no check has seen twice.
+        fs::write(&path, "aaaa").unwrap();
+        assert!(!file.is_changed());
+        file.loaded();
+        assert!(!file.is_changed());
+    }
+}

@@ -4,6 +4,7 @@
 use std::fmt::Display;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -148,6 +149,24 @@ fn listener_of_an_http_503_stays_open_without_a_server() {
     let response = ask(sidecar.port, "/v1/models").unwrap();
     assert!(response.starts_with("HTTP/1.1 503 ") && response.contains(&upstream.to_string()), "{response}");
     assert!(sidecar.is("open"));
+}
+
+#[test]
+fn listener_stays_closed_if_the_admin_address_is_in_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("server");
+    let server = UnixListener::bind(&path).unwrap();
+    let admin = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tokometer"));
+    command.args(["run", "--listen=127.0.0.1:0", "--set=scrape.enabled=false"]);
+    command.args([&format!("--upstream=unix:{}", path.display())]);
+    command.args([&format!("--admin={}", admin.local_addr().unwrap())]);
+    let output = command.env_clear().output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && error.contains("the admin server cannot listen"), "{error}");
+    // A listener opens after a check of its server.
+    server.set_nonblocking(true).unwrap();
+    assert_eq!(server.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "its server was not checked");
 }
 
 /// The port of `reserved` on all addresses, and tokometer's address with that port.

@@ -1,24 +1,49 @@
 //! A thread that does not run is reported to its connections.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use tokometer_observe::input::Direction;
+use tokometer_proxy::relay::Settings;
+
+use crate::listener::listener_to;
 
 use super::peer;
 use super::rig::Rig;
-use super::watcher::{Call, Mood};
+use super::watcher::{Call, Mood, Watcher};
 
 /// Resolution of the kernel's times of a socket, for 100 timer interrupts per second.
 const JIFFY: Duration = Duration::from_millis(10);
 
+/// How long the thread is busy with its first read.
+const BUSY: Duration = Duration::from_millis(600);
+
+/// A relay whose connections are never idle, and both ends of a connection through it.
+fn connected() -> (Rig, TcpStream, TcpStream) {
+    let (listener, server) = peer::listen();
+    let rig = Rig::with(vec![listener_to(server)], Settings::default(), Watcher::new(Mood::Slow(BUSY), false));
+    let client = peer::dial(rig.address());
+    let (upstream, _) = listener.accept().unwrap();
+    (rig, client, upstream)
+}
+
 #[test]
 fn bytes_that_waited_for_a_busy_thread_are_reported_with_their_wait() {
-    let (listener, server) = peer::listen();
-    let busy = Duration::from_millis(600);
-    let rig = Rig::watched(server, Mood::Slow(busy));
-    let mut client = peer::dial(rig.address());
-    let (mut upstream, _) = listener.accept().unwrap();
+    let (rig, client, upstream) = connected();
+    assert_wait_is_reported(&rig, client, upstream);
+}
+
+#[test]
+fn wait_for_a_busy_thread_is_reported_during_a_drain() {
+    let (rig, client, upstream) = connected();
+    // The listeners are closed when it returns.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(rig.drain.close_and_begin());
+    assert_wait_is_reported(&rig, client, upstream);
+}
+
+fn assert_wait_is_reported(rig: &Rig, mut client: TcpStream, mut upstream: TcpStream) {
     client.write_all(b"a").unwrap();
     // Bytes are forwarded before they are observed: from now on the thread is busy.
     upstream.read_exact(&mut [0; 1]).unwrap();
@@ -31,7 +56,7 @@ fn bytes_that_waited_for_a_busy_thread_are_reported_with_their_wait() {
     };
     let (by, waited, read) = (*by, *waited, *read);
     // The timer is due every 100 ms.
-    assert!(by + Duration::from_millis(110) >= busy, "{by:?}");
+    assert!(by + Duration::from_millis(110) >= BUSY, "{by:?}");
     let known = (read - written).min(by);
     assert!(waited <= by && waited + 2 * JIFFY >= known, "{waited:?} of {known:?}");
     let longest = rig.relay.take_delays().into_iter().flat_map(|thread| thread.buckets).map(|(delay, _)| delay).max();

@@ -1,19 +1,23 @@
 //! Slow readers, unreachable servers, early responses, drains, and the observer calls for each.
 
 use std::io::{Read, Write};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tokometer_observe::input::{Close, Direction, Side};
-use tokometer_proxy::listen::Address;
-use tokometer_proxy::relay::{Phase, Settings, Unreachable, Unreached};
+use tokometer::app::serve;
+use tokometer_observe::input::{Close, Connection, Direction, Observe, Observer, Side};
+use tokometer_proxy::listen::{self, Address};
+use tokometer_proxy::relay::{Drain, Phase, Relay, Settings, Unreachable, Unreached};
 
+use crate::WAIT;
 use crate::listener::{listener_to, reserved};
 
 use super::corpus::{noise, send};
 use super::peer;
 use super::peer::Step::{Finish, Read as Take, ReadEnd};
 use super::peer::{Ending, Script};
-use super::rig::Rig;
+use super::rig::{Rig, tcp};
 use super::watcher::{Call, Log, Mood, Watcher};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
@@ -286,6 +290,42 @@ fn drain_does_not_wait_long_for_clients_without_a_server() {
     assert!(begun.elapsed() < Duration::from_secs(8), "{:?}: its own bounds are ten seconds", begun.elapsed());
     assert_eq!(rig.watcher.closed(0).close(), Some(Close::Refused));
     drop(silent.read(&mut [0; 1]));
+}
+
+/// Each connection starts a name resolution that does not end before the sender is dropped.
+struct Unresolved(Mutex<Option<Receiver<()>>>, Sender<()>);
+
+impl Observe for Unresolved {
+    fn accepted(&self, _: &Connection) -> Option<Box<dyn Observer>> {
+        let answer = self.0.lock().unwrap().take()?;
+        let begun = self.1.clone();
+        // On a thread of the relay's runtime, as tokio resolves names.
+        tokio::task::spawn_blocking(move || {
+            begun.send(()).ok();
+            answer.recv().ok();
+        });
+        None
+    }
+}
+
+#[test]
+fn stop_does_not_wait_for_name_resolution() {
+    let ((answer, blocks), (begun, begins)) = (channel(), channel());
+    let settings = Settings::default();
+    let bound = listen::bind(listener_to(reserved()), &settings).unwrap();
+    let address = tcp(&bound.address);
+    let observe = Arc::new(Unresolved(Mutex::new(Some(blocks)), begun));
+    let relay = Relay::new(settings, 1, observe, Drain::new());
+    let serving = serve(listen::serve(vec![bound], &relay, 1).unwrap()).unwrap();
+    let _client = peer::dial(address);
+    begins.recv_timeout(WAIT).unwrap();
+    let (stopped, stops) = channel();
+    std::thread::spawn(move || {
+        serving.stop();
+        stopped.send(()).ok();
+    });
+    stops.recv_timeout(Duration::from_secs(30)).expect("it does not wait for the answer");
+    drop(answer);
 }
 
 #[test]

@@ -248,4 +248,12 @@ mod tests {
         assert!(error.is_address_in_use(), "{error}");
         assert!(path.exists() && !waiting.is_empty());
     }
+
+    #[test]
+    fn keep_alive_below_a_second_is_a_second() {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        keep_alive(SockRef::from(&socket), Some(Duration::from_millis(1))).unwrap();
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(1));
+    }
 }

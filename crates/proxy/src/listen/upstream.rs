@@ -167,3 +167,16 @@ fn original_destination(client: &Stream) -> io::Result<SocketAddr> {
         _ => Err(io::Error::other("no REDIRECT rule diverted this connection to tokometer")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn full_backlog_of_a_unix_socket_is_waited_for() {
+        let mut results =
+            [Err(io::ErrorKind::WouldBlock.into()), Err(io::ErrorKind::WouldBlock.into()), Ok(7)].into_iter();
+        let connected = patiently(|| std::future::ready(results.next().unwrap())).await;
+        assert_eq!(connected.unwrap(), 7);
+    }
+}
