@@ -51,16 +51,17 @@ fn requested(stream: &mut impl Read) -> Option<usize> {
     head.split(['/', ' ']).nth(2)?.parse().ok()
 }
 
-/// Sends a request for a body of `len` bytes, and reads the response after `pause`.
+/// Sends a request for a body of `len` bytes, and reads the headers of the response, and its body after `pause`.
 fn get(stream: &mut (impl Read + Write), len: usize, pause: Duration) {
     write!(stream, "GET /{len} HTTP/1.1\r\nHost: a\r\n\r\n").expect("the request is sent");
-    thread::sleep(pause);
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
         stream.read_exact(&mut byte).expect("the response has headers");
         head.push(byte[0]);
     }
+    // Once the response has begun: a busy server may begin late.
+    thread::sleep(pause);
     stream.read_exact(&mut vec![0; len]).expect("the response has a body");
 }
 
