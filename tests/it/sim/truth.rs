@@ -101,6 +101,8 @@ async fn metrics_page_has_vllm_names_and_correct_values() {
     let simulator = Simulator::start(round_trip::swift()).await.unwrap();
     let body = r#"{"model":"tiny","messages":[],"stream":true,"max_tokens":7,"ignore_eos":true}"#;
     round_trip::post(simulator.local_address(), CHAT, "", body).await;
+    round_trip::post(simulator.local_address(), CHAT, "", "no JSON").await;
+    round_trip::post(simulator.local_address(), "/v2/chat", "", body).await;
     let request = b"GET /metrics HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n\r\n";
     let received = round_trip::round_trip(simulator.local_address(), request).await;
     let (head, page) = round_trip::split(&received.bytes);
@@ -115,9 +117,14 @@ async fn metrics_page_has_vllm_names_and_correct_values() {
         format!("vllm:time_to_first_token_seconds_count{labels} 1.0"),
         format!("vllm:request_queue_time_seconds_count{labels} 1.0"),
         r#"vllm:request_success_total{engine="0",finished_reason="length",model_name="tiny"} 1.0"#.to_owned(),
+        r#"http_requests_total{handler="/v1/chat/completions",method="POST",status="2xx"} 1.0"#.to_owned(),
+        r#"http_requests_total{handler="/v1/chat/completions",method="POST",status="4xx"} 1.0"#.to_owned(),
+        r#"http_requests_total{handler="none",method="POST",status="4xx"} 1.0"#.to_owned(),
     ] {
         assert!(page.lines().any(|had| had == line), "{line} is not in\n{page}");
     }
+    // vLLM does not count reads of this page.
+    assert!(!page.contains("/metrics"), "{page}");
 }
 
 #[tokio::test]

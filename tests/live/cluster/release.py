@@ -35,10 +35,15 @@ def installed(cluster, namespace, values=None, name=NAME, known_by=None, pods=No
     another namespace for the pods."""
     apply(cluster, "install", namespace, {"targets": [target(pods or namespace)], **(values or {})}, name)
     try:
-        until(lambda: workloads.has_sidecar(tried(cluster, pods or namespace, pod=known_by)), "the API server knows the policy", 120)
+        wait_known(cluster, pods or namespace, known_by)
         yield
     finally:
         cluster.helm("uninstall", name, "--namespace", namespace, "--ignore-not-found", "--wait")
+
+
+def wait_known(cluster, namespace, pod=None):
+    """Waits until the API server applies the policy to new pods like this one."""
+    until(lambda: workloads.has_sidecar(tried(cluster, namespace, pod=pod)), "the API server knows the policy", 120)
 
 
 def tried(cluster, namespace, labels=workloads.LABEL, pod=None):
@@ -47,7 +52,7 @@ def tried(cluster, namespace, labels=workloads.LABEL, pod=None):
 
 
 def apply(cluster, word, namespace, values, name=NAME):
-    """`helm install` or `helm upgrade`; returns once new pods are created accordingly."""
+    """`helm install` or `helm upgrade`. The API server learns of the result with a delay."""
     values = {"image": image(), "dashboards": {"enabled": False}, "targets": [target(namespace)], **values}
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(values, file)

@@ -3,6 +3,7 @@ pages assume it (the release `tokometer` in the namespace `observability`)."""
 
 import asyncio
 import contextlib
+import copy
 import json
 import re
 import shutil
@@ -185,12 +186,14 @@ async def _requests(pod):
     return waiting
 
 
-def _scrape_config(node, namespace):
-    """The scrape configuration of the documents for a Prometheus without the operator, as a user of this cluster."""
+def _scrape_configs(node, namespace):
+    """The scrape configuration of the documents for a Prometheus without the operator, as a user of this cluster, and the same one for vLLM's own page."""
     found = [text for file in (ROOT / "docs").rglob("*.md") for text in fenced(file, "yaml") if "kubernetes_sd_configs" in text]
     [config] = yaml.safe_load(found[0])["scrape_configs"]
     config["kubernetes_sd_configs"][0] |= {"kubeconfig_file": node.environment["KUBECONFIG"], "namespaces": {"names": [namespace]}}
-    return config
+    engine = copy.deepcopy(config) | {"job_name": "vllm"}
+    engine["relabel_configs"][0]["regex"] = "http"
+    return [config, engine]
 
 
 @contextlib.contextmanager
@@ -201,7 +204,7 @@ def _prometheus(node, namespace, directory, config, **more):
     settings_file, rules = Path(directory) / "tokometer.yaml", Path(directory) / "tokometer.rules.yaml"
     settings_file.write_text(json.dumps(config))
     rules.write_text(node.run(BINARY, "rules", "--config", str(settings_file), "--time-scale", str(SCALE)).stdout)
-    made = {"global": {"scrape_interval": "1s", "evaluation_interval": "1s"}, "rule_files": [str(rules)], "scrape_configs": [_scrape_config(node, namespace)]}
+    made = {"global": {"scrape_interval": "1s", "evaluation_interval": "1s"}, "rule_files": [str(rules)], "scrape_configs": _scrape_configs(node, namespace)}
     with Prometheus(Path(directory) / "prometheus", made | more) as prometheus:
         until(lambda: len(prometheus.at("tokometer_build_info")) == 2, "both pods are scraped", 60)
         yield prometheus
@@ -269,6 +272,7 @@ def _changes(incident, blocks):
             if not (is_installed or command.startswith("helm")):
                 # New pods get what the release was installed with.
                 release.apply(node, "upgrade", RELEASE, {"targets": [release.target(namespace)], "sidecar": {"config": CONFIG}})
+                release.wait_known(node, namespace)
             is_installed = not command.startswith("helm")
             result = incident.run(command)
             if result.returncode != 0:

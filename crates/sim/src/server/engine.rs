@@ -1,5 +1,6 @@
 //! State shared by all requests: the queue, the counters, `/metrics` and the random number seed.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -50,6 +51,8 @@ pub(crate) struct Engine {
     pub(crate) tracer: Option<Tracer>,
     slots: Semaphore,
     stats: Mutex<Stats>,
+    /// Responses by handler, method and first digit of the status.
+    responses: Mutex<BTreeMap<(String, String, char), u64>>,
     /// Apart from the others, because every event adds to them: generated tokens, and the steps that generated them.
     generation_tokens: AtomicU64,
     steps: AtomicU64,
@@ -66,6 +69,7 @@ impl Engine {
             slots: Semaphore::new(settings.max_concurrency.clamp(1, Semaphore::MAX_PERMITS)),
             settings,
             stats: Mutex::default(),
+            responses: Mutex::default(),
             generation_tokens: AtomicU64::new(0),
             steps: AtomicU64::new(0),
             first_token: Histogram::new(FIRST_TOKEN),
@@ -81,6 +85,12 @@ impl Engine {
     /// The counters, to be changed.
     pub(crate) fn counters(&self) -> MutexGuard<'_, Stats> {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a response whose status begins with `class`.
+    pub(crate) fn count_response(&self, handler: &str, method: &str, class: char) {
+        let mut responses = self.responses.lock().unwrap_or_else(PoisonError::into_inner);
+        *responses.entry((handler.to_owned(), method.to_owned(), class)).or_default() += 1;
     }
 
     /// Sleeps with the precision that the settings ask for.
@@ -190,6 +200,12 @@ impl Engine {
         ] {
             writeln!(page, "# HELP vllm:{name} {help}\n# TYPE vllm:{name} histogram")?;
             histogram.write(page, &format!("vllm:{name}"), &labels)?;
+        }
+        let name = "http_requests_total";
+        writeln!(page, "# HELP {name} Total number of requests by method, status and handler.\n# TYPE {name} counter")?;
+        let responses = self.responses.lock().unwrap_or_else(PoisonError::into_inner);
+        for ((handler, method, class), value) in &*responses {
+            writeln!(page, "{name}{{handler=\"{handler}\",method=\"{method}\",status=\"{class}xx\"}} {value}.0")?;
         }
         Ok(())
     }

@@ -88,11 +88,13 @@ pub(crate) struct Client {
     stream: Box<dyn Wire>,
     /// Bytes that were read ahead.
     inbox: Vec<u8>,
+    /// First digit of the last response's status.
+    class: Option<char>,
 }
 
 impl Client {
     pub(crate) fn new(stream: Box<dyn Wire>) -> Client {
-        Client { stream, inbox: Vec::new() }
+        Client { stream, inbox: Vec::new(), class: None }
     }
 
     /// Reads the next request and its body.
@@ -170,9 +172,17 @@ impl Client {
         }
     }
 
-    /// Writes all of `bytes`.
+    /// Writes all of `bytes`, which begin with the status line if they begin a response.
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> Result<(), Ended> {
+        if let Some(status) = bytes.strip_prefix(b"HTTP/1.1 ") {
+            self.class = status.first().map(|digit| char::from(*digit));
+        }
         Ok(self.stream.write_all(bytes).await?)
+    }
+
+    /// First digit of the status of the response that was just sent, or `None` if none was begun since the last call.
+    pub(crate) fn take_class(&mut self) -> Option<char> {
+        self.class.take()
     }
 
     /// Runs `work` while the client is connected. Like uvicorn, it treats a half-closed connection as a disconnected

@@ -29,7 +29,11 @@ pub(crate) async fn serve_requests(mut client: Client, engine: &Engine) -> Optio
                 realtime::serve(client, engine, &head).await;
                 return None;
             }
-            Ok((head, body)) => serve_request(&mut client, engine, &head, body).await,
+            Ok((head, body)) => {
+                let after = serve_request(&mut client, engine, &head, body).await;
+                count(&mut client, engine, &head);
+                after
+            }
             Err(Ended::Http2) if first => return Some(client),
             Err(Ended::Malformed | Ended::Http2) => client.send(MALFORMED).await.map(|()| After::Close),
             Err(gone) => Err(gone),
@@ -44,6 +48,17 @@ pub(crate) async fn serve_requests(mut client: Client, engine: &Engine) -> Optio
             Ok(After::Close) | Err(_) => return None,
         }
     }
+}
+
+/// Counts a response as vLLM does: under `none` for a path that it does not serve, and as 5xx without a status.
+fn count(client: &mut Client, engine: &Engine, head: &Head) {
+    let class = client.take_class().unwrap_or('5');
+    let handler = match head.path.as_str() {
+        "/health" | "/metrics" => return,
+        path if path == "/v1/models" || !Dialect::at(path).is_empty() => path,
+        _ => "none",
+    };
+    engine.count_response(handler, &head.method, class);
 }
 
 async fn serve_request(client: &mut Client, engine: &Engine, head: &Head, body: Vec<u8>) -> Result<After, Ended> {
