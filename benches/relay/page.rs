@@ -40,9 +40,9 @@ the time that the threads for scrape and push take every 5 s from the relay's on
 (`tokometer-relay-only` has none of them), and interruptions of the machine itself, which affect all peers.
 `idle` is mostly the program's file: in a process without exporters, 12.2 of 13.9 MB are pages of the executable and of
 libraries, which the pods of a node share.
-In `s2`, server and clients nearly used all of their core: its latencies are mostly their queue, which grew to milliseconds with most
-peers and not with others, so that ratios between them (also those of the goals above) mean nothing.
-The rows were measured on commit 71641816; rewrite mode and the tap were corrected afterwards.
+In `s2`, server and clients nearly used all of their core: its latencies are mostly their queue, which grew by different amounts with
+each peer, so that ratios between them (also those of the goals above) mean nothing.
+The rows were measured on commit 3c59c951.
 ";
 
 /// Descriptions of the rows.
