@@ -18,4 +18,4 @@ mod slots;
 pub use drain::{Control, Draining};
 pub use feed::Snapshots;
 pub use pages::{JsonPage, Metrics, Pages, TextPage};
-pub use server::{Error, Server, Settings};
+pub use server::{Bound, Error, Server, Settings};

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -92,13 +93,22 @@ pub struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Server {
-    /// Binds the address and serves the pages on a separate thread.
+/// A bound address: clients can connect, and wait for [`Bound::serve`].
+#[derive(Debug)]
+pub struct Bound {
+    address: SocketAddr,
+    listener: TcpListener,
+    runtime: Runtime,
+    settings: Settings,
+}
+
+impl Bound {
+    /// Binds the address.
     ///
     /// # Errors
     ///
-    /// If the address is in use or not local, or no thread can be started.
-    pub fn start(settings: &Settings, pages: Pages) -> Result<Server, Error> {
+    /// If the address is in use or not local, or no runtime can be started.
+    pub fn new(settings: &Settings) -> Result<Bound, Error> {
         let address = settings.listen;
         let bind = |source: io::Error| Error::Bind { address, advice: advice(address, &source), source };
         let listener = open(address).map_err(bind)?;
@@ -113,8 +123,17 @@ impl Server {
             let _inside = runtime.enter();
             TcpListener::from_std(listener).map_err(Error::Start)?
         };
+        Ok(Bound { address, listener, runtime, settings: settings.clone() })
+    }
+
+    /// Serves the pages on a separate thread.
+    ///
+    /// # Errors
+    ///
+    /// If the thread cannot be started.
+    pub fn serve(self, pages: Pages) -> Result<Server, Error> {
+        let Bound { address, listener, runtime, settings } = self;
         let (stop, stopped) = watch::channel(false);
-        let settings = settings.clone();
         let thread = std::thread::Builder::new()
             .name("admin".to_owned())
             .spawn(move || {
@@ -128,6 +147,17 @@ impl Server {
             })
             .map_err(Error::Start)?;
         Ok(Server { address, stop, thread: Some(thread) })
+    }
+}
+
+impl Server {
+    /// Binds the address and serves the pages.
+    ///
+    /// # Errors
+    ///
+    /// If the address is in use or not local, or no thread can be started.
+    pub fn start(settings: &Settings, pages: Pages) -> Result<Server, Error> {
+        Bound::new(settings)?.serve(pages)
     }
 
     /// The listen address, with the actual port if 0 was configured.

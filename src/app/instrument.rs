@@ -233,13 +233,15 @@ impl Instrument {
             live: sources.snapshots(),
             control: Arc::clone(&control) as Arc<dyn admin::Control>,
         };
-        let admin = admin::Server::start(&settings.admin, pages)?;
+        let admin = admin::Bound::new(&settings.admin)?;
         // Late, because the descriptors open now are not available for connections.
         if settings.tap.is_none() {
             relay.limit_connections(descriptors::connections(settings));
         }
-        // Last: opens the listeners. Clients accepted before a failed start would be disconnected.
+        // Opens the listeners, when all that can fail by configuration has succeeded: clients accepted before a failed
+        // start would be disconnected. Probes get a response afterwards: a ready process refuses no client.
         monitors.extend(doors.watch(&relay).map_err(thread("checks whether the servers accept connections"))?);
+        let admin = admin.serve(pages)?;
         Ok(Instrument {
             path,
             backlog,

@@ -89,6 +89,29 @@ fn receives(mut client: &TcpStream, expected: &[u8]) {
 }
 
 #[test]
+fn ready_process_refuses_no_client() {
+    let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let upstream = server.local_addr().unwrap();
+    let (listen, admin) = (reserved(), reserved());
+    let [of_listen, of_server, of_admin] =
+        [("listen", listen), ("upstream", upstream), ("admin", admin)].map(|(flag, at)| format!("--{flag}={at}"));
+    // The window between the admin server and the listener is short, if there is one: several starts find it.
+    for _ in 0..10 {
+        // From its first line of output on, the process is asked until it responds.
+        let (_process, ()) = Process::start(&["run", &of_listen, &of_server, &of_admin], |_| Some(()));
+        let mut ready = None;
+        until("it responds", || {
+            ready = ask(admin.port(), "/readyz");
+            ready.is_some()
+        });
+        let connected = TcpStream::connect(listen).map(drop);
+        let ready = ready.unwrap();
+        assert!(ready.contains(" 200 ") && ready.ends_with("\r\n\r\nok\n"), "{ready}");
+        connected.unwrap();
+    }
+}
+
+#[test]
 fn listener_is_open_only_while_its_server_accepts() {
     let upstream = reserved();
     let sidecar = Sidecar::start("127.0.0.1:0", upstream, "X=1", &["--set=process.threads=2"]);
