@@ -8,7 +8,7 @@ use crate::verify::difference::Difference;
 use crate::verify::settings::CheckName;
 
 tokometer_observe::closed_enum! {
-    /// Result of a check; the names are those of the text.
+    /// Result of a check, named as in the text report.
     #[derive(Serialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Grade {

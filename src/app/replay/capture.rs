@@ -16,12 +16,11 @@ use tokometer_observe::measure::Record;
 use tokometer_observe::observer::Settings;
 use tokometer_tap::Evidence;
 
-/// Replays the connections of a capture with servers on these ports (without any: with the servers found) and writes
-/// their requests to `out`, in the format given by `show`. A table begins with a summary of the capture, which JSON
-/// output has on stderr.
+/// Replays the captured connections to servers on `ports` (empty: all detected servers) and writes their requests to
+/// `out` in the format `show`. A summary of the capture precedes the table; with JSON it goes to stderr.
 ///
 /// # Errors
-/// If the capture cannot be read. What precedes damage in the file is still printed.
+/// If the capture cannot be read. Requests before a damaged part are still printed.
 pub fn print_capture(
     path: &Path,
     ports: &[u16],

@@ -140,7 +140,7 @@ fn response(status: StatusCode, content_type: &'static str, body: ResponseBody) 
 
 const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 
-/// `google.rpc.Status`: the reason of a refusal, in the body over HTTP and in `grpc-status-details-bin` over gRPC.
+/// `google.rpc.Status`: why a request was rejected; in the body over HTTP, in `grpc-status-details-bin` over gRPC.
 #[derive(Clone, PartialEq, Message)]
 pub struct RpcStatus {
     #[prost(int32, tag = "1")]

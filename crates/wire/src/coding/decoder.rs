@@ -105,7 +105,7 @@ impl Series {
     /// Ends the current message and passes its remaining data to `each`; bytes fed from now on belong to the next.
     ///
     /// # Errors
-    /// [`Unreadable::Corrupt`] if its coded stream was incomplete; also why it cannot be decoded further.
+    /// [`Unreadable::Corrupt`] if the compressed message is incomplete; otherwise why the next cannot be decoded.
     pub fn end(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<(), Unreadable> {
         if matches!(self.format, Format::WebSocket) {
             self.feed(&TAIL, each)?;
