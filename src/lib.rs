@@ -1,7 +1,7 @@
 //! Tokometer: a transparent reverse proxy (sidecar) that measures LLM token streams.
 //!
-//! The crates under `crates/` do the work; this one has the commands, the configuration and the admin server, and
-//! connects the crates (`docs/concepts/architecture.md`).
+//! This crate contains the commands, the configuration and the admin server, and connects the crates under `crates/`
+//! (`docs/concepts/architecture.md`).
 
 // The admin port: /metrics, health, drain, effective configuration.
 pub mod admin;
@@ -12,7 +12,7 @@ pub mod app;
 // The command line.
 pub mod cli;
 
-// An HTTP/1.1 client for the commands: response bytes and their times.
+// An HTTP/1.1 client for the commands, which records response bytes and their arrival times.
 pub mod client;
 
 // Settings from YAML, environment and flags, validated.
@@ -24,8 +24,8 @@ pub mod logging;
 // Runs recordings of real servers through the observer.
 pub mod replay;
 
-// Streams in flight, in a terminal.
+// Requests in flight, in a terminal.
 pub mod top;
 
-// Canary requests, direct and through the proxy.
+// Canary requests, sent directly and through the proxy.
 pub mod verify;

@@ -22,7 +22,7 @@ use crate::admin::pages;
 use crate::admin::pages::Site;
 use crate::admin::slots::Slot;
 
-/// Maximum bytes of the request headers; longer ones get 431. Scrapers and probes send a few hundred.
+/// Maximum size of the request headers in bytes; larger headers get 431. Scrapers and probes send a few hundred bytes.
 const HEAD_BYTES: usize = 16 * 1024;
 
 /// Serves requests until the client closes the connection or is idle for too long, the connection is evicted, or the
@@ -66,10 +66,10 @@ pub(super) async fn serve(
     }
 }
 
-/// A socket with a timeout for reading each response.
+/// A socket with a time limit for the client to read each response.
 ///
-/// The timeout runs from the first blocked write until the response, or the event of a stream, is written: slow reads
-/// do not extend it.
+/// The limit runs from the first blocked write until the response, or the event of a stream, is fully written. Slow
+/// reads do not extend it.
 #[derive(Debug)]
 pub(super) struct TimedStream {
     stream: TcpStream,

@@ -1,4 +1,4 @@
-//! Health and drain of the program; `/drain` reports a drain and waits for its end.
+//! Health and drain state of tokometer, and the responses of `/drain` and `/drain/wait`.
 
 use std::time::{Duration, Instant};
 
@@ -16,24 +16,24 @@ pub struct Draining {
     pub requested_by: String,
 }
 
-/// Health and drain of the program. Only of tokometer itself: nothing here may depend on the inference server, or an
-/// outage there would restart the pod. The engine's health has a separate path.
+/// Health and drain of tokometer itself. Nothing here may depend on the inference server: a server outage would restart
+/// the pod. The engine's health has a separate path.
 #[async_trait]
 pub trait Control: Send + Sync + 'static {
-    /// Stops accepting, possibly after a delay, lets open streams continue, and ends the process after the last one.
-    /// Further calls do nothing.
+    /// Stops accepting connections, possibly after a delay. Open streams continue; the process exits after the last
+    /// one. Further calls do nothing.
     fn begin_drain(&self, requested_by: &str);
 
     /// The drain, if one was started by [`Control::begin_drain`] or a signal.
     fn draining(&self) -> Option<Draining>;
 
-    /// One line for each listener that accepts no clients, or on what is captured. It does not make this process
+    /// One line per listener that accepts no clients, or lines about the packet capture. Notes do not make this process
     /// unhealthy.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// How long `/drain` waits if the request names no time.
+    /// Default wait of `/drain`, used if the request specifies no duration.
     fn grace_period(&self) -> Duration;
 
     /// Number of requests in flight.
@@ -43,18 +43,18 @@ pub trait Control: Send + Sync + 'static {
     async fn wait_until_idle(&self);
 }
 
-/// Maximum wait that a request can ask for.
+/// Maximum wait that a request can specify.
 const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
 
-/// Maximum time that `/drain/wait` waits for a drain to start: preStop hooks of a pod's containers run concurrently.
+/// Maximum time that `/drain/wait` waits for a drain to start: a pod's preStop hooks run concurrently.
 const BEGINS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Polling interval for the start of a drain.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The wait requested by `?wait`: none, or its duration.
+/// Parses the wait from the query; `None` without `wait`.
 ///
-/// `wait` and `wait=` use the default; `wait=30s` sets the duration.
+/// `wait` and `wait=` mean the default; `wait=30s` sets the duration.
 pub(super) fn wait(query: Option<&str>, default: Duration) -> Result<Option<Duration>, String> {
     let mut wait = None;
     for part in query.unwrap_or_default().split('&').filter(|part| !part.is_empty()) {
@@ -67,8 +67,8 @@ pub(super) fn wait(query: Option<&str>, default: Duration) -> Result<Option<Dura
     Ok(wait)
 }
 
-/// Waits for the end of a drain started by another request or a signal; returns soon if there is none. It never starts
-/// a drain, so any client may call it.
+/// Waits for the end of a drain started by another request or a signal. If no drain starts, returns after
+/// `BEGINS_WITHIN`. Never starts a drain, so any client may call it.
 pub(super) async fn wait_for_other(control: &dyn Control) -> (StatusCode, serde_json::Value) {
     let begun = async {
         while control.draining().is_none() {

@@ -12,10 +12,10 @@ use tokio::time::{Instant, MissedTickBehavior};
 /// Makes a JSON snapshot of the current state. Called on a thread that may block.
 pub type Snapshots = Arc<dyn Fn() -> Vec<u8> + Send + Sync>;
 
-/// Interval between snapshots, and maximum age of a cached one for single requests.
+/// Interval between snapshots, and maximum age of a cached snapshot for single requests.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Snapshots queued for a watcher: the next one, in addition to the one being sent. Further ones are skipped.
+/// Snapshots queued per watcher, in addition to the one being sent. Further snapshots are skipped.
 const WAITING: usize = 1;
 
 /// Reconnect delay of the browser, in milliseconds.
@@ -33,7 +33,7 @@ pub(super) struct Feed {
 #[derive(Debug, Default)]
 struct Watchers {
     all: Vec<mpsc::Sender<Bytes>>,
-    /// A task sends snapshots to them.
+    /// True while a task sends snapshots to the watchers.
     is_sending: bool,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Debug for Feed {
     }
 }
 
-/// No snapshot: the function that makes it panicked.
+/// The function that makes snapshots panicked.
 #[derive(Debug)]
 pub(super) struct SnapshotError;
 
@@ -68,7 +68,7 @@ impl Feed {
         let (at, make) = (Instant::now(), Arc::clone(&self.make));
         // On another thread, so that a slow snapshot does not delay probes.
         let Ok(snapshot) = tokio::task::spawn_blocking(move || make()).await else {
-            tracing::error!("Making the snapshot of the live page panicked.");
+            tracing::error!("The function that makes snapshots for the live page panicked.");
             return Err(SnapshotError);
         };
         let snapshot = Bytes::from(snapshot);
@@ -83,7 +83,7 @@ impl Feed {
         }
         let first = event(&self.latest().await?, true);
         let (sender, events) = mpsc::channel(WAITING);
-        // The channel has capacity for one.
+        // Cannot fail: the channel has capacity for one snapshot.
         sender.try_send(first).ok();
         let mut watchers = self.watchers();
         watchers.all.retain(|watcher| !watcher.is_closed());
@@ -94,7 +94,7 @@ impl Feed {
         Ok(Some(Events(events)))
     }
 
-    /// Sends a snapshot to all watchers once a second, until there are none or the server stops.
+    /// Sends a snapshot to all watchers once a second, until no watcher is left or the server stops.
     async fn send_all(self: Arc<Self>) {
         let mut stopped = self.stopped.clone();
         let mut ticks = tokio::time::interval_at(Instant::now() + PERIOD, PERIOD);
@@ -144,7 +144,7 @@ impl Events {
     }
 }
 
-/// A server-sent event (HTML Standard, section 9.2). The JSON contains no line ends.
+/// A server-sent event (HTML Standard, section 9.2). The JSON contains no line breaks.
 fn event(snapshot: &Bytes, first: bool) -> Bytes {
     let mut event = Vec::with_capacity(snapshot.len() + 64);
     if first {

@@ -1,10 +1,10 @@
-//! Access checks: against DNS rebinding, cross-site requests, and drains by other machines.
+//! Access checks: against DNS rebinding, cross-site requests, and drains requested from other machines.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use hyper::{Method, Request, StatusCode, Version, header};
 
-/// Names below these cannot be registered in public DNS: clusters and private networks use them.
+/// Suffixes of names in clusters and private networks, which cannot be registered in public DNS.
 const PRIVATE_SUFFIXES: [&str; 4] = [".svc", ".cluster.local", ".internal", ".localhost"];
 
 /// The checks of one server.
@@ -27,8 +27,8 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// True for a client in this pod or on this machine. Other addresses of 127.0.0.0/8 do not count: a service mesh
-    /// connects from there (Istio: 127.0.0.6) on behalf of remote clients.
+    /// True for a client in this pod or on this machine. Other addresses of 127.0.0.0/8 do not count: service meshes
+    /// use them for connections of remote clients (Istio: 127.0.0.6).
     pub(super) fn are_local(self) -> bool {
         let (client, own) = (self.client.ip().to_canonical(), self.own.ip().to_canonical());
         client == own || client == IpAddr::V4(Ipv4Addr::LOCALHOST) || client == IpAddr::V6(Ipv6Addr::LOCALHOST)
@@ -45,7 +45,7 @@ impl Guard {
         Guard { own_name, allowed_hosts, remote_drain }
     }
 
-    /// Ok for a request that names this server and is not cross-site.
+    /// Ok if the request names this server and is not cross-site.
     pub(super) fn check<B>(&self, request: &Request<B>) -> Result<(), Refused> {
         let headers = request.headers();
         let mut hosts = headers.get_all(header::HOST).iter();
@@ -88,7 +88,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Ok for a client that may change the program's state.
+    /// Ok if the client may change the program's state.
     pub(super) fn check_change(&self, addresses: Addresses) -> Result<(), Refused> {
         if self.remote_drain || addresses.are_local() {
             return Ok(());
@@ -129,12 +129,12 @@ impl Guard {
     }
 }
 
-/// True for the rest of a host: nothing, or `:` and a port.
+/// True if the text after a host name is empty or `:` and a port.
 fn is_port(text: &str) -> bool {
     text.is_empty() || text.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())
 }
 
-/// True if both name the same host and port. `null`, the origin of a sandboxed page, matches nothing.
+/// True if origin and host name the same host and port. `null`, the origin of a sandboxed page, matches nothing.
 fn is_same_origin(origin: &str, host: &str) -> bool {
     let (authority, port) = match origin.split_once("://") {
         Some(("http", authority)) => (authority, ":80"),

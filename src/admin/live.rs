@@ -19,7 +19,7 @@ pub(super) async fn snapshot(feed: Arc<Feed>) -> PageResponse {
     }
 }
 
-/// A snapshot once a second, as server-sent events.
+/// Sends a snapshot once a second, as server-sent events.
 pub(super) async fn events(feed: Arc<Feed>) -> PageResponse {
     match feed.watch().await {
         Ok(Some(events)) => stream(Content::events(events)),
@@ -28,7 +28,7 @@ pub(super) async fn events(feed: Arc<Feed>) -> PageResponse {
     }
 }
 
-/// The response to HEAD.
+/// The response to `HEAD /live/events`.
 pub(super) fn no_events() -> PageResponse {
     stream(Content::page(""))
 }
@@ -54,11 +54,11 @@ const SCRIPTS: [&str; 6] = [
 /// The document, and a policy that restricts the browser to displaying it.
 static PAGE: LazyLock<(Bytes, String)> = LazyLock::new(|| {
     let style = include_str!("live/page/page.css");
-    // A separate scope.
+    // The function keeps the scripts' names out of the global scope.
     let script = format!("\"use strict\";(() => {{\n{}}})();\n", SCRIPTS.concat());
     let page = include_str!("live/page/page.html").replacen("/*STYLE*/", style, 1).replacen("/*SCRIPT*/", &script, 1);
-    // Model names come from the network. If one ever got into the document as markup, the policy would still block it
-    // as script.
+    // Model names come from the network. Even if a model name were inserted as markup, the policy would block it as
+    // script.
     let policy = format!(
         "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; connect-src 'self'; img-src data:; \
          base-uri 'none'; form-action 'none'; frame-ancestors 'none'",

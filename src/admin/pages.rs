@@ -14,13 +14,13 @@ use crate::admin::response::{JSON, PageResponse, TEXT, error, json, not_rendered
 use crate::admin::slots::{Page, PageSlot, Slot};
 use crate::admin::{drain, live};
 
-/// Renders the metrics: from the scraper's `Accept` header to content type and body.
+/// Renders the metrics for the scraper's `Accept` header; returns content type and body.
 pub type Metrics = Arc<dyn Fn(Option<&str>) -> (String, Vec<u8>) + Send + Sync>;
 
-/// Renders a JSON value: from the query of the request to status and value.
+/// Renders a JSON value for the request's query; returns status and value.
 pub type JsonPage = Arc<dyn Fn(Option<&str>) -> (u16, serde_json::Value) + Send + Sync>;
 
-/// Renders JSON text: from the query of the request to status and text.
+/// Renders JSON text for the request's query; returns status and text.
 pub type TextPage = Arc<dyn Fn(Option<&str>) -> (u16, Vec<u8>) + Send + Sync>;
 
 /// The sources of all pages. Closures run on threads of the admin server.
@@ -30,7 +30,7 @@ pub struct Pages {
     pub metrics: Metrics,
     /// `/config`: the effective configuration as YAML, secrets redacted.
     pub config: Arc<dyn Fn() -> String + Send + Sync>,
-    /// `/engine/healthz`: health of the engine, based on its tokens. Must be fast: it runs on the thread of all probes.
+    /// `/engine/healthz`: engine health, based on its tokens. Must be fast: it runs on the thread of all probes.
     pub engine: JsonPage,
     /// `/requests`: requests in flight, and the latest that ended.
     pub requests: TextPage,
@@ -52,20 +52,20 @@ const PATHS: [(&str, &str, &str); 13] = [
     ("/live", READ, "live page of current requests"),
     ("/metrics", READ, "metrics for Prometheus: OpenMetrics, text or protobuf, as requested by the scraper"),
     ("/startz", READ, "200 once tokometer is listening"),
-    ("/livez", READ, "200 while tokometer works; it does not depend on the inference server"),
+    ("/livez", READ, "200 while tokometer works, regardless of the inference server"),
     ("/readyz", READ, "503 during a drain, else 200; lists listeners that wait for their server, or what is captured"),
     (
         "/engine/healthz",
         READ,
         "503 while the engine has pending requests and has sent no token for too long; ?listener=NAME selects one listener",
     ),
-    ("/requests", READ, "requests in flight, the latest that ended and the slowest, as JSON; ?limit=20, at most 200"),
+    ("/requests", READ, "in-flight, latest finished and slowest requests, as JSON; ?limit=20, at most 200"),
     ("/live/snapshot", READ, "the data of the live page, as JSON"),
-    ("/live/events", READ, "the same once a second, as server-sent events; for at most 16 watchers"),
+    ("/live/events", READ, "the data of the live page once a second, as server-sent events; at most 16 watchers"),
     (
         "/drain",
         CHANGE,
-        "POST starts a drain (?wait or ?wait=30s waits for its end), only from this pod; GET reports it",
+        "POST, only from this pod, starts a drain (?wait or ?wait=30s waits for its end); GET reports it",
     ),
     ("/drain/wait", READ, "waits for the end of a drain that was started elsewhere; for the server's own preStop hook"),
     ("/config", READ, "the effective configuration, secrets redacted"),
@@ -74,7 +74,7 @@ const PATHS: [(&str, &str, &str); 13] = [
 const READ: &str = "GET, HEAD";
 const CHANGE: &str = "GET, HEAD, POST";
 
-/// Served to any client under any host name, without limits.
+/// Probes: served to any client under any host name, without limits.
 const PROBES: [&str; 4] = ["/startz", "/livez", "/readyz", "/engine/healthz"];
 
 /// Everything needed to build responses.
@@ -114,7 +114,7 @@ pub(super) async fn response<B: Body>(
     match path {
         "/" => index(),
         "/live" => live::page(),
-        // The admin server starts last and does nothing that could block: if it responds, tokometer works.
+        // The admin server starts last and never blocks: if it responds, tokometer works.
         "/startz" | "/livez" => alive(control),
         "/readyz" => match control.draining() {
             Some(draining) => {
@@ -133,13 +133,13 @@ pub(super) async fn response<B: Body>(
     }
 }
 
-/// Also reports listeners that wait for their server, which is no failure of this process, or what is captured.
+/// Also lists listeners that wait for their server (no failure of this process), or what is captured.
 fn alive(control: &dyn Control) -> PageResponse {
     let notes: String = control.notes().iter().map(|note| format!("{note}\n")).collect();
     respond(StatusCode::OK, TEXT, format!("ok\n{notes}"))
 }
 
-/// A page that costs time or memory.
+/// Serves a page that costs time or memory.
 async fn limited<B>(request: &Request<B>, site: &Site, slot: &Arc<Slot>) -> PageResponse {
     let query = request.uri().query().map(str::to_owned);
     let page = match request.uri().path() {
@@ -192,8 +192,8 @@ async fn limited<B>(request: &Request<B>, site: &Site, slot: &Arc<Slot>) -> Page
 }
 
 /// Renders on a separate thread, so that a slow page does not delay probes. The slot is held until rendering ends, even
-/// if the client disconnects: otherwise clients could start any number. `None` if it was evicted while it waited for a
-/// thread: clients that evict each other cannot start any number either.
+/// if the client disconnects; otherwise clients could start any number of renders. `None` if the slot was evicted while
+/// waiting for a thread: clients that evict each other cannot start any number either.
 async fn rendered(
     held: PageSlot,
     make: impl FnOnce() -> PageResponse + Send + 'static,
@@ -229,7 +229,7 @@ async fn drained<B>(
             }
         }
         _ if wait.is_some() => {
-            let why = "GET starts no drain: send POST /drain?wait, or GET /drain/wait to wait for a drain that was started elsewhere";
+            let why = "GET does not start a drain: send POST /drain?wait to start one, or GET /drain/wait to wait for a drain that was started elsewhere";
             return wrong_method(why, "POST");
         }
         _ => drain::state(None, control).await,
@@ -237,7 +237,7 @@ async fn drained<B>(
     json(status, &body)
 }
 
-/// Several fields of one name form one list (RFC 9110 section 5.3).
+/// Several header fields of one name form one list (RFC 9110 section 5.3).
 fn accept<B>(request: &Request<B>) -> Option<String> {
     let lines: Vec<&str> =
         request.headers().get_all(header::ACCEPT).iter().filter_map(|line| line.to_str().ok()).collect();

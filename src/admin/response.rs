@@ -12,14 +12,14 @@ use hyper::{Response, StatusCode, header};
 use crate::admin::feed::Events;
 use crate::admin::slots::PageSlot;
 
-/// Bytes passed to the connection at a time: the next chunk follows when this one is written.
+/// Bytes passed to the connection at a time. The next chunk follows when the previous one is written.
 const CHUNK: usize = 16 * 1024;
 
 /// A page, or a stream of events.
 #[derive(Debug)]
 pub(super) struct Content {
     source: Source,
-    /// Keeps the slot of a limited page.
+    /// Holds the slot of a limited page.
     held: Option<PageSlot>,
 }
 
@@ -75,7 +75,7 @@ pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 
 pub(super) type PageResponse = Response<Content>;
 
-/// 503, and closes the connection, to free its slot.
+/// 503, and closes the connection to free its slot.
 pub(super) fn unavailable(why: &str) -> PageResponse {
     let mut response = json(StatusCode::SERVICE_UNAVAILABLE, &error(why));
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));

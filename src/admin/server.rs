@@ -22,34 +22,34 @@ use crate::admin::{Pages, connection};
 /// Maximum time for responses in progress when the server stops.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
-/// Niceness of this thread and those that it starts (setpriority(2)): streams take precedence on a shared core.
+/// Niceness of this thread and its child threads (setpriority(2)): streams take precedence on a shared core.
 const NICENESS: i32 = 10;
 
 /// Pause after a failed accept (no file descriptors left): an immediate retry would fail too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Maximum number of connections waiting to be accepted, if the system allows as many (`net.core.somaxconn`): a burst
-/// of connects must not delay a probe.
+/// Maximum number of connections waiting to be accepted, capped by `net.core.somaxconn`: a burst of connects must not
+/// delay a probe.
 const BACKLOG: i32 = 4096;
 
-/// Unsent response bytes and unread request bytes per connection in the kernel: clients that do not read use little of
-/// the container's memory. A small send buffer would have the same effect, but wait for delayed acknowledgements.
+/// Maximum unsent response bytes and unread request bytes per connection in the kernel: clients that do not read use
+/// little of the container's memory. A small send buffer would do the same, but wait for delayed acknowledgements.
 const SOCKET_BUFFER: u32 = 32 * 1024;
 
-/// Number of following ports tried for a free one to suggest in the error.
+/// Number of subsequent ports tried, to suggest a free port in the error.
 const NEXT_PORTS: u16 = 16;
 
 /// User settings of the admin server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Listen address; port 0 for any free port.
+    /// Listen address. Port 0: any free port.
     pub listen: SocketAddr,
     /// Maximum time for a client to send request headers or to read a response, and for a connection to be idle.
     pub header_timeout: Duration,
-    /// Maximum number of connections waiting for a request.
+    /// Maximum number of connections that wait for a request.
     pub max_connections: usize,
-    /// Allowed `Host` values in addition to those that cannot be public DNS names; `.example.com` is every name below
-    /// it, `*` every name.
+    /// Allowed `Host` values in addition to those that cannot be public DNS names. `.example.com` matches every name
+    /// below that domain, `*` every name.
     pub allowed_hosts: Vec<String>,
     /// Whether other machines may send `POST /drain`.
     pub remote_drain: bool,
@@ -80,12 +80,12 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
-    /// No thread or runtime could be started.
+    /// The thread or its runtime could not be started.
     #[error("the admin server cannot start: {0}")]
     Start(#[source] io::Error),
 }
 
-/// A running admin server. Dropping it stops it without waiting.
+/// A running admin server. Dropping the handle stops the server without waiting.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -93,7 +93,7 @@ pub struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A bound address: clients can connect, and wait for [`Bound::serve`].
+/// A bound address. Clients can connect, but get no response until [`Bound::serve`] is called.
 #[derive(Debug)]
 pub struct Bound {
     address: SocketAddr,
@@ -165,7 +165,7 @@ impl Server {
         self.address
     }
 
-    /// Stops accepting, lets responses in progress end (at most one second), and waits for that.
+    /// Stops accepting connections and waits at most one second for responses in progress.
     pub fn stop(mut self) {
         self.stop.send_replace(true);
         if let Some(thread) = self.thread.take()
@@ -176,7 +176,7 @@ impl Server {
     }
 }
 
-/// Binds the address. `[::]` accepts both families (ipv6(7)); without IPv6 on the machine, it falls back to IPv4.
+/// Binds the address. `[::]` accepts IPv4 and IPv6 (ipv6(7)); without IPv6 on the machine, it falls back to IPv4.
 fn open(address: SocketAddr) -> io::Result<Listener> {
     match listen(address) {
         Err(error)

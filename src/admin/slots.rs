@@ -24,9 +24,9 @@ pub(super) enum Page {
 }
 
 impl Page {
-    /// Maximum number of responses in progress, in total and per client address. When all are used, a client with fewer
-    /// than another takes one of that client's: neither one client nor several can use up the slots of the scraper or of
-    /// the kubelet's preStop request.
+    /// Maximum number of responses in progress, in total and per client address. At the total maximum, a client takes a
+    /// slot from a client that has more responses. Thus no client or group of clients can lock out the scraper or the
+    /// kubelet's preStop request.
     pub(super) fn limits(self) -> (usize, usize) {
         match self {
             Page::Metrics => (4, 2),
@@ -55,9 +55,9 @@ struct All {
 #[derive(Debug)]
 struct Entry {
     client: IpAddr,
-    /// In this pod or on this machine.
+    /// The client is in this pod or on this machine.
     is_local: bool,
-    /// Time when it was accepted or last sent a request.
+    /// When the connection was accepted or last sent a request.
     since: Instant,
     page: Option<Page>,
     evict: Arc<Notify>,
@@ -68,14 +68,14 @@ impl Slots {
         Arc::new(Slots { max_waiting, all: Mutex::default() })
     }
 
-    /// Adds a connection. At the maximum number of waiting connections, closes the oldest one of the address with the
-    /// most: clients that send no complete request cannot lock out others.
+    /// Adds a connection. If too many connections are waiting, closes the oldest one of the address with the most:
+    /// clients that send no complete request cannot lock out others.
     pub(super) fn admit(self: &Arc<Self>, client: IpAddr, is_local: bool) -> Arc<Slot> {
         let mut all = self.all();
         while all.by_id.values().filter(|entry| entry.page.is_none()).count() >= self.max_waiting
             && let Some(entry) = all.oldest_of_the_largest_client().and_then(|id| all.by_id.remove(&id))
         {
-            tracing::warn!(client = %entry.client, "The admin server is at admin.max_connections: closed the oldest idle connection of this client.");
+            tracing::warn!(client = %entry.client, "The admin server has reached its maximum number of idle connections: closed the oldest idle connection of this client.");
             entry.evict.notify_one();
         }
         let id = all.next;
@@ -109,8 +109,8 @@ impl All {
         by_client
     }
 
-    /// The response of this page to end for a client with `own` of them: the oldest one of the client with the most.
-    /// Clients in this pod take slots from all others, and lose theirs last.
+    /// Selects the response to end for a client that has `own` responses of this page: the oldest one of the client
+    /// with the most. Clients in this pod take slots from all others, and lose theirs last.
     fn to_end(&self, page: Page, own: usize, is_local: bool) -> Option<u64> {
         let by_client = self.in_progress(page);
         let held = |entry: &Entry| by_client.get(&entry.client).copied().unwrap_or_default();
@@ -125,13 +125,13 @@ impl All {
 /// State of a connection's current response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Response {
-    /// None, or one without a limited page.
+    /// No response, or a response of a page without limits.
     None,
-    /// Its body is not yet completely passed to the connection.
+    /// The body is not yet completely passed to the connection.
     Whole,
     /// An event stream; the client must read each event in time.
     Events,
-    /// Its body is passed to the connection, but possibly not written.
+    /// The body is passed to the connection, but possibly not yet written.
     Handed,
 }
 
@@ -163,7 +163,7 @@ impl Slot {
         }
     }
 
-    /// Starts a response of this page; `None` if the maximum is in progress and no other one can be ended for it.
+    /// Starts a response of this page; `None` if the maximum is in progress and no other response can be ended.
     pub(super) fn begin(self: &Arc<Self>, page: Page) -> Option<PageSlot> {
         let (most, most_of_client) = page.limits();
         let mut all = self.slots.all();
@@ -176,7 +176,7 @@ impl Slot {
         if by_client.values().sum::<usize>() >= most {
             let id = all.to_end(page, own, is_local)?;
             let ended = all.by_id.remove(&id)?;
-            tracing::warn!(client = %ended.client, ?page, "The maximum number of responses of an admin page is in progress: closed the oldest connection of the client with the most.");
+            tracing::warn!(client = %ended.client, ?page, "An admin page has reached its maximum number of concurrent responses: closed the oldest connection of the client with the most responses.");
             ended.evict.notify_one();
         }
         all.by_id.get_mut(&self.id)?.page = Some(page);
@@ -185,8 +185,8 @@ impl Slot {
         Some(PageSlot(Arc::clone(self)))
     }
 
-    /// Called when all data so far is written to the socket. True if that was a response or an event of a stream: the
-    /// write timeout then restarts.
+    /// Called when all pending data is written to the socket. True if this completes a response or an event of a
+    /// stream: the write timeout then restarts.
     pub(super) fn flushed(&self) -> bool {
         let response = self.response.load(Ordering::Acquire);
         if response == Response::Handed as u8 {
@@ -206,7 +206,7 @@ impl Drop for Slot {
     }
 }
 
-/// A response in progress: held while its page is rendered, and by its body.
+/// A response in progress: held while its page is rendered, and then by its body.
 #[derive(Debug)]
 pub(super) struct PageSlot(Arc<Slot>);
 
@@ -231,12 +231,12 @@ mod tests {
         IpAddr::from([10, 0, 0, last])
     }
 
-    /// A connection of another machine.
+    /// Admits a connection from another machine.
     fn admit(slots: &Arc<Slots>, last: u8) -> Arc<Slot> {
         slots.admit(ip(last), false)
     }
 
-    /// As many responses as fit, in this order, from these clients.
+    /// Fills the slots of the page with responses to these clients, in this order.
     fn fill(slots: &Arc<Slots>, page: Page, clients: &[u8]) -> Vec<(Arc<Slot>, PageSlot)> {
         let each = page.limits().0 / clients.len();
         let fill = |last: &u8| (0..each).map(|_| admit(slots, *last)).collect::<Vec<_>>();
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn page_holds_its_slot_until_its_body_is_written() {
         let slots = Slots::new(100);
-        // The last has a slot already, and no other client has more.
+        // The last reader's client already has a slot, and no other client has more.
         let readers: Vec<_> = [0, 1, 2, 3, 0].map(|last| admit(&slots, last)).into();
         let mut held: Vec<_> = readers[..4].iter().map(|slot| slot.begin(Page::Metrics).unwrap()).collect();
         assert!(readers[4].begin(Page::Metrics).is_none(), "in total");
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn client_with_fewer_responses_takes_the_oldest_of_the_client_with_the_most() {
-        // As many clients as fill all slots.
+        // These clients fill all slots.
         for (page, clients) in [(Page::Metrics, &[1, 2][..]), (Page::DrainWait, &[1, 2, 3, 4])] {
             let slots = Slots::new(100);
             let held = fill(&slots, page, clients);

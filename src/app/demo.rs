@@ -28,17 +28,17 @@ const UNATTENDED: Duration = Duration::from_secs(20);
 /// User settings of a demo.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// End after this long; `None`: run until the user ends it, or for 20 s without a terminal.
+    /// Run time; `None`: run until the user ends the demo, or for 20 s without a terminal.
     pub duration: Option<Duration>,
     /// Concurrent streams.
     pub streams: usize,
     /// What the terminal can show.
     pub display: top::Display,
-    /// Admin address; `None`: the usual port of loopback, or any free one if that is in use.
+    /// Admin address; `None`: the default port on loopback, or any free port if that one is in use.
     pub admin: Option<SocketAddr>,
 }
 
-/// The usual admin address.
+/// The default admin address.
 const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
 
 /// Why a demo failed.
@@ -70,7 +70,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// True if the error needs a fix of the flags, and a retry cannot help.
+    /// True if the flags must be fixed, so that a retry cannot help.
     pub fn is_of_configuration(&self) -> bool {
         matches!(self, Error::Instrument(error) if error.is_of_configuration())
     }
@@ -156,7 +156,7 @@ fn simulated(streams: usize) -> server::Settings {
     let faults = faults.iter().filter_map(|(name, chance)| Some((name.parse().ok()?, *chance)));
     server::Settings {
         max_concurrency: (streams * 7 / 8).max(1),
-        // Some 200 tokens for each client.
+        // About 200 tokens per client.
         kv_cache_tokens: streams as u64 * 200,
         cached_share: 0.4,
         per_request_metrics: true,

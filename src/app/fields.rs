@@ -1,5 +1,5 @@
-//! The values of a request record under their public names: the single definition of the names in `tokometer replay
-//! --json` and the access log. They are a stable interface.
+//! The public names of the values of a request record, defined only here, for `tokometer replay --json` and the access
+//! log. The names are a stable interface.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use tokometer_observe::measure::{Interval, PhaseKind, Phases, Record};
 /// A name and its value; an absent value is null.
 pub(super) type Member = (&'static str, Value);
 
-/// One value: its name, its meaning, and how a record gives it.
+/// One value: its name, its meaning, and the function that reads it from a record.
 struct Field {
     name: &'static str,
     meaning: &'static str,
     value: fn(&Record) -> Value,
 }
 
-/// Declares fields; the documentation of each is its meaning.
+/// Declares fields; the doc comment of each field is its meaning.
 macro_rules! fields {
     (|$record:ident| $( $(#[doc = $meaning:literal])+ $name:ident = $value:expr, )+) => {
         [$(Field {
@@ -30,8 +30,8 @@ macro_rules! fields {
     };
 }
 
-/// All values but the phases, in order. Times (`_ms`) are milliseconds from the last byte of the request, except
-/// `duration_ms`, which starts at its first byte.
+/// All values except the phases, in order. Times (`_ms`) are milliseconds from the last byte of the request, except
+/// `duration_ms`, which starts at the request's first byte.
 static FIELDS: [Field; 55] = fields! { |r|
     /// Outcome of the request, as listed in [Metrics](metrics.md), `tokometer.requests`.
     outcome = r.outcome.as_str(),
@@ -39,11 +39,11 @@ static FIELDS: [Field; 55] = fields! { |r|
     status = r.status,
     /// Operation, by its OpenTelemetry name: `chat`, `text_completion`, `embeddings`, ...
     operation = r.labels.route.operation(),
-    /// The engine that sent the response; null if it is not known for certain.
+    /// Engine that sent the response; null if not known for certain.
     engine = r.labels.engine,
-    /// Model name of the response, otherwise of the request.
+    /// Model name in the response; if it has none, in the request.
     model = r.labels.response_model.as_deref().or(r.labels.request_model.as_deref()),
-    /// Model name of the request.
+    /// Model name in the request.
     request_model = r.labels.request_model.as_deref(),
     /// Whether the response is a stream of events; without a response, whether the request asked for one.
     streaming = r.labels.streaming,
@@ -53,17 +53,17 @@ static FIELDS: [Field; 55] = fields! { |r|
     connection = r.connection,
     /// Number of the request on its connection.
     sequence = r.sequence,
-    /// `X-Request-Id` of the request, otherwise of the response.
+    /// `X-Request-Id` header of the request; if absent, of the response.
     request_id = r.request_id.as_deref(),
     /// `id` of the response.
     response_id = r.response_id.as_deref(),
-    /// Trace id of `traceparent`.
+    /// Trace id from `traceparent`.
     trace_id = r.server_trace().map(|trace| format!("{:032x}", trace.trace_id)),
     /// Finish reasons of the choices that reported one; an empty list if none did.
     finish_reasons = r.finish_reasons.iter().map(|reason| Value::from(reason.as_str())).collect::<Value>(),
     /// Prompt tokens.
     input_tokens = r.input_tokens.map(|count| count.tokens),
-    /// Source of the count.
+    /// Source of the prompt token count.
     input_tokens_source = r.input_tokens.map(|count| count.source.as_str()),
     /// Input tokens read from a cache.
     cached_tokens = r.cached_tokens,
@@ -77,9 +77,9 @@ static FIELDS: [Field; 55] = fields! { |r|
     reasoning_tokens = r.reasoning_tokens,
     /// Audio output tokens.
     output_audio_tokens = r.output_audio_tokens,
-    /// Tokens of the response, up to where it ended.
+    /// Output tokens, up to where the response ended.
     output_tokens = r.output_tokens.map(|count| count.tokens),
-    /// Source of the count; `deltas_lower_bound` is a lower bound, `tokenizer` an estimate, the others are exact.
+    /// Source of the output token count: `deltas_lower_bound` (lower bound), `tokenizer` (estimate); others are exact.
     output_tokens_source = r.output_tokens.map(|count| count.source.as_str()),
     /// Time to the end of the response headers.
     time_to_headers_ms = since(r, r.headers),
@@ -91,42 +91,42 @@ static FIELDS: [Field; 55] = fields! { |r|
     time_to_first_visible_ms = since(r, r.first_visible),
     /// Time to the last token of a stream.
     last_token_ms = since(r, r.last_token),
-    /// Time to the end of the request; of a cancelled one, until the client closed its side of the connection.
+    /// Time to the end of the request. For a cancelled request: until the client closed its side of the connection.
     ended_ms = since(r, Some(r.ended)),
     /// Time from the first byte of the request to its end.
     duration_ms = milliseconds(Some(r.ended)),
-    /// Tokens after the first event, divided by the time from the first token to the last; null if a count is not
-    /// exact.
+    /// Decode rate: output tokens after the first event, divided by the time from the first token to the last; null if
+    /// a count is not exact.
     decode_tokens_per_second = r.decode_rate,
-    /// The same, if only a lower bound of the tokens is known.
+    /// Minimum decode rate, if only a lower bound of the tokens is known.
     decode_tokens_per_second_at_least = r.decode_rate_at_least,
-    /// The same, from the tokenizer's count.
+    /// Decode rate estimated from the tokenizer's count.
     decode_tokens_per_second_estimated = r.decode_rate_estimated,
     /// Stream events that contained a token.
     chunks = is_streamed(r).then_some(r.chunks),
     /// All stream events.
     events = r.events,
-    /// Longest time between two tokens of one choice, without the time that tokometer was late.
+    /// Longest time between two tokens of one choice, excluding delays of tokometer itself.
     longest_gap_ms = milliseconds(r.longest_gap),
-    /// Longest gap that the stream's cadence does not explain ([Stalls](../concepts/stalls.md)); null without one.
+    /// Longest gap that the stream's cadence does not explain ([Stalls](../concepts/stalls.md)); null if there is none.
     longest_pause_ms = milliseconds(r.longest_pause),
-    /// Pauses above the stall threshold.
+    /// Number of pauses above the stall threshold.
     stalls = r.stalls,
-    /// Time that tokometer itself was late while the request ran, and before it read it: its thread did not run. At most
-    /// 100 ms too short for each delay.
+    /// Time for which tokometer's own thread did not run, during the request or before reading it. At most 100 ms too
+    /// short for each delay.
     late_ms = milliseconds(Some(r.late)),
     /// Time blocked on a slow client (backpressure).
     delivery_blocked_ms = milliseconds(Some(r.delivery_blocked)),
     /// Minimum round-trip time between the server's host and the client in the last minutes; null if unknown.
     rtt_ms = milliseconds(network(r).rtt),
-    /// Segments that were sent to the client more than once during the request; null if unknown.
+    /// TCP segments sent to the client more than once during the request; null if unknown.
     retransmits = network(r).retransmits,
-    /// Time during which the client's receive window was full: it did not read; null if unknown.
+    /// Time for which the client's receive window was full because the client did not read; null if unknown.
     zero_window_ms = milliseconds(network(r).zero_window),
-    /// Share of the network in the time to the first token that the client sees: the transfer of the request and one round
-    /// trip (0 to 1); null if unknown.
+    /// Share of the network (transfer of the request plus one round trip) in the client's time to first token, from 0
+    /// to 1; null if unknown.
     ttft_network_share = r.network_share_of_first_token(),
-    /// Whether any packets were lost while the request was captured: its times may be inexact.
+    /// Whether packets were lost while the request was captured; if so, its times may be inexact.
     capture_loss = r.capture_loss,
     /// Time in the server's queue.
     queue_time_ms = milliseconds(r.queue.map(|queue| queue.value)),
@@ -136,11 +136,11 @@ static FIELDS: [Field; 55] = fields! { |r|
     engine_load_ms = timing(r).load_ms,
     /// Prefill time, as reported by the engine.
     engine_prefill_ms = timing(r).prefill_ms.or(timing(r).prompt_ms),
-    /// Maximum tokens allowed by the request.
+    /// Maximum output tokens set by the request.
     max_tokens = r.max_tokens,
-    /// Data-parallel rank in the header `X-Data-Parallel-Rank` of the request.
+    /// Data-parallel rank from the request's `X-Data-Parallel-Rank` header.
     data_parallel_rank = r.targets.as_ref().and_then(|targets| targets.data_parallel_rank),
-    /// `n` of the request; 1 if it has none.
+    /// `n` of the request; 1 if absent.
     choices = r.choices,
     /// Bytes of the request body.
     request_bytes = r.request_bytes,
@@ -148,17 +148,17 @@ static FIELDS: [Field; 55] = fields! { |r|
     response_bytes = r.response_bytes,
 };
 
-/// The phases of a request, each with the name and the meaning of its duration: these add up to `duration_ms`.
+/// The phases of a request, each with the name and the meaning of its duration. The durations add up to `duration_ms`.
 const PHASES: [(PhaseKind, &str, &str); 10] = [
     (PhaseKind::Request, "phase_request_ms", "The request is received."),
     (PhaseKind::Load, "phase_load_ms", "The model is loaded."),
     (PhaseKind::Preprocessing, "phase_preprocessing_ms", "The server preprocesses the prompt."),
     (PhaseKind::Queue, "phase_queue_ms", "The request waits in the queue."),
-    (PhaseKind::Prefill, "phase_prefill_ms", "Prefill."),
-    (PhaseKind::Waiting, "phase_waiting_ms", "Nothing was received, and the engine did not report why."),
+    (PhaseKind::Prefill, "phase_prefill_ms", "The server prefills the prompt."),
+    (PhaseKind::Waiting, "phase_waiting_ms", "Wait for the first token, not split further."),
     (PhaseKind::Processing, "phase_processing_ms", "The server processes a response that is not streamed."),
-    (PhaseKind::Decode, "phase_decode_ms", "From the first token to the last."),
-    (PhaseKind::Finish, "phase_finish_ms", "From the last token to the end."),
+    (PhaseKind::Decode, "phase_decode_ms", "Time from the first token to the last."),
+    (PhaseKind::Finish, "phase_finish_ms", "Time from the last token to the end of the request."),
     (
         PhaseKind::DeliveryBlocked,
         "phase_delivery_blocked_ms",

@@ -28,9 +28,9 @@ use crate::config::Settings;
 /// Time for force-closed connections to be recorded after the grace period.
 const FORCED: Duration = Duration::from_millis(500);
 
-/// Maximum time for the responses waiting to be counted at shutdown.
+/// Maximum time for counting the waiting responses at shutdown.
 const LAST_COUNTS: Duration = Duration::from_millis(500);
-/// Maximum time for forwarding the engine's last messages.
+/// Maximum time for forwarding the engine's last span messages.
 const LAST_SPANS: Duration = Duration::from_millis(500);
 
 /// Why the program cannot start.
@@ -66,7 +66,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// True if the content of a configured file or address is invalid.
+    /// True if a configured address or the content of a configured file is invalid.
     pub fn is_of_configuration(&self) -> bool {
         match self {
             Error::Export(error) => !matches!(error, export::Error::Runtime(_)),
@@ -140,7 +140,7 @@ impl Instrument {
         }
         let counting = Counting::start(sink, vocabularies, settings.tokenizer.queue_responses);
         let counting = Arc::new(counting.map_err(thread("counts tokens"))?);
-        // The evaluator comes before the counting, so requests are evaluated without delay.
+        // The evaluator precedes the counting, so that requests are evaluated without delay.
         let sinks = vec![Arc::clone(&evaluator) as Arc<dyn Sink>, Arc::clone(&counting) as Arc<dyn Sink>];
         let unrecorded = Arc::clone(&exporters);
         let count = move |labels: &Labels, outcome, n| unrecorded.count_unrecorded(labels, outcome, n);
@@ -156,8 +156,8 @@ impl Instrument {
         let sink = Tee::of(vec![Arc::clone(&in_flight) as Arc<dyn Sink>, Arc::clone(&backlog) as Arc<dyn Sink>]);
         let threads = settings.threads.or_else(|| available_parallelism().ok().map(usize::from)).unwrap_or(1);
         let (relay, observe) = (settings.relay.clone(), settings.observe.clone());
-        // The listeners open when their servers accept connections. In a pod only its own containers can hold an address:
-        // a process that exits then would keep the pod from being ready.
+        // The listeners open when their servers accept connections. In a pod, only the pod's own containers can hold an
+        // address; a process that exits because of that would keep the pod from becoming ready.
         let opening = Opening::Later { awaited: settings.in_pod };
         let mut path = match &settings.tap {
             Some(tap) => DataPath::capture(&settings.listeners, relay, observe, sink, tap)?,
@@ -165,7 +165,7 @@ impl Instrument {
         };
         let captured = path.captured();
         let Handles { relay, observers } = path.handles();
-        // Weak: the relay's observers own the requests in flight.
+        // A weak reference: the relay's observers own the requests in flight.
         let threads = Arc::downgrade(&relay);
         in_flight.set_overdue(move |now| threads.upgrade().map_or(Duration::ZERO, |relay| relay.overdue(now)));
         let gates = path.take_gates();
@@ -234,12 +234,12 @@ impl Instrument {
             control: Arc::clone(&control) as Arc<dyn admin::Control>,
         };
         let admin = admin::Bound::new(&settings.admin)?;
-        // Late, because the descriptors open now are not available for connections.
+        // Computed late: descriptors that are already open are not available for connections.
         if settings.tap.is_none() {
             relay.limit_connections(descriptors::connections(settings));
         }
-        // Opens the listeners, when all that can fail by configuration has succeeded: clients accepted before a failed
-        // start would be disconnected. Probes get a response afterwards: a ready process refuses no client.
+        // Opens the listeners after every step that an invalid configuration can make fail: a failed start would
+        // disconnect accepted clients. Probes get a response only afterwards: a ready process refuses no client.
         monitors.extend(doors.watch(&relay).map_err(thread("checks whether the servers accept connections"))?);
         let admin = admin.serve(pages)?;
         Ok(Instrument {
@@ -265,7 +265,7 @@ impl Instrument {
         self.path.addresses()
     }
 
-    /// Sentences on what is captured; none where connections are forwarded.
+    /// Sentences on what is captured; empty if connections are forwarded.
     pub fn captured(&self) -> Vec<String> {
         self.path.captured().map(|captured| captured.notes()).unwrap_or_default()
     }
@@ -280,12 +280,12 @@ impl Instrument {
         self.spans.as_ref().map_or(&[], engine_spans::Receiver::addresses)
     }
 
-    /// Handles on the data path.
+    /// Handles to the data path.
     pub fn handles(&self) -> Handles {
         self.path.handles()
     }
 
-    /// Applies the settings that can change while connections are open: all of them, or none.
+    /// Applies the settings that can change while connections are open: all of them or none.
     ///
     /// # Errors
     /// If a file named in the settings cannot be used, or the thread that counts tokens cannot be started; nothing has
@@ -328,7 +328,7 @@ impl Instrument {
         }
     }
 
-    /// Stops accepting, closes idle connections, and lets the others continue for at most `grace`; meanwhile the
+    /// Stops accepting, closes idle connections, and lets all others continue for at most `grace`. Meanwhile the
     /// telemetry of ended requests is sent. `hurry` ends the wait early.
     pub async fn drain(&self, grace: Duration, hurry: impl Future<Output = ()>) {
         self.control.note("a signal");
@@ -349,7 +349,7 @@ impl Instrument {
         tokio::time::timeout(FORCED, relay.drain().emptied()).await.ok();
     }
 
-    /// Stops everything; the last telemetry gets at most 1.5 s.
+    /// Stops everything; spends at most 1.5 s on sending the last telemetry.
     pub fn stop(self) {
         let Instrument { path, backlog, counting, exporters, access_log, monitors, spans, admin, scraper, .. } = self;
         path.stop();

@@ -38,7 +38,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// True if the error needs a fix of the configuration, and a retry cannot help.
+    /// True if the configuration must be fixed, so that a retry cannot help.
     pub fn is_of_configuration(&self) -> bool {
         match self {
             Error::Start(error) => error.is_of_configuration(),
@@ -62,8 +62,8 @@ impl Error {
     }
 }
 
-/// How long the process runs after a drain requested over the admin server: hooks that wait for the drain finish in
-/// this container, and an engine that is shutting down can send its last spans.
+/// Time for which the process continues after a drain requested over the admin server. Hooks in this container that
+/// wait for the drain can finish, and an engine that is shutting down can send its last spans.
 const AFTER_DRAIN: Duration = Duration::from_secs(10);
 
 /// Time between two updates of the display.
@@ -76,7 +76,7 @@ const FILE_CHECK: Duration = Duration::from_secs(1);
 enum Action {
     Stop,
     Reload,
-    /// As `Reload`, and the access log is reopened.
+    /// As `Reload`; also reopens the access log.
     Hangup,
 }
 
@@ -87,12 +87,12 @@ enum Action {
 /// configuration changes nothing.
 ///
 /// # Errors
-/// If something cannot start. Once running, it ends with `Ok`.
+/// If a part cannot start. After a successful start, `run` returns `Ok`.
 pub fn run(config: Config, flags: &Flags, environment: &Environment, logs: &logging::Handle) -> Result<(), Error> {
     run_with(config, flags, environment, logs, None)
 }
 
-/// As [`run`], and shows live requests in the terminal. It ends when the user ends the display.
+/// As [`run`], and shows live requests in the terminal. Ends when the user closes the display.
 ///
 /// # Errors
 /// As [`run`], or if the terminal cannot be used.
@@ -121,8 +121,8 @@ fn run_with(
     let current = Arc::new(Mutex::new(config.clone()));
     let shown = Arc::clone(&current);
     let effective = Arc::new(move || shown.lock().unwrap_or_else(PoisonError::into_inner).effective_yaml());
-    // Not in an async context: if a later part fails to start, the earlier ones are dropped, and dropping their
-    // runtimes there panics.
+    // Not in an async context: if a part fails to start, the earlier parts are dropped, and dropping their runtimes in
+    // an async context panics.
     let instrument =
         Instrument::start(&config.settings, None, effective).map_err(|error| Error::of_start(error, &config))?;
     drop(inside);
@@ -168,7 +168,7 @@ fn run_with(
             instrument.reloaded(reload(&current, flags, environment, &instrument, logs));
         }
         let grace = current.lock().unwrap_or_else(PoisonError::into_inner).settings.grace_period;
-        // A user who ends the display does not wait.
+        // If the user closes the display, nothing is waited for.
         let grace = if ended.is_some() { Duration::ZERO } else { grace };
         instrument.drain(grace, signals.stop()).await;
         tracing::info!("Stopped.");
@@ -181,7 +181,7 @@ fn run_with(
     })
 }
 
-/// Shows live requests; returns when the user ends the display. Without a display it never returns.
+/// Shows live requests; returns when the user closes the display. Without a display it never returns.
 async fn show(display: Option<top::Display>, mut admin: SocketAddr) -> Result<(), top::Error> {
     let Some(display) = display else { return std::future::pending().await };
     if admin.ip().is_unspecified() {
@@ -190,7 +190,7 @@ async fn show(display: Option<top::Display>, mut admin: SocketAddr) -> Result<()
     let settings =
         top::Settings { admin: admin.into(), once: false, interval: REDRAW, end: None, hangup_ends: false, display };
     let (ended, end) = oneshot::channel();
-    // Its reads of the terminal cannot be interrupted: the thread ends with the process.
+    // Terminal reads cannot be interrupted: the thread ends with the process.
     thread::Builder::new().name("top".to_owned()).spawn(move || {
         // The receiver is dropped when a signal ends the process.
         ended.send(top::run(&settings, &mut io::stdout())).ok();
@@ -237,7 +237,7 @@ impl Signals {
 /// Watches the configuration file, which Kubernetes replaces when its ConfigMap changes.
 struct ConfigFile {
     path: Option<PathBuf>,
-    /// The version that was loaded, or could not be.
+    /// The last version that was loaded, successfully or not.
     version: Option<FileVersion>,
     /// The version at the last check.
     seen: Option<FileVersion>,
@@ -251,7 +251,7 @@ impl ConfigFile {
         ConfigFile { path: config.file.clone(), version: config.version, seen: config.version, due }
     }
 
-    /// True once for each version of the file after the first, when two checks have seen it: a file that is being
+    /// True once for each new version of the file, after two checks have seen that version: a file that is being
     /// written is not loaded.
     fn is_changed(&mut self) -> bool {
         let now = self.path.as_deref().and_then(FileVersion::of);
@@ -259,13 +259,13 @@ impl ConfigFile {
         is_stable && std::mem::replace(&mut self.version, now) != now
     }
 
-    /// The file is loaded now, whatever its version.
+    /// Records that the current version of the file is loaded.
     fn loaded(&mut self) {
         self.version = self.path.as_deref().and_then(FileVersion::of);
         self.seen = self.version;
     }
 
-    /// Returns when the file has another version. Can be dropped and called again.
+    /// Returns when the file has changed. Cancel-safe: the future can be dropped and the function called again.
     async fn changed(&mut self) {
         loop {
             self.due.tick().await;
@@ -276,8 +276,8 @@ impl ConfigFile {
     }
 }
 
-/// Applies the settings that can change while connections are open; changes of others are logged as needing a restart.
-/// A configuration with any invalid part changes nothing. Returns true if it was applied.
+/// Applies the settings that can change while connections are open, and logs changed settings that need a restart. A
+/// configuration with any invalid part changes nothing. Returns true if the configuration was applied.
 fn reload(
     current: &Mutex<Config>,
     flags: &Flags,
@@ -331,13 +331,13 @@ mod tests {
         let version = FileVersion::of(&path);
         let mut file = ConfigFile { path: Some(path.clone()), version, seen: version, due: interval(FILE_CHECK) };
         assert!(!file.is_changed());
-        // It is being written: each check sees another version.
+        // While the file is being written, each check sees another version.
         for part in ["aa", "aaa"] {
             fs::write(&path, part).unwrap();
             assert!(!file.is_changed());
         }
         assert_eq!([file.is_changed(), file.is_changed()], [true, false]);
-        // A reload for another reason includes the version that no check has seen twice.
+        // A reload for another reason also loads the version that no check has seen twice.
         fs::write(&path, "aaaa").unwrap();
         assert!(!file.is_changed());
         file.loaded();

@@ -1,4 +1,4 @@
-//! A sink that forwards to several.
+//! A sink that forwards to several sinks.
 
 use std::fmt;
 use std::sync::Arc;

@@ -57,7 +57,7 @@ pub struct CheckArgs {
     /// The configuration
     #[command(flatten)]
     pub config: Flags,
-    /// Report what `inject` would do with the pods of this manifest (-: stdin), in place of the configuration
+    /// Report what `inject` would do with the pods in this manifest (-: stdin), instead of the configuration
     #[arg(long, value_name = "FILE")]
     pub pod: Option<PathBuf>,
 }
@@ -75,10 +75,10 @@ Examples:
   OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 \\
     tokometer run --listen :8000 --upstream :8001
 
-SIGTERM drains and exits. A changed configuration file is reloaded, on SIGHUP at once. In a terminal, SIGHUP ends it. \
-docs/reference/configuration.md lists every key and variable.
+SIGTERM drains and exits. A changed configuration file is reloaded within 2 s, or immediately on SIGHUP. In a \
+terminal, SIGHUP stops tokometer. docs/reference/configuration.md lists every key and variable.
 
-Exit codes: 0 it ended after a signal or a drain, 1 failure, 2 wrong usage or configuration.")]
+Exit codes: 0 exit after a signal or a drain, 1 failure, 2 wrong usage or configuration.")]
     Run(Flags),
     /// Measure a running server from captured packets, without forwarding its traffic.
     Tap(TapArgs),
@@ -116,7 +116,7 @@ configuration is invalid, or wrong usage.")]
     Verify(VerifyArgs),
     /// Add the sidecar to the pods in Kubernetes manifests.
     Inject(InjectArgs),
-    /// Start a drain of a running tokometer, optionally waiting for its end.
+    /// Drain a running tokometer, and optionally wait for the end of the drain.
     Drain(DrainArgs),
 }
 
@@ -150,8 +150,8 @@ Examples:
 
 docs/concepts/objectives.md describes the rules, and docs/runbooks the response to each alert.")]
 pub struct RulesArgs {
-    /// Output format: a Prometheus rule file, a PrometheusRule for its operator, or input for Sloth, Pyrra or OpenSLO
-    /// tools
+    /// Output format: a Prometheus rule file, a PrometheusRule for the Prometheus operator, or input for Sloth, Pyrra
+    /// or OpenSLO tools
     #[arg(long, value_name = "FORMAT", default_value = Format::Prometheus.as_str(),
         value_parser = one_of(Format::ALL.map(|format| (format.as_str(), format))))]
     pub format: Format,

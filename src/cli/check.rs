@@ -28,7 +28,7 @@ pub fn explain(config: &Config) -> String {
     text
 }
 
-/// Problems with the content of files that open, each with its key and fix.
+/// Problems with the content of files that can be opened, each with its key and fix.
 pub(super) fn unusable_files(config: &Config) -> Vec<String> {
     let accounting =
         accounting::Accounting::new(config.settings.accounting.clone()).err().map(|error| error.to_string());
@@ -93,7 +93,7 @@ fn traffic(config: &Config) -> Vec<String> {
     let others = [
         format!("When the server cannot be reached, clients get {response}; connect timeout: {timeout}."),
         idle,
-        format!("It runs on {threads}; after SIGTERM open streams may continue for {grace}."),
+        format!("tokometer runs on {threads}; after SIGTERM open streams may continue for {grace}."),
     ];
     listeners.chain(others).collect()
 }
@@ -128,7 +128,7 @@ fn measurements(settings: &Settings) -> Vec<String> {
                 export::Sampler::AlwaysOff => "none".to_owned(),
                 export::Sampler::Ratio(share) => format!("{}%", share * 100.0),
             };
-            let parent = if traces.parent_based { " without a decision by the caller" } else { "" };
+            let parent = if traces.parent_based { " unless the caller decides" } else { "" };
             format!("OTLP traces: {}; sampled: {share}{parent}{}.", target(endpoint), kept_besides(traces))
         }
     });
@@ -185,8 +185,8 @@ fn kept_besides(traces: &export::Traces) -> String {
     let kinds: Vec<&str> = kinds.into_iter().filter(|(is_kept, _)| *is_kept).map(|(_, kind)| kind).collect();
     match traces.keep_per_second {
         _ if kinds.is_empty() => String::new(),
-        Some(max) => format!(", and at most {max} per second that are {}", kinds.join(", ")),
-        None => format!(", and all that are {}", kinds.join(", ")),
+        Some(max) => format!(", plus at most {max} per second that are {}", kinds.join(" or ")),
+        None => format!(", plus all that are {}", kinds.join(" or ")),
     }
 }
 

@@ -33,7 +33,7 @@ pub struct DemoArgs {
     pub admin: Option<String>,
 }
 
-/// The variable with the admin address. Images set it, because loopback is not reachable from outside a container.
+/// The variable with the admin address. Images set it: loopback is not reachable from outside a container.
 const ADMIN: &str = "TOKOMETER_DEMO_ADMIN";
 
 /// Runs the command.

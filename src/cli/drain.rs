@@ -77,7 +77,7 @@ enum DrainError {
 }
 
 /// Requests a drain at this admin address (`http://127.0.0.1:9464` or `127.0.0.1:9464`) and returns the number of open
-/// streams. With `wait`, returns when no stream is open or the time is over; otherwise immediately.
+/// streams. With `wait`, returns when no stream is open or the wait has expired; otherwise immediately.
 fn request(admin: &str, wait: Option<Duration>) -> Result<u64, DrainError> {
     let rest = admin.strip_prefix("http://").unwrap_or(admin);
     let address = rest.strip_suffix('/').unwrap_or(rest).to_owned();
@@ -105,7 +105,7 @@ fn streams_are(open: u64) -> String {
     if open == 1 { "1 stream is".to_owned() } else { format!("{open} streams are") }
 }
 
-/// The address to connect to, for a listen address.
+/// The address at which to connect to this listen address.
 fn of_this_machine(listen: Option<&str>) -> String {
     match listen.and_then(|listen| listen.rsplit_once(':')) {
         Some(("" | "0.0.0.0" | "*", port)) => format!("http://127.0.0.1:{port}"),

@@ -69,9 +69,9 @@ pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString>>, environmen
 /// How traffic is observed.
 #[derive(Clone, Copy, Debug)]
 enum Traffic {
-    /// By `run`.
+    /// Forwarded by `run`.
     Forwarded,
-    /// By `tap`, with this display.
+    /// Captured by `tap`, with this display.
     Captured(Option<Display>),
 }
 
@@ -82,9 +82,9 @@ fn run(flags: &Flags, environment: &Environment, traffic: Traffic) -> ExitCode {
     };
     match (traffic, &config.settings.tap) {
         (Traffic::Forwarded, Some(_)) => {
-            return wrong_usage(&"tap.ports is set, which is for `tokometer tap`; remove it, or use that command");
+            return wrong_usage(&"tap.ports is set, which is for `tokometer tap`; unset it, or run `tokometer tap`");
         }
-        (Traffic::Captured(_), None) => return wrong_usage(&"no port; add --port 8000, the port of the server"),
+        (Traffic::Captured(_), None) => return wrong_usage(&"no port; add --port 8000, with the port of the server"),
         _ => {}
     }
     if let Some(code) = refused(&check::unusable_tls(&config)) {

@@ -23,13 +23,13 @@ pub struct ReplayArgs {
     /// Packet captures (pcap, pcapng), recordings, or directories with recordings
     #[arg(value_name = "FILE|DIR", required = true)]
     pub paths: Vec<PathBuf>,
-    /// Of captures: a server's port, repeatable [default: all servers found in the capture]
+    /// Server port in packet captures; can be repeated [default: all servers found in the capture]
     #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub ports: Vec<u16>,
     /// Print one JSON object per request and line; absent values are null
     #[arg(long)]
     pub json: bool,
-    /// Print also when the tokens of each request arrived, reduced to at most 48 points
+    /// Also print the arrival times of each request's tokens, reduced to at most 48 points
     #[arg(long)]
     pub timeline: bool,
 }

@@ -1,4 +1,4 @@
-//! What the commands share: argument parsers, output, and exit codes.
+//! Shared parts of the commands: argument parsers, output, and exit codes.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -41,7 +41,7 @@ pub(super) fn print(text: &str) -> ExitCode {
     }
 }
 
-/// Writes a line to stderr. With stderr closed, the message cannot be reported.
+/// Writes a line to stderr. If stderr is closed, the message is lost.
 pub(super) fn complain(message: &str) {
     writeln!(io::stderr(), "{message}").ok();
 }

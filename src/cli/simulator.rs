@@ -1,4 +1,4 @@
-//! `tokometer sim` and `tokometer load`: a simulated server, and a load with measurements on the client's side.
+//! `tokometer sim` and `tokometer load`: a simulated server, and a load generator that measures on the client side.
 
 use std::io::{self, IsTerminal, Write};
 use std::net::ToSocketAddrs;
@@ -38,13 +38,13 @@ pub struct SimArgs {
     /// Tokens per response, unless the request asks for fewer
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = value_parser!(u64).range(1..))]
     pub tokens: u64,
-    /// Engine to imitate for chat. Each engine's own paths are always served
+    /// Engine to imitate for chat requests. Each engine's own paths are always served
     #[arg(long, value_name = "ENGINE", default_value = "vllm", value_parser = one_of(Imitation::NAMES.iter().copied()))]
     pub engine: Imitation,
-    /// Share of each prompt that is read from the cache, from 0 to 1; above 0 it is reported for each request
+    /// Share of each prompt that is read from the cache, from 0 to 1; if above 0, it is reported for each request
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     pub cached_share: f64,
-    /// Maximum number of concurrent requests; further ones wait
+    /// Maximum number of concurrent requests; further requests wait
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = value_parser!(u32).range(1..))]
     pub max_concurrency: u32,
     /// Report queue and generation times of each request, if the engine supports it
@@ -103,7 +103,7 @@ pub(super) fn simulate(arguments: &SimArgs) -> ExitCode {
         imitate: arguments.engine,
         cached_share: arguments.cached_share,
         prompt_tokens_details: arguments.cached_share > 0.0,
-        // Fits as many requests of 1,024 tokens.
+        // Room for `max_concurrency` requests of 1,024 tokens.
         kv_cache_tokens: u64::from(arguments.max_concurrency) * 1024,
         max_concurrency: arguments.max_concurrency as usize,
         per_request_metrics: arguments.request_metrics,
@@ -139,7 +139,7 @@ pub(super) fn simulate(arguments: &SimArgs) -> ExitCode {
     finish(served)
 }
 
-/// `IP:PORT`, `:PORT` or `unix:PATH`.
+/// Parses `IP:PORT`, `:PORT` or `unix:PATH`.
 fn listen(text: &str) -> Result<Listen, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return Ok(Listen::Unix(path.into()));
@@ -150,7 +150,7 @@ fn listen(text: &str) -> Result<Listen, String> {
     found.map(Listen::Tcp).ok_or_else(wrong)
 }
 
-/// `NAME[:ARG]=PROBABILITY`, separated by commas.
+/// Parses `NAME[:ARG]=PROBABILITY`, separated by commas.
 fn faults(text: &str) -> Result<Vec<(Fault, f64)>, String> {
     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
     let fault = |part: &str| {
@@ -173,10 +173,10 @@ Examples:
 
 Without --for and --requests it exits after 10 s.")]
 pub struct LoadArgs {
-    /// URL of the server, optionally with a path that replaces the API's own
+    /// URL of the server, optionally with a path that replaces the API's default path
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000")]
     pub url: String,
-    /// API to call [default: the one with the URL's path, otherwise chat]
+    /// API to call [default: the API with the URL's path, otherwise chat]
     #[arg(long, value_name = "NAME", value_parser = one_of(Api::NAMES.iter().copied()))]
     pub api: Option<Api>,
     /// Use HTTP/2 with prior knowledge, up to 100 concurrent requests per connection
@@ -202,7 +202,7 @@ pub struct LoadArgs {
     pub json: bool,
 }
 
-/// Offers the load, prints its progress and a summary.
+/// Generates the load; prints progress and a summary.
 pub(super) fn load(arguments: &LoadArgs) -> ExitCode {
     let mut settings = load::Settings {
         url: arguments.url.clone(),

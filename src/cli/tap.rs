@@ -19,9 +19,9 @@ Examples:
   kubectl debug POD -it --image IMAGE --target CONTAINER --profile=general \\
     --custom tap.json -- tokometer tap --port 8000 --top
 
-It reads copies of the packets and never affects the traffic. It needs the capability NET_RAW, and cannot read TLS. \
-docs/how-to/tap.md has tap.json, and compares tap with `run`. SIGTERM ends it when no request is in flight; SIGHUP reloads the \
-configuration, and in a terminal ends it.")]
+tap reads copies of the packets and never affects the traffic. It needs the capability NET_RAW, and cannot read TLS. \
+docs/how-to/tap.md contains tap.json, and compares tap with `run`. On SIGTERM, tap exits when no request is in flight. \
+SIGHUP reloads the configuration; in a terminal, it stops tap.")]
 pub struct TapArgs {
     /// What is captured
     #[command(flatten)]
@@ -44,15 +44,15 @@ pub struct TapArgs {
 }
 
 impl TapArgs {
-    /// What the terminal shows, if it shows requests.
+    /// The display for `--top`; `None` without this flag.
     pub(super) fn display(&self, environment: &Environment) -> Option<Display> {
         self.top.then(|| top::display(environment))
     }
 
-    /// As flags of the configuration. `display` is what the terminal shows.
+    /// Converts the arguments to flags of the configuration.
     pub(super) fn flags(&self, display: Option<Display>) -> Flags {
         let TapArgs { captured, top: _, config, admin, otlp_receiver, set } = self.clone();
-        // Log lines would damage the screen. A flag also holds after a reload; the user's own flags come later.
+        // Log lines would damage the screen. A flag also applies after a reload; the user's own flags override it.
         let is_hidden = display.is_some_and(|display| display.has_screen()) && io::stderr().is_terminal();
         let quiet = is_hidden.then(|| "log.level=off".to_owned());
         let set = quiet.into_iter().chain(set).collect();

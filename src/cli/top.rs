@@ -21,8 +21,8 @@ Examples:
   tokometer top --once
   tokometer top --interval 10s | tee top.log
 
-Keys: q quits, p pauses, s sorts by age, wait, speed and tokens, up and down scroll, left and right select one of the \
-slowest requests. Without a terminal it prints one line per snapshot. NO_COLOR disables colors.")]
+Keys: q quits; p pauses; s changes the order (age, wait, speed, tokens); up and down scroll; left and right select one \
+of the slowest requests. Without a terminal, top prints one line per snapshot. NO_COLOR disables colors.")]
 pub struct TopArgs {
     /// URL of the admin server to watch
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9464")]
@@ -65,7 +65,7 @@ pub(super) fn display(environment: &Environment) -> Display {
     }
 }
 
-/// By the locale: the first of these variables that is set is used.
+/// Decided by the locale: the first of these variables that is set.
 fn speaks_utf8(environment: &Environment) -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| environment.get(name)).unwrap_or_default();
     locale.to_ascii_lowercase().replace('-', "").contains("utf8")

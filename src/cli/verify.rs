@@ -35,7 +35,7 @@ pub struct VerifyArgs {
     /// URL of tokometer's admin server [default: http://127.0.0.1:9464, if it responds]
     #[arg(long, value_name = "URL")]
     pub admin: Option<Target>,
-    /// Model to request [default: the first that the server lists]
+    /// Model to request [default: the first model that the server lists]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
     /// API to call: chat, or completions for models without a chat template
@@ -72,7 +72,7 @@ fn header(text: &str) -> Result<(String, String), String> {
     if is_valid { Ok((name.to_owned(), value.to_owned())) } else { Err(wrong()) }
 }
 
-/// Verifies, and prints the report. The exit code is a failure if a check fails.
+/// Verifies, and prints the report. The exit code is 1 if a check fails.
 pub(super) fn verify(arguments: &VerifyArgs) -> ExitCode {
     let defaults = verify::Settings::of(arguments.relay.clone(), arguments.upstream.clone());
     let settings = verify::Settings {

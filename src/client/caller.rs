@@ -1,4 +1,4 @@
-//! An HTTP client of one server: one request after another, on one connection as long as it is kept open.
+//! An HTTP client for one server. Sends one request at a time, on one connection as long as the server keeps it open.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,10 +16,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Size of the read buffer in bytes.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Why there is no complete response. The texts continue "the relay at ...".
+/// Why there is no complete response. Each message completes a sentence that begins "the relay at ...".
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// Its host name does not resolve.
+    /// The host name does not resolve.
     #[error("has no address: {0}")]
     Resolve(#[source] io::Error),
     /// The connection could not be opened.
@@ -56,13 +56,13 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// A client of this target; no response may take longer than `timeout`.
+    /// Creates a client for this target. Each response must be complete within `timeout`.
     pub fn new(target: &Target, timeout: Duration) -> Caller {
         let buffer = vec![0; READ_BYTES];
         Caller { target: target.clone(), addresses: Vec::new(), timeout, stream: None, keeps: true, retried: 0, buffer }
     }
 
-    /// A client of this address.
+    /// Creates a client that connects to this address.
     pub fn at(address: SocketAddr, target: &Target, timeout: Duration) -> Caller {
         Caller { addresses: vec![address], ..Caller::new(target, timeout) }
     }
@@ -79,8 +79,8 @@ impl Caller {
 
     /// Sends a request and reads the complete response. Times include opening a connection, if one is needed.
     ///
-    /// A request on a reused connection that closes before the first response byte is retried on a new one (RFC 9112,
-    /// 9.3.1).
+    /// If a reused connection closes before the first response byte, the request is retried on a new connection (RFC
+    /// 9112, 9.3.1).
     ///
     /// # Errors
     /// If there is no complete response.
@@ -90,7 +90,7 @@ impl Caller {
         }
         if let Some(kept) = self.stream.take().filter(is_open) {
             match self.round_trip(kept, request, Instant::now())? {
-                // After one such close (llama.cpp does so after each stream) connections are no longer reused.
+                // After one such close, connections are no longer reused: llama.cpp closes after each stream.
                 recording if recording.is_empty() => (self.keeps, self.retried) = (false, self.retried + 1),
                 recording => return Ok(recording),
             }

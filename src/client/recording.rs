@@ -45,9 +45,9 @@ struct Head {
 /// An event of a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Event<'a> {
-    /// Its `data`, without surrounding spaces.
+    /// The event's `data`, without surrounding spaces.
     pub(crate) data: &'a [u8],
-    /// When its last byte arrived, since the start of the request.
+    /// Arrival time of the event's last byte, since the start of the request.
     pub(crate) at: Duration,
 }
 
@@ -138,7 +138,7 @@ impl Recording {
         self.head.as_ref().is_none_or(|head| head.close || head.framing == Framing::Close)
     }
 
-    /// The header lines, without their line ends.
+    /// The header lines, without line breaks.
     pub(crate) fn head(&self) -> impl Iterator<Item = &[u8]> {
         let range = self.head.as_ref().map_or(0..0, |head| head.range.clone());
         let head = self.bytes.get(range).unwrap_or_default();
@@ -164,12 +164,12 @@ impl Recording {
         ends.collect()
     }
 
-    /// When the first byte arrived.
+    /// Arrival time of the first byte.
     pub(crate) fn first_byte(&self) -> Option<Duration> {
         self.reads.first().map(|(_, at)| *at)
     }
 
-    /// When this many bytes of the body had arrived.
+    /// Arrival time of the first `length` bytes of the body.
     fn body_came(&self, length: usize) -> Duration {
         let mut left = length;
         let mut raw = self.bytes.len();

@@ -19,9 +19,9 @@ pub(crate) fn listen(text: &str) -> Result<Address, String> {
     address(text, "0.0.0.0", LISTEN_FORMS)
 }
 
-/// Expands a bracketed list into single addresses: `[10.0.0.7,fd00::7]:8000` is `10.0.0.7:8000` and `[fd00::7]:8000`.
-/// In Kubernetes, `[$(POD_IPS)]:8000` expands to such a list, with the address families of the pod. Any other text is
-/// one address.
+/// Expands a bracketed list into single addresses: `[10.0.0.7,fd00::7]:8000` becomes `10.0.0.7:8000` and
+/// `[fd00::7]:8000`. In Kubernetes, `[$(POD_IPS)]:8000` expands to such a list, with the address families of the pod.
+/// Any other text is one address.
 pub(crate) fn each(text: &str) -> Vec<String> {
     let inner = text.strip_prefix('[').and_then(|rest| rest.rsplit_once("]:"));
     let Some((inside, port)) = inner else { return vec![text.to_owned()] };
@@ -68,8 +68,8 @@ pub(crate) fn upstream(text: &str) -> Result<(Address, bool), String> {
     Ok((address, tls))
 }
 
-/// Parses the admin address: an IP address (or `localhost`) and a port. `:9464` is every address of both families, so
-/// that probes reach it in every pod.
+/// Parses the admin address: an IP address (or `localhost`) and a port. `:9464` listens on all IPv4 and IPv6 addresses,
+/// so that probes reach it in every pod.
 pub(crate) fn admin(text: &str) -> Result<SocketAddr, String> {
     socket(text, "::", "the admin server", "write 0.0.0.0:9464, [::]:9464, localhost:9464 or :9464")
 }
@@ -113,7 +113,7 @@ fn address(text: &str, any_host: &str, forms: &str) -> Result<Address, String> {
     let port = port.parse::<u16>().map_err(|_| format!("invalid port `{port}` (0 to 65535); {forms}"))?;
     let host = match host.strip_prefix('[').map(|rest| rest.strip_suffix(']')) {
         Some(Some(inner)) => {
-            // A zone (`fe80::1%eth0`) is for the resolver; only the address before it is validated.
+            // A zone (`fe80::1%eth0`) is used by the resolver; only the address before it is validated.
             let ip = inner.split('%').next().unwrap_or_default();
             ip.parse::<Ipv6Addr>().map_err(|_| format!("`[{inner}]` is not an IPv6 address; {forms}"))?;
             inner
@@ -141,7 +141,7 @@ fn is_host(host: &str) -> bool {
         })
 }
 
-/// True if a connect to `upstream` reaches a listener on `listen` on this machine, by the text only.
+/// True if, by the text alone, a connect to `upstream` reaches a listener on `listen` on this machine.
 pub(crate) fn reaches(upstream: &Address, listen: &Address) -> bool {
     match (upstream, listen) {
         (Address::Unix(a), Address::Unix(b)) => a == b,
@@ -172,8 +172,8 @@ fn is_this_machine(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified())
 }
 
-/// True if both may be the same loopback address, by the text only. 127.0.0.2 and 127.0.0.1 are different addresses
-/// (RFC 1122, section 3.2.1.3), on which two servers can use the same port; `localhost` may be any of them.
+/// True if, by the text alone, both may be the same loopback address. 127.0.0.2 and 127.0.0.1 are different addresses
+/// (RFC 1122, section 3.2.1.3), on which two servers can use the same port; `localhost` may be either.
 fn one_loopback(a: &str, b: &str) -> bool {
     let parsed = |host: &str| host.parse::<IpAddr>().ok();
     let distinct = matches!((parsed(a), parsed(b)), (Some(IpAddr::V4(a)), Some(IpAddr::V4(b)))

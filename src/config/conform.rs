@@ -121,7 +121,7 @@ fn first_sentence(shape: &Shape, key: &str) -> String {
     doc.split(['\n', ':']).next().unwrap_or_default().trim().to_owned()
 }
 
-/// The candidate with the fewest edits to `word`, if there are few for its length.
+/// The candidate with the smallest edit distance to `word`, if that distance is small for the length of `word`.
 pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = (word.chars().count() / 3).max(2);
     candidates

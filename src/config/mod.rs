@@ -1,4 +1,4 @@
-//! User configuration from YAML, environment, flags and defaults, with errors that name the place.
+//! User configuration from YAML, environment, flags and defaults. Errors name the origin of the value.
 //!
 //! Layers, in increasing precedence: defaults, the file, `OTEL_*` variables, `TOKOMETER_*` variables, flags. They are
 //! merged as trees whose values record where they were set ([`Origin`]), validated against the shape of [`raw::Raw`],
@@ -55,7 +55,7 @@ pub enum Error {
         /// The YAML parser's message.
         message: String,
     },
-    /// Invalid values: all that were found, at least one.
+    /// Invalid values: all problems found, at least one.
     #[error("{}", lines(.0))]
     Invalid(Vec<Problem>),
 }
@@ -89,12 +89,11 @@ impl fmt::Debug for Config {
 }
 
 impl Config {
-    /// Reads the file named by the flags or `TOKOMETER_CONFIG` (optional), and merges the environment and the flags
-    /// over it.
+    /// Reads the file named by the flags or `TOKOMETER_CONFIG` (optional), and merges environment and flags over it.
     ///
     /// # Errors
     ///
-    /// Every problem that was found, each with its place and fix.
+    /// All problems found, each with its origin and fix.
     pub fn load(flags: &Flags, environment: &Environment) -> Result<Config, Error> {
         Config::load_and(false, flags, environment)
     }
@@ -111,7 +110,7 @@ impl Config {
 
     fn load_and(open_files: bool, flags: &Flags, environment: &Environment) -> Result<Config, Error> {
         let file = flags.config.clone().or_else(|| environment.get("TOKOMETER_CONFIG").map(PathBuf::from));
-        // Before the file is read: a change in between is found later.
+        // Taken before the file is read, so that a change in between is detected later.
         let version = file.as_deref().and_then(FileVersion::of);
         let text = file.as_deref().map(read_file).transpose()?;
         let config = Layers { open_files, file: file.as_deref().zip(text.as_deref()), flags }.over(environment)?;
@@ -134,7 +133,7 @@ impl Config {
     }
 
     /// The effective configuration of a running program that has loaded `new`: keys that need a restart keep the values
-    /// of `self`, all others take those of `new`.
+    /// of `self`; all other keys have the values of `new`.
     pub fn adopting(&self, new: &Config) -> Config {
         let mut set = self.set.clone();
         for path in shape::reloaded() {
@@ -143,8 +142,8 @@ impl Config {
                 set.overlay(Node::at(&path, node.value.clone(), &node.origin));
             }
         }
-        // Each key is valid in one of the two configurations, so both conversions succeed. Checks across keys passed for
-        // both configurations; those across a mix of them do not matter until the restart.
+        // Each key is valid in one of the two configurations, so both conversions succeed. Cross-key checks passed for
+        // each configuration; for a mix of both they do not matter until the restart.
         let raw = raw(&set).unwrap_or_else(|_| self.raw.clone());
         let settings = checked::checked(&raw, &self.environment, &mut Problems::new(&set));
         Config {
@@ -183,13 +182,13 @@ struct Layers<'a> {
 }
 
 impl Layers<'_> {
-    /// Merges them with the environment in between.
+    /// Merges the layers, with the environment in between.
     fn over(&self, environment: &Environment) -> Result<Config, Error> {
         let problems = match self.attempt(environment) {
             Err(Error::Invalid(problems)) => problems,
             other => return other,
         };
-        // An `OTEL_*` variable that is valid alone, but not with the other settings, is ignored as well.
+        // An `OTEL_*` variable that is valid alone but conflicts with other settings is also ignored.
         let is_otel =
             |problem: &Problem| matches!(&problem.origin, Origin::Environment(name) if name.starts_with("OTEL_"));
         let (mut ignored, own): (Vec<Problem>, Vec<Problem>) = problems.into_iter().partition(is_otel);
@@ -220,7 +219,7 @@ impl Layers<'_> {
         if let Some((address, origin)) = otel::prometheus_address(environment, &admin) {
             match address::admin(&address) {
                 Ok(_) => set.overlay(Node::at("admin.listen", Value::Text(address), &origin)),
-                // The caller removes this variable and keeps the other one.
+                // The caller removes this variable and keeps the other of the two.
                 Err(message) => errors.push(Problem { origin, path: "admin.listen".to_owned(), message }),
             }
         }
@@ -266,7 +265,7 @@ fn read(path: &Path, text: &str) -> Result<Node, Error> {
         let (line, column) = error.location().map_or((1, 1), |at| (at.line(), at.column()));
         let message = match error.without_snippet() {
             serde_yaml::Error::MultipleDocuments { .. } => {
-                "a second document begins here; write one, without `---` between its keys".to_owned()
+                "a second document begins here; write one document, without `---` between keys".to_owned()
             }
             error => {
                 // The parser's message ends with the position, which the caller prints in front.
@@ -325,7 +324,7 @@ pub struct Change {
     pub from: String,
     /// New value, in the same format.
     pub to: String,
-    /// True if it takes effect only at the next start.
+    /// True if the change takes effect only at the next start.
     pub needs_restart: bool,
 }
 

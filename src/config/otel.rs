@@ -1,6 +1,6 @@
 //! The standard `OTEL_*` variables and the keys that they set, and the detected resource attributes.
 //!
-//! They are often set for every program of a cluster, so an invalid value is a warning, not an error (the
+//! These variables are often set for every program in a cluster. An invalid value is only a warning (the
 //! specification's rule for unknown values): a sidecar must not stop a pod because of a setting for other programs.
 //!
 //! Source: OpenTelemetry specification 1.60, "Environment variable specification", "OTLP exporter configuration".
@@ -16,7 +16,7 @@ use crate::config::tree::{Node, Origin, Problem, Value};
 #[derive(Clone, Debug)]
 pub(crate) struct Variable {
     pub(crate) name: String,
-    /// The key that it sets, or a description of its effect.
+    /// The key that the variable sets, or a description of its effect.
     pub(crate) sets: String,
     read: Read,
 }
@@ -51,7 +51,7 @@ const PER_SIGNAL: [&str; 9] = [
 /// Why the span limits have no effect.
 const FIXED: &str = "nothing: span attributes are fixed, and values from requests are truncated when they are parsed";
 
-/// The other variables: name, the key or the effect, and how the text is read.
+/// The other variables: name, key or effect, and how the text is parsed.
 const OTHERS: [(&str, &str, Read); 26] = [
     ("OTEL_METRIC_EXPORT_INTERVAL", "otlp.metrics.interval", Read::Plain),
     ("OTEL_TRACES_SAMPLER", "otlp.traces.sampler", Read::Plain),
@@ -82,8 +82,8 @@ const OTHERS: [(&str, &str, Read); 26] = [
         "otlp.metrics.enabled, otlp.traces.enabled (the Prometheus endpoint stays enabled)",
         Read::Special(sdk_disabled),
     ),
-    ("OTEL_METRIC_EXPORT_TIMEOUT", "nothing: OTEL_EXPORTER_OTLP_METRICS_TIMEOUT limits an export", Read::Unused),
-    ("OTEL_BSP_EXPORT_TIMEOUT", "nothing: OTEL_EXPORTER_OTLP_TRACES_TIMEOUT limits an export", Read::Unused),
+    ("OTEL_METRIC_EXPORT_TIMEOUT", "nothing: use OTEL_EXPORTER_OTLP_METRICS_TIMEOUT instead", Read::Unused),
+    ("OTEL_BSP_EXPORT_TIMEOUT", "nothing: use OTEL_EXPORTER_OTLP_TRACES_TIMEOUT instead", Read::Unused),
     ("OTEL_ATTRIBUTE_COUNT_LIMIT", FIXED, Read::Unused),
     ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", FIXED, Read::Unused),
     ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", FIXED, Read::Unused),
@@ -245,7 +245,7 @@ pub(crate) const RESOURCE: [(&str, &[&str]); 13] = [
     ("k8s.statefulset.name", &["K8S_STATEFULSET_NAME"]),
     ("k8s.daemonset.name", &["K8S_DAEMONSET_NAME"]),
     ("k8s.job.name", &["K8S_JOB_NAME"]),
-    // Whether the engine prefills, decodes or does both; dots of the label's name are kept by the conventions.
+    // Whether the engine prefills, decodes or does both. The conventions keep the dots of label names.
     ("k8s.pod.label.llm-d.ai/role", &["LLM_D_ROLE"]),
     ("host.name", &["HOSTNAME"]),
 ];

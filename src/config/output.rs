@@ -24,7 +24,7 @@ pub fn default_yaml() -> String {
     text
 }
 
-/// The effective values, with the origin of each that is not a default; secrets are redacted.
+/// The effective values, with the origin of each non-default value; secrets are redacted.
 pub(crate) fn effective(raw: &Raw, set: &Node) -> String {
     let mut tree = tree(raw);
     redact("", &mut tree);
@@ -73,7 +73,7 @@ fn block(path: &str, entries: &[Entry], depth: usize, text: &mut String, comment
             }
             documentation(shape, depth, text);
         }
-        // A file cannot set it.
+        // A file cannot set this key.
         put(text, depth, if variable_only { "# " } else { "" });
         text.push_str(&tree::quoted(&entry.key));
         match &entry.node.value {

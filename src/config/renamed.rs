@@ -1,22 +1,22 @@
-//! Keys of earlier versions, and what replaces them.
+//! Keys of earlier versions, and their replacements.
 
 use crate::config::shape;
 
-/// What became of a key.
+/// Current state of an old key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Now<'a> {
-    /// It has this name.
+    /// Renamed to this key.
     Key(&'a str),
-    /// Its value is fixed at this.
+    /// Removed; the value is fixed at this.
     Fixed(&'a str),
-    /// Only this variable sets it.
+    /// Removed; only this variable sets the value.
     Variable(&'a str),
 }
 
 use Now::{Fixed, Key, Variable};
 
-/// Old key, and what became of it; a block covers the keys in it. Two rules cover further keys: names that ended with
-/// their unit, and overrides of one OTLP signal, which only variables can set.
+/// Old keys and their current state. A block includes its keys. Two rules cover keys that are not listed: names that
+/// ended with their unit, and overrides of one OTLP signal, which only variables can set.
 pub(crate) const RENAMED: [(&str, Now<'static>); 50] = [
     ("pairs", Key("listeners")),
     ("relay.remainder_bytes", Fixed("64 KiB")),
@@ -70,7 +70,7 @@ pub(crate) const RENAMED: [(&str, Now<'static>); 50] = [
     ("slo.request_targets.tpot_max_ms", Fixed("10 s")),
 ];
 
-/// Units that ended the names of keys.
+/// Unit suffixes of old key names.
 const UNITS: [&str; 3] = ["_ms", "_secs", "_bytes"];
 
 /// The message for the key with this path, if it existed.
@@ -88,7 +88,7 @@ pub(crate) fn renamed(path: &str) -> Option<String> {
     }
 }
 
-/// The message for this variable, if the key that it set existed.
+/// The message for this variable, if it set a key that existed.
 pub(crate) fn renamed_variable(name: &str) -> Option<String> {
     let set_by = |path: &str, name: &str| shape::variable(path).is_some_and(|variable| variable == name);
     if let Some((_, now)) = RENAMED.iter().find(|(old, _)| set_by(old, name)) {

@@ -61,7 +61,7 @@ pub fn schema() -> Value {
     schema
 }
 
-/// Forbids unknown keys in every block, and removes those that only variables can set.
+/// Forbids unknown keys in every block, and removes keys that only variables can set.
 fn close(schema: &mut Value) {
     match schema {
         Value::Object(object) => {
@@ -92,7 +92,7 @@ pub(crate) fn keys() -> Vec<(String, &'static Shape)> {
     all_keys().into_iter().filter(|(_, shape)| !shape.variable_only).collect()
 }
 
-/// As [`keys`], with those that only variables can set.
+/// Like [`keys`], including keys that only variables can set.
 pub(crate) fn all_keys() -> Vec<(String, &'static Shape)> {
     fn walk(path: &str, shape: &'static Shape, into: &mut Vec<(String, &'static Shape)>) {
         match &shape.kind {
@@ -127,8 +127,8 @@ pub(crate) fn is_reloaded(path: &str) -> bool {
     reloaded().iter().any(|marked| path.strip_prefix(marked.as_str()).is_some_and(below))
 }
 
-/// The variable that sets this key: `relay.keepalive` is `TOKOMETER_RELAY_KEEPALIVE`. Keys of `listeners` have none; use
-/// `TOKOMETER_LISTEN`, `TOKOMETER_UPSTREAM` and `TOKOMETER_LISTENERS`.
+/// The variable that sets this key: `relay.keepalive` is `TOKOMETER_RELAY_KEEPALIVE`. Keys of `listeners` have no such
+/// variable; use `TOKOMETER_LISTEN`, `TOKOMETER_UPSTREAM` and `TOKOMETER_LISTENERS`.
 pub(crate) fn variable(path: &str) -> Option<String> {
     (!path.contains("[]")).then(|| format!("TOKOMETER_{}", path.replace('.', "_").to_ascii_uppercase()))
 }
@@ -171,7 +171,7 @@ impl Shape {
         format!("{name}{}{null}", self.range.map(bounds).unwrap_or_default())
     }
 
-    /// A number of this key as users write it.
+    /// Formats a number for this key as users write it.
     pub(crate) fn amount(&self, number: f64) -> String {
         match self.kind {
             Kind::Duration => Duration::from_millis(number as u64).to_string(),
@@ -180,7 +180,7 @@ impl Shape {
         }
     }
 
-    /// The number that a text with a unit means: milliseconds or bytes.
+    /// Converts a text with a unit to a number: milliseconds or bytes.
     pub(crate) fn number(&self, text: &str) -> Result<f64, String> {
         match self.kind {
             Kind::Duration => text.parse().map(|Duration(duration)| duration.as_millis() as f64),

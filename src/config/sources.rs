@@ -14,10 +14,10 @@ use crate::config::tree::{Node, Origin, Problem, Value};
 /// Variables that do not map to one key.
 pub(crate) const SPECIAL: [(&str, &str); 5] = [
     ("TOKOMETER_CONFIG", "Configuration file, as `--config`."),
-    ("TOKOMETER_LISTEN", "Address that clients connect to, as `--listen`."),
-    ("TOKOMETER_UPSTREAM", "Address of the server, as `--upstream`."),
-    ("TOKOMETER_LISTENERS", "Several `LISTEN=UPSTREAM`, separated by commas, as `--listener`."),
-    ("TOKOMETER_DEMO_ADMIN", "Address of the live page of `tokometer demo`, as its `--admin`."),
+    ("TOKOMETER_LISTEN", "Address that clients connect to, like `--listen`."),
+    ("TOKOMETER_UPSTREAM", "Address of the server, like `--upstream`."),
+    ("TOKOMETER_LISTENERS", "Listeners as `LISTEN=UPSTREAM`, separated by commas, like `--listener`."),
+    ("TOKOMETER_DEMO_ADMIN", "Address of the live page of `tokometer demo`, like `tokometer demo --admin`."),
 ];
 
 /// Environment variables by name. An empty one counts as not set (OpenTelemetry's rule).
@@ -62,7 +62,7 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
     }
 }
 
-/// The layer set by the `TOKOMETER_*` variables; unknown ones become warnings, those of renamed keys errors.
+/// The layer set by the `TOKOMETER_*` variables. Unknown variables are warnings; those of renamed keys are errors.
 pub(crate) fn variables(environment: &Environment, errors: &mut Vec<Problem>, warnings: &mut Vec<Problem>) -> Node {
     let mut layer = Node::empty();
     let mut known: Vec<String> = SPECIAL.iter().map(|(name, _)| (*name).to_owned()).collect();
@@ -92,7 +92,7 @@ pub(crate) fn variables(environment: &Environment, errors: &mut Vec<Problem>, wa
     layer
 }
 
-/// Variables that Kubernetes sets in every pod next to a Service named `tokometer` or `tokometer-...`.
+/// Variables that Kubernetes sets in every pod of a namespace with a Service named `tokometer` or `tokometer-...`.
 fn is_service_link(name: &str) -> bool {
     ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT"].iter().any(|end| name.ends_with(end))
         || name.contains("_SERVICE_PORT_")
@@ -141,12 +141,12 @@ pub(crate) fn names(text: &str, origin: &Origin) -> Result<Value, String> {
     Ok(Value::names(names, origin))
 }
 
-/// The text with `%20` as a space. What is no valid encoding stays.
+/// Decodes percent-encoding (`%20` is a space). Invalid encodings stay unchanged.
 pub(crate) fn percent_decoded(text: &str) -> String {
     percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-/// The value of `listeners`, from texts of the form `LISTEN=UPSTREAM`. A list of addresses makes one listener each.
+/// The value of `listeners`, from texts of the form `LISTEN=UPSTREAM`. A list of addresses creates one listener each.
 fn listeners(texts: &[String], origin: &Origin) -> Result<Value, Problem> {
     let mut listeners = Vec::new();
     for text in texts {
@@ -179,7 +179,7 @@ pub struct Flags {
     /// Address of the server: 127.0.0.1:8001, :8001, https://host:port, unix:/path or original
     #[arg(long, value_name = "ADDRESS", conflicts_with = "listeners")]
     pub upstream: Option<String>,
-    /// A listener with both addresses, or one per address of a list in brackets; can be repeated
+    /// Listener with both addresses; a list in brackets creates one listener per address; can be repeated
     #[arg(long = "listener", value_name = "LISTEN=UPSTREAM")]
     pub listeners: Vec<String>,
     /// Address of /metrics, health and drain [default: 0.0.0.0:9464]
@@ -188,14 +188,15 @@ pub struct Flags {
     /// Address that receives the engine's OTLP traces: 127.0.0.1:4317; can be repeated
     #[arg(long, value_name = "ADDRESS")]
     pub otlp_receiver: Vec<String>,
-    /// Rewrite mode on every listener, with these changes: include_usage, traceparent, request_id (docs/how-to/rewrite.md)
+    /// Rewrite mode on every listener, with these changes: include_usage, traceparent, request_id
+    /// (docs/how-to/rewrite.md)
     #[arg(long, value_name = "CHANGES", value_delimiter = ',',
         value_parser = ["include_usage", "traceparent", "request_id"])]
     pub rewrite: Vec<String>,
     /// Any other key, such as log.level=debug, or listeners[].tls.key=FILE for every listener; can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Ports and interface of `tokometer tap`, which has its own arguments for them.
+    /// Ports and interface of `tokometer tap`. That command has its own arguments for them.
     #[arg(skip)]
     pub tap: TapFlags,
 }
@@ -206,12 +207,12 @@ pub struct TapFlags {
     /// TCP port of a server; can be repeated
     #[arg(long = "port", value_name = "PORT")]
     pub ports: Vec<u16>,
-    /// Network interface: eth0, lo, or any for all of them [default: any]
+    /// Network interface: eth0, lo, or any for all interfaces [default: any]
     #[arg(long, value_name = "NAME")]
     pub interface: Option<String>,
 }
 
-/// The start of the keys that `--set` sets for every listener.
+/// Prefix of the keys that `--set` sets for every listener.
 const EACH_LISTENER: &str = "listeners[].";
 
 /// Merges flags over the lower layers.
@@ -230,7 +231,7 @@ pub(crate) fn flags(set: &mut Node, flags: &Flags, environment: &Environment, er
             Err(problem) => errors.push(problem),
         }
     }
-    // The upstream first, because a list of addresses makes several listeners.
+    // The upstream is set first, because a list of listen addresses creates several listeners.
     if let Some((text, origin)) = flag("--upstream", &flags.upstream).or_else(|| variable("TOKOMETER_UPSTREAM")) {
         set_only_listener(set, "upstream", vec![text], origin, errors);
     }
@@ -283,7 +284,7 @@ fn rewrite(set: &mut Node, changes: &[String]) {
 }
 
 /// Sets an address of the only listener, which keeps its other settings from the file (TLS, name). Several addresses
-/// make one listener each.
+/// create one listener each.
 fn set_only_listener(set: &mut Node, key: &str, texts: Vec<String>, origin: Origin, errors: &mut Vec<Problem>) {
     let Some(listeners) = configured(set) else { return };
     let [only] = listeners.as_slice() else {
@@ -302,7 +303,7 @@ fn set_only_listener(set: &mut Node, key: &str, texts: Vec<String>, origin: Orig
     set.overlay(Node::at("listeners", Value::List(all), &origin));
 }
 
-/// The listeners of the lower layers, or the default one; `None` if they are not a list, which `conform` reports.
+/// The listeners of the lower layers, or the default listener; `None` if they are not a list, which `conform` reports.
 fn configured(set: &Node) -> Option<Vec<Node>> {
     match set.find("listeners").map(|node| &node.value) {
         Some(Value::List(listeners)) if !listeners.is_empty() => Some(listeners.clone()),

@@ -47,14 +47,14 @@ const FLAGS: [(&str, &str); 8] = [
     ("--upstream ADDRESS", "`listeners[0].upstream`, if there is only one listener."),
     (
         "--listener LISTEN=UPSTREAM",
-        "A listener, or one per address of a list in brackets; can be repeated, and replaces the `listeners` of the file.",
+        "A listener, or one per address of a list in brackets; can be repeated; replaces `listeners` in the file.",
     ),
     ("--admin ADDRESS", "`admin.listen`."),
     (
         "--rewrite CHANGES",
         "`listeners[].mode: rewrite` for every listener, and these keys of `rewrite`: `include_usage,traceparent,request_id`.",
     ),
-    ("--otlp-receiver ADDRESS", "`engine_spans.listen`; can be repeated, and replaces the addresses of the file."),
+    ("--otlp-receiver ADDRESS", "`engine_spans.listen`; can be repeated; replaces the addresses in the file."),
     (
         "--set KEY=VALUE",
         "Any key outside of lists; can be repeated. `listeners[].KEY`, such as `listeners[].tls.key`, is set for every listener.",
@@ -73,18 +73,18 @@ in this order; later sources override earlier ones: defaults, file, `OTEL_*` var
 `tokometer check` explains the effective settings; `tokometer config` prints them and where each was set. Unknown keys are
 errors.
 
-Durations and sizes are written with their unit: `500ms`, `10s`, `2m`, `1h`; `64KiB`, `8MiB`, `1GiB`. Only 0 needs none.
-The names, percentages and scopes (`name`, `target_percent`, `applies_to`) of all objectives in `slo` have the same form and
-are listed once, under `slo.availability`.
+Durations and sizes are written with their unit: `500ms`, `10s`, `2m`, `1h`; `64KiB`, `8MiB`, `1GiB`. Only 0 needs no
+unit. The keys `name`, `target_percent` and `applies_to` are the same for all objectives in `slo`. They are listed once,
+under `slo.availability`.
 
 An invalid value in the file, in a `TOKOMETER_*` variable or in a flag is an error, and tokometer exits with code 2. An
 invalid value of an `OTEL_*` variable is ignored with a warning, because those variables are often set for every program
-of a cluster. An empty variable counts as not set. In variables, separate list entries with commas, and write maps as
+in a cluster. An empty variable counts as not set. In variables, separate list entries with commas, and write maps as
 `name=value,name=value`, percent-encoded where needed.
 
-A changed file is reloaded within 2 s, and SIGHUP reloads it at once (in a terminal, SIGHUP ends tokometer). A file with errors changes nothing: the log names
-them, and `tokometer_config_last_reload_successful` is 0. Keys marked *reload* then apply to new connections; all
-others need a restart, and the log names them.
+tokometer reloads a changed file within 2 s, or immediately on SIGHUP (in a terminal, SIGHUP stops tokometer). If the
+file has errors, nothing changes: the errors are logged, and `tokometer_config_last_reload_successful` is 0. After a
+reload, keys marked *reload* apply to new connections. Changes to all other keys need a restart; the log lists them.
 
 ";
 
@@ -125,9 +125,9 @@ fn document() -> String {
         row(&mut text, &[&format!("`{attribute}`"), &names.join(", ")]);
     }
     text.push_str(
-        "\n## Renamed and removed keys\n\nAn old key is an error that names the new one. Two changes are not in the table: keys lost the unit \
-         at their end (`relay.keepalive_secs` is `relay.keepalive`), and overrides of one OTLP signal \
-         (`otlp.traces.endpoint`) are set by variables only (`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`).\n\n\
+        "\n## Renamed and removed keys\n\nAn old key is an error; the message names the new key. Two changes are not \
+         in the table: units were removed from the end of keys (`relay.keepalive_secs` is now `relay.keepalive`), and overrides \
+         of one OTLP signal (`otlp.traces.endpoint`) can be set only by variables (`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`).\n\n\
          | key | now |\n|---|---|\n",
     );
     for (old, now) in RENAMED {
@@ -144,7 +144,7 @@ fn replacement(now: Now) -> String {
     }
 }
 
-/// What a variable sets: a key, or for a key that only variables can set its meaning.
+/// What a variable sets: a key, or, for a key that only variables can set, the meaning of that key.
 fn sets(path: &str) -> String {
     let shape = shape::root().find(path).filter(|shape| shape.variable_only);
     let (signal, key) = path.trim_start_matches("otlp.").split_once('.').unwrap_or(("both signals", path));
@@ -190,7 +190,7 @@ fn rows(path: &str, node: &Node, text: &mut String) {
             for item in items.iter().take(1) {
                 rows(&format!("{path}[]"), item, text);
             }
-            // Lists that are empty by default still get rows for the keys of an item.
+            // Lists that are empty by default still have rows for the keys of an item.
             if let (true, Kind::Block { keys, .. }) = (items.is_empty(), &item.kind) {
                 let live = if shape::is_reloaded(path) { " *reload*" } else { "" };
                 row(text, &[&format!("`{path}`{live}"), &shape.words(), "`[]`", &meaning(shape)]);

@@ -43,9 +43,9 @@ impl fmt::Display for Origin {
 /// An error in the configuration, or a warning about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where it was set.
+    /// Where the value was set.
     pub origin: Origin,
-    /// The key (`relay.keepalive`); empty if it concerns no single key.
+    /// The key (`relay.keepalive`); empty if the problem concerns no single key.
     pub path: String,
     /// The problem and the valid form.
     pub message: String,
@@ -120,7 +120,7 @@ impl Value {
         }
     }
 
-    /// The value on one line, as YAML (maps and lists in short).
+    /// The value on one line, as YAML (maps and lists abbreviated).
     pub(crate) fn inline(&self) -> String {
         match self {
             Value::Null => "null".to_owned(),
@@ -233,8 +233,8 @@ impl Node {
         }
     }
 
-    /// The tree as JSON, for serde, without nulls: an empty block (`relay:` alone on its line) sets nothing, and null is
-    /// the default of every key that allows it.
+    /// The tree as JSON, for serde, without nulls: an empty block (`relay:` alone on its line) sets nothing, and null
+    /// is the default of every key that allows it.
     pub(crate) fn to_json(&self) -> serde_json::Value {
         match &self.value {
             Value::Null => serde_json::Value::Null,

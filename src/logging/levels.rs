@@ -18,8 +18,8 @@ const MODULES: [(&str, &str); 10] = [
     ("config", "tokometer::config"),
 ];
 
-/// Crates that log starts and stops which tokometer logs too: their levels are reduced unless named explicitly. The
-/// maximum levels if the default is up to info, and above it: the OTLP crate's details contain URLs and responses.
+/// Crates that log starts and stops which tokometer logs too: their levels are capped unless named explicitly. The caps
+/// are for default levels up to info and above info: the OTLP crate's details contain URLs and responses.
 const QUIET: [(&str, LevelFilter, LevelFilter); 3] = [
     ("opentelemetry-otlp", LevelFilter::WARN, LevelFilter::INFO),
     ("opentelemetry_sdk", LevelFilter::WARN, LevelFilter::TRACE),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Maximum time to write the rest when the queue is dropped. Short, because a blocked reader must not delay the exit.
+/// Maximum time to write the rest when the queue is dropped. Short: a blocked reader must not delay the exit.
 pub(super) const LAST_FLUSH: Duration = Duration::from_millis(500);
 
 /// Opens the sink: at the start, and again for each [`Lines::reopen`].
@@ -63,7 +63,7 @@ impl Lines {
         self.queue.try_send(Message::Reopen).is_ok()
     }
 
-    /// Waits at most this long until the waiting lines are written; false on timeout.
+    /// Waits until the waiting lines are written, but at most this long; false on timeout.
     pub fn flush(&self, at_most: Duration) -> bool {
         flush(&self.queue, at_most)
     }
@@ -158,7 +158,7 @@ impl Writer {
         self.sink.flush().is_ok()
     }
 
-    /// The last attempt: data that fails now is lost.
+    /// Last attempt to write the buffer: data that fails now is lost.
     fn give_up(&mut self) {
         if !self.flushed() {
             self.lose(self.sink.buffer().iter().filter(|byte| **byte == b'\n').count() as u64);

@@ -1,4 +1,4 @@
-//! Logs of tokometer itself, on stderr: text or JSON, levels by module, limited repeats.
+//! Tokometer's own logs, on stderr: text or JSON, levels by module, limited repeats.
 //!
 //! Lines go through a bounded queue ([`Lines`]), so that a blocked stderr cannot block a stream. Records of the `log`
 //! crate (pingora) arrive through a bridge. Prompts and responses are never passed to the log.
@@ -36,7 +36,7 @@ const QUEUE_LINES: usize = 4096;
 /// User settings of tokometer's own log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Which lines are logged.
+    /// Levels of logged lines.
     pub levels: Levels,
     /// One JSON object per line instead of text.
     pub json: bool,
@@ -62,7 +62,7 @@ pub struct AccessLogSettings {
 }
 
 impl AccessLogSettings {
-    /// Default of `queue_lines`: a slow disk drops and counts lines above it, and never delays a stream.
+    /// Default of `queue_lines`. Lines above this number are dropped and counted; a slow disk never delays a stream.
     pub const QUEUE_LINES: usize = 4096;
 }
 
@@ -104,7 +104,7 @@ impl Handle {
         limit_log();
     }
 
-    /// Waits at most this long until the waiting lines are written.
+    /// Waits until the waiting lines are written, but at most this long.
     pub fn flush(&self, at_most: Duration) -> bool {
         self.lines.flush(at_most)
     }
@@ -129,8 +129,8 @@ pub fn install(settings: &Settings) -> Result<Handle, Error> {
     Ok(handle)
 }
 
-/// Makes the macros of the `log` crate skip records that no level lets pass. Otherwise they evaluate their arguments
-/// first: pingora has about ten such records per event of a stream, some of which copy the event.
+/// Makes the macros of the `log` crate skip disabled records before they evaluate their arguments: pingora has about
+/// ten such records per event of a stream, and some copy the event.
 fn limit_log() {
     tracing_log::log::set_max_level(LevelFilter::current().as_log());
 }
@@ -185,7 +185,7 @@ struct Limited<F> {
     json: bool,
 }
 
-/// Reports dropped repeats. Written directly, because this runs while another event is logged, or after the last one.
+/// Reports dropped repeats. Written directly, because this runs while another event is logged, or after the last event.
 fn left_out_line(json: bool, place: &str, left_out: u64) -> String {
     let message = format!("{left_out} more lines from {place} were dropped in the last 10 s");
     let mut time = String::new();

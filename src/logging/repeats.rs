@@ -27,7 +27,7 @@ pub(super) struct Verdict {
     pub(super) left_out: Vec<(String, u64)>,
 }
 
-/// Counts lines per place. Needs no cap: the number of places is that of log statements in the code.
+/// Counts lines per place. Needs no cap: there are only as many places as log statements in the code.
 #[derive(Debug)]
 pub(super) struct Repeats {
     most: u64,
@@ -42,7 +42,7 @@ struct Window {
 }
 
 impl Repeats {
-    /// At most `most` lines per place and window.
+    /// Allows at most `most` lines per place and window.
     pub(super) fn new(most: u64) -> Repeats {
         Repeats { most, places: HashMap::new(), swept: None }
     }
@@ -64,7 +64,7 @@ impl Repeats {
         self.end(|window| now.saturating_duration_since(window.began) < WINDOW)
     }
 
-    /// Closes all windows and returns their dropped lines, after the last log line.
+    /// Called after the last log line: closes all windows and returns their dropped lines.
     pub(super) fn rest(&mut self) -> Vec<(String, u64)> {
         self.end(|_| false)
     }

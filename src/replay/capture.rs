@@ -1,4 +1,4 @@
-//! Runs capture files through the tap and the observers: the same code as a live capture, with the times of the packets.
+//! Runs capture files through the tap and the observers: the same code as a live capture, with the packets' timestamps.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,7 +18,7 @@ use crate::replay::{Notebook, Replayed};
 /// First bytes of a file compressed with gzip (RFC 1952).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Memory that the observers of a capture may use: nothing else needs it.
+/// Memory budget for the observers of a capture: nothing else needs this memory.
 const MEMORY: usize = 1 << 30;
 
 /// Why a capture cannot be read.
@@ -35,7 +35,7 @@ pub enum CaptureError {
     /// The file is compressed.
     #[error("{} is compressed; decompress it first with gunzip", .0.display())]
     Compressed(PathBuf),
-    /// No end of a connection is recognised as a server.
+    /// No endpoint of any connection is recognised as a server.
     #[error("{}: no server found: {packets} packets without a TCP handshake, an HTTP request or the beginning of a \
              response; name the server's port with --port", path.display())]
     NoServer {
@@ -46,18 +46,18 @@ pub enum CaptureError {
     },
 }
 
-/// What is known of a capture.
+/// The contents of a capture file.
 #[derive(Debug)]
 pub struct Captured {
-    /// The requests, ordered by their beginning, and what could not be parsed.
+    /// The requests, ordered by start time, and what could not be parsed.
     pub replayed: Replayed,
     /// Servers found, with the evidence; empty if the ports were given.
     pub servers: Vec<(SocketAddr, Evidence)>,
-    /// Client and server of each connection with a request, by its number.
+    /// Client and server of each connection with a request, by connection number.
     pub ends: HashMap<u64, Ends>,
     /// Counters of the tap.
     pub stats: Arc<Stats>,
-    /// Packets of which the capture has only the first bytes.
+    /// Packets that were captured with only their first bytes.
     pub truncated: u64,
     /// How often the clock of the capturing host was set back.
     pub set_back: u64,
@@ -69,8 +69,8 @@ pub struct Captured {
     start: Instant,
 }
 
-/// How much earlier than the latest packet a packet may be: those of several interfaces are not in order. More means that
-/// the clock was set back.
+/// Maximum time by which a packet may precede the latest one: packets of several interfaces are not in order. A larger
+/// difference means that the clock was set back.
 const DISORDER: Duration = Duration::from_secs(1);
 
 /// Both ends of a connection.
@@ -85,10 +85,10 @@ pub struct Ends {
 /// True if the file begins like a capture.
 ///
 /// # Errors
-/// It is a compressed file.
+/// If the file is compressed.
 pub fn recognise(path: &Path) -> Result<bool, CaptureError> {
     let mut magic = [0; 4];
-    // A file that cannot be read is reported by what reads it as a recording.
+    // Files that cannot be read are reported when they are read as recordings.
     let is_read = File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok();
     if is_read && magic.starts_with(&GZIP) {
         return Err(CaptureError::Compressed(path.to_owned()));
@@ -97,10 +97,10 @@ pub fn recognise(path: &Path) -> Result<bool, CaptureError> {
 }
 
 impl Captured {
-    /// Reads a capture. Without `ports`, it finds the servers.
+    /// Reads a capture. Without `ports`, detects the servers.
     ///
     /// # Errors
-    /// The file cannot be opened or has no server. A file that is damaged after its beginning is read up to there.
+    /// If the file cannot be opened or contains no server. A damaged file is read up to the damage.
     pub fn read(path: &Path, ports: &[u16], settings: &Settings, timelines: bool) -> Result<Captured, CaptureError> {
         let broken = |error| CaptureError::File { path: path.to_owned(), error };
         let found = if ports.is_empty() { find(path).map_err(broken)? } else { Vec::new() };
@@ -127,7 +127,7 @@ impl Captured {
             match packet {
                 Ok(packet) => {
                     if packet.at + DISORDER < latest {
-                        // Requests in progress are marked: how much time has passed is not known.
+                        // Requests in progress are marked: the elapsed time is unknown.
                         tap.lost(0, latest);
                         clock = Clock::new(packet.at, clock.instant(latest));
                         tap.set_clock(clock);
@@ -150,9 +150,9 @@ impl Captured {
         Ok(Captured { replayed, servers: found, ends, stats, truncated, set_back, span, broken, start })
     }
 
-    /// When this instant was, since the Unix epoch.
+    /// Time of this instant, since the Unix epoch.
     pub fn time(&self, at: Instant) -> Duration {
-        // A request begins with a packet, and none is passed on with a time before the first one.
+        // A request begins with a packet, and no packet is processed with a time before that of the first packet.
         self.span.0 + at.saturating_duration_since(self.start)
     }
 }

@@ -1,5 +1,5 @@
-//! Runs recordings of real servers, and captures of packets, through observe and measure: the same code as in
-//! production, with the times of the recording.
+//! Runs recordings of real servers, and packet captures, through observe and measure: the same code as in production,
+//! with the times of the recording.
 
 mod capture;
 mod recording;
@@ -22,9 +22,9 @@ pub use recording::{End, Error, Recording};
 pub struct Replayed {
     /// One record per request that ended.
     pub records: Vec<Record>,
-    /// Why the observer stopped parsing, if it did.
+    /// Why observers stopped parsing, for each that did.
     pub detached: Vec<Detach>,
-    /// Bodies that were not parsed, or not to their end.
+    /// Bodies that were not parsed, or not completely.
     pub unread: Vec<(Message, Unread)>,
     /// All gaps reported while the stream ran.
     pub gaps: Vec<Gap>,
@@ -47,7 +47,7 @@ impl Replayed {
 #[derive(Clone, Debug, Default)]
 pub struct Notebook {
     stored: Arc<Mutex<Replayed>>,
-    /// What is not stored of a capture, which may be large.
+    /// Data that is not stored for a capture, which may be large.
     omits: Omits,
 }
 

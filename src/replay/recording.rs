@@ -44,7 +44,7 @@ pub enum Error {
 pub enum End {
     /// The server closed the connection.
     Eof,
-    /// The server reset it.
+    /// The server reset the connection.
     Reset,
     /// The client closed the connection.
     ClientAbort,
@@ -81,7 +81,7 @@ impl Recording {
     /// Loads `CASE.jsonl` and its `CASE.meta.json`; `path` may be either.
     ///
     /// # Errors
-    /// A file is missing or does not have the required format.
+    /// If a file is missing or does not have the required format.
     pub fn read(path: &Path) -> Result<Recording, Error> {
         let name = path.to_string_lossy();
         let case = name.strip_suffix(".meta.json").or_else(|| name.strip_suffix(".jsonl")).unwrap_or(&name);
@@ -105,10 +105,10 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Finds recordings: `path` itself if it is a file, or all below a directory, ordered by name.
+    /// Finds recordings: `path` itself if it is a file, otherwise all recordings below the directory, ordered by name.
     ///
     /// # Errors
-    /// The path cannot be read or contains no recording.
+    /// If the path cannot be read or contains no recording.
     pub fn find(path: &Path) -> Result<Vec<PathBuf>, Error> {
         if !path.is_dir() {
             return Ok(vec![path.to_owned()]);

@@ -20,7 +20,7 @@ pub(super) const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier:
 /// Token bars.
 pub(super) const ACCENT: Style = Style::new().fg(Color::Cyan);
 
-/// How readers experience this decode rate, and its style.
+/// How readers perceive this decode rate, and its style.
 pub(super) fn band(rate: f64, reading: &ReadingSpeed) -> (&'static str, Style) {
     match rate {
         rate if rate < reading.slow => ("slower than reading", WARN),
@@ -92,7 +92,7 @@ impl Glyphs {
     }
 }
 
-/// Joins parts with two spaces. The first part that does not fit is left out with all that follow.
+/// Joins parts with two spaces. The first part that does not fit is omitted, with all parts after it.
 pub(super) fn join<'a>(parts: impl IntoIterator<Item = Span<'a>>, width: u16) -> Line<'a> {
     let mut line = Line::default();
     let mut used = 0;

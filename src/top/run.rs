@@ -34,7 +34,7 @@ pub struct Settings {
     pub interval: Duration,
     /// When to end; `None`: runs until the user ends it.
     pub end: Option<Instant>,
-    /// SIGHUP ends it; otherwise only a terminal that is closed does.
+    /// True: SIGHUP ends `top`. False: only a closed terminal does.
     pub hangup_ends: bool,
     /// What the terminal can show.
     pub display: Display,
@@ -94,7 +94,7 @@ pub fn run(settings: &Settings, out: &mut impl Write) -> Result<(), Error> {
     if settings.display.has_screen() { watch(settings, caller) } else { lines(settings, &mut caller, out) }
 }
 
-/// The screen of a snapshot, or of its absence.
+/// The screen for a snapshot; `None` if there is no snapshot.
 fn screen<'a>(settings: &'a Settings, snapshot: Option<&'a Snapshot>) -> Screen<'a> {
     let glyphs = if settings.display.ascii { Glyphs::ASCII } else { Glyphs::BLOCKS };
     let (admin, colour) = (settings.admin.authority(), settings.display.colour);
@@ -110,7 +110,7 @@ fn once(settings: &Settings, caller: &mut Caller, out: &mut impl Write) -> Resul
     ignore_closed_pipe(writeln!(out, "{text}").and_then(|()| out.flush()))
 }
 
-/// Treats a reader that closed the pipe (`| head`) as success.
+/// Treats a closed pipe (`| head`) as success.
 fn ignore_closed_pipe(result: io::Result<()>) -> Result<(), Error> {
     match result {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
@@ -199,7 +199,7 @@ fn show(terminal: &mut DefaultTerminal, settings: &Settings, events: &Receiver<E
     }
 }
 
-/// Forwards signals. Without this a signal would end the program without restoring the terminal.
+/// Forwards signals. Otherwise a signal would end the program without restoring the terminal.
 fn forward_signals(events: &Sender<Event>, hangup_ends: bool) -> io::Result<()> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;

@@ -90,7 +90,7 @@ pub(super) fn render(snapshot: &Snapshot, view: View, glyphs: &Glyphs, area: Rec
     }
 }
 
-/// Which of the streams are shown, and their order.
+/// The title: which streams are shown, and in which order.
 fn title(snapshot: &Snapshot, sort: &str, offset: usize, shown: usize) -> String {
     match (snapshot.in_flight.streams.len(), snapshot.in_flight.left_out) {
         (0, _) => String::new(),

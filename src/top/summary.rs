@@ -25,7 +25,7 @@ pub(super) fn rows(snapshot: &Snapshot, slow: usize, glyphs: &Glyphs, width: u16
     let (tall, cells) = (height >= 34, usize::from(width));
     let mut rows = vec![row("in flight", in_flight(snapshot))];
     let engines = engines(snapshot, if tall { 8 } else { 2 }).into_iter().map(|engine| row("engine", engine));
-    // An engine that serves nobody is shown even on small screens.
+    // An engine that serves no client is shown even on small screens.
     let (first, last) =
         if snapshot.listeners.iter().any(is_down) { (Some(engines), None) } else { (None, Some(engines)) };
     rows.extend(first.into_iter().flatten());
@@ -107,7 +107,7 @@ fn throughput(snapshot: &Snapshot, width: usize, glyphs: &Glyphs) -> Parts {
     parts
 }
 
-/// The distribution over the requests that ended in the last minute; `slow` is the quantile of its slow end.
+/// The distribution over the requests that ended in the last minute. `slow` is the quantile at its slow end.
 fn distribution(
     distribution: &Distribution,
     text: fn(f64) -> String,
@@ -135,7 +135,7 @@ fn is_down(listener: &Listener) -> bool {
     ["wedged", "unreachable"].contains(&listener.state.as_str())
 }
 
-/// At most `max` engines, those that serve nobody first.
+/// At most `max` engines, those that serve no client first.
 fn engines(snapshot: &Snapshot, max: usize) -> Vec<Parts> {
     let mut listeners: Vec<&Listener> = snapshot.listeners.iter().collect();
     listeners.sort_by_key(|listener| !is_down(listener));
@@ -220,7 +220,7 @@ fn details(objective: &Objective) -> Vec<String> {
     [target, evaluated].into_iter().chain(reasons).collect()
 }
 
-/// The snapshot as one line, without a line end.
+/// The snapshot as one line, without a line break.
 pub(super) fn line(snapshot: &Snapshot) -> String {
     let now = &snapshot.in_flight;
     let ttft = |seconds| numbers::or_unknown(seconds, |seconds| numbers::time(seconds * 1e3));

@@ -51,7 +51,7 @@ pub(super) fn line(slow: &Slow, cells: usize, glyphs: &Glyphs) -> Line<'static> 
     }
     let highest = tokens.iter().copied().fold(0.0, f64::max);
     let queue = slow.queue_ms.map_or(0, |ms| (ms / slow.duration_ms * cells as f64).round() as usize);
-    // Without a token the whole time was waiting.
+    // Without a token, the whole time is wait time.
     let wait = slow.ttft_ms.map_or(cells, cell);
     let each = |(at, tokens): (usize, &f64)| {
         let (glyph, style) = match glyphs.height(*tokens, highest) {

@@ -51,7 +51,7 @@ pub struct View {
     pub paused: bool,
     /// Number of streams scrolled past.
     pub offset: usize,
-    /// Which of the slowest requests is shown.
+    /// Index of the slow request that is shown.
     pub slow: usize,
 }
 

@@ -27,7 +27,7 @@ enum Found {
     Relay,
     /// The server or the proxy; undecidable without the admin server.
     Either,
-    /// Something with a different model list.
+    /// Another server, with a different model list.
     Other,
 }
 
@@ -42,7 +42,9 @@ pub(super) fn check(settings: &Settings, admin: &mut Caller, advice: Advice, mod
             Grade::Warn,
             format!("the server is at {elsewhere}, not this host: clients that can reach it there bypass the proxy"),
         )
-        .fix("run this on the server's host, against 127.0.0.1; let a NetworkPolicy or firewall admit only the proxy");
+        .fix(
+            "run verify on the server's host, against 127.0.0.1; allow only the proxy in a NetworkPolicy or firewall",
+        );
     }
     if own.is_empty() {
         return made(Grade::Unknown, "no non-loopback address of this host was found".to_owned());
@@ -58,7 +60,7 @@ pub(super) fn check(settings: &Settings, admin: &mut Caller, advice: Advice, mod
     }
     if let Some(either) = list(Found::Either) {
         let detail = format!("{either} responds; without the admin server it is unknown whether that is the proxy");
-        return made(Grade::Unknown, detail).fix("give --admin http://HOST:PORT");
+        return made(Grade::Unknown, detail).fix("set --admin http://HOST:PORT");
     }
     let tried = found.values().flatten().map(String::as_str).collect::<Vec<_>>().join(", ");
     let other = list(Found::Other).map(|other| format!("; something else responds at {other}")).unwrap_or_default();

@@ -36,7 +36,7 @@ pub(super) fn post(settings: &Settings, to: &Target, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Both requests have the same headers in the same order; only `Host` names the target, as clients do.
+/// Direct and proxied requests have the same headers in the same order. Only `Host` differs: it names the target.
 fn head(settings: &Settings, to: &Target, method: &str, path: &str, accept: &str) -> String {
     let mut head = format!(
         "{method} {}{path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: tokometer-verify\r\nAccept: {accept}\r\n",
@@ -54,7 +54,7 @@ fn head(settings: &Settings, to: &Target, method: &str, path: &str, accept: &str
 pub(super) enum Kind {
     /// Stream with usage at its end.
     Stream,
-    /// Stream without asking for usage, like many clients.
+    /// Stream whose request does not ask for usage, as with many clients.
     StreamWithoutUsage,
     /// Non-streamed response.
     Whole,
@@ -82,12 +82,12 @@ pub(super) fn body(settings: &Settings, model: &str, kind: Kind) -> Vec<u8> {
 #[derive(Debug)]
 pub(super) struct Canary {
     pub(super) recording: Recording,
-    /// Since the request was sent.
+    /// Time to the first byte, since the request was sent.
     pub(super) first_byte: Duration,
-    /// First event with text, reasoning or a tool call.
+    /// Time to the first event with text, reasoning or a tool call.
     pub(super) first_token: Option<Duration>,
-    /// Gaps between tokens. If a read brings several tokens, each gets an equal share of the gap before it, so merging
-    /// two events into one read adds no time.
+    /// Gaps between tokens. If a read contains several tokens, each gets an equal share of the gap before the read.
+    /// Thus merging two events into one read adds no time.
     pub(super) gaps: Vec<Duration>,
     /// Output tokens from the engine's `usage`.
     pub(super) usage: Option<u64>,
@@ -135,7 +135,7 @@ impl Canary {
     }
 }
 
-/// Places in a choice with text, reasoning or a tool call.
+/// JSON pointers to text, reasoning or a tool call in a choice.
 const OUTPUT: [&str; 5] =
     ["/text", "/delta/content", "/delta/reasoning", "/delta/reasoning_content", "/delta/tool_calls"];
 

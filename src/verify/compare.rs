@@ -1,11 +1,11 @@
-//! Compares proxied responses with direct ones, at the strictest level at which the server's own responses are identical.
+//! Compares proxied responses with direct ones, at the strictest level at which the direct responses are identical.
 
 use std::collections::BTreeSet;
 
 use crate::client::{Recording, header_of};
 use crate::verify::mask::{Hide, masked};
 
-/// Result of a comparison, in words that begin with what was compared.
+/// Result of a comparison. The text begins with what was compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Same(String),
@@ -49,8 +49,8 @@ const LEVELS: [Level; 4] = [
 /// Headers whose values always differ.
 const VARYING: &[&[u8]] = &[b"date", b"x-request-id", b"content-length"];
 
-/// Minimum number of differing responses that rules out the server as the cause: by chance, so many of them would all
-/// be on one side once in 32 times.
+/// Minimum number of differing responses that rules out the server as the cause: by chance, all of them would be on the
+/// same side only once in 32 times.
 const CERTAIN: usize = 5;
 
 /// Compares direct streams with proxied ones, at the strictest level at which the direct ones are identical.
@@ -175,8 +175,8 @@ fn place(own: &[u8], other: &[u8]) -> String {
 /// Maximum number of attempts to get two identical direct responses.
 const TRIES: usize = 4;
 
-/// Compares the responses to one request byte for byte: it is sent directly, proxied and directly again. If the direct
-/// responses are identical, including times, the proxied one must be too.
+/// Compares the responses to one request byte for byte. The request is sent directly, through the proxy, and directly
+/// again. If the direct responses are identical, including times, the proxied one must be identical too.
 ///
 /// # Errors
 /// The error of a request that got no response.
@@ -212,8 +212,8 @@ pub(super) fn compare_exact<E>(
     Ok(best)
 }
 
-/// Compares with values masked; `None` when the two direct responses still differ, otherwise the place where the
-/// proxied one differs.
+/// Compares with masked values; `None` if the two direct responses still differ, otherwise the position where the
+/// proxied response differs.
 fn hidden(responses: [&Recording; 3], hide: Hide) -> Option<Option<String>> {
     let [before, between, after] = responses.map(|response| masked_response(response, hide));
     (before == after).then(|| (between != before).then(|| place(&before, &between)))

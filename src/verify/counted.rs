@@ -32,7 +32,7 @@ pub(super) enum Counter {
 }
 
 impl Counter {
-    /// The counter with this name, and the label by which it is read.
+    /// The counter with this name, and the label whose values are read.
     fn named(name: &[u8]) -> Option<(Counter, &'static [u8])> {
         match name {
             b"tokometer_requests_total" => Some((Counter::Requests, b"gen_ai_provider_name")),
@@ -44,7 +44,7 @@ impl Counter {
     }
 }
 
-/// The counters of one server, by the value of their label.
+/// The counters of one server, by label value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Counted(BTreeMap<(Counter, String), f64>);
 
@@ -150,7 +150,7 @@ tokometer_connections_opened_total{server_port=\"8001\"} 3
         let totals = (counted.total(Counter::Requests), counted.exact_tokens(), counted.total(Counter::Connections));
         assert_eq!(totals, (6.0, 160.0, 3.0));
         assert_eq!(counted.by_label(Counter::Requests).collect::<Vec<_>>(), [("", 1.0), ("vllm", 5.0)]);
-        // The proxy may know the server under another port: then all series count.
+        // The proxy may know the server under another port. In that case all series count.
         assert_eq!(Counted::read(PAGE.as_bytes(), 1234).total(Counter::Requests), 76.0);
     }
 

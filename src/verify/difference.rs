@@ -13,9 +13,9 @@ pub struct Difference {
     pub proxied_ms: f64,
     /// Latency added by the proxy, if significant; negative when proxied requests were faster.
     pub added_ms: Option<f64>,
-    /// Lower bound of the added latency, and
+    /// Lower bound of the added latency, at 99 % confidence.
     pub low_ms: f64,
-    /// upper bound, at 99 % confidence.
+    /// Upper bound of the added latency, at 99 % confidence.
     pub high_ms: f64,
 }
 
@@ -44,9 +44,9 @@ const MIN_PAIRS: usize = 6;
 
 /// The difference at this quantile; `None` when one side has no times.
 ///
-/// The confidence interval comes from a paired bootstrap: pairs are drawn with replacement, and the middle 99 % of
-/// their differences is the interval. A pair is drawn as a whole, with all gaps of its two responses, because both are
-/// slowed down by the same load.
+/// The confidence interval is from a paired bootstrap: pairs are drawn with replacement, and the middle 99 % of their
+/// differences is the interval. A pair is drawn as a whole, with all gaps of its two responses, because the same load
+/// slows down both responses.
 pub(super) fn difference(pairs: &[Pair], quantile: f64) -> Option<Difference> {
     let (mut direct, mut proxied) = (Vec::new(), Vec::new());
     let mut of = |drawn: &mut dyn Iterator<Item = &Pair>| {

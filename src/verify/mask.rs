@@ -39,7 +39,7 @@ const OUTPUT: &[&str] = &[
 pub(super) enum Hide {
     /// Ids, times and durations.
     Varying,
-    /// These, and the model's output.
+    /// Ids, times, durations, and the model's output.
     Output,
 }
 
@@ -50,13 +50,13 @@ impl Hide {
     }
 }
 
-/// This JSON with `"?"`, `0` and `[]` in place of masked values. Text that is not JSON is returned unchanged.
+/// Returns the JSON with masked values replaced by `"?"`, `0` and `[]`. Text that is not JSON is returned unchanged.
 pub(super) fn masked(json: &[u8], hide: Hide) -> Vec<u8> {
     if serde_json::from_slice::<IgnoredAny>(json).is_err() {
         return json.to_vec();
     }
     let mut out = Vec::with_capacity(json.len());
-    // Of each open object and array: whether it is masked, and where its contents start in `out`.
+    // For each open object and array: whether it is masked, and where its contents start in `out`.
     let mut open: Vec<(bool, usize)> = Vec::new();
     // Whether the next value is masked.
     let mut hidden = false;

@@ -56,7 +56,7 @@ pub struct Row {
     pub time: &'static str,
     /// 50 or 99.
     pub percentile: u8,
-    /// The times, and what the proxy added.
+    /// The times, and the latency that the proxy added.
     #[serde(flatten)]
     pub difference: Difference,
 }
@@ -85,7 +85,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The check with this name, if it was made.
+    /// The check with this name, if it ran.
     pub fn check(&self, name: CheckName) -> Option<&Check> {
         self.checks.iter().find(|check| check.name == name)
     }

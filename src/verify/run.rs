@@ -12,8 +12,8 @@ use crate::verify::{bypass, canary, compare, counted, verdict};
 use tokometer_decode::Engine;
 use tokometer_decode::engine::Advice;
 
-/// Sends the canaries and evaluates the checks. Failures are part of the report, never an error. `progress` is called with
-/// the number of timed canaries sent on each side.
+/// Sends the canaries and evaluates the checks. Failures are part of the report, never an error. `progress` is called
+/// with the number of timed canaries sent on each side.
 pub fn run(settings: &Settings, mut progress: impl FnMut(u32)) -> Report {
     let mut report = Report {
         passed: false,
@@ -61,7 +61,7 @@ impl Side {
         })
     }
 
-    /// Sends one of the other requests.
+    /// Sends a request that is not a canary.
     fn ask_for(&mut self, name: &str, request: Make<'_>) -> Result<Recording, Check> {
         let bytes = request(self.caller.target());
         self.caller.ask(&bytes).map_err(|failure| self.wrong(&format!("{failure} (request: {name})")))
@@ -112,7 +112,7 @@ fn verify(settings: &Settings, progress: &mut dyn FnMut(u32), report: &mut Repor
     let warm = proxied.canary(settings, &body)?;
     let (mut direct_canaries, mut proxied_canaries) = (Vec::new(), Vec::new());
     for number in 0..settings.requests {
-        // In alternating order, so that neither side always has the warmer caches.
+        // In alternating order: the warmer caches must not always benefit the same side.
         if number % 2 == 0 {
             direct_canaries.push(direct.canary(settings, &body)?);
             proxied_canaries.push(proxied.canary(settings, &body)?);
@@ -166,7 +166,7 @@ fn advice(engine: Option<Engine>) -> Advice {
     engine.map_or(Advice::GENERAL, |engine| engine.info().advice)
 }
 
-/// The engine: by the owner of its first model, where each engine writes its own name, or as the proxy recognised it.
+/// The engine: from the owner of the first model (engines write their own name), otherwise as recognised by the proxy.
 fn recognised(models: &Value, gained: Option<&Counted>) -> Option<Engine> {
     let owner = models.pointer("/data/0/owned_by").and_then(Value::as_str);
     let by_proxy = || gained?.by_label(Counter::Requests).find_map(|(name, _)| Engine::of_name(name));

@@ -50,7 +50,7 @@ pub struct Settings {
     pub upstream: Target,
     /// Address of the proxy's admin server.
     pub admin: Target,
-    /// The user set the admin address: if it does not respond, the check fails; otherwise its result is unknown.
+    /// True if the user set the admin address: if it does not respond, the check fails instead of being unknown.
     pub admin_is_named: bool,
     /// Model of the canaries; `None`: the first one in `/v1/models`.
     pub model: Option<String>,

@@ -10,7 +10,7 @@ use crate::verify::report::{Check, Grade, Row};
 use crate::verify::settings::CheckName;
 use tokometer_decode::engine::Advice;
 
-/// Times of both sides, at the median and the 99th percentile.
+/// Times of both sides: median and 99th percentile.
 pub(super) fn rows(direct: &[Canary], proxied: &[Canary]) -> Vec<Row> {
     let pairs = |times: fn(&Canary) -> Vec<Duration>| -> Vec<Pair> {
         direct.iter().zip(proxied).map(|(direct, proxied)| Pair::of(&times(direct), &times(proxied))).collect()
@@ -106,7 +106,7 @@ pub(super) fn usage(advice: Advice, asked: bool, unasked: &Canary) -> Check {
     made(Grade::Warn, detail).fix(fix)
 }
 
-/// Whether queue times are reported. `gained`: what the admin server counted for the canaries.
+/// Whether queue times are reported. `gained`: the admin server's counts for the canaries.
 pub(super) fn queue(advice: Advice, gained: Option<&Counted>) -> Check {
     let made = |grade, detail: String| Check::new(CheckName::Queue, grade, detail);
     let Some(gained) = gained else {
@@ -119,8 +119,8 @@ pub(super) fn queue(advice: Advice, gained: Option<&Counted>) -> Check {
     }
 }
 
-/// Whether the admin server counted every canary once, with the tokens of its usage. Requests that were sent `again`
-/// because their connection was being closed may have been counted too, without tokens.
+/// Whether the admin server counted every canary once, with the tokens of its usage. Retried requests (`again`), whose
+/// connection was being closed, may have been counted too, without tokens.
 pub(super) fn counts(gained: &Counted, canaries: &[&Canary], again: u64) -> Check {
     let made = |grade, detail: String| Check::new(CheckName::Counts, grade, detail);
     let sent = canaries.len() as f64;
@@ -150,8 +150,8 @@ pub(super) fn counts(gained: &Counted, canaries: &[&Canary], again: u64) -> Chec
             let by = gained.by_label(Counter::Tokens).map(|(source, tokens)| format!("{tokens} by {source}"));
             let by: Vec<String> = by.collect();
             let by = if by.is_empty() { "none".to_owned() } else { by.join(", ") };
-            made(Grade::Fail, format!("the canaries had {tokens} output tokens, but counted were {by}")).fix(
-                "check the engine in observe.engine; docs/reference/engine-support.md lists what is read from each",
+            made(Grade::Fail, format!("the canaries had {tokens} output tokens, but the proxy counted {by}")).fix(
+                "check the engine in observe.engine; docs/reference/engine-support.md lists what each engine reports",
             )
         }
         None => made(

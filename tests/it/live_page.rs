@@ -15,7 +15,7 @@ use crate::admin;
 use crate::admin::{Program, ask, body, connect, status};
 
 /// Maximum number of responses of `/live/events` in progress.
-const MOST_WATCHERS: usize = 16;
+const MAX_WATCHERS: usize = 16;
 
 /// A server with numbered snapshots, from 1, each padded by `bytes` bytes.
 struct Stage {
@@ -132,7 +132,7 @@ fn no_snapshots_are_made_without_watchers() {
 #[test]
 fn watcher_over_the_limit_is_refused_until_another_leaves() {
     let stage = Stage::new(10);
-    let mut watchers: Vec<Watcher> = (0..MOST_WATCHERS).map(|_| stage.watch()).collect();
+    let mut watchers: Vec<Watcher> = (0..MAX_WATCHERS).map(|_| stage.watch()).collect();
     assert!(watchers.iter_mut().all(|watcher| watcher.next().is_some()));
     let refused = ask(&stage.server, "GET", "/live/events");
     assert_eq!(status(&refused), 503);
@@ -145,7 +145,7 @@ fn watcher_over_the_limit_is_refused_until_another_leaves() {
 #[test]
 fn head_request_does_not_count_as_watcher() {
     let stage = Stage::new(10);
-    for _ in 0..2 * MOST_WATCHERS {
+    for _ in 0..2 * MAX_WATCHERS {
         let response = ask(&stage.server, "HEAD", "/live/events");
         assert!(status(&response) == 200 && response.contains("text/event-stream"), "{response}");
     }

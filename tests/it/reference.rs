@@ -39,9 +39,9 @@ const ALERTS: &str = "# Alerts
 
 <!-- Generated from the alerting rules: `tests/generated.sh write` rewrites it. -->
 
-The alerts of `tokometer rules` with the default objectives. Severity `critical` pages, `warning` is a ticket. Each name links to its
-runbook. An alert of an objective exists once per objective.
-[Objectives](../concepts/objectives.md#rules) explains burn rates and windows, and which alerts inhibit others.
+The alerts that `tokometer rules` generates from the default objectives. Severity `critical` pages; `warning` opens a
+ticket. Each name links to the runbook. Alerts of an objective exist once per configured objective.
+[Objectives](../concepts/objectives.md#rules) explains burn rates, windows, and which alerts inhibit others.
 
 | Alert | Severity | For | Meaning | Dashboard |
 |---|---|---|---|---|

@@ -119,16 +119,20 @@ const HEAD: &str = "# Request record
 
 Generated from the code; do not edit.
 
-`tokometer replay --json` and the access log (`access_log.format: json`) write these values for each request, one JSON object
-per line. Names and meanings are a stable interface: they do not change, but new ones may be added. Unknown values are null,
-never 0. Times (`_ms`) are in milliseconds and start at the last byte of the request unless noted otherwise. Access log lines
-start with `time`, when the first byte of the request was received. Lines of `replay` end with `recording`, the file's directory
-and name, of captures also with `time`, `client` and `server`, and with `--timeline` also with `timeline`. The access log's text
-format omits null values.
+`tokometer replay --json` and the access log (`access_log.format: json`) write one line per request: a JSON object with
+these values. Names and meanings are a stable interface: existing ones do not change, but new ones may be added. Unknown
+values are null, never 0. Times (`_ms`) are in milliseconds and start at the last byte of the request unless noted
+otherwise. The phases (`phase_*_ms`) add up to `duration_ms` ([Traces](../concepts/traces.md)).
 
-The phases are parts of `duration_ms` and add up to it ([Traces](../concepts/traces.md)).
+Some lines have more values:
 
-The program's exit codes are a stable interface too: 0 is success, 1 a failure, 2 wrong usage or an invalid configuration.
+- Access log lines start with `time`, the time at which the first byte of the request was received. The text format
+  omits null values.
+- Lines of `replay` end with `recording` (the directory and name of the file). For packet captures they also have
+  `time`, `client` and `server`, and with `--timeline` also `timeline`.
+
+The exit codes of the program are also a stable interface: 0 success, 1 failure, 2 wrong usage or an invalid
+configuration.
 
 | name | meaning |
 |---|---|

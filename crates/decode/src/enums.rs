@@ -1,7 +1,7 @@
 //! Enums whose values have a fixed name in labels, JSON and settings.
 
-/// Declares an enum with one name per value: `ALL` (every value, in order), `as_str` (the name) and `meaning` (the
-/// documentation of the value as text, for generated documents).
+/// Declares an enum with one name per value: `ALL` (all values, in order), `as_str` (the name) and `meaning` (the
+/// value's doc comment, for generated documents).
 ///
 /// ```
 /// tokometer_decode::closed_enum! {
@@ -37,7 +37,7 @@ macro_rules! closed_enum {
                 match self { $($name::$variant => $word),+ }
             }
 
-            /// The documentation of the value.
+            /// The doc comment of the value.
             $vis fn meaning(self) -> &'static str {
                 match self { $($name::$variant => concat!($($text),+).trim_start()),+ }
             }

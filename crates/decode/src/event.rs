@@ -1,4 +1,4 @@
-//! The numeric content of one response event; never its text.
+//! The metadata of one response event: counts and markers, never its text.
 
 /// The channels on which an event carried a non-empty value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Channels {
 }
 
 crate::closed_enum! {
-    /// Why a choice ended. A closed set: any other word maps to [`FinishReason::Other`].
+    /// Why a choice ended. A closed set: any unknown word maps to [`FinishReason::Other`].
     pub enum FinishReason {
         /// End of text or a stop string.
         Stop = "stop",
@@ -56,8 +56,8 @@ crate::closed_enum! {
         Repetition = "repetition",
         /// Engine failure.
         Error = "error",
-        /// Complete, without a reason: `status` of the Responses API. Responses with tool calls have it too, and those of
-        /// llama.cpp and Ollama 0.17 that reached the token limit.
+        /// Complete, without a more precise reason: `status` of the Responses API. Responses with tool calls also have
+        /// it, as do responses of llama.cpp and Ollama 0.17 that reached the token limit.
         Completed = "completed",
         /// The request only loaded the model (Ollama).
         Load = "load",
@@ -90,7 +90,7 @@ impl FinishReason {
             b"model_context_window_exceeded" => FinishReason::Length,
             b"tool_use" => FinishReason::ToolCalls,
             b"refusal" => FinishReason::ContentFilter,
-            // OpenAI Responses and realtime: `status` and its accompanying reason.
+            // OpenAI Responses and realtime: `status` and its reason.
             b"completed" => FinishReason::Completed,
             b"max_output_tokens" => FinishReason::Length,
             b"failed" => FinishReason::Error,
@@ -111,7 +111,7 @@ impl FinishReason {
     }
 }
 
-/// Up to 8 finish reasons of one event or request; further ones are counted but not stored.
+/// Up to 8 finish reasons of one event or request; additional ones are counted but not stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Finishes {
     kept: [Option<FinishReason>; 8],
@@ -132,7 +132,7 @@ impl Finishes {
         self.len
     }
 
-    /// True when there are none.
+    /// True when there are no reasons.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -143,11 +143,11 @@ impl Finishes {
     }
 }
 
-/// A `usage` object: token counts, `None` where the key was absent.
+/// A `usage` object: token counts, `None` if the key was absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// `prompt_tokens`, `input_tokens`: the whole prompt including cached tokens, also for APIs that exclude them
-    /// (Messages: the sum of its three parts).
+    /// `prompt_tokens`, `input_tokens`: the whole prompt. Cached tokens are always included, also for APIs that exclude
+    /// them (Messages: the sum of its three parts).
     pub input: Option<u64>,
     /// `completion_tokens`, including reasoning tokens.
     pub output: Option<u64>,
@@ -164,27 +164,27 @@ pub struct Usage {
     pub input_image: Option<u64>,
     /// Audio tokens of the response: `completion_tokens_details.audio_tokens`.
     pub output_audio: Option<u64>,
-    /// True when the event had no choice (`choices: []`): the total of the request, not of one choice.
+    /// True when the event had no choice (`choices: []`): the usage then covers the request, not one choice.
     pub total: bool,
-    /// True when it preceded the output (`message_start` of the Messages API): Ollama 0.17 estimates it from the length
-    /// of the text.
+    /// True when the usage preceded the output (`message_start` of the Messages API). Ollama 0.17 estimates that input
+    /// count from the text length.
     pub early: bool,
 }
 
-/// Token counts in an engine's own dialect; for a whole body, the sum over its responses.
+/// Token counts in an engine-specific format; for a whole body, the sum over its responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counter {
     /// The whole prompt, including cached tokens.
     pub input: Option<u64>,
-    /// Output so far, including reasoning tokens and the end-of-text token.
+    /// Output tokens so far, including reasoning tokens and the end-of-text token.
     pub output: Option<u64>,
     /// Prompt tokens served from the engine's cache.
     pub cached: Option<u64>,
-    /// Reasoning tokens of the output.
+    /// Reasoning tokens in the output.
     pub reasoning: Option<u64>,
-    /// True when every event has the count, so that the increase of `output` is the number of tokens in the event
-    /// (SGLang and LMDeploy `meta_info.completion_tokens`, llama.cpp `tokens_predicted`). Otherwise the last event has
-    /// it, as a total.
+    /// True when every event has the count, so that the increase of `output` is the event's token count (SGLang and
+    /// LMDeploy `meta_info.completion_tokens`, llama.cpp `tokens_predicted`). Otherwise only the last event has the
+    /// total.
     pub running: bool,
 }
 
@@ -201,8 +201,8 @@ pub struct EngineTiming {
     pub decode_ms: Option<f64>,
     /// llama.cpp `timings.prompt_ms`, Ollama `prompt_eval_duration`.
     pub prompt_ms: Option<f64>,
-    /// Ollama `load_duration`: from the request until the model's runner is ready, including the wait for another model
-    /// to unload.
+    /// Ollama `load_duration`: from the request until the model runner is ready, including the time to unload another
+    /// model.
     pub load_ms: Option<f64>,
     /// Ollama `total_duration`.
     pub total_ms: Option<f64>,
@@ -219,10 +219,10 @@ pub struct EngineTiming {
 }
 
 impl EngineTiming {
-    /// The part of `total_ms` that no other duration accounts for. In Ollama 0.17 it is the wait for a slot of the
-    /// runner, plus about 5 ms and 0.1 ms per token for templating, tokenizing and forwarding tokens. An absent
-    /// duration is 0 (Go's `omitempty`), except `load_duration`: loading always takes time, and SGLang's copy of the
-    /// API, which lacks this key, reports only the total.
+    /// The part of `total_ms` that no other duration accounts for. In Ollama 0.17 it is the wait for a runner slot,
+    /// plus about 5 ms and 0.1 ms per token for templating, tokenizing and forwarding tokens. An absent duration is 0
+    /// (Go's `omitempty`). The exception is `load_duration`, because loading always takes time: SGLang's copy of the
+    /// API lacks this key and reports only the total.
     pub fn unreported_ms(&self) -> Option<f64> {
         let known = self.load_ms? + self.prompt_ms.unwrap_or(0.0) + self.decode_ms.unwrap_or(0.0);
         self.total_ms.map(|total| total - known).filter(|rest| *rest >= 0.0)
@@ -234,43 +234,43 @@ impl EngineTiming {
 pub struct StreamEvent {
     /// `choices[].index` of the event's last choice.
     pub choice: u32,
-    /// Number of choices in the event (`0`: `choices: []` or no such key; only chats, completions and vLLM's
-    /// transcriptions have choices).
+    /// Number of choices in the event; 0 if `choices` is empty or absent. Only chats, completions and vLLM's
+    /// transcriptions have choices.
     pub choices: u32,
-    /// Non-empty channels: at least one visible token.
+    /// Non-empty channels. If any is set, the event has at least one visible token.
     pub channels: Channels,
     /// The event has a role.
     pub role: bool,
-    /// An empty text delta without a role, possibly with a finish reason: in vLLM's Python front end and TensorRT-LLM a
-    /// token whose text is held back (or the end-of-text token); in other engines nothing.
+    /// An empty text delta without a role, possibly with a finish reason. In vLLM's Python front end and TensorRT-LLM
+    /// it is a token whose text is held back, or the end-of-text token; in other engines it has no meaning.
     pub empty_delta: bool,
-    /// Elements of `token_ids` in this event, if it is an array.
+    /// Length of `token_ids` in this event, if it is an array.
     pub token_ids: Option<u32>,
-    /// Elements of `logprobs.content` or `logprobs.tokens`, if present.
+    /// Length of `logprobs.content` or `logprobs.tokens`, if present.
     pub logprobs: Option<u32>,
-    /// Prompt progress, without a token: llama.cpp's `prompt_progress`.
+    /// Prompt progress without a token: llama.cpp's `prompt_progress`.
     pub progress: bool,
     /// `usage`, if it is an object.
     pub usage: Option<Usage>,
-    /// Counts in the engine's own format, sent in place of `usage`.
+    /// Counts in an engine-specific format, sent instead of `usage`.
     pub counter: Option<Counter>,
-    /// `finish_reason` of each choice with a non-empty one, in order.
+    /// Each non-empty `finish_reason` of the event's choices, in order.
     pub finishes: Finishes,
     /// The choice is marked as ended, with or without a reason: llama.cpp's `stop: true`, Ollama's `done: true`, TGI's
-    /// `generated_text`. These streams have no other end mark.
+    /// `generated_text`. These streams have no other end marker.
     pub ended: bool,
     /// An error envelope: `error` is an object or a string, or `object` is `error` (SGLang). FastAPI's `detail` alone
-    /// is not one: the HTTP status reports that error.
+    /// does not count: the HTTP status already reports that error.
     pub error: bool,
     /// The `[DONE]` marker.
     pub done: bool,
-    /// The last event of a response, by its name: `response.completed`, `response.incomplete`, `response.failed`,
+    /// Last event of a response, by type: `response.completed`, `response.incomplete`, `response.failed`,
     /// `message_stop`, `message-end`, `transcript.text.done`; in realtime `response.done` and `transcription.done`.
     pub end: bool,
-    /// The response is not available yet: its `status` is `queued` or `in_progress`. The first events of a stream have
-    /// this status too; a whole body with it has no output, and the client polls for it (background request).
+    /// The response is not available yet: `status` is `queued` or `in_progress`, as in the first events of a stream. A
+    /// whole body with this status has no output; the client polls for it (background request).
     pub pending: bool,
-    /// The message has content that is not decoded: tensors, none of them text (Triton).
+    /// The message has content that is not decoded: tensors other than text (Triton).
     pub unread: bool,
     /// A client message that requests a response (realtime): `response.create`, `input_audio_buffer.commit`.
     pub asks: bool,
@@ -281,8 +281,8 @@ pub struct StreamEvent {
 }
 
 impl StreamEvent {
-    /// The facts that hold for an event that was cut off: its choice, its channels, and whether it is an error. Its
-    /// numbers may lack digits, or other numbers that belong to them.
+    /// Keeps only what is certain in a truncated event: its choice, its channels, and whether it is an error. Numbers
+    /// may lack digits, or related numbers may be missing.
     pub(crate) fn beginning(self) -> StreamEvent {
         let StreamEvent { choice, choices, channels, role, progress, error, malformed, .. } = self;
         StreamEvent { choice, choices, channels, role, progress, error, malformed, ..StreamEvent::default() }

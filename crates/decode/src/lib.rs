@@ -1,5 +1,4 @@
-//! Decodes request and response bodies into [`StreamEvent`]s: framing, a resumable JSON scanner, and the dialects of the
-//! APIs.
+//! Decodes request and response bodies into [`StreamEvent`]s: framing, a resumable JSON scanner, and the API dialects.
 //!
 //! No clock, no sockets, no exporters. Memory use is fixed, independent of the event size.
 

@@ -1,7 +1,7 @@
 //! The response text, kept temporarily to count its tokens when the response reports no count.
 //!
-//! This is the only place that keeps text, and only if the settings enable it. The text leaves it only as bytes lent to
-//! the token counter; it is never printed, and is freed with its owner.
+//! Text is kept nowhere else, and only if the settings enable it. This module lends the text only as bytes to the token
+//! counter; it never prints the text, and frees it with its owner.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{Channels, StreamEvent};
 
-/// Maximum number of switches between reasoning and response text kept per text.
+/// Maximum number of stored runs per text: switches between reasoning and response text.
 const RUNS: usize = 64;
 
 /// Initial capacity of a text, in bytes.
@@ -24,15 +24,15 @@ pub struct TextLimits {
     pub memory_bytes: usize,
 }
 
-/// Why a response's text is not kept, or no longer kept.
+/// Why a response text is not, or no longer, kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextLost {
-    /// It exceeds `response_bytes`.
+    /// The text exceeds `response_bytes`.
     TooLong,
     /// All texts together reached `memory_bytes`.
     Memory,
-    /// The tokens of the response are not those of its text: audio, several choices, invalid escapes or bytes, or
-    /// U+FFFD, which replaces invalid bytes.
+    /// The response's tokens are not those of its text: audio, several choices, invalid escapes or bytes, or U+FFFD,
+    /// which replaces invalid bytes.
     NotPlain,
 }
 
@@ -50,12 +50,12 @@ impl TextMemory {
 /// A run of text in one channel, up to `end`.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// `None`: known only at the end of the current event.
+    /// `None` until the end of the current event.
     channels: Option<Channels>,
     end: usize,
 }
 
-/// The text of one response so far: its runs of reasoning and output text, in order.
+/// The text of one response so far: runs of reasoning and output text, in order.
 pub struct ResponseText {
     limits: TextLimits,
     memory: TextMemory,
@@ -70,7 +70,7 @@ pub struct ResponseText {
     first: usize,
     /// Events with text outside of tool calls.
     events: u64,
-    /// There are tool calls.
+    /// The response has tool calls.
     calls: bool,
     lost: Option<TextLost>,
 }
@@ -93,7 +93,7 @@ impl ResponseText {
         }
     }
 
-    /// Why there is no text; `None` while it is complete.
+    /// Why the text was dropped; `None` while it is complete.
     pub fn lost(&self) -> Option<TextLost> {
         self.lost
     }
@@ -117,19 +117,19 @@ impl ResponseText {
         self.settled_bytes == 0
     }
 
-    /// Events with text outside of tool calls: each has at least one token of the text. The parser of tool calls may
-    /// split a token.
+    /// Events with text outside of tool calls. Each has at least one token of the text. Tool calls are excluded because
+    /// the engine's tool call parser may split a token.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// True if there are tool calls: the model wrote more than their names and arguments.
+    /// True if the response has tool calls: the model then wrote more than their names and arguments.
     pub fn has_calls(&self) -> bool {
         self.calls
     }
 
-    /// The runs of text, one channel each. Markers between them (a model's reasoning tags), and the syntax around the
-    /// names and arguments of tool calls, are not included.
+    /// The runs of text, one channel each. Markers between runs (a model's reasoning tags) and the syntax around tool
+    /// names and arguments are not included.
     ///
     /// # Errors
     /// The reason why there is no text.
@@ -152,7 +152,7 @@ impl ResponseText {
         runs.collect()
     }
 
-    /// The text of the first event with text; `None` if it is not valid UTF-8 by itself.
+    /// The text of the first event with text; `None` if this text alone is not valid UTF-8.
     pub fn first(&self) -> Option<&str> {
         std::str::from_utf8(self.bytes.get(..self.first)?).ok()
     }
@@ -176,7 +176,7 @@ impl ResponseText {
         self.bytes.extend_from_slice(part);
     }
 
-    /// Ends the current string. `channels`: its channel, if its place determines it.
+    /// Ends the current string. `channels`: the channel, if the string's place determines it.
     pub(super) fn end_string(&mut self, channels: Option<Channels>) {
         let end = self.bytes.len();
         let start = self.runs.last().map_or(0, |run| run.end);
@@ -193,8 +193,8 @@ impl ResponseText {
         self.runs.push(Run { channels, end });
     }
 
-    /// True when the string from `start` on repeats the one before it in the same event: vLLM before 0.33 sends
-    /// reasoning under two keys at once (`reasoning` and `reasoning_content`).
+    /// True if the string from `start` on repeats the previous string of the same event: vLLM before 0.33 sends
+    /// reasoning under two keys (`reasoning` and `reasoning_content`).
     fn is_repeated(&self, start: usize) -> bool {
         let Some((before, [last])) = self.runs.get(self.settled..).and_then(|event| {
             let at = event.len().checked_sub(1)?;
@@ -245,7 +245,7 @@ impl ResponseText {
         }
     }
 
-    /// Reserves this many bytes in total from the shared memory. Returns false, and reserves nothing, above the limit.
+    /// Reserves this many bytes in total from the shared memory. Above the limit, reserves nothing and returns false.
     fn hold(&mut self, bytes: usize) -> bool {
         if bytes > self.share {
             let more = bytes - self.share;
@@ -265,11 +265,14 @@ impl ResponseText {
 /// Prints sizes only, never the text.
 impl fmt::Debug for ResponseText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AnswerText").field("bytes", &self.bytes.len()).field("lost", &self.lost).finish_non_exhaustive()
+        f.debug_struct("ResponseText")
+            .field("bytes", &self.bytes.len())
+            .field("lost", &self.lost)
+            .finish_non_exhaustive()
     }
 }
 
-/// A clone reserves its own share of the memory; if that fails, it is lost.
+/// A clone reserves its own share of the memory; if that fails, its text is dropped.
 impl Clone for ResponseText {
     fn clone(&self) -> ResponseText {
         let mut copy = ResponseText::new(self.limits, self.memory.clone());

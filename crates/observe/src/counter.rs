@@ -1,4 +1,4 @@
-//! Counters that several threads add to and the exporters read.
+//! Counters that several threads increment and the exporters read.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

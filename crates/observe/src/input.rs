@@ -1,4 +1,4 @@
-//! The interface between a source of traffic (the relay, or a capture of packets) and the observers of connections.
+//! The interface between a traffic source (the relay or a packet capture) and the observers of its connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,54 +24,54 @@ pub enum Side {
     Server,
 }
 
-/// How a relayed connection ended; the first cause counts.
+/// How a relayed connection ended. If several causes apply, the first is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Close {
-    /// Both sides finished in order.
+    /// Both sides closed the connection in order.
     Finished {
         /// The side that finished first.
         first: Side,
     },
     /// This side reset the connection (RST or I/O error).
     Reset(Side),
-    /// The server ended TLS without close_notify while a request was pending: its last bytes may be missing.
+    /// The server ended TLS without close_notify while a request was pending: the last bytes may be missing.
     Truncated,
-    /// The server could not be reached: nothing was relayed.
+    /// The server could not be reached. Nothing was relayed.
     Refused,
-    /// No connection to the server within the configured time: nothing was relayed.
+    /// The server did not accept a connection within the configured time. Nothing was relayed.
     ConnectTimeout,
-    /// Closed by the relay: no traffic for the configured idle timeout or half-close timeout.
+    /// The relay closed the connection: no traffic for the configured idle timeout or half-close timeout.
     IdleTimeout,
-    /// Closed by the relay: idle during a drain, or the grace period was over.
+    /// The relay closed the connection: it was idle during a drain, or the grace period had ended.
     Drained,
-    /// The capture ended before the connection did: nothing more is known of it.
+    /// The capture ended before the connection. What happened afterwards is unknown.
     CaptureEnded,
 }
 
-/// The network between the server's host and the client, as far as it is known: totals of one connection.
+/// Network values between the server's host and the client, as far as known: totals of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Network {
-    /// Minimum round-trip time of the last minutes (`tcpi_min_rtt` of Linux). The minimum excludes delayed
+    /// Minimum round-trip time in the last minutes (`tcpi_min_rtt` of Linux). The minimum excludes delayed
     /// acknowledgements.
     pub rtt: Option<Duration>,
-    /// Segments sent to the client more than once (`tcpi_total_retrans`).
+    /// Segments retransmitted to the client (`tcpi_total_retrans`).
     pub retransmits: Option<u64>,
-    /// Time during which the client's receive window was full: it did not read. In a capture, the time for which it
-    /// announced a window of zero; in the proxy, the time for which the window stopped the kernel from sending
+    /// Time during which the client's receive window was full, because the client did not read. In a capture: how long
+    /// the client announced a window of zero. In the proxy: how long the window stopped the kernel from sending
     /// (`tcpi_rwnd_limited`).
     pub zero_window: Option<Duration>,
 }
 
-/// Where the values of a connection's network can be read at any time.
+/// A source from which a connection's network values can be read at any time.
 pub trait NetworkSource: Send + Sync {
-    /// The values now; `None` if there are none (a Unix socket) or the connection is closed.
+    /// The current values; `None` if there are no values (a Unix socket) or the connection is closed.
     fn network(&self) -> Option<Network>;
 }
 
 /// A connection at the time it is accepted.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    /// Number of the connection in this process, from 1.
+    /// Connection number in this process, from 1.
     pub id: u64,
     /// The client's address; `None` for a Unix socket.
     pub peer: Option<SocketAddr>,
@@ -83,21 +83,21 @@ pub struct Connection {
     pub accepted: Instant,
 }
 
-/// Observes one connection. All calls for a connection come from one task, in chronological order. Bytes are passed
-/// after they were forwarded (or put in the remainder that waits for the other side).
+/// Observes one connection. One task makes all calls for a connection, in chronological order. Bytes are passed after
+/// they were forwarded (or buffered for the other side).
 pub trait Observer: Send {
     /// These bytes were read at `at`.
     fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant);
 
-    /// The connection's thread did not run for `by` in total since the last call of this method: what is passed next
-    /// was read late.
+    /// The connection's thread did not run for `by` in total since the last call of this method: the bytes passed next
+    /// were read late.
     fn late(&mut self, _by: Duration) {}
 
-    /// The client's bytes that were read at `at`, and passed last, had waited for `by` because the thread did not run.
+    /// The client's last passed bytes, read at `at`, had waited for `by` because the thread did not run.
     fn waited(&mut self, _by: Duration, _at: Instant) {}
 
-    /// True when the connection's data is expensive to observe: the relay then reads small pieces, one per event loop
-    /// turn, which bounds the delay of other connections.
+    /// True if the connection's data is expensive to parse. The relay then reads small pieces, one per event loop turn,
+    /// which bounds the delay of other connections.
     fn is_costly(&self) -> bool {
         false
     }
@@ -113,41 +113,41 @@ pub trait Observer: Send {
     /// Bytes of `direction` waited for their receiver from `since` until `until`.
     fn blocked(&mut self, direction: Direction, since: Instant, until: Instant);
 
-    /// Bytes of the connection are missing in the capture and cannot be recovered: nothing can be parsed after them.
-    /// Open requests end unobserved. The last call.
+    /// Bytes of the connection are missing in the capture and cannot be recovered, so nothing after them can be parsed.
+    /// Open requests are recorded as unobserved. This is the last call.
     fn lost(&mut self, _at: Instant) {}
 
-    /// Packets were lost before `at`, of this connection or of others: the values of open requests may be inexact.
+    /// Packets of this or another connection were lost before `at`: values of open requests may be inexact.
     fn lost_packets(&mut self, _at: Instant) {}
 
-    /// The proxy sent this `traceparent` to the server with the request whose headers were passed last: the request's
-    /// span has its ids.
+    /// The proxy sent this `traceparent` to the server with the request whose headers were passed last. The request's
+    /// span uses these ids.
     fn sent_trace(&mut self, _sent: TraceParent) {}
 
-    /// What is known of the network now. Called before the bytes that follow a change, and before the end.
+    /// The current network values. Called before the bytes that follow a change, and before the end.
     fn network(&mut self, _network: &Network) {}
 
-    /// The network's values can be read from this source until the connection ends. Reading costs a system call.
+    /// Until the connection ends, its network values can be read from this source. Each read costs a system call.
     fn network_source(&mut self, _source: Arc<dyn NetworkSource>) {}
 
-    /// The connection ended. The last call.
+    /// The connection ended. This is the last call.
     fn closed(&mut self, close: Close, at: Instant);
 
-    /// True when no request is pending: a drain may close the connection now.
+    /// True if no request is pending, so that a drain may close the connection now.
     fn idle(&self) -> bool;
 }
 
-/// Makes the observer of each accepted connection.
+/// Creates the observer of each accepted connection.
 pub trait Observe: Send + Sync + 'static {
     /// The observer for this connection; `None` to relay it unobserved.
     fn accepted(&self, connection: &Connection) -> Option<Box<dyn Observer>>;
 
-    /// True for requests whose streams report token counts only if `stream_options.include_usage` is set: chats and
+    /// True if streams of this request report token counts only when `stream_options.include_usage` is set: chats and
     /// completions of the OpenAI API.
     fn reports_usage_on_request(&self, _method: &str, _target: &str) -> bool {
         false
     }
 
-    /// An observer panicked: it was dropped; its connection continues unobserved.
+    /// An observer panicked and was dropped. Its connection continues unobserved.
     fn panicked(&self) {}
 }

@@ -1,6 +1,6 @@
-//! One connection to request records.
+//! Turns one connection into request records.
 //!
-//! [`input`] is what a source of traffic shows of a connection, [`observer`] parses it, and [`measure`] turns the events
+//! [`input`] is the interface to traffic sources, [`observer`] parses connections, and [`measure`] turns the events
 //! into one record per request.
 
 mod counter;

@@ -1,23 +1,23 @@
 //! Placeholders in braces, in the expressions of dashboards and rules.
 //!
-//! A placeholder is the name of a definition, or whatever the caller makes of it: a metric by its identifier in the
-//! catalogue. A brace after a name (`up{job="x"}`) is PromQL's, and quoted text is left as it is.
+//! A placeholder is the name of a definition, or text that the caller expands, such as a metric's identifier in the
+//! catalogue. A brace after a name (`up{job="x"}`) begins a PromQL selector. Quoted text is not changed.
 
 use std::collections::BTreeMap;
 
 use tokometer_telemetry::export::table::{Metric, TABLE};
 
-/// Texts by the names of their placeholders.
+/// Replacement texts by placeholder name.
 pub(crate) type Definitions = BTreeMap<String, String>;
 
-/// Maximum depth of definitions in definitions: more is a cycle.
+/// Maximum nesting depth of definitions: deeper nesting is a cycle.
 const MAX_DEPTH: usize = 8;
 
-/// Replaces placeholders, also in the definitions, which are searched in order. `other` makes the text of those that are
-/// not defined.
+/// Replaces placeholders, also within definitions, which are searched in order. `other` expands placeholders without a
+/// definition.
 ///
 /// # Errors
-/// The placeholder that is wrong, and why.
+/// The invalid placeholder, and why it is invalid.
 pub(crate) fn expand(
     text: &str,
     definitions: &[&Definitions],
@@ -61,7 +61,7 @@ fn expand_at(
     Ok(out)
 }
 
-/// Length of the text up to the closing mark, which is not within quotes.
+/// Length of the text up to and including the closing mark. Marks within quotes do not count.
 fn closed(text: &str, mark: char) -> Result<usize, String> {
     let mut quoted = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -77,7 +77,7 @@ fn closed(text: &str, mark: char) -> Result<usize, String> {
 /// The metric with this identifier in the catalogue.
 ///
 /// # Errors
-/// When there is none.
+/// If no metric has this identifier.
 pub(crate) fn metric(id: &str) -> Result<&'static Metric, String> {
     let metric = TABLE.iter().find(|metric| format!("{:?}", metric.id) == id);
     metric.ok_or_else(|| format!("`{id}` is not the identifier of a metric"))

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-/// Parses a duration: a number with at most three decimals (`1.5s`), and a unit.
+/// Parses a number with at most three decimals and a unit (`1.5s`).
 ///
 /// # Errors
 ///
-/// A message with the valid form.
+/// A message that shows the valid form.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let wrong = || format!("invalid duration `{text}`; write a number and a unit: 500ms, 10s, 2m or 1h");
     let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(wrong)?;

@@ -1,11 +1,11 @@
-//! Recognises that a file has changed, without reading it.
+//! Detects file changes without reading the file.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Identifies one version of a file: it differs after the file was written, replaced, or made readable. A symbolic link
-/// is followed to its target, so that the link swap of a mounted ConfigMap or Secret is recognised too.
+/// Identifies one version of a file. The value changes when the file is written, replaced, or made readable. Symbolic
+/// links are followed, so the link swap of a mounted ConfigMap or Secret is detected too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileVersion {
     device: u64,

@@ -1,6 +1,6 @@
-//! How settings are written, for modules that derive serde and schemars on their settings.
+//! Text forms of settings, for modules that derive serde and schemars on their settings.
 //!
-//! A duration or size has a unit: [`Duration`], [`Size`]. A field of another type names the form in which it is written:
+//! Durations and sizes have a unit: [`Duration`], [`Size`]. A field of another type declares its written form:
 //! `#[serde(with = "tokometer_settings::written")]` and `#[schemars(with = "Duration")]`.
 
 pub mod duration;
@@ -34,7 +34,7 @@ impl Duration {
         Duration(time::Duration::from_millis(millis))
     }
 
-    /// `None` for zero, which turns a limit off.
+    /// `None` for zero, which means no limit.
     pub fn unless_zero(self) -> Option<time::Duration> {
         (!self.0.is_zero()).then_some(self.0)
     }
@@ -64,7 +64,7 @@ impl FromStr for Size {
     }
 }
 
-/// In the largest unit that needs no fraction.
+/// Writes the amount in the largest unit that needs no fraction.
 fn whole(f: &mut fmt::Formatter<'_>, amount: u128, units: &[(&str, u128)], zero: &str) -> fmt::Result {
     match units.iter().find(|(_, unit)| amount > 0 && amount.is_multiple_of(*unit)) {
         Some((name, unit)) => write!(f, "{}{name}", amount / unit),
@@ -119,15 +119,15 @@ macro_rules! text_form {
 text_form!(Duration, "duration", r"^(0|[0-9]+(\.[0-9]{1,3})?(ms|s|m|h))$");
 text_form!(Size, "size", "^(0|[0-9]+(B|KiB|MiB|GiB))$");
 
-/// A type that settings show in another form.
+/// A type that is written in another form in settings.
 pub trait Written: Sized {
-    /// How it is written.
+    /// The written form.
     type Form: Serialize + serde::de::DeserializeOwned;
 
-    /// The form of this value.
+    /// Converts this value to its form.
     fn form(&self) -> Self::Form;
 
-    /// The value of this form.
+    /// Converts a form to the value.
     fn of_form(form: Self::Form) -> Self;
 }
 
@@ -147,7 +147,7 @@ macro_rules! written {
     };
 }
 
-// `None` is written as 0: a limit that is off.
+// `None` (no limit) is written as 0.
 written! {
     time::Duration as Duration: Duration, |form: Duration| form.0;
     Option<time::Duration> as Duration: |value: Option<_>| Duration(value.unwrap_or_default()), Duration::unless_zero;
@@ -161,20 +161,20 @@ pub mod written {
 
     use crate::Written;
 
-    /// Serializes the form.
+    /// Serializes the form of the value.
     ///
     /// # Errors
     ///
-    /// Those of the serializer.
+    /// The serializer's errors.
     pub fn serialize<T: Written, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
         value.form().serialize(serializer)
     }
 
-    /// Deserializes the form.
+    /// Deserializes the form and converts it.
     ///
     /// # Errors
     ///
-    /// Those of the form.
+    /// The errors of deserializing the form.
     pub fn deserialize<'de, T: Written, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
         T::Form::deserialize(deserializer).map(T::of_form)
     }

@@ -1,10 +1,10 @@
 //! Observes connections from a copy of their packets: no proxy, no effect on the traffic.
 //!
-//! [`Tap`] takes [`Packet`]s in the order of capture. It parses their headers, puts the bytes of each TCP connection in
-//! order and passes them to the same observers that the proxy uses ([`tokometer_observe::input`]). [`file`](mod@file)
-//! reads packets from pcap and pcapng files, [`capture`] from the network.
+//! [`Tap`] receives [`Packet`]s in capture order. It parses their headers, reassembles the bytes of each TCP connection
+//! and passes them to the same observers that the proxy uses ([`tokometer_observe::input`]). [`file`](mod@file) reads
+//! packets from pcap and pcapng files, [`capture`] from the network.
 //!
-//! Nothing is guessed: bytes that the capture lacks detach their connection (`capture_gap`), and a connection whose
+//! Nothing is guessed. If the capture lacks bytes, their connection is detached (`capture_gap`). A connection whose
 //! beginning was not captured is observed from its next request on.
 
 pub mod capture;

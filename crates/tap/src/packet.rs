@@ -1,15 +1,15 @@
-//! Packets as they are captured, and their clock.
+//! Captured packets and their clock.
 
 use std::time::{Duration, Instant};
 
-/// What a captured packet begins with.
+/// The first header of a captured packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
     /// An Ethernet header, possibly with VLAN tags.
     Ethernet,
     /// The header of a Linux "cooked" capture of all interfaces (`LINKTYPE_LINUX_SLL`, 113).
     Cooked,
-    /// The same, version 2 (`LINKTYPE_LINUX_SLL2`, 276).
+    /// Version 2 of the cooked header (`LINKTYPE_LINUX_SLL2`, 276).
     Cooked2,
     /// An IP header.
     RawIp,
@@ -20,7 +20,7 @@ pub enum Link {
 /// One captured packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    /// What `bytes` begin with.
+    /// The first header in `bytes`.
     pub link: Link,
     /// The captured bytes.
     pub bytes: &'a [u8],
@@ -28,8 +28,8 @@ pub struct Packet<'a> {
     pub original_len: usize,
     /// When the packet was captured, since the Unix epoch.
     pub at: Duration,
-    /// Whether this host sent the packet (true) or received it (false); `None` if the capture does not show it. A header
-    /// that contains the direction ([`Link::Cooked`], [`Link::Cooked2`]) is used instead of `None`.
+    /// True if this host sent the packet, false if it received it; `None` if the capture does not record the direction.
+    /// `None` is replaced by the direction in the link header, if present ([`Link::Cooked`], [`Link::Cooked2`]).
     pub outgoing: Option<bool>,
 }
 
@@ -56,7 +56,7 @@ impl OwnedPacket {
     }
 }
 
-/// Maps capture times (since the Unix epoch) to instants: two readings of the same moment.
+/// Maps capture times (since the Unix epoch) to instants, from readings of both clocks at the same moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     epoch: Duration,

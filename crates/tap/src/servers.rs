@@ -17,10 +17,10 @@ const RESPONSE: &[u8] = b"HTTP/1.";
 const CLIENT_HELLO: u8 = 1;
 const SERVER_HELLO: u8 = 2;
 
-/// What shows that an end of a connection is a server.
+/// Evidence that an endpoint is a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Evidence {
-    /// It accepted a connection; none of its bytes is known.
+    /// It accepted a connection; its payload was not recognized.
     Handshake,
     /// It accepted a TLS handshake.
     Tls,
@@ -28,11 +28,12 @@ pub enum Evidence {
     Http,
 }
 
-/// Collects the ends of connections that are servers, from the packets of a capture: the end that a handshake was sent
-/// to; in a connection that was in progress, the end that receives an HTTP request or sends an HTTP response.
+/// Finds the servers in the packets of a capture. If the handshake was captured, the server is the endpoint that
+/// received it. In a connection already in progress, the server is the endpoint that receives an HTTP request or sends
+/// an HTTP response.
 #[derive(Debug, Default)]
 pub struct Servers {
-    /// The server of each connection whose handshake was captured, by its ends in order.
+    /// The server of each connection whose handshake was captured, by the connection's sorted endpoints.
     accepted: HashMap<[Endpoint; 2], Endpoint>,
     found: BTreeMap<Endpoint, Evidence>,
 }
@@ -51,7 +52,7 @@ impl Servers {
             }
         }
         if let Some((from_client, evidence)) = recognise(segment.payload) {
-            // Bytes of a response may look like a request.
+            // The handshake takes precedence, because bytes of a response may look like a request.
             let by_content = if from_client { destination } else { source };
             self.add(self.accepted.get(&ends).copied().unwrap_or(by_content), evidence);
         }
@@ -62,7 +63,7 @@ impl Servers {
         *known = evidence.max(*known);
     }
 
-    /// The servers found: those that speak HTTP or TLS, or else all that accepted a connection.
+    /// The servers found: those that speak HTTP or TLS; if there are none, all that accepted a connection.
     pub fn found(&self) -> Vec<(SocketAddr, Evidence)> {
         let is_known = |evidence: &Evidence| *evidence != Evidence::Handshake;
         let any_known = self.found.values().any(is_known);
@@ -71,7 +72,7 @@ impl Servers {
     }
 }
 
-/// Whether a client sent this payload, and what it is; `None` if it does not show it.
+/// Whether a client sent this payload, and the evidence in it; `None` if the payload is not recognized.
 fn recognise(payload: &[u8]) -> Option<(bool, Evidence)> {
     if begins_request(payload) || payload.starts_with(HTTP2_PREFACE) {
         return Some((true, Evidence::Http));

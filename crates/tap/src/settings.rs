@@ -5,25 +5,25 @@ use std::time::Duration;
 
 use tokometer_observe::budget::Budget;
 
-/// A TCP port on which a server listens. The direction of a segment follows from it.
+/// A server's TCP port, which determines the direction of each segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Server {
     /// The server's address; `None` for any.
     pub address: Option<IpAddr>,
     /// The server's port.
     pub port: u16,
-    /// Index of the listener that its requests are reported for.
+    /// Index of the listener under which the server's requests are reported.
     pub listener: usize,
 }
 
 /// Limits of a tap.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Memory of all connections: the budget of the observers.
+    /// Memory budget of all connections and their observers.
     pub budget: Budget,
-    /// Maximum of open connections; further ones are not observed.
+    /// Maximum number of open connections; further connections are not observed.
     pub connections: usize,
-    /// Maximum of bytes that wait for an earlier segment, per direction of a connection.
+    /// Maximum number of bytes that wait for an earlier segment, per direction of a connection.
     pub reassembly_bytes: usize,
     /// A connection without packets for this long is evicted.
     pub idle: Duration,

@@ -15,12 +15,12 @@ pub(crate) struct Shared {
     pub(crate) stats: Arc<Stats>,
     /// Number of connections observed so far.
     pub(crate) observed: u64,
-    /// Some connection may have a gap: all are checked soon.
+    /// A connection may have a gap: check all connections soon.
     pub(crate) suspects_gap: bool,
 }
 
 impl Shared {
-    /// Creates the observer of a connection, which gets its number here.
+    /// Numbers a connection and creates its observer.
     pub(crate) fn accepted(&mut self, mut connection: Connection) -> Option<Box<dyn Observer>> {
         self.observed += 1;
         connection.id = self.observed;
@@ -32,7 +32,7 @@ impl Shared {
         match catch_unwind(AssertUnwindSafe(call)) {
             Ok(result) => Some(result),
             Err(payload) => {
-                // Dropping the payload may panic as well.
+                // Dropping the payload may panic too.
                 std::mem::forget(payload);
                 self.stats.observer_panics.add(1);
                 if let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.observe.panicked())) {

@@ -17,13 +17,13 @@ pub struct Stats {
     pub segments: Counter,
     /// Packets that were captured a second time (loopback, several interfaces).
     pub duplicates: Counter,
-    /// Packets whose headers are not valid, or are cut off by the snapshot length.
+    /// Packets whose headers are invalid or truncated by the snapshot length.
     pub malformed: Counter,
     /// Fragments of IP packets. They are not reassembled; their bytes become gaps.
     pub fragments: Counter,
-    /// Segments of which the capture has only the first bytes (snapshot length).
+    /// Segments whose payload was truncated by the snapshot length.
     pub truncated: Counter,
-    /// Segments that arrived before an earlier one.
+    /// Segments that arrived while an earlier segment was missing.
     pub out_of_order: Counter,
     /// Segments without any new byte: retransmissions.
     pub retransmitted: Counter,
@@ -31,29 +31,29 @@ pub struct Stats {
     pub opened: Counter,
     /// Connections that were in progress when they were first captured.
     pub attached: Counter,
-    /// Connections in progress, and connections after a gap, that are observed from a request on.
+    /// Connections, in progress or after a gap, whose observation began at a request.
     pub synchronised: Counter,
     /// Connections that ended, were evicted, or were open when the capture ended.
     pub ended: Counter,
-    /// Segments of connections that are not followed because too many are open.
+    /// Segments of connections that are not followed because too many connections are open.
     pub shed: Counter,
     /// Connections that carry TLS: they cannot be observed.
     pub tls: Counter,
-    /// Gaps: captured bytes of a connection with a hole that cannot be filled.
+    /// Gaps in the captured bytes of a connection that cannot be filled.
     pub gaps: Counter,
     /// Packets that the kernel reported as dropped, see [`Tap::lost`](crate::Tap::lost).
     pub kernel_drops: Counter,
-    /// How often the kernel's ring became full; from then on packets are dropped.
+    /// Number of times the kernel's ring became full; packets are then dropped.
     pub ring_full: Counter,
-    /// Maximum share of the ring that waited to be processed, in the last 30 to 60 s.
+    /// Maximum share of the ring that waited to be processed in the last 30 to 60 s.
     pub ring_used: Peak,
     /// Observers that panicked and were dropped.
     pub observer_panics: Counter,
-    /// Payload bytes of connections that could not be observed when they were captured.
+    /// Payload bytes captured while their connection could not be observed.
     pub unobserved_bytes: Counter,
-    /// Connections that wait for a request to be observed from, now.
+    /// Connections that currently wait for a request at which observation can begin.
     pub unsynchronised: Gauge,
-    /// Bytes that wait for an earlier segment, now.
+    /// Bytes that currently wait for an earlier segment.
     pub reassembly_bytes: Gauge,
     request_bytes: Counter,
     response_bytes: Counter,
@@ -64,7 +64,7 @@ pub struct Stats {
 pub struct Gauge(AtomicU64);
 
 impl Gauge {
-    /// The value now.
+    /// The current value.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -80,9 +80,9 @@ impl Gauge {
 /// The maximum of a value in the last 30 to 60 s. Written by one thread.
 #[derive(Debug, Default)]
 pub struct Peak {
-    /// Since when `this` is collected.
+    /// Time of the first value.
     since: OnceLock<Instant>,
-    /// Number of the half minute since then.
+    /// Number of the current half minute since `since`.
     half: AtomicU64,
     this: AtomicU64,
     last: AtomicU64,
@@ -98,7 +98,7 @@ impl Peak {
         self.since.get().map(|_| value(&self.this).max(value(&self.last)))
     }
 
-    /// Adds a value, which is not negative.
+    /// Adds a value, which must not be negative.
     pub(crate) fn put(&self, value: f64, at: Instant) {
         let since = *self.since.get_or_init(|| at);
         let half = at.saturating_duration_since(since).as_secs() / HALF_MINUTE.as_secs();
@@ -107,7 +107,7 @@ impl Peak {
             let this = self.this.swap(0, Relaxed);
             self.last.store(if half == before + 1 { this } else { 0 }, Relaxed);
         }
-        // The bits of numbers that are not negative have the same order as the numbers.
+        // The bit patterns of nonnegative numbers have the same order as the numbers.
         self.this.fetch_max(value.to_bits(), Relaxed);
     }
 }

@@ -15,13 +15,13 @@ use crate::settings::{Limits, Server};
 use crate::shared::Shared;
 use crate::stats::Stats;
 
-/// How often connections are checked for gaps, if there may be one.
+/// Interval of gap checks while a gap is suspected.
 const GAP_PERIOD: Duration = Duration::from_millis(100);
 
-/// How often connections are checked for idleness.
+/// Interval of idle checks.
 const IDLE_PERIOD: Duration = Duration::from_secs(1);
 
-/// Memory charged for each connection, except its observer and bytes that wait: its state and its table entry.
+/// Memory charged for a connection's state and table entry; its observer and waiting bytes are charged separately.
 const FLOW_BYTES: usize = size_of::<Flow>() + 2 * (size_of::<Key>() + size_of::<Box<Flow>>());
 
 /// The connections of one capture. Used by one thread.
@@ -32,8 +32,8 @@ pub struct Tap {
     flows: HashMap<Key, Box<Flow>>,
     /// Memory charged for `flows`.
     share: Share,
-    /// The time of the last packet or tick. Later times are never before it: those of packets that several processors
-    /// captured may be.
+    /// The time of the last packet or tick. It never decreases, although packets captured on several CPUs may be out of
+    /// order.
     now: Option<Instant>,
     /// When connections were last checked.
     checked: Option<Instant>,
@@ -53,7 +53,7 @@ struct Key {
 }
 
 impl Hash for Key {
-    /// One call of the hasher in place of eight.
+    /// Calls the hasher once instead of eight times.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let mut bytes = [0; 36];
         let parts =
@@ -69,14 +69,14 @@ impl Hash for Key {
 }
 
 impl Tap {
-    /// A tap on these servers that has seen no packet yet. Connections are reported to `observe`.
+    /// Creates a tap on these servers, which reports connections to `observe`.
     pub fn new(servers: Vec<Server>, observe: Arc<dyn Observe>, limits: Limits, clock: Clock) -> Tap {
         let share = limits.budget.account(None, 0).share();
         let shared = Shared { observe, limits, stats: Arc::default(), observed: 0, suspects_gap: false };
         Tap { servers, clock, shared, flows: HashMap::new(), share, now: None, checked: None }
     }
 
-    /// Processes one packet. Packets come in the order of their capture.
+    /// Processes one packet. Pass packets in capture order.
     pub fn packet(&mut self, packet: &Packet<'_>) {
         let at = self.advance(packet.at);
         let stats = &self.shared.stats;
@@ -99,7 +99,7 @@ impl Tap {
                 Fate::Remove => self.remove(&key),
             }
         } else if segment.len == 0 && !segment.syn() || segment.rst() {
-            // The last segments of a connection, or keep-alives of one that can be attached to later.
+            // The last segments of a connection, or keep-alives of a connection that can be attached to later.
             return;
         }
         let is_full = self.flows.len() >= self.shared.limits.connections;
@@ -152,7 +152,7 @@ impl Tap {
         self.share.hold(self.flows.len() * FLOW_BYTES).ok();
     }
 
-    /// The instant of a capture time, not before the last one.
+    /// The instant of a capture time; never earlier than the previous instant.
     fn advance(&mut self, at: Duration) -> Instant {
         let at = self.clock.instant(at);
         let at = self.now.map_or(at, |now| now.max(at));
@@ -160,7 +160,7 @@ impl Tap {
         at
     }
 
-    /// Gives up on gaps and evicts idle connections, from time to time.
+    /// Periodically gives up on gaps and evicts idle connections.
     fn check(&mut self, at: Instant) {
         let period = if self.shared.suspects_gap { GAP_PERIOD } else { IDLE_PERIOD };
         let checked = *self.checked.get_or_insert(at);
@@ -174,22 +174,22 @@ impl Tap {
         self.charge();
     }
 
-    /// The kernel dropped this many packets before `at`: every request that is open may be affected, and is marked. Call
-    /// it as soon as the loss is known, before later packets. A request that has ended has lost none of its bytes.
+    /// Reports that the kernel dropped this many packets before `at`. Marks every open request, because any of them may
+    /// be affected. Call this as soon as the loss is known, before later packets: ended requests lost no bytes.
     pub fn lost(&mut self, packets: u64, at: Duration) {
         let at = self.advance(at);
         self.shared.stats.kernel_drops.add(packets);
         self.flows.values_mut().for_each(|flow| flow.lost_packets(at, &self.shared));
     }
 
-    /// Time has passed without a packet: evicts idle connections and gives up on gaps. [`Tap::packet`] does the same;
-    /// call it about every 100 ms while there are no packets.
+    /// Gives up on gaps and evicts idle connections, as [`Tap::packet`] does. Call this about every 100 ms while there
+    /// are no packets.
     pub fn tick(&mut self, at: Duration) {
         let at = self.advance(at);
         self.check(at);
     }
 
-    /// The capture is over: ends all connections, as far as the packets show their end.
+    /// Ends the capture and all connections; a connection's recorded end depends on its captured packets.
     pub fn end(&mut self, at: Duration) {
         let at = self.advance(at);
         self.finish(at);
@@ -201,7 +201,7 @@ impl Tap {
         self.charge();
     }
 
-    /// Replaces the clock, after the system's clock was set.
+    /// Replaces the clock, after the system clock was set.
     pub fn set_clock(&mut self, clock: Clock) {
         self.clock = clock;
     }

@@ -1,4 +1,4 @@
-//! Queue of ended request records, processed in batches by a thread of lower priority than the traffic.
+//! Queue of ended request records, processed in batches by a low-priority thread.
 //!
 //! A client sends its next request as soon as it has its response, so recording on the relay thread would delay that
 //! request.
@@ -17,23 +17,22 @@ use crate::batches::Batches;
 use crate::export::table::Id;
 use crate::export::{Collect, Points};
 
-/// Memory for waiting records. For records above it only the outcome is counted.
-const MOST_BYTES: usize = 8 * 1024 * 1024;
+/// Maximum memory of waiting records. Beyond it, only the outcomes of requests are counted.
+const MAX_BYTES: usize = 8 * 1024 * 1024;
 
 /// Memory of a record's labels, identifiers and finish reasons, in addition to the record.
 const TEXTS: usize = 512;
 
 /// Maximum number of waiting records.
-const MOST: usize = MOST_BYTES / (size_of::<Record>() + size_of::<Ended>() + TEXTS);
+const MAX: usize = MAX_BYTES / (size_of::<Record>() + size_of::<Ended>() + TEXTS);
 
 /// An ended request, as passed to sinks.
 type Ended = (Arc<Record>, Option<UncountedText>);
 
-/// Called with the number of requests that are counted without their records. The labels contain a listener and a
-/// route.
+/// Called with the number of requests counted without a record. The labels contain only the listener and the route.
 pub type CountUnrecorded = Box<dyn Fn(&Labels, Outcome, u64) + Send + Sync>;
 
-/// Sits between the data path and the sinks.
+/// Queues records between the data path and the sinks.
 pub struct Backlog {
     next: Arc<dyn Sink>,
     waiting: Batches<Ended>,
@@ -81,16 +80,16 @@ impl fmt::Debug for Backlog {
 }
 
 impl Backlog {
-    /// Passes records on to `next`. `count_unrecorded` gets the number of records that do not fit.
+    /// Starts a queue in front of `next`. `count_unrecorded` receives the number of requests whose records did not fit.
     ///
     /// # Errors
     /// If the thread cannot be started.
     pub fn start(next: Arc<dyn Sink>, listeners: usize, count_unrecorded: CountUnrecorded) -> io::Result<Backlog> {
         let dropped = Arc::new(Dropped::new(listeners));
         let (sink, lost) = (Arc::clone(&next), Arc::clone(&dropped));
-        let waiting = Batches::start("backlog", MOST, move |ended: &mut dyn Iterator<Item = Ended>| {
+        let waiting = Batches::start("backlog", MAX, move |ended: &mut dyn Iterator<Item = Ended>| {
             for (record, mut text) in ended {
-                // A record whose processing panics is lost; those after it are not.
+                // A panic loses only the record being processed.
                 if catch_unwind(AssertUnwindSafe(|| sink.record_with_text(&record, &mut text))).is_err() {
                     tracing::error!("A request could not be recorded: this is a bug in tokometer.");
                 }
@@ -100,8 +99,8 @@ impl Backlog {
         Ok(Backlog { next, waiting, dropped })
     }
 
-    /// Processes all waiting records. Call it before the sinks are read, on a thread outside the data path, never from
-    /// a sink.
+    /// Processes all waiting records. Call it before reading the sinks, on a thread outside the data path, and never
+    /// from a sink.
     pub fn settle(&self) {
         self.waiting.settle();
     }
@@ -111,14 +110,14 @@ impl Backlog {
         self.dropped.all.load(Relaxed)
     }
 
-    /// Processes the rest. Later records are processed immediately.
+    /// Processes the waiting records. Later records are processed immediately.
     pub fn stop(&self) {
         self.waiting.stop();
     }
 
     fn take(&self, record: &Arc<Record>, text: &mut Option<UncountedText>) {
-        // A flood of requests without a valid response leaves room for the others.
-        let crowded = !record.proves_model() && self.waiting.waiting() >= MOST / 2;
+        // Requests without a valid response may fill only half of the queue; the rest is reserved for other requests.
+        let crowded = !record.proves_model() && self.waiting.waiting() >= MAX / 2;
         if crowded || !self.waiting.push(|| (Arc::clone(record), text.take())) {
             self.dropped.add(record);
         }
@@ -233,28 +232,28 @@ mod tests {
             );
         }
         // Half of the queue is reserved for requests with a valid response.
-        assert_eq!((sum.reported.load(SeqCst), backlog.waiting.waiting()), (0, MOST / 2));
+        assert_eq!((sum.reported.load(SeqCst), backlog.waiting.waiting()), (0, MAX / 2));
         let response = Arc::new(Record { labels, status: Some(200), ..Record::clone(&ended(1)) });
         assert!(response.proves_model());
-        for _ in 0..MOST {
+        for _ in 0..MAX {
             Sink::record(&backlog, &response);
         }
-        assert_eq!((sum.reported.load(SeqCst), backlog.waiting.waiting()), (0, MOST));
+        assert_eq!((sum.reported.load(SeqCst), backlog.waiting.waiting()), (0, MAX));
         drop(settling);
         backlog.settle();
         let recorded = sum.reported.load(SeqCst);
-        assert_eq!((recorded, backlog.dropped()), (MOST as u64, BURST));
+        assert_eq!((recorded, backlog.dropped()), (MAX as u64, BURST));
         let unrecorded = unrecorded.lock().unwrap();
         assert!(
             unrecorded.iter().all(|(listener, route, ..)| (*listener, *route) == (1, Route::Chat)),
             "{unrecorded:?}"
         );
-        assert_eq!(unrecorded.iter().map(|(.., n)| n).sum::<u64>() + recorded, BURST + MOST as u64);
+        assert_eq!(unrecorded.iter().map(|(.., n)| n).sum::<u64>() + recorded, BURST + MAX as u64);
         assert!(unrecorded.iter().any(|(_, _, outcome, n)| *outcome == Outcome::Http4xx && *n > 10_000));
         drop(unrecorded);
         drop(backlog);
         let own = thread::current().name().map(str::to_owned);
-        assert!(MOST > 4096 && reported_by.iter().take(MOST).all(|by| by == own || by.as_deref() == Some("backlog")));
+        assert!(MAX > 4096 && reported_by.iter().take(MAX).all(|by| by == own || by.as_deref() == Some("backlog")));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Passes values from the data path to a thread of lower priority, which processes them in batches.
+//! Passes values from the data path to a low-priority thread, which processes them in batches.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
@@ -12,17 +12,17 @@ use tokometer_observe::measure::Inbox;
 /// Niceness of the thread (setpriority(2)): streams take precedence on a shared core.
 const NICENESS: i32 = 10;
 
-/// Maximum time that a value waits if `settle` is not called: larger batches cost less per value, and waking the thread
-/// for each would cost a short request more than all its other measurements.
+/// Maximum time that a value waits if `settle` is not called. Larger batches cost less per value: for a short request,
+/// waking the thread for every value would cost more than all its other measurements.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// This many waiting values end the pause.
+/// Number of waiting values that ends the pause.
 const MANY: usize = 256;
 
 /// Processes the values of one batch.
 type Process<T> = Box<dyn Fn(&mut dyn Iterator<Item = T>) + Send + Sync>;
 
-/// A bounded queue, and the thread that processes it. Dropping it processes the rest.
+/// A bounded queue and the thread that processes it. Dropping it processes the remaining values.
 pub(crate) struct Batches<T: Send + 'static> {
     shared: Arc<Shared<T>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -36,7 +36,7 @@ struct Shared<T> {
     /// The thread sleeps until it is woken.
     idle: AtomicBool,
     over: AtomicBool,
-    /// Held during processing, so that each value is processed once, and all earlier ones are done when `settle`
+    /// Held during processing, so that each value is processed once, and all earlier values are processed when `settle`
     /// returns.
     settling: Mutex<()>,
 }
@@ -48,7 +48,8 @@ impl<T: Send + 'static> fmt::Debug for Batches<T> {
 }
 
 impl<T: Send + 'static> Batches<T> {
-    /// Starts a thread of this name, for at most `most` waiting values. `process` must take every value it is given.
+    /// Starts a thread with this name, for at most `most` waiting values. `process` must consume every value of its
+    /// iterator.
     ///
     /// # Errors
     /// If the thread cannot be started.
@@ -101,13 +102,13 @@ impl<T: Send + 'static> Batches<T> {
         self.shared.settle();
     }
 
-    /// Holds up processing until the guard is dropped.
+    /// Blocks processing until the guard is dropped.
     #[cfg(test)]
     pub(crate) fn pause(&self) -> MutexGuard<'_, ()> {
         self.shared.settling()
     }
 
-    /// Processes the rest. Later values are processed immediately.
+    /// Processes the remaining values. Later values are processed immediately.
     pub(crate) fn stop(&self) {
         self.shared.over.store(true, SeqCst);
         if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {

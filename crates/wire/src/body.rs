@@ -6,8 +6,7 @@ use memchr::memchr2;
 
 use crate::slices::take;
 
-/// Length fields that are malformed or ambiguous, chunk framing that violates RFC 9112, or a chunk size that does not fit
-/// in 64 bits.
+/// Length fields are malformed or ambiguous, chunk framing violates RFC 9112, or a chunk size exceeds 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadBody;
 
@@ -26,7 +25,7 @@ pub(super) fn items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
-/// Accepts digits only: a sign, inner white space, or a number above 64 bits is malformed.
+/// Accepts digits only: signs, inner white space and numbers above 64 bits are malformed.
 fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -61,7 +60,7 @@ impl Lengths {
                 }
             }
         }
-        // Request smuggling relies on implementations disagreeing on which of the two applies.
+        // Request smuggling exploits that implementations disagree on which of the two applies.
         if lengths.coded && lengths.content_length.is_some() {
             return Err(BadBody);
         }
@@ -106,7 +105,8 @@ pub(super) enum Body {
 }
 
 impl Body {
-    /// Reads `bytes` and passes each slice of data to `data`. `Some(rest)` when the body ended; `rest` follows it.
+    /// Parses `bytes` and passes each slice of data to `data`. `Some(rest)` if the body ended; `rest` are the bytes
+    /// after it.
     #[inline]
     pub(super) fn read<'a>(
         &mut self,
@@ -203,7 +203,8 @@ impl Chunked {
     /// Before the first chunk.
     const START: Chunked = Chunked { left: 0, phase: Phase::SizeStart };
 
-    /// Reads `bytes` and passes each slice of data to `data`. `Some(rest)` when the body ended; `rest` follows it.
+    /// Parses `bytes` and passes each slice of data to `data`. `Some(rest)` if the body ended; `rest` are the bytes
+    /// after it.
     #[inline]
     pub(super) fn read<'a>(
         &mut self,
@@ -247,7 +248,7 @@ impl Chunked {
                 Phase::Extension | Phase::Trailer => match memchr2(b'\r', b'\n', bytes) {
                     None => return Ok(None),
                     Some(end) => {
-                        // Readers disagree on whether a bare LF ends the line.
+                        // Parsers disagree on whether a bare LF ends the line.
                         let (line_end, rest) = bytes.get(end..).and_then(<[u8]>::split_first).ok_or(BadBody)?;
                         self.phase = match (line_end, self.phase) {
                             (b'\n', _) => return Err(BadBody),
@@ -268,7 +269,7 @@ impl Chunked {
         }
     }
 
-    /// Processes one byte of the framing. True when it was the last byte of the body.
+    /// Processes one byte of the framing. True if it was the last byte of the body.
     fn step(&mut self, byte: u8) -> Result<bool, BadBody> {
         match (self.phase, byte) {
             (Phase::Size | Phase::SizeSpace, b'\r') => self.phase = Phase::SizeLf,
@@ -302,7 +303,7 @@ impl Chunked {
     }
 }
 
-/// The data of a chunk of `size` bytes, if `bytes` contain it and its line end, and the bytes after that.
+/// The data of a chunk of `size` bytes and the bytes after it. `None` unless `bytes` contain the data and its line end.
 #[inline]
 fn whole_chunk(bytes: &[u8], size: u64) -> Option<(&[u8], &[u8])> {
     let size = usize::try_from(size).ok().filter(|size| *size > 0)?;

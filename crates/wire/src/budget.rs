@@ -1,12 +1,12 @@
-//! Limits on the cost that clients can cause in the observers: one memory budget per process, with a fair share for
-//! each connection and each client address, and a work budget per connection.
+//! Limits the cost that clients can cause in the observers. One memory budget per process gives each connection and
+//! each client address a fair share; a work budget limits each connection.
 //!
-//! Memory is charged by what is really held. A connection may hold at most as much as is still free (the dynamic
-//! threshold of Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). The same limit holds for all
-//! connections of one address together, except small ones. One client can therefore hold at most half of the budget,
-//! and the most expensive clients are refused first.
+//! Memory is charged by the bytes actually held. A connection may hold at most as many bytes as are still free (the
+//! dynamic threshold of Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). The same limit applies to
+//! the sum of all connections of one address, except small ones. One client can therefore hold at most half of the
+//! budget, and the most expensive clients are refused first.
 //!
-//! Decoding is paid for with received bytes: each byte received on a connection earns a number of decoded bytes.
+//! Decoding is limited by the received bytes: each received byte earns the connection a number of decoded bytes.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// A connection that holds no more than this is not limited by the other connections of its address: they may all come
-/// through one gateway.
+/// A connection that holds at most this many bytes is not limited by other connections of its address, because they may
+/// all come from one gateway.
 const SMALL: usize = 128 * 1024;
 
 /// A budget has no room for the requested amount.
@@ -32,7 +32,7 @@ struct Shared {
     held: AtomicUsize,
     refused: AtomicU64,
     decoded: AtomicU64,
-    /// Bytes held by all connections of an address. Only data path threads take the lock.
+    /// Bytes held by all connections of an address. Only data path threads lock it.
     addresses: Mutex<HashMap<IpAddr, Weak<Address>>>,
 }
 
@@ -63,7 +63,7 @@ impl Budget {
         self.0.limit.store(limit, Relaxed);
     }
 
-    /// How often memory was refused.
+    /// Number of refused memory requests.
     pub fn refused(&self) -> u64 {
         self.0.refused.load(Relaxed)
     }
@@ -79,7 +79,7 @@ impl Budget {
         Account(Arc::new(Holder { budget: self.clone(), address, held: AtomicUsize::new(0), work: Work::new(ratio) }))
     }
 
-    /// What the connections of a network hold.
+    /// Bytes that the connections of a network hold.
     fn address(&self, network: IpAddr) -> Arc<Address> {
         let mut addresses = self.addresses();
         if let Some(known) = addresses.get(&network).and_then(Weak::upgrade) {
@@ -95,7 +95,7 @@ impl Budget {
     }
 }
 
-/// One client: an IPv4 address, or the /64 of an IPv6 one (RFC 6177 gives each site at least that).
+/// One client: an IPv4 address, or the /64 of an IPv6 address (RFC 6177 gives each site at least a /64).
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & (u128::MAX << 64))),
@@ -114,7 +114,7 @@ struct Address {
     held: AtomicUsize,
 }
 
-/// Small, because every open connection has one.
+/// Kept small, because every open connection has one.
 #[derive(Debug)]
 struct Holder {
     budget: Budget,
@@ -127,7 +127,7 @@ impl Drop for Holder {
     fn drop(&mut self) {
         let Some(address) = self.address.take() else { return };
         let mut addresses = self.budget.addresses();
-        // The lock prevents new references.
+        // The lock prevents new references to the address.
         if Arc::strong_count(&address) == 1 {
             addresses.remove(&address.network);
         }
@@ -159,7 +159,7 @@ impl Account {
         self.spend(cost)
     }
 
-    /// Charges for work that is about to begin, at the cost of decoding this many bytes.
+    /// Charges for work that is about to begin, as the cost of decoding this many bytes.
     ///
     /// # Errors
     /// When the connection is in debt. Nothing is charged then.
@@ -167,7 +167,7 @@ impl Account {
         if self.0.work.has_credit() { self.spend(bytes) } else { Err(Exhausted) }
     }
 
-    /// Charges for finished work, at the cost of decoding this many bytes.
+    /// Charges for finished work, as the cost of decoding this many bytes.
     ///
     /// # Errors
     /// When the connection is in debt.
@@ -218,7 +218,7 @@ impl Share {
     /// Changes the number of bytes held to `bytes`.
     ///
     /// # Errors
-    /// When there is no room for more. The number held is then unchanged.
+    /// When there is no room for more. The number of held bytes is then unchanged.
     pub fn hold(&mut self, bytes: usize) -> Result<(), Exhausted> {
         match bytes.checked_sub(self.bytes) {
             Some(0) => {}
@@ -229,12 +229,12 @@ impl Share {
         Ok(())
     }
 
-    /// Bytes it holds.
+    /// Number of bytes held.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The account that it belongs to.
+    /// The account that this share belongs to.
     pub fn account(&self) -> &Account {
         &self.account
     }
@@ -249,11 +249,11 @@ impl Drop for Share {
 /// Initial credit of a connection: enough for a whole short response at any compression ratio.
 const INITIAL: i32 = 32 * 1024;
 
-/// Maximum credit. It bounds how much one read can make its thread decode, independently of the credit earned before.
+/// Maximum credit. It limits how much one read can make its thread decode, however much credit was earned before.
 const MAXIMUM: i32 = 512 * 1024;
 
-/// The number of bytes that a connection may still decode. A negative value is a debt: the cost of some work is known
-/// only afterwards, and has to be earned before further work.
+/// The number of bytes that a connection may still decode. A negative value is debt: some costs are known only
+/// afterwards, and the connection has to earn them before further work.
 #[derive(Debug)]
 struct Work {
     credit: AtomicI32,
@@ -266,7 +266,7 @@ impl Work {
         Work { credit: AtomicI32::new(INITIAL), ratio: u32::try_from(ratio).unwrap_or(u32::MAX) }
     }
 
-    /// Adds credit for received bytes. Only the connection's thread calls it and [`Work::spend`].
+    /// Adds credit for received bytes. Only the connection's thread calls this function and [`Work::spend`].
     fn earn(&self, bytes: usize) {
         let earned = i32::try_from((bytes as u64).saturating_mul(self.ratio.into())).unwrap_or(i32::MAX);
         self.credit.store(self.credit.load(Relaxed).saturating_add(earned).min(MAXIMUM), Relaxed);
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn one_client_holds_at_most_half_of_the_budget() {
         let budget = Budget::new(100 * SMALL);
-        // In small steps, from ten connections of one address.
+        // Ten connections of one address grow in small steps.
         let accounts: Vec<Account> = (0..10).map(|_| budget.account(address(1), 1)).collect();
         let mut shares: Vec<Share> = accounts.iter().map(Account::share).collect();
         let step = SMALL / 8;
@@ -340,7 +340,7 @@ mod tests {
                 *held += usize::from(share.hold(*held + 1).is_ok());
             }
         }
-        // Each holds as much as is still free.
+        // Each connection holds as much as is still free.
         assert_eq!(held, vec![100; 9]);
         assert_eq!(budget.account(None, 1).share().hold(100), Ok(()));
     }
@@ -384,7 +384,7 @@ mod tests {
 
     #[test]
     fn account_takes_no_more_than_48_bytes_per_connection() {
-        // With the two counters of its `Arc`.
+        // Includes the two counters of the `Arc`.
         assert!(size_of::<Holder>() + 16 <= 48, "{}", size_of::<Holder>());
     }
 }

@@ -16,7 +16,7 @@ pub enum Event<'a> {
     End,
 }
 
-/// Parses the messages of one body. Each is compressed or not, and each compressed one is a separate stream.
+/// Parses the messages of one body. Each compressed message is a separate compressed stream.
 #[derive(Debug)]
 pub struct Messages {
     framer: Framer,
@@ -34,7 +34,7 @@ impl Messages {
     /// Parses the next bytes of the body and passes the parts to `each`.
     ///
     /// # Errors
-    /// Why the body cannot be parsed further: a compressed message cannot be decoded. Do not use afterwards.
+    /// When a compressed message cannot be decoded. Do not use the parser afterwards.
     pub fn feed(&mut self, mut bytes: &[u8], each: &mut dyn FnMut(Event<'_>)) -> Result<(), Unreadable> {
         while let Some(part) = self.framer.next(&mut bytes) {
             if part.compressed {
@@ -60,7 +60,7 @@ struct Part<'a> {
     bytes: &'a [u8],
     /// The message is compressed with the coding in `grpc-encoding`.
     compressed: bool,
-    /// The message ends here. Every message, including an empty one, has one such part.
+    /// The message ends here. Every message, even an empty one, has exactly one such part.
     last: bool,
 }
 
@@ -76,7 +76,7 @@ impl Framer {
     /// A framer at the start of the first message.
     const START: Framer = Framer { prefix: Prefix::new(), left: 0 };
 
-    /// The next part in `bytes`, which is advanced past it. `None` when all bytes are read.
+    /// The next part in `bytes`, which is advanced past the part. `None` when all bytes are consumed.
     fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Option<Part<'a>> {
         let begins = self.prefix.len() < PREFIX_BYTES;
         if !self.prefix.fill(PREFIX_BYTES, bytes) {

@@ -1,4 +1,4 @@
-//! Finds the end of the headers, also when they arrive in pieces, and splits them into fields.
+//! Finds the end of the headers, even if they arrive in pieces, and splits them into fields.
 
 use std::borrow::Cow;
 use std::mem::MaybeUninit;
@@ -13,7 +13,7 @@ use crate::message::{Fault, RequestHead, ResponseHead};
 const USUAL_FIELDS: usize = 128;
 
 /// Maximum number of header fields.
-const MOST_FIELDS: usize = 512;
+const MAX_FIELDS: usize = 512;
 
 /// Why the headers cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(super) enum BadHead {
 }
 
 impl BadHead {
-    /// The fault of a connection whose malformed headers cause `malformed`.
+    /// The fault of the connection; malformed headers cause `malformed`.
     pub(super) fn fault(self, malformed: Fault) -> Fault {
         match self {
             BadHead::TooLarge => Fault::HeadTooLarge,
@@ -43,7 +43,7 @@ struct Pieces {
 }
 
 impl Pieces {
-    /// Grows by doubling like any `Vec`, but never above `cap`, which the pieces do not reach.
+    /// Grows by doubling like any `Vec`, but never above `cap`, which is larger than the pieces.
     fn add(&mut self, piece: &[u8], cap: usize) {
         let needed = self.bytes.len() + piece.len();
         if needed > self.bytes.capacity() {
@@ -62,7 +62,7 @@ pub(super) struct Gather(Option<Box<Pieces>>);
 pub(super) struct Whole<'a> {
     /// Borrowed from the input slice, or assembled from pieces.
     pub(super) head: Cow<'a, [u8]>,
-    /// The bytes after them.
+    /// The bytes after the headers.
     pub(super) rest: &'a [u8],
 }
 
@@ -82,7 +82,7 @@ impl Gather {
         self.gathered().len()
     }
 
-    /// When the first byte of the headers was read; `at` if none was before.
+    /// When the first byte of the headers was read; `at` if it is among the current bytes.
     pub(super) fn first(&self, at: Instant) -> Instant {
         self.0.as_ref().map_or(at, |pieces| pieces.first)
     }
@@ -92,8 +92,8 @@ impl Gather {
         self.gathered().iter().chain(bytes).take(prefix.len()).eq(prefix)
     }
 
-    /// True when the collected bytes followed by `bytes` begin a TLS record: a handshake message or an alert, of version
-    /// 3.x (RFC 8446, section 5.1). `None` while one more byte is needed.
+    /// True if the collected bytes followed by `bytes` begin a TLS record: a handshake message or an alert, version 3.x
+    /// (RFC 8446, section 5.1). `None` while one more byte is needed.
     pub(super) fn is_tls(&self, bytes: &[u8]) -> Option<bool> {
         let mut start = self.gathered().iter().chain(bytes);
         match (start.next(), start.next()) {
@@ -136,8 +136,8 @@ impl Gather {
     }
 }
 
-/// How many bytes of `bytes`, which continue `before`, belong to the headers: up to the first empty line. Only `bytes`
-/// and the two bytes before them are examined, so that headers in small pieces cost no more than in large ones.
+/// The number of bytes of `bytes`, which continue `before`, that belong to the headers: up to the first empty line.
+/// Only `bytes` and the two bytes before are examined, so headers in small pieces cost no more than in large pieces.
 fn end_of_head(before: &[u8], bytes: &[u8]) -> Option<usize> {
     let straddling = match before {
         [.., b'\n', b'\r'] => bytes.starts_with(b"\n").then_some(1),
@@ -185,16 +185,16 @@ pub(super) fn split_response<T>(head: &[u8], mut seen: impl FnMut(&ResponseHead<
     })
 }
 
-/// The empty line was found, so httparse disagrees about these bytes if it needs more of them.
+/// The empty line was found, so httparse disagrees about these bytes if it needs more.
 fn whole(status: Status<usize>) -> Result<(), Error> {
     if status.is_complete() { Ok(()) } else { Err(Error::NewLine) }
 }
 
-/// Runs `split` with room for the usual number of fields, then, if that is too small, for the maximum.
+/// Runs `split` with room for the usual number of fields, and again with room for the maximum if needed.
 fn with_fields<'b, T>(mut split: impl FnMut(&mut [MaybeUninit<Header<'b>>]) -> Result<T, Error>) -> Result<T, BadHead> {
     let mut usual = [const { MaybeUninit::uninit() }; USUAL_FIELDS];
     let result = match split(&mut usual) {
-        Err(Error::TooManyHeaders) => split(&mut vec![MaybeUninit::uninit(); MOST_FIELDS]),
+        Err(Error::TooManyHeaders) => split(&mut vec![MaybeUninit::uninit(); MAX_FIELDS]),
         result => result,
     };
     result.map_err(|error| match error {

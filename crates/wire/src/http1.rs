@@ -11,7 +11,7 @@ use crate::message::{Fault, ResponseHead, Visitor};
 use crate::websocket::Extensions;
 
 /// The first part of the HTTP/2 connection preface (RFC 9113, section 3.4), which parses as the headers of a request.
-/// The method PRI has no other use (section 11.6), so the `SM` after it need not be awaited.
+/// The method PRI has no other use (section 11.6), so the parser need not wait for the `SM` that follows.
 pub(super) const HTTP2_PREFACE_HEAD: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
 
 /// The start of every HTTP/1 response (RFC 9112, section 2.3).
@@ -45,7 +45,7 @@ enum RequestAt {
     Between,
     /// In the method.
     Method,
-    /// In headers whose method is complete. `begun` is false while they may still be the HTTP/2 preface.
+    /// In headers whose method is complete. `begun` is false while the bytes may still be the HTTP/2 preface.
     Head {
         begun: bool,
     },
@@ -61,16 +61,17 @@ enum ResponseAt {
 
 /// Parses one connection as a passive observer. Feed the bytes of each direction in the order in which they were read.
 ///
-/// Ambiguous input ends in a [`Fault`]: the connection cannot be parsed further, and the parser must not be used again. If
-/// the first bytes are not an HTTP/1 request (`NotHttp`, `Tls`, `Http2`), the visitor sees no request. A request begins when its
-/// method is complete, with the time of its first byte, which may be earlier than that of the previous call.
+/// Ambiguous input ends in a [`Fault`]: the connection cannot be parsed further, and the parser must not be used again.
+/// If the first bytes are not an HTTP/1 request (`NotHttp`, `Tls`, `Http2`), the visitor sees no request. A request
+/// begins once its method is complete; its start time is the time of its first byte, which may be earlier than the time
+/// of the previous call.
 ///
 /// Holds memory only for pieces of split headers and, after the first request, a few bytes for the queue.
 #[derive(Clone, Debug)]
 pub struct Http1 {
     limits: Limits,
     /// Requests that have begun and have no complete response, oldest first. The request being sent is the last of
-    /// these, unless its response is already complete: then the queue is empty.
+    /// these. If its response is already complete, the queue is empty.
     waiting: VecDeque<RequestKind>,
     request_at: RequestAt,
     response_at: ResponseAt,
@@ -125,8 +126,8 @@ impl Http1 {
         self.limits
     }
 
-    /// Number of bytes, at the end of the slice that caused [`Fault::Http2`] or [`Fault::Upgraded`], that belong to the
-    /// next protocol. For a preface this includes the bytes after its headers (`SM`).
+    /// Number of bytes that belong to the next protocol, at the end of the slice that caused [`Fault::Http2`] or
+    /// [`Fault::Upgraded`]. For an HTTP/2 preface this includes the bytes after its headers (`SM`).
     pub fn left(&self) -> usize {
         self.left as usize
     }
@@ -146,12 +147,12 @@ impl Http1 {
         self.begun.saturating_sub(1)
     }
 
-    /// How many requests have begun without a complete response.
+    /// Number of requests that have begun without a complete response.
     pub fn open(&self) -> usize {
         self.waiting.len()
     }
 
-    /// True while a request has begun and is not completely sent.
+    /// True while a request has begun and is not fully sent.
     pub fn request_open(&self) -> bool {
         matches!(self.request_at, RequestAt::Head { begun: true } | RequestAt::Body(_))
     }
@@ -242,7 +243,7 @@ impl Http1 {
     fn begin_request(&mut self, first: Instant, visitor: &mut impl Visitor) {
         self.waiting.push_back(RequestKind::Other);
         self.begun += 1;
-        // The end of the response is needed even for a request that the visitor does not follow.
+        // The end of the response is needed even if the visitor does not follow the request.
         visitor.request_begin(self.newest_request(), first);
     }
 

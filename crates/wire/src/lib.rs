@@ -1,9 +1,9 @@
-//! Message boundaries of HTTP/1.1 and HTTP/2 (RFC 9110, RFC 9112, RFC 9113): byte slices in; headers, body slices and
-//! message ends out. Also decodes bodies, and the gRPC and WebSocket messages in them.
+//! Message boundaries of HTTP/1.1 and HTTP/2 (RFC 9110, RFC 9112, RFC 9113): takes byte slices; returns headers, body
+//! slices and message ends. Also decodes bodies and the gRPC and WebSocket messages in them.
 //!
-//! Passive: it modifies no bytes, sends no response, and buffers nothing except split headers.
+//! Passive: it modifies no bytes, sends no responses, and buffers only split headers.
 //!
-//! The same bytes cause the same calls wherever they are split: headers are evaluated when complete, and rejected
+//! The same bytes cause the same calls, however they are split. Headers are evaluated once complete, and rejected
 //! earlier only for invalid first bytes (no method, no `HTTP/1.`).
 
 mod body;

@@ -62,7 +62,7 @@ macro_rules! impl_header_lookup {
 impl_header_lookup!(RequestHead, ResponseHead);
 
 impl ResponseHead<'_> {
-    /// True when it switches its connection to WebSocket (RFC 6455, section 4.2.2).
+    /// True if this response switches the connection to WebSocket (RFC 6455, section 4.2.2).
     pub fn is_websocket(&self) -> bool {
         self.status == 101
             && self.header("upgrade").is_some_and(|name| name.trim_ascii().eq_ignore_ascii_case(b"websocket"))
@@ -106,23 +106,24 @@ pub enum Event<'a> {
         /// Text, which is UTF-8 (not checked); otherwise binary.
         text: bool,
     },
-    /// A close frame, with its code if it has one (RFC 6455, section 7.4).
+    /// A close frame, with its code if present (RFC 6455, section 7.4).
     Close(Option<u16>),
     /// Compressed data that cannot be decoded; this sender's later compressed messages are not reported.
     Unreadable(Unreadable),
 }
 
-/// Receives the parsed messages of a connection. Each call identifies its request by number: 0 for the first of the
-/// connection, higher for later ones (by one in HTTP/1; in HTTP/2 half the stream id, which may skip numbers). A
-/// response may begin and end while its request is still being sent. Ignore calls for a request after its end. Override
-/// only the callbacks you need.
+/// Receives the parsed messages of a connection. Each call identifies its request by number: 0 for the first request of
+/// the connection, higher for later requests (by one in HTTP/1; in HTTP/2 half the stream ID, which may skip numbers).
+/// A response may begin and end while its request is still being sent. Ignore calls for a request after its end.
+/// Override only the callbacks you need.
 pub trait Visitor {
     /// The first byte of a new request was read. Return false to follow only its headers; HTTP/2 then reports nothing
-    /// more about it.
+    /// more about the request.
     fn request_begin(&mut self, _request: u64, _at: Instant) -> bool {
         true
     }
-    /// The rest of the request and response is not reported: one of their header lists is above the limit. HTTP/2 only.
+    /// The rest of the request and response is not reported, because one of their header lists exceeds the limit.
+    /// HTTP/2 only.
     fn unobserved(&mut self, _request: u64, _at: Instant) {}
     /// The headers of a request are complete.
     fn request_head(&mut self, _request: u64, _head: &RequestHead<'_>, _at: Instant) {}
@@ -136,12 +137,12 @@ pub trait Visitor {
     fn response_head(&mut self, _request: u64, _head: &ResponseHead<'_>, _at: Instant) {}
     /// Bytes of the response body, transfer coding removed.
     fn response_body(&mut self, _request: u64, _bytes: &[u8], _at: Instant) {}
-    /// The trailer fields of a response. HTTP/2 only: those of chunked bodies are skipped.
+    /// The trailer fields of a response. HTTP/2 only: trailers of chunked bodies are skipped.
     fn response_trailers(&mut self, _request: u64, _trailers: &Trailers<'_>, _at: Instant) {}
     /// The response is complete: by its length, its last chunk, the end of its stream, or (for a body delimited by the
     /// end of the connection) the server's FIN.
     fn response_end(&mut self, _request: u64, _at: Instant) {}
-    /// A frame of a WebSocket, to which the response to this request switched the connection.
+    /// A WebSocket frame on the connection that the response to this request switched to WebSocket.
     fn websocket(&mut self, _request: u64, _sender: Sender, _event: &Event<'_>, _at: Instant) {}
     /// The request and its response end here, incomplete. HTTP/2 only.
     fn reset(&mut self, _request: u64, _reset: Reset, _at: Instant) {}
@@ -152,8 +153,8 @@ pub trait Visitor {
 pub enum Fault {
     /// The connection switched to another protocol: 101, or a 2xx to CONNECT.
     Upgraded,
-    /// The connection continues in HTTP/2: after its preface, or a 101 to `h2c`. [`Http1::left`](crate::Http1::left)
-    /// returns where.
+    /// The connection continues in HTTP/2: after its preface, or after a 101 to `h2c`.
+    /// [`Http1::left`](crate::Http1::left) returns the position.
     Http2,
     /// The connection continues as a WebSocket with these extensions: see [`Reader::follow_websocket`](crate::Reader).
     WebSocket(Extensions),
@@ -161,7 +162,7 @@ pub enum Fault {
     MalformedFrame,
     /// The client's first bytes are not HTTP.
     NotHttp,
-    /// The client's first bytes, or those in place of a response, are a TLS record.
+    /// The client's first bytes, or the bytes in place of a response, are a TLS record.
     Tls,
     /// Request headers or a chunk that RFC 9112 does not allow, or an ambiguous length; in HTTP/2 a client frame that
     /// RFC 9113 does not allow at that point.
@@ -177,6 +178,6 @@ pub enum Fault {
     HeaderCompression,
     /// A header compression table above the limit.
     HeaderTableTooLarge,
-    /// HTTP/2 header blocks that decode to far more bytes than their connection received.
+    /// HTTP/2 header blocks decode to far more bytes than the connection received.
     HeaderExpansion,
 }

@@ -97,7 +97,7 @@ impl Reader {
         }
     }
 
-    /// Continues after [`Fault::WebSocket`], which `bytes` caused. Decompression costs are charged to `account`.
+    /// Continues after [`Fault::WebSocket`], which `bytes` caused. Charges decompression costs to `account`.
     ///
     /// # Errors
     /// Why the connection cannot be parsed; final.
@@ -125,7 +125,7 @@ impl Reader {
         }
     }
 
-    /// True when responses share the connection: blocking it blocks all of them.
+    /// True if responses share the connection: blocking the connection then blocks all of them.
     pub fn is_shared(&self) -> bool {
         matches!(self, Reader::Http2(_))
     }

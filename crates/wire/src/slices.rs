@@ -21,7 +21,7 @@ impl<const N: usize> Prefix<N> {
         Prefix { bytes: [0; N], have: 0 }
     }
 
-    /// Moves bytes from the front of `bytes` until there are `needed` (at most `N`). True once there are.
+    /// Moves bytes from the front of `bytes` until there are `needed` (at most `N`). True once they are complete.
     #[inline]
     pub(crate) fn fill(&mut self, needed: usize, bytes: &mut &[u8]) -> bool {
         if self.len() < needed {
@@ -38,7 +38,7 @@ impl<const N: usize> Prefix<N> {
         self.have.into()
     }
 
-    /// The bytes so far, followed by unspecified ones.
+    /// The bytes so far, followed by unspecified bytes.
     pub(crate) fn bytes(&self) -> &[u8; N] {
         &self.bytes
     }

@@ -7,8 +7,8 @@ use serde_json::Value;
 use crate::app::fields::{Member, members, object};
 use tokometer_observe::measure::Record;
 
-/// One line with its line end. JSON: an object in which absent values are null. Text: `name=value` separated by spaces,
-/// without absent values.
+/// One line, including its line break. JSON: an object in which absent values are null. Text: `name=value` separated by
+/// spaces, without absent values.
 pub(super) fn format(record: &Record, started: SystemTime, json: bool) -> String {
     let time = ("time", Value::from(rfc3339(started)));
     let fields = std::iter::once(time).chain(members(record).into_iter().map(in_thousandths));
@@ -45,8 +45,8 @@ fn bare(text: &str) -> String {
     if plain { text.to_owned() } else { on_one_line(&Value::from(text).to_string()) }
 }
 
-/// Escapes characters that JSON leaves unescaped but other programs treat as line ends: NEL, LS, PS, and controls above
-/// ASCII.
+/// Escapes characters that JSON leaves unescaped but other programs treat as line breaks: NEL, LS, PS, and control
+/// characters above ASCII.
 fn on_one_line(json: &str) -> String {
     let mut line = String::with_capacity(json.len());
     for c in json.chars() {

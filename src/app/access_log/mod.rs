@@ -29,7 +29,7 @@ pub struct Error {
 pub struct AccessLog {
     lines: Lines,
     json: bool,
-    /// Lost lines already reported in the program's log.
+    /// Number of lost lines already reported in the program's log.
     reported: Arc<AtomicU64>,
 }
 
@@ -70,7 +70,7 @@ impl AccessLog {
         self.lines.reopen()
     }
 
-    /// Waits at most this long until the queued lines are written.
+    /// Waits until the queued lines are written, but at most this long.
     pub fn flush(&self, at_most: Duration) -> bool {
         self.lines.flush(at_most)
     }

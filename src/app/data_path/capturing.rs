@@ -1,4 +1,4 @@
-//! The data path of `tokometer tap`: one thread that reads captured packets. Nothing of the traffic passes through it.
+//! The data path of `tokometer tap`: one thread that reads captured packets. Traffic does not pass through it.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokometer_proxy::relay::{Drain, Phase};
 use tokometer_tap::capture::{self, Capture, Settings};
 use tokometer_tap::{Limits, Server, Stats, Tap};
 
-/// A running capture. Dropping it ends it.
+/// A running capture. Dropping it stops the capture.
 #[derive(Debug)]
 pub(in crate::app) struct Capturing {
     what: Captured,
@@ -18,7 +18,7 @@ pub(in crate::app) struct Capturing {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is captured, and how much of it was read.
+/// Settings and counters of the capture.
 #[derive(Clone, Debug)]
 pub(in crate::app) struct Captured {
     settings: Settings,
@@ -32,10 +32,10 @@ pub enum Error {
     #[error(
         "cannot capture packets: the capability NET_RAW is missing. In Kubernetes, write this to tap.json:\n  \
          {{\"securityContext\":{{\"runAsUser\":0,\"runAsNonRoot\":false,\"capabilities\":{{\"drop\":[\"ALL\"],\"add\":[\"NET_RAW\"]}}}}}}\n\
-         and start tokometer in an ephemeral container that has it (without --custom no profile suffices, unless the pod \
-         has runAsUser 0):\n  \
+         and start tokometer in an ephemeral container with this capability (without --custom no \
+         profile suffices, unless the pod has runAsUser 0):\n  \
          kubectl debug POD -it --image IMAGE --target CONTAINER --profile=general --custom tap.json -- tokometer tap --port {port}\n\
-         Elsewhere: run it as root, or `setcap cap_net_raw+ep` on the program."
+         Elsewhere: run tokometer as root, or run `setcap cap_net_raw+ep` on its binary."
     )]
     NotPermitted {
         /// The first port.
@@ -50,9 +50,9 @@ pub enum Error {
 }
 
 impl Capturing {
-    /// Begins to capture: the ports are the listeners, in their order.
+    /// Starts the capture. Each port is a listener, in the configured order.
     ///
-    /// During a drain it continues until no request is in flight, and counts as an open connection.
+    /// The capture counts as an open connection: during a drain it continues until no request is in flight.
     pub(super) fn start(settings: &Settings, observers: Arc<Observers>, drain: Drain) -> Result<Capturing, Error> {
         let capture = Capture::open(settings).map_err(|error| match error {
             capture::Error::NotPermitted => {
@@ -105,7 +105,7 @@ impl Drop for Capturing {
 }
 
 impl Captured {
-    /// One sentence each on what is captured, and on what cannot be read.
+    /// Sentences on what is captured, and on what cannot be read.
     pub(in crate::app) fn notes(&self) -> Vec<String> {
         let Settings { ports, interface, .. } = &self.settings;
         let Stats { tls, kernel_drops, unsynchronised, .. } = &*self.stats;
@@ -122,13 +122,13 @@ impl Captured {
             }
         };
         note(tls.get(), "connections carry TLS, which cannot be read: use `tokometer run`, which can terminate TLS");
-        note(unsynchronised.get(), "connections in progress are read from their next request on");
-        note(kernel_drops.get(), "packets were lost: raise tap.buffer, or the CPU limit");
+        note(unsynchronised.get(), "connections were already in progress: they are read from their next request");
+        note(kernel_drops.get(), "packets were lost: raise tap.buffer or the CPU limit");
         notes
     }
 }
 
-/// What has been logged.
+/// Counts already logged.
 #[derive(Debug, Default)]
 struct News {
     tls: u64,
@@ -147,7 +147,7 @@ impl News {
         if kernel_drops != self.kernel_drops {
             tracing::warn!(
                 packets = kernel_drops,
-                "Packets were lost, because the capture was too slow: open requests are marked (`capture_loss`). Raise tap.buffer, or the CPU limit."
+                "Packets were lost, because the capture was too slow: open requests are marked (`capture_loss`). Raise tap.buffer or the CPU limit."
             );
         }
         *self = News { tls, kernel_drops };

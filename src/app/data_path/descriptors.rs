@@ -9,7 +9,7 @@ use tokometer_telemetry::export::open_descriptors;
 /// Descriptors reserved for name resolution, scrapes, exporters, logs and files.
 const RESERVED: usize = 64;
 
-/// Raises the soft open-files limit to the hard limit. The soft limit is low for programs that use select(2).
+/// Raises the soft open-files limit to the hard limit. Systems keep the soft limit low for programs that use select(2).
 pub(in crate::app) fn raise_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {
@@ -21,18 +21,18 @@ pub(in crate::app) fn raise_limit() {
     }
 }
 
-/// Maximum client connections by the available descriptors, after those in use now and those reserved for the admin
-/// server and the span receiver.
+/// Maximum number of client connections for which descriptors are available, without those in use now and those
+/// reserved for the admin server and the span receiver.
 pub(in crate::app) fn connections(settings: &Settings) -> usize {
     let limit = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
     let open = open_descriptors().and_then(|open| usize::try_from(open).ok()).unwrap_or(0);
     let receiver = settings.queue.as_ref().map_or(0, |queue| queue.max_connections);
     let connections = fit(limit, open, settings.admin.max_connections + receiver + RESERVED);
-    tracing::info!(connections, limit, "Maximum number of client connections by the limit of open files.");
+    tracing::info!(connections, limit, "The open-files limit determines the maximum number of client connections.");
     connections
 }
 
-/// With a low limit, the reserve takes at most half of the free descriptors.
+/// With a low limit, at most half of the free descriptors are reserved.
 fn fit(limit: usize, open: usize, reserve: usize) -> usize {
     let free = limit.saturating_sub(open);
     (free - reserve.min(free / 2)) / DESCRIPTORS_PER_CONNECTION

@@ -45,19 +45,19 @@ pub enum Error {
 pub struct DataPath {
     handles: Handles,
     addresses: Vec<Address>,
-    /// By listener.
+    /// One gate per listener.
     gates: Vec<Gate>,
     serving: Serving,
-    /// In place of all listeners.
+    /// The capture, which replaces all listeners.
     capturing: Option<Capturing>,
 }
 
 /// When the listeners open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opening {
-    /// At once.
+    /// Immediately.
     AtOnce,
-    /// When the caller opens their gates. An address that is in use now is an error unless it is `awaited`.
+    /// When the caller opens their gates. An address that is already in use is an error unless it is `awaited`.
     Later {
         /// Wait until an address in use is free.
         awaited: bool,
@@ -123,7 +123,7 @@ impl DataPath {
         Ok(DataPath { handles: Handles { relay, observers }, addresses, gates, serving, capturing: None })
     }
 
-    /// Captures packets in place of opening the listeners. The relay has no connections; its drain ends the capture.
+    /// Captures packets instead of opening the listeners. The relay has no connections; its drain ends the capture.
     pub(super) fn capture(
         listeners: &[Listener],
         relay: relay::Settings,
@@ -163,13 +163,14 @@ impl DataPath {
         self.handles.clone()
     }
 
-    /// Stops it; open connections are closed. Returns when its threads have ended.
+    /// Stops the data path and closes open connections. Returns when its threads have ended.
     pub fn stop(self) {
         self.serving.stop();
     }
 }
 
-/// The threads of the data path. Dropping it stops them immediately: drain first (`relay::Drain`) to let streams finish.
+/// The threads of the data path. Dropping them stops them immediately: drain first (`relay::Drain`) so that streams can
+/// finish.
 pub struct Serving {
     stop: watch::Sender<bool>,
     threads: Vec<JoinHandle<()>>,
@@ -181,10 +182,10 @@ impl fmt::Debug for Serving {
     }
 }
 
-/// Serves each worker on a separate thread with its own runtime, so that a connection stays on the thread that accepted
+/// Runs each worker on a separate thread with its own runtime, so that a connection stays on the thread that accepted
 /// it.
 ///
-/// pingora's own server is not used: it ends with a fixed sleep and `exit`, and a second one in the same process may
+/// pingora's own server is not used: it ends with a fixed sleep and `exit`, and a second server in the same process may
 /// get the runtime of the first (pingora-runtime 0.9.1 keeps handles by recycled thread numbers).
 ///
 /// # Errors
@@ -202,8 +203,8 @@ pub fn serve(workers: Vec<Worker>) -> io::Result<Serving> {
                 stop.wait_for(|stop| *stop).await.ok();
                 accepting.abort();
             });
-            // Drops the remaining connections, each of which notifies its observer, but does not wait for a resolver that
-            // does not answer.
+            // Drops the remaining connections, each of which notifies its observer. Does not wait for a resolver that
+            // does not respond.
             runtime.shutdown_background();
         })?;
         serving.threads.push(thread);

@@ -1,4 +1,4 @@
-//! Values of the capture of packets.
+//! Metrics of the packet capture.
 
 use tokometer_observe::input::Direction;
 use tokometer_tap::Stats;

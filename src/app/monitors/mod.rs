@@ -43,7 +43,7 @@ pub(super) fn scrape(settings: &Settings, listeners: &[Listener]) -> Result<Scra
     Ok(Scraper::start(settings, |listener, _| Some(dialers.get(listener)?.clone()? as Arc<dyn Dial>))?)
 }
 
-/// Connects to an engine's own metrics: address and TLS of the upstream, optionally another port.
+/// Connects to an engine's own metrics: address and TLS settings of the upstream, optionally with another port.
 struct EngineDialer {
     upstream: Upstream,
     host: String,
@@ -85,10 +85,10 @@ impl Dial for EngineDialer {
     }
 }
 
-/// Time between evaluations. A miss is counted at the second one.
+/// Interval between evaluations. A missed objective is counted at the second evaluation that detects the miss.
 const EVALUATION: Duration = Duration::from_secs(1);
 
-/// Evaluates waiting requests once a second, and keeps the sums for the last minutes.
+/// Evaluates waiting requests once a second, and keeps the counts of the last minutes.
 ///
 /// # Errors
 /// If the thread cannot be started.
@@ -106,10 +106,10 @@ pub(super) fn objectives(
     })
 }
 
-/// Time between checks.
+/// Interval between checks.
 const CHECK: Duration = Duration::from_secs(60);
 
-/// Time between checks while a server does not respond, as during startup, when it loads its model.
+/// Interval between checks while a server does not respond, for example while it loads its model.
 const STARTUP_CHECK: Duration = Duration::from_secs(2);
 
 /// Checks once a minute whether the server can be reached directly, bypassing tokometer.
@@ -170,7 +170,7 @@ impl Collect for Reloads {
     }
 }
 
-/// The listeners' state and connections, and how each intercepts its server's traffic.
+/// State and connections of the listeners, and how each listener intercepts its server's traffic.
 #[derive(Debug)]
 pub(super) struct ListenerStats {
     pub(super) relay: Arc<Relay>,

@@ -1,4 +1,4 @@
-//! Whether each listener's server accepts connections. A listener is open only while its server does.
+//! Checks whether each listener's server accepts connections. A listener is open only while its server accepts them.
 
 use std::io;
 use std::sync::mpsc::channel;
@@ -12,30 +12,30 @@ use tokometer_telemetry::live::Reach;
 
 use crate::app::monitors::thread::Monitor;
 
-/// Connects that must fail in a row before a server counts as unreachable. They must be refused before the listener
-/// closes. A single one is enough if a client's connect was refused as well: clients that connect before the listener
-/// closes get an error that they would not get without tokometer.
+/// Consecutive failed connects after which a server counts as unreachable. The listener closes only if they were
+/// refused. A single refused check is enough if a client's connect was refused too: clients that connect before the
+/// listener closes get an error that they would not get without tokometer.
 const FAILURES: u32 = 3;
 
-/// Time between two checks of a server that accepts connections.
+/// Interval between checks of a server that accepts connections.
 const CHECK: Duration = Duration::from_secs(2);
 
-/// Time between two checks after a connect failed: a server that starts must not wait long for its clients.
+/// Interval between checks after a failed connect: a server that has started must be reachable for its clients soon.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// The same for a server on another machine, and time between two attempts to listen on an address in use.
+/// The same interval for a server on another machine, and the interval between attempts to listen on an address in use.
 const SLOW_RETRY: Duration = Duration::from_secs(1);
 
 /// Maximum time that the start waits for the first checks of servers on this machine, so that their listeners are open
-/// when the program reports that it has started. A check takes microseconds, unless the server is frozen.
+/// when the program reports that it has started. A check takes microseconds unless the server is frozen.
 const FIRST_CHECKS: Duration = Duration::from_secs(1);
 
 closed_enum! {
     /// Whether a listener accepts clients.
     pub(in crate::app) enum Listening {
-        /// It does.
+        /// The listener accepts clients.
         Open = "open",
-        /// Not until its server accepts connections.
+        /// The listener is closed until its server accepts connections.
         Waiting = "waiting",
         /// Another program holds the address: clients reach that program, and nothing is measured.
         InUse = "address_in_use",
@@ -50,9 +50,9 @@ pub(in crate::app) struct Status {
     pub(in crate::app) listening: Listening,
     /// Why the last connect failed; `None` if it succeeded.
     pub(in crate::app) error: Option<Arc<str>>,
-    /// `None` until enough connects were made.
+    /// `None` until enough connects have been attempted.
     accepts: Option<bool>,
-    /// The first of the last failed connects in a row.
+    /// Time of the first of the latest consecutive failed connects.
     failed: Option<Instant>,
 }
 
@@ -91,11 +91,11 @@ struct Door {
 /// The last connects to one server.
 #[derive(Debug, Default)]
 struct Connects {
-    /// Failed connects in a row, and of them the last ones in a row that were refused.
+    /// Consecutive failed connects, and the number of consecutive refused ones among the latest.
     failures: u32,
     refusals: u32,
     failed: Option<Instant>,
-    /// Why the last one failed.
+    /// Why the last connect failed.
     error: Option<Arc<str>>,
     accepts: Option<bool>,
 }
@@ -118,14 +118,14 @@ impl Connects {
         }
     }
 
-    /// Counts the last connect, which was refused like that of a client, as enough to close the listener.
+    /// Makes the last refused connect sufficient to close the listener, because a client's connect was refused too.
     fn confirm(&mut self) {
         self.failures = self.failures.max(FAILURES);
         self.refusals = FAILURES;
         self.accepts = Some(false);
     }
 
-    /// Whether the listener must be open; `None`: as it is.
+    /// Whether the listener must be open; `None`: no change.
     fn wanted(&self) -> Option<bool> {
         match self.accepts {
             Some(true) if self.failures == 0 => Some(true),
@@ -171,9 +171,9 @@ impl Doors {
         self.doors.iter().filter_map(|door| door.why_closed()).collect()
     }
 
-    /// Checks every server now, and from then on regularly: opens and closes the listeners. A thread for each, because
-    /// a check may take long: name resolution without a DNS server, for example. Returns when the servers on this
-    /// machine are checked, but does not wait long.
+    /// Checks every server now and then regularly, and opens and closes the listeners. Each server has its own thread,
+    /// because a check may take long, for example name resolution without a DNS server. Returns when the servers on
+    /// this machine are checked, or after `FIRST_CHECKS`.
     ///
     /// # Errors
     /// If a thread cannot be started.
@@ -212,22 +212,22 @@ impl Doors {
 #[derive(Debug, Default)]
 struct Watch {
     connects: Connects,
-    /// Clients' connections that the server had accepted at the last look.
+    /// Client connections that the server had accepted at the last check.
     connected: u64,
-    /// Clients' connections that the server had refused at the last look.
+    /// Client connections that the server had refused at the last check.
     refused: u64,
-    /// Time of the next look; `None` before the first.
+    /// Time of the next check; `None` before the first.
     due: Option<Instant>,
 }
 
 impl Watch {
-    /// True if clients were refused since the last look, by a server that counts as reachable.
+    /// True if a server that counts as reachable has refused clients since the last check.
     fn is_refused(&self, relay: &Relay, listener: usize) -> bool {
         self.connects.accepts != Some(false)
             && relay.stats_of(listener).unreached(Unreached::Refused).get() != self.refused
     }
 
-    /// Looks if that is due or a client was refused, and returns the time until the next look.
+    /// Checks the server if a check is due or a client was refused; returns the time until the next check.
     fn run(&mut self, door: &Door, relay: &Relay, listener: usize, reach: impl Fn(&Address) -> Reached) -> Duration {
         let now = Instant::now();
         match self.due {
@@ -251,7 +251,7 @@ impl Watch {
             relay.settings().unreachable != Unreachable::Refuse || door.upstream == Address::OriginalDestination;
         let opened = always.then(|| door.open());
         if let Some(listening) = opened {
-            // The check may take long.
+            // Published first, because the check may take long.
             door.set(Status { listening, ..door.status() });
         }
         let stats = relay.stats_of(listener);
@@ -317,7 +317,7 @@ impl Door {
     fn complain(&self, error: &listen::Error) {
         let (listener, upstream) = (&self.name, &self.upstream);
         if error.is_address_in_use() {
-            tracing::warn!(%listener, %upstream, %error, "Another program holds the listen address: clients reach it directly, and their requests are not measured. If it is the server, it ignores the address that it was given. Retrying every second.");
+            tracing::warn!(%listener, %upstream, %error, "Another program holds the listen address: clients reach it directly, and their requests are not measured. If that program is the server, it ignores its configured address. Retrying every second.");
         } else {
             tracing::error!(%listener, %error, "The listener cannot be opened. Retrying every second.");
         }
@@ -378,7 +378,7 @@ mod tests {
 
     use super::*;
 
-    /// Long enough for whatever does happen.
+    /// Long enough for every event that a test expects.
     const WAIT: Duration = Duration::from_secs(60);
 
     struct Unobserved;
@@ -417,7 +417,7 @@ mod tests {
     #[test]
     fn start_does_not_wait_for_remote_servers_whose_checks_run_concurrently() {
         let (doors, relay) = doors(&["a.example", "127.0.0.1", "b.example"], Settings::default());
-        // As name resolution without a DNS server: a check of a remote server returns at the end.
+        // A check of a remote server returns only at the end, like name resolution without a DNS server.
         let (checking, checks) = channel();
         let resolver = Arc::new(Mutex::new(()));
         let (resolves, unresolved) = (Arc::clone(&resolver), resolver.lock().unwrap());
@@ -489,7 +489,7 @@ mod tests {
         Reached::Unknown
     }
 
-    /// Whether the listener is open after each of these results, closed at first; and what is known about the server.
+    /// Whether the listener, closed at first, is open after each result; and whether the server accepts connections.
     fn after(results: &[fn() -> Reached]) -> (Vec<bool>, Option<bool>) {
         let (mut connects, mut open) = (Connects::default(), false);
         let begin = Instant::now();

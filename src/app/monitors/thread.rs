@@ -20,7 +20,7 @@ struct Signals {
 }
 
 impl Monitor {
-    /// Runs `task` after `delay`, and again after each time that it returns.
+    /// Runs `task` after `delay`, and again after each delay that it returns.
     pub(in crate::app) fn start(
         name: &str,
         mut delay: Duration,
@@ -36,7 +36,7 @@ impl Monitor {
         Ok(Monitor { thread: started.thread().clone(), signals })
     }
 
-    /// A function that runs the task now, or again after the current run. It does not block.
+    /// Returns a function that runs the task now, or again after the current run. The function does not block.
     pub(in crate::app) fn trigger(&self) -> impl Fn() + Send + Sync + 'static {
         let (thread, signals) = (self.thread.clone(), Arc::clone(&self.signals));
         move || {

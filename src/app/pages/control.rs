@@ -24,9 +24,9 @@ pub(in crate::app) const LAST_TELEMETRY: Duration = Duration::from_millis(1500);
 pub(in crate::app) struct ProgramControl {
     handles: Handles,
     doors: Arc<Doors>,
-    /// In place of listeners.
+    /// The capture that replaces the listeners.
     captured: Option<Captured>,
-    /// How long connections are accepted after a drain request.
+    /// Time for which connections are accepted after a drain request.
     lame_duck: Duration,
     grace: ArcSwap<Duration>,
     exporters: Arc<Exporters>,

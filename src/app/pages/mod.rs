@@ -1,4 +1,4 @@
-//! What the admin server shows of the program, and its control over it.
+//! What the admin server shows of the program, and how it controls the program.
 
 pub(super) mod control;
 pub(super) mod requests;

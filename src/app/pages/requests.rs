@@ -11,7 +11,7 @@ use crate::app::monitors::Doors;
 use tokometer_observe::measure::TimeLine;
 use tokometer_telemetry::live::{Finished, InFlight, Open, Reach, Verdict};
 
-/// Default number of requests listed, in flight and ended each.
+/// Default number of entries of each list.
 const LISTED: usize = 100;
 
 /// Maximum number of entries of each list.
@@ -154,8 +154,8 @@ fn ended(finished: &Finished, now: Instant, wall: SystemTime) -> Value {
     Value::Object(object)
 }
 
-/// A timeline: points as arrays of time (milliseconds from the last byte of the request), tokens, and longest gap
-/// within (milliseconds).
+/// A timeline: points as arrays of time (milliseconds from the last byte of the request), tokens, and the longest gap
+/// within the point (milliseconds).
 pub(in crate::app) fn time_line(line: &TimeLine, requested: Option<Duration>) -> Value {
     let requested = requested.unwrap_or_default();
     let point = |point: tokometer_observe::measure::Point| {

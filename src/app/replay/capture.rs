@@ -44,7 +44,7 @@ pub fn print_capture(
     }
 }
 
-/// What was captured, and what of it could not be read.
+/// Summarizes what was captured, and what could not be read.
 fn summary(path: &Path, captured: &Captured) -> String {
     let Captured { stats, truncated, set_back, span, replayed, .. } = captured;
     let mut text = String::new();
@@ -76,20 +76,20 @@ fn summary(path: &Path, captured: &Captured) -> String {
     ));
     if *truncated > 0 {
         add(format_args!(
-            "warning: {truncated} packets have only their first bytes (snapshot length); what follows on their \
-             connections is unobserved up to the next request: capture with `tcpdump -s 0`"
+            "warning: {truncated} packets have only their first bytes (snapshot length), and their connections \
+             are unobserved until the next request: capture with `tcpdump -s 0`"
         ));
     }
     if *set_back > 0 {
         add(format_args!(
-            "warning: the clock was set back {set_back} times: requests in progress then have `capture_loss`, and the time of \
-             day of later ones is not exact"
+            "warning: the clock was set back {set_back} times: requests in progress at that time have \
+             `capture_loss`, and the time of day of later requests is not exact"
         ));
     }
     if stats.tls.get() > 0 {
         add(format_args!(
             "warning: {} connections use TLS and cannot be read; run tokometer as a proxy that terminates TLS, or capture \
-             behind what terminates it",
+             behind the program that terminates TLS",
             stats.tls.get()
         ));
     }
@@ -99,7 +99,7 @@ fn summary(path: &Path, captured: &Captured) -> String {
         (stats.shed.get(), "packets of connections above the maximum of open connections"),
         (
             stats.unobserved_bytes.get(),
-            "bytes outside of observed requests: before the first one that begins in the \
+            "bytes outside of observed requests: before the first request that begins in the \
                                         capture, or after a gap",
         ),
     ] {

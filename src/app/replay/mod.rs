@@ -35,14 +35,14 @@ pub enum ReplayError {
 pub struct Show {
     /// One JSON object per request and line, instead of a table.
     pub json: bool,
-    /// The times of its tokens.
+    /// Also the arrival times of its tokens.
     pub timeline: bool,
 }
 
 /// Replays all recordings under `path` and writes their requests to `out`, in the format given by `show`.
 ///
 /// # Errors
-/// If a recording cannot be read: the others are still printed, and the first error is returned.
+/// If a recording cannot be read. The other recordings are still printed, and the first error is returned.
 pub fn print(path: &Path, show: Show, settings: &Settings, out: &mut impl Write) -> Result<(), ReplayError> {
     if !show.json {
         writeln!(
@@ -87,7 +87,7 @@ pub fn print(path: &Path, show: Show, settings: &Settings, out: &mut impl Write)
     failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// The member with a timeline; null if no token arrival was observed.
+/// The timeline as a JSON member; null if no token arrival was observed.
 fn drawn(line: Option<&TimeLine>, record: &Record) -> Member {
     ("timeline", line.map_or(Value::Null, |line| time_line(line, record.requested)))
 }

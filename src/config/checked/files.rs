@@ -1,7 +1,7 @@
 //! Checks whether the files named in a configuration can be opened now, by the user running this process.
 //!
-//! The modules that use the files parse them. They also open vocabularies and the tenants' key, and report errors with
-//! the keys.
+//! The modules that use the files parse them. Those modules also open vocabularies and the tenants' key, and name the
+//! setting in errors.
 
 use std::path::Path;
 use std::{fs, io};
@@ -63,7 +63,7 @@ fn open_to_read(path: &Path) -> io::Result<()> {
     if kind.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
     }
-    // Opening a pipe would block until it has a writer, and consume its data.
+    // Opening a pipe would block until it has a writer, and would consume its data.
     if kind.is_file() { fs::File::open(path).map(drop) } else { Ok(()) }
 }
 

@@ -1,5 +1,5 @@
-//! The listeners and their upstreams: addresses, TLS, conflicts between them, scraping, and the receiver of the engine's
-//! spans.
+//! Listeners and their upstreams: addresses, TLS, conflicts between listeners, scraping, and the receiver of the
+//! engine's spans.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use tokometer_proxy::listen::{Address, ClientTls, Listener, ServerTls};
 use tokometer_proxy::rewrite;
 use tokometer_telemetry::export;
 
-/// Number of ports that are tried for a suggestion.
+/// Number of ports tried for a suggestion.
 const NEXT_PORTS: u16 = 64;
 
-/// Checks the listeners; invalid ones are left out.
+/// Checks the listeners; invalid ones are omitted.
 pub(super) fn listeners(all: &Raw, problems: &mut Problems<'_>) -> Vec<Listener> {
     let rewrite = Arc::new(all.rewrite.clone());
     let raw = &all.listeners;
@@ -51,7 +51,7 @@ pub(super) fn listeners(all: &Raw, problems: &mut Problems<'_>) -> Vec<Listener>
     listeners.into_iter().map(|(_, listener)| listener).collect()
 }
 
-/// By listener, the first listener with the same upstream: its values are those of the server of all of them.
+/// For each listener, the first listener with the same upstream, under which the shared server's values are reported.
 pub(super) fn servers(listeners: &[Listener]) -> Vec<usize> {
     let first = |(index, listener): (usize, &Listener)| {
         listeners.iter().position(|other| other.upstream == listener.upstream).unwrap_or(index)
@@ -77,7 +77,7 @@ fn in_use(who: &str, address: &Address, raw: &Raw) -> String {
     format!("{who} already uses this address; write another {}", other(address, raw))
 }
 
-/// What to write in place of this address.
+/// The suggested replacement for this address.
 fn other(address: &Address, raw: &Raw) -> String {
     match (address, free_port(raw, address)) {
         (Address::Tcp { .. }, Some(port)) => format!("port, such as {port}"),
@@ -86,7 +86,7 @@ fn other(address: &Address, raw: &Raw) -> String {
     }
 }
 
-/// The first port after that of `address` which no key names, and on which this machine can listen.
+/// The first port after that of `address` that no key uses and on which this machine can listen.
 pub(crate) fn free_port(raw: &Raw, address: &Address) -> Option<u16> {
     let Address::Tcp { host, port } = address else { return None };
     let listeners = raw.listeners.iter().flat_map(|listener| [&listener.listen, &listener.upstream]);
@@ -121,7 +121,7 @@ fn listener(
     if raw.mode == Mode::Rewrite && !rewrite.is_any() {
         problems.error(
             &at("mode"),
-            "nothing is set to be rewritten; set rewrite.include_usage, rewrite.traceparent or rewrite.request_id, or write `proxy`",
+            "mode `rewrite` has no changes to make; set rewrite.include_usage, rewrite.traceparent or rewrite.request_id, or write `proxy`",
         );
     }
     let upstream_tls = client_tls(&at("upstream_tls"), &raw.upstream_tls, https, &upstream, problems);
@@ -193,7 +193,7 @@ fn client_tls(
     })
 }
 
-/// Follows each listener's upstream from listener to listener, and reports those that lead back to the start.
+/// Follows each upstream through other listeners, and reports upstreams that lead back to their own listener.
 fn report_loops(listeners: &[(usize, Listener)], problems: &mut Problems<'_>) {
     let next = |from: &Listener| listeners.iter().position(|(_, to)| address::reaches(&from.upstream, &to.listen));
     for (start, (index, listener)) in listeners.iter().enumerate() {
@@ -234,7 +234,7 @@ pub(super) fn scrape(
     });
     let mut targets: Vec<Option<Target>> = targets.collect();
     let servers = servers(listeners);
-    // A server is scraped if it is to be for one of its listeners.
+    // A server is scraped if at least one of its listeners enables scraping.
     for (listener, server) in servers.iter().enumerate().filter(|(listener, server)| listener != *server) {
         let own = targets.get_mut(listener).and_then(Option::take);
         if let Some(target) = targets.get_mut(*server) {
@@ -299,7 +299,7 @@ fn check_path(path: &str, at: &str, engine: Option<&str>, problems: &mut Problem
     }
 }
 
-/// Checks the block; `None` if the receiver is off. `admin` is the admin server's address.
+/// Checks the block `engine_spans`; `None` if the receiver is off. `admin` is the admin server's address.
 pub(super) fn engine_spans(
     all: &Raw,
     listeners: &[Listener],
@@ -345,7 +345,7 @@ fn keep_from_itself(path: &str, address: SocketAddr, traces: &export::Traces, pr
     if target.is_some_and(|target| address.port() != 0 && address::reaches(&target, &address.into())) {
         problems.error(
             path,
-            "spans are forwarded to `otlp.traces`, which is this address; set that to the collector, or write another port here",
+            "spans are forwarded to `otlp.traces`, which is this address; set `otlp.traces` to the collector, or write another port here",
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Converts the settings as written to the modules' settings, with all checks that involve more than one key.
+//! Converts the settings as written to the modules' settings, with all cross-key checks.
 
 mod files;
 mod listeners;
@@ -38,13 +38,13 @@ const INPUT_LENGTH_BOUNDS: [u64; 4] = [1024, 8192, 32768, 131_072];
 pub struct Settings {
     /// The listeners (listen address and upstream), at least one.
     pub listeners: Vec<Listener>,
-    /// Packets are captured, and no connections forwarded: `listeners` are then the servers of the ports.
+    /// Set if packets are captured instead of forwarded: `listeners` are then the servers on these ports.
     pub tap: Option<capture::Settings>,
     /// How connections are forwarded.
     pub relay: relay::Settings,
     /// How requests are parsed and measured.
     pub observe: observer::Settings,
-    /// Token counting by text.
+    /// Token counting from response text.
     pub tokenizer: tokenizer::Settings,
     /// Scraping of the engines' own metrics.
     pub scrape: scrape::Settings,
@@ -64,26 +64,26 @@ pub struct Settings {
     pub slo: tokometer_telemetry::slo::Settings,
     /// Tenants, prices and budgets.
     pub accounting: accounting::Settings,
-    /// Number of threads that forward traffic; `None` for one per CPU available to the process.
+    /// Number of threads that forward traffic; `None`: one per CPU available to the process.
     pub threads: Option<usize>,
-    /// How long open streams may continue after SIGTERM.
+    /// Maximum time that open streams may continue after SIGTERM.
     pub grace_period: time::Duration,
-    /// How long new connections are accepted after a drain request.
+    /// Time for which new connections are accepted after a drain request.
     pub lame_duck: time::Duration,
-    /// The process runs in a Kubernetes pod, where only the pod's own containers can hold a listen address.
+    /// True in a Kubernetes pod, where only the pod's own containers can hold a listen address.
     pub in_pod: bool,
 }
 
 impl Settings {
-    /// The defaults for this one listener, without files, environment or flags. Scraping is off.
+    /// The defaults for a single listener, without files, environment or flags. Scraping is off.
     pub fn with_listener(listener: Listener) -> Settings {
         Settings { listeners: vec![listener], ..Settings::default() }
     }
 }
 
-/// Converts everything, and adds problems; `None` if the settings cannot be built at all.
+/// Converts all settings and adds problems; `None` if the settings cannot be built.
 pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Problems<'_>) -> Option<Settings> {
-    // Blocks are taken apart by name here and below, so that a setting without conversion is an unused variable.
+    // Here and below, blocks are destructured by name: a setting that is not converted is then an unused variable.
     let Process { threads, grace_period, lame_duck } = raw.process.clone();
     let Admin { listen, allowed_hosts, remote_drain } = &raw.admin;
     let Log { level, format: log_format } = &raw.log;
@@ -145,7 +145,7 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
         threads: Some(size(threads)).filter(|threads| *threads > 0),
         grace_period: grace_period.0,
         lame_duck: lame_duck.0,
-        // The kubelet sets it in every container.
+        // The kubelet sets this variable in every container.
         in_pod: environment.get("KUBERNETES_SERVICE_HOST").is_some(),
     })
 }

@@ -1,4 +1,4 @@
-//! The block `otlp`: each signal's destination, from the shared and its own settings.
+//! The block `otlp`: the destination of each signal, from the shared settings and the signal's own settings.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(super) fn traces(otlp: &Otlp, problems: &mut Problems<'_>) -> export::Traces
     use raw::Sampler as S;
     let OtlpTraces { destination, exporter, sampler, sampler_ratio } = &otlp.traces;
     let export::Traces { batch_size, queue_size, .. } = *exporter;
-    // A default batch size is lowered to a smaller queue.
+    // A default batch size is lowered to the queue size.
     if batch_size > queue_size && problems.is_set("otlp.traces.batch_size") {
         let message = format!(
             "a batch of {batch_size} is larger than the queue of {queue_size}; write at most OTEL_BSP_MAX_QUEUE_SIZE"
@@ -142,8 +142,8 @@ fn url(text: &str, protocol: Protocol, insecure: bool) -> Result<String, String>
     }
 }
 
-/// The URL without `user:password@`, and these in the form that Basic authentication encodes (RFC 7617 section 2). They
-/// must be removed because a URL is used in `Host` and in logs.
+/// Separates `user:password@` from the URL, because the URL is used in `Host` and in logs. The credentials are returned
+/// in the form that Basic authentication encodes (RFC 7617 section 2).
 fn without_user(url: &str) -> (String, Option<String>) {
     let Some((scheme, rest)) = url.split_once("://") else { return (url.to_owned(), None) };
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));

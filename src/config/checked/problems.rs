@@ -1,4 +1,4 @@
-//! Problems with their places, and checks that several blocks need.
+//! Problems with their origins, and checks that several blocks need.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -36,12 +36,12 @@ impl<'a> Problems<'a> {
         self.set.find(path).is_some()
     }
 
-    /// The value, or `None` and a problem at this path.
+    /// Returns the value, or records a problem at this path and returns `None`.
     pub(super) fn take<T>(&mut self, path: &str, result: Result<T, String>) -> Option<T> {
         result.map_err(|message| self.error(path, message)).ok()
     }
 
-    /// Checks the form of a name, and that no other of `what` has it.
+    /// Checks the form of a name, and that the name is unique among `what`.
     pub(super) fn unique_name<'n>(&mut self, path: &str, what: &str, name: &'n str, others: &mut HashSet<&'n str>) {
         if !is_name(name) {
             let message = format!("invalid name `{name}`; use lowercase letters, digits, `-` and `_`, at most 63");
@@ -59,7 +59,7 @@ impl<'a> Problems<'a> {
         }
     }
 
-    /// A certificate and its key: both or neither.
+    /// Checks that a certificate and its key are both set or both absent.
     pub(super) fn identity(
         &mut self,
         path: &str,
@@ -93,7 +93,7 @@ pub(super) fn is_name(name: &str) -> bool {
     name.len() <= 63 && name.starts_with(is_plain) && name.ends_with(is_plain) && name.chars().all(is_inner)
 }
 
-/// Values are range-checked before, so the conversion also fits a 32-bit `usize`.
+/// Values are range-checked earlier, so the conversion also fits a 32-bit `usize`.
 pub(super) fn size(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }

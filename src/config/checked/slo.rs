@@ -59,7 +59,7 @@ fn by_tenant(raw: &Raw) -> bool {
     raw.slo.enabled && written(raw).iter().any(|one| !one.applies_to.tenants.is_empty())
 }
 
-/// Request headers that are read.
+/// Selects the request headers to read.
 pub(super) fn headers(raw: &Raw) -> observer::TargetHeaders {
     let tenants = Some(&raw.tenants).filter(|tenants| tenants.enabled || by_tenant(raw));
     let lower = |name: &String| name.to_ascii_lowercase().into();
@@ -151,7 +151,7 @@ fn rules(raw: &slo::RuleSettings, problems: &mut Problems<'_>) -> slo::RuleSetti
 /// Headers whose whole value is a secret: not even a hash of it may be stored.
 const SECRET: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "set-cookie"];
 
-/// Headers with a secret value of which only the hash may be used.
+/// Headers with a secret value: only a hash of the value may be used.
 const KEYS: [&str; 3] = ["x-api-key", "api-key", "x-goog-api-key"];
 
 /// Maximum bytes of a tenant label.

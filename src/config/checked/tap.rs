@@ -8,7 +8,7 @@ use tokometer_tap::capture;
 /// Maximum number of ports. The kernel compares every packet of the host with each of them.
 const MAX_PORTS: usize = 64;
 
-/// Checks the block; `None` without ports: connections are forwarded.
+/// Checks the block; `None` if no port is set and connections are forwarded.
 pub(super) fn capture(raw: &Tap, problems: &mut Problems<'_>) -> Option<capture::Settings> {
     let Tap { ports, interface, buffer } = raw;
     for (index, port) in ports.iter().enumerate() {

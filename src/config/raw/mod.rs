@@ -1,12 +1,12 @@
-//! The settings as users write them. One field describes one setting: its doc comment, type, bounds and default are all
-//! that is stated about it.
+//! The settings as users write them. Each field is the only definition of a setting: doc comment, type, bounds and
+//! default.
 //!
-//! The JSON schema, the default file, `docs/reference/configuration.md`, the variables, validation and the list of keys that a reload
-//! applies are generated from these fields (`shape`). `x-range` bounds a duration or size; `x-reload` marks a key or
-//! block that takes effect on a reload; `x-variable` marks a key that only an `OTEL_*` variable can set.
+//! The JSON schema, the default file, `docs/reference/configuration.md`, the variables, validation and the list of keys
+//! that a reload applies are generated from these fields (`shape`). `x-range` bounds a duration or size; `x-reload`
+//! marks a key or block that takes effect on a reload; `x-variable` marks a key that only an `OTEL_*` variable can set.
 //!
-//! A block whose keys a module uses unchanged is the module's own type (`relay`, `wedge`, `prices`, `slo.rules`). Blocks
-//! that need a conversion are defined here; `checked` converts them to the module's type.
+//! A block whose keys a module uses unchanged is the module's own type (`relay`, `wedge`, `prices`, `slo.rules`).
+//! Blocks that need a conversion are defined here; `checked` converts them to the module's type.
 
 /// A block of settings: `key: Type = default`.
 macro_rules! block {
@@ -48,26 +48,25 @@ use tokometer_telemetry::live::Bounds;
 block! {
     /// Configuration of tokometer. Every key is optional and shown with its default.
     Raw {
-        /// Listen addresses and the upstream server of each. One process can serve several upstreams.
+        /// Listen addresses, each with its upstream server. One process can serve several upstreams.
         listeners: Vec<Listener> = vec![Listener::default()],
-        /// Capture of packets in place of forwarding connections, for `tokometer tap` (docs/how-to/tap.md).
+        /// Packet capture instead of forwarding connections, for `tokometer tap` (docs/how-to/tap.md).
         tap: Tap = Tap::default(),
         /// Process-wide settings: threads and shutdown.
         process: Process = Process::default(),
-        /// How connections are forwarded. No setting here changes the bytes: without rewrite mode they are always forwarded
-        /// unmodified.
+        /// How connections are forwarded. No setting here changes the forwarded bytes; only rewrite mode does.
         relay: relay::Settings = relay::Settings::default(),
-        /// Changes and limits of listeners in rewrite mode (`listeners[].mode: rewrite`). At least one of `include_usage`,
-        /// `traceparent` and `request_id` must be true for such listeners.
+        /// Changes made by listeners in rewrite mode (`listeners[].mode: rewrite`), and their limits. These listeners
+        /// require that at least one of `include_usage`, `traceparent` and `request_id` is true.
         rewrite: rewrite::Settings = rewrite::Settings::default(),
         /// How requests are parsed and measured. No setting here changes the traffic between client and server.
         #[schemars(extend("x-reload" = true))]
         observe: Observe = Observe::default(),
-        /// Scraping of the engine's own metrics, which show the engine's state next to the request metrics.
+        /// Scraping of the engine's own metrics, to show the engine's state next to the request metrics.
         scrape: Scrape = Scrape::default(),
-        /// When the engine counts as wedged, as reported by `/engine/healthz`: it has pending requests, and no client has
-        /// received a token for longer than a healthy engine needs. docs/concepts/frozen-engine.md describes the rules. Bounds that are too
-        /// long prolong an outage; bounds that are too short restart healthy engines.
+        /// Wedge detection, reported by `/engine/healthz`. An engine counts as wedged if it has pending requests and no
+        /// client has received a token for longer than a healthy engine needs. docs/concepts/frozen-engine.md describes
+        /// the rules. Bounds that are too long prolong an outage; bounds that are too short restart healthy engines.
         #[schemars(extend("x-reload" = true))]
         wedge: Bounds = Bounds::default(),
         /// Settings common to all metrics and spans.
@@ -78,15 +77,15 @@ block! {
         otlp: Otlp = Otlp::default(),
         /// Queue times from the engine's own spans.
         engine_spans: EngineSpans = EngineSpans::default(),
-        /// The admin server: `/metrics`, `/live` (with `/live/snapshot` and `/live/events`), `/startz`, `/livez`, `/readyz`,
-        /// `/engine/healthz`, `/requests`, `/drain`, `/drain/wait`, `/config`.
+        /// The admin server: `/metrics`, `/live` (with `/live/snapshot` and `/live/events`), `/startz`, `/livez`,
+        /// `/readyz`, `/engine/healthz`, `/requests`, `/drain`, `/drain/wait`, `/config`.
         admin: Admin = Admin::default(),
         /// Logs of tokometer itself, on stderr. They never contain prompts or responses.
         log: Log = Log::default(),
         /// Access log: one line per request with its measurements. It never contains prompts or responses.
         access_log: AccessLog = AccessLog::default(),
-        /// Service level objectives. Each request is evaluated against every objective that applies to it and counted as
-        /// good or bad; `tokometer rules` generates the alerts.
+        /// Service level objectives. Each request is evaluated against every objective that applies to it and counted
+        /// as good or bad; `tokometer rules` generates the alerts.
         #[schemars(extend("x-reload" = true))]
         slo: Slo = Slo::default(),
         /// Token and request counts by tenant.
@@ -95,7 +94,7 @@ block! {
         /// Token prices. Requests to a model with a price are counted in `tokometer.cost`.
         #[schemars(extend("x-reload" = true))]
         prices: Prices = Prices::default(),
-        /// Daily budgets of tokens or cost: `tokometer.budget.*` and the alerts on them.
+        /// Daily token or cost budgets: the metrics `tokometer.budget.*` and their alerts.
         #[schemars(extend("x-reload" = true))]
         budgets: Vec<Budget> = Vec::new(),
     }
@@ -107,12 +106,12 @@ block! {
         /// Number of threads that forward traffic. 0: one per CPU available to the process (cgroup limits included).
         #[schemars(range(min = 0, max = 1024))]
         threads: u64 = 0,
-        /// Time that open streams may continue after SIGTERM. 0: they are closed at once. Keep it below the pod's
-        /// `terminationGracePeriodSeconds`.
+        /// Maximum time that open streams may continue after SIGTERM. 0: they are closed immediately. Set it below the
+        /// pod's `terminationGracePeriodSeconds`.
         #[schemars(extend("x-range" = ["0s", "24h"], "x-reload" = true))]
         grace_period: Duration = Duration::from_millis(30_000),
-        /// Time during which new connections are still accepted after a drain request (`/drain`, `tokometer drain`),
-        /// because load balancers learn of a drain with a delay. SIGTERM stops accepting at once.
+        /// Time for which new connections are still accepted after a drain request (`/drain`, `tokometer drain`),
+        /// because load balancers react with a delay. SIGTERM stops accepting immediately.
         #[schemars(extend("x-range" = ["0s", "1h"]))]
         lame_duck: Duration = Duration::from_millis(5000),
     }
@@ -121,15 +120,16 @@ block! {
 block! {
     /// The admin server.
     Admin {
-        /// Listen address: `0.0.0.0:9464`, `[::]:9464`, `localhost:9464`, `:9464` (all addresses). Port 0: any free port.
+        /// Listen address: `0.0.0.0:9464`, `[::]:9464`, `localhost:9464`, `:9464` (all addresses). Port 0: any free
+        /// port.
         listen: String = admin::Settings::default().listen.to_string(),
-        /// Additional allowed values of the `Host` header, without port; `.example.com` matches every name below that
-        /// domain, `*` every name. Always allowed: IP addresses, the local host name, names without a dot, and names below
-        /// `.svc`, `.cluster.local`, `.internal` and `.localhost`. Requests with another name get a 403, as protection
-        /// against DNS rebinding; probe endpoints respond under any name.
+        /// Additional allowed values of the `Host` header, without port. `.example.com` matches every name below that
+        /// domain, `*` every name. Always allowed: IP addresses, the local host name, names without a dot, and names
+        /// below `.svc`, `.cluster.local`, `.internal` and `.localhost`. Requests with any other host name get a 403
+        /// (protection against DNS rebinding), except requests to probe endpoints.
         allowed_hosts: Vec<String> = Vec::new(),
-        /// True accepts `POST /drain` from any client that can reach the port. False accepts it only from the same pod or
-        /// machine.
+        /// True accepts `POST /drain` from any client that can reach the port. False accepts it only from clients in
+        /// the same pod or on the same machine.
         remote_drain: bool = false,
     }
 }
@@ -152,7 +152,7 @@ block! {
         /// `info,relay=debug,pingora=error`.
         #[schemars(extend("x-reload" = true))]
         level: String = "info".to_owned(),
-        /// Text or JSON.
+        /// Format of log lines: text or JSON.
         format: LogFormat = LogFormat::Text,
     }
 }
@@ -160,11 +160,11 @@ block! {
 block! {
     /// The access log.
     AccessLog {
-        /// True writes one line per request.
+        /// True writes one line per request when the request ends.
         enabled: bool = false,
-        /// File to append to; SIGHUP reopens it after a log rotation. null: stdout.
+        /// Log file, opened for appending; SIGHUP reopens it after a log rotation. null: stdout.
         path: Option<String> = None,
-        /// Text or JSON. The JSON field names are those of `tokometer replay --json`.
+        /// Format of access log lines: text or JSON. JSON uses the field names of `tokometer replay --json`.
         format: LogFormat = LogFormat::Text,
     }
 }

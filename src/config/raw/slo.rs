@@ -12,32 +12,32 @@ block! {
     Slo {
         /// True evaluates every request when it ends, and counts it in `tokometer.slo.events`.
         enabled: bool = true,
-        /// Objectives for requests that get a complete response without an error. Empty list: no such objective (also for
-        /// the lists below).
+        /// Availability objectives: a request is good if it gets a complete response without an error. Empty list: no
+        /// such objective (this applies to the lists below too).
         availability: Vec<Availability> = vec![Availability::default()],
-        /// Objectives for streamed requests whose first token arrives in time. A request that ends without a first token is
-        /// bad if it waited longer than the limit.
+        /// Time-to-first-token objectives: a streamed request is good if its first token arrives in time. A request
+        /// that ends without a first token is bad if it waited longer than the limit.
         ttft: Vec<Ttft> = vec![Ttft::default()],
-        /// Objectives for streamed requests with at least a minimum decode rate.
+        /// Decode rate objectives: a streamed request is good if its decode rate reaches the minimum.
         decode_rate: Vec<DecodeRate> = vec![DecodeRate::default()],
-        /// Objectives for streamed requests without long gaps between tokens.
+        /// Stall objectives: a streamed request is good if no gap between its tokens is too long.
         stall: Vec<Stall> = vec![Stall::default()],
-        /// Objectives for requests that are available and not bad under any other objective that applies to them. Their
-        /// output tokens are counted in `tokometer.slo.good_output.tokens`.
+        /// Goodput objectives: a request is good if it is available and not bad under any other objective that applies
+        /// to it. The output tokens of good requests are counted in `tokometer.slo.good_output.tokens`.
         goodput: Vec<Goodput> = vec![Goodput::default()],
-        /// Models whose counters are exported as zero from the start, so that a rate includes their first bad request.
+        /// Models whose counters are exported as zero from the start, so that rates include their first bad request.
         /// Counters of other models start when the server first names the model.
         models: Vec<String> = Vec::new(),
-        /// True counts responses with status 429, 503 or 529 as bad; false excludes such requests.
+        /// True counts responses with status 429, 503 or 529 as bad; false excludes these requests from the objectives.
         busy_is_bad: bool = true,
-        /// Minimum output tokens for a decode rate to be evaluated.
+        /// Minimum output tokens of a request for its decode rate to be evaluated.
         #[schemars(range(min = 2, max = 1000000))]
         min_tokens: u64 = slo::Settings::default().min_tokens,
-        /// Targets set by a single request in the headers `x-llm-d-slo-ttft-ms` and `x-llm-d-slo-tpot-ms`, or their old
+        /// Per-request targets from the headers `x-llm-d-slo-ttft-ms` and `x-llm-d-slo-tpot-ms`, or from their old
         /// names `x-slo-ttft-ms` and `x-slo-tpot-ms`.
         request_targets: RequestTargets = RequestTargets::default(),
-        /// Decode rates that readers of a stream notice, marked on the dashboards and the live page. No request is evaluated
-        /// by them.
+        /// Decode rates that readers of a stream notice, marked on the dashboards and the live page. They are not used
+        /// to evaluate requests.
         reading: ReadingSpeed = ReadingSpeed::default(),
         /// How `tokometer rules` generates rules from the objectives.
         rules: RuleSettings = RuleSettings::default(),
@@ -45,14 +45,14 @@ block! {
 }
 
 block! {
-    /// Requests that an objective applies to; an empty list does not restrict them.
+    /// Requests that an objective applies to. An empty list does not restrict them.
     AppliesTo {
         /// Model names; a trailing `*` matches any suffix.
         models: Vec<String> = Vec::new(),
         /// Route names, as in `observe.routes`. Empty: routes that generate tokens.
         routes: Vec<String> = Vec::new(),
-        /// Tenants, as named by the clients; the block `tenants` defines which headers name them, also if it is not
-        /// enabled.
+        /// Tenant names, as sent by clients. The block `tenants` sets the headers and the token claim that name the
+        /// tenant, even if `tenants.enabled` is false.
         tenants: Vec<String> = Vec::new(),
     }
 }
@@ -62,7 +62,7 @@ block! {
     Availability {
         /// Name of the objective, used as the label `slo`: lowercase letters, digits, `-` and `_`.
         name: String = "availability".to_owned(),
-        /// Percentage of requests that must be good.
+        /// Minimum percentage of good requests.
         #[schemars(range(min = 1, max = 99.9999))]
         target_percent: f64 = 99.5,
         /// Requests that the objective applies to.
@@ -75,14 +75,14 @@ block! {
     Ttft {
         /// Name of the objective, used as the label `slo`.
         name: String = "ttft".to_owned(),
-        /// Percentage of requests that must be good.
+        /// Minimum percentage of good requests.
         #[schemars(range(min = 1, max = 99.9999))]
         target_percent: f64 = 99.0,
         /// Maximum time from the last byte of the request to the first token.
         #[schemars(extend("x-range" = ["1ms", "24h"]))]
         max: Duration = Duration::from_millis(2000),
-        /// Additional time per 1000 prompt tokens that were not in the engine's cache. 0: the same limit for all prompts.
-        /// If the engine does not report the prompt length, one token per four bytes of the request is assumed.
+        /// Time added to `max` per 1000 prompt tokens that were not in the engine's cache. 0: same limit for all
+        /// prompts. If the engine does not report the prompt length, one token per four request bytes is assumed.
         #[schemars(extend("x-range" = ["0s", "24h"]))]
         per_1k_uncached_tokens: Duration = Duration::from_millis(500),
         /// Requests that the objective applies to.
@@ -95,7 +95,7 @@ block! {
     DecodeRate {
         /// Name of the objective, used as the label `slo`.
         name: String = "decode_rate".to_owned(),
-        /// Percentage of requests that must be good.
+        /// Minimum percentage of good requests.
         #[schemars(range(min = 1, max = 99.9999))]
         target_percent: f64 = 95.0,
         /// Minimum tokens per second between the first and the last token of a stream.
@@ -111,11 +111,11 @@ block! {
     Stall {
         /// Name of the objective, used as the label `slo`.
         name: String = "stall".to_owned(),
-        /// Percentage of requests that must be good.
+        /// Minimum percentage of good requests.
         #[schemars(range(min = 1, max = 99.9999))]
         target_percent: f64 = 99.0,
-        /// Maximum time between two tokens, and between the last token and the end of an aborted stream. Pauses that the
-        /// stream's own cadence explains do not count (docs/concepts/stalls.md).
+        /// Maximum time between two tokens, and between the last token and the end of an aborted stream. Pauses that
+        /// the stream's own cadence explains do not count (docs/concepts/stalls.md).
         #[schemars(extend("x-range" = ["1ms", "24h"]))]
         max_gap: Duration = Duration::from_millis(5000),
         /// Requests that the objective applies to.
@@ -128,7 +128,7 @@ block! {
     Goodput {
         /// Name of the objective, used as the label `slo`.
         name: String = "goodput".to_owned(),
-        /// Percentage of requests that must be good.
+        /// Minimum percentage of good requests.
         #[schemars(range(min = 1, max = 99.9999))]
         target_percent: f64 = 95.0,
         /// Requests that the objective applies to.
@@ -137,10 +137,9 @@ block! {
 }
 
 block! {
-    /// Targets of single requests. Clients choose them, so they are bounded, used for evaluation only, and never a label.
+    /// Per-request targets. Clients choose them, so they are bounded, used only for evaluation, and never a label.
     RequestTargets {
-        /// True evaluates a request against the targets in its headers, if it has any; false uses only the configured
-        /// objectives.
+        /// True evaluates requests against the targets in their headers; false uses only the configured objectives.
         enabled: bool = true,
     }
 }
@@ -148,14 +147,14 @@ block! {
 block! {
     /// Counting by tenant.
     Tenants {
-        /// True counts tokens and requests by tenant (`tokometer.tenant.*`). The tenant is whatever name the client sends,
-        /// unverified: put an authenticating gateway in front, or use a server that rejects unknown clients.
+        /// True counts tokens and requests by tenant (`tokometer.tenant.*`). tokometer does not verify the tenant name
+        /// that the client sends: put an authenticating gateway in front, or use a server that rejects unknown clients.
         enabled: bool = false,
-        /// Request headers that may name the tenant; the first one present is used. Objectives use them too.
+        /// Request headers that may name the tenant, also for objectives; the first header present is used.
         from_headers: Vec<String> = vec!["x-tenant".to_owned()],
-        /// Claim of the bearer token (a signed JWT) that names the tenant if no header does: `sub`, or `org.id` for `id` in
-        /// the object `org`. The signature is not verified, and no other claim is read or stored. null: tokens are not
-        /// read.
+        /// Claim of the bearer token (a signed JWT) that names the tenant if no header does: `sub`, or `org.id` for
+        /// `id` in the object `org`. The signature is not verified, and no other claim is read or stored. null: tokens
+        /// are not read.
         from_jwt_claim: Option<String> = None,
         #[serde(flatten)]
         #[expect(missing_docs, reason = "flattened: not a key, and a doc comment would replace that of the block")]

@@ -14,23 +14,23 @@ block! {
         /// Generation of the OpenTelemetry GenAI names to emit. The `gen_ai.server.*` metrics are the same in all
         /// generations.
         semconv: Semconv = Semconv::default(),
-        /// Resource attributes, `name: value`. They are added to the detected ones (`service.*`, `host.name`, and `k8s.*`
-        /// from downward-API variables) and override them.
+        /// Resource attributes, as `name: value`. They are added to the detected attributes (`service.*`, `host.name`,
+        /// and `k8s.*` from downward-API variables) and override them.
         resource: BTreeMap<String, String> = BTreeMap::new(),
         /// Maximum number of model names in labels; further models are counted as `other`. A model gets a slot when a
-        /// response with status 200-299 and tokens proves that it exists. When all slots are used, a new name replaces the
-        /// least recently used one if that was unused for at least 10 minutes. The replaced model's series disappear, and
-        /// restart at zero if the model returns.
+        /// response with status 200-299 and tokens proves that the model exists. When all slots are used, a new name
+        /// replaces the least recently used name if that name was unused for at least 10 minutes. The replaced model's
+        /// series disappear, and restart at zero if the model is used again.
         #[schemars(range(min = 1, max = 100000))]
         max_models: u64 = export::Settings::default().max_models as u64,
-        /// Maximum number of label sets; further ones are counted in the label set `other`. When the maximum is reached, a
-        /// new label set replaces the least recently used one if that was unused for at least 10 minutes. Memory for all of
-        /// them is reserved when OTLP metrics are exported.
+        /// Maximum number of label sets; further ones are counted in the label set `other`. At the maximum, a new label
+        /// set replaces the least recently used one if that one was unused for at least 10 minutes. When OTLP metrics
+        /// are exported, memory for the maximum is reserved.
         #[schemars(range(min = 1, max = 20000))]
         max_label_sets: u64 = export::Settings::default().max_label_sets as u64,
-        /// Prompt classes as attributes of the time-to-first-token metrics, to distinguish a change in the prompt mix from
-        /// a change in the server. Each class is a separate series. The maximum number of combinations of label set and
-        /// class is `max_label_sets`; further ones are counted in the class `other`.
+        /// Prompt classes as attributes of the time-to-first-token metrics, to distinguish a change in the prompt mix
+        /// from a change in the server. Each class is a separate series. At most `max_label_sets` combinations of label
+        /// set and class are counted separately; further ones are counted in the class `other`.
         prompt_classes: PromptClasses = PromptClasses::default(),
     }
 }
@@ -38,11 +38,11 @@ block! {
 block! {
     /// Prompt classes as attributes of the time-to-first-token metrics.
     PromptClasses {
-        /// True adds `input_length_class`: the prompt length in tokens (up to 1024, 8192, 32768, 131072, or more), `unknown`
-        /// if the engine does not report it.
+        /// True adds `input_length_class`: the prompt length in tokens (up to 1024, 8192, 32768, 131072, or more), or
+        /// `unknown` if the engine does not report the length.
         input_length: bool = false,
-        /// True adds `cache_hit_class`: whether `none`, `partial` (up to half) or `most` of the prompt was read from the
-        /// engine's cache, `unknown` if the engine does not report it.
+        /// True adds `cache_hit_class`: whether `none`, `partial` (up to half) or `most` of the prompt was read from
+        /// the engine's cache, or `unknown` if the engine does not report it.
         cache_hit: bool = false,
     }
 }
@@ -50,10 +50,10 @@ block! {
 block! {
     /// The Prometheus endpoint.
     Prometheus {
-        /// True adds native histograms to the classic ones, for scrapers that accept the protobuf format.
+        /// True exports native histograms in addition to classic ones, for scrapers that accept the protobuf format.
         native_histograms: bool = export::Settings::default().native_histograms,
-        /// Exemplars with trace ids, for scrapers that accept the OpenMetrics format: `always_off` disables them, `trace_based`
-        /// and `always_on` enable them.
+        /// Exemplars with trace ids, for scrapers that accept the OpenMetrics format: `always_off` disables them,
+        /// `trace_based` and `always_on` enable them.
         #[schemars(extend("x-variable" = true))]
         exemplars: bool = export::Settings::default().exemplars,
     }
@@ -63,7 +63,7 @@ block! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Compression {
-    /// None.
+    /// No compression.
     #[default]
     None,
     /// gzip.
@@ -85,34 +85,35 @@ pub enum Histograms {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Sampler {
-    /// The caller's sampling decision; all traces without one.
+    /// The caller's sampling decision; if the caller made none, all traces.
     #[default]
     ParentbasedAlwaysOn,
-    /// All.
+    /// All traces.
     AlwaysOn,
-    /// None.
+    /// No traces.
     AlwaysOff,
-    /// The ratio `sampler_ratio`, by trace id.
+    /// The ratio `sampler_ratio` of all traces, by trace id.
     Traceidratio,
-    /// The caller's sampling decision; no traces without one.
+    /// The caller's sampling decision; if the caller made none, no traces.
     ParentbasedAlwaysOff,
-    /// The caller's sampling decision; the ratio `sampler_ratio` without one.
+    /// The caller's sampling decision; if the caller made none, the ratio `sampler_ratio` of traces.
     ParentbasedTraceidratio,
 }
 
 block! {
-    /// Push to an OpenTelemetry collector. Metrics and traces both use these settings unless they override them.
+    /// Push to an OpenTelemetry collector. Metrics and traces use these settings; variables can override them for one
+    /// signal.
     Otlp {
-        /// URL of the collector: `http://127.0.0.1:4318`. For HTTP, `/v1/metrics` and `/v1/traces` are appended. null: OTLP
-        /// is off, except for a signal whose own variable names an endpoint.
+        /// URL of the collector: `http://127.0.0.1:4318`. For HTTP, `/v1/metrics` and `/v1/traces` are appended. null:
+        /// OTLP is off, except for signals whose own variable sets an endpoint.
         endpoint: Option<String> = None,
-        /// HTTP or gRPC.
+        /// Transport protocol: HTTP or gRPC.
         protocol: Protocol = Protocol::default(),
-        /// Additional headers (gRPC: metadata), `name: value`. Values are secrets: they are never shown.
+        /// Additional headers (gRPC: metadata), as `name: value`. Values are secrets and never shown.
         headers: BTreeMap<String, String> = BTreeMap::new(),
         /// Compression of request bodies.
         compression: Compression = Compression::default(),
-        /// Maximum time for one export, retries included.
+        /// Maximum time for one export, including retries.
         #[schemars(extend("x-range" = ["1ms", "10m"]))]
         timeout: Duration = Duration::from_millis(10_000),
         /// For a gRPC endpoint without a scheme: true uses plain text, false TLS.
@@ -132,25 +133,25 @@ block! {
 }
 
 block! {
-    /// Destination of one signal. null: the setting under `otlp`.
+    /// Destination of one signal. null: the value under `otlp`.
     Destination {
-        /// True exports this signal (to `http://localhost:4318`, for gRPC `:4317`, if no endpoint is set), false does not.
-        /// null: exports it if there is an endpoint.
+        /// True exports this signal, by default to `http://localhost:4318` (gRPC: `http://localhost:4317`); false does
+        /// not. null: exports the signal if an endpoint is set.
         enabled: Option<bool> = None,
-        /// URL for this signal only, used without changes: over HTTP it ends in `/v1/metrics` or `/v1/traces`. null:
-        /// derived from `otlp.endpoint`.
+        /// URL for this signal only, used unchanged: for HTTP, it ends in `/v1/metrics` or `/v1/traces`. null: derived
+        /// from `otlp.endpoint`.
         #[schemars(extend("x-variable" = true))]
         endpoint: Option<String> = None,
-        /// HTTP or gRPC. null: `otlp.protocol`.
+        /// Transport protocol: HTTP or gRPC. null: `otlp.protocol`.
         #[schemars(extend("x-variable" = true))]
         protocol: Option<Protocol> = None,
-        /// Additional headers instead of `otlp.headers`. null: `otlp.headers`. Values are secrets: they are never shown.
+        /// Headers for this signal instead of `otlp.headers`. null: `otlp.headers`. Values are secrets and never shown.
         #[schemars(extend("x-variable" = true))]
         headers: Option<BTreeMap<String, String>> = None,
         /// Compression of request bodies. null: `otlp.compression`.
         #[schemars(extend("x-variable" = true))]
         compression: Option<Compression> = None,
-        /// Maximum time for one export, retries included. null: `otlp.timeout`.
+        /// Maximum time for one export, including retries. null: `otlp.timeout`.
         #[schemars(extend("x-range" = ["1ms", "10m"], "x-variable" = true))]
         timeout: Option<Duration> = None,
         /// For a gRPC endpoint without a scheme: true uses plain text, false TLS. null: `otlp.insecure`.
@@ -190,7 +191,7 @@ block! {
         destination: Destination = Destination::default(),
         /// Trace sampler.
         sampler: Sampler = Sampler::default(),
-        /// Ratio of traces kept by the `traceidratio` samplers, from 0 to 1.
+        /// Ratio of traces kept by the `traceidratio` samplers: 0 (none) to 1 (all).
         #[schemars(range(min = 0, max = 1))]
         sampler_ratio: f64 = 1.0,
         #[serde(flatten)]

@@ -23,16 +23,16 @@ pub struct Listener {
     pub listen: String,
     /// Address of the server: `127.0.0.1:8001`, `[::1]:8001`, `server:8001` (resolved on every connect), `:8001` (this
     /// machine), `unix:/run/vllm.sock`, `http://host:port`, `https://host:port` (enables TLS), or `original`: the
-    /// destination before an iptables REDIRECT to tokometer.
+    /// original destination of connections that iptables redirects to tokometer (REDIRECT).
     pub upstream: String,
     /// How traffic is forwarded.
     #[serde(default)]
     pub mode: Mode,
-    /// TLS towards clients. Enabled when a certificate is set; files are PEM, and are read again when they change.
+    /// TLS towards clients. Enabled when a certificate is set. The files are PEM, and are reloaded when they change.
     #[serde(default)]
     pub tls: Tls,
-    /// TLS towards the server. Enabled with `enabled`, or when the upstream starts with `https://`. Its files are read
-    /// again when they change.
+    /// TLS towards the server. Enabled with `enabled`, or when the upstream starts with `https://`. The files are
+    /// reloaded when they change.
     #[serde(default)]
     pub upstream_tls: UpstreamTls,
     /// Overrides of the block `scrape` for this upstream.
@@ -61,8 +61,8 @@ pub enum Mode {
     /// A byte relay: every byte is forwarded unmodified.
     #[default]
     Proxy,
-    /// An HTTP proxy that makes the changes set in the block `rewrite`. It costs more, and other bytes may differ too
-    /// (docs/how-to/rewrite.md).
+    /// An HTTP proxy that makes the changes set in the block `rewrite`. It has more overhead than `proxy`, and other
+    /// bytes may change too (docs/how-to/rewrite.md).
     Rewrite,
 }
 
@@ -73,8 +73,8 @@ block! {
         certificate: Option<String> = None,
         /// File with the private key of the certificate.
         key: Option<String> = None,
-        /// File with CA certificates: clients must present a certificate signed by one of them. null: no client certificate
-        /// is required.
+        /// File with CA certificates: clients must present a certificate signed by one of them. null: no client
+        /// certificate is required.
         client_ca: Option<String> = None,
     }
 }
@@ -82,7 +82,7 @@ block! {
 block! {
     /// TLS towards the server.
     UpstreamTls {
-        /// True uses TLS to the server.
+        /// True uses TLS for connections to the server.
         enabled: bool = false,
         /// File with the CA certificates to trust. null: the built-in web roots.
         ca: Option<String> = None,
@@ -92,7 +92,7 @@ block! {
         certificate: Option<String> = None,
         /// File with the private key of the client certificate.
         key: Option<String> = None,
-        /// True accepts any certificate. For tests, and for a server on the same machine with a self-signed certificate.
+        /// True accepts any certificate: for tests, or for a server on the same machine with a self-signed certificate.
         insecure: bool = false,
     }
 }
@@ -102,9 +102,9 @@ block! {
     ListenerScrape {
         /// True scrapes this upstream, false does not. null: `scrape.enabled`.
         enabled: Option<bool> = None,
-        /// Path of the metrics. null: `scrape.path`.
+        /// Path of the upstream's metrics. null: `scrape.path`.
         path: Option<String> = None,
-        /// Port of the metrics. null: `scrape.port_number`.
+        /// Port of the upstream's metrics. null: `scrape.port_number`.
         #[schemars(range(min = 1, max = 65535))]
         port_number: Option<u64> = None,
     }
@@ -113,42 +113,42 @@ block! {
 block! {
     /// How requests are parsed and measured.
     Observe {
-        /// False forwards without parsing: no request metrics, no traces.
+        /// False forwards traffic without parsing it: no request metrics, no traces.
         enabled: bool = true,
         /// Engine behind tokometer, for `gen_ai.provider.name` and for the interpretation of its responses.
         engine: Engine = Engine::default(),
-        /// Memory budget for all state that clients can make observers hold: open requests, decoders, header tables, split
-        /// headers. One connection or one client address can use at most half of it. Above the budget, new requests are
-        /// recorded as `unobserved`, bodies are not parsed, and new connections are not observed; traffic is not affected.
-        /// 0: half of the container's memory limit, at most 64 MiB.
+        /// Memory budget for observer state that clients can create: open requests, decoders, header tables, split
+        /// headers. A single connection or client address can use at most half of the budget. Above the budget, new
+        /// requests are recorded as `unobserved`, bodies are not parsed, and new connections are not observed; traffic
+        /// is not affected. 0: half of the container's memory limit, at most 64 MiB.
         #[schemars(extend("x-range" = ["0B", "1024GiB"]))]
         memory: Size = Size::default(),
-        /// A gap between two tokens longer than this is a stall, unless the stream's own cadence explains it
-        /// (docs/concepts/stalls.md).
+        /// Stall threshold: a longer gap between two tokens is a stall, unless the stream's own cadence explains the
+        /// gap (docs/concepts/stalls.md).
         #[schemars(extend("x-range" = ["1ms", "1h"]))]
         stall: Duration = Duration(observer::Settings::default().stall),
-        /// Minimum output tokens for a decode rate to be recorded.
+        /// Minimum output tokens of a request for its decode rate to be recorded.
         #[schemars(range(min = 2, max = 1000000))]
         min_rate_tokens: u64 = observer::Settings::default().min_rate_tokens,
-        /// Path prefixes to remove before a path is matched, such as `/engine1`. Each starts with `/`.
+        /// Path prefixes that are removed before a path is matched, such as `/engine1`. Each starts with `/`.
         path_prefixes: Vec<String> = Vec::new(),
-        /// Custom paths, `path: name`; they override the built-in ones. `/llm` matches that path only, `/llm/*` everything
-        /// below it. Names: `chat`, `completions`, `responses`, `messages`, `generate`, `tgi_stream`, `tgi_compat`,
-        /// `llama_completion`, `infill`, `ollama_chat`, `ollama_generate`, `triton_generate`, `vllm_generate`,
-        /// `cohere_chat`, `audio_transcription`, `audio_translation`, `realtime`, `embeddings`, `rerank`, `score`,
-        /// `classify`, `pooling`, `prefill` and `invocations` (detected from the body), `vllm_inference`,
-        /// `vllm_inference_stream`, `vllm_engine`, `sglang_scheduler`, `tensorrt_service`, `triton_infer`,
-        /// `triton_infer_stream` (gRPC), `probe` (see `probes`), `other` (counted, not parsed).
+        /// Custom routes, as `path: name`; they override the built-in ones. `/llm` matches that path only, `/llm/*`
+        /// every path below it. Names: `chat`, `completions`, `responses`, `messages`, `generate`, `tgi_stream`,
+        /// `tgi_compat`, `llama_completion`, `infill`, `ollama_chat`, `ollama_generate`, `triton_generate`,
+        /// `vllm_generate`, `cohere_chat`, `audio_transcription`, `audio_translation`, `realtime`, `embeddings`,
+        /// `rerank`, `score`, `classify`, `pooling`, `prefill` and `invocations` (detected from the body),
+        /// `vllm_inference`, `vllm_inference_stream`, `vllm_engine`, `sglang_scheduler`, `tensorrt_service`,
+        /// `triton_infer`, `triton_infer_stream` (gRPC), `probe` (see `probes`), `other` (counted, not parsed).
         routes: BTreeMap<String, String> = BTreeMap::new(),
         /// True also records probes, as requests of the operation `other`. Probes are GET and HEAD requests about the
         /// server itself (`/`, `/health`, `/metrics`, `/v1/models` and similar paths, and paths set to `probe` in
-        /// `routes`). They are always forwarded and counted in connections and bytes, but do not use the model.
+        /// `routes`). Probes do not use the model; they are always forwarded, and counted in connections and bytes.
         probes: bool = false,
-        /// Counts tokens from the response text if the engine does not report a count. Off until a vocabulary is set. Needs a
-        /// build with the feature `tokenizer`, such as the images. Such responses, including truncated ones, are recorded
-        /// with the source `tokenizer`: an estimate, not the engine's count (see docs/reference/engine-support.md for the differences). The
-        /// text is stored only for this purpose, in memory, until it is counted; it is never written to metrics, traces or
-        /// logs.
+        /// Counts tokens from the response text if the engine does not report a count. Off until a vocabulary is set.
+        /// Requires a build with the feature `tokenizer`, such as the images. Such counts, including those of truncated
+        /// responses, have the source `tokenizer`: an estimate, not the engine's count
+        /// (docs/reference/engine-support.md describes the differences). The text is stored only for this purpose, in
+        /// memory, until it is counted; it is never written to metrics, traces or logs.
         tokenizer: tokenizer::Settings = tokenizer::Settings::default(),
     }
 }
@@ -156,17 +156,16 @@ block! {
 block! {
     /// Scraping of the engine's own metrics.
     Scrape {
-        /// True scrapes the engine's metrics, false does not. null: scrapes them unless a scrape affects other scrapers
-        /// (llama.cpp resets two averages on every scrape; its counters are not reset).
+        /// True scrapes the engine's metrics, false does not. null: scrapes unless a scrape affects other scrapers
+        /// (llama.cpp resets two averages on every scrape, but no counters).
         enabled: Option<bool> = None,
-        /// Path of the engine's Prometheus metrics. null: `/metrics`, except for TensorRT-LLM: `/prometheus/metrics`,
-        /// because reading its `/metrics` empties it. Without `observe.engine`, an `OPTIONS` request determines which of
-        /// them to use.
+        /// Path of the engine's Prometheus metrics. null: `/metrics`, or `/prometheus/metrics` for TensorRT-LLM, where
+        /// every read empties `/metrics`. Without `observe.engine`, an `OPTIONS` request determines which path to use.
         path: Option<String> = None,
         /// Port of the engine's metrics. null: the port of the upstream, or 8002 with `observe.engine: triton`.
         #[schemars(range(min = 1, max = 65535))]
         port_number: Option<u64> = None,
-        /// Time between scrapes. After failures the interval grows, up to one minute.
+        /// Interval between scrapes. After failures the interval grows, up to one minute.
         #[schemars(extend("x-range" = ["100ms", "1h"]))]
         interval: Duration = Duration(scrape::Settings::default().interval),
     }
@@ -175,29 +174,29 @@ block! {
 block! {
     /// Queue times from the engine's own spans: tokometer receives the engine's OTLP traces, matches their spans to
     /// requests, and forwards every message unmodified to the destination of its own traces (`otlp.traces`). Off until
-    /// addresses are set.
+    /// `listen` is set.
     EngineSpans {
-        /// Addresses that receive OTLP traces, gRPC and HTTP (protobuf) on each: `127.0.0.1:4317`, `localhost:4318`. Set
-        /// the engine's `--otlp-traces-endpoint` to one of them. Empty: off. Anyone who can reach these addresses can send
-        /// spans: keep them on the loopback interface.
+        /// Addresses that receive OTLP traces over gRPC and HTTP (protobuf): `127.0.0.1:4317`, `localhost:4318`. Set
+        /// the engine's `--otlp-traces-endpoint` to one of these addresses. Empty: off. Anyone who can reach these
+        /// addresses can send spans: keep them on the loopback interface.
         listen: Vec<String> = Vec::new(),
-        /// Time that the record of a request without a queue time waits for its span: engines send spans in batches (vLLM:
-        /// every 5 s). If no spans arrive, only a few records wait.
+        /// Maximum time that the record of a request without a queue time waits for the engine's span: engines send
+        /// spans in batches (vLLM: every 5 s). If no spans arrive, only a few records wait.
         #[schemars(extend("x-range" = ["100ms", "10m"]))]
         wait: Duration = Duration(engine_spans::Settings::default().wait),
     }
 }
 
 block! {
-    /// Capture of packets in place of forwarding connections, for `tokometer tap` (docs/how-to/tap.md).
+    /// Packet capture instead of forwarding connections, for `tokometer tap` (docs/how-to/tap.md).
     Tap {
-        /// TCP ports of the servers, as `--port`. The requests of each are reported as those of a listener with the port as
-        /// its name; `listeners` is not used.
+        /// TCP ports of the servers, as with `--port`. Each port is reported as a listener with the port as its name;
+        /// `listeners` is not used.
         ports: Vec<u16> = Vec::new(),
-        /// Network interface, as `--interface`: `eth0`, `lo`, or `any` for all of them.
+        /// Network interface, as with `--interface`: `eth0`, `lo`, or `any` for all interfaces.
         interface: String = capture::Interface::Any.to_string(),
-        /// Memory for packets that wait to be processed, in multiples of 512KiB. When it is full, packets are lost and
-        /// counted; the traffic is not affected.
+        /// Buffer size for captured packets that wait to be processed, in multiples of 512KiB. When the buffer is full,
+        /// packets are lost and counted; the traffic is not affected.
         #[schemars(extend("x-range" = ["2MiB", "1GiB"]))]
         buffer: Size = Size(16 << 20),
     }
@@ -205,7 +204,7 @@ block! {
 
 const AUTO: &str = "auto";
 
-/// The engine behind a listener; `None`: detected from its responses.
+/// The engine behind a listener; `None`: detected from the engine's responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Engine(pub Option<tokometer_decode::Engine>);
@@ -231,7 +230,7 @@ impl JsonSchema for Engine {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let auto = (AUTO, "Detected from its responses.");
+        let auto = (AUTO, "Detected from the server's responses.");
         let engines = tokometer_decode::Engine::ALL.map(|engine| (engine.as_str(), engine.meaning()));
         let one = |(name, meaning)| json_schema!({"const": name, "description": meaning, "type": "string"}).to_value();
         let names: Vec<Value> = std::iter::once(auto).chain(engines).map(one).collect();

@@ -9,7 +9,7 @@ use tokometer_operator::inject::{Options, inject};
 
 use super::{deployment, json as read};
 
-const HEAD: &str = "# Made from the code by the test `inject::component`; do not edit.\n";
+const HEAD: &str = "# Generated from the code by the test `inject::component`; do not edit.\n";
 
 /// Path of a file of the component.
 fn component(name: &str) -> PathBuf {

@@ -13,21 +13,24 @@ use crate::config_documents::same_as_committed;
 const HEAD: &str = "\
 # Platforms
 
-Which pods tokometer measures, and why it leaves others unchanged. Generated from
+The pods that tokometer measures, and the reasons for leaving others unchanged. Generated from
 [fleet.yaml](../../tests/fixtures/inject/fleet.yaml) by the test `inject::platforms`; do not edit.
 
-The pods are those that the platforms' own manifests of November 2026 produce, shortened to the parts that matter. Each row gives the
-settings of the target in the chart; `inject` has flags of the same names. The ways are:
+The pods were produced by the platforms' own manifests in November 2026 and are shortened to the relevant parts. The
+columns are:
 
-- **Settings**: `tokometer inject` and the admission policy of the chart, with the settings of the row. Both produce the same pods, or
-  refuse with the same reason: `make test` compares them for every row with the code of the API server, `make test-cluster` on a real node.
-- **`tap`**: the same with `mode: tap`. One container is added that reads copies of the packets, and nothing else changes. It needs
-  NET_RAW, which the pod security profiles `baseline` and `restricted` forbid.
+- **Settings**: settings of the injection target in the chart. `tokometer inject` has flags with the same names.
+- **Result**: outcome with these settings. `tokometer inject` and the chart's admission policy produce the same pod, or
+  leave it unchanged for the same reason. For every row, `make test` compares the two with the API server's code, and
+  `make test-cluster` on a real node.
+- **`tap`**: outcome with `mode: tap`, which adds one container that reads copies of the packets and changes nothing
+  else. The container needs NET_RAW, which the Pod Security levels `baseline` and `restricted` forbid.
 
-*measured* means that the pod is accepted without a warning. `make test-cluster` also starts the accepted pods on the node, by the policy
-and by `inject`, with a simulated engine behind the command line of vLLM. It checks that each pod is ready, that no container restarted, and
-that each port counts its request. It does not start those in the mode `redirect`, the head of production-stack's Ray cluster, and in the
-mode `tap` all but four: llm-d decode, wide expert parallelism, KServe's Hugging Face runtime, and KubeRay.
+*measured* means that the pod is injected without a warning. `make test-cluster` also starts the injected pods on the
+node, once through the policy and once through `inject`, with a simulated engine that has vLLM's command line. It checks
+that each pod is ready, that no container restarted, and that a request to each port is counted. It does not start pods
+in mode `redirect` or the head of production-stack's Ray cluster. In mode `tap` it starts only four pods: llm-d decode,
+wide expert parallelism, KServe's Hugging Face runtime, and KubeRay.
 ";
 
 /// What `inject` does with this pod.
@@ -37,7 +40,7 @@ fn result(pod: &Value, options: &Options) -> String {
     match (reports[0].outcome, reports[0].warnings.as_slice()) {
         (Outcome::Injected, []) => "measured".to_owned(),
         (Outcome::Injected, warnings) => format!("injected, with a warning: {}", warnings.join("; ")),
-        _ => format!("refused: {}", reports[0].notes[0]),
+        _ => format!("not injected: {}", reports[0].notes[0]),
     }
 }
 
@@ -78,8 +81,8 @@ fn document() -> String {
         }
     }
     format!(
-        "{HEAD}\n## Pods of platforms\n\n| Pod | Source | Settings | Result | `tap` |\n|---|---|---|---|---|\n{platforms}\n\
-         ## One pod for each other check\n\n| Pod | Settings | Result | `tap` |\n|---|---|---|---|\n{others}"
+        "{HEAD}\n## Platform pods\n\n| Pod | Source | Settings | Result | `tap` |\n|---|---|---|---|---|\n{platforms}\n\
+         ## Pods for the other checks\n\n| Pod | Settings | Result | `tap` |\n|---|---|---|---|\n{others}"
     )
 }
 

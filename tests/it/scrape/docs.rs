@@ -10,6 +10,12 @@ use tokometer_engine::scrape::SOURCES;
 /// The heading before the generated tables.
 const HEADING: &str = "\n## Names\n";
 
+/// The text between the heading and the tables.
+const BEFORE_TABLES: &str = "
+For each metric, the first row whose names are all on the engine's page is used. `older` marks names of earlier engine
+releases.
+";
+
 #[test]
 fn engine_metrics_page_matches_the_table() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/engine-metrics.md");
@@ -24,16 +30,16 @@ fn engine_metrics_page_matches_the_table() {
 }
 
 fn tables() -> String {
-    let mut out = String::from("\nThe first source whose names are all on the page is used.\n");
+    let mut out = BEFORE_TABLES.to_owned();
     for quantity in Quantity::ALL {
         let what = match quantity.combine() {
             Combine::Level => "Sum over models.",
             Combine::Highest => "Maximum over models.",
-            Combine::Single => "Used only if the engine has no counts, and its page has a single series for the rank.",
+            Combine::Single => "Used only if the engine has no counters and the page has one series for the rank.",
             Combine::Count => "Increase of the series, summed over models.",
         };
         writeln!(out, "\n### `{}`\n\n{what}\n", quantity.as_str()).unwrap();
-        writeln!(out, "| Engine | Names on its page | Note |\n|---|---|---|").unwrap();
+        writeln!(out, "| Engine | Names on the engine's page | Note |\n|---|---|---|").unwrap();
         for (engine, source) in SOURCES.iter().filter(|(_, source)| source.quantity == quantity) {
             writeln!(out, "{}", row(*engine, source)).unwrap();
         }

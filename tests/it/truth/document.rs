@@ -14,44 +14,48 @@ const INTRODUCTION: &str = "\
 
 <!-- Generated from the results of tests/it/truth: `UPDATE=1 cargo test --test it truth::document` rewrites it. -->
 
-Measurements available per engine and API. Every row summarizes recordings of the real server
-(`tests/fixtures/captures`) that the tests replay through the observer or, where marked, fixtures written from the
-engine's source (`tests/fixtures/written`). Numbers in parentheses are the number of recordings with that result. Counts
-are compared with the engines' own counters, outcomes with the observations of the recorder, and times with a naive
-parser of the recordings (`tests/it/truth`).
+Measurements available per engine and API. Each row summarizes recordings of the real server
+(`tests/fixtures/captures`) or, where marked `(fixture)`, responses written from the engine's source code
+(`tests/fixtures/written`). Numbers in parentheses count the recordings with that result. The tests replay all of them
+and compare token counts with the engine's own counters, outcomes with the recorder's observations, and times with a
+naive parser (`tests/it/truth`).
 
-- **Output tokens**, **prompt tokens**: source of the count. `deltas_lower_bound` is a lower bound: the stream carried
-  no count, or was aborted before the count was sent. With a vocabulary (`observe.tokenizer`) the response text is
-  counted instead, see below.
-- **First token**: when the first token was seen, relative to the response headers and the first event of the stream.
+- **Output tokens**, **Prompt tokens**: source of the count. `deltas_lower_bound` is a lower bound: the stream carried
+  no count, or was aborted before the count was sent. With `observe.tokenizer`, the response text is tokenized instead
+  ([Sources of token counts](#sources-of-token-counts)).
+- **First token**: when the first token arrived, relative to the response headers and the first event of the stream.
   Unknown for non-streamed responses.
-- **Other ends**: outcomes other than `ok`, with the engine's error type.
-- **Queue time**: its source, if the response has one.
+- **Other outcomes**: outcomes other than `ok`, with the engine's error type.
+- **Queue time**: source of the queue time, if the response reports one.
 
-Other protocols have separate tests: `tests/it/http2` (HTTP/2 and gRPC) and `tests/it/websocket` (`/v1/realtime`). Chunks
-of the gRPC services of vLLM, SMG and TensorRT-LLM carry token counts or ids; those of Triton do not. A call of Triton's `ModelStreamInfer` is recorded as one request, even if several requests share it,
-and its count is a lower bound: request ids are chosen by the client and may be empty or equal, and a decoupled model
-marks a request's last response only if the client asks for it. Each response of a realtime session is recorded as one
-request.
+Other protocols have separate tests: `tests/it/http2` (HTTP/2 and gRPC) and `tests/it/websocket` (`/v1/realtime`). gRPC
+responses of vLLM, SMG and TensorRT-LLM carry token counts or ids; those of Triton do not.
+
+A `ModelStreamInfer` call to Triton is recorded as one request, even if it carries several, and its count is a lower
+bound. The requests in a call cannot be separated reliably: clients choose the request ids, which may be empty or
+duplicated, and a decoupled model marks a request's last response only if the client asks for it. In a realtime session,
+each response is recorded as one request.
 
 ## Sources of token counts
 
-The first available source is used: `usage`; `token_ids`, the token ids in the events; `native_counter`, an
-engine-specific counter; `tokenizer`, the response text; `deltas_lower_bound`. The first three are exact.
+The first available source is used, in this order: `usage`; `token_ids` (token ids in the events); `native_counter` (an
+engine-specific counter); `tokenizer` (the tokenized response text); `deltas_lower_bound`. The first three are exact.
 
-`tokenizer` is an estimate and is never reported as exact: it yields no `gen_ai` token metric and no time per output
-token, and its decode rate has its own `source`. Tokometer keeps the response text in memory while the response is in
-progress, tokenizes it with the `tokenizer.json` set in `observe.tokenizer`, and drops it. In the recordings
-(`tests/it/truth/texts.rs`, one model, five servers) the count of the text differs from the number of sampled tokens only
-by the end-of-text token, and by 2 to 4 tokens in responses with reasoning (the reasoning markers, and white space
-removed by a parser). The difference is larger for reasoning that the request excludes, a removed stop string, and
-special tokens without text. With a grammar, the text may have been sampled as other tokens than the tokenizer produces,
-so the count may also be too high. For an aborted response only the received text is counted.
+`tokenizer` is an estimate and is never reported as exact. It is not used for the `gen_ai` token metrics or the time per
+output token, and its decode rate has a separate `source`. Tokometer keeps the response text in memory while the
+response is in progress, tokenizes it with the `tokenizer.json` set in `observe.tokenizer`, and then discards it.
 
-There is no estimate for tool calls, several choices in one response (`n`), an echoed prompt, audio, gRPC and realtime.
-There is also none if the count is lower than the number of tokens seen: the vocabulary is then not the model's.
-`tokometer.tokenizer.uncounted` counts these cases by reason. Prompts are not tokenized: the server applies a chat
-template to them that is unknown to Tokometer.
+In the recordings (`tests/it/truth/texts.rs`; one model, five servers), the estimate differs from the number of sampled
+tokens only by the end-of-text token and, in responses with reasoning, by 2 to 4 more tokens: the reasoning markers, and
+white space that a parser removed. The difference is larger if the request excludes reasoning from the response, a stop
+string is removed, or special tokens have no text. With a grammar, the engine may sample different tokens than the
+tokenizer produces for the same text, so the estimate may also be too high. If a response is aborted, only the received
+text is counted.
+
+Tool calls, multiple choices in one response (`n`), echoed prompts, audio, gRPC and realtime sessions have no estimate.
+An estimate below the number of tokens seen is discarded, because the vocabulary cannot be the model's.
+`tokometer.tokenizer.uncounted` counts these cases by reason. Prompts are not tokenized, because tokometer does not know
+the server's chat template.
 
 ";
 
@@ -144,7 +148,7 @@ fn made() -> String {
     let mut text = INTRODUCTION.to_owned();
     for (engine, rows) in engines {
         writeln!(text, "## {engine}\n").expect("cannot fail");
-        text += "| Route | Streaming | Recognised as | Output tokens | Prompt tokens | First token | Finish | Other ends | Queue time | Recordings |\n";
+        text += "| Route | Streaming | Recognised as | Output tokens | Prompt tokens | First token | Finish reason | Other outcomes | Queue time | Recordings |\n";
         text += "|---|---|---|---|---|---|---|---|---|---|\n";
         for ((route, streaming), row) in rows {
             let streaming = if streaming { "yes" } else { "no" };

@@ -24,37 +24,37 @@ const INTRODUCTION: &str = "\
 
 <!-- Generated from the results of tests/it/truth: `UPDATE=1 cargo test --test it truth::queue` rewrites it. -->
 
-How long a request waited in the server before work on it began: `tokometer.queue.time`, by `source`, and the phase
-`queue` of its trace ([Traces](traces.md)). Values of different sources are never mixed in one series, because their
-meanings differ slightly:
+The queue time is how long a request waits in the server before processing begins. The metric is
+`tokometer.queue.time`, by `source`; in a trace, it is the phase `queue` ([Traces](traces.md)). Values of different
+sources are never mixed in one series, because their meanings differ slightly:
 
-| Source | Engine | Meaning | Included besides the queue |
+| Source | Engine | Meaning | Also included |
 |---|---|---|---|
 | `in_band` | vLLM (`--enable-per-request-metrics`, usage on, one choice): `metrics.queue_time_ms` | waiting for the scheduler | nothing |
 | `in_band` | SGLang (`/generate`, `--enable-metrics`): `meta_info.queue_time` | waiting for the scheduler | nothing |
-| `in_band` | Dynamo (the client asks with `nvext.extra_fields`): `nvext.timing.prefill_wait_time_ms` | waiting for a prefill worker | nothing |
+| `in_band` | Dynamo (the client requests it with `nvext.extra_fields`): `nvext.timing.prefill_wait_time_ms` | waiting for a prefill worker | nothing |
 | `response_header` | TGI (non-streamed responses): `x-queue-time` | from validation to batching | nothing; whole milliseconds, rounded down |
 | `remainder` | Ollama (native API): total minus load, prompt and eval durations | waiting for a slot of the runner | templating, tokenizing, forwarding: about 5 ms, and 0.1 ms per token |
 | `header_timing` | llama.cpp (streams): from the request's last byte to the response headers, which are sent when a slot begins | waiting for a slot | templating and tokenizing: 0.5 to 8 ms in the recordings |
 | `engine_span` | vLLM, SGLang and TensorRT-LLM, if they send their spans to Tokometer: [Receive engine spans](../how-to/engine-spans.md) | waiting for the scheduler | nothing |
 
-If no source has it, the queue time is missing: it is never estimated from the time to first token.
+Without a source, the queue time is missing. It is never estimated from the time to first token.
 
 ## Pitfalls
 
 Fields with misleading names, and how they are interpreted:
 
-- vLLM's `metrics.time_to_first_token_ms` counts from when the request was *scheduled*: it excludes the queue, and is
-  used as the prefill time. The time to first token is measured on the wire, as the client sees it.
-- vLLM's `gen_ai.latency.time_to_first_token` in its spans counts from arrival, including the queue. One name, two
-  meanings.
+- vLLM's `metrics.time_to_first_token_ms` starts when the request is *scheduled*. It excludes the queue and is used as
+  the prefill time. Tokometer measures the time to first token on the wire.
+- vLLM's `gen_ai.latency.time_to_first_token` in its spans starts at arrival and includes the queue, although the name
+  is the same.
 - vLLM's `metrics.tokens_per_second` includes the prefill and is not used; `mean_itl_ms` and `generation_time_ms`
   exclude it.
 - Only llama.cpp sends the response headers when work begins. vLLM, TGI, TensorRT-LLM, LMDeploy, Dynamo and transformers
   send them before the request is queued; SGLang (chats and completions), Ollama and Triton send them with the first
   token.
-- If llama.cpp's response headers arrive together with the first token, the server or a socket held them back. Their time
-  is then corrected by subtracting `prompt_ms`.
+- If llama.cpp's response headers arrive together with the first token, the server or a socket delayed them. Tokometer
+  then subtracts `prompt_ms` from their time.
 - Comments (`: ping`) and role events sent while a request waits are neither work nor tokens.
 - Ollama's `load_duration` is long if a model was loaded, and is not queue time; SGLang's copy of Ollama's API reports
   only a total, from which nothing can be subtracted.
@@ -62,9 +62,9 @@ Fields with misleading names, and how they are interpreted:
 ## Comparison with the recordings
 
 The table compares the queue time of each recording ([tests/fixtures](../../tests/fixtures)) with the engine's own value
-for the same request, in milliseconds. The engine's value is its counter, if this was the only request between two
-scrapes, or a field of the response. llama.cpp has neither: there it is the time of the first token minus `prompt_ms`,
-which is the time at which the slot began.
+for the same request, in milliseconds. The engine's value is a field of the response, or the increase of the
+engine's counter if this was the only request between two scrapes. llama.cpp has neither; its value is the time of the
+first token minus `prompt_ms`, which is when the slot began.
 
 ";
 

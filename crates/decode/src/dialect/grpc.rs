@@ -1,4 +1,4 @@
-//! The generating gRPC services: the meaning of the fields of their requests and responses.
+//! gRPC services that generate tokens: the fields of their requests and responses.
 //!
 //! Sources of the field numbers: vLLM `rust/proto/inference.proto` (package `vllm`, 0.33); SMG (lightseekorg/smg)
 //! `crates/grpc_client/proto/{vllm_engine,sglang_scheduler,trtllm_service}.proto`, used by the servers of
@@ -10,23 +10,23 @@ use crate::scan::protobuf::{Fields, Scanner, Shape, Sink};
 use crate::scan::{Capture, Sink as _};
 use crate::{Channels, EngineFacts, FinishReason, StreamEvent};
 
-/// The known fields of a message: the number of each, and the type and the meaning of its value.
+/// The known fields of a message: field number, type and meaning.
 macro_rules! fields {
     ($field:ident { $($number:literal: $shape:ident($meaning:ident $(, $inner:tt)?)),* $(,)? }) => {
         Fields(&[$(($number, Shape::$shape($field::$meaning $(, &fields!($field $inner))?))),*])
     };
 }
 
-/// A method that generates.
+/// A gRPC method that generates tokens.
 #[derive(Debug)]
 pub(crate) struct Method {
-    /// The fields of its requests.
+    /// Known request fields.
     pub(crate) request: &'static Fields<RequestField>,
-    /// The fields of its responses.
+    /// Known response fields.
     response: &'static Fields<Field>,
-    /// The mark of the engine that has this method.
+    /// The mark of the engine that implements this method.
     engine: EngineFacts,
-    /// The response is a stream of messages, even if there is only one.
+    /// The response is a message stream, even if it has only one message.
     pub(crate) streams: bool,
 }
 
@@ -58,7 +58,7 @@ pub(crate) static TRITON_STREAM: Method =
 /// A known field of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestField {
-    /// A message that only contains others.
+    /// A message that only groups other fields.
     Options,
     Model,
     /// Choices per prompt.
@@ -95,11 +95,11 @@ static TRITON_REQUEST: Fields<RequestField> = fields!(RequestField { 1: Bytes(Mo
 /// A known field of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Field {
-    /// A message that only contains others.
+    /// A message that only groups other fields.
     Plain,
     /// New tokens of one sequence.
     Chunk,
-    /// The end of one sequence, with all of its tokens.
+    /// The end of a sequence, with all its tokens.
     Complete,
     /// The index of the sequence.
     Index,
@@ -123,11 +123,11 @@ pub(crate) enum Field {
     Parameter,
     ParameterName,
     ParameterFlag,
-    /// A tensor: its name and its contents.
+    /// A tensor: its name and contents.
     Tensor,
     TensorName,
     TensorText,
-    /// The raw contents of the tensors, in their order.
+    /// The raw contents of one tensor; tensors are in the order of their descriptions.
     RawTensor,
 }
 
@@ -197,16 +197,16 @@ pub(crate) struct GrpcResponse {
     scanner: Scanner<Field>,
     engine: EngineFacts,
     message: Message,
-    /// A name or a finish reason; longer ones are truncated, and so match no known word.
+    /// A name or finish reason. Longer values are truncated and so match no known word.
     word: Capture<24>,
 }
 
 /// State of the current message that is not part of the event's draft.
 #[derive(Clone, Copy, Debug, Default)]
 struct Message {
-    /// The current word is to be kept.
+    /// Keep the current word.
     wanted: bool,
-    /// Number of tensors described so far, and of tensors in raw form so far.
+    /// Tensors described so far; below, raw tensors so far.
     described: u8,
     raw: u8,
     /// The index of the text tensor.
@@ -215,7 +215,7 @@ struct Message {
     at_final: bool,
     /// This is the last response.
     is_final: bool,
-    /// Some tensor is not empty.
+    /// At least one tensor is not empty.
     filled: bool,
 }
 

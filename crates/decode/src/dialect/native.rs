@@ -3,15 +3,15 @@
 use super::Place;
 use crate::scan::Keys;
 
-// `/generate` of SGLang 0.5 and of LMDeploy 0.18, which adopted its format. TGI's `/generate`, which returns a single
-// text, is distinguished from them by its keys.
+// `/generate` of SGLang 0.5 and of LMDeploy 0.18, which adopted SGLang's format. TGI's `/generate` returns a single
+// text and is distinguished by its keys.
 //
-// SGLang's `text` and `output_ids` hold the whole output so far in every event, unless it runs with
-// `--incremental-streaming-output`; LMDeploy's hold only the new part. So neither determines how much an event adds.
-// `meta_info.completion_tokens` is the running count in both. Several prompts, or `n`, yield events with an `index`,
-// or an array of responses.
+// In SGLang, `text` and `output_ids` contain the whole output so far in every event, unless the server runs with
+// `--incremental-streaming-output`. In LMDeploy, they contain only the new part. These keys therefore do not show how
+// much an event adds. `meta_info.completion_tokens` is the running count in both engines. Several prompts, or `n`,
+// yield events with an `index`, or an array of responses.
 
-/// The whole event or body, or an error in its place.
+/// The whole event or body, or an error instead.
 pub(super) static GENERATE: Keys<Place> = Keys::new(&[
     ("text", Place::Content),
     ("meta_info", Place::MetaInfo),
@@ -20,7 +20,7 @@ pub(super) static GENERATE: Keys<Place> = Keys::new(&[
     ("error_type", Place::OuterErrorType),
     ("object", Place::Object),
     ("type", Place::FlatErrorType),
-    // TGI: `null` until the last event, and with `parameters.details`.
+    // TGI: both are `null` until the last event; `details` requires `parameters.details`.
     ("generated_text", Place::GeneratedText),
     ("details", Place::Details),
     // `/vertex_generate`
@@ -46,17 +46,16 @@ pub(super) static META_INFO: Keys<Place> = Keys::new(&[
 /// `meta_info.finish_reason`: `null` until the end.
 pub(super) static FINISH_OBJECT: Keys<Place> = Keys::new(&[("type", Place::FinishReason)]);
 
-// Text Generation Inference 3.3 (router/src/lib.rs): `/generate_stream`, `/generate`, and `/`, which is either of
-// them.
+// Text Generation Inference 3.3 (router/src/lib.rs): `/generate_stream`, `/generate`, and `/`, which acts as either of
+// the two.
 //
-// Every event is exactly one token, even if its text is empty or it is a special token. The last event has the whole
-// text and, if the request asked for them, `details`. There is no `[DONE]`. A non-streamed response of `/` is an array
-// with one element.
+// Every event is exactly one token, even if the token is special or its text is empty. The last event has the whole
+// text and, if requested, `details`. There is no `[DONE]`. A non-streamed response of `/` is an array with one element.
 
-/// The whole event or body, or an error in its place. `index` is the number of the token: there is only one choice.
+/// The whole event or body, or an error instead. `index` is the token number: there is only one choice.
 pub(super) static TGI: Keys<Place> = Keys::new(&[
     ("token", Place::TgiToken),
-    // TGI: `null` until the last event, and with `parameters.details`.
+    // Both are `null` until the last event; `details` requires `parameters.details`.
     ("generated_text", Place::GeneratedText),
     ("details", Place::Details),
     // The only content of `/vertex` responses.
@@ -68,7 +67,7 @@ pub(super) static TGI: Keys<Place> = Keys::new(&[
 /// `token`
 pub(super) static TGI_TOKEN: Keys<Place> = Keys::new(&[("text", Place::Content), ("special", Place::Special)]);
 
-/// `details`: in a stream it has `input_length`, in a whole response `tokens`, which are not read.
+/// `details`. A stream also has `input_length`; a whole response has `tokens`, which are skipped.
 pub(super) static DETAILS: Keys<Place> = Keys::new(&[
     ("finish_reason", Place::FinishReason),
     ("generated_tokens", Place::TotalOutput),
@@ -77,12 +76,12 @@ pub(super) static DETAILS: Keys<Place> = Keys::new(&[
 
 // llama.cpp's own `/completion` and `/infill` (tools/server/server-task.cpp, `to_json_non_oaicompat`).
 //
-// `tokens_predicted` is the running count, including tokens whose text is held back; `tokens` has the ids of the most
-// recent of them, or none. There is no `[DONE]`: the event with `stop: true` is the last of its choice, and contains
+// `tokens_predicted` is the running count, including tokens whose text is held back. `tokens` has the ids of the most
+// recent tokens, or is empty. There is no `[DONE]`: the event with `stop: true` is the last of its choice, and contains
 // the prompt and all settings.
 
-/// The whole event or body, or an error in its place; several prompts yield an array of them. The `stopped_` keys are
-/// from versions before `stop_type` (December 2024).
+/// The whole event or body, or an error instead; several prompts yield an array. Versions before `stop_type` (December
+/// 2024) send the `stopped_` keys.
 pub(super) static LLAMA_CPP: Keys<Place> = Keys::new(&[
     ("index", Place::Index),
     ("content", Place::Content),
@@ -100,14 +99,14 @@ pub(super) static LLAMA_CPP: Keys<Place> = Keys::new(&[
     ("error_type", Place::OuterErrorType),
 ]);
 
-// Ollama's own `/api/chat` and `/api/generate` (api/types.go), and SGLang's copy of them, which omits counts and
+// Ollama's own `/api/chat` and `/api/generate` (api/types.go), and SGLang's copy of these APIs, which omits counts and
 // durations.
 //
-// Events are JSON lines. The last one has `done: true`, and the counts and durations (nanoseconds) of the whole
+// Events are JSON lines. The last event has `done: true`, and the counts and durations (nanoseconds) of the whole
 // response; zero values are omitted. A request that only loads or unloads the model (`done_reason: "load"` or
-// `"unload"`) has none.
+// `"unload"`) has no counts.
 
-/// The whole event or body, or an error in its place: `message` for chats, the text keys for `/api/generate`.
+/// The whole event or body, or an error instead: `message` for chats, the text keys for `/api/generate`.
 pub(super) static OLLAMA: Keys<Place> = Keys::new(&[
     ("model", Place::Model),
     ("message", Place::OllamaMessage),
@@ -136,9 +135,8 @@ pub(super) static OLLAMA_MESSAGE: Keys<Place> = Keys::new(&[
 ]);
 
 // Triton's generate extension, `/v2/models/M/generate` and `generate_stream` (server 2.73,
-// docs/protocol/extension_generate.md): the output tensors by name, one event per response of the model. Responses
-// have no token count, and only the end of the body ends a stream. An error after the headers is an event
-// `{"error": "..."}`.
+// docs/protocol/extension_generate.md): the output tensors by name, one event per response of the model. Responses have
+// no token count, and a stream ends only with its body. An error after the headers is an event `{"error": "..."}`.
 
 /// The whole event or body. `text_output` is the output of the vLLM and TensorRT-LLM backends.
 pub(super) static TRITON: Keys<Place> = Keys::new(&[

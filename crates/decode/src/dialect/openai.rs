@@ -1,4 +1,4 @@
-//! The OpenAI APIs without typed events, and the APIs with their format: chats, completions, transcriptions, embeddings.
+//! OpenAI APIs without typed events, and APIs in the same format: chats, completions, transcriptions, embeddings.
 
 use super::Place;
 use crate::scan::Keys;
@@ -20,8 +20,8 @@ pub(super) static USAGE: Keys<Place> = Keys::new(&[
     ("reasoning_tokens", Place::OuterReasoningTokens),
 ]);
 
-/// `usage.prompt_tokens_details`, `usage.input_tokens_details`. Tokens written to the cache have two names: OpenAI's
-/// and vLLM's.
+/// `usage.prompt_tokens_details`, `usage.input_tokens_details`. OpenAI and vLLM use different names for tokens written
+/// to the cache.
 pub(super) static PROMPT_DETAILS: Keys<Place> = Keys::new(&[
     ("cached_tokens", Place::CachedTokens),
     ("cache_write_tokens", Place::CacheCreationTokens),
@@ -67,7 +67,7 @@ pub(super) static TIMINGS: Keys<Place> = Keys::new(&[
 
 // `/v1/chat/completions`: `chat.completion.chunk` events and `chat.completion` bodies.
 
-/// The whole event or body, or an error in its place.
+/// The whole event or body, or an error instead.
 pub(super) static CHAT: Keys<Place> = Keys::new(&[
     ("id", Place::Id),
     ("object", Place::Object),
@@ -116,7 +116,7 @@ pub(super) static MESSAGE: Keys<Place> = Keys::new(&[
 /// `tool_calls[]`
 pub(super) static TOOL_CALL: Keys<Place> = Keys::new(&[("function", Place::Function), ("custom", Place::Function)]);
 
-/// `function_call`, `tool_calls[].function`, and `tool_calls[].custom` with its `input`
+/// `function_call`, `tool_calls[].function`, and `tool_calls[].custom`, which has an `input`
 pub(super) static FUNCTION: Keys<Place> =
     Keys::new(&[("arguments", Place::FunctionText), ("name", Place::FunctionText), ("input", Place::FunctionText)]);
 
@@ -125,7 +125,7 @@ pub(super) static AUDIO: Keys<Place> = Keys::new(&[("data", Place::AudioText), (
 
 // `/v1/completions`: `text_completion` events and bodies.
 
-/// The whole event or body, or an error in its place.
+/// The whole event or body, or an error instead.
 pub(super) static COMPLETION: Keys<Place> = Keys::new(&[
     ("id", Place::Id),
     ("object", Place::Object),
@@ -165,12 +165,10 @@ pub(super) static NVEXT: Keys<Place> = Keys::new(&[("timing", Place::NvextTiming
 pub(super) static NVEXT_TIMING: Keys<Place> =
     Keys::new(&[("prefill_wait_time_ms", Place::QueueMs), ("prefill_time_ms", Place::PrefillMs)]);
 
-// `/inference/v1/generate` of vLLM 0.33 and Dynamo 1.6, with tokens as input and output
-// (vllm/entrypoints/serve/disagg). Every event has the ids of its tokens, so the count is exact; `[DONE]` ends the
-// stream.
+// `/inference/v1/generate` of vLLM 0.33 and Dynamo 1.6, with token ids as input and output
+// (vllm/entrypoints/serve/disagg). Every event has its token ids, so the count is exact; `[DONE]` ends the stream.
 
-/// The whole event or body, or an error in its place. Its choices have the keys of a completion's, with or without
-/// text.
+/// The whole event or body, or an error instead. Choices have the keys of completion choices, with or without text.
 pub(super) static VLLM_GENERATE: Keys<Place> = Keys::new(&[
     ("request_id", Place::Id),
     ("object", Place::Object),
@@ -182,9 +180,9 @@ pub(super) static VLLM_GENERATE: Keys<Place> = Keys::new(&[
     ("type", Place::FlatErrorType),
 ]);
 
-// `/v1/audio/transcriptions` and `/v1/audio/translations`: vLLM 0.33's `transcription.chunk` and `translation.chunk`,
-// which have the format of chat chunks but one finish reason per segment of a long recording; `transcript.text.*`
-// events (OpenAI, llama.cpp); and bodies. `usage` is often a duration instead of tokens.
+// `/v1/audio/transcriptions` and `/v1/audio/translations`. Events: vLLM 0.33's `transcription.chunk` and
+// `translation.chunk` (chat chunks with one finish reason per segment of a long recording), and `transcript.text.*`
+// (OpenAI, llama.cpp). Also non-streamed bodies. `usage` is often a duration instead of tokens.
 
 /// A whole event
 pub(super) static TRANSCRIPT_EVENT: Keys<Place> = Keys::new(&[
@@ -208,10 +206,10 @@ pub(super) static TRANSCRIPT_BODY: Keys<Place> = Keys::new(&[
     ("error", Place::Error),
 ]);
 
-// Embeddings, rerank, score, classify, pooling: the bodies contain numbers, which are skipped, and the input token
-// count (vLLM 0.33, SGLang 0.5.23, llama.cpp, Ollama 0.17, Dynamo 1.6, Cohere).
+// Embeddings, rerank, score, classify, pooling (vLLM 0.33, SGLang 0.5.23, llama.cpp, Ollama 0.17, Dynamo 1.6, Cohere).
+// Only the input token count is used; the numbers in the bodies are skipped.
 
-/// The whole body, or an error in its place.
+/// The whole body, or an error instead.
 pub(super) static INPUT_ONLY: Keys<Place> = Keys::new(&[
     ("id", Place::Id),
     ("object", Place::Object),
@@ -229,13 +227,13 @@ pub(super) static INPUT_ONLY: Keys<Place> = Keys::new(&[
     ("type", Place::FlatErrorType),
 ]);
 
-/// One element of a body that is an array. SGLang's `/v1/rerank`, and its `/encode` and `/classify` for several texts,
-/// report the input tokens of each element; llama.cpp's `/embedding` and its `/rerank` of `texts` do not. With `top_n`
-/// the array is incomplete, so the sum is not that of the request, which had more documents.
+/// One element of a body that is an array. Each element reports its input tokens in SGLang's `/v1/rerank`, and in its
+/// `/encode` and `/classify` for several texts, but not in llama.cpp's `/embedding` and its `/rerank` of `texts`. With
+/// `top_n` the array omits documents of the request, so its sum is too low.
 pub(super) static INPUT_ONLY_ELEMENT: Keys<Place> = Keys::new(&[("meta_info", Place::MetaInfo)]);
 
-/// `meta` of Cohere's API (`/v2/embed`, `/v2/rerank`): the computed tokens and the billed ones. vLLM 0.33 sends only
-/// the latter (vllm/entrypoints/pooling/embed).
+/// `meta` of Cohere's API (`/v2/embed`, `/v2/rerank`): computed and billed tokens. vLLM 0.33 sends only billed tokens
+/// (vllm/entrypoints/pooling/embed).
 pub(super) static INPUT_META: Keys<Place> =
     Keys::new(&[("tokens", Place::InputTokens), ("billed_units", Place::BilledUnits)]);
 

@@ -4,7 +4,7 @@ use super::{native, openai, typed};
 use crate::scan;
 use crate::scan::Shape;
 
-/// Declares [`Place`]: each with the type of its value, and the keys or elements of a container.
+/// Declares [`Place`]: each value type, and the keys or elements of containers.
 macro_rules! places {
     ($( $(#[$meta:meta])* $place:ident: $shape:ident $(($($argument:expr),+))?, )+) => {
         /// A known place in a response body.
@@ -22,7 +22,7 @@ macro_rules! places {
 
 #[rustfmt::skip]
 places! {
-    /// A text of which nothing is decoded.
+    /// A text that is not decoded.
     Unread: Mark,
     /// The whole response of `/v1/chat/completions`.
     Chat: Object(&openai::CHAT),
@@ -123,7 +123,7 @@ places! {
     /// `usage.prompt_tokens_details.multimodal_tokens` (vLLM)
     MultimodalTokens: Object(&openai::MULTIMODAL_TOKENS),
 
-    // The counts, in one block: `Draft` stores them by their position in it.
+    // The counts, in one block: `Draft` stores each by its position in the block.
     /// `usage.prompt_tokens`
     PromptTokens: Number,
     /// `usage.completion_tokens`
@@ -142,7 +142,7 @@ places! {
     OutputAudioTokens: Number,
     /// `choices[].token_ids[]`
     TokenId: Mark,
-    /// One entry of it
+    /// One entry of a log-probability list
     Logprob: Mark,
     /// `timings.cache_n`
     CacheN: Number,
@@ -155,7 +155,7 @@ places! {
     /// Draft tokens accepted
     AcceptedTokens: Number,
 
-    // The durations, likewise.
+    // The durations, also in one block.
     /// `metrics.queue_time_ms`
     QueueMs: Number,
     /// `metrics.time_to_first_token_ms`
@@ -187,7 +187,7 @@ places! {
     StatusReason: Word,
     /// `item`
     Item: Object(&typed::ITEM),
-    /// The name, the arguments or the input of an item
+    /// The name, arguments or input of an item
     ItemText: Text,
     /// `error` with a `code`
     CodedError: Object(&typed::CODED_ERROR),
@@ -250,11 +250,11 @@ places! {
     // The engines' own routes.
     /// The whole response of `/generate`: one object or an array.
     Generate: OneOrMany(&native::GENERATE, Place::Generated),
-    /// One element of it
+    /// One element of a `/generate` array
     Generated: Object(&native::GENERATE),
     /// `predictions` of SGLang: an array of responses
     Predictions: Array(Place::Predicted),
-    /// One element of it
+    /// One element of `predictions`
     Predicted: Object(&native::PREDICTED),
     /// `predictions` of TGI: an array of texts
     PredictedTexts: Array(Place::Content),
@@ -266,7 +266,7 @@ places! {
     QueueSeconds: Number,
     /// The whole response of `/generate_stream` or `/` (TGI): one object or an array.
     Tgi: OneOrMany(&native::TGI, Place::TgiResponse),
-    /// One element of it
+    /// One element of a TGI array
     TgiResponse: Object(&native::TGI),
     /// `token`
     TgiToken: Object(&native::TGI_TOKEN),
@@ -278,7 +278,7 @@ places! {
     Details: Object(&native::DETAILS),
     /// The whole response of `/completion` or `/infill` (llama.cpp): one object or an array.
     LlamaCpp: OneOrMany(&native::LLAMA_CPP, Place::LlamaCppResponse),
-    /// One element of it
+    /// One element of a llama.cpp array
     LlamaCppResponse: Object(&native::LLAMA_CPP),
     /// `tokens_predicted`
     TokensPredicted: Number,
@@ -300,20 +300,20 @@ places! {
     PromptNs: Number,
     /// `eval_duration`
     DecodeNs: Number,
-    /// Prompt tokens in the engine's own key
+    /// Prompt tokens, in an engine-specific key
     CounterInput: Number,
-    /// Cached prompt tokens in the engine's own key
+    /// Cached prompt tokens, in an engine-specific key
     CounterCached: Number,
-    /// Reasoning tokens in the engine's own key
+    /// Reasoning tokens, in an engine-specific key
     CounterReasoning: Number,
-    /// Running total of output tokens, in an engine's own key that every event has
+    /// Running total of output tokens, in an engine-specific key of every event
     RunningOutput: Number,
-    /// Output tokens in an engine's own key that the last event has
+    /// Output tokens, in an engine-specific key of the last event
     TotalOutput: Number,
 
     /// The whole body of embeddings and similar APIs: one object or an array.
     InputOnly: OneOrMany(&openai::INPUT_ONLY, Place::InputOnlyResponse),
-    /// One element of it
+    /// One element of such an array
     InputOnlyResponse: Object(&openai::INPUT_ONLY_ELEMENT),
     /// `meta`
     InputMeta: Object(&openai::INPUT_META),
@@ -342,12 +342,12 @@ impl Place {
     /// Number of durations.
     pub(crate) const DURATIONS: usize = Place::slot(DURATIONS.1, DURATIONS) + 1;
 
-    /// Index among the counts; of another place, not below [`Place::COUNTS`].
+    /// Index among the counts; at least [`Place::COUNTS`] for any other place.
     pub(crate) const fn count_slot(self) -> usize {
         self.slot(COUNTS)
     }
 
-    /// Index among the durations; of another place, not below [`Place::DURATIONS`].
+    /// Index among the durations; at least [`Place::DURATIONS`] for any other place.
     pub(crate) const fn duration_slot(self) -> usize {
         self.slot(DURATIONS)
     }

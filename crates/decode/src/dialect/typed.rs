@@ -4,11 +4,11 @@ use super::Place;
 use crate::scan::Keys;
 
 // `/v1/responses`: events with a `type`, and `response` bodies (vLLM 0.33, SGLang 0.5, llama.cpp, transformers serve
-// 5.19, Ollama 0.17, Dynamo 1.6, openai-python 3.52). The messages of the realtime APIs are such events too (OpenAI;
-// vLLM's and SGLang's `/v1/realtime`).
+// 5.19, Ollama 0.17, Dynamo 1.6, openai-python 3.52). Realtime APIs send such events as messages (OpenAI; vLLM's and
+// SGLang's `/v1/realtime`).
 
-/// A whole event. `type` determines the meaning of `delta`. vLLM's realtime sends `usage`, and the client `model`, at
-/// this level.
+/// A whole event. `type` determines the meaning of `delta`. In vLLM's realtime API, the server sends `usage` and the
+/// client sends `model` at this level.
 pub(super) static RESPONSE_EVENT: Keys<Place> = Keys::new(&[
     ("type", Place::EventType),
     ("delta", Place::EventDelta),
@@ -24,8 +24,8 @@ pub(super) static RESPONSE_EVENT: Keys<Place> = Keys::new(&[
     ("session", Place::Session),
 ]);
 
-/// `response`, and the body of a non-streamed response. `output` is skipped: in a `completed` event it repeats the
-/// whole output.
+/// `response`, and the body of a non-streamed response. `output` is skipped: a `completed` event repeats the whole
+/// output there.
 pub(super) static RESPONSE: Keys<Place> = Keys::new(&[
     ("id", Place::Id),
     ("object", Place::Object),
@@ -48,7 +48,7 @@ pub(super) static STATUS_DETAILS: Keys<Place> =
 /// `error` with a `code`; bodies of rejected requests also have a `type`
 pub(super) static CODED_ERROR: Keys<Place> = Keys::new(&[("type", Place::ErrorType), ("code", Place::ErrorCode)]);
 
-/// `item`: the keys that a tool call has when it begins
+/// `item`: the keys present when a tool call begins
 pub(super) static ITEM: Keys<Place> =
     Keys::new(&[("name", Place::ItemText), ("arguments", Place::ItemText), ("input", Place::ItemText)]);
 
@@ -67,7 +67,7 @@ pub(super) static TOKEN_USAGE: Keys<Place> = Keys::new(&[
     ("completion_tokens_details", Place::CompletionDetails),
 ]);
 
-/// `session` (realtime). Transcription sessions have the model at a deeper level.
+/// `session` (realtime). Transcription sessions nest the model deeper.
 pub(super) static SESSION: Keys<Place> =
     Keys::new(&[("model", Place::Model), ("type", Place::SessionType), ("audio", Place::SessionAudio)]);
 
@@ -83,10 +83,10 @@ pub(super) static SESSION_TRANSCRIPTION: Keys<Place> = Keys::new(&[("model", Pla
 // `/v1/messages`: events with a `type`, and `message` bodies (anthropic-python 2.12, vLLM 0.33, SGLang 0.5, llama.cpp,
 // Ollama 0.17, Dynamo 1.6, LMDeploy).
 //
-// `usage` is sent twice. `message_start` has the input and a placeholder for the output (0 or 1), which is not read.
-// `message_delta` has the output and, in some engines, the input again; vLLM excludes the cached tokens there, but
-// includes them in `message_start`. SGLang and llama.cpp send the input only in `message_start`; Ollama's value there
-// is an estimate.
+// `usage` is sent twice. `message_start` has the input and an output placeholder (0 or 1), which is ignored.
+// `message_delta` has the output and, in some engines, the input again. vLLM includes cached tokens in the input of
+// `message_start` but excludes them in `message_delta`. SGLang and llama.cpp send the input only in `message_start`;
+// Ollama only estimates it there.
 
 /// A whole event
 pub(super) static MESSAGE_EVENT: Keys<Place> = Keys::new(&[
@@ -111,7 +111,7 @@ pub(super) static BLOCK_DELTA: Keys<Place> = Keys::new(&[
     ("stop_reason", Place::FinishReason),
 ]);
 
-/// `content_block`, and each of `content`: `name` is the name of a tool
+/// `content_block`, and each element of `content`: `name` is a tool name
 pub(super) static CONTENT_BLOCK: Keys<Place> =
     Keys::new(&[("text", Place::Content), ("thinking", Place::Reasoning), ("name", Place::FunctionText)]);
 
@@ -127,7 +127,7 @@ pub(super) static MESSAGE_BODY: Keys<Place> = Keys::new(&[
     ("type", Place::FlatErrorType),
 ]);
 
-/// `usage`: the whole input is the sum of its three parts
+/// `usage`: the total input is the sum of its three parts
 pub(super) static MESSAGE_USAGE: Keys<Place> = Keys::new(&[
     ("input_tokens", Place::PromptTokens),
     ("cache_read_input_tokens", Place::CachedTokens),
@@ -144,7 +144,7 @@ pub(super) static MESSAGE_START_USAGE: Keys<Place> = Keys::new(&[
 ]);
 
 // Cohere's `/v2/chat` as implemented by vLLM 0.33 (`/cohere/v2/chat`, vllm/entrypoints/cohere/serving.py): events with
-// a `type` and deeply nested text, ended by `message-end` and `[DONE]`; and bodies.
+// a `type` and deeply nested text, ended by `message-end` and `[DONE]`; also non-streamed bodies.
 
 /// A whole event
 pub(super) static COHERE_EVENT: Keys<Place> = Keys::new(&[
@@ -155,7 +155,7 @@ pub(super) static COHERE_EVENT: Keys<Place> = Keys::new(&[
     ("object", Place::Object),
 ]);
 
-/// `delta`; `message-end` has all keys but the first
+/// `delta`; `message-end` has all keys except the first
 pub(super) static COHERE_DELTA: Keys<Place> = Keys::new(&[
     ("message", Place::CohereMessage),
     ("finish_reason", Place::FinishReason),
@@ -163,12 +163,11 @@ pub(super) static COHERE_DELTA: Keys<Place> = Keys::new(&[
     ("error", Place::Error),
 ]);
 
-/// `delta.message`: one block and one call at a time. `tool_plan` is the plan that a model without reasoning writes
-/// before its calls.
+/// `delta.message`: one block and one call at a time. Models without reasoning write a `tool_plan` before their calls.
 pub(super) static COHERE_MESSAGE: Keys<Place> =
     Keys::new(&[("content", Place::CohereContent), ("tool_plan", Place::Reasoning), ("tool_calls", Place::ToolCall)]);
 
-/// `content`, and each of `content`
+/// `content`, and each element of `content`
 pub(super) static COHERE_CONTENT: Keys<Place> = Keys::new(&[("text", Place::Content), ("thinking", Place::Reasoning)]);
 
 /// The body of a non-streamed response, or of an error
@@ -186,6 +185,6 @@ pub(super) static COHERE_BODY: Keys<Place> = Keys::new(&[
 pub(super) static COHERE_WHOLE: Keys<Place> =
     Keys::new(&[("content", Place::CohereContents), ("tool_plan", Place::Reasoning), ("tool_calls", Place::ToolCalls)]);
 
-/// `usage`. The billed tokens (`billed_units`) are not read: they are not the computed ones.
+/// `usage`. `billed_units` are ignored: billed tokens are not the computed tokens.
 pub(super) static COHERE_USAGE: Keys<Place> =
     Keys::new(&[("tokens", Place::CohereTokens), ("cached_tokens", Place::CachedTokens)]);

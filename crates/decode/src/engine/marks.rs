@@ -1,6 +1,6 @@
-//! What identifies an engine in its responses: marks in the headers and in the body, and which of them together are
-//! enough. One mark unique to an engine is; marks shared by several (uvicorn, an id of 16 hexadecimal digits) must occur
-//! together.
+//! Marks in response headers and bodies that identify an engine, and which combinations of marks suffice. A mark that
+//! is unique to one engine suffices alone; marks shared by several engines (uvicorn, an id of 16 hexadecimal digits)
+//! must occur together.
 
 use super::Engine;
 use crate::{Route, Work};
@@ -15,15 +15,15 @@ impl EngineFacts {
     /// `system_fingerprint` begins with `vllm-`, or a key of vLLM's Python front end is present (`prompt_token_ids`,
     /// `kv_transfer_params`; not `stop_reason`, which TensorRT-LLM sends too).
     pub const VLLM: EngineFacts = EngineFacts(1);
-    /// `matched_stop`, `meta_info.weight_version`, or `message.images: null` in Ollama's format, is present (SGLang
+    /// `matched_stop`, `meta_info.weight_version`, or `message.images: null` in Ollama's format is present (SGLang
     /// 0.5).
     pub const SGLANG: EngineFacts = EngineFacts(2);
     /// `timings.predicted_n`, `tokens_predicted` or `prompt_progress` is present, or `system_fingerprint` begins with
     /// `b<digits>-` (llama.cpp).
     pub const LLAMA_CPP: EngineFacts = EngineFacts(4);
-    /// `system_fingerprint` is `fp_ollama`, or `load_duration` is present, which SGLang's copy of the API lacks.
+    /// `system_fingerprint` is `fp_ollama`, or `load_duration` (absent in SGLang's copy of the API) is present.
     pub const OLLAMA: EngineFacts = EngineFacts(8);
-    /// `system_fingerprint` is a version of TGI, or `generated_text` is present.
+    /// `system_fingerprint` is a TGI version, or `generated_text` is present.
     pub const TGI: EngineFacts = EngineFacts(1 << 8);
     /// `avg_decoded_tokens_per_iter` is present (TensorRT-LLM 1.x).
     pub const TENSORRT_LLM: EngineFacts = EngineFacts(1 << 9);
@@ -31,7 +31,7 @@ impl EngineFacts {
     pub const SPACE_BEFORE_END: EngineFacts = EngineFacts(1 << 10);
     /// `nvext` is present (Dynamo).
     pub const DYNAMO: EngineFacts = EngineFacts(1 << 11);
-    /// `gen_tokens` or `meta_info.routed_experts` is present (LMDeploy 0.18). SGLang sends the latter on request,
+    /// `gen_tokens` or `meta_info.routed_experts` is present (LMDeploy 0.18). SGLang sends `routed_experts` on request,
     /// together with its own marks.
     pub const LMDEPLOY: EngineFacts = EngineFacts(1 << 12);
     /// `model_version` is present in a response of the generate extension (Triton, and KServe's own server).
@@ -42,17 +42,17 @@ impl EngineFacts {
     pub const ID_OF_16_HEX: EngineFacts = EngineFacts(1 << 15);
     /// `id` is `embd-`, `pooling-`, `score-` or `classify-` and hexadecimal digits (vLLM).
     pub const VLLM_POOLING_ID: EngineFacts = EngineFacts(1 << 16);
-    /// `id` is `chatcmpl-` or `cmpl-` and up to 3 digits, `resp_` and up to 6, or `msg_` and 24 hexadecimal digits
-    /// (Ollama).
+    /// `id` is `chatcmpl-` or `cmpl-` and up to 3 digits, `resp_` and up to 6 digits, or `msg_` and 24 hexadecimal
+    /// digits (Ollama).
     pub const OLLAMA_ID: EngineFacts = EngineFacts(1 << 17);
     /// `model` ends with `@main` (transformers serve).
     pub const MODEL_AT_MAIN: EngineFacts = EngineFacts(1 << 18);
-    /// `id` is a prefix and the request's own `X-Request-Id` (vLLM 0.32, both front ends).
+    /// `id` is a prefix and the request's `X-Request-Id` (vLLM 0.32, both front ends).
     pub const ID_OF_REQUEST: EngineFacts = EngineFacts(1 << 19);
-    /// The request's own `X-Request-Id` in `id` is not a UUID.
+    /// The request's `X-Request-Id` that `id` contains is not a UUID.
     pub const ID_NO_UUID: EngineFacts = EngineFacts(1 << 20);
 
-    /// The union of both.
+    /// The union of both sets.
     pub const fn and(self, other: EngineFacts) -> EngineFacts {
         EngineFacts(self.0 | other.0)
     }
@@ -79,11 +79,11 @@ impl HeadMarks {
     /// `server: uvicorn`: vLLM, SGLang, LMDeploy, TensorRT-LLM, transformers, and many others.
     const UVICORN: HeadMarks = HeadMarks(2);
     /// No `server` header: vLLM's Rust front end, Ollama, TGI, Dynamo, Triton, and servers behind a gateway that
-    /// removes it.
+    /// removes the header.
     pub const NAMELESS: HeadMarks = HeadMarks(4);
-    /// `x-compute-type` without the headers of Hugging Face's embedding server, which sends it too.
+    /// `x-compute-type`, without the other headers of Hugging Face's embedding server, which sends it too.
     const TGI: HeadMarks = HeadMarks(8);
-    /// `openai-processing-ms` without `openai-version`, which OpenAI itself sends with it.
+    /// `openai-processing-ms` without `openai-version`; OpenAI itself sends both.
     const PROCESSING_MS: HeadMarks = HeadMarks(16);
     /// `Content-Type` before `Date`, in Go's spelling and order.
     const GO: HeadMarks = HeadMarks(32);
@@ -121,12 +121,12 @@ impl HeadMarks {
     }
 }
 
-/// Marks that identify an engine if all are present, on the routes where they do.
+/// Marks that together identify an engine, and the routes on which they do.
 type Evidence = (HeadMarks, EngineFacts, fn(Route) -> bool, Engine);
 
 /// The first match names the engine. Marks unique to one engine come first.
 static EVIDENCE: [Evidence; 21] = [
-    // A front end adds its mark to responses of the engine behind it.
+    // A front end adds its mark to the responses of its engine.
     (HeadMarks::NONE, EngineFacts::DYNAMO, any, Engine::Dynamo),
     (HeadMarks::NONE, EngineFacts::OLLAMA, any, Engine::Ollama),
     (HeadMarks::NONE, EngineFacts::SGLANG, any, Engine::Sglang),
@@ -138,15 +138,15 @@ static EVIDENCE: [Evidence; 21] = [
     (HeadMarks::NONE, EngineFacts::TENSORRT_LLM, any, Engine::TensorrtLlm),
     (HeadMarks::UVICORN, EngineFacts::SPACE_BEFORE_END, any, Engine::TensorrtLlm),
     (HeadMarks::NONE, EngineFacts::LMDEPLOY, any, Engine::Lmdeploy),
-    // Triton sends no `server` header; KServe's own server, which has the same API, runs on uvicorn.
+    // Triton sends no `server` header; KServe's own server has the same API but runs on uvicorn.
     (HeadMarks::NAMELESS, EngineFacts::TRITON, any, Engine::Triton),
     (HeadMarks::UVICORN.and(HeadMarks::PROCESSING_MS), EngineFacts::NONE, any, Engine::LlamaCppPython),
     (HeadMarks::UVICORN, EngineFacts::VLLM_POOLING_ID, takes_input, Engine::Vllm),
-    // Only vLLM gives a message the id of a chat completion.
+    // Only vLLM uses the id format of chat completions for messages.
     (HeadMarks::UVICORN, EngineFacts::ID_OF_16_HEX, is_messages, Engine::Vllm),
     // vLLM derives the response id from the received `X-Request-Id`.
     (HeadMarks::UVICORN, EngineFacts::ID_OF_REQUEST, any, Engine::Vllm),
-    // vLLM's Rust front end. Dynamo may do the same, but accepts only UUIDs as ids.
+    // vLLM's Rust front end. Dynamo may derive ids the same way, but accepts only UUIDs as request ids.
     (HeadMarks::NAMELESS, EngineFacts::ID_OF_8_HEX, generates, Engine::Vllm),
     (HeadMarks::NAMELESS, EngineFacts::ID_OF_REQUEST.and(EngineFacts::ID_NO_UUID), generates, Engine::Vllm),
     (HeadMarks::NAMELESS.and(HeadMarks::GO), EngineFacts::OLLAMA_ID, generates, Engine::Ollama),
@@ -160,7 +160,7 @@ static EVIDENCE: [Evidence; 21] = [
 ];
 
 impl Engine {
-    /// The engine that these marks identify in a response on this route.
+    /// The engine that these marks identify on this route.
     pub fn of_marks(head: HeadMarks, facts: EngineFacts, route: Route) -> Option<Engine> {
         let matches = |(heads, marks, on, _): &&Evidence| head.contains(*heads) && facts.contains(*marks) && on(route);
         EVIDENCE.iter().find(matches).map(|(.., engine)| *engine)
@@ -200,8 +200,7 @@ pub(crate) fn of_fingerprint(word: &[u8]) -> EngineFacts {
     if digits > 0 && build.get(digits) == Some(&b'-') { EngineFacts::LLAMA_CPP } else { EngineFacts::default() }
 }
 
-/// The mark in `id`: formats that few engines use (from recordings of vLLM 0.32 with both front ends and of Ollama
-/// 0.17).
+/// The mark in `id`: formats that few engines use (recorded from vLLM 0.32 with both front ends and from Ollama 0.17).
 pub(crate) fn of_id(id: &[u8]) -> EngineFacts {
     let hex = |rest: &[u8], len: usize| rest.len() == len && count(rest, is_lower_hex) == len;
     let digits = |rest: &[u8], most: usize| (1..=most).contains(&rest.len()) && rest.iter().all(u8::is_ascii_digit);

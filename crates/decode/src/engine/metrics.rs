@@ -1,7 +1,7 @@
 //! The quantities on an engine's metrics page, and the names under which engines report them.
 
 crate::closed_enum! {
-    /// A quantity of an engine's state, with one name for all engines: that of its OpenTelemetry metric.
+    /// A quantity of an engine's state, named like its OpenTelemetry metric for all engines.
     pub enum Quantity {
         /// Requests being processed.
         Running = "tokometer.engine.requests.running",
@@ -13,47 +13,47 @@ crate::closed_enum! {
         CacheQueries = "tokometer.engine.prefix_cache.queries",
         /// Lookups that were hits in the prefix cache.
         CacheHits = "tokometer.engine.prefix_cache.hits",
-        /// The engine's own hit ratio, 0 to 1, where it has no counts.
+        /// The engine's own hit ratio, 0 to 1, if it reports no counts.
         CacheRatio = "tokometer.engine.prefix_cache.hit_ratio",
-        /// Requests that were preempted by others and restarted.
+        /// Requests preempted by other requests and restarted.
         Preemptions = "tokometer.engine.preemptions",
-        /// Tokens proposed by a draft.
+        /// Draft tokens proposed.
         Drafted = "tokometer.engine.speculative.drafted",
         /// Proposed tokens accepted by the model.
         Accepted = "tokometer.engine.speculative.accepted",
-        /// The engine's own acceptance ratio, 0 to 1, where it has no counts.
+        /// The engine's own acceptance ratio, 0 to 1, if it reports no counts.
         AcceptanceRatio = "tokometer.engine.speculative.acceptance_ratio",
-        /// Iterations with output. Only where the count rises during a request, so that a constant count
+        /// Iterations with output. Listed only for engines whose count rises during a request: a constant count then
         /// shows that the engine is not working.
         Iterations = "tokometer.engine.iterations",
-        /// Output tokens generated. Only where those of requests whose clients are gone are included.
+        /// Output tokens generated. Listed only if the count includes requests whose clients disconnected.
         Generated = "tokometer.engine.tokens.generated",
         /// Total seconds that requests waited in the engine's queue.
         QueueSeconds = "tokometer.engine.queue.time",
-        /// Requests included in these waits.
+        /// Requests included in `QueueSeconds`.
         QueueRequests = "tokometer.engine.queue.requests",
-        /// Total seconds of the transfers of key-value caches from another engine (disaggregated prefill).
+        /// Total seconds spent on key-value cache transfers from another engine (disaggregated prefill).
         KvTransferSeconds = "tokometer.engine.kv_transfer.time",
-        /// These transfers.
+        /// Number of these transfers.
         KvTransfers = "tokometer.engine.kv_transfers",
     }
 }
 
-/// How the series of one name on a page are combined into one value.
+/// How all series of one metric name are combined into one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Combine {
     /// A current value, summed over ranks and models.
     Level,
-    /// A ratio that each rank has separately: the maximum, because that rank runs out first.
+    /// A separate ratio per rank. The maximum is used, because that rank runs out first.
     Highest,
-    /// A ratio that cannot be combined: used only if there is a single series.
+    /// A ratio that cannot be combined; used only if there is a single series.
     Single,
     /// A count since the engine's start: the increases of all series are summed.
     Count,
 }
 
 impl Quantity {
-    /// How its series are combined.
+    /// How the series of this quantity are combined.
     pub fn combine(self) -> Combine {
         match self {
             Quantity::Running | Quantity::Waiting => Combine::Level,
@@ -64,7 +64,7 @@ impl Quantity {
     }
 }
 
-/// One name on a page, as part of a quantity.
+/// One metric name on a page, as part of a quantity.
 #[derive(Clone, Copy, Debug)]
 pub struct Term {
     /// The name on the page.
@@ -75,14 +75,14 @@ pub struct Term {
     pub scale: f64,
 }
 
-/// Where an engine reports a quantity: the sum of its terms, used only if the page has all of them.
+/// Where an engine reports a quantity: the sum of its terms. Used only if the page has all terms.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
     /// The quantity.
     pub quantity: Quantity,
     /// The names on the page.
     pub terms: &'static [Term],
-    /// Used only if each name has one series: with several, it is unknown which belong together.
+    /// Used only if each name has one series; otherwise it is unknown which series belong together.
     pub alone: bool,
     /// A note for the documentation: versions and meaning.
     pub note: &'static str,

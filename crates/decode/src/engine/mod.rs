@@ -1,6 +1,6 @@
-//! The inference engines: one row for each, with everything that differs between them.
+//! The inference engines: one table row per engine, with everything that differs between engines.
 //!
-//! `table` has the rows, `marks` what identifies an engine in its responses, `metrics` the names on its metrics page.
+//! `table` has the rows, `marks` identifies an engine from its responses, `metrics` has the metric names.
 
 mod marks;
 mod metrics;
@@ -14,40 +14,40 @@ pub use table::Engine;
 /// What is known about an engine: its row in the table.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineInfo {
-    /// Its name in texts for people.
+    /// The engine's name in user-facing text.
     pub title: &'static str,
-    /// Lower-case words that identify it in a container's command or image.
+    /// Lower-case words that identify the engine in a container's command or image.
     pub programs: &'static [&'static str],
-    /// `owned_by` in its list of models.
+    /// `owned_by` in the engine's model list.
     pub owned_by: Option<&'static str>,
-    /// How it is configured to listen, if that is known.
+    /// How the engine is configured to listen, if known.
     pub listen: Option<Listen>,
-    /// Its metrics page, if it has one.
+    /// The engine's metrics page, if any.
     pub page: Option<MetricsPage>,
-    /// The names on its metrics page. If a page has several sources of a quantity, the first is used.
+    /// Metric names on the metrics page. If a page has several sources of a quantity, the first is used.
     pub metrics: &'static [Source],
-    /// How its responses are interpreted.
+    /// How responses of the engine are interpreted.
     pub habits: EngineHabits,
-    /// Path of a JSON object with its `version`, on the port of its metrics.
+    /// Path of a JSON object with a `version` key, on the metrics port.
     pub version: Option<&'static str>,
-    /// The advice of `verify`.
+    /// Advice that `verify` prints.
     pub advice: Advice,
 }
 
 /// How a program is configured to listen.
 #[derive(Clone, Copy, Debug)]
 pub struct Listen {
-    /// The port it listens on by default.
+    /// The default port.
     pub default_port: u16,
-    /// Sets the address.
+    /// The parameter that sets the address.
     pub host: Parameter,
-    /// Sets the port.
+    /// The parameter that sets the port.
     pub port: Parameter,
-    /// Sets the path of a Unix socket.
+    /// The parameter that sets the path of a Unix socket.
     pub socket: Option<Parameter>,
 }
 
-/// A parameter of a program.
+/// A configuration parameter of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parameter {
     /// A flag.
@@ -59,7 +59,7 @@ pub enum Parameter {
 }
 
 impl Parameter {
-    /// Its flag and its variable, as far as they exist.
+    /// The flag and the variable, where they exist.
     pub fn names(self) -> (Option<&'static str>, Option<&'static str>) {
         match self {
             Parameter::Flag(flag, _) => (Some(flag), None),
@@ -76,53 +76,53 @@ pub enum FlagForm {
     Joined,
     /// Two arguments; the last one wins.
     Spaced,
-    /// One argument, which must not be repeated. Used instead of the variable where arguments reach the program.
+    /// One argument, which must not be repeated. Replaces the variable if arguments reach the program directly.
     Once,
 }
 
 /// The metrics page of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct MetricsPage {
-    /// Its usual path.
+    /// The default path.
     pub path: &'static str,
-    /// Its port, if it is not that of the API.
+    /// The port, if it differs from the API port.
     pub port: Option<u16>,
-    /// A read changes values that other readers see, so it is read only if the settings enable it.
+    /// Each read changes values that other readers see. The page is therefore read only if the settings enable it.
     pub draining: bool,
 }
 
 /// How an engine's responses are interpreted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EngineHabits {
-    /// An empty text delta without a role is a token whose text is held back, and an empty one with a finish reason is
+    /// An empty text delta without a role is a token whose text is held back; an empty delta with a finish reason is
     /// the end-of-text token (vLLM 0.32's Python front end, TensorRT-LLM 1.x).
     pub empty_delta_is_token: bool,
-    /// It sends the response headers of a stream when it starts to process the prompt (llama.cpp, server-context.cpp
-    /// `send_partial_response(.., is_begin)`): until then the request was queued.
+    /// The engine sends the response headers of a stream when it starts to process the prompt; until then the request
+    /// was queued (llama.cpp, server-context.cpp `send_partial_response(.., is_begin)`).
     pub head_when_scheduled: bool,
     /// `usage` counts one choice, not the request (llama.cpp).
     pub usage_per_choice: bool,
-    /// The input count that precedes the output, in `message_start`, is an estimate (Ollama 0.17, anthropic/anthropic.go
+    /// The input count in `message_start`, before the output, is an estimate (Ollama 0.17, anthropic/anthropic.go
     /// `estimateInputTokens`).
     pub early_input_is_guessed: bool,
-    /// It cancels a request whose client closed its side of the connection, and reports that as an error (Ollama 0.17:
-    /// Go's net/http cancels the request's context).
+    /// The engine cancels a request when the client closes its side of the connection, and reports the cancellation as
+    /// an error (Ollama 0.17: Go's net/http cancels the request's context).
     pub gives_up_with_error: bool,
 }
 
-/// What to change so that measurements become exact.
+/// Configuration changes that make measurements exact.
 #[derive(Clone, Copy, Debug)]
 pub struct Advice {
-    /// For exact token counts of streams whose clients do not request usage.
+    /// To get exact token counts of streams whose clients do not request usage.
     pub usage: &'static str,
-    /// For queue times of single requests.
+    /// To get per-request queue times.
     pub queue: &'static str,
     /// To keep clients from bypassing the proxy.
     pub bypass: &'static str,
 }
 
 impl Advice {
-    /// For an engine that is not known.
+    /// For an unknown engine.
     pub const GENERAL: Advice = Advice {
         usage: "let clients set stream_options.include_usage, or mount the model's tokenizer.json for an estimate \
                 (observe.tokenizer); docs/reference/engine-support.md lists what each engine reports",
@@ -137,12 +137,12 @@ impl Engine {
         Engine::ALL.into_iter().find(|engine| engine.as_str() == name)
     }
 
-    /// The engine that writes this `owned_by` in its list of models.
+    /// The engine that reports this `owned_by` in its model list.
     pub fn of_owner(owner: &str) -> Option<Engine> {
         Engine::ALL.into_iter().find(|engine| engine.info().owned_by == Some(owner))
     }
 
-    /// The engine that a lower-case command or image names. vLLM comes last: those of other engines may name it too.
+    /// The engine that a lower-case command or image names. vLLM is matched last: other commands may name it too.
     pub fn of_program(text: &str) -> Option<Engine> {
         let names = |engine: &Engine| engine.info().programs.iter().any(|word| text.contains(word));
         Engine::ALL.into_iter().rev().find(names)

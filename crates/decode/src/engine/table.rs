@@ -1,17 +1,17 @@
 //! The table of engines.
 //!
 //! Sources of `listen`: vLLM 0.33 `entrypoints/common/cli_args.py`; SGLang 0.5.10 `server_args.py`; llama.cpp
-//! `common/arg.cpp` (a variable for each flag); text-generation-inference `launcher/src/main.rs` (a repeated flag is an
+//! `common/arg.cpp` (each flag has a variable); text-generation-inference `launcher/src/main.rs` (a repeated flag is an
 //! error); Ollama `envconfig/config.go`.
 //!
 //! Sources of `metrics`: the source code of vLLM 0.33.0, SGLang 0.5.23, TGI 3.3.6, LMDeploy 0.18, TensorRT-LLM of 2026,
-//! llama.cpp of autumn 2026, Triton 2.73 and its TensorRT-LLM backend, Dynamo 1.6.1; "older" marks names of earlier
-//! releases. Engines come before the programs around them (Triton and Dynamo forward vLLM's metrics).
+//! llama.cpp of autumn 2026, Triton 2.73 and its TensorRT-LLM backend, Dynamo 1.6.1. "Older" marks names from earlier
+//! releases. Engines precede the programs around them, because Triton and Dynamo forward vLLM's metrics.
 
 use super::metrics::{alone, labelled, scaled, source, term};
 use super::{Advice, EngineHabits, EngineInfo, FlagForm, Listen, MetricsPage, Parameter, Quantity};
 
-/// Declares [`Engine`] and its rows. Columns that are left out have the value of [`UNKNOWN`].
+/// Declares [`Engine`] and its rows. Omitted columns have the value of [`UNKNOWN`].
 macro_rules! engines {
     ($( $(#[doc = $text:literal])+ $engine:ident = $name:literal { $($column:ident: $value:expr,)* } )+) => {
         crate::closed_enum! {
@@ -20,7 +20,7 @@ macro_rules! engines {
         }
 
         impl Engine {
-            /// What is known about it.
+            /// The table row of this engine.
             pub fn info(self) -> &'static EngineInfo {
                 match self { $( Engine::$engine => {
                     #[allow(clippy::needless_update, reason = "most rows leave columns out")]
@@ -141,10 +141,10 @@ engines! {
             default_port: 8080,
             host: Parameter::Either("--host", FlagForm::Spaced, "LLAMA_ARG_HOST"),
             port: Parameter::Either("--port", FlagForm::Spaced, "LLAMA_ARG_PORT"),
-            // A host that ends with `.sock` is a socket.
+            // A host that ends with `.sock` is a socket path.
             socket: Some(Parameter::Either("--host", FlagForm::Spaced, "LLAMA_ARG_HOST")),
         }),
-        // A read restarts the averages `llamacpp:prompt_tokens_seconds` and `llamacpp:predicted_tokens_seconds`.
+        // Each read restarts the averages `llamacpp:prompt_tokens_seconds` and `llamacpp:predicted_tokens_seconds`.
         page: Some(MetricsPage { draining: true, ..USUAL_PAGE }),
         metrics: &[
             source(Quantity::Running, &[term("llamacpp:requests_processing")], ""),
@@ -165,7 +165,7 @@ engines! {
         programs: &["text-generation-launcher", "text-generation-inference"],
         listen: Some(Listen {
             default_port: 80,
-            // The container runtime sets HOSTNAME to the pod's name, and the launcher reads it.
+            // The container runtime sets HOSTNAME to the pod name, and the launcher reads HOSTNAME.
             host: Parameter::Either("--hostname", FlagForm::Once, "HOSTNAME"),
             port: Parameter::Either("--port", FlagForm::Once, "PORT"),
             socket: None,
@@ -189,7 +189,7 @@ engines! {
         title: "Ollama",
         programs: &["ollama"],
         owned_by: Some("library"),
-        // One variable holds the whole address.
+        // One variable contains the whole address.
         listen: Some(Listen {
             default_port: 11_434,
             host: Parameter::Variable("OLLAMA_HOST"),
@@ -208,7 +208,7 @@ engines! {
     TensorrtLlm = "tensorrt_llm" {
         title: "TensorRT-LLM",
         owned_by: Some("tensorrt_llm"),
-        // `/metrics` is something else, see the scraper. This page exists with `return_perf_metrics`.
+        // Reading `/metrics` deletes its statistics, see the scraper. This page requires `return_perf_metrics`.
         page: Some(MetricsPage { path: "/prometheus/metrics", ..USUAL_PAGE }),
         metrics: &[
             source(Quantity::Running, &[term("trtllm_num_requests_running")], ""),
@@ -246,7 +246,7 @@ engines! {
         page: Some(USUAL_PAGE),
         metrics: &[
             source(Quantity::Running, &[term("lmdeploy:num_requests_running")], ""),
-            source(Quantity::Waiting, &[term("lmdeploy:num_requests_waiting")], "in the engine, without requests waiting for a handle"),
+            source(Quantity::Waiting, &[term("lmdeploy:num_requests_waiting")], "in the engine; excludes requests waiting for a handle"),
             source(Quantity::KvUsage, &[term("lmdeploy:gpu_cache_usage_perc")], ""),
             source(Quantity::CacheRatio, &[term("lmdeploy:prefix_cache_hit_rate")], ""),
             source(Quantity::Drafted, &[term("lmdeploy:spec_decode_num_draft_tokens_total")], ""),
@@ -264,7 +264,7 @@ engines! {
         page: Some(USUAL_PAGE),
         metrics: &[
             source(Quantity::Running, &[term("dynamo_frontend_inflight_requests"), scaled("dynamo_frontend_queued_requests", -1.0)], "in flight minus queued"),
-            source(Quantity::Waiting, &[term("dynamo_frontend_queued_requests")], "until their first token"),
+            source(Quantity::Waiting, &[term("dynamo_frontend_queued_requests")], "requests count until their first token"),
             source(Quantity::KvUsage, &[term("dynamo_component_gpu_cache_usage_percent")], "on a worker's page"),
         ],
         advice: Advice {

@@ -16,18 +16,18 @@ pub enum Framing {
     Sse,
     /// One JSON text.
     Json,
-    /// Messages of one JSON text each, delimited by the transport (WebSocket): see `ResponseDecoder::end_message`.
+    /// One JSON text per message, delimited by the transport (WebSocket): see `ResponseDecoder::end_message`.
     Messages,
     /// One JSON text per line.
     Ndjson,
-    /// The protobuf messages of gRPC, also delimited by the transport.
+    /// Protobuf messages of gRPC, also delimited by the transport.
     Grpc,
     /// The plain text of the response: transcriptions requested with `response_format` `text`, `srt` or `vtt` (SGLang
     /// 0.5, OpenAI).
     Text,
 }
 
-/// The media types of each framing. JSON lines have no registered one: Ollama 0.17 and SGLang 0.5 send the first.
+/// The media types of each framing. JSON lines have no registered type: Ollama 0.17 and SGLang 0.5 send the first one.
 const TYPES: [(&[u8], Framing); 10] = [
     (b"text/event-stream", Framing::Sse),
     (b"application/json", Framing::Json),
@@ -42,19 +42,19 @@ const TYPES: [(&[u8], Framing); 10] = [
 ];
 
 impl Framing {
-    /// True where the body is a sequence of events; false for a single text.
+    /// True if the body is a sequence of events; false for a single text.
     pub fn is_stream(self) -> bool {
         !matches!(self, Framing::Json | Framing::Text)
     }
 
-    /// The framing of this `content-type`, ignoring case and parameters. `None`: not supported.
+    /// The framing of this `content-type`, ignoring case and parameters. `None` if not supported.
     pub fn of_content_type(value: &[u8]) -> Option<Framing> {
         let essence = value.split(|byte| *byte == b';').next()?.trim_ascii();
         if let Some((_, framing)) = TYPES.iter().find(|(name, _)| essence.eq_ignore_ascii_case(name)) {
             return Some(*framing);
         }
         let (kind, suffix) = essence.split_at_checked(essence.len().checked_sub(b"+json".len())?)?;
-        // gRPC may carry other formats than protobuf: `application/grpc+json`.
+        // gRPC may carry formats other than protobuf: `application/grpc+json`.
         let is_json = !kind.is_empty()
             && suffix.eq_ignore_ascii_case(b"+json")
             && !kind.get(..16).is_some_and(|start| start.eq_ignore_ascii_case(b"application/grpc"));
@@ -62,11 +62,11 @@ impl Framing {
     }
 }
 
-/// Splits JSON lines (<https://github.com/ndjson/ndjson-spec>), cut at any byte: Ollama's own routes, and SGLang's copy of
-/// them. Removes the next piece from `bytes` and returns it: a part of a line, or its end. `None` when `bytes` is empty.
+/// Splits JSON lines (<https://github.com/ndjson/ndjson-spec>), cut at any byte: Ollama's own routes, and SGLang's copy
+/// of them. Removes the next piece (part of a line, or its end) from `bytes` and returns it; `None` if there is none.
 ///
-/// The standard allows a carriage return before the line feed. It is passed on with the line, because it is white space
-/// in JSON. Empty lines yield no event.
+/// A carriage return before the line feed is valid and returned with the line, because JSON treats it as white space.
+/// Empty lines yield no event.
 pub fn next_piece<'a>(bytes: &mut &'a [u8]) -> Option<Piece<'a>> {
     let all = *bytes;
     if let Some(rest) = all.strip_prefix(b"\n") {
@@ -78,10 +78,10 @@ pub fn next_piece<'a>(bytes: &mut &'a [u8]) -> Option<Piece<'a>> {
     (!line.is_empty()).then_some(Piece::Part(line))
 }
 
-/// The signature of a WebVTT file (W3C WebVTT, section 4.1), present even if no word follows.
+/// The signature of a WebVTT file (W3C WebVTT, section 4.1), present even in a file without text.
 const SIGNATURE: &[u8] = b"WEBVTT";
 
-/// Detects whether a body that is the plain text of the response, split at any byte, has any words.
+/// Detects whether a plain-text response, split at any byte, contains any words.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PlainText {
     /// Bytes of the signature matched at the start of the body so far.
@@ -109,7 +109,7 @@ impl PlainText {
         self.spoke |= rest.iter().any(|byte| !byte.is_ascii_whitespace());
     }
 
-    /// True if the body had a word in it. Call it at the end of the body.
+    /// True if the body contains a word. Call this at the end of the body.
     pub(crate) fn spoke(&self) -> bool {
         self.spoke || self.is_cut()
     }

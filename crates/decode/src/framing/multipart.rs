@@ -1,5 +1,5 @@
-//! Incremental decoder for form data (RFC 7578, RFC 2046 section 5.1): the names and values of short fields, in fixed
-//! memory. Files are skipped.
+//! Incremental decoder for form data (RFC 7578, RFC 2046 section 5.1). Returns the names and values of short fields, in
+//! fixed memory. Files are skipped.
 
 use memchr::memchr;
 
@@ -31,7 +31,7 @@ pub(crate) struct Multipart {
     matched: u8,
     state: State,
     line: Capture<128>,
-    /// The name of the current part; not settled if it has none, or one too long to be known.
+    /// The name of the current part; not settled if the part has no name or the name is too long.
     name: Capture<32>,
     value: Capture<128>,
 }
@@ -51,7 +51,7 @@ impl Multipart {
         Some(Multipart {
             delimiter,
             delimiter_len: 4 + boundary.len() as u8,
-            // The first delimiter lacks its line break if the body begins with it.
+            // The first delimiter has no line break if it starts the body.
             matched: 2,
             state: State::Content,
             line: Capture::default(),
@@ -60,8 +60,8 @@ impl Multipart {
         })
     }
 
-    /// Takes the next bytes and calls `each` with the name and the value (truncated to 128 bytes) of every part with a
-    /// short name that ends in them.
+    /// Takes the next bytes. Calls `each` for every part that ends in them and has a short name, with the part's name
+    /// and value (truncated to 128 bytes).
     pub(crate) fn feed(&mut self, bytes: &[u8], each: &mut impl FnMut(&[u8], &[u8])) {
         let mut rest = bytes;
         while let Some((&byte, after)) = rest.split_first() {
@@ -86,14 +86,14 @@ impl Multipart {
         }
     }
 
-    /// True once the last delimiter was seen.
+    /// True after the last delimiter.
     pub(crate) fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
-    /// Takes bytes up to and including the next delimiter; returns the rest. The only carriage return of a delimiter is
-    /// its first byte, so after a mismatch the matched bytes are content, and the next delimiter can only begin at
-    /// another carriage return.
+    /// Takes bytes up to and including the next delimiter; returns the rest. A delimiter contains a carriage return
+    /// only as its first byte. After a mismatch, the matched bytes are therefore content, and the next delimiter can
+    /// only begin at another carriage return.
     fn content<'a>(&mut self, bytes: &'a [u8], each: &mut impl FnMut(&[u8], &[u8])) -> &'a [u8] {
         let mut rest = bytes;
         while let Some((&byte, after)) = rest.split_first() {
@@ -153,7 +153,7 @@ impl Multipart {
     }
 }
 
-/// The value of a parameter of a header field (RFC 9110 section 5.6.6), without its quotes.
+/// The value of a header field parameter (RFC 9110 section 5.6.6), without quotes.
 fn parameter<'a>(value: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
     let mut rest = value.split_at_checked(memchr(b';', value)?)?.1;
     while let Some(after) = rest.strip_prefix(b";") {

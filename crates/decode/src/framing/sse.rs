@@ -1,8 +1,8 @@
 //! Incremental parser for server-sent events (WHATWG HTML, section 9.2) that returns the data as it arrives.
 //!
-//! Only `data` lines are used; `event`, `id`, `retry`, comments and unknown fields are skipped. It differs from the
-//! standard in two ways: an event without its blank line at the end of the body counts, and an event with empty data
-//! does not.
+//! Only `data` lines are used; `event`, `id`, `retry`, comments and unknown fields are skipped. The parser differs from
+//! the standard in two ways: it emits an event that lacks its blank line at the end of the body, and ignores an event
+//! with empty data.
 
 use memchr::memchr2;
 
@@ -42,7 +42,7 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 pub struct SseFramer {
     state: State,
-    /// The last byte was a carriage return; a line feed after it belongs to it.
+    /// The last byte was a carriage return; a line feed that follows is part of the same line ending.
     after_return: bool,
     /// The current event has a data line.
     has_data: bool,
@@ -50,7 +50,7 @@ pub struct SseFramer {
     join: bool,
 }
 
-/// At the start of a stream.
+/// A framer at the start of a stream.
 impl Default for SseFramer {
     fn default() -> Self {
         Self { state: State::Bom(0), after_return: false, has_data: false, join: false }
@@ -130,8 +130,8 @@ impl SseFramer {
         None
     }
 
-    /// Returns the available bytes from the start of an event's first data line on, if the stream is positioned before
-    /// that line or before the `event` line in front of it. They may extend past the line. Does not advance.
+    /// Returns the available bytes from the value of an event's first data line on, if the stream is at that line or at
+    /// the `event` line before it. The bytes may extend past the line. Does not advance.
     pub fn peek<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         if self.has_data || self.after_return || self.state != State::LineStart {
             return None;
@@ -149,7 +149,7 @@ impl SseFramer {
         self.has_data = true;
     }
 
-    /// Ends the stream; true if an event was still open.
+    /// Ends the stream; returns true if an event was still open.
     pub fn finish(&mut self) -> bool {
         self.state = State::LineStart;
         self.after_return = false;
@@ -167,7 +167,7 @@ impl SseFramer {
         std::mem::take(&mut self.has_data)
     }
 
-    /// The value of the data line that begins here, if it is the event's first and is complete.
+    /// The value of the data line that begins here, if it is complete and the event's first data line.
     fn whole_line<'a>(&mut self, bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
         if self.has_data {
             return None;
@@ -199,7 +199,7 @@ impl SseFramer {
     }
 }
 
-/// Returns the bytes after the `event` line that begins here, if that line is complete with its line feed.
+/// Returns the bytes after the `event` line that begins here, if the line is complete including its line feed.
 fn after_event_line(bytes: &[u8]) -> Option<&[u8]> {
     let name = bytes.strip_prefix(b"event:")?;
     name.get(memchr2(b'\n', b'\r', name)?..)?.strip_prefix(b"\n")
@@ -217,9 +217,9 @@ pub(crate) struct DoneMark {
 pub(crate) enum Verdict<'a> {
     /// Undecided; the bytes are held back.
     Open,
-    /// It is the marker.
+    /// The data is the marker.
     Done,
-    /// It is not the marker: the bytes held back before, and the current bytes.
+    /// The data is not the marker. Contains the bytes held back before, and the current bytes.
     NotDone(&'static [u8], &'a [u8]),
 }
 
@@ -254,7 +254,7 @@ impl DoneMark {
         self.matched = Self::WORD.len() as u8;
     }
 
-    /// Marks the data as something else.
+    /// Marks the data as not being the marker.
     pub(crate) fn rule_out(&mut self) {
         *self = Self { matched: 0, decided: true };
     }

@@ -1,4 +1,4 @@
-//! The known places in a request body, and the API that its keys show.
+//! The known places in a request body, and the API that the keys of a body indicate.
 
 use crate::scan::{Keys, Shape};
 use crate::{Route, scan};
@@ -74,7 +74,7 @@ static SAMPLING: Keys<Place> = Keys::new(&[
     ("n", Place::N),
 ]);
 
-/// `parameters` of TGI, and of SGLang's `/vertex_generate`, where it holds everything except the prompts.
+/// `parameters` of TGI, and of SGLang's `/vertex_generate`, where it contains everything except the prompts.
 static PARAMETERS: Keys<Place> = Keys::new(&[
     ("max_new_tokens", Place::MaxCompletionTokens),
     ("n", Place::N),
@@ -120,7 +120,7 @@ impl scan::Place for Place {
     }
 }
 
-/// The distinguishing keys that a body has.
+/// The distinguishing keys found in a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shapes(u16);
 
@@ -132,11 +132,11 @@ impl Shapes {
     pub(super) const QUERY: Shapes = Shapes(16);
     pub(super) const DOCUMENTS: Shapes = Shapes(32);
     pub(super) const TEXT_1: Shapes = Shapes(64);
-    /// An instance with a prompt for SGLang.
+    /// An instance with a prompt (SGLang).
     pub(super) const INSTANCE_TEXT: Shapes = Shapes(128);
-    /// An instance in the format of TGI's own API.
+    /// An instance in TGI's own format.
     pub(super) const INSTANCE_INPUTS: Shapes = Shapes(256);
-    /// An instance in the format of a chat.
+    /// An instance in chat format.
     pub(super) const INSTANCE_MESSAGES: Shapes = Shapes(512);
     /// An instance of any kind.
     const INSTANCES: Shapes = Shapes(Shapes::INSTANCE_TEXT.0 | Shapes::INSTANCE_INPUTS.0 | Shapes::INSTANCE_MESSAGES.0);
@@ -149,8 +149,8 @@ impl Shapes {
         self.0 |= shape.0;
     }
 
-    /// The API that vLLM 0.33, SGLang 0.5 and TGI 3.3 apply to such a body at `/invocations`, and the latter two at
-    /// `/vertex_generate` and `/vertex`. `None` if the instances are of several kinds.
+    /// The API that serves such a body: at `/invocations` in vLLM 0.33, SGLang 0.5 and TGI 3.3, at `/vertex_generate`
+    /// in SGLang, and at `/vertex` in TGI. `None` if the instances are of several kinds.
     pub(super) fn api(self) -> Option<Route> {
         match self {
             shape if shape.has(Shapes::INSTANCES) => match Shapes(shape.0 & Shapes::INSTANCES.0) {

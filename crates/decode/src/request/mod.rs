@@ -1,4 +1,4 @@
-//! Decoder for the request parameters that determine what to expect of the response.
+//! Decoder for the request parameters that determine how to interpret the response.
 
 mod keys;
 mod parameters;
@@ -25,7 +25,7 @@ pub struct RequestDecoder {
     is_shared: bool,
 }
 
-/// Decodes the first message of a gRPC request; later ones on the same stream are separate requests.
+/// Decodes the first message of a gRPC request; later messages on the same stream are separate requests.
 #[derive(Clone, Debug)]
 struct GrpcRequest {
     scanner: protobuf::Scanner<RequestField>,
@@ -52,7 +52,7 @@ impl GrpcRequest {
     }
 }
 
-/// The parameters of a request, as far as they are present and the body was decoded.
+/// The request parameters that are present in the decoded part of the body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestFacts<'a> {
     /// `model`, truncated to 128 bytes.
@@ -61,26 +61,26 @@ pub struct RequestFacts<'a> {
     pub stream: Option<bool>,
     /// `n`: choices per prompt (llama.cpp also `n_cmpl`, SGLang `sampling_params.n`).
     pub n: Option<u64>,
-    /// `max_completion_tokens`, else `max_tokens` or `max_output_tokens` (Responses): output tokens per choice.
+    /// Output tokens per choice: `max_completion_tokens`, else `max_tokens` or `max_output_tokens` (Responses). Also
     /// llama.cpp's `n_predict`, Ollama's `options.num_predict`, and `max_new_tokens` of SGLang (`sampling_params`) and
     /// TGI (`parameters`).
     pub max_tokens: Option<u64>,
     /// `echo`: the response begins with the prompt.
     pub echo: Option<bool>,
-    /// Number of prompts, if `prompt` (SGLang `text`, `input_ids`) is an array of strings or of arrays; of `documents`
-    /// to rank; of `instances` (Vertex AI).
+    /// Number of prompts: the elements of `prompt` (SGLang `text`, `input_ids`) if it is an array of strings or arrays,
+    /// the `documents` to rank, or the `instances` (Vertex AI).
     pub prompts: Option<u64>,
-    /// The API that accepts this body, for a path shared by several APIs ([`Route::Invocations`]). Texts under `input`
-    /// are counted as embeddings, although vLLM also classifies and pools them.
+    /// The API that accepts this body, on a path shared by several APIs ([`Route::Invocations`]). Texts under `input`
+    /// count as embeddings, although vLLM also classifies and pools them.
     pub api: Option<Route>,
-    /// Prefill for another engine, which decodes: vLLM's `kv_transfer_params.do_remote_decode` with a limit of one token.
+    /// Prefill for another engine that decodes: vLLM's `kv_transfer_params.do_remote_decode` with a limit of one token.
     pub prefill_leg: bool,
     /// The whole body was decoded as JSON, a form or a gRPC message.
     pub complete: bool,
 }
 
 impl RequestDecoder {
-    /// Decoder for a request on this route. Nothing is decoded if responses of the route are not ([`Route::is_read`]).
+    /// Decoder for a request on this route. Decodes only on shared paths and decoded routes ([`Route::is_read`]).
     pub fn new(route: Route) -> Self {
         let is_shared = route.is_shared();
         let root = if route.is_read() || is_shared { Place::Body } else { Place::Unread };
@@ -101,8 +101,7 @@ impl RequestDecoder {
         Self { form: form.map(Box::new), ..Self::new(route) }
     }
 
-    /// Decodes the next bytes of the body, without its transfer and content codings; for gRPC, the bytes of its
-    /// messages.
+    /// Decodes the next bytes of the body, after transfer and content decoding; for gRPC, the bytes of the messages.
     pub fn feed(&mut self, bytes: &[u8]) {
         if let Some(grpc) = &mut self.grpc {
             return grpc.feed(bytes, &mut self.parameters);
@@ -114,7 +113,7 @@ impl RequestDecoder {
         self.scanner.feed(bytes, Pause::Never, &mut self.parameters);
     }
 
-    /// Ends a message of a gRPC call.
+    /// Ends a gRPC message.
     pub fn end_message(&mut self) {
         if let Some(grpc) = &mut self.grpc {
             grpc.end_message();

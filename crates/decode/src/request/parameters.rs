@@ -15,7 +15,7 @@ pub(super) struct Parameters {
     pub(super) max_output_tokens: Option<u64>,
     pub(super) echo: Option<bool>,
     pub(super) prompts: u64,
-    /// The prompt list contains token ids, so it is a single prompt (for llama.cpp also if it contains text too).
+    /// The prompt list contains token ids, so it is a single prompt (in llama.cpp even if it also contains text).
     pub(super) prompt_in_tokens: bool,
     pub(super) documents: u64,
     pub(super) shape: Shapes,
@@ -25,13 +25,13 @@ pub(super) struct Parameters {
     pub(super) instance_max_tokens: Option<u64>,
     /// `parameters.stream`, which applies to all instances.
     pub(super) parameters_stream: Option<bool>,
-    /// `kv_transfer_params.do_remote_decode`: another engine decodes.
+    /// `kv_transfer_params.do_remote_decode`: another engine does the decoding.
     pub(super) remote_decode: Option<bool>,
 }
 
 impl Parameters {
-    /// The number of prompts: those in a list, and the documents to rank. `documents` of a chat are for its template
-    /// (vLLM).
+    /// The number of prompts: the prompts in a list plus the documents to rank. In a chat, `documents` are not prompts
+    /// but input for the chat template (vLLM).
     pub(super) fn prompts(&self) -> Option<u64> {
         let listed = if self.prompt_in_tokens { 0 } else { self.prompts };
         let ranked = if self.shape.has(Shapes::MESSAGES) { 0 } else { self.documents };
@@ -53,7 +53,7 @@ impl Parameters {
     }
 }
 
-/// A boolean in a form, as parsed by pydantic and so by vLLM and SGLang.
+/// A boolean in a form, as parsed by pydantic (used by vLLM and SGLang).
 fn boolean_of_form(value: &[u8]) -> Option<bool> {
     let is = |words: &[&str]| words.iter().any(|word| value.eq_ignore_ascii_case(word.as_bytes()));
     if is(&["true", "1", "on", "yes", "t", "y"]) {

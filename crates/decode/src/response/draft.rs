@@ -7,7 +7,7 @@ use crate::{Channels, Counter, EngineTiming, FinishReason, Finishes, StreamEvent
 /// The basic facts of an event: everything that a common token event has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// `choices[].index` of the last choice.
+    /// `choices[].index` of the event's last choice.
     pub(crate) choice: u32,
     /// Number of choices so far.
     pub(super) choices: u32,
@@ -36,7 +36,7 @@ pub(crate) enum Flag {
     Timing = 32,
     /// A non-empty `delta` string.
     Piece = 64,
-    /// An item with a non-empty name or the like.
+    /// An item with a non-empty name, arguments or input.
     Item = 128,
     /// A `usage` object whose input excludes the cached tokens.
     CachedApart = 256,
@@ -44,7 +44,7 @@ pub(crate) enum Flag {
     Early = 512,
     /// Counts in the engine's own format, not `usage`.
     Counter = 1024,
-    /// The counts are running totals, which every event has.
+    /// The counts are running totals that every event has.
     Running = 2048,
     /// The choice is marked as ended.
     Ended = 4096,
@@ -69,16 +69,15 @@ impl Facts {
 pub(crate) struct Draft {
     pub(crate) facts: Facts,
     pub(crate) finishes: Finishes,
-    /// The finish reason from the response's `status`, and the more precise one next to it.
+    /// The finish reason from the response's `status`; below, the more precise reason that follows `status`.
     pub(super) status: Option<FinishReason>,
     pub(super) status_reason: Option<FinishReason>,
-    /// The event has a number that differs in every event, so its bytes will not repeat.
+    /// The event has a number that differs in every event, so the event's bytes will not repeat.
     pub(super) varies: bool,
-    /// How many responses had a prompt count, and an output count, in the engine's own format.
+    /// Number of responses with a prompt count in the engine's own format; below, with an output count.
     counted_inputs: u16,
     counted_outputs: u16,
-    /// One bit for each count and each duration that is present: every open stream holds these numbers, and most events
-    /// have none.
+    /// One bit per present count or duration. Every open stream stores these numbers, but most events have none.
     present: u32,
     counts: [u64; Place::COUNTS],
     durations: [f64; Place::DURATIONS],
@@ -96,7 +95,7 @@ impl Draft {
         self.present = 0;
     }
 
-    /// True when [`Facts`] hold everything known.
+    /// True when [`Facts`] contain everything known about the event.
     pub(super) fn is_plain(&self) -> bool {
         self.present == 0
             && self.finishes.is_empty()
@@ -105,7 +104,7 @@ impl Draft {
             && !self.varies
     }
 
-    /// Sets a count. Other places have no effect.
+    /// Sets a count. No effect for other places.
     pub(crate) fn put(&mut self, count: Place, value: u64) {
         if let Some(kept) = self.counts.get_mut(count.count_slot()) {
             *kept = value;
@@ -113,14 +112,14 @@ impl Draft {
         }
     }
 
-    /// Sets a count for which another key is preferred.
+    /// Sets a count unless a preferred key has already set it.
     pub(super) fn put_if_absent(&mut self, count: Place, value: u64) {
         if self.count(count).is_none() {
             self.put(count, value);
         }
     }
 
-    /// Adds to a count. Makes it present even if it is 0.
+    /// Adds to a count, and marks it as present even if it is 0.
     pub(crate) fn add(&mut self, count: Place, more: u64) {
         self.put(count, self.count(count).unwrap_or(0).saturating_add(more));
     }
@@ -213,7 +212,7 @@ impl Draft {
         let mut input = self.count(Place::PromptTokens);
         if self.facts.has(Flag::CachedApart) {
             let apart = cached.unwrap_or(0).saturating_add(cache_creation.unwrap_or(0));
-            // A prompt is never empty: SGLang 0.5 sends 0 if its parsers dropped the chunk that had the number.
+            // A prompt is never empty: SGLang 0.5 sends 0 if its parsers dropped the chunk with the number.
             input = input.map(|input| input.saturating_add(apart)).filter(|input| *input > 0);
         }
         Usage {
@@ -231,7 +230,7 @@ impl Draft {
     }
 
     fn counter(&self) -> Counter {
-        // The sum is valid only if every response contributed to it.
+        // The sum is valid only if every response contributed a count.
         let responses = self.facts.choices.max(1);
         let input = self.count(Place::PromptTokens).filter(|_| u32::from(self.counted_inputs) == responses);
         let output = self.count(Place::CompletionTokens).filter(|_| u32::from(self.counted_outputs) == responses);

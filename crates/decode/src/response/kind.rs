@@ -1,8 +1,8 @@
 //! The meaning of an event's `type`, for dialects with typed events (OpenAI Responses and realtime, Anthropic Messages,
 //! Cohere chat, OpenAI transcription).
 //!
-//! The `type` may come before or after the data it describes, so it is stored with the event's facts and applied at the
-//! event's end.
+//! The `type` may precede or follow the data it describes, so it is stored with the event's facts and applied when the
+//! event ends.
 
 use crate::Channels;
 
@@ -12,12 +12,12 @@ pub(super) const LONGEST: usize = 56;
 /// The kind of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// No `type`, or one that does not matter here.
+    /// No `type`, or a `type` without effect here.
     #[default]
     Other,
     /// A piece of the response text.
     Text,
-    /// A piece of reasoning or of its summary.
+    /// A piece of reasoning or of a reasoning summary.
     Reasoning,
     /// A piece of a tool call's arguments, input or code.
     Call,
@@ -25,11 +25,11 @@ pub(super) enum Kind {
     Refusal,
     /// A piece of speech or of its transcript.
     Audio,
-    /// A piece of the transcribed input: the response itself in a transcription session, otherwise not part of it.
+    /// A piece of the transcribed input: in a transcription session the response itself, otherwise not part of it.
     Heard,
     /// The end of the transcribed input.
     HeardAll,
-    /// An output item begins; a tool call has its name here.
+    /// An output item begins. For a tool call, this event has the tool name.
     ItemAdded,
     /// The last event of a response.
     End,
@@ -37,7 +37,7 @@ pub(super) enum Kind {
     Failed,
     /// An error.
     Error,
-    /// A keep-alive in the format of an event.
+    /// A keep-alive event.
     Ping,
     /// A client message that requests a response.
     Ask,
@@ -75,7 +75,7 @@ impl Kind {
         match name {
             b"transcript.text" | b"transcription" => return Kind::Text,
             b"session.output_audio" | b"session.output_transcript" => return Kind::Audio,
-            // The output of a tool, not of the model.
+            // Output of a tool, not of the model.
             b"response.shell_call_output_content" => return Kind::Other,
             _ => {}
         }
@@ -94,7 +94,7 @@ impl Kind {
         }
     }
 
-    /// The kind of the same event in a session that transcribes or does not.
+    /// The kind of this event, given whether the session transcribes.
     pub(super) fn in_session(self, transcribes: bool) -> Kind {
         match self {
             // SGLang 0.5, and OpenAI's transcription sessions.

@@ -24,12 +24,12 @@ use reading::Keeping;
 pub struct ResponseInfo<'a>(&'a Reading);
 
 impl ResponseInfo<'_> {
-    /// As [`ResponseDecoder::model`].
+    /// See [`ResponseDecoder::model`].
     pub fn model(&self) -> Option<&str> {
         self.0.model()
     }
 
-    /// As [`ResponseDecoder::engine`].
+    /// See [`ResponseDecoder::engine`].
     pub fn engine(&self) -> EngineFacts {
         self.0.engine()
     }
@@ -37,7 +37,7 @@ impl ResponseInfo<'_> {
 
 /// Incremental decoder for one response body, in fixed memory. Input may be split at any byte.
 ///
-/// Feed it the body without its transfer and content codings. Error bodies (4xx, 5xx) are decoded like any other.
+/// Feed it the body after transfer and content decoding. Error bodies (4xx, 5xx) are decoded like any other.
 #[derive(Clone, Debug)]
 pub struct ResponseDecoder {
     framing: Framing,
@@ -47,13 +47,13 @@ pub struct ResponseDecoder {
     scanner: Scanner<Place>,
     reading: Reading,
     prediction: Prediction,
-    /// The last byte of the event's data so far is a space.
+    /// The last data byte of the event so far is a space.
     spaced: bool,
     /// Boxed: few responses use gRPC.
     grpc: Option<Box<GrpcResponse>>,
-    /// The response text, if it is to be kept. Prediction is then off, because skipped strings are not captured.
+    /// The response text, if it is kept. Prediction is then disabled, because it does not capture skipped strings.
     kept: Option<Box<ResponseText>>,
-    /// Set when the body is the plain text of the response.
+    /// Set when the body is plain response text.
     text: Option<PlainText>,
 }
 
@@ -77,7 +77,7 @@ impl ResponseDecoder {
         }
     }
 
-    /// Keeps the response text from here on ([`Route::writes_text`]).
+    /// Keeps the response text from now on ([`Route::writes_text`]).
     pub fn keep_text(&mut self, limits: TextLimits, memory: &TextMemory) {
         self.kept = Some(Box::new(ResponseText::new(limits, memory.clone())));
     }
@@ -87,8 +87,8 @@ impl ResponseDecoder {
         self.kept.take()
     }
 
-    /// Decodes the next bytes of the body. A server-sent event is emitted at the last byte of its blank line, a JSON
-    /// line at its line feed, a JSON text at [`ResponseDecoder::finish`], a message at
+    /// Decodes the next bytes of the body. Events are emitted at these points: a server-sent event at the last byte of
+    /// its blank line, a JSON line at its line feed, a JSON text at [`ResponseDecoder::finish`], a message at
     /// [`ResponseDecoder::end_message`].
     pub fn feed(&mut self, bytes: &[u8], each: &mut impl FnMut(&StreamEvent)) {
         self.feed_to(bytes, &mut |event, _| each(event));
@@ -164,7 +164,7 @@ impl ResponseDecoder {
         self.reading.begin_response();
     }
 
-    /// Ends the body. A last event without its blank line is emitted. A truncated JSON text is emitted as
+    /// Ends the body. Emits the last event even if its blank line is missing. A truncated JSON text is emitted as
     /// [`StreamEvent::malformed`], with only the facts that are certain.
     pub fn finish(&mut self, each: &mut impl FnMut(&StreamEvent)) {
         self.finish_to(&mut |event, _| each(event));
@@ -187,7 +187,7 @@ impl ResponseDecoder {
         }
     }
 
-    /// Touches the memory that the next event will need, to load it into the cache.
+    /// Prefetches the memory that the next event needs.
     pub fn warm(&self) {
         black_box((self.framing, self.framer, self.grpc.is_some(), self.kept.is_some(), self.scanner.position()));
         self.prediction.warm();
@@ -199,12 +199,12 @@ impl ResponseDecoder {
         ResponseInfo(&self.reading)
     }
 
-    /// The first `id`, truncated to 128 bytes. `None` also if it was empty or not Unicode.
+    /// The first `id`, truncated to 128 bytes. `None` if it was empty or not Unicode.
     pub fn response_id(&self) -> Option<&str> {
         self.reading.id()
     }
 
-    /// The first `model`, truncated to 128 bytes. `None` also if it was empty or not Unicode.
+    /// The first `model`, truncated to 128 bytes. `None` if it was empty or not Unicode.
     pub fn model(&self) -> Option<&str> {
         self.reading.model()
     }
@@ -215,12 +215,12 @@ impl ResponseDecoder {
     }
 
     /// The type of the first error event, truncated to 48 bytes: `error.type`, `error_type` (TGI), or `type` next to
-    /// `object: "error"` (SGLang). Set once that event was emitted.
+    /// `object: "error"` (SGLang). Set once that event has been emitted.
     pub fn error_type(&self) -> Option<&str> {
         self.reading.error_type()
     }
 
-    /// The complete first line of an event's data.
+    /// Processes the complete first line of an event's data.
     fn read_line(&mut self, line: &[u8]) {
         self.spaced = line.ends_with(b" ");
         if line.starts_with(DoneMark::WORD) {
@@ -234,7 +234,7 @@ impl ResponseDecoder {
         }
     }
 
-    /// A part of an event's data.
+    /// Processes a part of an event's data.
     fn read_part(&mut self, part: &[u8]) {
         self.spaced = part.ends_with(b" ");
         match self.done.take(part) {
@@ -260,7 +260,7 @@ impl ResponseDecoder {
         self.end_event_as(false, each);
     }
 
-    /// Ends the event. With `last` the body has ended too, so an incomplete event was truncated.
+    /// Ends the event. `last`: the body has ended too, so an incomplete event was truncated.
     fn end_event_as(&mut self, last: bool, each: &mut impl FnMut(&StreamEvent, &ResponseInfo<'_>)) {
         if self.done.is_set() {
             self.done = DoneMark::default();

@@ -1,13 +1,13 @@
-//! Skips bytes already decoded: consecutive events of a stream differ only in one string, and in the numbers of `usage`
-//! if each event has them (`continuous_usage_stats`).
+//! Skips bytes that were already decoded. Consecutive events of a stream differ only in one string, and in the numbers
+//! of `usage` if every event has them (`continuous_usage_stats`).
 //!
-//! Why the result equals that of a full scan: the effect of the scanner and the reading depends only on the bytes and
-//! on the state at their start. Every event starts with the same scanner state and an empty draft. So the same head
-//! leads to the same state (`at_text`, `facts_at_text`), and the same tail, starting from the same facts, to the state
-//! after it (`after_tail`, `facts_after_tail`). A known tail ends with the event, or before the value of a member of
-//! the top-level object; the bytes after it are scanned. State kept across events (the first id and model, the engine
-//! marks) was updated when these bytes were first scanned, and updating it again has no effect. Bytes are never learned
-//! if [`Facts`] do not hold everything known of the event after them, or if they contain an error type.
+//! Why the result equals that of a full scan: the scanner and the reading depend only on the bytes and on the state
+//! before these bytes. Every event starts with the same scanner state and an empty draft. The same head therefore leads
+//! to the same state (`at_text`, `facts_at_text`). The same tail, starting from the same facts, leads to the same state
+//! after the tail (`after_tail`, `facts_after_tail`). A known tail ends with the event, or before the value of a
+//! top-level member; the bytes after the tail are scanned. State kept across events (the first id and model, the engine
+//! marks) was updated when these bytes were first scanned; a second update has no effect. Bytes are never learned if
+//! the event's state after them does not fit in [`Facts`], or if they contain an error type.
 
 use std::hint::black_box;
 
@@ -18,14 +18,14 @@ use super::reading::Reading;
 use crate::dialect::Place;
 use crate::scan::{Pause, Position, Scanner, Sink as _};
 
-/// Room for vLLM's head (141 bytes plus the model name) with its tail (58, or 66 up to the value of `usage`), or for
-/// llama.cpp's (65 and 180).
+/// Room for vLLM's head (141 bytes plus the model name) and tail (58 bytes, or 66 up to the value of `usage`), or for
+/// llama.cpp's head and tail (65 and 180 bytes).
 const ROOM: usize = 256;
 
-/// Bytes per cache line on most processors.
+/// Cache line size of most processors, in bytes.
 const CACHE_LINE: usize = 64;
 
-/// An earlier event without its first measured string: the bytes before the string (the head) and after it (the tail).
+/// An earlier event without its first measured string: the bytes before the string (head) and after it (tail).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prediction {
     bytes: [u8; ROOM],
@@ -40,7 +40,7 @@ pub(crate) struct Prediction {
 }
 
 impl Prediction {
-    /// An empty prediction for a stream whose events lie at `root`.
+    /// An empty prediction for a stream whose events are at `root`.
     pub(crate) fn new(root: Place) -> Self {
         Self {
             bytes: [0; ROOM],
@@ -53,7 +53,7 @@ impl Prediction {
         }
     }
 
-    /// Touches the memory that the next event will need, to load it into the cache.
+    /// Prefetches the memory that the next event needs.
     pub(crate) fn warm(&self) {
         for byte in self.bytes.iter().step_by(CACHE_LINE) {
             black_box(*byte);
@@ -62,8 +62,8 @@ impl Prediction {
     }
 
     /// Skips the first line of an event's data if it consists of the known head, a short non-empty string, the known
-    /// tail and a line feed, and returns the bytes after it. Bytes between the tail and the line feed are scanned.
-    /// `value` may extend past the line: finding the end of the line first would cost more than all the rest.
+    /// tail and a line feed; returns the bytes after the line. Bytes between the tail and the line feed are scanned.
+    /// `value` may extend past the line: searching for the end of the line first would cost more than everything else.
     pub(crate) fn skip_line<'a>(
         &self,
         value: &'a [u8],
@@ -105,7 +105,7 @@ impl Prediction {
         let tail = rest.get(taken..).unwrap_or_default();
         let facts = reading.plain_facts();
         if facts.is_none_or(|facts| facts == self.facts_at_text) {
-            // The string was empty, or `Facts` do not hold everything known.
+            // The string was empty, or `Facts` do not contain everything known about the event.
             scanner.feed(tail, Pause::Never, reading);
             return;
         }
@@ -122,7 +122,7 @@ impl Prediction {
         reading.assume(self.facts_after_tail);
     }
 
-    /// Scans the bytes after the known tail. Not inlined, to keep the common case, where there are none, fast.
+    /// Scans the bytes after the known tail. Not inlined, to keep the common case without such bytes fast.
     #[inline(never)]
     fn scan_after_tail(&self, rest: &[u8], scanner: &mut Scanner<Place>, reading: &mut Reading) {
         self.resume_after_tail(scanner, reading);
@@ -130,7 +130,7 @@ impl Prediction {
         scanner.feed(rest, Pause::Never, reading);
     }
 
-    /// Scans the tail of an event whose string was not empty, and learns as much of it as [`Facts`] cover.
+    /// Scans the tail of an event with a non-empty string, and learns the part of the tail that [`Facts`] cover.
     fn scan_tail(&mut self, tail: &[u8], scanner: &mut Scanner<Place>, reading: &mut Reading) {
         self.tail_len = 0;
         let mut taken = 0;
@@ -165,8 +165,7 @@ impl Prediction {
         }
     }
 
-    /// Learns the scanned tail if it fits and [`Facts`] hold everything known. It belongs to the known head; without
-    /// one there is nothing to learn.
+    /// Learns the scanned tail if it fits, a head is known, and [`Facts`] contain everything known about the event.
     fn learn_tail(&mut self, tail: &[u8], scanner: &Scanner<Place>, reading: &Reading) {
         let start = usize::from(self.head_len);
         if let (true, Some(facts)) = (start > 0, reading.plain_facts())
@@ -180,10 +179,10 @@ impl Prediction {
     }
 }
 
-/// Returns the bytes after the string that begins here (after its quote), if it is non-empty, short, and ends before
-/// the line.
+/// Returns the bytes after the string that begins here (after its opening quote), if the string is non-empty, short,
+/// and ends before the line.
 fn skip_short_string(bytes: &[u8]) -> Option<&[u8]> {
-    /// Nearly every token is shorter.
+    /// Nearly all tokens are shorter.
     const SHORT: usize = 48;
     let mut escaped = false;
     for (at, byte) in bytes.iter().enumerate().take(SHORT) {
@@ -199,16 +198,16 @@ fn skip_short_string(bytes: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// Maximum number of digits; no real count has more. The scanner reads longer numbers.
+/// Maximum number of digits; real counts are shorter. The scanner parses longer numbers.
 const DIGITS: usize = 12;
 
-/// Reads the first members of a `usage` object, in the form that vLLM 0.32 and SGLang 0.5 write, in one step: with
-/// `continuous_usage_stats` every event has them.
+/// Parses the first members of a `usage` object in one step, in the form that vLLM 0.32 and SGLang 0.5 write. With
+/// `continuous_usage_stats`, every event has these members.
 ///
-/// Called before the value of `usage`: reads the start of the object and its three counts if they come in this order,
-/// with plain digits and no white space; returns the bytes after the last of them.
+/// Called before the value of `usage`. Parses the start of the object and its three counts if they are in this order,
+/// with plain digits and no white space; returns the bytes after the last count.
 ///
-/// It makes the same calls on `reading` as the scanner: for the start of the object, then for the two numbers that are
+/// Makes the same calls on `reading` as the scanner: for the start of the object, then for the two numbers that are
 /// used. (The start of a number has no effect there.) If it returns `None`, it changed nothing.
 pub(crate) fn skip_counts<'a>(
     bytes: &'a [u8],
@@ -227,7 +226,7 @@ pub(crate) fn skip_counts<'a>(
     Some(rest)
 }
 
-/// Splits off the digits of a whole number; the rest begins with the comma or brace that ends it.
+/// Splits off the digits of an integer; the rest begins with the comma or brace after the integer.
 fn split_digits(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let len = bytes.iter().take(DIGITS + 1).position(|byte| !byte.is_ascii_digit())?;
     let (digits, rest) = bytes.split_at_checked(len)?;

@@ -1,5 +1,4 @@
-//! Interprets the values that the scanner finds: fills the draft of the event, and stores facts about the whole
-//! response.
+//! Interprets the values that the scanner finds: fills the event's draft, and stores facts about the whole response.
 
 use std::hint::black_box;
 
@@ -10,21 +9,21 @@ use crate::dialect::Place;
 use crate::scan::{Capture, Sink};
 use crate::{Channels, EngineFacts, FinishReason, ResponseText, StreamEvent, TextLost, engine};
 
-/// The keys that may hold an error's type, in increasing priority.
+/// The keys that may contain the error type, in increasing priority.
 const RANKS: [Place; 4] = [Place::FlatErrorType, Place::ErrorCode, Place::OuterErrorType, Place::ErrorType];
 
-/// One response as far as it was decoded.
+/// The decoded state of one response.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reading {
     pub(super) draft: Draft,
     id: Capture<128>,
     model: Capture<128>,
     error_type: Capture<48>,
-    /// 0: none; otherwise the index in [`RANKS`] of the key that `error_type` comes from, plus one.
+    /// 0: no error type; otherwise one plus the index in [`RANKS`] of the key that `error_type` was read from.
     error_rank: u8,
     /// An event with an error has ended: `error_type` is final.
     error_closed: bool,
-    /// A finish reason, a kind of event or object, a fingerprint or a role; longer ones are truncated, and so match no
+    /// A finish reason, a kind of event or object, a fingerprint or a role. Longer values are truncated and so match no
     /// known word.
     word: Capture<{ kind::LONGEST }>,
     pub(super) engine: EngineFacts,
@@ -33,7 +32,7 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Touches the memory that the next event will need, to load it into the cache.
+    /// Prefetches the memory that the next event needs.
     pub(crate) fn warm(&self) {
         let settled = [self.id.is_settled(), self.model.is_settled(), self.error_closed, self.transcribes];
         black_box((settled, self.error_type.is_settled(), self.engine, self.draft.facts, self.draft.is_plain()));
@@ -59,18 +58,18 @@ impl Reading {
         self.engine
     }
 
-    /// Adds a mark found outside the JSON.
+    /// Adds an engine mark found outside the JSON.
     pub(crate) fn mark(&mut self, mark: EngineFacts) {
         self.engine.insert(mark);
     }
 
-    /// The facts of the current event, if nothing else is known of it.
+    /// The facts of the current event, if nothing else is known about it.
     pub(crate) fn plain_facts(&self) -> Option<Facts> {
         let settled = self.error_rank == 0 || self.error_closed;
         (self.draft.is_plain() && settled).then_some(self.draft.facts)
     }
 
-    /// Sets the facts of the current event, of which nothing else is known.
+    /// Sets the facts of the current event; nothing else is known about it.
     pub(crate) fn assume(&mut self, facts: Facts) {
         self.draft.facts = facts;
     }
@@ -80,7 +79,7 @@ impl Reading {
         self.draft.facts.kind == Kind::Ping
     }
 
-    /// Clears the facts about a whole response before the next one. The model and the engine marks are kept.
+    /// Clears the facts about the previous response. The model and the engine marks are kept.
     pub(crate) fn begin_response(&mut self) {
         self.id = Capture::default();
         self.error_type = Capture::default();
@@ -129,7 +128,7 @@ impl Reading {
             Place::Fingerprint => self.engine.insert(engine::of_fingerprint(word)),
             Place::EventType => {
                 self.draft.facts.kind = Kind::from_wire(word);
-                // Event names never begin with a capital, so this is the type of an error without an envelope (SGLang).
+                // Event types never begin with a capital: this is the type of an error without an envelope (SGLang).
                 if word.first().is_some_and(u8::is_ascii_uppercase) && self.error_rank == 0 && !self.error_closed {
                     self.error_type.clear();
                     self.error_type.push(word);
@@ -303,7 +302,7 @@ impl Sink<Place> for Reading {
 }
 
 impl Reading {
-    /// Sets a duration, given in this many milliseconds.
+    /// Sets a duration; `milliseconds` is the unit of `written`.
     fn duration(&mut self, written: &str, milliseconds: f64, duration: Place) {
         if let Some(value) = written.parse().ok().filter(|value: &f64| value.is_finite()) {
             self.draft.put_duration(duration, value * milliseconds);
@@ -328,7 +327,7 @@ impl Reading {
         }
     }
 
-    /// Counts one choice, or one response of an engine's own API: the event's only one, or an element of an array.
+    /// Counts one choice, or one response in an engine's own API: the event's only response, or an element of an array.
     fn response(&mut self) {
         self.draft.facts.choices = self.draft.facts.choices.saturating_add(1);
     }
@@ -338,18 +337,18 @@ fn rank(place: Place) -> u8 {
     RANKS.iter().position(|ranked| *ranked == place).map_or(0, |place| place as u8 + 1)
 }
 
-/// Forwards everything found to a [`Reading`], and keeps the strings that are response text. A separate type, so that
-/// the scanner compiled for plain readings does not test for it.
+/// Forwards all values to a [`Reading`], and keeps the strings that are response text. A separate type, so that the
+/// scanner compiled for plain readings needs no such test.
 pub(crate) struct Keeping<'a> {
     pub(crate) reading: &'a mut Reading,
     pub(crate) text: &'a mut ResponseText,
-    /// The body is not streamed: a key with the whole text does not repeat earlier pieces.
+    /// The body is not streamed: a key with the whole text then does not repeat earlier pieces.
     pub(crate) whole: bool,
 }
 
 impl Keeping<'_> {
     /// The channel of the string at this place (`Some(None)`: determined by `type`); `None` for a string that is not
-    /// kept. Text of audio, and of items that repeat it, is not kept; their channels are set anyway.
+    /// kept. Audio text, and items that repeat earlier text, are not kept; their channels are still set.
     fn channels(&self, place: Place) -> Option<Option<Channels>> {
         match place {
             Place::Content | Place::CompletionText => Some(Some(Channels::CONTENT)),
@@ -366,7 +365,7 @@ impl Keeping<'_> {
 impl Sink<Place> for Keeping<'_> {
     fn begin(&mut self, place: Place, first: u8) {
         if place == Place::FunctionText && first == b'{' {
-            // Ollama sends arguments as an object: not the text that the model wrote.
+            // Ollama sends arguments as an object, which is not the text that the model wrote.
             self.text.lose(TextLost::NotPlain);
         }
         self.reading.begin(place, first);

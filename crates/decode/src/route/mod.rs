@@ -11,29 +11,29 @@ use crate::dialect::{Place, grpc};
 use table::OTHER;
 pub use table::Route;
 
-/// The work that requests on a route cause in an engine.
+/// The work that a route's requests cause in an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// It generates tokens.
+    /// Generates tokens.
     Generates,
     /// Processes input tokens and returns values that are not tokens.
     TakesInput,
-    /// Neither, or not known.
+    /// Neither, or unknown.
     Neither,
 }
 
 /// How the responses of a route are decoded.
 #[derive(Clone, Copy, Debug)]
 enum Dialect {
-    /// They are not.
+    /// Not decoded.
     Unread,
-    /// From this place, each event like a whole body.
+    /// Events and whole bodies both start at this place.
     Same(Place),
-    /// Events with a type, and bodies.
+    /// Events with a type, and whole bodies.
     Typed { event: Place, body: Place },
-    /// As messages after an upgrade, in no other framing.
+    /// Messages after an upgrade; no other framing is decoded.
     Messages(Place),
-    /// As messages of this gRPC method.
+    /// Messages of this gRPC method.
     Grpc(&'static grpc::Method),
 }
 
@@ -42,21 +42,21 @@ enum Dialect {
 enum End {
     /// A finish reason for every choice.
     Finish,
-    /// Only a last event by name, or `[DONE]`: transcriptions have one finish reason per segment of the recording, and
+    /// Only a named last event, or `[DONE]`: transcriptions have one finish reason per segment of the recording, and
     /// the other APIs name their last event.
     Named,
-    /// As `Finish`, or the end of the body alone.
+    /// A finish reason for every choice, or just the end of the body.
     Body,
 }
 
 /// Which responses contain each piece of the generated text exactly once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Text {
-    /// None: transcriptions; messages of gRPC and realtime.
+    /// None: transcriptions, and gRPC and realtime messages.
     Never,
-    /// Whole bodies. SGLang's streams repeat the text so far.
+    /// Whole bodies only, because SGLang's streams repeat the text so far.
     Bodies,
-    /// Bodies and streams.
+    /// Whole bodies and streams.
     Every,
 }
 
@@ -65,17 +65,17 @@ enum Text {
 struct Row {
     operation: &'static str,
     work: Work,
-    /// Paths that may follow any prefix (`/engine1/v1/chat/completions`). `*` matches any one segment.
+    /// Paths that may follow any prefix (`/engine1/v1/chat/completions`). `*` matches exactly one segment.
     paths: &'static [&'static str],
-    /// Paths that must match as a whole, because they are ambiguous after a prefix: `/images/generate` is not TGI's.
+    /// Paths that must match as a whole because they are ambiguous after a prefix: `/images/generate` is not TGI's.
     whole: &'static [&'static str],
-    /// The methods of requests that cause the work. Any other GET generates nothing: `/v1/responses/ID?stream=true`
+    /// The methods of requests that cause the work. Other methods generate nothing: GET `/v1/responses/ID?stream=true`
     /// replays a response that was already counted.
     methods: &'static [&'static str],
     dialect: Dialect,
     end: End,
     text: Text,
-    /// A plain-text body may be the response.
+    /// The response may be a plain-text body.
     plain_text: bool,
     /// The response is streamed unless the request disables it.
     streams_by_default: bool,
@@ -117,7 +117,7 @@ impl Default for Route {
 }
 
 impl Route {
-    /// The route of a request, by its method and target.
+    /// The route of a request with this method and target.
     pub fn of_request(method: &str, target: &str) -> Route {
         match (method, Route::of_target(target)) {
             ("GET" | "HEAD", route) if route == Route::Probe || Route::path_of(target) == "/" => Route::Probe,
@@ -126,14 +126,14 @@ impl Route {
         }
     }
 
-    /// This route if the method is one that its API uses, else [`Route::Other`]. APIs use POST; SGLang's `/generate`
-    /// also PUT; a WebSocket GET.
+    /// This route if its API uses the method, else [`Route::Other`]. APIs use POST; SGLang's `/generate` also uses PUT;
+    /// WebSockets use GET.
     pub fn asked_by(self, method: &str) -> Route {
         if self == Route::Probe || self.row().methods.contains(&method) { self } else { Route::Other }
     }
 
-    /// The route of this request target (origin form or absolute form, including the query). A prefix before the API's
-    /// own path is ignored (`/engine1/v1/chat/completions`), except where that path is too short to be unambiguous.
+    /// The route of this request target (origin form or absolute form, including the query). A prefix before the API
+    /// path is ignored (`/engine1/v1/chat/completions`), unless the API path is too short to be unambiguous.
     pub fn of_target(target: &str) -> Route {
         let path = Route::path_of(target);
         Route::ALL.into_iter().find(|route| route.row().matches(path)).unwrap_or_default()
@@ -181,7 +181,7 @@ impl Route {
         self.is_read() && self.work() == Work::Generates
     }
 
-    /// The work of requests on this route, whether or not their responses are decoded.
+    /// The work of requests on this route, even if their responses are not decoded.
     pub fn work(self) -> Work {
         self.row().work
     }
@@ -191,28 +191,28 @@ impl Route {
         self.grpc().is_some()
     }
 
-    /// True for gRPC methods whose response is a stream of messages, even if there is only one.
+    /// True for gRPC methods whose response is a message stream, even if it has only one message.
     pub fn streams_rpc(self) -> bool {
         self.grpc().is_some_and(|method| method.streams)
     }
 
-    /// True where a stream ends once every choice has a finish reason.
+    /// True if a stream ends once every choice has a finish reason.
     pub fn ends_with_finish(self) -> bool {
         self.row().end != End::Named
     }
 
-    /// True when only the end of the body ends a stream on this route.
+    /// True if only the end of the body ends a stream on this route.
     pub fn ends_with_body(self) -> bool {
         self.row().end == End::Body
     }
 
-    /// True when the dialect of its responses is known, so that they are decoded. Other routes are counted as
+    /// True if the dialect of this route's responses is known, so that they are decoded. Other routes are counted as
     /// [`Route::Other`].
     pub fn is_read(self) -> bool {
         !matches!(self.row().dialect, Dialect::Unread)
     }
 
-    /// True where a response with this framing contains each piece of the generated text exactly once.
+    /// True if a response with this framing contains each piece of the generated text exactly once.
     pub fn writes_text(self, framing: Framing) -> bool {
         match framing {
             Framing::Sse | Framing::Ndjson => self.row().text == Text::Every,
@@ -221,23 +221,23 @@ impl Route {
         }
     }
 
-    /// True where the response is streamed unless the request disables it: Ollama's own routes (SGLang has them too).
+    /// True if the response is streamed unless the request disables it: Ollama's own routes, which SGLang also has.
     pub fn streams_by_default(self) -> bool {
         self.row().streams_by_default
     }
 
-    /// True where a plain-text body may be the response: transcriptions.
+    /// True if the response may be a plain-text body (transcriptions).
     pub(crate) fn has_text_response(self) -> bool {
         self.row().plain_text
     }
 
-    /// True where several APIs share the path, and the request body determines which.
+    /// True if several APIs share the path, and the request body determines the API.
     pub(crate) fn is_shared(self) -> bool {
         self.row().shared
     }
 
-    /// The place of a whole event on this route, or of the whole response if it is one JSON text. [`Place::Unread`] if
-    /// the responses are not decoded, or not as JSON.
+    /// The place of a whole event on this route, or of a response that is a single JSON text. [`Place::Unread`] if
+    /// responses are not decoded, or not as JSON.
     pub(crate) fn root(self, framing: Framing) -> Place {
         match (self.row().dialect, framing) {
             // Plain text has no known places.
@@ -259,7 +259,7 @@ impl Route {
     }
 }
 
-/// True when the path ends with these segments; `*` matches any non-empty segment.
+/// True if the path ends with these segments; `*` matches any non-empty segment.
 fn ends_with(path: &str, pattern: &str) -> bool {
     // Every request is compared with all patterns.
     if !pattern.contains('*') {

@@ -1,12 +1,12 @@
-//! The routes: one row for each.
+//! The routes: one table row per route.
 
 use super::{Dialect, End, Row, Text};
 use crate::dialect::{Place, grpc};
 
-/// The name of everything that is not one of the APIs.
+/// The operation of all paths that belong to no API.
 pub(super) const OTHER: &str = "other";
 
-/// Declares [`Route`] and its rows: `Variant = "name": BASE { columns }`. Columns that are left out have the value of
+/// Declares [`Route`] and its rows: `Variant = "name": BASE { columns }`. Omitted columns have the value of
 /// `Row::BASE`.
 macro_rules! routes {
     ($( $(#[doc = $text:literal])+ $route:ident = $name:literal: $base:ident { $($column:ident: $value:expr,)* } )+) => {
@@ -26,14 +26,14 @@ macro_rules! routes {
     };
 }
 
-// `operation` is `gen_ai.operation.name`: the values of the OpenTelemetry GenAI conventions where defined (`chat`,
-// `text_completion`, `embeddings`), otherwise tokometer's own.
+// `operation` is `gen_ai.operation.name`: a value of the OpenTelemetry GenAI conventions where one exists (`chat`,
+// `text_completion`, `embeddings`), otherwise a value defined by tokometer.
 //
 // These paths resemble API paths but do not generate a single response, so they are `other`:
 // `/v1/messages/count_tokens`, `/v1/responses/ID/cancel`, `…/render` and `/tokenize` (no generation), LMDeploy's
 // `/v1/encode` (a tokenizer), and vLLM's `/v1/chat/completions/batch` (its timings are not those of a single request).
 //
-// The probe paths apply to GET and HEAD only, and so does `/`, which belongs to TGI for POST.
+// The probe paths apply to GET and HEAD only, and so does `/`; `POST /` belongs to TGI.
 #[rustfmt::skip]
 routes! {
     /// OpenAI `/v1/chat/completions`.
@@ -98,7 +98,7 @@ routes! {
         dialect: Dialect::Same(Place::LlamaCpp),
     }
 
-    /// Ollama `/api/chat` (SGLang has it too).
+    /// Ollama `/api/chat`; SGLang has it too.
     OllamaChat = "ollama_chat": GENERATES {
         operation: "chat",
         paths: &["/api/chat"],
@@ -106,7 +106,7 @@ routes! {
         streams_by_default: true,
     }
 
-    /// Ollama `/api/generate` (SGLang has it too).
+    /// Ollama `/api/generate`; SGLang has it too.
     OllamaGenerate = "ollama_generate": GENERATES {
         paths: &["/api/generate"],
         dialect: Dialect::Same(Place::Ollama),
@@ -203,13 +203,13 @@ routes! {
         whole: &["/pooling"],
     }
 
-    /// A chat or completion of which this engine computes only the prefill; another engine decodes (vLLM, llm-d). The
-    /// request body shows it.
+    /// A chat or completion for which this engine computes only the prefill; another engine decodes (vLLM, llm-d).
+    /// Identified by the request body.
     Prefill = "prefill": TAKES_INPUT {
         operation: "prefill",
     }
 
-    /// `/invocations` (SageMaker), `/vertex`, `/vertex_generate`: any of the above, determined by the body.
+    /// `/invocations` (SageMaker), `/vertex`, `/vertex_generate`: the body determines which of the APIs above is used.
     Invocations = "invocations": OTHER {
         whole: &["/invocations", "/vertex", "/vertex_generate"],
         shared: true,
@@ -221,7 +221,7 @@ routes! {
         dialect: Dialect::Grpc(&grpc::VLLM),
     }
 
-    /// The same, streamed: `vllm.Inference/GenerateStream`.
+    /// vLLM's Rust front end over gRPC, streamed: `vllm.Inference/GenerateStream`.
     VllmInferenceStream = "vllm_inference_stream": GRPC {
         paths: &["/vllm.Inference/GenerateStream"],
         dialect: Dialect::Grpc(&grpc::VLLM_STREAM),
@@ -251,7 +251,7 @@ routes! {
         dialect: Dialect::Grpc(&grpc::TRITON),
     }
 
-    /// The same as a bidirectional stream, `ModelStreamInfer`: counted as one request, however many it carries.
+    /// Triton and KServe, bidirectional: `ModelStreamInfer`. The stream counts as one request, however many it carries.
     TritonInferStream = "triton_infer_stream": GRPC {
         paths: &["/inference.GRPCInferenceService/ModelStreamInfer"],
         dialect: Dialect::Grpc(&grpc::TRITON_STREAM),

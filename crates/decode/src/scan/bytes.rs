@@ -1,4 +1,4 @@
-//! Byte classes, searches, and the escapes of strings.
+//! Byte classes, searches, and string escapes.
 
 use memchr::memchr2;
 
@@ -34,7 +34,7 @@ pub(super) fn is_number_byte(byte: u8) -> bool {
 /// The index of the first quote or backslash.
 #[inline]
 pub(super) fn string_stop(bytes: &[u8]) -> Option<usize> {
-    /// In words of 8 bytes. Most token texts, and all keys of `usage`, end before a call of `memchr` pays off.
+    /// In words of 8 bytes. Most token texts, and all keys of `usage`, end before a `memchr` call pays off.
     const SHORT: usize = 4;
     let (words, _) = bytes.as_chunks::<8>();
     for (at, word) in words.iter().take(SHORT).enumerate() {
@@ -72,12 +72,12 @@ const fn repeated(byte: u8) -> u64 {
     byte as u64 * 0x0101_0101_0101_0101
 }
 
-/// Sets the highest bit of the lowest zero byte, and of no lower byte; higher bytes may be set too.
+/// Sets the highest bit of the lowest zero byte, and of no byte below it; bits in higher bytes may be set too.
 const fn zero_bytes(word: u64) -> u64 {
     word.wrapping_sub(repeated(0x01)) & !word & repeated(0x80)
 }
 
-/// A byte that is never valid in UTF-8. It replaces undecodable input, so that the whole word is detected as invalid.
+/// A byte that is never valid in UTF-8. It replaces undecodable input and so makes the whole word invalid.
 const INVALID: &[u8] = &[0xff];
 
 /// The state of an escape (RFC 8259 section 7) after a byte.
@@ -85,9 +85,9 @@ const INVALID: &[u8] = &[0xff];
 pub(super) enum Escape {
     /// More bytes follow.
     Open,
-    /// The byte was its last.
+    /// The byte completes the escape.
     Complete,
-    /// The byte is not part of the escape and must still be read: a quote there ends the string.
+    /// The byte is not part of the escape and must still be parsed: a quote there ends the string.
     Broken,
 }
 
@@ -103,7 +103,7 @@ pub(super) struct Unescape {
 }
 
 impl Unescape {
-    /// Takes one byte after the backslash and outputs the decoded bytes.
+    /// Takes one byte after the backslash and emits the decoded bytes.
     pub(super) fn push(&mut self, byte: u8, out: &mut impl FnMut(&[u8])) -> Escape {
         if self.digits_left > 0 {
             return self.push_digit(byte, out);
@@ -129,7 +129,7 @@ impl Unescape {
         Escape::Complete
     }
 
-    /// Called when something other than a second surrogate follows: a lone first surrogate is invalid.
+    /// Called when no second surrogate follows: a lone first surrogate is invalid.
     pub(super) fn settle(&mut self, out: &mut impl FnMut(&[u8])) {
         if self.high != 0 {
             self.high = 0;

@@ -1,21 +1,21 @@
 //! The known keys of an object, found with a single lookup.
 
-/// Known keys and the places of their values. The slot of a key depends on its length, its first and its middle byte.
-/// The table is built at compile time, with a factor for which no two keys share a slot.
+/// Known keys and the places of their values. The slot of a key depends on its length and on its first and middle byte.
+/// The table is built at compile time, with a factor that gives each key its own slot.
 #[derive(Debug)]
 pub struct Keys<P: 'static> {
     pairs: &'static [(&'static str, P)],
     factor: u32,
-    /// Index of the pair plus one; 0: no key.
+    /// Index of the pair plus one; 0 if the slot has no key.
     slots: [u8; SLOTS],
 }
 
 const SLOTS: usize = 64;
 
 impl<P: Copy> Keys<P> {
-    /// Builds the table. Compilation fails if two keys have the same length, first and middle byte.
+    /// Builds the table. Compilation fails if two keys have the same length, first byte and middle byte.
     pub const fn new(pairs: &'static [(&'static str, P)]) -> Self {
-        // Odd factors in the order of the Weyl sequence of the golden ratio, whose bits are well mixed.
+        // Odd factors from the Weyl sequence of the golden ratio, whose bits are well mixed.
         let mut factor: u32 = 1;
         let mut tries = 0;
         while tries < 4096 {
@@ -45,7 +45,7 @@ const fn slot(len: usize, first: u8, middle: u8, factor: u32) -> usize {
     (bytes.wrapping_mul(factor) >> (u32::BITS - SLOTS.trailing_zeros())) as usize
 }
 
-/// The slots of the keys, or `None` if two share one.
+/// The slot of each key, or `None` if two keys share a slot.
 const fn place<P>(pairs: &[(&str, P)], factor: u32) -> Option<[u8; SLOTS]> {
     let mut slots = [0; SLOTS];
     let mut at = 0;

@@ -1,8 +1,8 @@
 //! A resumable JSON scanner: takes bytes, split anywhere, and returns the values at known places.
 //!
-//! It builds no tree. A [`Place`] is a node of a fixed tree of keys; everything outside that tree is skipped: strings
-//! with `memchr`, containers by counting brackets. Memory use is a few dozen bytes, independent of the size of the
-//! text.
+//! The scanner builds no tree. A [`Place`] is a node of a fixed tree of keys. Everything outside that tree is skipped:
+//! strings with `memchr`, containers by counting brackets. Memory use is a few dozen bytes, independent of the text
+//! size.
 
 mod bytes;
 mod keys;
@@ -25,14 +25,14 @@ pub trait Place: Copy + PartialEq + 'static {
 /// The type expected at a place.
 #[derive(Debug)]
 pub enum Shape<P: 'static> {
-    /// An object and its known keys.
+    /// An object with known keys.
     Object(&'static Keys<P>),
-    /// An array and the place of each of its elements.
+    /// An array, and the place of its elements.
     Array(P),
-    /// An object and its known keys, or an array and the place of each of its elements.
+    /// An object with known keys, or an array, and the place of its elements.
     OneOrMany(&'static Keys<P>, P),
-    /// A string of which only its emptiness is reported, unless the sink wants the text. The scanner can pause at its
-    /// start and end, but not if the text is wanted.
+    /// A string. The sink learns only whether it is empty, unless it wants the text. The scanner can pause at the start
+    /// and end of the string, but not if the sink wants the text.
     Text,
     /// A string that the sink may want to keep.
     Word,
@@ -44,21 +44,21 @@ pub enum Shape<P: 'static> {
 
 /// Receives the values that the scanner finds.
 pub trait Sink<P> {
-    /// A value begins at `place`; `first` is its first byte, which determines its type.
+    /// A value begins at `place`. Its first byte, `first`, determines its type.
     fn begin(&mut self, place: P, first: u8);
 
     /// Reports whether the string at a [`Shape::Text`] place is empty.
     fn text(&mut self, place: P, empty: bool);
 
-    /// True if the string at this [`Shape::Text`] place is to be passed on like a wanted word.
+    /// True if the sink wants the string at this [`Shape::Text`] place, like a wanted word.
     fn wants_text(&mut self, _place: P) -> bool {
         false
     }
 
-    /// True if the string at this [`Shape::Word`] place is to be passed on.
+    /// True if the sink wants the string at this [`Shape::Word`] place.
     fn wants_word(&mut self, place: P) -> bool;
 
-    /// The next piece of a wanted word, with its escapes decoded. Not valid UTF-8 if the text was not.
+    /// The next piece of a wanted word, with its escapes decoded. Invalid UTF-8 if the JSON text was invalid.
     fn word_part(&mut self, place: P, part: &[u8]);
 
     /// A wanted word is complete.

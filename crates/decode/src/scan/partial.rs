@@ -1,4 +1,4 @@
-//! Short texts that arrive in pieces: a key or a number that is split across calls, and a word of the response.
+//! Short texts that arrive in pieces: keys or numbers split across calls, and words of the response.
 
 /// At most `N` bytes of a text that arrives in pieces.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +12,7 @@ pub(crate) struct Capture<const N: usize> {
 enum State {
     /// More pieces may follow.
     Open,
-    /// As `Open`, and bytes were dropped.
+    /// Like `Open`, but bytes were dropped.
     Cut,
     /// A complete text is stored.
     Settled,
@@ -33,7 +33,7 @@ impl<const N: usize> Capture<N> {
         self.state = State::Open;
     }
 
-    /// Prepares for a text, unless a complete one is stored. Returns false in that case.
+    /// Prepares for a new text. Returns false, and changes nothing, if a complete text is stored.
     pub(crate) fn begin(&mut self) -> bool {
         let is_open = !self.is_settled();
         if is_open {
@@ -66,8 +66,8 @@ impl<const N: usize> Capture<N> {
         self.len == 0 && self.state == State::Open
     }
 
-    /// The whole token, which ends with `last`, or `None` if it is longer than `N` bytes: a truncated number would be
-    /// wrong. The result does not depend on where the token was split.
+    /// The whole token, which ends with `last`. `None` if it is longer than `N` bytes, because a truncated number would
+    /// be wrong. The result does not depend on where the token was split.
     #[inline]
     pub(super) fn complete<'a>(&'a mut self, last: &'a [u8]) -> Option<&'a [u8]> {
         if self.is_empty() {
@@ -77,7 +77,7 @@ impl<const N: usize> Capture<N> {
         (self.state == State::Open).then(|| self.bytes())
     }
 
-    /// Ends the text: keeps it, truncated to whole characters, or drops it if it is empty or not UTF-8.
+    /// Ends the text. Keeps it, truncated to whole characters; drops it if it is empty or not UTF-8.
     pub(crate) fn settle(&mut self) {
         let valid = match std::str::from_utf8(self.bytes()) {
             Ok(text) => text.len(),

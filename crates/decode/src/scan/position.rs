@@ -2,7 +2,7 @@
 
 use super::{Place, Shape};
 
-/// Maximum nesting of known containers; the deepest dialect has seven levels.
+/// Maximum nesting depth of known containers; the deepest dialect has seven levels.
 const DEPTH: usize = 8;
 
 /// What the scanner expects next.
@@ -28,19 +28,19 @@ pub(super) enum State {
     Text,
     /// Inside a string that is skipped.
     String,
-    /// The same, after a backslash.
+    /// Inside a skipped string, after a backslash.
     StringEscape,
-    /// Inside a string that is passed on.
+    /// Inside a wanted string.
     Word,
-    /// The same, inside an escape.
+    /// Inside an escape of a wanted string.
     WordEscape,
     /// Inside a number, `true`, `false` or `null`.
     Scalar,
-    /// Inside a container that is skipped.
+    /// Inside a skipped container.
     Nested,
-    /// Inside a string in such a container.
+    /// Inside a string in a skipped container.
     NestedString,
-    /// The same, after a backslash.
+    /// Inside a string in a skipped container, after a backslash.
     NestedEscape,
     /// After the top-level value.
     Done,
@@ -52,21 +52,21 @@ pub(super) enum State {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Position<P> {
     pub(super) state: State,
-    /// The place of the current value, if it is a known one.
+    /// The place of the current value, if it is a known place.
     pub(super) place: Option<P>,
     depth: u8,
-    /// One bit per open container, the innermost lowest: set if it is an object.
+    /// One bit per open container, innermost container lowest: set if the container is an object.
     objects: u8,
     stack: [P; DEPTH],
 }
 
 impl<P: Place> Position<P> {
-    /// Before the top-level value, whose place is `root`.
+    /// The position before the top-level value, whose place is `root`.
     pub fn before(root: P) -> Self {
         Self { state: State::Value, place: Some(root), depth: 0, objects: 0, stack: [root; DEPTH] }
     }
 
-    /// Enters the container at `place`; false if the stack is full.
+    /// Enters the container at `place`; returns false if the stack is full.
     #[inline]
     pub(super) fn descend(&mut self, place: P, is_object: bool) -> bool {
         let Some(top) = self.stack.get_mut(usize::from(self.depth)) else { return false };
@@ -89,7 +89,7 @@ impl<P: Place> Position<P> {
         self.objects & 1 != 0
     }
 
-    /// Leaves the container, which also ends a value.
+    /// Leaves the innermost container, which also ends a value.
     #[inline]
     pub(super) fn ascend(&mut self) {
         self.depth = self.depth.saturating_sub(1);
@@ -102,7 +102,7 @@ impl<P: Place> Position<P> {
         self.state = if self.depth == 0 { State::Done } else { State::AfterValue };
     }
 
-    /// True before the value of a member of the top-level object.
+    /// True before a member value of the top-level object.
     #[inline]
     pub(super) fn is_before_member(&self) -> bool {
         self.depth == 1 && self.state == State::Value && self.is_in_object()

@@ -1,8 +1,8 @@
-//! A resumable scanner of protobuf messages: takes bytes, split anywhere, and returns the values of known fields.
+//! A resumable protobuf scanner: takes bytes, split anywhere, and returns the values of known fields.
 //!
-//! Like the JSON scanner, it builds no tree. Fields that are not in the tables are skipped by their length.
+//! Like the JSON scanner, it builds no tree. Fields that are not in the tables are skipped by length.
 
-/// Maximum nesting of messages that are scanned; deeper ones are skipped.
+/// Maximum nesting depth of scanned messages; deeper messages are skipped.
 const DEPTH: usize = 6;
 
 /// The known fields of a message, by number.
@@ -14,7 +14,7 @@ pub(crate) struct Fields<P: 'static>(pub(crate) &'static [(u32, Shape<P>)]);
 pub(crate) enum Shape<P: 'static> {
     /// A message.
     Message(P, &'static Fields<P>),
-    /// An integer, boolean or enumeration, or a packed sequence of them.
+    /// An integer, boolean or enumeration value, or a packed sequence of them.
     Number(P),
     /// A string or bytes.
     Bytes(P),
@@ -22,11 +22,11 @@ pub(crate) enum Shape<P: 'static> {
 
 /// Receives the values that the scanner finds.
 pub(crate) trait Sink<P> {
-    /// A message or a string begins; `length` is in bytes.
+    /// A message or string begins; `length` is in bytes.
     fn begin(&mut self, place: P, length: u64);
     /// A part of a string; empty strings have none.
     fn part(&mut self, place: P, part: &[u8]);
-    /// A message or a string is complete.
+    /// A message or string is complete.
     fn end(&mut self, place: P);
     /// A number as encoded: negative values have all upper bits set.
     fn number(&mut self, place: P, value: u64);
@@ -38,7 +38,7 @@ struct Open<P: 'static> {
     fields: &'static Fields<P>,
     /// The end of the message, as a byte offset in the outermost message.
     end: u64,
-    /// `None` for the outermost.
+    /// `None` for the outermost message.
     place: Option<P>,
 }
 
@@ -46,7 +46,7 @@ struct Open<P: 'static> {
 enum At<P> {
     /// In a field's number and wire type.
     Key,
-    /// In a number, at a known place or not.
+    /// In a number; `None` if its place is unknown.
     Number(Option<P>),
     /// In the length of the field with this number.
     Length(u32),
@@ -68,7 +68,7 @@ pub(crate) struct Scanner<P: Copy + 'static> {
     at: At<P>,
     /// Bytes of the message so far.
     read: u64,
-    /// The current integer, and the number of its bits so far.
+    /// The current integer; below, its number of bits so far.
     value: u64,
     bits: u8,
 }
@@ -80,7 +80,7 @@ impl<P: Copy + PartialEq + 'static> Scanner<P> {
         Self { open: [outermost; DEPTH], depth: 0, at: At::Key, read: 0, value: 0, bits: 0 }
     }
 
-    /// Ends the message and prepares for the next; true if it was complete.
+    /// Ends the message and prepares for the next; returns true if the message was complete.
     pub(crate) fn finish(&mut self) -> bool {
         let whole = self.at == At::Key && self.bits == 0 && self.depth == 0;
         (self.depth, self.at, self.read, self.value, self.bits) = (0, At::Key, 0, 0, 0);
@@ -116,7 +116,7 @@ impl<P: Copy + PartialEq + 'static> Scanner<P> {
         }
     }
 
-    /// Closes every field and message that ends at the current offset.
+    /// Closes all fields and messages that end at the current offset.
     fn close(&mut self, sink: &mut impl Sink<P>) {
         match self.at {
             At::Bytes(place, end) if end == self.read => {
@@ -125,7 +125,7 @@ impl<P: Copy + PartialEq + 'static> Scanner<P> {
             }
             At::Skipped(end) if end == self.read => self.at = At::Key,
             At::Packed(_, end) if end == self.read && self.bits == 0 => self.at = At::Key,
-            // A number that extends past the end of its sequence.
+            // A number extends past the end of its sequence.
             At::Packed(_, end) if end <= self.read => self.at = At::Broken,
             _ => {}
         }

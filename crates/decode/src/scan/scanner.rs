@@ -5,11 +5,11 @@ use super::partial::Capture;
 use super::position::State;
 use super::{Place, Position, Shape, Sink};
 
-/// Longer than every known key and every number that a server writes (the shortest exact form of a double has at most
-/// 24 characters).
+/// Longer than every known key and every number that a server sends (the shortest exact form of a double has at most 24
+/// characters).
 const LONGEST: usize = 36;
 
-/// Where [`Scanner::feed`] stops before the end of its bytes.
+/// Where [`Scanner::feed`] pauses before the end of its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
     /// Nowhere.
@@ -24,8 +24,8 @@ pub enum Pause {
 
 /// Scans consecutive JSON texts; see the module documentation.
 ///
-/// It accepts some invalid texts, because rejecting them has no benefit: control characters in strings, leading zeros,
-/// and mismatched brackets inside a skipped container.
+/// Accepts some invalid texts, because rejecting them has no benefit: control characters in strings, leading zeros, and
+/// mismatched brackets inside a skipped container.
 #[derive(Clone, Copy, Debug)]
 pub struct Scanner<P> {
     position: Position<P>,
@@ -49,12 +49,12 @@ impl<P: Place> Scanner<P> {
         self.unescape = Unescape::default();
     }
 
-    /// The current position, which is the whole state where [`Scanner::feed`] paused.
+    /// The current position. Where [`Scanner::feed`] paused, this is the whole state.
     pub fn position(&self) -> Position<P> {
         self.position
     }
 
-    /// Continues at a position where it once paused.
+    /// Continues at a position where the scanner once paused.
     pub fn resume_at(&mut self, position: Position<P>) {
         self.position = position;
     }
@@ -84,9 +84,9 @@ impl<P: Place> Scanner<P> {
         self.position.is_before_member()
     }
 
-    /// Before the object at `place`: enters it and continues after some of its members, which the caller has already
-    /// read. (Which member was the last does not matter: the next key determines the place of the next value.) False if
-    /// the stack is full.
+    /// Before the object at `place`: enters the object and continues after some of its members, which the caller has
+    /// already parsed. (It does not matter which member was last: the next key determines the place of the next value.)
+    /// Returns false if the stack is full.
     pub fn skip_members(&mut self, place: P) -> bool {
         let has_room = self.position.descend(place, true);
         if has_room {
@@ -102,7 +102,7 @@ impl<P: Place> Scanner<P> {
         }
     }
 
-    /// Takes the next bytes of the text and returns how many were consumed: all of them unless it paused.
+    /// Takes the next bytes of the text and returns the number consumed: all bytes unless the scanner paused.
     pub fn feed<S: Sink<P>>(&mut self, bytes: &[u8], pause: Pause, sink: &mut S) -> usize {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
@@ -199,7 +199,7 @@ impl<P: Place> Scanner<P> {
         at
     }
 
-    /// Starts a value with this byte. True if the byte was consumed.
+    /// Starts a value with this byte. Returns true if the byte was consumed.
     fn begin_value<S: Sink<P>>(&mut self, byte: u8, sink: &mut S) -> bool {
         let place = self.position.place;
         let shape = place.map(|place| {
@@ -242,7 +242,7 @@ impl<P: Place> Scanner<P> {
         };
         let (part, end) = rest.split_at_checked(len).unwrap_or((rest, &[]));
         if end.first() == Some(&b'\\') {
-            // Servers never escape a known key, so a key with an escape is unknown.
+            // Servers never escape known keys, so a key with an escape is unknown.
             self.partial.lose();
             self.position.state = State::KeyEscape;
             return start + len + 1;
@@ -251,7 +251,7 @@ impl<P: Place> Scanner<P> {
             (Some(key), Some(Shape::Object(keys) | Shape::OneOrMany(keys, _))) => keys.find(key),
             _ => None,
         };
-        // In everything that servers write, the colon follows immediately.
+        // In all server output, the colon follows immediately.
         if end.get(1) == Some(&b':') {
             self.position.state = State::Value;
             return start + len + 2;
@@ -260,8 +260,8 @@ impl<P: Place> Scanner<P> {
         start + len + 1
     }
 
-    /// After a value; returns the index after the consumed bytes: a comma with the quote of the next key, or all
-    /// closing brackets.
+    /// After a value. Consumes a comma with the quote of the next key, or all closing brackets; returns the index after
+    /// the consumed bytes.
     fn after_value(&mut self, bytes: &[u8], start: usize) -> usize {
         let mut at = start;
         while let (State::AfterValue, Some(byte)) = (self.position.state, bytes.get(at)) {
@@ -305,7 +305,7 @@ impl<P: Place> Scanner<P> {
             match (rest.get(len), in_nested) {
                 (Some(b'"'), true) => self.position.state = State::Nested,
                 (Some(b'"'), false) => self.position.end_value(),
-                // The byte after the backslash is available, so the escape state need not be kept.
+                // The byte after the backslash is available, so the escape state need not be stored.
                 _ if at < bytes.len() => {
                     at += 1;
                     continue;
@@ -365,7 +365,7 @@ impl<P: Place> Scanner<P> {
         }
     }
 
-    /// Ends the number or literal, whose last bytes are `last`.
+    /// Ends the number or literal; `last` contains its last bytes.
     fn end_scalar<S: Sink<P>>(&mut self, last: &[u8], sink: &mut S) {
         self.position.end_value();
         let Some(whole) = self.partial.complete(last) else { return };

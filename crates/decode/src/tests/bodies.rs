@@ -249,7 +249,7 @@ fn model_name_is_correct_or_absent() {
 
 #[test]
 fn string_end_is_the_same_for_kept_and_skipped_strings() {
-    // The first model is kept, the second is skipped; an invalid escape must not consume a quote or a backslash.
+    // The first model is kept; a later model is skipped. An invalid escape must not consume a quote or a backslash.
     for model in [r#""\u12""#, r#""\ud8\"x""#, r#""\ud83d\u1""#, r#""\u\u\\""#] {
         let event = format!("data: {{\"model\":{model},\"choices\":[]}}\n\n");
         for first in ["", "data: {\"model\":\"m\"}\n\n"] {

@@ -1,4 +1,4 @@
-//! Responses of servers without a recording, written from their source: Triton 2.73
+//! Responses of servers without recordings, written from the server source code: Triton 2.73
 //! (docs/protocol/extension_generate.md), TensorRT-LLM (tensorrt_llm/serve/postprocess_handlers.py), Dynamo 1.6.1
 //! (dynamo-llm), vLLM 0.33 (vllm/entrypoints/serve/disagg), and bodies of embeddings and similar APIs.
 
@@ -93,7 +93,7 @@ fn tensorrt_llm_is_marked_by_a_space_or_a_key() {
     let (events, decoder) = decode(Route::Chat, Framing::Sse, token.as_bytes());
     assert!(events[0].empty_delta);
     assert_eq!(decoder.engine(), EngineFacts::TENSORRT_LLM);
-    // The space is also found in an event that prediction skips.
+    // The space is also detected in an event that prediction skips.
     let with =
         |text: &str, end: &str| format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}{end}\n\n");
     let predicted = [with("a", ""), with("b", ""), with("c", " ")].concat();

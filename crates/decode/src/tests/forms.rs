@@ -1,4 +1,4 @@
-//! Form data, as sent with audio.
+//! Form data, as sent with audio uploads.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -19,8 +19,8 @@ fn check(content_type: &[u8], body: &[u8], expected: RequestFacts<'_>) {
     }
 }
 
-/// The format of curl and the Python clients. The file may come first and contain anything, including other forms'
-/// delimiters.
+/// The format of curl and the Python clients. The file may be first and contain anything, including the delimiters of
+/// other forms.
 #[test]
 fn form_fields_around_a_file_are_decoded() {
     let body = b"--XX\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a; name=model.wav\"\r\n\
@@ -130,7 +130,7 @@ proptest! {
             body.push_str(&format!("{name}\"\r\n\r\n{}\r\n", content.concat()));
         }
         body.push_str(if ends_well { "--XX--\r\n" } else { "--X" });
-        // A delimiter in the content starts a part with invalid headers, which this test does not cover.
+        // A delimiter in the content would start a part with invalid headers, which this test does not cover.
         prop_assume!(parts.iter().all(|(_, content)| !content.concat().contains("\r\n--XX") && !content.concat().starts_with("--XX")));
         let mut form = Multipart::of_content_type(TYPE).unwrap();
         let mut read = Vec::new();

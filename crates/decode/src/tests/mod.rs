@@ -1,4 +1,4 @@
-//! Small cases: framing, bodies, predictions, requests. `tests/it/decode` covers the recordings.
+//! Unit tests: framing, bodies, predictions, requests. `tests/it/decode` covers the recordings.
 
 mod bodies;
 mod engines;
@@ -11,7 +11,7 @@ mod texts;
 
 use crate::{Framing, ResponseDecoder, Route, StreamEvent};
 
-/// Decodes a body and checks that the events are the same byte by byte.
+/// Decodes a body, and checks that feeding it byte by byte yields the same events.
 fn decode(route: Route, framing: Framing, body: &[u8]) -> (Vec<StreamEvent>, ResponseDecoder) {
     let mut events = Vec::new();
     let mut decoder = ResponseDecoder::new(route, framing);
@@ -30,7 +30,7 @@ fn decode(route: Route, framing: Framing, body: &[u8]) -> (Vec<StreamEvent>, Res
     (events, decoder)
 }
 
-/// The event of a stream with a single event.
+/// The only event of a stream with this JSON.
 fn chat_event(json: &str) -> StreamEvent {
     let (events, _) = decode(Route::Chat, Framing::Sse, format!("data: {json}\n\n").as_bytes());
     assert_eq!(events.len(), 1, "{json}");

@@ -1,4 +1,4 @@
-//! Dialects with typed events. Cases without a recording are written from the cited sources.
+//! Dialects with typed events. Cases without recordings are written from the cited sources.
 
 use super::decode;
 use crate::{Channels, EngineFacts, FinishReason, Framing, ResponseDecoder, Route, StreamEvent};
@@ -20,7 +20,7 @@ fn body(route: Route, json: &str) -> (StreamEvent, ResponseDecoder) {
     (events[0], decoder)
 }
 
-/// Decodes messages and checks that the events are the same byte by byte.
+/// Decodes messages, and checks that feeding them byte by byte yields the same events.
 fn messages(messages: &[&str]) -> (Vec<StreamEvent>, ResponseDecoder) {
     let mut events = [Vec::new(), Vec::new()];
     let mut decoders = [0, 1].map(|_| ResponseDecoder::new(Route::Realtime, Framing::Messages));
@@ -42,7 +42,7 @@ fn finishes(event: &StreamEvent) -> Vec<FinishReason> {
     event.finishes.iter().collect()
 }
 
-/// The types of openai-python 3.52.
+/// Types from openai-python 3.52.
 #[test]
 fn delta_channel_follows_event_type_before_or_after_it() {
     for (name, channel) in [
@@ -158,7 +158,7 @@ fn last_event_ends_the_response_with_its_reason() {
     assert!(all[0].end && all[0].error);
     assert_eq!(finishes(&all[0]), [FinishReason::Error]);
     assert_eq!(decoder.error_type(), Some("server_error"));
-    // Dynamo 1.6 ends Responses streams with the marker too.
+    // Dynamo 1.6 also ends Responses streams with `[DONE]`.
     let (all, _) = events(Route::Responses, &[r#"{"type":"response.completed","response":{}}"#, "[DONE]"]);
     assert!(all[0].end && !all[0].done && all[1].done && !all[1].end);
 }
@@ -220,7 +220,7 @@ fn responses_body_matches_its_last_event() {
     assert_eq!((decoder.response_id(), decoder.model()), (Some("resp_1"), Some("tiny")));
 }
 
-/// Anthropic's own example, with the keys that vLLM, SGLang and llama.cpp omit or add.
+/// Anthropic's example, with the keys that vLLM, SGLang and llama.cpp omit or add.
 #[test]
 fn messages_channels_follow_their_keys() {
     for (json, channels) in [
@@ -278,12 +278,12 @@ fn messages_input_is_the_sum_of_its_parts_and_never_zero() {
     let vllm =
         delta(r#"{"input_tokens":4,"output_tokens":32,"cache_creation_input_tokens":0,"cache_read_input_tokens":128}"#);
     assert_eq!((vllm.input, vllm.output, vllm.cached, vllm.cache_creation), (Some(132), Some(32), Some(128), Some(0)));
-    // SGLang 0.5 and llama.cpp send the input in the first event, the output in the last.
+    // SGLang 0.5 and llama.cpp send the input in the first event and the output in the last.
     let first = start(r#"{"cache_read_input_tokens":4,"input_tokens":12,"output_tokens":1}"#);
     assert_eq!((first.input, first.cached, first.output, first.early), (Some(16), Some(4), None, true));
     let last = delta(r#"{"output_tokens":59}"#);
     assert_eq!((last.input, last.cached, last.output, last.early), (None, None, Some(59), false));
-    // SGLang, if its parsers dropped the chunk with the number.
+    // SGLang sends 0 if its parsers dropped the chunk with the number.
     assert_eq!(start(r#"{"input_tokens":0,"output_tokens":0}"#).input, None);
     // Anthropic.
     let anthropic = delta(

@@ -146,13 +146,13 @@ fn documents_to_rank_are_counted() {
         decoder.feed(format!(r#"{{"query":"q","documents":{documents}}}"#).as_bytes());
         assert_eq!(decoder.facts().prompts, prompts, "{documents}");
     }
-    // vLLM and llama.cpp pass them to the chat template.
+    // vLLM and llama.cpp pass `documents` to the chat template.
     let mut decoder = RequestDecoder::new(Route::Chat);
     decoder.feed(br#"{"documents":[{"text":"a"},{"text":"b"}],"messages":[]}"#);
     assert_eq!(decoder.facts().prompts, None);
 }
 
-/// llama.cpp's server (README, `prompt`) accepts text, tokens, a mix of both, and lists of these.
+/// llama.cpp's server (README, `prompt`) accepts text, tokens, a mix of both, and lists of any of these.
 #[test]
 fn token_list_with_or_without_text_is_one_prompt() {
     for (prompt, prompts) in [

@@ -156,8 +156,8 @@ fn debug_output_never_contains_the_text() {
     decoder.keep_text(LIMITS, &TextMemory::default());
     decoder.feed(chats(&[r#"{"content":"hunter2"}"#]).as_bytes(), &mut |_| {});
     let shown = format!("{text:?} {decoder:?}");
-    assert!(shown.contains("AnswerText") && !shown.contains("hunter"), "{shown}");
-    // The text must not appear as a list of bytes either.
+    assert!(shown.contains("ResponseText") && !shown.contains("hunter"), "{shown}");
+    // The text must not appear as a byte list either.
     assert!(!shown.contains("104, 117, 110"), "{shown}");
 }
 

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::engine_spans::message::Message;
 use crate::engine_spans::stats::{Measurements, Unsent};
 
-/// Pause before the first retry of a message; each further one is twice as long.
+/// Pause before the first retry of a message; each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// Maximum pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -23,7 +23,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 pub enum Reply {
     /// It accepted the message, except for the rejected spans.
     Taken {
-        /// Spans that it rejected.
+        /// Spans that the collector rejected.
         rejected: u64,
     },
     /// It may accept the message later (OTLP specification, "Failures" and "Throttling").
@@ -50,7 +50,7 @@ pub trait Collector: Send + Sync + 'static {
 /// The deadline of the shutdown; `None` until one is requested.
 pub(crate) type Stopping = watch::Receiver<Option<Instant>>;
 
-/// Forwards until there are no more messages, or until the deadline.
+/// Forwards messages until there are no more, or until the deadline.
 pub(crate) async fn run(
     collector: Arc<dyn Collector>,
     mut inbox: UnboundedReceiver<Message>,

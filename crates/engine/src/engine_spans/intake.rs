@@ -36,7 +36,7 @@ const ONLY_PROTOBUF: &str = "JSON is not supported; set OTEL_EXPORTER_OTLP_TRACE
 pub(crate) struct Intake {
     pub(crate) settings: Settings,
     pub(crate) measurements: Arc<Measurements>,
-    /// Messages for the joiner; the budget for messages being read bounds their number.
+    /// Messages for the joiner; the budget for messages being read limits their number.
     pub(crate) join: UnboundedSender<Message>,
     /// Messages to forward.
     pub(crate) forward: Option<UnboundedSender<Message>>,
@@ -64,8 +64,8 @@ impl Intake {
             let share = self.measurements.waiting.share(message.bytes.len());
             share.is_some_and(|share| forward.send(message.shared(share)).is_ok())
         });
-        // Join even if the collector is down and there is no room to keep the message: queue times are then still
-        // known, and retransmitted spans are recognized.
+        // Join even if the collector is down and there is no room to keep the message: queue times remain known, and
+        // retransmitted spans are recognized.
         self.join.send(message).ok();
         if !accepted {
             return Err(Refused::busy());
@@ -94,7 +94,7 @@ impl Intake {
         Ok(Message { bytes, headers, spans, _share: share })
     }
 
-    /// Checks that the request is an export of traces; returns true where its messages may be gzip-compressed.
+    /// Checks that the request is an export of traces; returns true if its messages may be gzip-compressed.
     fn check(&self, protocol: Protocol, request: &Request<Incoming>) -> Result<bool, Refused> {
         let (path, headers) = (request.uri().path(), request.headers());
         let unsupported = Refused::unsupported;

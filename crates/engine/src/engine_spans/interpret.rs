@@ -1,12 +1,12 @@
 //! Interpretation of engine spans.
 //!
-//! - vLLM 0.32 and TensorRT-LLM 1.x: one span `llm_request` for each sequence that finished; aborted ones have none.
-//!   `gen_ai.latency.*` is in seconds. `gen_ai.request.id` is the id of the response, followed by the number of the
-//!   prompt on completions (`cmpl-…-0`) and of the turn on responses (`resp_…_0`).
-//! - SGLang 0.5: a root span ` Req <8 digits>` with the attribute `rid`, which is the id of the response; below it one
-//!   span for each thread, and below that of the scheduler a stage `prefill_waiting`, which is the queue. Its
-//!   `gen_ai.latency.time_in_model_prefill` and `…_inference` start when the request is handed to the scheduler,
-//!   so they include the queue and are ignored here.
+//! - vLLM 0.32 and TensorRT-LLM 1.x: one span `llm_request` for each finished sequence; aborted sequences have no span.
+//!   `gen_ai.latency.*` is in seconds. `gen_ai.request.id` is the response id, followed by the prompt number on
+//!   completions (`cmpl-…-0`) and the turn number on responses (`resp_…_0`).
+//! - SGLang 0.5: a root span ` Req <8 digits>`, whose attribute `rid` is the response id. The root has one child span
+//!   per thread; the scheduler's span has a child `prefill_waiting`, which is the queue. SGLang's
+//!   `gen_ai.latency.time_in_model_prefill` and `…_inference` start when the request is handed to the scheduler, so
+//!   they include the queue time and are ignored here.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -22,19 +22,19 @@ const SGLANG_REQUEST: &str = "Req ";
 /// Name of SGLang's queue stage.
 const SGLANG_QUEUE: &str = "prefill_waiting";
 
-/// Maximum id length in bytes. Response ids are cut at this length, and a cut id cannot be matched.
+/// Maximum id length in bytes. Longer response ids are truncated and cannot be matched.
 pub const ID_BYTES: usize = 127;
 
 /// The span of one request, as reported by its engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestSpan {
-    /// The id of its response, in the form returned by `comparable_id`.
+    /// The response id, in the form returned by `comparable_id`.
     pub id: Option<Box<str>>,
-    /// The parent span: the caller's, where the caller sent a `traceparent`.
+    /// The parent span: the caller's span if the caller sent a `traceparent`.
     pub parent: Option<u64>,
-    /// Time between the span's start and end, used where no attribute gives the duration of the request.
+    /// Time between the span's start and end, used if no attribute contains the request's duration.
     pub length: Duration,
-    /// The values of its attributes.
+    /// The values of the span's attributes.
     pub reported: EngineSpan,
 }
 
@@ -48,7 +48,7 @@ impl RequestSpan {
 /// Trace id and span id.
 type SpanKey = (u128, u64);
 
-/// What is known about one of SGLang's spans.
+/// The known data of one SGLang span.
 #[derive(Debug)]
 enum Known {
     /// Duration of the queue stage below this span (the scheduler's thread).
@@ -59,11 +59,11 @@ enum Known {
     Request(Box<RequestSpan>),
 }
 
-/// Finds the requests among the spans, and completes SGLang's, whose queue time is in a separate span two levels below
-/// the request's span.
+/// Extracts the requests from the spans, and completes SGLang's requests, whose queue time is in a separate span two
+/// levels below the request's span.
 ///
-/// `prefill_waiting` ends and is sent when the request leaves the queue; its parent (the scheduler's thread) when the
-/// request has ended; and the request's own span comes from another process. They arrive in any order. The number of
+/// `prefill_waiting` is sent when the request leaves the queue, and its parent (the scheduler's thread) when the
+/// request has ended. The request's own span comes from another process. These spans arrive in any order. The number of
 /// incomplete spans is limited; the oldest is dropped first.
 #[derive(Debug)]
 pub struct Interpreter {
@@ -93,8 +93,8 @@ impl Interpreter {
         }
     }
 
-    /// Adds a queue stage that ended below this span. With several schedulers for one request (tensor parallel) the
-    /// first counts.
+    /// Adds a queue stage that ended below this span. If a request has several schedulers (tensor parallel), the first
+    /// stage counts.
     fn queue_stage(&mut self, thread: SpanKey, time: Duration) {
         if !self.known.contains_key(&thread) {
             self.keep(thread, Known::Stage(time));
@@ -124,7 +124,7 @@ impl Interpreter {
         }
     }
 
-    /// Adds an SGLang request. Returns it when its queue time is known, else keeps it until then.
+    /// Adds an SGLang request. Returns the request if its queue time is known; otherwise keeps it until then.
     fn request(&mut self, mut request: Box<RequestSpan>) -> Option<Box<RequestSpan>> {
         let key = (request.reported.trace_id, request.reported.span_id);
         if let Some(Known::Queue(time)) = self.known.get(&key) {
@@ -137,7 +137,7 @@ impl Interpreter {
     }
 
     fn keep(&mut self, key: SpanKey, known: Known) {
-        // Keys that are no longer known stay in the order until they reach its front.
+        // Removed keys stay in `order` until they reach its front.
         while self.order.len() >= self.most {
             let Some(oldest) = self.order.pop_front() else { break };
             self.known.remove(&oldest);
@@ -184,10 +184,10 @@ fn text(value: Value) -> Option<String> {
 
 /// Seconds as a duration; negative, infinite and implausible values are rejected.
 fn seconds(value: &Value) -> Option<Duration> {
-    const MOST: f64 = 1e7;
+    const MAX: f64 = 1e7;
     match value {
-        Value::Double(value) if (0.0..MOST).contains(value) => Some(Duration::from_secs_f64(*value)),
-        Value::Int(value) => u64::try_from(*value).ok().filter(|value| *value < MOST as u64).map(Duration::from_secs),
+        Value::Double(value) if (0.0..MAX).contains(value) => Some(Duration::from_secs_f64(*value)),
+        Value::Int(value) => u64::try_from(*value).ok().filter(|value| *value < MAX as u64).map(Duration::from_secs),
         _ => None,
     }
 }
@@ -196,13 +196,13 @@ fn whole(value: &Value) -> Option<u64> {
     if let Value::Int(value) = value { u64::try_from(*value).ok() } else { None }
 }
 
-/// A response's `id` in the form used for matching: TensorRT-LLM adds a prefix to the number that its span has.
+/// A response's `id` in the form used for matching: TensorRT-LLM's response id is the span's number with a prefix.
 pub(crate) fn comparable_id(id: &str) -> Option<&str> {
     let bare = ["chatcmpl-", "cmpl-"].iter().find_map(|prefix| id.strip_prefix(prefix)).filter(|rest| is_number(rest));
     Some(bare.unwrap_or(id)).filter(|id| !id.is_empty() && id.len() <= ID_BYTES)
 }
 
-/// A span's id without the number of the prompt or turn.
+/// A span's id without the prompt or turn number.
 fn comparable_span_id(id: &str) -> Option<&str> {
     let numbered = |separator: char, prefix: &str| {
         let (head, number) = id.rsplit_once(separator)?;

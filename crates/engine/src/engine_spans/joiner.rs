@@ -1,8 +1,8 @@
 //! Matches spans with requests. Input: records and spans, in either order, with their times; output: completed records.
 //!
-//! A request and a span match when both have the same id and nothing else has it within the memory time. Where ids
-//! cannot be compared, the caller's `traceparent` decides, but only after the record's full waiting time, so that
-//! everything else below the caller's span has arrived too. Uncertain matches are not joined.
+//! A request and a span match if both have the same id and no other request or span has it within the memory time. If
+//! ids cannot be compared, the caller's `traceparent` decides, but only after the record's full waiting time: by then,
+//! all other spans below the caller's span have arrived. Uncertain matches are not joined.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::mem;
@@ -15,20 +15,20 @@ use tokometer_observe::measure::Record;
 use crate::engine_spans::interpret::{RequestSpan, comparable_id, is_number};
 use crate::engine_spans::stats::{Join, Lost, Measurements};
 
-/// How long an id is remembered. A span may arrive long before a slow client has received the end of its response, and
-/// anything with the same id within this time is ambiguous.
+/// How long an id is remembered. A span may arrive long before a slow client has received the end of its response.
+/// Requests or spans with the same id within this time are ambiguous.
 const MEMORY: Duration = Duration::from_secs(60);
 
-/// After this many records in a row that waited in vain, records of a server are no longer held...
+/// After this many consecutive records without a span, a server's records no longer wait...
 const PATIENCE: u32 = 32;
 
-/// ...except one in this many, which detects whether its spans arrive again.
+/// ...except one record in this many, to detect whether the server's spans arrive again.
 const PROBE: u32 = 32;
 
 /// A span may be this much longer than its request (clock differences). Otherwise it belongs to another request.
 const TOLERANCE: Duration = Duration::from_millis(100);
 
-/// An engine's queue time and the in-band one are equal when they differ by less (the response has whole microseconds).
+/// The span's and the in-band queue time are equal if they differ by less (the response has whole microseconds).
 const SAME: Duration = Duration::from_millis(1);
 
 /// Lookup key of requests and spans.
@@ -40,12 +40,12 @@ enum Key {
     Caller(u128, u64),
 }
 
-/// What is known under a key.
+/// State of a key.
 #[derive(Debug, Default)]
 struct Slot {
     records: u32,
     spans: u32,
-    /// Trace and span id of the first span; the same again is a retransmission.
+    /// Trace and span id of the first span; the same ids again mean a retransmission.
     first: Option<(u128, u64)>,
     record: Option<u64>,
     span: Option<u64>,
@@ -60,12 +60,12 @@ impl Slot {
     }
 }
 
-/// What is kept of a request that does not wait, so that its span can be matched when it arrives.
+/// Data of a request that does not wait, kept to match its span when it arrives.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Passed {
     pub(crate) id: Option<Box<str>>,
     pub(crate) caller: Option<(u128, u64)>,
-    /// Its queue time, if reported in band.
+    /// The queue time, if reported in band.
     pub(crate) queue: Option<Duration>,
 }
 
@@ -79,19 +79,19 @@ impl Passed {
     }
 }
 
-/// Matches records and spans. Bounds the number of records, spans and keys it keeps.
+/// Matches records and spans. Limits the number of records, spans and keys that it keeps.
 #[derive(Debug)]
 pub(crate) struct Joiner {
     wait: Duration,
     most: usize,
     slots: HashMap<Key, Slot>,
-    /// Waiting records and spans by ticket, with their expiry times, which have the order of the tickets.
+    /// Waiting records and spans by ticket, with their expiry times, which are in ticket order.
     records: BTreeMap<u64, (Instant, Arc<Record>)>,
     spans: BTreeMap<u64, (Instant, Box<RequestSpan>)>,
     /// Expiry times of the keys, earliest first.
     remembered: VecDeque<(Instant, Key)>,
     next: u64,
-    /// By listener: records in a row that waited in vain.
+    /// Consecutive records without a span, by listener.
     misses: Vec<u32>,
     done: Vec<Arc<Record>>,
     measurements: Arc<Measurements>,
@@ -119,7 +119,7 @@ impl Joiner {
         mem::take(&mut self.done)
     }
 
-    /// When [`Joiner::pass_time`] has something to do next.
+    /// When [`Joiner::pass_time`] must be called next.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let record = self.records.first_key_value().map(|(_, (until, _))| *until);
         let span = self.spans.first_key_value().map(|(_, (until, _))| *until);
@@ -135,7 +135,7 @@ impl Joiner {
         for key in keys.iter().flatten() {
             let slot = self.slot(key, now);
             slot.records += 1;
-            // Several calls may share one caller's span, but not an id.
+            // Several requests may share one caller's span, but not an id.
             ambiguous |= slot.records > 1 && matches!(key, Key::Id(_));
         }
         if let [Some(id), _] = &keys {
@@ -223,7 +223,7 @@ impl Joiner {
         self.spans.insert(ticket, (now + MEMORY, span));
     }
 
-    /// Releases everything whose time has expired.
+    /// Releases all records, spans and keys whose time has expired.
     pub(crate) fn pass_time(&mut self, now: Instant) {
         while self.records.first_key_value().is_some_and(|(_, (until, _))| *until <= now)
             && let Some((_, (_, record))) = self.records.pop_first()
@@ -304,7 +304,7 @@ impl Joiner {
         &mut self.misses[listener]
     }
 
-    /// The record has waited its full time. Where ids could not be compared, the caller's span decides now.
+    /// Settles a record that has waited its full time. If ids could not be compared, the caller's span decides now.
     fn settle(&mut self, record: Arc<Record>) {
         let passed = Passed::of(&record);
         let caller = passed.caller.map(|(trace, span)| Key::Caller(trace, span));
@@ -358,7 +358,7 @@ fn keys(id: Option<&str>, caller: Option<(u128, u64)>) -> [Option<Key>; 2] {
     [id.map(|id| Key::Id(id.into())), caller.map(|(trace, span)| Key::Caller(trace, span))]
 }
 
-/// True when both ids are of one kind, so that ids of the same request would be equal.
+/// True if both ids are of the same kind, so that ids of the same request would be equal.
 fn is_comparable(span: Option<&str>, response: Option<&str>) -> bool {
     span.zip(response).is_some_and(|(span, response)| is_number(span) == is_number(response))
 }

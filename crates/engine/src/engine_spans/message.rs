@@ -6,9 +6,9 @@ use bytes::Bytes;
 use http::HeaderMap;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Maximum number of forwarded headers per message; further ones are dropped.
-const MOST_HEADERS: usize = 16;
-/// Maximum bytes of their names and values.
+/// Maximum number of forwarded headers per message; further headers are dropped.
+const MAX_HEADERS: usize = 16;
+/// Maximum total bytes of the names and values of these headers.
 const HEADER_BYTES: usize = 4096;
 
 /// Headers of a single hop, or of the message's encoding (RFC 9110 section 7.6.1; gRPC over HTTP/2).
@@ -37,7 +37,7 @@ const HOP_HEADERS: [&str; 17] = [
 pub(crate) struct Message {
     /// `ExportTraceServiceRequest`.
     pub(crate) bytes: Bytes,
-    /// Its end-to-end headers, such as an authorization or a tenant.
+    /// End-to-end headers of the request, such as authorization or tenant.
     pub(crate) headers: HeaderMap,
     /// Number of spans in it.
     pub(crate) spans: u64,
@@ -59,7 +59,7 @@ pub(crate) fn forwarded_headers(headers: &HeaderMap) -> HeaderMap {
     for (name, value) in headers {
         let of_one_hop = HOP_HEADERS.contains(&name.as_str()) || name.as_str().starts_with("grpc-");
         bytes += if of_one_hop { 0 } else { name.as_str().len() + value.len() };
-        if !of_one_hop && kept.len() < MOST_HEADERS && bytes <= HEADER_BYTES {
+        if !of_one_hop && kept.len() < MAX_HEADERS && bytes <= HEADER_BYTES {
             kept.append(name.clone(), value.clone());
         }
     }
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn number_and_size_of_headers_are_limited() {
         let many = (0..100).map(|n| (format!("x-{n}").parse().unwrap(), "v".parse().unwrap()));
-        assert_eq!(forwarded_headers(&many.collect()).len(), MOST_HEADERS);
+        assert_eq!(forwarded_headers(&many.collect()).len(), MAX_HEADERS);
         let mut long = HeaderMap::new();
         long.insert("x-long", "v".repeat(HEADER_BYTES).parse().unwrap());
         assert!(forwarded_headers(&long).is_empty());

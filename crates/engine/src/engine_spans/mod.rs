@@ -38,7 +38,7 @@ pub struct Settings {
     pub max_waiting_bytes: usize,
     /// Maximum concurrent connections.
     pub max_connections: usize,
-    /// Time limit for a request, and for idling before one.
+    /// Time limit for a request, and for idle time before a request.
     pub read_timeout: Duration,
     /// How long forwarding of a message is retried.
     pub forward_for: Duration,

@@ -30,13 +30,13 @@ use crate::engine_spans::stage::{Joining, SpanJoin};
 use crate::engine_spans::stats::Measurements;
 use crate::engine_spans::{Settings, forward};
 
-/// Niceness of the thread (setpriority(2)): streams take precedence where they share a core with it.
+/// Niceness of the thread (setpriority(2)): streams take precedence if they share a core with it.
 const NICENESS: i32 = 10;
 
 /// Pause after a failed accept (no file descriptors left), because an immediate retry would fail too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Maximum number of largest messages read at the same time; compressed and decompressed forms count separately.
+/// Memory for messages being read, in maximum message sizes; compressed and decompressed forms count separately.
 const BEING_READ: usize = 4;
 
 /// Maximum size of request headers in bytes.
@@ -45,13 +45,13 @@ const HEAD_BYTES: usize = 16 * 1024;
 const CALLS: u32 = 16;
 /// HTTP/2 flow-control window in bytes: data accepted before it is read.
 const WINDOW: u32 = 256 * 1024;
-/// A connection without requests for this long is closed to free its place; clients open another one.
+/// A connection without requests for this long is closed to free its slot; clients open a new connection.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// Reasons why the receiver cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An address cannot be listened on.
+    /// Listening on an address failed.
     #[error(
         "the receiver of engine spans cannot listen on {address}: {source}; set `engine_spans.listen` (or --otlp-receiver) to free addresses of this machine, such as 127.0.0.1:0 for any port"
     )]
@@ -201,7 +201,7 @@ async fn accept_on(listener: TcpListener, intake: Arc<Intake>, room: Arc<Semapho
                         drop(permit);
                     });
                 }
-                // The protocol is not known yet, so no understandable response can be sent.
+                // The protocol is not known yet, so no response can be sent that the client would understand.
                 Err(_) => intake.measurements.refused_connections.add(1),
             },
             Err(error) => {
@@ -216,7 +216,7 @@ async fn accept_on(listener: TcpListener, intake: Arc<Intake>, room: Arc<Semapho
 async fn serve(stream: TcpStream, intake: Arc<Intake>, mut stopped: Stopping) {
     stream.set_nodelay(true).ok();
     let timeout = intake.settings.read_timeout;
-    // A client that sends requests but does not read would otherwise hold its place forever.
+    // A client that sends requests but does not read would otherwise occupy its slot forever.
     #[cfg(target_os = "linux")]
     socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(timeout)).ok();
     let requests = Arc::new(AtomicU64::new(0));

@@ -18,7 +18,7 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
-/// Delay after which an engine may retry a message that found no room.
+/// Delay after which an engine may resend a message that was refused for lack of room.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// OTLP protocol of a client.
@@ -116,7 +116,7 @@ pub(crate) fn refused(protocol: Protocol, refused: &Refused) -> Response<Respons
             response
         }
         Protocol::Grpc => {
-            // Without a message the trailers are sent in the headers.
+            // If there is no message, the trailers are sent in the headers.
             let mut response = response(StatusCode::OK, "application/grpc", ResponseBody::default());
             let headers = response.headers_mut();
             headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(refused.code)));

@@ -1,5 +1,5 @@
-//! Parser for the spans of an OTLP export request, as far as queue times need them
-//! (opentelemetry-proto 1.x: collector/trace/v1/trace_service.proto, trace/v1/trace.proto, common/v1/common.proto).
+//! Parses the spans of an OTLP export request, limited to the parts that queue times need (opentelemetry-proto 1.x:
+//! collector/trace/v1/trace_service.proto, trace/v1/trace.proto, common/v1/common.proto).
 //!
 //! Spans and attributes are decoded one at a time: `ExportTraceServiceRequest::decode` would need more than 100
 //! times the memory of a message of empty spans.
@@ -76,7 +76,7 @@ struct AnyValue {
     value: Option<Value>,
 }
 
-/// The value of an attribute, of the types that are needed here.
+/// The value of an attribute; only the types needed here.
 #[derive(Oneof)]
 pub enum Value {
     /// A string.
@@ -110,7 +110,7 @@ impl<'a> Span<'a> {
         }))
     }
 
-    /// Calls `each` for its attributes in order; those of other types are omitted.
+    /// Calls `each` for the attributes in order, except attributes of other types.
     pub fn attributes(&self, mut each: impl FnMut(&str, Value)) {
         let read = each_field(self.message, ATTRIBUTES, |attribute| {
             let KeyValue { key, value } = KeyValue::decode(attribute)?;

@@ -24,7 +24,7 @@ pub(crate) enum Ended {
     Passed(Passed),
 }
 
-/// The stage: hands records over to the joiner's thread, or passes them on at once.
+/// The stage: hands records over to the joiner's thread, or passes them on immediately.
 pub struct SpanJoin {
     next: Arc<dyn Sink>,
     ended: Sender<Ended>,
@@ -55,7 +55,7 @@ impl Stage for SpanJoin {
         }
         if !waits(record) {
             self.next.record(record);
-            // Without room, its span will be counted as unmatched.
+            // If the queue is full, the request's span will be counted as unmatched.
             self.ended.try_send(Ended::Passed(Passed::of(record))).ok();
             return;
         }
@@ -69,8 +69,8 @@ impl Stage for SpanJoin {
     }
 }
 
-/// True when a span is expected and needed: the response completed (engines send no span otherwise) with one choice
-/// (engines send a span per choice), and its queue time is unknown.
+/// True if a span is expected and needed: the response completed (otherwise engines send no span) with one choice
+/// (engines send one span per choice), and the queue time is unknown.
 fn waits(record: &Record) -> bool {
     let whole = matches!(record.outcome, Outcome::Ok | Outcome::NoOutput);
     whole && record.choices == 1 && record.queue.is_none()

@@ -22,11 +22,11 @@ closed_enum! {
         Late = "late",
         /// No span arrived in time.
         NoSpan = "no_span",
-        /// Several requests or spans had the id.
+        /// Several requests or spans had the same id.
         Ambiguous = "ambiguous",
         /// The span was longer than the request.
         Contradicted = "contradicted",
-        /// No spans arrive from this server: the request was not held.
+        /// No spans arrive from this server, so the request did not wait.
         Silent = "silent",
         /// The maximum number of requests was already waiting.
         Full = "full",
@@ -36,11 +36,11 @@ closed_enum! {
 closed_enum! {
     /// Why a request's span matched no request record.
     pub enum Lost {
-        /// No request has its id: it was not relayed here, or its connection was not read.
+        /// No request has the span's id: the request was not relayed here, or its connection was not parsed.
         NoRequest = "no_exchange",
         /// Another span has the same id.
         Ambiguous = "ambiguous",
-        /// It was longer than its request.
+        /// The span was longer than its request.
         Contradicted = "contradicted",
     }
 }
@@ -48,15 +48,15 @@ closed_enum! {
 closed_enum! {
     /// Why a message of the engine was refused. The engine receives the reason and may retry.
     pub enum Refusal {
-        /// It is not an export request, or its compression is invalid.
+        /// The message is not an export request, or its compression is invalid.
         Malformed = "malformed",
-        /// It exceeds the maximum size.
+        /// The message exceeds the maximum size.
         TooLarge = "too_large",
         /// Waiting messages use all of the memory budget.
         Busy = "busy",
-        /// It did not arrive in time.
+        /// The message did not arrive in time.
         Timeout = "timeout",
-        /// Its format (JSON) or its signal (metrics, logs) is not supported.
+        /// The format (JSON) or the signal (metrics, logs) is not supported.
         Unsupported = "unsupported",
     }
 }
@@ -68,9 +68,9 @@ closed_enum! {
         Refused = "refused",
         /// The collector accepted the message, but not all of its spans.
         Rejected = "rejected",
-        /// The collector did not accept it in time, despite retries.
+        /// The collector did not accept the message in time, despite retries.
         GivenUp = "given_up",
-        /// Shutdown left no time.
+        /// Shutdown left no time to forward the spans.
         Shutdown = "shutdown",
     }
 }
@@ -82,7 +82,7 @@ pub struct Measurements {
     pub received: Counter,
     /// Spans accepted by the collector.
     pub forwarded: Counter,
-    /// Connections closed at once because the maximum was open.
+    /// Connections closed immediately because the maximum number was open.
     pub refused_connections: Counter,
     /// Memory for messages while they are read.
     pub(crate) reading: Budget,

@@ -2,19 +2,18 @@
 //! (<https://prometheus.io/docs/instrumenting/exposition_formats/>) and OpenMetrics 1.0.0
 //! (<https://prometheus.io/docs/specs/om/open_metrics_spec/>).
 //!
-//! Only samples are parsed. Comments are skipped: types are written in different ways (vLLM's Rust front end omits
-//! `_total` in them, its Python one does not), and the table of names implies the type. Anything after a value (a
-//! timestamp, an exemplar) is ignored. Names in quotes, which occur only if the client requests UTF-8, are not samples
-//! here.
+//! Only samples are parsed. Comments are skipped: engines write types differently (vLLM's Rust front end omits
+//! `_total`, its Python front end does not), and the table of names implies the type. Text after a value (a timestamp,
+//! an exemplar) is ignored. Quoted names, which occur only if the client requests UTF-8, are not parsed as samples.
 
-/// Maximum length of a line in bytes. The longest lines of real pages have some hundred; longer ones are skipped and
-/// counted.
+/// Maximum length of a line in bytes. The longest lines of real pages have a few hundred bytes; longer lines than this
+/// are skipped and counted.
 pub const LINE_BYTES: usize = 8 * 1024;
 
 /// The value of one series.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample<'a> {
-    /// The name as on the page, including `_total`, `_sum` and the like.
+    /// The name as on the page, including suffixes such as `_total` and `_sum`.
     pub name: &'a [u8],
     /// Its labels.
     pub labels: Labels<'a>,

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use tokometer_decode::Engine;
 use tokometer_decode::engine::Source;
 
-/// Every source with its engine, in the order of preference: if a page has several sources of a quantity, the first is
+/// All sources with their engines, in order of preference: if a page has several sources of a quantity, the first is
 /// used.
 pub static SOURCES: LazyLock<Vec<(Engine, &'static Source)>> = LazyLock::new(|| {
     let of = |engine: Engine| engine.info().metrics.iter().map(move |source| (engine, source));

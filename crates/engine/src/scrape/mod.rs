@@ -23,8 +23,8 @@ pub use watch::{Failure, Measurements, Stillness, Watch};
 /// Settings for scraping the engine's own metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Time between two scrapes of one engine; each is up to a tenth earlier or later, so that many sidecars do not
-    /// scrape in step.
+    /// Time between two scrapes of one engine, with a jitter of up to a tenth in both directions so that many sidecars
+    /// do not scrape in step.
     pub interval: Duration,
     /// Time limit of one scrape, including connecting.
     pub timeout: Duration,
@@ -32,21 +32,21 @@ pub struct Settings {
     pub page_bytes: usize,
     /// The target by listener; `None` (also past the end) for no scraping.
     pub targets: Vec<Option<Target>>,
-    /// By listener, the first listener with the same server, whose target is that of all of them; past the end, each
-    /// listener has its own server.
+    /// By listener, the first listener with the same server; that listener's target applies to all of them. Past the
+    /// end, each listener has its own server.
     pub servers: Vec<usize>,
 }
 
 /// The metrics page of one engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
-    /// The configured path; `None` to find it.
+    /// The configured path; `None` to detect it.
     pub path: Option<String>,
-    /// Its port, if it differs from that of the traffic.
+    /// The port of the page, if it differs from the traffic port.
     pub port: Option<u16>,
     /// `gen_ai.provider.name` of the engine, if configured.
     pub engine: Option<&'static str>,
-    /// Whether to read also a page whose values another reader then misses (llama.cpp's averages).
+    /// Whether to read a page even if other readers then miss its values (llama.cpp's averages).
     pub draining: bool,
 }
 

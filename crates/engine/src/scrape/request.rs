@@ -1,9 +1,9 @@
-//! Finds an engine's metrics page, without consuming data that another reader needs, and reads it.
+//! Finds and reads an engine's metrics page, without consuming data that another reader needs.
 //!
-//! trtllm-serve responds to GET /metrics with the statistics of iterations since the last such request, so a request
-//! takes them from other readers. Its Prometheus page is /prometheus/metrics. Therefore an OPTIONS request comes first:
-//! a FastAPI route (as in trtllm-serve) responds with 405, while a mounted Prometheus app (vLLM, SGLang, LMDeploy)
-//! responds with 200, a redirect or its page, and servers other than uvicorn have no such route.
+//! trtllm-serve responds to GET /metrics with the iteration statistics since the last such request, so each request
+//! takes them from other readers. Its Prometheus page is /prometheus/metrics. Therefore an OPTIONS request is sent
+//! first. A FastAPI route (as in trtllm-serve) responds with 405; a mounted Prometheus app (vLLM, SGLang, LMDeploy)
+//! responds with 200, a redirect or its page. Servers other than uvicorn have no such route.
 
 use std::io;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::scrape::exposition::Parser;
 use crate::scrape::state::Page;
 use crate::scrape::{Failure, Target};
 
-/// Either text format. Names in quotes and protobuf would not be parsed.
+/// Both text formats. Quoted names and protobuf could not be parsed.
 const ACCEPT: &str = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.5,text/*;q=0.1";
 
 /// Maximum size of the response headers in bytes.
@@ -33,7 +33,7 @@ const HEAD_BYTES: usize = 64 * 1024;
 const VERSION_BYTES: usize = 64 * 1024;
 
 /// Maximum length of a version.
-const MOST_VERSION: usize = 64;
+const MAX_VERSION: usize = 64;
 
 /// The usual path.
 const USUAL: &str = "/metrics";
@@ -108,7 +108,7 @@ impl Response {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// Reads the member `version` of a JSON object, as far as it is one.
+    /// Reads the string member `version` of a JSON object; `None` if it is missing or invalid.
     pub(crate) async fn version(mut self) -> Option<Arc<str>> {
         if self.status != StatusCode::OK {
             return None;
@@ -116,7 +116,7 @@ impl Response {
         let body = Limited::new(&mut self.body, VERSION_BYTES).collect().await.ok()?.to_bytes();
         let object: serde_json::Value = serde_json::from_slice(&body).ok()?;
         let version = object.get("version")?.as_str()?;
-        let is_plain = version.len() <= MOST_VERSION && version.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_plain = version.len() <= MAX_VERSION && version.bytes().all(|byte| byte.is_ascii_graphic());
         (is_plain && !version.is_empty()).then(|| version.into())
     }
 
@@ -146,7 +146,7 @@ impl Response {
 pub(crate) enum Place {
     /// This path.
     At(String),
-    /// Nowhere: a read would change values that other readers see (llama.cpp).
+    /// Nowhere: reading the page would change values that other readers see (llama.cpp).
     Draining,
 }
 

@@ -57,16 +57,16 @@ struct Engine {
     dial: Arc<dyn Dial>,
     watch: Arc<Watch>,
     settings: Arc<Settings>,
-    /// Found once, and again after a failure, because another engine may have taken the address.
+    /// Located once, and again after a failure, because another engine may have taken the address.
     place: Option<Place>,
-    /// The version was requested from the engine at that place.
+    /// The version was requested from the engine at `place`.
     version_asked: bool,
     /// The last log message.
     logged: Option<String>,
 }
 
 impl Scraper {
-    /// Starts scraping; `dial` creates connections to the engine of a listener. Without a target nothing runs.
+    /// Starts scraping; `dial` creates connections to a listener's engine. Without targets, nothing runs.
     ///
     /// # Errors
     /// When no thread or runtime can be started.
@@ -156,7 +156,7 @@ impl Engine {
             }
             Err(failure) => {
                 self.watch.note(begun + took, took, Err(failure));
-                // A slow server is still the same one, and finding the page again would cost it another request.
+                // A slow server is still the same server, and locating the page again would cost it another request.
                 if matches!(failure, Failure::Connect | Failure::Status) {
                     self.place = None;
                     self.version_asked = false;
@@ -170,7 +170,7 @@ impl Engine {
         self.watch.pause(&self.settings, fastrand::f64())
     }
 
-    /// The page and when its response started; `None` when it must not be read.
+    /// The page and when its response started; `None` if the page must not be read.
     async fn read(&mut self) -> Result<Option<(Page, Instant)>, Failure> {
         let place = match &self.place {
             Some(place) => place.clone(),

@@ -1,4 +1,4 @@
-//! One page: the series with known names; and the state of an engine, updated from page to page.
+//! The series with known names on one page, and the state of an engine, updated with each page.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,15 +10,15 @@ use tokometer_observe::closed_enum;
 use crate::scrape::exposition::{Labels, Sample};
 use crate::scrape::families::{Place, SOURCES, places};
 
-/// Maximum number of series per name. Ranks and models are few; a name with more series is ignored rather than reported
-/// in part.
-const MOST_SERIES: usize = 256;
+/// Maximum number of series per name. Ranks and models are few; a name with more series is ignored instead of being
+/// reported in part.
+const MAX_SERIES: usize = 256;
 
 /// Maximum number of series remembered after they disappeared from the page.
-const MOST_GONE: usize = 256;
+const MAX_GONE: usize = 256;
 
 /// Labels that distinguish copies of one value: every process of a tensor- or pipeline-parallel engine reports a value
-/// that applies to all of them (SGLang with `--enable-metrics-for-all-schedulers`; `pid` occurs on pages of several
+/// that applies to all processes (SGLang with `--enable-metrics-for-all-schedulers`; `pid` occurs on pages of several
 /// processes).
 const COPIES: [&[u8]; 5] = [b"tp_rank", b"pp_rank", b"moe_ep_rank", b"attn_tp_rank", b"pid"];
 
@@ -28,15 +28,15 @@ const PART: &[u8] = b"priority";
 /// Labels with the data-parallel rank of a value: vLLM and LMDeploy number their engines, SGLang its ranks.
 const RANKS: [&[u8]; 2] = [b"engine", b"dp_rank"];
 
-/// Maximum number of ranks with a state of their own. The values of more ranks on one page are only combined.
-const MOST_RANKS: usize = 64;
+/// Maximum number of ranks with separate states. If a page has more ranks, only their combined values are used.
+const MAX_RANKS: usize = 64;
 
 /// One series of a name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct One {
     /// A hash of its distinguishing labels.
     identity: u64,
-    /// Its data-parallel rank, if its labels have one.
+    /// The data-parallel rank, if the labels contain one.
     rank: Option<u16>,
     value: f64,
 }
@@ -44,10 +44,10 @@ struct One {
 /// The series of one name.
 type Series = Vec<One>;
 
-/// What a value is read of: one data-parallel rank, or all series (`None`).
+/// The scope of a value: one data-parallel rank, or all series (`None`).
 type Part = Option<u16>;
 
-/// Data kept of a page while it is parsed: fixed memory regardless of the page's size.
+/// Data collected from a page while it is parsed, in fixed memory regardless of the page's size.
 #[derive(Debug, Default)]
 pub struct Page {
     kept: Vec<(Place, Kept)>,
@@ -57,7 +57,7 @@ pub struct Page {
 #[derive(Debug, Default)]
 struct Kept {
     series: Series,
-    /// Set when there were more than [`MOST_SERIES`], or an invalid value.
+    /// Set if there were more than [`MAX_SERIES`] series or an invalid value.
     spoilt: bool,
 }
 
@@ -97,7 +97,7 @@ impl Page {
             self.kept.push((place, Kept::default()));
         }
         let Some((_, kept)) = self.kept.get_mut(index) else { return };
-        let full = kept.series.len() == MOST_SERIES;
+        let full = kept.series.len() == MAX_SERIES;
         match kept.series.iter_mut().find(|own| own.identity == one.identity) {
             // A copy may lag behind another.
             Some(own) => own.value = own.value.max(one.value),
@@ -119,15 +119,15 @@ impl Page {
         SOURCES.get(first).map(|(engine, _)| *engine)
     }
 
-    /// The data-parallel ranks on the page; none if there are more than [`MOST_RANKS`].
+    /// The data-parallel ranks on the page; none if there are more than [`MAX_RANKS`].
     fn ranks(&self) -> BTreeSet<u16> {
         let ranks: BTreeSet<u16> =
             self.kept.iter().flat_map(|(_, kept)| &kept.series).filter_map(|one| one.rank).collect();
-        if ranks.len() > MOST_RANKS { BTreeSet::new() } else { ranks }
+        if ranks.len() > MAX_RANKS { BTreeSet::new() } else { ranks }
     }
 
-    /// The engine that wrote the page (the first in the table with a name on it) if the page has no name of this quantity
-    /// for this part; `None` if it has one whose value cannot be used.
+    /// If the page has no name of this quantity for this part: the engine that wrote the page (the first in the table
+    /// with a name on it). `None` if the page has such a name, but its value is unusable.
     fn lacks(&self, quantity: Quantity, part: Part) -> Option<&'static str> {
         let sources = || self.kept.iter().filter_map(|((source, _), kept)| Some((SOURCES.get(*source)?, kept)));
         if sources().any(|((_, source), kept)| source.quantity == quantity && kept.of(part).next().is_some()) {
@@ -228,9 +228,8 @@ pub struct Ratio {
     pub source: RatioSource,
 }
 
-/// The state of an engine, or of one of its data-parallel ranks, from one page; `None` for values that the page does not
-/// have. Counts are increases since the page was first read, across restarts of the engine. Several ranks and models are
-/// combined.
+/// The state of an engine, or of one of its data-parallel ranks, from one page; `None` for values that the page lacks.
+/// Counts are increases since the first page was read, across engine restarts. Several ranks and models are combined.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
     /// Requests being processed.
@@ -253,23 +252,23 @@ pub struct State {
     pub accepted: Option<f64>,
     /// Acceptance ratio.
     pub acceptance_ratio: Option<Ratio>,
-    /// Iterations of the engine that had output.
+    /// Engine iterations that produced output.
     pub iterations: Option<f64>,
-    /// Seconds without an increase of `iterations` while requests were reported to run, from page to page; set by
-    /// [`Watch`](crate::scrape::Watch).
+    /// Seconds without an increase of `iterations` while requests were reported as running, measured between pages; set
+    /// by [`Watch`](crate::scrape::Watch).
     pub stopped: Option<f64>,
-    /// Output tokens generated, also for clients that are gone.
+    /// Generated output tokens, including tokens for clients that have disconnected.
     pub generated: Option<f64>,
     /// Total seconds that requests waited in the engine's queue.
     pub queue_seconds: Option<f64>,
-    /// Requests included in these waits.
+    /// Number of requests included in `queue_seconds`.
     pub queue_requests: Option<f64>,
     /// Mean wait in seconds of the requests added to `queue_requests` since the previous page: an estimate of the
-    /// current wait. `None` where there were none.
+    /// current wait. `None` if none were added.
     pub queue_mean: Option<f64>,
     /// Total seconds of key-value cache transfers from other engines.
     pub kv_transfer_seconds: Option<f64>,
-    /// These transfers.
+    /// Number of these transfers.
     pub kv_transfers: Option<f64>,
 }
 
@@ -277,12 +276,12 @@ pub struct State {
 #[derive(Debug, Default)]
 pub struct Tracker {
     whole: Counts,
-    /// Of the ranks on the last page.
+    /// Counts of the ranks on the last page.
     ranks: BTreeMap<u16, Counts>,
 }
 
 impl Tracker {
-    /// The state of the engine from this page: of all its ranks together.
+    /// The engine's state from this page, with all ranks combined.
     pub fn take(&mut self, page: &Page) -> State {
         self.whole.take(page, None)
     }
@@ -296,7 +295,7 @@ impl Tracker {
     }
 }
 
-/// The counts of one part of an engine, by [`Quantity`]; those that are not counts stay empty.
+/// The counts of one part of an engine, by [`Quantity`]; entries of other quantities stay empty.
 #[derive(Debug, Default)]
 struct Counts([Count; Quantity::ALL.len()]);
 
@@ -343,15 +342,15 @@ struct Increase {
     gained: Option<f64>,
 }
 
-/// The increase of `part` divided by that of `whole`; `None` where `whole` did not increase, or they come from two
-/// engines.
+/// The increase of `part` divided by the increase of `whole`; `None` if `whole` did not increase, or if the counts come
+/// from different engines.
 fn quotient(part: Option<Increase>, whole: Option<Increase>) -> Option<f64> {
     let (part, whole) = part.zip(whole).filter(|(part, whole)| part.engine == whole.engine)?;
     let whole = whole.gained.filter(|gained| *gained > 0.0)?;
     Some(part.gained? / whole)
 }
 
-/// The ratio of the engine's counts where it has them, else its own ratio.
+/// The ratio of the engine's counts if it reports them, otherwise the engine's own ratio.
 fn ratio(part: Option<Increase>, whole: Option<Increase>, own: Option<f64>) -> Option<Ratio> {
     if part.is_some() && whole.is_some() {
         // The two are not read atomically: a part may be counted before its whole.
@@ -366,8 +365,8 @@ fn ratio(part: Option<Increase>, whole: Option<Increase>, own: Option<f64>) -> O
 struct Count {
     /// Its source on the last page that had it.
     source: Option<usize>,
-    /// The engine of an earlier page that lacked the count: there it was 0, because engines create some counts when they
-    /// first increase.
+    /// The engine of an earlier page that lacked the count. The count was 0 there, because engines create some counts
+    /// when they first increase.
     lacking: Option<&'static str>,
     last: Series,
     total: f64,
@@ -393,15 +392,15 @@ impl Count {
         Some(Increase { engine, total: self.total, gained })
     }
 
-    /// Also keeps series that this page lacks, up to the maximum: they may reappear.
+    /// Also keeps series that this page lacks, up to the maximum, because they may reappear.
     fn remember(&mut self, series: Series) {
         let before = std::mem::replace(&mut self.last, series);
         let gone = before.into_iter().filter(|one| !self.last.iter().any(|own| own.identity == one.identity));
-        let gone: Series = gone.take(MOST_GONE).collect();
+        let gone: Series = gone.take(MAX_GONE).collect();
         self.last.extend(gone);
     }
 
-    /// The increase of one series. A new series started at zero, and so did one with a lower value than before: the
+    /// The increase of one series. A new series started at zero; so did a series whose value decreased, because the
     /// engine was restarted.
     fn gain(&self, one: &One) -> f64 {
         let before = self.last.iter().find(|own| own.identity == one.identity).map_or(0.0, |before| before.value);

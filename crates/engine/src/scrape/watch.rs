@@ -9,11 +9,12 @@ use tokometer_observe::closed_enum;
 use crate::scrape::Settings;
 use crate::scrape::state::{Page, State, Tracker};
 
-/// Maximum number of kept states: an hour at five seconds each, for streams that started long before they end.
-const MOST_STATES: usize = 720;
+/// Maximum number of kept states: one hour at five seconds each, for long streams, whose start is looked up when they
+/// end.
+const MAX_STATES: usize = 720;
 
-/// A state is current until it is older than this many intervals: the next page may be late, and one may fail silently
-/// (a thread that got no CPU time).
+/// A state is current until it is older than this many intervals: the next page may be late, and one attempt may fail
+/// silently (a thread without CPU time).
 const INTERVALS: u32 = 3;
 
 /// Maximum pause: pauses double with each failure up to this, and are never shorter than the interval.
@@ -34,8 +35,7 @@ closed_enum! {
         TooLarge = "too_large",
         /// The page has no samples.
         NotMetrics = "not_metrics",
-        /// The page is JSON: perhaps one that is emptied by reading (trtllm-serve's /metrics), so it is not read again
-        /// soon.
+        /// The page is JSON, and reading it may empty it (trtllm-serve's /metrics), so it is not read again soon.
         Json = "json",
         /// The page has no known names.
         UnknownNames = "unknown_names",
@@ -47,7 +47,7 @@ closed_enum! {
 pub struct Measurements {
     /// The current state; `None` when the last attempt failed, or the state is too old.
     pub state: Option<Arc<State>>,
-    /// State of each data-parallel rank on the page, by rank; empty without `state`, and where the page has no ranks.
+    /// State of each data-parallel rank on the page, by rank; empty without `state`, and if the page has no ranks.
     pub ranks: Arc<[(u16, State)]>,
     /// Attempts to read the page.
     pub attempts: u64,
@@ -67,7 +67,7 @@ pub struct Watch {
     /// Maximum age of a current state.
     longest: Duration,
     inner: Mutex<Inner>,
-    /// Separate, because `inner` is locked while a page is evaluated. The engine as a whole is first, its data-parallel
+    /// Separate, because `inner` is locked while a page is evaluated. The whole engine comes first; its data-parallel
     /// ranks follow if there are several.
     stills: Mutex<Vec<(Option<u16>, Still)>>,
 }
@@ -80,21 +80,22 @@ struct Still {
     until: Instant,
 }
 
-/// How long the count of iterations has not increased while requests were reported to run.
+/// How long the iteration count has not increased while requests were reported as running.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stillness {
-    /// Of the engine as a whole; `None` when the count increases or is not known.
+    /// For the whole engine; `None` if the count increases or is unknown.
     pub engine: Option<Duration>,
-    /// Of the data-parallel rank with the longest such period, with its number; `None` where the page has no two ranks.
+    /// The data-parallel rank with the longest such period, and the period; `None` if the page has fewer than two
+    /// ranks.
     pub rank: Option<(u16, Duration)>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     tracker: Tracker,
-    /// In chronological order; `None` from the time when a page could not be read.
+    /// In chronological order; `None` marks the time from which no page could be read.
     states: VecDeque<(Instant, Option<Arc<State>>)>,
-    /// Of the last page.
+    /// The ranks on the last page.
     ranks: Arc<[(u16, State)]>,
     attempts: u64,
     failures: [u64; Failure::ALL.len()],
@@ -136,7 +137,7 @@ impl Watch {
                 inner.push(at, None);
                 let mut stills = self.stills();
                 match failure {
-                    // A frozen server does not respond at all.
+                    // A frozen server does not respond at all, so the periods continue.
                     Failure::Timeout => stills.iter_mut().for_each(|(_, still)| still.until = at),
                     _ => stills.clear(),
                 }
@@ -233,7 +234,7 @@ impl Inner {
         if same {
             return;
         }
-        if self.states.len() == MOST_STATES {
+        if self.states.len() == MAX_STATES {
             self.states.pop_front();
         }
         self.states.push_back((at, state));

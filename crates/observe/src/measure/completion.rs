@@ -1,4 +1,4 @@
-//! Values that are added to a record after its request has ended: the engine's own span, and the token count of a text.
+//! Values added to a record after the request has ended: the engine's own span, and the token count of a text.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use crate::measure::tokens::plausible;
 use crate::measure::{Count, CountSource, QueueSource, QueueTime, Record, Thresholds};
 use tokometer_decode::{EngineTiming, ResponseText, TextLost};
 
-/// Values of one request from the engine's trace, by the engine's clock; absent values are `None`.
+/// Values of one request from the engine's trace, measured by the engine's clock.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EngineSpan {
-    /// Trace id of the engine's span: the caller's if the caller sent one.
+    /// Trace id of the engine's span: the caller's trace id if the caller sent one.
     pub trace_id: u128,
     /// Id of the engine's span.
     pub span_id: u64,
     /// Time in the scheduler's queue.
     pub queue: Option<Duration>,
-    /// From scheduling to the first token, without the queue.
+    /// Time from scheduling to the first token, excluding queue time.
     pub prefill: Option<Duration>,
-    /// From the first token to the last.
+    /// Time from the first token to the last.
     pub decode: Option<Duration>,
-    /// From the request's arrival to the first token, queue time included (vLLM's responses use the same name without
-    /// it).
+    /// Time from the request's arrival to the first token, including queue time. (vLLM's responses use the same name
+    /// for the time without it.)
     pub first_token: Option<Duration>,
-    /// From the request's arrival to its end.
+    /// Time from the request's arrival to its end.
     pub e2e: Option<Duration>,
     /// Prompt tokens.
     pub prompt_tokens: Option<u64>,
@@ -34,22 +34,22 @@ pub struct EngineSpan {
 }
 
 closed_enum! {
-    /// Why a response text was not tokenized, or the count was rejected.
+    /// Why a response text was not tokenized, or its count was rejected.
     pub enum Uncounted {
-        /// The text is longer than the limit.
+        /// The text exceeds the size limit.
         TextTooLong = "text_too_long",
-        /// The memory limit of all texts was reached.
+        /// All texts together reached the memory limit.
         Memory = "memory",
         /// The text does not represent the tokens: audio, several responses, an echoed prompt, invalid Unicode, or a
-        /// response that could not be parsed to its end.
+        /// response that could not be fully parsed.
         NotPlain = "not_plain",
         /// No vocabulary is configured for the model.
         NoVocabulary = "no_vocabulary",
-        /// Too many responses are waiting to be counted, or this one waited too long.
+        /// Too many responses are waiting to be counted, or this response waited too long.
         QueueFull = "queue_full",
-        /// The tokenizer rejected the text, or failed.
+        /// The tokenizer rejected the text or failed.
         Failed = "failed",
-        /// The count is lower than the number of events with text: the vocabulary is not the model's.
+        /// The count is lower than the number of events with text: the vocabulary belongs to another model.
         BelowLowerBound = "below_lower_bound",
     }
 }
@@ -74,14 +74,14 @@ pub struct UncountedText {
 }
 
 impl UncountedText {
-    /// The text of this record's response. `echo`: the text includes the prompt.
+    /// The response text of this record. `echo`: the text includes the prompt.
     pub(super) fn of(
         mut text: Box<ResponseText>,
         record: &Record,
         echo: bool,
         thresholds: &Thresholds,
     ) -> UncountedText {
-        // The text combines several responses, or is incomplete.
+        // The text combines several responses or is incomplete.
         if echo || record.choices > 1 || record.unread {
             text.lose(TextLost::NotPlain);
         }
@@ -92,20 +92,20 @@ impl UncountedText {
 /// Token counts of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextTokens {
-    /// Whole text.
+    /// Tokens in the whole text.
     pub all: u64,
-    /// Text of the first event that had any.
+    /// Tokens in the text of the first event with text.
     pub first: u64,
     /// Events with text: a lower bound of `all`.
     pub least: u64,
 }
 
 impl Record {
-    /// Sets the output count to the count of the text, which is an estimate of the sampled tokens, and the estimated
-    /// decode rate. The lower bound of the rate is kept.
+    /// Sets the output count to the count of the text, as an estimate of the sampled tokens, and the estimated decode
+    /// rate. The lower bound of the rate is kept.
     ///
-    /// The sampled tokens include some that are not in the text: the end-of-text token, reasoning markers, the syntax of
-    /// tool calls. Where more tokens were seen than the text has, their number is the better estimate.
+    /// Some sampled tokens are not in the text: the end-of-text token, reasoning markers, the syntax of tool calls. If
+    /// more tokens were seen than the text has, the number seen is the better estimate.
     ///
     /// # Errors
     /// [`Uncounted::BelowLowerBound`]: the record is unchanged.
@@ -121,8 +121,7 @@ impl Record {
         Ok(())
     }
 
-    /// Fills in values that are missing in the record or come from a less trusted source. In-band values are never
-    /// overwritten.
+    /// Fills in values that are missing in the record or have a less trusted source. Never overwrites in-band values.
     pub fn complete(&mut self, span: EngineSpan) {
         if self.queue.is_none() {
             self.queue = span.queue.map(|value| QueueTime { value, source: QueueSource::EngineSpan });
@@ -153,8 +152,8 @@ impl Record {
         self.engine_span = Some(Box::new(span));
     }
 
-    /// Replaces a lower bound or an estimate of the decode rate by the exact rate, if the tokens in the first event are
-    /// known. A rate that was omitted because the stream was too short stays omitted.
+    /// Replaces a lower bound or estimate of the decode rate with the exact rate, if the token count of the first event
+    /// is known. A rate omitted because the stream was too short stays omitted.
     fn rate_by_exact_count(&mut self, tokens: u64) {
         let spanned = self.first_token.zip(self.last_token).map(|(first, last)| last.saturating_sub(first));
         self.decode_rate_estimated = None;

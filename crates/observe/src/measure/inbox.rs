@@ -1,4 +1,4 @@
-//! Passes values from the data path to another thread: a bounded queue whose senders never block.
+//! Passes values from the data path to another thread through a bounded queue whose senders never block.
 
 use std::fmt;
 use std::sync::atomic::AtomicUsize;
@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use crossbeam_queue::SegQueue;
 
-/// Bounded lock-free queue. A receiver preempted in the middle of [`Inbox::drain`] delays no sender, so low-priority
-/// threads can receive.
+/// Bounded lock-free queue. A receiver that is preempted in [`Inbox::drain`] delays no sender, so low-priority threads
+/// can receive.
 pub struct Inbox<T> {
     queue: SegQueue<T>,
     /// Values in the queue, including those being added.
@@ -38,7 +38,7 @@ impl<T> Inbox<T> {
         Some(before + 1)
     }
 
-    /// Removes the values that are in the queue now, oldest first. Values added meanwhile stay for the next call.
+    /// Removes the values currently in the queue, oldest first. Values added meanwhile stay for the next call.
     pub fn drain(&self) -> impl Iterator<Item = T> + '_ {
         (0..self.len()).map_while(|_| {
             let value = self.queue.pop()?;

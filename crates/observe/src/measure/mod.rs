@@ -1,4 +1,4 @@
-//! Calculations for one request: events and times in, a [`Record`] out.
+//! Calculations for one request: takes events and times, returns a [`Record`].
 //!
 //! Reads no clock and depends on no exporter. Unknown values stay `None`.
 

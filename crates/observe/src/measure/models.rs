@@ -1,7 +1,7 @@
-//! The `model` label that a request is counted under.
+//! The `model` label under which a request is counted.
 //!
-//! Always a name reported by a server: names sent by clients create no series. A request without a response is counted
-//! under the model that its name resolved to before, so that a model's failures and successes share a label.
+//! The label is a name reported by a server: names sent by clients create no series. A request without a response is
+//! counted under the model that its name resolved to before, so a model's failures and successes share a label.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,11 +13,11 @@ use crate::measure::{Labels, Record};
 /// Idle time after which a name in a full table may be replaced.
 pub const LABEL_IDLE: Duration = Duration::from_secs(600);
 
-/// Label of all models over the limit.
+/// Label of all models beyond the limit.
 const OTHER: &str = "other";
 
-/// Model names for counters that outlive a request. A full table replaces the least recently used name, if it has been
-/// idle for [`LABEL_IDLE`].
+/// Model names for counters that outlive a request. A full table replaces its least recently used name if that name has
+/// been idle for [`LABEL_IDLE`].
 #[derive(Debug)]
 pub struct Models {
     most: usize,
@@ -26,25 +26,25 @@ pub struct Models {
 
 #[derive(Debug, Default)]
 struct Names {
-    /// Labels by the name that the server reported.
+    /// Labels by server-reported name.
     served: HashMap<Box<str>, Served>,
-    /// Labels by the name that requests used.
+    /// Labels by requested name.
     requested: HashMap<Box<str>, Arc<str>>,
     /// Names that are never replaced.
     fixed: HashSet<Box<str>>,
-    /// Reference for the times of use: the moment of the first use.
+    /// Reference time of `used`: the first use.
     epoch: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Served {
     label: Arc<str>,
-    /// Time of the last use, milliseconds since the epoch.
+    /// Time of the last use, in milliseconds since the epoch.
     used: AtomicU64,
 }
 
 impl Models {
-    /// Creates a table of at most `most` names; the names in `known` are always in it.
+    /// Creates a table of at most `most` names. The names in `known` are never removed.
     pub fn new(most: usize, known: &[String]) -> Models {
         let mut names = Names::default();
         for name in known {
@@ -54,9 +54,9 @@ impl Models {
         Models { most, names: RwLock::new(names) }
     }
 
-    /// Returns the label for this request's model, or `None` if no response has confirmed one yet. A new name is added
-    /// only if the record confirms the model. `replaced` receives each label that was removed: the caller must remove
-    /// its counters.
+    /// Returns the label of this request's model, or `None` if no response has confirmed a model yet. A new name is
+    /// added only if the record confirms the model. `replaced` is called with each removed label: the caller must
+    /// remove the label's counters.
     pub fn of(&self, record: &Record, mut replaced: impl FnMut(&str)) -> Option<Arc<str>> {
         let labels = &record.labels;
         let requested = labels.request_model.as_deref();
@@ -82,7 +82,7 @@ impl Models {
         };
         if let Some(requested) = is_new.filter(|_| *label != *OTHER) {
             let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
-            // Clients choose these names: remember few per model, and evict an arbitrary one for a newer one.
+            // Clients choose these names: keep few per model, and evict an arbitrary name for a new one.
             if names.requested.len() >= self.most.saturating_mul(4)
                 && let Some(any) = names.requested.keys().next().cloned()
             {
@@ -93,8 +93,8 @@ impl Models {
         Some(label)
     }
 
-    /// Returns the model of a request without a confirming response: the model of this name, the one that this name
-    /// resolved to before, or the only model.
+    /// Returns the model of a request whose response confirms none: the model of this name, the model to which this
+    /// name resolved earlier, or the only model.
     pub fn led_to(&self, labels: &Labels) -> Option<Arc<str>> {
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
         let by_name = labels.request_model.as_deref().and_then(|requested| {
@@ -127,7 +127,7 @@ impl Names {
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Returns the label of this name and adds the name if there is room.
+    /// Returns the label of this name. Adds the name if there is room.
     fn serve(&mut self, reported: &str, now: u64, most: usize, replaced: &mut dyn FnMut(&str)) -> Arc<str> {
         if let Some(served) = self.served.get(reported) {
             return served.touch(now);
@@ -136,7 +136,7 @@ impl Names {
             return OTHER.into();
         }
         let label = readable(reported);
-        // Two names with the same readable form share one series.
+        // Names that become the same label share one series.
         let same = self.served.values().map(|served| &served.label).find(|known| ***known == *label).cloned();
         let label = same.unwrap_or_else(|| label.into());
         self.served.insert(reported.into(), Served { label: Arc::clone(&label), used: AtomicU64::new(now) });
@@ -153,7 +153,7 @@ impl Names {
         }
         let (name, label) = (name.clone(), Arc::clone(&served.label));
         self.served.remove(&name);
-        // Another name with the same readable form keeps the series.
+        // Another name with the same label keeps the series.
         if !self.served.values().any(|served| served.label == label) {
             self.requested.retain(|_, resolved| *resolved != label);
             replaced(&label);
@@ -162,7 +162,7 @@ impl Names {
     }
 }
 
-/// Replaces characters that are not readable in a label by `_`.
+/// Replaces characters that are unreadable in a label with `_`.
 fn readable(name: &str) -> String {
     let plain = |c: char| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric();
     name.trim().chars().map(|c| if plain(c) { c } else { '_' }).collect()

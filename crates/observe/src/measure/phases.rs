@@ -1,7 +1,7 @@
-//! Splits the time of a request into adjacent intervals, from its first byte to its end.
+//! Splits the time of a request into adjacent intervals, from the first byte to the end.
 //!
-//! Times reported by the engine are placed between moments observed on the wire and never across them: values that do
-//! not fit are ignored. Time that cannot be split stays in one interval with its own kind.
+//! Engine-reported times are placed between moments observed on the wire and never extend past them; values that do not
+//! fit are ignored. Time that cannot be split is one interval with its own kind.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -16,25 +16,25 @@ closed_enum! {
         Request = "request",
         /// The model was loaded (Ollama).
         Load = "load",
-        /// Part of the wait for the first token that is neither queue nor prefill: templating, tokenizing, handover. Known
-        /// if the engine reports both of the others.
+        /// Part of the wait for the first token that is neither queue nor prefill: templating, tokenizing, handover.
+        /// Known if the engine reports both queue time and prefill time.
         Preprocessing = "preprocessing",
-        /// Time in the server's queue, from [`Record::queue`]. For [`QueueSource::Remainder`] only the part that fits
+        /// Time in the server's queue, from [`Record::queue`]. For [`QueueSource::Remainder`], only the part that fits
         /// before the first token: the engine spent the rest on forwarding tokens.
         Queue = "queue",
-        /// From the queue to the first token. Equal to the engine's own value if it reports one; otherwise it includes
-        /// preprocessing, except if the queue time comes from the headers (llama.cpp: the queue time includes
-        /// preprocessing).
+        /// From the queue to the first token. Equals the engine's own value if reported. Otherwise it includes
+        /// preprocessing, unless the queue time comes from the headers (llama.cpp): the queue time then includes
+        /// preprocessing.
         Prefill = "prefill",
         /// Time before the first token that cannot be split: preprocessing, queue and prefill.
         Waiting = "waiting",
-        /// Non-streamed response: all time that the engine's values do not split.
+        /// Non-streamed response: all time not covered by engine-reported values.
         Processing = "processing",
         /// From the first to the last token.
         Decode = "decode",
-        /// From the last token to the end: usage, end marker, or silence until the connection was closed.
+        /// From the last token to the end: usage, end marker, or silence until the connection closed.
         Finish = "finish",
-        /// Delivery was blocked on the client. Overlaps the other kinds and is excluded from them.
+        /// Delivery blocked on the client. Overlaps the other kinds, which exclude it.
         DeliveryBlocked = "delivery_blocked",
     }
 }
@@ -44,29 +44,29 @@ closed_enum! {
 pub struct Interval {
     /// Kind of the phase.
     pub kind: PhaseKind,
-    /// Start: the end of the previous phase.
+    /// Start of the phase, which is the end of the previous phase.
     pub from: Duration,
-    /// End.
+    /// End of the phase.
     pub to: Duration,
-    /// Part of it that was blocked on the client.
+    /// Part of the phase that was blocked on the client.
     pub blocked: Duration,
 }
 
 impl Interval {
-    /// Length without the blocked part.
+    /// Length of the phase without the blocked part.
     pub fn active(&self) -> Duration {
         self.to.saturating_sub(self.from).saturating_sub(self.blocked)
     }
 }
 
 /// Maximum number of intervals of one request: request, load, preprocessing, queue, prefill, decode, finish.
-const MOST: usize = 7;
+const MAX: usize = 7;
 
-/// Phases of one request, in order. They start at 0, are adjacent, and end with the request: the sum of all
-/// [`Interval::active`] and [`Phases::blocked`] is its duration.
+/// Phases of one request, in order. They start at 0, are adjacent, and end with the request. The sum of all
+/// [`Interval::active`] and [`Phases::blocked`] is the request's duration.
 #[derive(Clone, Copy, Debug)]
 pub struct Phases {
-    intervals: [Interval; MOST],
+    intervals: [Interval; MAX],
     len: usize,
 }
 
@@ -83,8 +83,8 @@ impl Phases {
     pub fn of(record: &Record) -> Phases {
         let nothing =
             Interval { kind: PhaseKind::Request, from: Duration::ZERO, to: Duration::ZERO, blocked: Duration::ZERO };
-        let mut phases = Phases { intervals: [nothing; MOST], len: 0 };
-        // A request that was never completed has no other phase.
+        let mut phases = Phases { intervals: [nothing; MAX], len: 0 };
+        // A request that was never fully received has no other phase.
         let requested = record.requested.map_or(record.ended, |requested| requested.min(record.ended));
         phases.until(PhaseKind::Request, requested);
         if record.requested.is_none() {
@@ -107,7 +107,7 @@ impl Phases {
         self.last().map_or(Duration::ZERO, |last| last.to)
     }
 
-    /// Appends an interval that ends at `to`, or an empty one if `to` has passed.
+    /// Appends an interval that ends at `to`, or an empty interval if `to` has passed.
     fn until(&mut self, kind: PhaseKind, to: Duration) {
         let from = self.at();
         if let Some(place) = self.intervals.get_mut(self.len) {
@@ -121,7 +121,7 @@ impl Phases {
         self.until(kind, self.at() + length);
     }
 
-    /// Attributes `blocked` to the intervals from index `first` on, starting with the last one.
+    /// Assigns `blocked` to the intervals from index `first` on, the last interval first.
     fn block(&mut self, first: usize, mut blocked: Duration) {
         for interval in self.intervals.iter_mut().take(self.len).skip(first).rev() {
             let part = blocked.min(interval.active());
@@ -131,7 +131,7 @@ impl Phases {
     }
 
     fn stream(&mut self, record: &Record) {
-        // A response may start before its request has ended.
+        // A response may start before the request is complete.
         let first = record.first_token.map(|first| first.clamp(self.at(), record.ended.max(self.at())));
         let place = self.len;
         self.wait(record, first.unwrap_or(record.ended), first.is_some());
@@ -149,7 +149,7 @@ impl Phases {
         }
     }
 
-    /// From the end of the request until the first token, or until the end if there was none.
+    /// From the end of the request until the first token, or until the end if no token arrived.
     fn wait(&mut self, record: &Record, until: Duration, came: bool) {
         let span = until.saturating_sub(self.at());
         let reported = EngineTimes::of(record);
@@ -183,8 +183,8 @@ impl Phases {
         self.until(PhaseKind::Prefill, until);
     }
 
-    /// Non-streamed response: nothing was observed between request and end, so the engine's times are placed backwards
-    /// from the end.
+    /// Non-streamed response. Nothing was observed between request and end, so engine-reported times are placed
+    /// backwards from the end.
     fn whole(&mut self, record: &Record) {
         let span = record.ended.saturating_sub(self.at());
         let all = EngineTimes::of(record);
@@ -224,7 +224,7 @@ impl EngineTimes {
         EngineTimes {
             queue: record.queue.map(|queue| queue.value),
             load: time(timing.load_ms),
-            // vLLM reports it as the time to first token, counted from when the request was scheduled.
+            // vLLM reports prefill as time to first token, measured from scheduling.
             prefill: time(timing.prefill_ms.or(timing.prompt_ms)),
             decode: time(timing.decode_ms),
         }

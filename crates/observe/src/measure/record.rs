@@ -1,4 +1,4 @@
-//! Record of one request, produced when it has ended.
+//! The record of one request, created when the request has ended.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,20 +9,20 @@ use crate::measure::{Blocked, EngineSpan, Labels, Targets};
 use tokometer_decode::{EngineTiming, FinishReason, Work};
 
 closed_enum! {
-    /// How a request ended: exactly one of these, recorded once.
+    /// How a request ended. Each request has exactly one outcome, recorded once.
     pub enum Outcome {
-        /// The response is complete and not empty. An empty one is accepted if the request only loads a model or asks for a
-        /// background response, and a redirect (300-399) generates nothing.
+        /// The response is complete and not empty. An empty response is accepted if it is a redirect (300-399), or if
+        /// the request only loads a model or asks for a background response.
         Ok = "ok",
         /// The client disconnected before the first token.
         ClientAbortBeforeFirstToken = "client_abort_before_first_token",
         /// The client disconnected between the first token and the end.
         ClientAbortMidStream = "client_abort_mid_stream",
-        /// The server could not be reached, or rejected the request unprocessed on an HTTP/2 connection (GOAWAY).
+        /// The server could not be reached, or closed an HTTP/2 connection (GOAWAY) before it processed the request.
         UpstreamRefused = "upstream_refused",
         /// The server reset the connection or the HTTP/2 stream.
         UpstreamReset = "upstream_reset",
-        /// The server did not accept the connection within the configured timeout, or there was no data for the idle
+        /// The server did not accept the connection within the configured timeout, or no data arrived within the idle
         /// timeout.
         UpstreamTimeout = "upstream_timeout",
         /// The server closed the connection before the end of the message, or ended the stream without its end marker.
@@ -37,10 +37,10 @@ closed_enum! {
         RejectedBusy = "rejected_busy",
         /// A complete response with status 200 and no tokens.
         NoOutput = "no_output",
-        /// The proxy closed the connection: the grace period of a drain was over.
+        /// The proxy closed the connection because the grace period of a drain had ended.
         Drained = "drained",
-        /// The request was not observed to its end: its connection could no longer be parsed, or a limit was reached.
-        /// Its bytes were forwarded.
+        /// The request was not observed to its end, because its connection could not be parsed further or a limit was
+        /// reached. Its bytes were forwarded.
         Unobserved = "unobserved",
     }
 }
@@ -66,13 +66,13 @@ closed_enum! {
         EngineSpan = "engine_span",
         /// The lengths of `token_ids` in the events.
         TokenIds = "token_ids",
-        /// A counter of the engine's own dialect (llama.cpp `timings.predicted_n` and `tokens_predicted`, SGLang
+        /// An engine-specific counter (llama.cpp `timings.predicted_n` and `tokens_predicted`, SGLang
         /// `meta_info.completion_tokens`, Ollama `eval_count`, TGI `generated_tokens`).
         NativeCounter = "native_counter",
-        /// The response text, tokenized again: an estimate. The sampled tokens also include an end-of-text token,
-        /// reasoning markers and the syntax of tool calls that are not in the text, and may have been split differently.
+        /// The tokenized response text: an estimate. The sampled tokens may have been split differently, and include
+        /// tokens that are not in the text: the end-of-text token, reasoning markers and the syntax of tool calls.
         Tokenizer = "tokenizer",
-        /// Token-bearing events: a lower bound, because an event may hold several tokens.
+        /// Token-bearing events: a lower bound, because an event may contain several tokens.
         Deltas = "deltas_lower_bound",
     }
 }
@@ -84,7 +84,7 @@ impl CountSource {
     }
 }
 
-/// Number of tokens and its source.
+/// A number of tokens and its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
     /// Tokens.
@@ -94,23 +94,23 @@ pub struct Count {
 }
 
 closed_enum! {
-    /// Source of a queue time. Sources are never mixed in one series.
+    /// Source of a queue time. A series never mixes sources.
     pub enum QueueSource {
         /// A field of the response body (vLLM `metrics.queue_time_ms`, SGLang `meta_info.queue_time`).
         InBand = "in_band",
         /// A response header (TGI `x-queue-time`, whole milliseconds; non-streamed responses).
         ResponseHeader = "response_header",
-        /// The engine's total time minus all parts it reports (Ollama: total, load, prompt and eval durations). The wait
-        /// for a slot, plus some milliseconds of templating and tokenizing.
+        /// The engine's total time minus all parts that it reports (Ollama: total minus load, prompt and eval
+        /// durations): the wait for a slot, plus some milliseconds of templating and tokenizing.
         Remainder = "remainder",
-        /// Time until the response headers, for engines that send them when work begins (llama.cpp).
+        /// Time until the response headers, for engines that send headers when work begins (llama.cpp).
         HeaderTiming = "header_timing",
         /// The engine's own span.
         EngineSpan = "engine_span",
     }
 }
 
-/// Time a request waited in the server before work on it began.
+/// Time that a request waited in the server before the server began to process it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueueTime {
     /// The wait.
@@ -151,10 +151,10 @@ impl TraceParent {
     }
 }
 
-/// Share of a time during which delivery was blocked on the client, above which the client determined it.
+/// Maximum share of time blocked on the client. Above this share, the client determined the measured time.
 const CLIENT_SHARE: f64 = 0.1;
 
-/// A request that has ended. Times are durations since `started` unless noted otherwise; missing values are `None`,
+/// A request that has ended. Times are durations since `started` unless noted otherwise. Missing values are `None`,
 /// never 0.
 #[derive(Clone, Debug)]
 pub struct Record {
@@ -168,44 +168,44 @@ pub struct Record {
     pub outcome: Outcome,
     /// Status of the final response.
     pub status: Option<u16>,
-    /// One entry per choice that reported one, in order of arrival; at most 8.
+    /// One entry per choice that reported a finish reason, in order of arrival; at most 8.
     pub finish_reasons: Vec<FinishReason>,
     /// `id` of the response (`chatcmpl-…`), at most 128 bytes.
     pub response_id: Option<Box<str>>,
     /// Type of the error in the response (`NotFoundError`), at most 48 bytes.
     pub error_type: Option<Box<str>>,
-    /// `x-request-id` of the request, otherwise of the response, at most 128 bytes.
+    /// `x-request-id` of the request, else of the response, at most 128 bytes.
     pub request_id: Option<Box<str>>,
-    /// The caller's trace, if it sent a valid one.
+    /// The caller's trace, if the caller sent a valid `traceparent`.
     pub trace: Option<TraceParent>,
-    /// The trace context that the proxy sent to the server in rewrite mode: the ids of the request's span.
+    /// The trace context that the proxy sent to the server in rewrite mode. The request's span uses these ids.
     pub sent_trace: Option<TraceParent>,
-    /// Latency targets and tenant that the request carried. Boxed: few requests have any.
+    /// Latency targets and tenant from the request headers. Boxed: few requests have any.
     pub targets: Option<Box<Targets>>,
-    /// Whether the request asked for a stream; `None` if it did not specify. The actual response is in
-    /// `labels.streaming`.
+    /// Whether the request asked for a stream; `None` if unspecified. `labels.streaming` shows whether the response was
+    /// streamed.
     pub asked_stream: Option<bool>,
 
     /// Moment at which the first byte of the request was read.
     pub started: Instant,
-    /// Last byte of the request.
+    /// Time of the last request byte.
     pub requested: Option<Duration>,
-    /// Final response headers complete.
+    /// Time at which the final response headers were complete.
     pub headers: Option<Duration>,
-    /// First event of the body (comments are not events; a non-streamed JSON response is one event, at its end).
+    /// First event of the body. Comments are not events. A non-streamed JSON response is one event, at its end.
     pub first_event: Option<Duration>,
-    /// First event that carried a token, in any channel, including tokens whose text is held back.
+    /// First token-bearing event in any channel, including tokens whose text is held back.
     pub first_token: Option<Duration>,
-    /// First event with visible text (content, refusal, audio): neither reasoning nor a tool call.
+    /// First event with visible text (content, refusal, audio; not reasoning or tool calls).
     pub first_visible: Option<Duration>,
-    /// Last event that carried a token; of a cancelled request perhaps after its end.
+    /// Last token-bearing event. In a cancelled request, it may be after the end of the request.
     pub last_token: Option<Duration>,
-    /// End of the request: of a cancelled one, when the client closed its side of the connection.
+    /// End of the request. A cancelled request ends when the client closes its side of the connection.
     pub ended: Duration,
-    /// End of the response on the server's side; later than `ended` if the server went on after a cancel.
+    /// End of the response on the server's side. Later than `ended` if the server continued after a cancellation.
     pub closed: Duration,
 
-    /// Prompt tokens, including cached ones.
+    /// Prompt tokens, including cached tokens.
     pub input_tokens: Option<Count>,
     /// Prompt tokens served from the engine's cache.
     pub cached_tokens: Option<u64>,
@@ -215,66 +215,66 @@ pub struct Record {
     pub input_audio_tokens: Option<u64>,
     /// Prompt tokens that were images.
     pub input_image_tokens: Option<u64>,
-    /// Output tokens, including reasoning.
+    /// Output tokens, including reasoning tokens.
     pub output_tokens: Option<Count>,
     /// Output tokens that were reasoning.
     pub reasoning_tokens: Option<u64>,
     /// Output tokens that were audio.
     pub output_audio_tokens: Option<u64>,
-    /// Tokens in the first event that carried any, if known.
+    /// Tokens in the first token-bearing event, if known.
     pub first_tokens: Option<u64>,
-    /// The server may have held back any number of tokens for the first event: it is a tool call, which engines parse
-    /// before they send it, or it follows reasoning that the server did not send.
+    /// The server may have held back any number of tokens for the first token-bearing event. That event is a tool call,
+    /// which engines parse before they send it, or it follows reasoning that the server did not send.
     pub first_held: bool,
     /// Tokens per second between the first and the last token-bearing event: (n - n_first) / (t_last - t_first).
     pub decode_rate: Option<f64>,
-    /// Decode rate from a lower-bound count: the true rate is at least this. `None` if `decode_rate` is known.
+    /// Decode rate from a lower-bound count: the true rate is at least this high. `None` if `decode_rate` is known.
     pub decode_rate_at_least: Option<f64>,
     /// Decode rate from an estimated count, in addition to `decode_rate_at_least`. `None` if `decode_rate` is known.
     pub decode_rate_estimated: Option<f64>,
-    /// Output tokens added to the live counters until the end of the request; `None` if it had none to add them to.
+    /// Output tokens added to the live counters until the end of the request; `None` if it had no live counters.
     pub live_tokens: Option<u64>,
-    /// Events that carried a token.
+    /// Token-bearing events.
     pub chunks: u64,
-    /// Events of any kind (including `[DONE]`, excluding comments).
+    /// All events, including `[DONE]`, excluding comments.
     pub events: u64,
-    /// Longest gap between two token-bearing events, without the time that tokometer was late.
+    /// Longest gap between two token-bearing events, excluding time during which tokometer was late.
     pub longest_gap: Option<Duration>,
     /// Tokens in the event that ended the longest gap, if known.
     pub longest_gap_tokens: Option<u32>,
-    /// Longest gap that the stream's cadence does not explain; gaps of up to 100 ms count as they are
+    /// Longest gap that the stream's cadence does not explain; gaps of up to 100 ms are always included
     /// ([`cadence`](crate::measure::cadence)).
     pub longest_pause: Option<Duration>,
-    /// Usual gap between token-bearing events at the end: the median of the last eight. `None` below three gaps.
+    /// Usual gap between token-bearing events at the end: the median of the last eight gaps. `None` below three gaps.
     pub usual_gap: Option<Duration>,
-    /// Pauses ([`Record::longest_pause`]) over the stall threshold.
+    /// Pauses ([`Record::longest_pause`]) above the stall threshold.
     pub stalls: u32,
-    /// How late tokometer was while the request ran, and before it read it: at least this long its thread did not run.
+    /// Total time that tokometer was late, before it read the request and while the request ran (a lower bound).
     pub late: Duration,
     /// Time during which delivery of this response was blocked on the client.
     pub delivery_blocked: Duration,
-    /// The same, by what the server was doing meanwhile.
+    /// The same time, split by what the server was doing meanwhile.
     pub blocked: Blocked,
 
-    /// The network between server and client during the request; `None` if the source of the traffic does not show it.
+    /// Network between server and client during the request; `None` if the traffic source does not provide it.
     pub network: Option<Box<Network>>,
-    /// Packets were lost while the request was captured. If its own bytes are missing, the outcome is `unobserved`;
-    /// otherwise its bytes are complete, but times and the network's values may be inexact.
+    /// Packets were lost while the request was captured. If bytes of the request are missing, the outcome is
+    /// `unobserved`; otherwise its bytes are complete, but times and network values may be inexact.
     pub capture_loss: bool,
 
-    /// The response was not parsed, or not up to its end marker: values missing in the record may have been there.
+    /// The response was not parsed up to its end marker: values missing in the record may have been in the response.
     pub unread: bool,
 
     /// Time in the server's queue.
     pub queue: Option<QueueTime>,
     /// Times reported by the engine.
     pub timing: Option<EngineTiming>,
-    /// Fields of the engine's own span, if one was joined.
+    /// Fields of the engine's own span, if a span was joined.
     pub engine_span: Option<Box<EngineSpan>>,
 
     /// `max_tokens` or `max_completion_tokens` of the request.
     pub max_tokens: Option<u64>,
-    /// `n` of the request, 1 if not set.
+    /// `n` of the request; 1 if not set.
     pub choices: u32,
     /// Bytes of the request body.
     pub request_bytes: u64,
@@ -283,13 +283,13 @@ pub struct Record {
 }
 
 impl Record {
-    /// The trace context that the server got: the proxy's, otherwise the caller's.
+    /// The trace context that the server received: the proxy's, otherwise the caller's.
     pub fn server_trace(&self) -> Option<TraceParent> {
         self.sent_trace.or(self.trace)
     }
 
-    /// Tokens by which the final count exceeds [`Record::live_tokens`]: the engine's span or the tokenizer counted more
-    /// than was seen on the wire. 0 if the request had no live tokens.
+    /// Tokens by which the final count exceeds [`Record::live_tokens`], because the engine's span or the tokenizer
+    /// counted more than was seen on the wire. 0 if the request had no live tokens.
     pub fn late_tokens(&self) -> u64 {
         let count = self.output_tokens.map_or(0, |count| count.tokens);
         self.live_tokens.map_or(0, |live| count.saturating_sub(live))
@@ -297,7 +297,7 @@ impl Record {
 
     /// Creates a minimal record: the first request of connection 0, with one choice and no observed values.
     ///
-    /// [`Request`](crate::measure::Request) fills it with what it observed.
+    /// [`Request`](crate::measure::Request) fills in what it observed.
     pub fn new(labels: Labels, started: Instant, outcome: Outcome, ended: Duration) -> Record {
         Record {
             labels: Arc::new(labels),
@@ -359,16 +359,16 @@ impl Record {
         }
     }
 
-    /// True if the response confirms that its model exists, so that the model's name may become a label: a status of
-    /// 101 or 200-299, and either tokens or a successful request that makes the model work. Names in rejected requests
-    /// and in errors confirm nothing.
+    /// True if the response confirms that its model exists, so that the model name may become a label. This requires
+    /// status 101 or 200-299, and either tokens or a successful request that makes the model work. Names in rejected
+    /// requests and in errors confirm nothing.
     pub fn proves_model(&self) -> bool {
         let tokens = [self.input_tokens, self.output_tokens].into_iter().flatten().any(|count| count.tokens > 0);
         let worked = self.outcome.is_ok() && self.labels.route.work() != Work::Neither;
         matches!(self.status, Some(101 | 200..=299)) && (tokens || self.first_token.is_some() || worked)
     }
 
-    /// The client cancelled the request at `left`: the end, and nothing that came later, is part of what it waited for.
+    /// Ends the request at `left`, when the client cancelled it. Later header and first-event times are dropped.
     pub(in crate::measure) fn end_with_client(&mut self, left: Duration) {
         self.ended = left;
         for time in [&mut self.headers, &mut self.first_event, &mut self.first_token, &mut self.first_visible] {
@@ -380,52 +380,52 @@ impl Record {
         }
     }
 
-    /// Time from the last byte of the request to `then`; `None` if either is unknown. 0 for a response that begins
-    /// before the request has ended.
+    /// Time from the last request byte to `then`; `None` if either is unknown. 0 if the response begins before the
+    /// request is complete.
     pub fn since_requested(&self, then: Option<Duration>) -> Option<Duration> {
         Some(then?.saturating_sub(self.requested?))
     }
 
-    /// Share of the network in the time to the first token as the client sees it, from the first byte that it sends: the
-    /// transfer of the request and one round trip, in relation to these and the server's time. `None` if the round-trip
-    /// time or the first token is unknown.
+    /// Network share of the time to first token as seen by the client, measured from the first byte that the client
+    /// sends. The network time is the request transfer plus one round trip; the rest is the server's time. `None` if
+    /// the round-trip time or the first token is unknown.
     pub fn network_share_of_first_token(&self) -> Option<f64> {
         let server = self.since_requested(self.first_token)?.as_secs_f64();
         let network = (self.requested? + self.network.as_ref()?.rtt?).as_secs_f64();
         (network > 0.0).then(|| network / (network + server))
     }
 
-    /// Time from the last byte of the request to the first token. `None` if either is unknown, or if delivery was blocked
-    /// on the client for more than 10 % of it: the client then determined it.
+    /// Time from the last request byte to the first token. `None` if either is unknown, or if delivery was blocked on
+    /// the client for more than 10 % of this time: the client then determined the result.
     pub fn time_to_first_token(&self) -> Option<Duration> {
         let wait = self.since_requested(self.first_token)?;
         (self.blocked.waiting <= wait.mul_f64(CLIENT_SHARE)).then_some(wait)
     }
 
-    /// True if delivery was blocked on the client for more than 10 % of the time from the first to the last token: the
-    /// client determined the decode rate.
+    /// True if delivery was blocked on the client for more than 10 % of the time from the first to the last token. The
+    /// client then determined the decode rate.
     pub fn is_client_limited(&self) -> bool {
         let decode = self.first_token.zip(self.last_token).map(|(first, last)| last.saturating_sub(first));
         decode.is_some_and(|decode| self.delivery_blocked > decode.mul_f64(CLIENT_SHARE))
     }
 
-    /// Tokens in the first event that carried any, of `output` in all. If the engine does not report them, one, which
-    /// every engine samples before it decodes; `None` if the server may have held back more
-    /// ([`Record::first_held`]) and the number of events does not exclude it (one token is the unsent end-of-text token).
+    /// Tokens in the first token-bearing event, of `output` in total. If unreported: one, which every engine samples
+    /// before it decodes; `None` if the server may have held back more ([`Record::first_held`]) and the event count
+    /// does not rule this out (one token may be the unsent end-of-text token).
     pub(in crate::measure) fn first_event_tokens(&self, output: u64) -> Option<u64> {
         self.first_tokens.or_else(|| (!self.first_held || output <= self.chunks + 1).then_some(1))
     }
 
     /// Time per output token as defined by `gen_ai.server.time_per_output_token`: seconds from the first token to the
-    /// end of the request, divided by the tokens after the first event. `None` if the count is not exact, if the tokens
-    /// in the first event are unknown, if several choices share the stream, or if the client determined it.
+    /// end of the request, divided by the tokens after the first event. `None` if the count is not exact, the tokens in
+    /// the first event are unknown, several choices share the stream, or the client determined the result.
     pub fn time_per_output_token(&self) -> Option<f64> {
         let output = self.output_tokens.filter(|n| n.source.is_exact())?.tokens;
         if self.choices != 1 || self.is_client_limited() {
             return None;
         }
         let after = output.checked_sub(self.first_event_tokens(output)?).filter(|n| *n > 0)?;
-        // The tokens include those that were made after a cancel.
+        // The tokens include those generated after a cancellation.
         let end = self.ended.max(self.last_token.unwrap_or_default());
         let span = end.checked_sub(self.first_token?)?;
         (!span.is_zero()).then(|| span.as_secs_f64() / after as f64)

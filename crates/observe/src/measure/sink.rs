@@ -1,4 +1,4 @@
-//! Receivers of measurements, and stages in front of them.
+//! Receivers of measurements, and stages that precede them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,16 +20,16 @@ pub struct Labels {
     pub request_model: Option<Box<str>>,
     /// `model` of the response.
     pub response_model: Option<Box<str>>,
-    /// The response is an event stream (`None` if there was no response and the request did not specify).
+    /// The response is an event stream. `None` if there was no response and the request did not specify.
     pub streaming: Option<bool>,
 }
 
 closed_enum! {
     /// Phase of an open request.
     pub enum Phase {
-        /// A stream without a token yet, or a request that is not complete.
+        /// A stream without a token so far, or an incomplete request.
         WaitingFirstToken = "waiting_first_token",
-        /// The response is not streamed: whether it is in the queue, in prefill or in decoding is not visible.
+        /// The response is not streamed: queue, prefill and decode cannot be distinguished.
         Unstreamed = "unstreamed",
         /// Tokens are arriving.
         Streaming = "streaming",
@@ -41,7 +41,7 @@ closed_enum! {
 pub struct Gap {
     /// Time since the previous token-bearing event.
     pub gap: Duration,
-    /// Tokens in the event, if known: the event counts as this many inter-token latencies of gap / tokens.
+    /// Tokens in the event, if known. The event then counts as this many inter-token latencies of gap / tokens.
     pub tokens: Option<u32>,
 }
 
@@ -52,33 +52,33 @@ closed_enum! {
         Upgraded = "upgraded",
         /// The first bytes are not HTTP.
         NotHttp = "not_http",
-        /// TLS on a listener without a certificate, or from a server that is addressed without TLS.
+        /// TLS on a listener without a certificate, or from a server addressed without TLS.
         Tls = "tls",
-        /// Request headers or a frame that RFC 9112 or 9113 does not allow, or an ambiguous message length.
+        /// Request headers or a frame invalid under RFC 9112 or 9113, or an ambiguous message length.
         MalformedRequest = "malformed_request",
-        /// Response headers, a chunk or a frame that RFC 9112 or 9113 does not allow, or an ambiguous message length.
+        /// Response headers, a chunk or a frame invalid under RFC 9112 or 9113, or an ambiguous message length.
         MalformedResponse = "malformed_response",
-        /// A WebSocket frame with a length that RFC 6455 does not allow.
+        /// A WebSocket frame with a length invalid under RFC 6455.
         MalformedFrame = "malformed_frame",
         /// Headers over the size limit.
         HeadTooLarge = "head_too_large",
         /// A response without a request.
         UnexpectedResponse = "unexpected_response",
-        /// HTTP/2 header compression that RFC 7541 does not allow: later headers cannot be decoded either.
+        /// HTTP/2 header compression invalid under RFC 7541: later headers cannot be decoded either.
         HeaderCompression = "header_compression",
         /// A header compression table over the size limit.
         HeaderTableTooLarge = "header_table_too_large",
         /// HTTP/2 header blocks that decode to far more bytes than the connection carried.
         HeaderExpansion = "header_expansion",
-        /// The memory budget had no room for the connection's state.
+        /// The memory budget had no room for the connection state.
         Memory = "memory",
         /// Parsing the connection took more CPU time than its bytes allow.
         Work = "work",
         /// The observer panicked.
         Panic = "panic",
-        /// The limit of observed connections was reached: observers are shed before traffic is.
+        /// The limit of observed connections was reached. Observers are shed before traffic is.
         Shed = "shed",
-        /// A capture of packets lacks some of the connection's bytes.
+        /// A packet capture lacks some of the connection's bytes.
         CaptureGap = "capture_gap",
     }
 }
@@ -94,67 +94,67 @@ closed_enum! {
 }
 
 closed_enum! {
-    /// Why a body was not parsed, or not to its end. Its connection is still observed, and its bytes are forwarded.
+    /// Why a body was not parsed to its end. The connection is still observed, and its bytes are forwarded.
     pub enum Unread {
         /// An unknown content or transfer coding.
         UnknownCoding = "unknown_coding",
-        /// More nested codings than are decoded.
+        /// More nested codings than the decoder supports.
         TooManyCodings = "too_many_codings",
         /// The body does not match its coding.
         Corrupt = "corrupt",
-        /// The decompression window is over the limit.
+        /// The decompression window exceeds the limit.
         Window = "window",
-        /// Its connection used up the decoding allowance earned by the received bytes.
+        /// The connection used up the decoding allowance earned by its received bytes.
         Ratio = "ratio",
         /// The memory budget had no room.
         Memory = "memory",
     }
 }
 
-/// Receives measurements. Called from the data path's threads: must not block and must not allocate per token. Override
-/// only the callbacks you need; a sink that wraps another one must forward all of them.
+/// Receives measurements. Called from data path threads: must not block, and must not allocate per token. Override only
+/// the callbacks you need. A sink that wraps another sink must forward all callbacks.
 pub trait Sink: Send + Sync + 'static {
     /// A request entered (`+1`) or left (`-1`) this phase.
     fn in_flight(&self, _listener: usize, _phase: Phase, _delta: i64) {}
 
-    /// Returns the handles for the series of these labels; called once per request, at its first token. `None` if the
+    /// Returns the handles for the series of these labels. Called once per request, at its first token. `None` if the
     /// sink needs no updates while a stream runs.
     fn live(&self, _labels: &Labels) -> Option<Arc<dyn Live>> {
         None
     }
 
-    /// A request that makes the server work was opened. The returned watches are notified of its progress; return none
-    /// if only its end matters.
+    /// A request that makes the server work was opened. The returned watches are notified of its progress. Return no
+    /// watches if only the end of the request matters.
     fn opened(&self, _opening: &Opening) -> Watches {
         Watches::default()
     }
 
-    /// A request ended. Called exactly once per request, including those that an observer detached from or lost.
+    /// A request ended. Called exactly once per request, including requests that an observer detached from or lost.
     fn record(&self, record: &Arc<Record>);
 
-    /// Called instead of [`Sink::record`] if the response text was kept and no exact token count is known. A sink that
-    /// counts tokens takes the text out; all others leave it in place.
+    /// Called instead of [`Sink::record`] if the response text was kept and the exact token count is unknown. A sink
+    /// that counts tokens takes the text; other sinks leave it in place.
     fn record_with_text(&self, record: &Arc<Record>, _text: &mut Option<UncountedText>) {
         self.record(record);
     }
 
-    /// An observer stopped parsing a connection of this listener.
+    /// An observer stopped parsing a connection on this listener.
     fn detached(&self, _listener: usize, _why: Detach) {}
 
-    /// A body that should have been parsed was not, or not to its end.
+    /// A body that should have been parsed was not parsed to its end.
     fn unread(&self, _listener: usize, _of: Message, _why: Unread) {}
 }
 
-/// Holds some records back until more data is available, for a bounded time and in bounded memory, and then forwards
-/// each exactly once. Everything else is forwarded immediately.
+/// Holds some records until more data is available, for a bounded time and in bounded memory, and then forwards each
+/// record exactly once. Everything else is forwarded immediately.
 pub trait Stage: Send + Sync + 'static {
     /// The sink that records are forwarded to.
     fn next(&self) -> &Arc<dyn Sink>;
 
-    /// A request ended. Called from the data path's threads: must not block.
+    /// A request ended. Called from data path threads: must not block.
     fn record(&self, record: &Arc<Record>);
 
-    /// As [`Sink::record_with_text`].
+    /// See [`Sink::record_with_text`].
     fn record_with_text(&self, record: &Arc<Record>, _text: &mut Option<UncountedText>) {
         self.record(record);
     }
@@ -192,12 +192,12 @@ impl<S: Stage> Sink for S {
 
 /// Resolved handles of one label set, for updates while a stream runs.
 pub trait Live: Send + Sync {
-    /// Gaps and tokens since the last call, in batches to keep locking rare. The token count is a lower bound.
+    /// Gaps and tokens since the last call, batched to keep locking rare. The token count is a lower bound.
     fn progress(&self, gaps: &[Gap], tokens: u64);
 
-    /// A gap over the stall threshold that the stream's cadence does not explain has ended; called once per gap.
+    /// A gap above the stall threshold, unexplained by the stream's cadence, has ended. Called once per gap.
     fn stalled(&self);
 
-    /// Called at the end: the exact count exceeds the sum passed to [`Live::progress`] by this many tokens.
+    /// Called at the end: the exact count exceeds the total passed to [`Live::progress`] by this many tokens.
     fn reconcile(&self, tokens: u64);
 }

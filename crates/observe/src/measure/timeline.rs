@@ -1,9 +1,9 @@
-//! Arrival times of the tokens of one response in fixed memory: a list of points that is coarsened for long responses.
+//! Token arrival times of one response in fixed memory: a list of points that becomes coarser for long responses.
 
 use std::hint::black_box;
 use std::time::Duration;
 
-/// Maximum number of points. A response with more events has between half as many and this many.
+/// Maximum number of points. A response with more events has at least half this number.
 pub const POINTS: usize = 48;
 
 /// Significant bits of a packed time; the remaining bits are the shift.
@@ -11,19 +11,19 @@ const MANTISSA: u32 = 11;
 
 /// Timeline of one response: times and counts only.
 ///
-/// Each point covers the same number of token-bearing events (the last one may cover fewer) and stores the time since
-/// the previous point, so that it takes 8 bytes. When the table is full, neighbours are merged and points cover twice
-/// as many events. Ends and token counts of points stay exact (to the microsecond); the longest gap within one is exact
-/// to 0.1 %.
+/// Each point covers the same number of token-bearing events (the last point may cover fewer). It stores the time since
+/// the previous point, so that it takes only 8 bytes. When the table is full, neighbours are merged, and each point
+/// covers twice as many events. The end times (to the microsecond) and token counts of points stay exact. The longest
+/// gap within a point is accurate to 0.1 %.
 #[derive(Clone, Debug)]
 pub struct TimeLine {
     /// Time of the first event, microseconds since the start of the request.
     first: u64,
-    /// Time of the last event, likewise.
+    /// Time of the last event, microseconds since the start of the request.
     last: u64,
     /// Events covered by a full point.
     every: u32,
-    /// Events in the last point.
+    /// Events in the last point so far.
     open: u32,
     len: u8,
     points: [Packed; POINTS],
@@ -41,11 +41,11 @@ struct Packed {
 /// One point of a timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// Arrival of its last event, since the start of the request.
+    /// Arrival of the point's last event, since the start of the request.
     pub at: Duration,
-    /// Tokens of its events; an event with an unknown number counts as one.
+    /// Tokens in the point's events; an event with an unknown number counts as one.
     pub tokens: u64,
-    /// The longest gap before one of its events. Zero for the first event of the response.
+    /// The longest gap before one of the point's events. Zero for the first event of the response.
     pub longest_gap: Duration,
 }
 
@@ -56,7 +56,7 @@ impl Default for TimeLine {
 }
 
 impl TimeLine {
-    /// Adds a token-bearing event that arrived at `at`, since the start of the request, with `tokens` tokens.
+    /// Adds a token-bearing event with `tokens` tokens that arrived at `at`, measured from the start of the request.
     pub fn push(&mut self, at: Duration, tokens: u64) {
         let at = u64::try_from(at.as_micros()).unwrap_or(u64::MAX);
         if self.len == 0 {
@@ -101,7 +101,7 @@ impl TimeLine {
         self.open = 0;
     }
 
-    /// Events covered by a point; the last one may cover fewer.
+    /// Number of events per point; the last point may cover fewer.
     pub fn events_per_point(&self) -> u32 {
         self.every
     }
@@ -126,7 +126,7 @@ impl Packed {
         Packed {
             span: self.span.saturating_add(next.span),
             tokens: self.tokens.saturating_add(next.tokens),
-            // Packed times have the same order as the times.
+            // Packed times sort in the same order as times.
             longest: self.longest.max(next.longest),
         }
     }
@@ -218,7 +218,7 @@ mod tests {
             let every = line.events_per_point() as usize;
             let points: Vec<Point> = line.points().collect();
             prop_assert!(points.len() <= POINTS && points.len() >= events.len().min(POINTS / 2));
-            // Naive model: all events, split into chunks of equal length.
+            // Reference model: all events, split into chunks of equal length.
             let mut at = 0;
             let mut first = true;
             for (point, piece) in points.iter().zip(events.chunks(every)) {

@@ -1,4 +1,4 @@
-//! Callbacks on the progress of one open request, for code that cannot wait for its record.
+//! Callbacks on the progress of one open request, for code that cannot wait for the record.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::measure::Record;
 use tokometer_decode::Route;
 
-/// Data known when a request's route is.
+/// Data available once a request's route is known.
 #[derive(Clone, Copy, Debug)]
 pub struct Opening {
     /// Index of the listener.
@@ -18,11 +18,11 @@ pub struct Opening {
     pub connection: u64,
     /// Sequence number of the request on its connection, from 0.
     pub sequence: u64,
-    /// Moment at which the first byte of the request was read. The times below are relative to it.
+    /// When the first byte of the request was read. The times below are relative to this moment.
     pub started: Instant,
 }
 
-/// What the headers of one request ask for. It affects neither labels nor traffic.
+/// Targets from the headers of one request. They affect neither labels nor traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Targets {
     /// Maximum time to first token: header `x-llm-d-slo-ttft-ms`, or its old name `x-slo-ttft-ms` (llm-d inference
@@ -30,19 +30,19 @@ pub struct Targets {
     pub first_token: Option<Duration>,
     /// Maximum time per output token: header `x-llm-d-slo-tpot-ms` or `x-slo-tpot-ms` (same source).
     pub per_token: Option<Duration>,
-    /// Tenant from the configured header or claim, at most 128 bytes. It is as the client sent it, and only becomes a
-    /// label by the rules for tenants.
+    /// Tenant from the configured header or claim, at most 128 bytes, as sent by the client. The tenant rules decide
+    /// whether it becomes a label.
     pub tenant: Option<Box<str>>,
-    /// Priority class, at most 128 bytes: the name of an InferenceObjective in the header `x-llm-d-inference-objective`,
-    /// or its old name `x-gateway-inference-objective` (llm-d, Gateway API inference extension). Read only where the
-    /// tenant is.
+    /// Priority class, at most 128 bytes: the name of an InferenceObjective in the header
+    /// `x-llm-d-inference-objective`, or its old name `x-gateway-inference-objective` (llm-d, Gateway API inference
+    /// extension). Parsed only if tenants are configured.
     pub priority_class: Option<Box<str>>,
-    /// Data-parallel rank that a router selected: header `x-data-parallel-rank` (vLLM, llm-d).
+    /// Data-parallel rank selected by a router: header `x-data-parallel-rank` (vLLM, llm-d).
     pub data_parallel_rank: Option<u8>,
 }
 
 impl Targets {
-    /// Returns the targets, or `None` if none is set.
+    /// Returns the targets, or `None` if no target is set.
     pub fn if_any(self) -> Option<Box<Targets>> {
         (self != Targets::default()).then(|| Box::new(self))
     }
@@ -53,7 +53,7 @@ impl Targets {
         text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
     }
 
-    /// Parses a header value: milliseconds, a number above 0, with or without a fraction.
+    /// Parses a header value in milliseconds: a number above 0, with or without a fraction.
     pub fn milliseconds(value: &[u8]) -> Option<Duration> {
         let text = std::str::from_utf8(value).ok()?.trim();
         let plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
@@ -67,7 +67,7 @@ impl Targets {
 pub struct Requested<'a> {
     /// `model`, at most 128 bytes.
     pub model: Option<&'a str>,
-    /// The request asked for a stream (`None`: not specified).
+    /// The request asked for a stream; `None` if unspecified.
     pub streaming: Option<bool>,
     /// `max_tokens` or `max_completion_tokens`.
     pub max_tokens: Option<u64>,
@@ -77,11 +77,11 @@ pub struct Requested<'a> {
     pub targets: Option<&'a Targets>,
 }
 
-/// Callbacks for one open request, called on the thread of its connection: must not block, and must not allocate per
-/// token. Times are relative to the start of the request. A watch that is dropped without [`Watch::ended`] belongs to a
-/// request that was not recorded.
+/// Callbacks for one open request, called on its connection's thread: must not block, and must not allocate per token.
+/// Times are relative to the start of the request. If a watch is dropped without [`Watch::ended`], its request was not
+/// recorded.
 pub trait Watch: Send {
-    /// The request is complete: from now on the server has a pending request.
+    /// The request is complete: from now on, the request is pending at the server.
     fn requested(&mut self, request: &Requested<'_>, at: Duration);
 
     /// The final response headers arrived. `streaming`: the body is an event stream.
@@ -90,11 +90,11 @@ pub trait Watch: Send {
     /// The server reported prompt processing progress.
     fn prefilling(&mut self, at: Duration);
 
-    /// A token-bearing event with `tokens` tokens (1 if the number is unknown) arrived. Returns false if the watch
-    /// needs no further tokens, so that its memory need not be loaded again; it may still be called.
+    /// A token-bearing event with `tokens` tokens (1 if unknown) arrived. Returns false if the watch needs no further
+    /// tokens, so that its memory need not be loaded again; it may still be called.
     fn token(&mut self, at: Duration, tokens: u64) -> bool;
 
-    /// The usual gap between the token-bearing events of the response; called when it becomes known, and while it is
+    /// The usual gap between the response's token-bearing events. Called when the gap becomes known, and while it is
     /// long.
     fn usual_gap(&mut self, _usual: Duration) {}
 
@@ -105,27 +105,27 @@ pub trait Watch: Send {
     /// The client stopped reading: data that the server sends from now on is not read.
     fn client_blocked(&mut self, at: Duration);
 
-    /// The client reads again.
+    /// The client resumed reading.
     fn resumed(&mut self, at: Duration);
 
     /// The response's end marker arrived; no more tokens follow.
     fn response_complete(&mut self);
 
-    /// The client closed its side of the connection: most likely it no longer waits.
+    /// The client closed its side of the connection, and most likely no longer waits for the response.
     fn client_left(&mut self) {}
 
     /// The request ended with this record.
     fn ended(self: Box<Self>, record: &Arc<Record>);
 }
 
-/// The watches of one request: none, usually one, or several, notified in order.
+/// The watches of one request, notified in order: usually one, but possibly none or several.
 ///
-/// The first is stored directly, the others behind one more pointer: they need few tokens or none.
+/// The first watch is stored inline, the others behind a pointer, because they need few tokens or none.
 #[derive(Default)]
 pub struct Watches {
     first: Option<Box<dyn Watch>>,
     others: Box<[Box<dyn Watch>]>,
-    /// For the first and for the others: no further tokens are needed.
+    /// For the first watch and for the others: no further tokens are needed.
     done: [bool; 2],
 }
 
@@ -177,7 +177,7 @@ impl Watches {
         self.each(|watch| watch.prefilling(at));
     }
 
-    /// Calls [`Watch::token`] on those that still need tokens.
+    /// Calls [`Watch::token`] on each watch that still needs tokens.
     pub fn token(&mut self, at: Duration, tokens: u64) {
         let [first, others] = &mut self.done;
         if !*first {
@@ -196,7 +196,7 @@ impl Watches {
         self.each(|watch| watch.usual_gap(usual));
     }
 
-    /// Calls [`Watch::warm`] on the first.
+    /// Calls [`Watch::warm`] on the first watch.
     pub(crate) fn warm(&self) {
         if let Some(first) = &self.first {
             first.warm();

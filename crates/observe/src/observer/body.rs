@@ -1,4 +1,4 @@
-//! Passes bodies to their decoders: plain, decompressed, or no longer parsed.
+//! Passes bodies to their decoders: plain bytes, decompressed bytes, or nothing after parsing stopped.
 
 use crate::measure::{Message, Unread};
 use crate::observer::Shared;
@@ -6,7 +6,7 @@ use tokometer_wire::budget::Account;
 use tokometer_wire::coding::{Codings, Decoder, Unreadable};
 use tokometer_wire::grpc::{Event, Messages};
 
-/// State of both bodies of a request. Empty for most requests, whose bodies are plain.
+/// State of both bodies of a request. Empty for most requests, because most bodies are plain.
 #[derive(Debug, Default)]
 pub(super) struct Bodies(Option<Box<Both>>);
 
@@ -35,7 +35,7 @@ enum Body {
     Coded(Decoder),
     /// Split into the messages of a gRPC call.
     Messages(Messages),
-    /// Not parsed, or no longer parsed.
+    /// Never parsed, or no longer parsed.
     Unread,
 }
 
@@ -43,7 +43,7 @@ impl Bodies {
     /// Starts a body with these codings: the values of `Content-Encoding`, then of `Transfer-Encoding`.
     ///
     /// # Errors
-    /// Why the body cannot be parsed.
+    /// The reason why the body cannot be parsed.
     pub(super) fn begin<'a>(
         &mut self,
         of: Message,
@@ -79,7 +79,7 @@ impl Bodies {
         matches!(self.of(of), Some(Body::Coded(_) | Body::Messages(_)))
     }
 
-    /// True if parsing of the body was given up.
+    /// True if the parser gave up on the body.
     pub(super) fn is_unread(&mut self, of: Message) -> bool {
         matches!(self.of(of), Some(Body::Unread))
     }
@@ -88,10 +88,10 @@ impl Bodies {
         self.0.as_deref_mut().map(|both| both.of(of))
     }
 
-    /// Calls `each` with every decoded slice of these bytes, and with every end of a message.
+    /// Calls `each` with every decoded slice of these bytes, and at every end of a message.
     ///
     /// # Errors
-    /// Why the body cannot be parsed any further; returned once.
+    /// The reason why the rest of the body cannot be parsed; returned once.
     pub(super) fn show(&mut self, of: Message, bytes: &[u8], each: &mut dyn FnMut(Event<'_>)) -> Result<(), Unread> {
         let Some(body) = self.of(of) else {
             each(Event::Data(bytes));
@@ -113,7 +113,7 @@ impl Bodies {
     }
 }
 
-/// The reason for the metric.
+/// The reason as reported in the metric.
 pub(super) fn unread(why: Unreadable) -> Unread {
     match why {
         Unreadable::UnknownCoding => Unread::UnknownCoding,

@@ -18,18 +18,18 @@ use tokometer_wire::budget::{Account, Exhausted, Share};
 use tokometer_wire::websocket::{Event, Extensions, Sender};
 use tokometer_wire::{Fault, Reader, RequestHead, Reset, ResponseHead, Trailers, Visitor};
 
-/// Memory charged for each open request: its state, its decoders and its entries in the in-flight tables, rounded up
-/// (measured by a test in `tests/it/observer_cost.rs`).
+/// Memory charged per open request: its state, decoders and entries in the in-flight tables, rounded up (measured by a
+/// test in `tests/it/observer_cost.rs`).
 const REQUEST_BYTES: usize = 4096;
 
-/// Marks that no request is skipped: no connection reaches this many requests.
+/// Marks that no request is skipped; no connection reaches this number of requests.
 const NONE_PASSED: u32 = u32::MAX;
 
 /// Memory charged for a WebSocket session, rounded up.
 const SESSION_BYTES: usize = 4096;
 
-/// Bytes of a read that count for its decoding allowance. Request bytes count for a third: unlike streams they are not
-/// flushed with each event, and anyone can send them.
+/// Bytes of a read that earn decoding allowance. Request bytes count for a third: unlike streams, they are not flushed
+/// with each event, and anyone can send them.
 fn earning(direction: Direction, bytes: usize) -> u32 {
     let bytes = match direction {
         Direction::Request => bytes / 3,
@@ -38,7 +38,7 @@ fn earning(direction: Direction, bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// The directions that need decoding, one bit each: every connection has one of these.
+/// The directions that need decoding, one bit each. Small, because every connection stores one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Decodes(u8);
 
@@ -66,16 +66,16 @@ pub(super) struct ConnectionObserver {
 struct Requests {
     shared: Arc<Shared>,
     connection: u64,
-    /// Small types here and below: every connection has one of these.
+    /// Small types here and below: every connection stores these fields.
     listener: u16,
-    /// Bytes of the current read that count for its decoding allowance.
+    /// Bytes of the current read that earn decoding allowance.
     earning: u32,
-    /// The client is not reading at the moment.
+    /// The client is currently not reading.
     client_blocked: bool,
-    /// Bodies or messages of this direction are or were decoded: only then do its bytes count for the allowance, and the
-    /// responses to floods of coded requests do not.
+    /// The directions whose bodies or messages are or were decoded. Only their bytes earn decoding allowance; responses
+    /// to floods of coded requests do not.
     decodes: Decodes,
-    /// Low half of the number of a skipped request whose headers are still to come.
+    /// Low half of the number of a skipped request whose headers have not arrived yet.
     passed: u32,
     /// Memory charged to the connection.
     share: Share,
@@ -112,7 +112,7 @@ impl ConnectionObserver {
         })
     }
 
-    /// Stops parsing. Open requests are recorded as unobserved; the reason is counted.
+    /// Stops parsing. Records open requests as unobserved, and counts the reason.
     fn detach(&mut self, why: Detach, at: Option<Instant>) {
         self.http = None;
         self.requests.lose_all(at);
@@ -136,7 +136,7 @@ impl ConnectionObserver {
     /// Parses the bytes, and charges for CPU time and memory.
     fn read_metered(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
         self.requests.earning = earning(direction, bytes.len());
-        // Requests and compressed bodies can be made expensive to parse; the plain bytes of a response cannot.
+        // Requests and compressed bodies can be made expensive to parse. Plain response bytes cannot.
         if !self.requests.decodes.any() && direction == Direction::Response {
             self.read(direction, bytes, at);
         } else {
@@ -155,7 +155,7 @@ impl ConnectionObserver {
 
     fn read(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
         let Some(http) = &mut self.http else { return };
-        // On HTTP/2 the request is known only after parsing the frames.
+        // On HTTP/2, the request is known only after the frames are parsed.
         if direction == Direction::Response && !http.is_shared() {
             http.warm();
             if let Some(request) = self.requests.open.first() {
@@ -183,7 +183,7 @@ impl ConnectionObserver {
         if let Err(fault) = result {
             let why = match fault {
                 Fault::Upgraded => Detach::Upgraded,
-                // Both are parsed; this is the reason if they could not be.
+                // Both protocols are parsed; this is the reason if that fails.
                 Fault::Http2 | Fault::WebSocket(_) => Detach::Upgraded,
                 Fault::MalformedFrame => Detach::MalformedFrame,
                 Fault::NotHttp => Detach::NotHttp,
@@ -237,7 +237,7 @@ impl Observer for ConnectionObserver {
     fn waits(&mut self, direction: Direction, since: Instant) {
         if direction == Direction::Response && self.http.is_some() {
             self.requests.client_blocked = true;
-            // Later requests are blocked as well, because nothing is read from the server.
+            // Later requests are blocked too, because nothing is read from the server.
             self.requests.open.iter_mut().for_each(|request| request.measured.client_blocked(since));
         }
     }
@@ -305,7 +305,7 @@ impl Observer for ConnectionObserver {
 
     fn idle(&self) -> bool {
         // A connection that cannot be parsed, or a WebSocket with an unknown protocol, may be in the middle of a
-        // request. A session counts as in use even between two responses.
+        // request. A session is in use even between two responses.
         let known = self.http.as_ref().is_some_and(|http| !http.is_websocket());
         known && self.requests.open.is_empty() && self.requests.session.is_none()
     }
@@ -320,7 +320,7 @@ impl Requests {
         self.share.account()
     }
 
-    /// Bytes of this direction need decoding from now on.
+    /// Marks that bytes of this direction need decoding from now on.
     fn begin_decoding(&mut self, direction: Direction) {
         if !self.decodes.has(direction) {
             self.decodes.add(direction);
@@ -344,7 +344,7 @@ impl Requests {
         Some(request)
     }
 
-    /// Adds what the connection knows to a request that ends.
+    /// Adds the connection's values to a request that ends.
     fn settle(&mut self, request: &mut OpenRequest, at: Instant) {
         if let Some(network) = self.network.now(at) {
             request.measured.network(&network);
@@ -373,7 +373,7 @@ impl Requests {
     /// Processes an event that the server sent in the session.
     fn session_event(&mut self, event: &StreamEvent, at: Instant) {
         if self.open.is_empty() {
-            // Events between two responses belong to neither.
+            // Events between two responses belong to neither response.
             if event.channels.is_empty() {
                 return;
             }
@@ -401,12 +401,12 @@ impl Requests {
         request.end_in_session(&mut session, ending, at, &self.shared);
     }
 
-    /// Records all open requests as unobserved from `at` on, or each from its latest recorded moment.
+    /// Records all open requests as unobserved from `at` on; without `at`, each from its latest recorded moment.
     fn lose_all(&mut self, at: Option<Instant>) {
         while let Some(first) = self.open.first() {
             let at = at.unwrap_or_else(|| first.measured.latest());
             let Some(request) = self.take_oldest(at) else { break };
-            // Parsing this request may have panicked; the others must be recorded nevertheless.
+            // Parsing this request may have panicked. The other requests must still be recorded.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| request.lose(at, &self.shared))) {
                 std::mem::forget(payload);
             }
@@ -414,7 +414,7 @@ impl Requests {
     }
 }
 
-/// An observer dropped without being closed or detached, or with open requests, has panicked: correct its gauges.
+/// If an observer is dropped without being closed or detached, or with open requests, it panicked: correct the gauges.
 impl Drop for ConnectionObserver {
     fn drop(&mut self) {
         if self.http.is_some() {

@@ -1,4 +1,4 @@
-//! Costs of observing: the time it takes, and the limits of CPU time and memory.
+//! Costs of observing: time spent, and limits on CPU time and memory.
 
 use std::cell::Cell;
 use std::fs;
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// One call in this many is timed.
+/// One call in this many calls is timed.
 const SAMPLE: u8 = 64;
 
 thread_local! {
-    /// Calls since the last timed one, over all connections of the thread.
+    /// Calls since the last timed call, across all connections of the thread.
     static UNTIMED: Cell<u8> = const { Cell::new(0) };
 }
 
@@ -28,7 +28,7 @@ impl Sample {
         Sample((untimed == 0).then(Instant::now))
     }
 
-    /// Ends the call: adds its time to `all`, scaled up to the calls that are not timed.
+    /// Ends the call: adds its time to `all`, multiplied to account for untimed calls.
     pub(super) fn end(self, all: &AtomicU64) {
         if let Sample(Some(begin)) = self {
             let nanos = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -44,7 +44,7 @@ pub(super) fn cpu_time() -> Duration {
     seconds + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// How much slower than a release build the observer is: under a sanitizer, and with debug assertions.
+/// Slowdown of the observer relative to a release build: under a sanitizer, and with debug assertions.
 const SLOWNESS: i32 = if cfg!(fuzzing) {
     50
 } else if cfg!(debug_assertions) {
@@ -53,14 +53,14 @@ const SLOWNESS: i32 = if cfg!(fuzzing) {
     1
 };
 
-/// CPU nanoseconds that each byte of a connection earns for its observer. Events that are compressed individually cost
-/// up to a quarter of it on a busy machine; the rest is a margin for unknown expensive input.
+/// CPU nanoseconds that each byte of a connection earns for its observer. Individually compressed events cost up to a
+/// quarter of this on a busy machine; the rest is a margin for unknown expensive input.
 const PER_BYTE: i32 = 1_000 * SLOWNESS;
 
 /// Maximum unused CPU time of a connection, in nanoseconds.
 const MAXIMUM: i32 = 40_000_000 * SLOWNESS;
 
-/// CPU time that the observer of one connection may still use, in nanoseconds.
+/// Remaining CPU time of one connection's observer, in nanoseconds.
 #[derive(Debug)]
 pub(super) struct CpuBudget(i32);
 
@@ -71,7 +71,7 @@ impl Default for CpuBudget {
 }
 
 impl CpuBudget {
-    /// Adds the time earned by `bytes` and subtracts the time taken. False if the budget is exhausted.
+    /// Adds the time earned by `bytes` and subtracts the time taken. Returns false if the budget is exhausted.
     pub(super) fn spend(&mut self, bytes: usize, taken: Duration) -> bool {
         let earned = i32::try_from(bytes).unwrap_or(i32::MAX).saturating_mul(PER_BYTE);
         let taken = i32::try_from(taken.as_nanos()).unwrap_or(i32::MAX);
@@ -83,18 +83,18 @@ impl CpuBudget {
 /// Maximum of [`automatic_memory`].
 const MAX_AUTOMATIC_MEMORY: usize = 64 * 1024 * 1024;
 
-/// The default memory budget of this process: half of its container's limit, at most 64 MiB.
+/// The default memory budget of this process: half of the container's memory limit, at most 64 MiB.
 pub(super) fn automatic_memory() -> usize {
     container_limit().map_or(MAX_AUTOMATIC_MEMORY, |limit| (limit / 2).min(MAX_AUTOMATIC_MEMORY))
 }
 
-/// A limit above this means unlimited: cgroup v1 then reports the maximum number of pages.
+/// Limits above this mean "unlimited": cgroup v1 then reports the maximum number of pages.
 const UNLIMITED: usize = 1 << 60;
 
-/// Memory limit in bytes of this process's control group and its ancestors; `None` without a limit.
+/// Memory limit in bytes of this process's control group and its ancestors; `None` if unlimited.
 ///
-/// cgroup v2 (`memory.max`) and v1 (`memory.limit_in_bytes`), see cgroups(7). In a container the paths in
-/// `/proc/self/cgroup` may be those of the host; the mounted root is then the container's own group.
+/// Supports cgroup v2 (`memory.max`) and v1 (`memory.limit_in_bytes`), see cgroups(7). In a container, the paths in
+/// `/proc/self/cgroup` may be the host's paths; the mounted root is then the container's own group.
 fn container_limit() -> Option<usize> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limits = own.lines().flat_map(|line| {

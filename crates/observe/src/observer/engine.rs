@@ -1,13 +1,13 @@
-//! Recognises the inference engine and its response semantics.
+//! Recognises the inference engine and how to interpret its responses.
 //!
 //! Evidence: marks in the response headers, marks in the body, and the route ([`Engine::of_marks`]). If the engine is
-//! uncertain, `gen_ai.provider.name` is absent, or that of the listener's last recognised response.
+//! uncertain, `gen_ai.provider.name` is absent, or has the value of the listener's last recognised response.
 //!
-//! Meaning of the time to response headers: llama.cpp sends the headers of a stream when a slot begins to work on the
-//! prompt, so until then the request was queued. SGLang 0.5 (chats and completions), Ollama and Triton send them with
-//! the first token. vLLM, TGI, TensorRT-LLM, LMDeploy, Dynamo and transformers send them before the request is queued:
-//! they carry no information on queue or prefill. Only the first meaning yields a separate measurement
-//! ([`EngineHabits::head_when_scheduled`]); the second equals the time to first token.
+//! The time to response headers depends on the engine. llama.cpp sends the headers of a stream when a slot begins to
+//! process the prompt; until then the request was queued. SGLang 0.5 (chats and completions), Ollama and Triton send
+//! headers with the first token, so the time equals the time to first token. vLLM, TGI, TensorRT-LLM, LMDeploy, Dynamo
+//! and transformers send headers before they queue the request: the time shows neither queue nor prefill. Only
+//! llama.cpp's headers yield a separate measurement ([`EngineHabits::head_when_scheduled`]).
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -27,13 +27,13 @@ pub(super) struct Recogniser {
 }
 
 impl Recogniser {
-    /// Creates a recogniser for this route; `set` is the configured engine.
+    /// Creates a recogniser for this route. `set`: the configured engine.
     pub(super) fn new(route: Route, set: Option<&'static str>) -> Recogniser {
         let found = set.and_then(Engine::of_name);
         Recogniser { route, found, is_set: found.is_some(), ..Recogniser::default() }
     }
 
-    /// Sets the route determined from the request body.
+    /// Sets the route that the request body determined.
     pub(super) fn request_is(&mut self, route: Route) {
         self.route = route;
     }
@@ -44,7 +44,7 @@ impl Recogniser {
         self.weigh();
     }
 
-    /// Evaluates the marks of the body so far, if there are new ones.
+    /// Evaluates the body's marks so far, if there are new ones.
     pub(super) fn body(&mut self, facts: EngineFacts) {
         if facts != self.facts {
             self.facts = facts;
@@ -52,7 +52,7 @@ impl Recogniser {
         }
     }
 
-    /// The engine, if it was recognised or is configured.
+    /// The recognised or configured engine.
     pub(super) fn engine(&self) -> Option<Engine> {
         self.found
     }
@@ -63,13 +63,13 @@ impl Recogniser {
         }
     }
 
-    /// Response semantics of the engine. Based on the marks of this response: vLLM's two front ends share a name but
-    /// count differently, and a configured name may be wrong.
+    /// How to interpret the engine's responses. Based on the marks of this response: vLLM's two front ends share a name
+    /// but count differently, and a configured name may be wrong.
     pub(super) fn habits(&self) -> EngineHabits {
         let facts = self.facts;
         let rust_front_end = facts.contains(EngineFacts::ID_OF_8_HEX) && self.head.contains(HeadMarks::NAMELESS);
         let tensorrt_llm = facts.contains(EngineFacts::TENSORRT_LLM) || facts.contains(EngineFacts::SPACE_BEFORE_END);
-        // An unrecognised engine on Ollama's own routes is treated as Ollama.
+        // On Ollama's own routes, an unrecognised engine is treated as Ollama.
         let unknown = EngineHabits { gives_up_with_error: self.route.streams_by_default(), ..EngineHabits::default() };
         let habits = self.found.map_or(unknown, |engine| engine.info().habits);
         EngineHabits {
@@ -84,7 +84,7 @@ impl Recogniser {
     }
 }
 
-/// The engine last recognised behind a listener, used for requests whose response does not show it (errors, aborts).
+/// The last engine recognised behind a listener, for requests whose response shows none (errors, aborts).
 #[derive(Debug, Default)]
 pub(super) struct LastSeen(AtomicU8);
 

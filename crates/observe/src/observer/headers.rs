@@ -1,4 +1,4 @@
-//! Values in headers: tenant and latency targets of requests; counts and status of responses.
+//! Values from headers: tenant and latency targets of requests; counts and status of responses.
 
 use std::time::Duration;
 
@@ -14,20 +14,20 @@ use tokometer_wire::RequestHead;
 /// Maximum length of a recorded id, in bytes.
 const ID_BYTES: usize = 128;
 
-/// Maximum size of a bearer token to parse, in bytes. Servers accept headers of about 8 KiB (nginx, Apache httpd); our
-/// limit may be higher.
-const MOST_TOKEN_BYTES: usize = 16 * 1024;
+/// Maximum size of a bearer token to parse, in bytes. Servers accept headers of about 8 KiB (nginx, Apache httpd); the
+/// configured limit may be higher.
+const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
-/// base64url; tokens must omit the padding (RFC 7515, section 2), but some implementations add it.
+/// base64url. Tokens must omit the padding (RFC 7515, section 2), but some implementations add it.
 const BASE64_URL: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
     GeneralPurposeConfig::new().with_encode_padding(false).with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
 impl TargetHeaders {
-    /// Targets and tenant in these request headers.
+    /// Targets and tenant from these request headers.
     pub(super) fn of(&self, head: &RequestHead<'_>) -> Option<Box<Targets>> {
-        // llm-d-router renamed the headers in its pull request 1161; clients and older versions send the old names.
+        // llm-d-router renamed these headers in pull request 1161. Clients and older versions send the old names.
         let time = |names: [&str; 2]| {
             names.into_iter().filter(|_| self.speed).find_map(|name| Targets::milliseconds(head.header(name)?))
         };
@@ -41,13 +41,13 @@ impl TargetHeaders {
         targets.if_any()
     }
 
-    /// Tenant from the first configured header present, otherwise from the claim of the bearer token.
+    /// Tenant from the first configured header that is present, else from the claim of the bearer token.
     fn tenant<'a>(&self, header: impl Fn(&str) -> Option<&'a [u8]>) -> Option<Box<str>> {
         let named = self.tenant.iter().find_map(|name| id(header(name)));
         named.or_else(|| claim(header("authorization")?, self.claim.as_deref()?))
     }
 
-    /// Priority class, where tenants are distinguished. llm-d-router renamed this header too.
+    /// Priority class, if tenants are configured. llm-d-router renamed this header too.
     fn priority_class<'a>(&self, header: impl Fn(&str) -> Option<&'a [u8]>) -> Option<Box<str>> {
         let names = ["x-llm-d-inference-objective", "x-gateway-inference-objective"];
         let is_read = !self.tenant.is_empty() || self.claim.is_some();
@@ -56,10 +56,10 @@ impl TargetHeaders {
 }
 
 /// Reads a claim from the payload of a bearer token (RFC 6750, section 2.1) that is a signed JWT (RFC 7519, section
-/// 3.1). The signature is not verified: that is the server's job, and its keys are unknown here. Nothing else of the
-/// token is kept.
+/// 3.1). The signature is not verified: the server does that, with keys unknown here. No other part of the token is
+/// kept.
 fn claim(authorization: &[u8], name: &str) -> Option<Box<str>> {
-    let text = std::str::from_utf8(authorization).ok().filter(|text| text.len() <= MOST_TOKEN_BYTES)?;
+    let text = std::str::from_utf8(authorization).ok().filter(|text| text.len() <= MAX_TOKEN_BYTES)?;
     let (scheme, token) = text.trim().split_once(' ')?;
     let mut parts = token.trim().split('.');
     let (Some(_), Some(payload), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
@@ -71,7 +71,7 @@ fn claim(authorization: &[u8], name: &str) -> Option<Box<str>> {
     let claims: Map<String, Value> = serde_json::from_slice(&BASE64_URL.decode(payload).ok()?).ok()?;
     match find(&claims, name)? {
         Value::String(text) => id(Some(text.as_bytes())),
-        // Only integers have a single canonical text form.
+        // Integers only: other numbers have no single canonical text form.
         Value::Number(number) if !number.is_f64() => id(Some(number.to_string().as_bytes())),
         _ => None,
     }
@@ -88,7 +88,7 @@ fn find<'a>(claims: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     })
 }
 
-/// Reads an id from a header value, truncated to a length that a span may carry.
+/// Reads an id from a header value, truncated to the length recorded in spans.
 pub(super) fn id(value: Option<&[u8]>) -> Option<Box<str>> {
     let text = std::str::from_utf8(value?).ok()?.trim();
     let end = (0..=text.len().min(ID_BYTES)).rev().find(|i| text.is_char_boundary(*i))?;
@@ -96,8 +96,8 @@ pub(super) fn id(value: Option<&[u8]>) -> Option<Box<str>> {
 }
 
 /// Queue time and counts from the response headers of Text Generation Inference (router/src/server.rs, `generate`,
-/// version 3.3; also on chats and completions). Only on non-streamed responses: a stream's headers are sent before the
-/// values are known.
+/// version 3.3; also on chats and completions). Only for non-streamed responses: a stream's headers are sent before
+/// these values are known.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct TgiHeaders {
     /// `x-queue-time`: from validation to batching. Whole milliseconds, rounded down.
@@ -107,7 +107,7 @@ pub(super) struct TgiHeaders {
 }
 
 impl TgiHeaders {
-    /// Reads these headers. `None` unless they are TGI's: `x-queue-time` alone is too generic.
+    /// Reads these headers. `None` unless they are from TGI: `x-queue-time` alone is too generic.
     pub(super) fn parse<'a>(header: impl Fn(&str) -> Option<&'a [u8]>) -> Option<TgiHeaders> {
         header("x-compute-type")?;
         header("x-time-per-token")?;
@@ -118,7 +118,7 @@ impl TgiHeaders {
     }
 }
 
-/// Codes in numeric order, with name and HTTP status as mapped in google/rpc/code.proto.
+/// Codes in numeric order, with name and HTTP status according to google/rpc/code.proto.
 const GRPC_CODES: [(&str, u16); 17] = [
     ("OK", 200),
     ("CANCELLED", 499),
@@ -139,7 +139,7 @@ const GRPC_CODES: [(&str, u16); 17] = [
     ("UNAUTHENTICATED", 401),
 ];
 
-/// Name and HTTP status of the value of `grpc-status` (gRPC over HTTP/2, "Responses"). Unknown codes are `UNKNOWN`.
+/// Name and HTTP status of a `grpc-status` value (gRPC over HTTP/2, "Responses"). Unknown codes are `UNKNOWN`.
 pub(super) fn grpc_status(value: &[u8]) -> Option<(&'static str, u16)> {
     let code: u32 = std::str::from_utf8(value).ok()?.trim().parse().ok()?;
     GRPC_CODES.get(code as usize).or(GRPC_CODES.get(2)).copied()
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(padded.matches('=').count(), 1);
         assert_eq!(claim(padded.as_bytes(), "sub").as_deref(), Some("acm"));
         assert_eq!(claim(good.replace("Bearer", "bEARER ").as_bytes(), "sub").as_deref(), Some("acme"));
-        let long = format!("{good}{}", "A".repeat(MOST_TOKEN_BYTES));
+        let long = format!("{good}{}", "A".repeat(MAX_TOKEN_BYTES));
         for bad in [
             good.replace("Bearer", "Basic"),
             good.replace("Bearer ", ""),

@@ -1,7 +1,7 @@
-//! Observes connections from their first byte to their last: connects `wire`, `decode` and `measure`, and contains
-//! their failures.
+//! Observes connections from the first byte to the last: connects `wire`, `decode` and `measure`, and contains their
+//! failures.
 //!
-//! A connection that cannot be parsed is no longer observed: the reason is counted, and its bytes are still forwarded.
+//! If a connection cannot be parsed, its observation stops and the reason is counted; its bytes are still forwarded.
 
 mod body;
 mod connection;
@@ -34,7 +34,7 @@ use tokometer_wire::{Limits, coding};
 pub use settings::{OwnPath, OwnPathError, Settings, TargetHeaders};
 pub use tokometer_decode::TextLimits as Text;
 
-/// Observes every connection of the process, and reports to a [`Sink`].
+/// Observes all connections of the process and reports to a [`Sink`].
 #[derive(Debug)]
 pub struct Observers {
     shared: ArcSwap<Shared>,
@@ -54,10 +54,10 @@ struct Lasting {
     engines: Vec<LastSeen>,
     observed: AtomicUsize,
     open: AtomicUsize,
-    /// Time in observers, estimated from one call in 64.
+    /// Time spent in observers, estimated from one call in 64.
     busy_nanos: AtomicU64,
     budget: Budget,
-    /// Memory used by response texts that are kept.
+    /// Memory used by kept response texts.
     texts: TextMemory,
 }
 
@@ -68,7 +68,7 @@ impl fmt::Debug for Shared {
 }
 
 impl Observers {
-    /// Creates the observers of this many listeners.
+    /// Creates observers for this many listeners.
     pub fn new(settings: Settings, listeners: usize, sink: Arc<dyn Sink>) -> Observers {
         let engines = (0..listeners).map(|_| LastSeen::default()).collect();
         let lasting = Arc::new(Lasting {
@@ -82,14 +82,14 @@ impl Observers {
         Observers { shared: ArcSwap::from_pointee(Shared::new(settings, sink, lasting)) }
     }
 
-    /// Applies new settings to connections accepted from now on; open ones keep their settings.
+    /// Applies new settings to connections accepted from now on. Open connections keep their settings.
     pub fn reload(&self, settings: Settings) {
         let old = self.shared.load();
         old.lasting.budget.set_limit(settings.memory_limit());
         self.shared.store(Arc::new(Shared::new(settings, Arc::clone(&old.sink), Arc::clone(&old.lasting))));
     }
 
-    /// Number of connections observed now.
+    /// Number of currently observed connections.
     pub fn observed(&self) -> usize {
         self.shared.load().lasting.observed.load(Ordering::Relaxed)
     }
@@ -99,7 +99,7 @@ impl Observers {
         self.shared.load().lasting.open.load(Ordering::Relaxed)
     }
 
-    /// Engine last recognised behind a listener; `None` if none was.
+    /// Engine last recognised behind a listener; `None` if no engine was recognised.
     pub fn engine(&self, listener: usize) -> Option<&'static str> {
         self.shared.load().last_engine(listener)
     }
@@ -109,7 +109,7 @@ impl Observers {
         self.shared.load().lasting.budget.clone()
     }
 
-    /// Total time spent in observers, over all threads. An estimate: one call in 64 is timed.
+    /// Total time spent in observers, across all threads. Estimated: one call in 64 is timed.
     pub fn busy(&self) -> Duration {
         Duration::from_nanos(self.shared.load().lasting.busy_nanos.load(Ordering::Relaxed))
     }

@@ -1,11 +1,11 @@
-//! What is known of a connection's network, for the requests on it.
+//! Network values of a connection, for its requests.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::input::{Network, NetworkSource};
 
-/// See the module. Boxed: a connection whose source of traffic does not show the network has none.
+/// Boxed: a connection has none if its traffic source provides no network values.
 #[derive(Default)]
 pub(super) struct ClientNetwork(Option<Box<Known>>);
 
@@ -13,30 +13,30 @@ pub(super) struct ClientNetwork(Option<Box<Known>>);
 struct Known {
     latest: Option<Network>,
     source: Option<Arc<dyn NetworkSource>>,
-    /// For which read of the connection the source was read.
+    /// The connection read for which the source was last read.
     read_at: Option<Instant>,
 }
 
 impl ClientNetwork {
-    /// The values now.
+    /// Sets the current values.
     pub(super) fn set(&mut self, network: &Network) {
         self.0.get_or_insert_default().latest = Some(*network);
     }
 
-    /// Where later values can be read.
+    /// Sets the source of later values.
     pub(super) fn read_from(&mut self, source: Arc<dyn NetworkSource>) {
         self.0.get_or_insert_default().source = Some(source);
     }
 
-    /// The values when a request begins: what happened since the last request is not part of this one. `None` if nothing
-    /// has happened on the connection, which saves a system call.
+    /// The values when a request begins; earlier changes do not belong to the request. `None` if the connection has no
+    /// values yet, which saves a system call.
     pub(super) fn at_begin(&mut self, at: Instant) -> Option<Network> {
         let is_used = self.0.as_ref()?.latest.is_some();
         if is_used { self.now(at) } else { None }
     }
 
-    /// The values now, read if there is a source. A read of the connection at `at` may contain hundreds of requests: they
-    /// share the values.
+    /// The current values, read from the source if there is one. One read of the connection, at `at`, may contain
+    /// hundreds of requests, which share the values.
     pub(super) fn now(&mut self, at: Instant) -> Option<Network> {
         let known = self.0.as_mut()?;
         if known.read_at != Some(at)
@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns these values, the last one first.
+    /// Returns these values, last value first.
     #[derive(Default)]
     struct Script(Mutex<Vec<Option<Network>>>);
 
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(network.at_begin(first), None, "nothing has happened on the connection");
         assert_eq!([network.now(first), network.at_begin(first), network.now(first)], [resent(5); 3]);
         assert_eq!([network.at_begin(second), network.now(second)], [resent(7); 2]);
-        // The socket is closed: what was known last stays, and what is reported replaces it.
+        // The socket is closed: the last known values stay until new values are set.
         assert_eq!([network.now(third), network.now(first)], [resent(7); 2]);
         network.set(&resent(9).unwrap());
         assert_eq!(network.now(third), resent(9));

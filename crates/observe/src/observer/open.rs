@@ -2,15 +2,15 @@
 
 use crate::observer::request::OpenRequest;
 
-/// Open requests, oldest first, in the order of their numbers.
+/// Open requests, oldest first, ordered by number.
 ///
-/// Most connections have one open request at a time: it is stored without a queue, which saves a memory access.
+/// Most connections have one open request at a time. It is stored without a queue, which saves a memory access.
 #[derive(Debug, Default)]
 pub(super) struct Open {
     first: Option<Box<OpenRequest>>,
-    /// Empty if there is no first. Shorter than a `VecDeque`; its front is removed rarely, and has at most
+    /// Empty if there is no first request. Smaller than a `VecDeque`. Its front is removed rarely, and has at most
     /// `Settings::max_open_requests` pointers behind it.
-    // Boxed: a request moves from here to `first`, and is large.
+    // Boxed: a request is large, and moves from here to `first`.
     #[allow(clippy::vec_box)]
     rest: Vec<Box<OpenRequest>>,
 }
@@ -40,7 +40,7 @@ impl Open {
         self.first.as_deref_mut()
     }
 
-    /// Finds the request with this number. On HTTP/1 it is the first (for responses) or the last (for requests).
+    /// Finds the request with this number. On HTTP/1: the first request (for responses) or the last (for requests).
     pub(super) fn find(&mut self, number: u64) -> Option<&mut OpenRequest> {
         if self.is_first(number) {
             return self.first_mut();

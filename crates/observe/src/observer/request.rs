@@ -1,4 +1,4 @@
-//! One request of a connection: feeds its bodies to the decoders and the decoded events to `measure`.
+//! One request of a connection: passes its bodies to the decoders, and the decoded events to `measure`.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use tokometer_wire::budget::Account;
 use tokometer_wire::grpc::Event;
 use tokometer_wire::{RequestHead, ResponseHead, Trailers};
 
-/// A request, its decoders while they are needed, and the values decoded from it.
+/// A request, its decoders while needed, and the decoded values.
 #[derive(Debug)]
 pub(super) struct OpenRequest {
-    /// Receives also what the connection alone knows.
+    /// Also receives data that only the connection knows.
     pub(super) measured: Measured,
     recogniser: Recogniser,
     request: Option<Box<RequestDecoder>>,
     response: Option<Box<ResponseDecoder>>,
     bodies: Bodies,
-    /// Name of the status of a gRPC call that failed.
+    /// Status name of a failed gRPC call.
     rpc_error: Option<&'static str>,
 }
 
 impl OpenRequest {
-    /// Boxed, because it is large and moves.
+    /// Boxed, because requests are large and moved.
     pub(super) fn begin(connection: u64, sequence: u64, listener: usize, at: Instant) -> Box<OpenRequest> {
         Box::new(OpenRequest {
             measured: Measured::begin(connection, sequence, listener, at),
@@ -45,8 +45,8 @@ impl OpenRequest {
         })
     }
 
-    /// Records a request of which only the headers are observed. Anyone can send many of them: this needs few instructions
-    /// and no memory other than the record.
+    /// Records a request of which only the headers are observed. Anyone can send many such requests, so this needs few
+    /// instructions and no memory except the record.
     pub(super) fn pass(
         connection: u64,
         sequence: u64,
@@ -121,7 +121,7 @@ impl OpenRequest {
         }
     }
 
-    /// A body cannot be parsed, or not to its end.
+    /// A body could not be parsed, or not to its end.
     fn unread(&mut self, of: Message, why: Unread, shared: &Shared) {
         if of == Message::Response {
             self.measured.response_unread();
@@ -135,8 +135,8 @@ impl OpenRequest {
         self.measured.request_end(parameters, at, shared.sink.as_ref());
     }
 
-    /// On a path shared by several APIs, determines the API from the body received so far. Also recognises the prefill
-    /// leg of a request that another engine decodes; its response has the marks of the route that it came on.
+    /// On a path shared by several APIs, determines the API from the body received so far. Also recognises a request
+    /// whose prefill runs here while another engine decodes; the response then has the marks of the original route.
     fn determine_api(&mut self, shared: &Shared) {
         let Some(facts) = self.request.as_ref().map(|decoder| decoder.facts()) else { return };
         let route = self.measured.route();
@@ -187,7 +187,7 @@ impl OpenRequest {
         if !streaming && let Some(TgiHeaders { queue, counter }) = TgiHeaders::parse(|name| head.header(name)) {
             self.measured.header_values(queue, counter);
         }
-        // A response without messages has its trailers in its headers ("Trailers-Only").
+        // A response without messages has its trailers in the headers ("Trailers-Only").
         self.rpc_status(head.header("grpc-status"));
     }
 
@@ -242,7 +242,7 @@ impl OpenRequest {
                     self.unread(Message::Response, why, shared);
                 }
             }
-            // Do not report a body as truncated if its parsing was given up: the rest is unknown.
+            // Do not report a body as truncated if the parser gave up on it: the rest is unknown.
             None if bodies.is_unread(Message::Response) => {}
             None => decoder.finish_to(each),
         }
@@ -254,7 +254,7 @@ impl OpenRequest {
 
     /// Ends the request and returns its decoder.
     fn finish(mut self: Box<Self>, ending: Ending, at: Instant, shared: &Shared) -> Option<Box<ResponseDecoder>> {
-        // Before the decoder runs: if it panics, the in-flight gauge would never be decremented.
+        // Before the decoder runs: if it panicked, the in-flight gauge would never be decremented.
         self.measured.leave(shared.sink.as_ref());
         if ending == Ending::Complete || (self.measured.is_streaming() && ending != Ending::Unobserved) {
             self.decode(None, at, shared);
@@ -294,7 +294,7 @@ impl OpenRequest {
         self.response
     }
 
-    /// The connection switches to another protocol after this handshake request. Returns the session if it can be
+    /// After this handshake request, the connection switches to another protocol. Returns the session if it can be
     /// parsed.
     pub(super) fn handshake(&mut self) -> Option<Session> {
         let measured = &mut self.measured;
@@ -303,7 +303,7 @@ impl OpenRequest {
         session
     }
 
-    /// Starts a response of a session. `asked`: when the client requested it.
+    /// Starts a response in a session. `asked`: when the client requested it.
     pub(super) fn begin_in_session(
         session: &mut Session,
         asked: Option<Instant>,
@@ -318,12 +318,12 @@ impl OpenRequest {
         request
     }
 
-    /// Processes a session message that `decoder` parsed.
+    /// Processes a session message that was parsed by `decoder`.
     pub(super) fn message(&mut self, event: &StreamEvent, decoder: &ResponseDecoder, at: Instant, shared: &Shared) {
         stream_event(&mut self.measured, &mut self.recogniser, event, &decoder.info(), at, shared);
     }
 
-    /// Ends a response of a session, and prepares the session for the next one.
+    /// Ends a response in a session, and prepares the session for the next response.
     pub(super) fn end_in_session(
         mut self: Box<Self>,
         session: &mut Session,
@@ -370,7 +370,7 @@ fn stream_event(
     });
 }
 
-/// The server of a response. An engine that the response does not show is the listener's last recognised one.
+/// The server of a response. If the response does not identify the engine, the last recognised engine of the listener.
 fn server(recogniser: &Recogniser, listener: usize, model: Option<&str>, shared: &Shared) -> Server {
     Server {
         engine: recogniser.engine().map(Engine::as_str).or_else(|| shared.last_engine(listener)),
@@ -378,12 +378,12 @@ fn server(recogniser: &Recogniser, listener: usize, model: Option<&str>, shared:
     }
 }
 
-/// Marks of a response whose id is derived from the request id: vLLM prefixes it with the kind of the response, and
-/// appends the prompt's index for completions.
+/// Marks of a response whose id is derived from the request id. vLLM prefixes the request id with the response type,
+/// and appends the prompt index for completions.
 fn of_request(asked: &str, id: &str) -> EngineFacts {
     const KINDS: [&str; 7] = ["chatcmpl-", "cmpl-", "generate-tokens-", "embd-", "pooling-", "score-", "classify-"];
     let called = KINDS.iter().find_map(|kind| id.strip_prefix(kind)).and_then(|rest| rest.strip_prefix(asked));
-    // A short id may be a prefix of a random one.
+    // A short request id may match a random id by chance.
     let is_same = called.is_some_and(|rest| rest.is_empty() || rest == "-0") && asked.len() >= 4;
     let is_uuid = asked.len() == 36 && asked.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     match (is_same, is_uuid) {

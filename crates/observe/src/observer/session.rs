@@ -1,8 +1,8 @@
-//! WebSocket session on a realtime route: each of its responses is recorded as one request.
+//! WebSocket session on a realtime route. Each response is recorded as one request.
 //!
-//! A response is requested by the client's `response.create` or `input_audio_buffer.commit`, or started by the server
-//! when it detects the end of speech; the latter has no waiting time. The handshake is recorded as a separate request
-//! without tokens.
+//! A response is requested by the client (`response.create` or `input_audio_buffer.commit`), or started by the server
+//! when it detects the end of speech. A response that the server starts has no waiting time. The handshake is recorded
+//! as a separate request without tokens.
 
 use crate::measure::{Ending, Message, Request, Targets, Unread};
 use crate::observer::body::unread;
@@ -10,7 +10,7 @@ use crate::observer::engine::Recogniser;
 use tokometer_decode::{Framing, ResponseDecoder, Route, StreamEvent};
 use tokometer_wire::websocket::{Event, Sender};
 
-/// Close codes that report no error (RFC 6455, section 7.4.1): normal, and going away.
+/// Close codes that report no error (RFC 6455, section 7.4.1): normal closure and going away.
 const WELL: [u16; 2] = [1000, 1001];
 
 /// State of a session between and during its responses.
@@ -22,31 +22,31 @@ pub(super) struct Session {
     pub(super) next: u64,
     pub(super) route: Route,
     pub(super) recogniser: Recogniser,
-    /// Targets that every response starts with: the tenant of the handshake request.
+    /// Targets for every response: the tenant of the handshake request.
     pub(super) targets: Option<Box<Targets>>,
     client: ResponseDecoder,
-    /// Decoder of the server's messages. `None` while a request that ends uses it.
+    /// Decoder of the server's messages. `None` while a request that is ending uses it.
     pub(super) server: Option<Box<ResponseDecoder>>,
     /// Sender and code of the first close frame.
     closing: Option<(Sender, Option<u16>)>,
 }
 
-/// Effect of a frame on the session. The event is not boxed, which would be one allocation per token.
+/// Effect of a frame on the session. The event is not boxed, because that would cost one allocation per token.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Effect {
-    /// Bytes of a message, for the response that is open, if any.
+    /// Bytes of a message, for the open response if there is one.
     Bytes(Message, usize),
     /// The client requests a response.
     Requested,
     /// The server sent this event.
     Event(StreamEvent),
-    /// One side's messages cannot be parsed any more.
+    /// The messages of one side cannot be parsed any more.
     Unread(Message, Unread),
 }
 
 impl Session {
-    /// The session that this handshake request opens.
+    /// The session opened by this handshake request.
     pub(super) fn new(handshake: &Request, recogniser: Recogniser) -> Session {
         let route = handshake.route();
         let decoder = || ResponseDecoder::new(route, Framing::Messages);
@@ -94,7 +94,7 @@ impl Session {
         }
     }
 
-    /// Ending of an open response, given that of the connection: a close frame is more specific than the FIN that
+    /// How an open response ended, given how the connection ended: a close frame is more specific than the FIN that
     /// follows it. `None`: the server closed the session with a code that reports a failure.
     pub(super) fn ending(&self, ending: Ending) -> Option<Ending> {
         match self.closing {

@@ -8,17 +8,17 @@ use tokometer_decode::{Route, TextLimits};
 /// How requests are parsed and measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// If false, traffic is forwarded without being observed.
+    /// If false, traffic is forwarded unobserved.
     pub enabled: bool,
-    /// The upstream engine, if it is not to be recognised from its responses.
+    /// The upstream engine. If not set, it is recognised from its responses.
     pub engine: Option<&'static str>,
-    /// Maximum size of request or response headers; larger ones detach the observer.
+    /// Maximum size of request or response headers; larger headers detach the observer.
     pub head_bytes: usize,
-    /// Maximum number of observed open requests of one connection; further ones are recorded as unobserved.
+    /// Maximum number of observed open requests per connection; additional requests are recorded as unobserved.
     pub max_open_requests: usize,
-    /// Maximum number of observed connections; further ones are forwarded unobserved and counted as shed.
+    /// Maximum number of observed connections; additional connections are forwarded unobserved and counted as shed.
     pub max_observed: usize,
-    /// A gap between two tokens longer than this is a stall.
+    /// A gap between two tokens longer than this is a stall, unless the stream's cadence explains it.
     pub stall: Duration,
     /// Minimum output tokens for a decode rate to be recorded.
     pub min_rate_tokens: u64,
@@ -26,7 +26,7 @@ pub struct Settings {
     pub min_rate_span: Duration,
     /// Maximum window size of a compressed body; bodies with a larger window are not parsed.
     pub coding_window_bytes: usize,
-    /// Decoding allowance per received byte of a connection, over all of its compressed bodies.
+    /// Decoding allowance per received byte, shared by all compressed bodies of a connection.
     pub coding_ratio: u64,
     /// Budget for all memory that clients can make observers use; `None`: half of the container's limit, at most 64 MiB.
     pub memory_bytes: Option<usize>,
@@ -34,22 +34,22 @@ pub struct Settings {
     pub path_prefixes: Vec<String>,
     /// Custom paths, matched before the built-in ones.
     pub own_paths: Vec<OwnPath>,
-    /// True records probes as requests of the operation `other`.
+    /// If true, probes are recorded as requests with operation `other`.
     pub probes: bool,
     /// Request headers with targets and tenant.
     pub targets: TargetHeaders,
-    /// Limits of the response text that is kept for a tokenizer; `None` keeps none.
+    /// Limits on response text kept for the tokenizer; with `None`, no text is kept.
     pub text: Option<TextLimits>,
 }
 
 /// Request headers with latency targets and tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetHeaders {
-    /// Whether `x-llm-d-slo-ttft-ms`, `x-llm-d-slo-tpot-ms` and their old names without `llm-d-` are read.
+    /// Whether to read `x-llm-d-slo-ttft-ms`, `x-llm-d-slo-tpot-ms` and their old names without `llm-d-`.
     pub speed: bool,
-    /// Headers that may name the tenant, in lower case: the first one present is used.
+    /// Headers that may name the tenant, in lower case; the first header present is used.
     pub tenant: Vec<Box<str>>,
-    /// Claim of the bearer token that names the tenant if no header does; dots separate the keys of nested objects.
+    /// Bearer token claim that names the tenant if no header does; dots separate the keys of nested objects.
     pub claim: Option<Box<str>>,
 }
 
@@ -63,7 +63,7 @@ impl Default for TargetHeaders {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnPath {
     path: Box<str>,
-    /// The path is a prefix and matches everything below it.
+    /// The path is a prefix that matches everything below it.
     below: bool,
     route: Route,
 }
@@ -73,7 +73,7 @@ impl OwnPath {
     ///
     /// # Errors
     ///
-    /// [`OwnPathError`] shows which of the two is invalid.
+    /// [`OwnPathError`] shows whether the path or the route is invalid.
     pub fn new(path: &str, route: &str) -> Result<OwnPath, OwnPathError> {
         let (kept, below) = path.strip_suffix("/*").map_or((path, false), |kept| (kept, true));
         if !path.starts_with('/') || kept.contains(['*', '?', '#', ' ']) {
@@ -113,7 +113,7 @@ impl Settings {
         self.memory_bytes.unwrap_or_else(automatic_memory)
     }
 
-    /// Route of a request: that of the longest custom path that matches, otherwise the built-in one, after removing a
+    /// Route of a request: the longest matching custom path decides; otherwise the built-in routes, after removing a
     /// configured prefix.
     pub(super) fn route(&self, method: &str, target: &str) -> Route {
         let path = Route::path_of(target);

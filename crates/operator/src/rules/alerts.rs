@@ -1,5 +1,5 @@
 //! Alerts that need no objective: hanging or unreachable engines, problems of tokometer itself, and daily budgets.
-//! `alerts.yaml` lists them, with metrics by their identifier in braces.
+//! `alerts.yaml` defines them, with metric identifiers in braces.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ struct Alert {
     severity: String,
     #[serde(rename = "for")]
     pending: Option<String>,
-    /// `uid` of the dashboard to look at.
+    /// `uid` of the linked dashboard.
     dashboard: String,
     expr: String,
     summary: String,
@@ -60,7 +60,7 @@ struct Alert {
     first_step: String,
 }
 
-/// The group of alerts on engines, the group on tokometer, and that of the daily budgets.
+/// The groups: alerts on engines, alerts on tokometer, and daily budgets.
 pub(super) fn groups(rules: &RuleSettings) -> Vec<Group> {
     let file: File = serde_yaml::from_str(DEFINITION).expect("a committed file, which the tests read");
     // A budget applies to all its models together.
@@ -100,7 +100,7 @@ fn recording(rule: Recording, definitions: &[&Definitions]) -> Result<Rule, Stri
 }
 
 fn alert(alert: Alert, rules: &RuleSettings, texts: &Definitions, definitions: &Definitions) -> Result<Rule, String> {
-    // Double braces in texts are Prometheus'.
+    // Double braces in texts are Prometheus templates.
     let text = |text: &str| {
         texts.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
     };

@@ -1,11 +1,11 @@
-//! Inhibition rules for Alertmanager: one fault sends one page, not one for each of its effects.
+//! Inhibition rules for Alertmanager: one fault sends one page, not a page for each of its effects.
 
 use serde_json::{Value, json};
 
 use crate::rules::format::stream;
 use tokometer_telemetry::slo::Settings;
 
-/// Alerts that follow from a server that hangs or is gone.
+/// Alerts caused by a server that hangs or is unreachable.
 const OF_SERVER: &str =
     "LLM.+ErrorBudgetBurn|LLMQueueGrowing|LLMTruncatedStreams|LLMClientDisconnectsHigh|LLMPodSlowOutlier";
 
@@ -26,14 +26,14 @@ pub(super) fn alertmanager(settings: &Settings) -> String {
     let rules: Vec<Value> = vec![
         // The page of an objective makes its ticket unnecessary.
         rule(&[among("LLM.+ErrorBudgetBurn"), page()], &[among("LLM.+ErrorBudgetBurn"), ticket()], &of_objective),
-        // Failed requests have no first token, and every missed objective is missed goodput.
+        // Failed requests have no first token, and a request that misses any objective also misses goodput.
         rule(
             &[is("LLMAvailabilityErrorBudgetBurn"), page()],
             &[among("LLM(TTFT|DecodeRate|Stall|Goodput)ErrorBudgetBurn")],
             &by,
         ),
         rule(&[among("LLM(TTFT|DecodeRate|Stall)ErrorBudgetBurn"), page()], &[is("LLMGoodputErrorBudgetBurn")], &by),
-        // Most servers of a namespace: whatever else is wrong there follows from it.
+        // At least half of a namespace's servers: the other alerts of the namespace are consequences.
         rule(
             &[among("LLMUpstreamDown|LLMTokensStalled"), page()],
             &[among(&format!("{OF_SERVER}|LLMErrorBudgetExhausted"))],

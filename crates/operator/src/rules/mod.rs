@@ -1,6 +1,6 @@
 //! Rules for Prometheus and compatible systems, generated from the objectives and the metric table.
 //!
-//! They use counters of good and bad requests, never quantiles. A burn rate is the share of bad requests divided by the
+//! Rules use counters of good and bad requests, never quantiles. A burn rate is the share of bad requests divided by the
 //! share that the objective allows (Google, The Site Reliability Workbook, chapter 5: multiwindow, multi-burn-rate
 //! alerts).
 
@@ -20,7 +20,7 @@ closed_enum! {
     pub enum Format {
         /// A Prometheus rule file (`rule_files`).
         Prometheus = "prometheus",
-        /// An object of the Prometheus operator.
+        /// A `PrometheusRule` object for the Prometheus operator.
         PrometheusRule = "prometheusrule",
         /// A specification for Sloth, which generates its own rules.
         Sloth = "sloth",
@@ -47,7 +47,7 @@ pub(crate) fn burn_factor(long_window: &str, period_days: u32) -> Option<f64> {
     Some((burn.factor(period_days) * 1e6).round() / 1e6)
 }
 
-/// Share of bad requests above which the fast burn alert of this objective fires, if both windows exceed it.
+/// This objective's fast burn alert fires if both windows exceed this share of bad requests.
 pub fn fast_threshold(objective: &Objective, period_days: u32) -> f64 {
     let [fast, ..] = objective::BURNS;
     fast.threshold(objective, period_days)

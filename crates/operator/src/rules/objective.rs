@@ -15,7 +15,7 @@ pub(super) fn burn_alert(goal: &Goal) -> &'static str {
     }
 }
 
-/// Selector of the evaluated requests of an objective: all of them, or only the bad ones.
+/// Selector of an objective's evaluated requests: all requests, or only bad ones.
 pub(super) fn events(objective: &Objective, bad: bool) -> String {
     let verdict = if bad { format!(",{}=\"bad\"", Key::Verdict.label()) } else { String::new() };
     let series = metric(Id::SloEvents).prometheus().full();
@@ -28,7 +28,7 @@ pub(super) fn number(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// What an alert asks for: a page for a person now, or a ticket for the next days.
+/// Urgency of an alert: a page (act now) or a ticket (act within days).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Urgency {
     pub(super) severity: &'static str,
@@ -41,7 +41,7 @@ pub(super) struct Urgency {
 const PAGE: Urgency = Urgency { severity: "critical", pending: "2m", keep: "5m" };
 const TICKET: Urgency = Urgency { severity: "warning", pending: "1h", keep: "5m" };
 
-/// A pair of windows, and the share of the period's budget that a burn at the threshold spends within the long window.
+/// Two windows, and the share of the period's budget that the threshold burn rate spends within the long window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Burn {
     pub(super) long: &'static str,
@@ -51,8 +51,7 @@ pub(super) struct Burn {
     pub(super) urgency: Urgency,
 }
 
-/// The pairs of windows (The Site Reliability Workbook, chapter 5, table 5-8, and the pair of 1d and 2h of its
-/// example).
+/// The windows of The Site Reliability Workbook, chapter 5: those of table 5-8, and 1d with 2h from its example.
 pub(super) const BURNS: [Burn; 4] = [
     Burn { long: "1h", short: "5m", long_hours: 1.0, share: 0.02, urgency: PAGE },
     Burn { long: "6h", short: "30m", long_hours: 6.0, share: 0.05, urgency: PAGE },
@@ -63,11 +62,11 @@ pub(super) const BURNS: [Burn; 4] = [
 /// Every window with a recorded ratio, shortest first.
 pub(super) const WINDOWS: [&str; 7] = ["5m", "30m", "1h", "2h", "6h", "1d", "3d"];
 
-/// Share of bad requests that counts as a total outage, whatever the objective.
+/// Share of bad requests that counts as a total outage, regardless of the objective.
 pub(super) const HARD_FAILURE: f64 = 0.9;
 
 impl Burn {
-    /// Burn rate at the threshold, as a multiple of the allowed rate. At least 1: below it the objective is met.
+    /// Threshold burn rate, as a multiple of the allowed rate. At least 1: below 1, the objective is met.
     pub(super) fn factor(&self, period_days: u32) -> f64 {
         (self.share * f64::from(period_days) * 24.0 / self.long_hours).max(1.0)
     }
@@ -105,12 +104,12 @@ impl Rules<'_> {
         format!("{}-{}", self.rules.service, self.objective.name)
     }
 
-    /// A function of the evaluated requests, by the grouping labels.
+    /// The sum of a function (`rate`, `increase`) of the evaluated requests, by the grouping labels.
     fn sum(&self, function: &str, bad: bool, window: &str) -> String {
         format!("sum by ({}) ({function}({}[{window}]))", self.rules.group_by.join(", "), events(self.objective, bad))
     }
 
-    /// A recording rule with the labels that Sloth's dashboards use, and ours.
+    /// A recording rule with the labels of Sloth's dashboards and of tokometer's.
     fn record(&self, name: &str, window: Option<&str>, expr: String) -> Rule {
         let id = self.sloth_id();
         let (service, slo) = (self.rules.service.as_str(), self.objective.name.as_str());
@@ -160,7 +159,7 @@ impl Rules<'_> {
             ("sloth_version", env!("CARGO_PKG_VERSION")),
             ("sloth_objective", &number(self.objective.target * 100.0)),
         ]));
-        // A period of the length of a window has the window's ratio, which is recorded with the others.
+        // If the period is as long as a window, the ratio is already recorded for that window.
         let of_period = (!WINDOWS.contains(&window.as_str())).then(|| self.record(&period, Some(&window), ratio));
         let counts = vec![
             self.record("slo:sli_bad:step5m", None, self.sum("increase", true, STEP)),
@@ -174,20 +173,20 @@ impl Rules<'_> {
             self.record("slo:period_burn_rate:ratio", None, burn(&period)),
             self.record("slo:period_error_budget_remaining:ratio", None, left),
             info,
-            // In the same group as the series that it reads: from another group these would be missing for a moment
-            // every 5 minutes, which equals Prometheus' lookback period (since 3.0 it excludes the left boundary).
+            // In the same group as the series that it reads. Another group would briefly miss these series every
+            // 5 minutes: their interval equals Prometheus' lookback period, which excludes the left boundary since 3.0.
             self.exhausted(),
         ];
         counts.into_iter().chain(of_period).chain(others).collect()
     }
 
-    /// One page, one ticket, and an alert if nothing evaluates the objective.
+    /// One page, one ticket, and an alert if no tokometer evaluates the objective.
     fn alerts(&self) -> Vec<Rule> {
         let (slo, service) = (&self.objective.name, &self.rules.service);
         let (events, info) = (events(self.objective, false), metric(Id::BuildInfo).prometheus().full());
         let absent = self.alert(
             "LLMSLOMetricAbsent",
-            // Namespaces that evaluated it within a day, and all namespaces if no tokometer evaluates it.
+            // Namespaces that stopped evaluating it within a day, and all namespaces if no tokometer evaluates it.
             format!(
                 "count by (namespace) (last_over_time({events}[1d]))\nunless on (namespace)\ncount by (namespace) \
                  ({events})\nor\ncount by (namespace) ({info})\nunless on ()\ncount ({events})"
@@ -197,7 +196,7 @@ impl Rules<'_> {
                 "{service}: the objective {slo} has no data: no scraped tokometer{} evaluates it",
                 place(&["namespace".to_owned()])
             ),
-            "No alert fires there if the objective is missed.",
+            "Until the data is back, no alert fires if the objective is missed.",
             "count by (namespace, job) (tokometer_build_info)",
         );
         vec![self.burn(PAGE), self.burn(TICKET), absent.pending("10m")]
@@ -213,7 +212,7 @@ impl Rules<'_> {
             .filter(|burn| burn.urgency == urgency)
             .map(|burn| (burn.threshold(self.objective, days) / budget, burn.long, burn.short))
             .collect();
-        // A total outage pages within minutes, whatever the objective.
+        // A total outage pages within minutes, regardless of the objective.
         if urgency == PAGE {
             windows.insert(0, (HARD_FAILURE / budget, "5m", "5m"));
         }
@@ -245,8 +244,8 @@ impl Rules<'_> {
         Rule { keep_firing_for: Some(urgency.keep.to_owned()), ..rule.pending(urgency.pending) }
     }
 
-    /// The burn rate in the long window, if it exceeds a rate in both windows. A minimum number of bad requests in the
-    /// long one is required.
+    /// The burn rate in the long window, if the burn rate exceeds `rate` in both windows and the long window has the
+    /// minimum number of bad requests.
     fn burning(&self, rate: f64, long: &str, short: &str) -> String {
         let budget = number(1.0 - self.objective.target);
         let above = |window: &str| {
@@ -270,7 +269,7 @@ impl Rules<'_> {
         );
         let (service, slo) = (&self.rules.service, &self.objective.name);
         let summary = format!(
-            "{service}: {slo}{} has used up its error budget of {days} days (target {} %)",
+            "{service}: {slo}{} has used up its {days}-day error budget (target {} %)",
             place(&self.rules.group_by),
             number(self.objective.target * 100.0)
         );
@@ -280,7 +279,7 @@ impl Rules<'_> {
         self.alert("LLMErrorBudgetExhausted", expr, "warning", &summary, &description, &first_step).pending("15m")
     }
 
-    /// The remaining budget, queried when the alert's text is rendered.
+    /// The remaining budget, queried when Prometheus renders the alert's text.
     fn left(&self) -> String {
         let by = &self.rules.group_by;
         let id = self.sloth_id();
@@ -308,7 +307,7 @@ impl Rules<'_> {
             "tokometer-slo",
             &variables,
         );
-        // Sloth's dashboards list alerts by the labels with its name.
+        // Sloth's dashboards find alerts by the `sloth_` labels.
         rule.labels.extend(map(&[("slo", slo), ("sloth_service", &self.rules.service), ("sloth_slo", slo)]));
         rule
     }

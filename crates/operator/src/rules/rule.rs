@@ -1,4 +1,4 @@
-//! Rule groups as Prometheus reads them.
+//! Rule groups in the format of Prometheus.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use tokometer_telemetry::slo::RuleSettings;
 /// Evaluation interval of alerts.
 pub(super) const INTERVAL: &str = "30s";
 
-/// Evaluation interval of counts per step, and length of a step: everything is counted in exactly one step.
+/// Evaluation interval of counts per step, and length of a step. They are equal, so each event is counted in exactly
+/// one step.
 pub(super) const STEP: &str = "5m";
 
 /// Rule groups.
@@ -46,7 +47,7 @@ pub(super) struct Rule {
 }
 
 impl Rule {
-    /// An alert that fires at once.
+    /// An alert without `for`: it fires immediately.
     pub(super) fn alert(rules: &RuleSettings, name: &str, severity: &str, expr: String) -> Rule {
         Rule {
             alert: Some(name.to_owned()),
@@ -57,14 +58,14 @@ impl Rule {
         }
     }
 
-    /// Sets the texts of an alert: what happened, where and how fast; details; the first command or query to run.
+    /// Sets an alert's texts: the summary (what, where and how fast), the details, and the first command or query.
     pub(super) fn about(mut self, summary: &str, description: &str, first_step: &str) -> Rule {
         let texts = [("summary", summary), ("description", description.trim()), ("first_step", first_step)];
         self.annotations.extend(map(&texts));
         self
     }
 
-    /// Links the dashboard with this `uid`, with its variables set from these labels.
+    /// Links the dashboard with this `uid`, and sets its variables from these labels.
     pub(super) fn dashboard(mut self, rules: &RuleSettings, uid: &str, variables: &[&str]) -> Rule {
         let Some(base) = &rules.dashboard_url else { return self };
         let set =
@@ -92,11 +93,10 @@ pub(crate) fn runbook_url(rules: &RuleSettings, alert: &str) -> Option<String> {
     rules.runbook_url.as_ref().map(|base| format!("{}/{alert}.md", base.trim_end_matches('/')))
 }
 
-/// Where an alert applies, by these labels: a template for texts, as in ` of llama in namespace prod`. Empty labels are
-/// left out.
+/// A text template that names where an alert applies, such as ` of llama in namespace prod`. Empty labels are omitted.
 pub(super) fn place(labels: &[String]) -> String {
     let mut labels: Vec<&str> = labels.iter().map(String::as_str).collect();
-    // What, then where.
+    // The model first, the namespace last.
     labels.sort_by_key(|label| match *label {
         "model" => 0,
         "namespace" => 2,

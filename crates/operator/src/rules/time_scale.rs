@@ -1,4 +1,4 @@
-//! Rules for trials, in which time runs faster.
+//! Time scaling of rules for trials.
 
 use crate::rules::rule::Group;
 

@@ -1,4 +1,4 @@
-//! Opens the listening sockets before anything runs: errors are reported at startup, and port 0 is already resolved.
+//! Opens the listening sockets before the proxy serves: errors are reported at startup, and port 0 is already resolved.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -16,21 +16,21 @@ use crate::listen::probe;
 use crate::listen::settings::{Address, Listener};
 use crate::relay::Settings;
 
-/// The kernel caps it at net.core.somaxconn.
+/// The kernel caps the backlog at net.core.somaxconn.
 const BACKLOG: i32 = 65_535;
 
-/// A listener whose address can be used.
+/// A listener and its listen address.
 #[derive(Debug)]
 pub struct Bound {
     /// The listener as configured.
     pub listener: Listener,
-    /// The listen address as configured, with the real port in place of port 0.
+    /// The listen address as configured, with the actual port instead of port 0.
     pub address: Address,
     pub(crate) first: Option<First>,
 }
 
-/// The first socket of a listener, which decides whether the address is free. Connections wait in its backlog until the
-/// listener is served.
+/// The first socket of a listener: binding it shows whether the address is free. Connections wait in the backlog until
+/// the listener is served.
 #[derive(Debug)]
 pub(crate) struct First {
     socket: OwnedFd,
@@ -38,7 +38,7 @@ pub(crate) struct First {
 }
 
 impl First {
-    /// Opens this address and listens.
+    /// Binds a socket to `address` and listens.
     pub(crate) fn open(address: &Address, settings: &Settings) -> Result<First, Error> {
         let opened = match address {
             Address::Tcp { host, port } => bind_tcp(host, *port, settings).map(|(socket, _)| (socket.into(), None)),
@@ -73,8 +73,8 @@ impl First {
             SockRef::from(&self.socket).listen(BACKLOG)?;
             let mut sockets = vec![self.socket.try_clone()?];
             if threads > 1 {
-                // The first socket was bound without it, so no other process uses the port; the process's other sockets
-                // may join now.
+                // The first socket was bound without SO_REUSEPORT, so no other process uses the port. The other sockets
+                // of this process may share it now.
                 SockRef::from(&self.socket).set_reuse_port(true)?;
             }
             let settings = Settings { port_sharing: true, ..settings.clone() };
@@ -93,7 +93,7 @@ fn cannot_bind(address: &Address, source: io::Error) -> Error {
     Error::Bind { address: address.clone(), fix: fix(&source), source }
 }
 
-/// Opens the socket of this listener.
+/// Opens the listener's socket.
 ///
 /// A TCP address that another process listens on is an error, unless `settings.port_sharing` is set and both processes
 /// share the port with SO_REUSEPORT. TCP sockets get keep-alive and TCP_NODELAY, which accepted sockets inherit
@@ -113,9 +113,10 @@ pub fn bind(listener: Listener, settings: &Settings) -> Result<Bound, Error> {
     Ok(Bound { listener, address, first: Some(first) })
 }
 
-/// Checks that [`bind`] would succeed, without listening: connects are refused until the gate of the listener opens.
+/// Checks that [`bind`] would succeed, but does not listen: clients are refused until the listener's gate opens.
 ///
-/// No socket stays open, so a program that starts meanwhile can take the address; only a port chosen for port 0 is held.
+/// No socket stays open, so another program can take the address meanwhile. Only a port chosen for port 0 stays
+/// reserved.
 ///
 /// # Errors
 /// As [`bind`].
@@ -135,7 +136,7 @@ pub fn reserve(listener: Listener, settings: &Settings) -> Result<Bound, Error> 
     Ok(Bound { listener, address, first })
 }
 
-/// A listener whose address is in use: its gate opens when the address is free.
+/// For a listener whose address is in use: its gate can open once the address is free.
 pub fn without_address(listener: Listener) -> Bound {
     Bound { address: listener.listen.clone(), listener, first: None }
 }
@@ -153,9 +154,9 @@ fn bind_tcp(host: &str, port: u16, settings: &Settings) -> io::Result<(Socket, A
     Ok((socket, Address::Tcp { host: address.ip().to_string(), port }))
 }
 
-/// Probes start after `idle` and repeat every tenth of it: a dead peer is detected within twice that time.
+/// Keep-alive probes start after `idle` and repeat every tenth of `idle`: a dead peer is detected within twice `idle`.
 pub(crate) fn keep_alive(socket: SockRef<'_>, idle: Option<Duration>) -> io::Result<()> {
-    // The kernel refuses less than a second.
+    // The kernel rejects values below one second.
     let Some(idle) = idle.map(|idle| idle.max(Duration::from_secs(1))) else { return Ok(()) };
     let interval = (idle / 10).max(Duration::from_secs(1));
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(interval))
@@ -169,7 +170,7 @@ fn bind_unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
     Ok((listener.into(), file))
 }
 
-/// Removes a socket file without a listening process; leaves any other file alone.
+/// Removes a socket file on which no process listens; leaves any other file alone.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let is_socket = match std::fs::symlink_metadata(path) {
         Ok(metadata) => metadata.file_type().is_socket(),
@@ -185,7 +186,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 
 fn fix(error: &io::Error) -> &'static str {
     match error.kind() {
-        // TCP only; for a Unix socket the error comes from `remove_stale`.
+        // TCP only; for a Unix socket `remove_stale` returns the error.
         io::ErrorKind::AddrInUse if error.raw_os_error().is_some() => {
             "stop the program that uses it, listen on another address, or set `relay.port_sharing` if both programs share the port"
         }
@@ -193,7 +194,7 @@ fn fix(error: &io::Error) -> &'static str {
         io::ErrorKind::AlreadyExists => "remove it, or use another path",
         io::ErrorKind::AddrNotAvailable => "use an address of this machine, or 0.0.0.0 for all of them",
         io::ErrorKind::PermissionDenied => "use a port above 1023 or a writable directory",
-        _ if error.raw_os_error() == Some(24) => "raise the limit of open files (ulimit -n)",
+        _ if error.raw_os_error() == Some(24) => "raise the open-files limit (ulimit -n)",
         io::ErrorKind::NotFound => "create the directory of the socket first",
         _ => "check the address",
     }
@@ -209,7 +210,7 @@ pub(crate) struct SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if inode(&self.path).is_ok_and(|inode| inode == self.inode) {
-            // If it cannot be removed now, the next start treats it as stale.
+            // If the file cannot be removed now, the next start treats it as stale.
             std::fs::remove_file(&self.path).ok();
         }
     }

@@ -1,6 +1,7 @@
-//! Takes an accepted socket out of pingora's stream, registered with the thread that accepted it, which also serves it.
+//! Takes an accepted socket out of pingora's stream. The socket stays registered with the accepting thread, which also
+//! serves it.
 //!
-//! Registering a second descriptor for it would cost five system calls per connection.
+//! Registering a second descriptor would cost five system calls per connection.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -52,8 +53,8 @@ impl AsyncRead for Accepted {
 
 impl AsyncWrite for Accepted {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        // The kernel almost always accepts the bytes immediately, so the system call comes first; the layers in between
-        // are only used to wait.
+        // The kernel almost always accepts the bytes immediately, so the first write is a direct system call; the
+        // layers in between are used only to wait.
         match send(self.socket(), bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Ok(sent) => Poll::Ready(Ok(sent)),
             Err(Errno::AGAIN | Errno::INTR) => Pin::new(&mut self.0).poll_write(cx, bytes),

@@ -9,7 +9,7 @@ use crate::listen::settings::Address;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The address cannot be listened on.
+    /// Listening on the address failed.
     #[error("cannot listen on {address}: {source}; {fix}")]
     Bind {
         /// The address as configured.
@@ -19,23 +19,23 @@ pub enum Error {
         /// The system error.
         source: io::Error,
     },
-    /// `original` was given as the address to listen on.
+    /// `original` was configured as the listen address.
     #[error(
-        "`original` is not a listen address: it means the server from which a REDIRECT rule diverts packets; use it as upstream"
+        "`original` is not a listen address: it denotes the server from which a REDIRECT rule diverts packets; use it as upstream"
     )]
     ListenOnOriginal,
-    /// A TLS file or the name of the TLS server cannot be used. The text has the file, the reason and the fix.
+    /// A TLS file or the TLS server name is unusable. The text contains the file, the reason and the fix.
     #[error("{0}")]
     Tls(String),
 }
 
 impl Error {
-    /// True when another socket holds the address.
+    /// True if the address is in use.
     pub fn is_address_in_use(&self) -> bool {
         matches!(self, Error::Bind { source, .. } if source.kind() == ErrorKind::AddrInUse)
     }
 
-    /// True unless the process lacks a resource that is not a setting.
+    /// True if the configuration is at fault; false if the process lacks a resource.
     pub fn is_of_configuration(&self) -> bool {
         match self {
             Error::Bind { source, .. } => matches!(

@@ -30,7 +30,7 @@ pub(crate) struct Frontend {
     pub(crate) listener: usize,
     pub(crate) tls: Option<Arc<Rotating<TlsAcceptor>>>,
     pub(crate) upstream: Arc<Upstream>,
-    /// In rewrite mode.
+    /// Set in rewrite mode.
     pub(crate) rewrite: Option<Arc<rewrite::Proxy>>,
 }
 
@@ -40,7 +40,7 @@ impl ServerApp for Frontend {
     async fn process_new(self: &Arc<Self>, accepted: Accepted, _: &ShutdownWatch) -> Option<Accepted> {
         let peer = accepted.get_socket_digest().and_then(|digest| digest.peer_addr()?.as_inet().copied());
         if let Ok(socket) = descriptor::take(accepted) {
-            // Joined connections follow the drain themselves; this covers those that are not joined yet.
+            // Joined connections react to the drain themselves; this branch covers connections that are not joined yet.
             tokio::select! {
                 () = self.serve(socket, peer) => {}
                 () = self.relay.drain().reached(Phase::Forced) => {}
@@ -71,7 +71,7 @@ impl Frontend {
         let (why, error) = match connected {
             Ok(Ok(server)) => {
                 self.relay.stats_of(self.listener).connected.add(1);
-                // A separate task, because the relay's future is small and this one is not.
+                // Spawned as a separate task: the relay's future is small, the surrounding one is large.
                 return drop(tokio::spawn(accepted.join(client, server)));
             }
             Ok(Err(error)) => (Unreached::of(&error), error.to_string()),
@@ -81,7 +81,7 @@ impl Frontend {
         Box::pin(accepted.refuse(client, why, &upstream, &error)).await;
     }
 
-    /// Serves the connection in rewrite mode, whose requests connect to the server.
+    /// Serves the connection in rewrite mode, where each request connects to the server.
     async fn rewrite(
         &self,
         proxy: &Arc<rewrite::Proxy>,
@@ -98,7 +98,7 @@ impl Frontend {
         if let Some((client, protocol)) = self.handshake(socket).await {
             let http2 = protocol == Protocol::Http2;
             let connection = rewrite::Connection::new(peer, upstream, original, http2);
-            // A separate task, without the futures around this one, which would be polled for every event.
+            // Spawned as a separate task: otherwise every event would also poll the futures around this one.
             drop(tokio::spawn(admitted.serve(Arc::clone(proxy).serve(client, connection))));
         }
     }
@@ -111,10 +111,11 @@ impl Frontend {
         }
     }
 
-    /// The client's stream under TLS, if that is configured, and its protocol. `None` if the handshake failed.
+    /// The client's stream, decrypted if TLS is configured, and the negotiated protocol. `None` if the handshake
+    /// failed.
     async fn handshake(&self, socket: Stream) -> Option<(Stream, Protocol)> {
         let Some(acceptor) = &self.tls else { return Some((socket, Protocol::Http1)) };
-        // Large and rare parts are boxed, here and above: this future exists for each connection.
+        // Large and rare parts are boxed, here and above, because this future exists once per connection.
         let handshake = async { acceptor.get().await.accept(socket).await };
         match Box::pin(self.relay.drain().in_time(HANDSHAKE_TIMEOUT, handshake)).await {
             Some(Ok(stream)) => {

@@ -11,8 +11,8 @@ use crate::listen::error::Error;
 use crate::listen::settings::Address;
 use crate::relay::{Listening, Phase, Relay};
 
-/// The gate of one listener. While it is closed, the kernel refuses connects to the address, as if no program were
-/// there. Open connections are not affected.
+/// The gate of one listener. While the gate is closed, the kernel refuses connections to the address, as if no program
+/// listened there. Open connections are not affected.
 #[derive(Debug)]
 pub struct Gate {
     address: Address,
@@ -39,7 +39,7 @@ pub(crate) struct Opened {
     /// Becomes true when the gate closes.
     pub(crate) closing: watch::Receiver<bool>,
     _listening: Listening,
-    /// Removed when the last thread stops listening.
+    /// The socket file, removed when the last thread stops listening.
     _file: Option<Arc<SocketFile>>,
     _served: Arc<()>,
 }
@@ -54,8 +54,8 @@ impl Gate {
         Gate { address, relay, threads, state: Mutex::new(State { first, ..State::default() }) }
     }
 
-    /// Listens, if it does not yet. Returns false while the sockets of the last time are being closed, and when the
-    /// process drains.
+    /// Starts listening, unless the gate is already open. Returns false during a drain and while the previous sockets
+    /// are still being closed.
     ///
     /// # Errors
     /// As [`bind`](crate::listen::bind).
@@ -85,7 +85,7 @@ impl Gate {
                 _file: first.file.clone(),
                 _served: Arc::clone(&served),
             };
-            // A thread that has ended drops its socket.
+            // If the thread has ended, the socket is dropped.
             thread.send(opened).ok();
         }
         Ok(true)

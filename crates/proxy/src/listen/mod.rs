@@ -1,17 +1,17 @@
 //! Addresses, sockets and TLS: hands accepted connections to `relay`.
 //!
-//! Sockets are opened and files are read before anything runs (`bind`, `serve`), so that their errors are reported at
-//! startup. pingora accepts; the socket then leaves pingora and belongs to the relay.
+//! Sockets are opened and files are read before serving starts (`bind`, `serve`), so their errors are reported at
+//! startup. pingora accepts each connection; the socket is then taken out of pingora and handed to the relay.
 //!
-//! Of pingora-core 0.9.1, only the accept loop is used. What prevents the rest:
+//! Only the accept loop of pingora-core 0.9.1 is used. Why the rest is not:
 //!
-//! - Its listeners retry a used address for 30 s and then panic, do not report the port chosen for port 0, and remove any
-//!   file at the path of a Unix socket, also the socket of a running process. It accepts open sockets instead
-//!   (`ListenFds`), which also allows one socket per thread and an orderly close.
-//! - Its TLS acceptor panics when a file is unreadable. After a handshake, it gives the socket only by number, while
-//!   resets, truncation and the original destination need the socket. Its feature `rustls` also adds dependencies
+//! - The listeners retry an address in use for 30 s and then panic, do not report the port chosen for port 0, and
+//!   remove any file at the path of a Unix socket, even the socket of a running process. Instead, pingora is given open
+//!   sockets (`ListenFds`), which also allows one socket per thread and an orderly close.
+//! - The TLS acceptor panics when a file is unreadable. After a handshake it returns only the socket's number, but
+//!   resets, truncation and the original destination need the socket. The feature `rustls` would also add dependencies
 //!   (x509-parser, ouroboros) to the build.
-//! - Its connectors resolve a host name once, and keep a pool that a relay of one connection to one has no use for.
+//! - The connectors resolve a host name only once, and keep a connection pool that a one-to-one relay does not need.
 
 mod bind;
 mod descriptor;

@@ -1,4 +1,4 @@
-//! TLS configurations that are made again when their files change: certificates are renewed while tokometer runs.
+//! TLS configurations that are rebuilt when their files change: certificates can be renewed while tokometer runs.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,10 +16,10 @@ use crate::listen::error::Error;
 /// Minimum time between two checks of the files.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Maximum delay of a handshake by a check; a slow disk then finishes it in the background.
+/// Maximum time that a handshake waits for a check of the files; a slower check finishes in the background.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A value made from files.
+/// A value built from files.
 pub(crate) struct Rotating<T> {
     current: ArcSwap<T>,
     files: Vec<PathBuf>,
@@ -27,15 +27,15 @@ pub(crate) struct Rotating<T> {
     began: Instant,
     /// Milliseconds from `began` to the next check.
     due: AtomicU64,
-    /// The files from which the value was made, or could not be made. Locked on threads for blocking work only.
+    /// File versions at the last attempt to build the value. Locked only on threads for blocking work.
     versions: Mutex<Vec<Option<FileVersion>>>,
 }
 
 impl<T: Clone + Send + Sync + 'static> Rotating<T> {
-    /// Makes the value.
+    /// Builds the value.
     ///
     /// # Errors
-    /// As `make`.
+    /// Those of `make`.
     pub(crate) fn new(
         files: Vec<PathBuf>,
         make: impl Fn() -> Result<T, Error> + Send + Sync + 'static,
@@ -52,7 +52,7 @@ impl<T: Clone + Send + Sync + 'static> Rotating<T> {
         }))
     }
 
-    /// The value by the files as they are now. They are checked at most once a second, on a thread for blocking work.
+    /// The value for the current files. The files are checked at most once a second, on a thread for blocking work.
     pub(crate) async fn get(self: &Arc<Self>) -> T {
         let now = self.began.elapsed().as_millis() as u64;
         let due = self.due.load(Ordering::Relaxed);
@@ -64,8 +64,8 @@ impl<T: Clone + Send + Sync + 'static> Rotating<T> {
         T::clone(&self.current.load())
     }
 
-    /// Makes the value again if a file has changed. Keeps the old one if that fails, as with a certificate whose key is
-    /// not replaced yet.
+    /// Rebuilds the value if a file has changed. If that fails, keeps the old value, for example while a new
+    /// certificate's key has not been replaced yet.
     fn check(&self) {
         let mut known = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
         let now = versions(&self.files);
@@ -77,10 +77,10 @@ impl<T: Clone + Send + Sync + 'static> Rotating<T> {
         match (self.make)() {
             Ok(value) => {
                 self.current.store(Arc::new(value));
-                tracing::info!(file, "The TLS files have changed: new connections use them.");
+                tracing::info!(file, "The TLS files have changed; new connections use the new files.");
             }
             Err(error) => {
-                tracing::error!(file, %error, "The changed TLS files cannot be used; keeping the old ones.");
+                tracing::error!(file, %error, "The changed TLS files cannot be used; keeping the old configuration.");
             }
         }
     }

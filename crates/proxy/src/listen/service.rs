@@ -2,10 +2,10 @@
 //!
 //! Listening sockets are closed without cutting off clients that have begun to connect.
 //!
-//! The kernel completes handshakes by itself and queues the connections until they are accepted; closing the socket
-//! resets queued ones. Therefore new SYNs are dropped first, then queued connections are accepted, then the socket is
-//! closed. A client that connects in between gets no response and retransmits its SYN after one second (RFC 6298,
-//! section 2), to the server if that listens on the same port.
+//! The kernel completes TCP handshakes and queues the connections until they are accepted. Closing the listening socket
+//! resets the queued connections. A closing listener therefore first drops new SYNs, then accepts the queued
+//! connections, then closes the socket. A client whose SYN is dropped retransmits it after one second (RFC 6298,
+//! section 2), to the server if the server listens on the same port.
 
 use std::os::fd::IntoRawFd;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use crate::listen::upstream::Upstream;
 use crate::relay::{Phase, Relay, watch_lag};
 use crate::rewrite;
 
-/// The listeners of one thread: every one of them, each with the thread's own socket while its gate is open.
+/// All listeners, served by one thread. Each open listener has a socket for this thread.
 pub struct Worker {
     listeners: Vec<ThreadListener>,
     relay: Arc<Relay>,
@@ -52,23 +52,23 @@ impl fmt::Debug for Worker {
     }
 }
 
-/// Creates the workers that serve these listeners, one per thread, and opens every listener; a listener's number is its
-/// index in `bound`.
+/// Opens these listeners and returns the workers that serve them, one per thread. A listener's number is its index in
+/// `bound`.
 ///
 /// # Errors
-/// When a TLS file is missing or wrong, or a socket cannot be opened for each thread.
+/// When a TLS file is missing or invalid, or a socket cannot be opened for each thread.
 pub fn serve(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<Vec<Worker>, Error> {
     let (workers, gates) = gated(bound, relay, threads)?;
     gates.iter().try_for_each(|gate| gate.open().map(drop))?;
     Ok(workers)
 }
 
-/// Like [`serve`], but the caller opens the listeners: returns their gates too, which are closed.
+/// Like [`serve`], but the listeners stay closed: the caller opens them with the returned gates.
 ///
 /// # Errors
-/// When a TLS file is missing or wrong.
+/// When a TLS file is missing or invalid.
 pub fn gated(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<(Vec<Worker>, Vec<Gate>), Error> {
-    // pingora's own timers need a thread that wakes 100 times per second, for a handshake that is not used here.
+    // pingora's own timers need a thread that wakes 100 times per second; they serve a handshake that is not used here.
     set_fast_timeout_to_tokio_threshold(Some(Duration::ZERO));
     let mut workers: Vec<Worker> = Vec::new();
     workers.resize_with(threads.max(1), || Worker { listeners: Vec::new(), relay: Arc::clone(relay) });
@@ -100,9 +100,9 @@ pub fn gated(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<(V
 }
 
 impl Worker {
-    /// Accepts until the drain begins. Each connection becomes a task of the current runtime, which must be
-    /// single-threaded and outlive them; so do the notification of the connections about a drain, and the measurement of
-    /// its lateness, which concerns the open streams of a drain too.
+    /// Accepts connections until the drain begins. Each connection becomes a task of the current runtime, which must be
+    /// single-threaded and outlive the connections. The tasks that notify connections of a drain and measure the
+    /// thread's lag also continue during the drain.
     pub async fn accept(self) {
         let mut open = JoinSet::new();
         for listener in self.listeners {
@@ -146,16 +146,16 @@ impl ThreadListener {
             }
             address => (address.to_string(), ListenerConfig::tcp(address.to_string())),
         };
-        // The rest of `opened` is dropped at the end, when the socket is closed.
+        // The other fields of `opened` are dropped at the end of this function, after the socket is closed.
         let Opened { socket, closing: mut gate, .. } = opened;
         let drain = self.frontend.relay.drain().clone();
         let mut service = Service::new(self.name.clone(), self.frontend.clone());
         // The relay does its own reads and writes: pingora's buffers would waste 64 KiB per connection.
         service.add_listener(listener.l4_buffer(L4BufferSettings::new(0, 0)));
-        // A duplicate for the orderly close. Unix sockets have no packets to reject; without a duplicate the listener
-        // still closes, but may cut off connecting clients.
+        // Duplicate descriptor for the orderly close. Unix sockets have no SYNs to drop. Without the duplicate, the
+        // listener still closes, but may cut off connecting clients.
         let duplicate = matches!(self.address, Address::Tcp { .. }).then(|| socket.try_clone().ok()).flatten();
-        // pingora uses a listening socket found under its address in this table instead of creating one.
+        // If this table has a listening socket for the address, pingora uses that socket instead of creating one.
         let mut descriptors = Fds::new();
         descriptors.add(key, socket.into_raw_fd());
         let descriptors: ListenFds = Arc::new(descriptors.into());
@@ -163,7 +163,7 @@ impl ThreadListener {
         let close = async move {
             tokio::select! {
                 () = drain.reached(Phase::Closing) => {}
-                // An error means that no gate closes it.
+                // An error means that the gate was dropped and cannot close the socket.
                 Ok(_) = gate.wait_for(|closes| *closes) => {}
             }
             if let Some(socket) = duplicate {
@@ -185,10 +185,10 @@ const FIRST_REQUEST: Duration = Duration::from_millis(300);
 /// Time for handshakes in progress to complete and for their first requests to arrive.
 const CLOSING_TIME: Duration = Duration::from_millis(100);
 
-/// From now on the kernel drops SYNs (the first packet of a handshake) for this socket.
+/// Makes the kernel drop SYNs (the first packet of a handshake) for this socket from now on.
 ///
-/// A socket filter (socket(7), SO_ATTACH_FILTER) receives packets from the TCP header on. Accepted connections inherit
-/// it, but receive no such packets.
+/// The socket filter (socket(7), SO_ATTACH_FILTER) receives packets from the TCP header on. Accepted connections
+/// inherit the filter, but receive no SYNs.
 fn reject_new_connections(socket: SockRef<'_>) -> io::Result<()> {
     const LOAD_BYTE: u16 = 0x30;
     const AND: u16 = 0x54;

@@ -30,7 +30,7 @@ impl From<SocketAddr> for Address {
     }
 }
 
-/// In the syntax of the configuration.
+/// Formats the address in configuration syntax.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -58,7 +58,7 @@ pub struct ServerTls {
 pub struct ClientTls {
     /// Trusted CA certificates; `None` for the built-in web roots.
     pub ca: Option<PathBuf>,
-    /// Name to check and to send as SNI; `None` for the host of the upstream address.
+    /// Name expected in the certificate and sent as SNI; `None` for the host of the upstream address.
     pub server_name: Option<String>,
     /// Client certificate chain and key, if the server requires them.
     pub identity: Option<(PathBuf, PathBuf)>,
@@ -69,7 +69,7 @@ pub struct ClientTls {
 /// A listener: listen address and upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// Name in logs; the listen address if none was given.
+    /// Name in logs; the listen address by default.
     pub name: String,
     /// The address that clients connect to.
     pub listen: Address,

@@ -1,8 +1,8 @@
 //! TLS configurations from PEM files, checked at startup. Uses rustls with ring.
 //!
-//! Both sides of a relayed connection must use the same protocol, and the client's handshake comes first: a client that
-//! offers `http/1.1` gets it, because every server supports it, and one that offers only `h2` (gRPC) gets that. The
-//! handshake with a TLS server then requests the client's protocol.
+//! Both sides of a relayed connection must use the same protocol, and the client's handshake completes first. A client
+//! that offers `http/1.1` gets HTTP/1.1, which every server supports; a client that offers only `h2` (gRPC) gets
+//! HTTP/2. In the handshake with a TLS server, the relay then offers only the client's protocol.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Its name in ALPN (RFC 7301, section 6).
+    /// The protocol's ALPN identifier (RFC 7301, section 6).
     pub(crate) fn alpn(self) -> &'static [u8] {
         match self {
             Protocol::Http1 => b"http/1.1",
@@ -54,7 +54,7 @@ pub fn usable_tls(listener: &Listener) -> Result<(), Error> {
     Ok(())
 }
 
-/// TLS to clients, by the files as they are at each handshake.
+/// TLS to clients; each handshake uses the current files.
 pub(crate) fn rotating_acceptor(settings: &ServerTls) -> Result<Arc<Rotating<TlsAcceptor>>, Error> {
     let ServerTls { certificate, key, client_ca } = settings.clone();
     let files = [certificate, key].into_iter().chain(client_ca).collect();
@@ -62,7 +62,7 @@ pub(crate) fn rotating_acceptor(settings: &ServerTls) -> Result<Arc<Rotating<Tls
     Rotating::new(files, move || acceptor(&settings))
 }
 
-/// TLS to the server, by the files as they are at each handshake.
+/// TLS to the server; each handshake uses the current files.
 pub(crate) fn rotating_connector(settings: &ClientTls) -> Result<Arc<Rotating<TlsConnector>>, Error> {
     let ClientTls { ca, identity, .. } = settings.clone();
     let identity = identity.into_iter().flat_map(|(certificate, key)| [certificate, key]);

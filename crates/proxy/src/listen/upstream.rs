@@ -25,8 +25,9 @@ use crate::rewrite::Server;
 /// Delay between attempts while the process has no free descriptors.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// Maximum wait of a connection for a descriptor. Each waits a random fraction of at least one fifth: when all
-/// descriptors are held by connections that wait for one more, a few give up first and the others are served.
+/// Maximum time that a connection waits for a descriptor. Each connection waits a random part of this time, at least
+/// one fifth: when connections that wait for one more descriptor hold all descriptors, a few give up early and the
+/// others are served.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A server and how to connect to it.
@@ -58,7 +59,8 @@ impl Upstream {
         Ok(Upstream { address: address.clone(), name: address.to_string().into(), tls, keepalive })
     }
 
-    /// The upstream address of this connection, as text; also as an address if it depends on the connection.
+    /// The upstream address of this client's connection as text, and as a socket address if it depends on the
+    /// connection.
     pub(crate) fn route(&self, client: &Stream) -> (Arc<str>, io::Result<Option<SocketAddr>>) {
         if self.address != Address::OriginalDestination {
             return (Arc::clone(&self.name), Ok(None));
@@ -69,8 +71,8 @@ impl Upstream {
         }
     }
 
-    /// Connects. `original` is the result of `route` for this client, `protocol` the one negotiated with
-    /// it.
+    /// Connects to the server. `original` is the result of `route` for this client, `protocol` the protocol negotiated
+    /// with the client.
     pub async fn connect(&self, original: Option<SocketAddr>, protocol: Protocol) -> io::Result<Stream> {
         let socket = patiently(|| self.open(original)).await?;
         let Some((connector, name)) = &self.tls else { return Ok(socket) };
@@ -107,7 +109,7 @@ impl Server for Upstream {
     }
 }
 
-/// Connects to the first address of the host that accepts.
+/// Connects to the first address of the host that accepts the connection.
 async fn connect_to(host: &str, port: u16) -> io::Result<TcpStream> {
     let unresolved =
         |error: io::Error| if is_exhausted(&error) { error } else { Unreached::NameResolution.mark(error) };
@@ -121,8 +123,9 @@ async fn connect_to(host: &str, port: u16) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Retries while the process (EMFILE) or the machine (ENFILE) has no free descriptors. Retries without limit while the
-/// backlog of a Unix socket is full (EAGAIN), as a blocking connect would wait; on TCP the kernel waits.
+/// Retries while the process (EMFILE) or the machine (ENFILE) has no free descriptors. Also retries, without a time
+/// limit, while the backlog of a Unix socket is full (EAGAIN): a blocking connect would wait too. On TCP the kernel
+/// waits.
 async fn patiently<T, F: Future<Output = io::Result<T>>>(mut open: impl FnMut() -> F) -> io::Result<T> {
     let mut until = None;
     loop {
@@ -162,7 +165,7 @@ fn original_destination(client: &Stream) -> io::Result<SocketAddr> {
         socket.original_dst_v6().or_else(|_| socket.original_dst_v4())
     };
     match original.ok().and_then(|address| address.as_socket()) {
-        // The local address: connecting to it would loop forever.
+        // Connecting to the local address would loop forever.
         Some(original) if original != local => Ok(original),
         _ => Err(io::Error::other("no REDIRECT rule diverted this connection to tokometer")),
     }

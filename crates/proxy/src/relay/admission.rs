@@ -1,4 +1,4 @@
-//! State shared by all connections of a process, and their admission, each with an observer whose faults are isolated.
+//! State shared by all connections of a process; admits connections and isolates their observers' faults.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -36,7 +36,7 @@ pub struct Relay {
     /// Bytes waiting for their receivers, on all connections.
     waiting: AtomicUsize,
     last_id: AtomicU64,
-    /// Called with the listener whose server has refused a connection.
+    /// Called with the number of a listener whose server refused a connection.
     refused: OnceLock<Box<dyn Fn(usize) + Send + Sync>>,
 }
 
@@ -47,7 +47,8 @@ impl fmt::Debug for Relay {
 }
 
 impl Relay {
-    /// A relay for this many listeners (at least one). It reports connections to `observe` and ends with `drain`.
+    /// Creates a relay for this many listeners (at least one). It reports connections to `observe` and ends with
+    /// `drain`.
     pub fn new(settings: Settings, listeners: usize, observe: Arc<dyn Observe>, drain: Drain) -> Arc<Relay> {
         let settings = ArcSwap::from_pointee(settings);
         let stats = (0..listeners.max(1)).map(|_| Stats::default()).collect();
@@ -61,7 +62,7 @@ impl Relay {
         self.settings.load_full()
     }
 
-    /// Applies these settings to connections accepted from now on; open ones keep theirs.
+    /// Applies these settings to connections accepted from now on; open connections keep their old settings.
     pub fn reload(&self, settings: Settings) {
         self.settings.store(Arc::new(settings));
     }
@@ -81,8 +82,8 @@ impl Relay {
         &self.stats[listener.min(self.stats.len() - 1)]
     }
 
-    /// Sets a function that is called with the listener each time that its server has refused a connection. It must not
-    /// block. The first one set stays.
+    /// Sets a function that is called with the listener's number each time the listener's server refuses a connection.
+    /// The function must not block. Only the first call has an effect.
     pub fn on_refused(&self, notify: impl Fn(usize) + Send + Sync + 'static) {
         self.refused.set(Box::new(notify)).ok();
     }
@@ -97,19 +98,19 @@ impl Relay {
         }
     }
 
-    /// Timer lag of the data path's threads: the maximum over all threads of the last lag, or of the current lag of an
-    /// overdue timer. `None` before any timer fired.
+    /// Maximum timer lag over all data path threads. A thread counts with its last lag, or with the current lag if its
+    /// timer is overdue. `None` before the first timer fired.
     pub fn lag(&self) -> Option<Duration> {
         self.lags.greatest(Instant::now())
     }
 
-    /// For how long a thread of the data path has not run until now; zero while all do. What has arrived meanwhile was
-    /// not read.
+    /// The longest time that any data path thread has not run; zero while all threads run. Data that arrived meanwhile
+    /// was not read.
     pub fn overdue(&self, now: Instant) -> Duration {
         self.lags.overdue(now)
     }
 
-    /// Delays of the timers of each data path thread since the last call.
+    /// Timer delays of each data path thread since the last call.
     pub fn take_delays(&self) -> Vec<Delays> {
         self.lags.take()
     }
@@ -130,17 +131,17 @@ impl Relay {
         Waiting { relay: Arc::clone(self), bytes }
     }
 
-    /// Sets the maximum number of open connections; further ones are refused.
+    /// Sets the maximum number of open connections; further connections are refused.
     pub fn limit_connections(&self, capacity: usize) {
         self.capacity.store(capacity, Ordering::Relaxed);
     }
 
-    /// Admits a connection of this listener. It counts as open until the returned value, or the `Joined` made from it,
-    /// is dropped.
+    /// Admits a connection to this listener. The connection counts as open until the returned value, or the `Joined`
+    /// created from it, is dropped.
     ///
     /// # Errors
-    /// When the maximum number of connections is open. The refusal is counted here; [`Relay::refuse`] responds to the
-    /// client.
+    /// When the maximum number of connections is open. This function counts the refusal; [`Relay::refuse`] responds to
+    /// the client.
     pub(crate) fn accept(
         self: &Arc<Relay>,
         listener: usize,
@@ -152,8 +153,8 @@ impl Relay {
         Ok(Accepted { guard: Guard::new(Arc::clone(self), &connection), ticket })
     }
 
-    /// Admits a connection whose requests have observers of their own. It counts as open until the returned value is
-    /// dropped.
+    /// Admits a connection whose requests each have their own observer. The connection counts as open until the
+    /// returned value is dropped.
     ///
     /// # Errors
     /// As [`Relay::accept`].
@@ -174,7 +175,7 @@ impl Relay {
         };
         let Some(ticket) = self.drain.enter(max) else {
             self.stats_of(listener).refused(why).add(1);
-            tracing::warn!(reason = why.as_str(), max, "The maximum number of connections is open: refusing new ones.");
+            tracing::warn!(reason = why.as_str(), max, "The connection limit is reached: refusing new connections.");
             return Err(why);
         };
         self.stats_of(listener).accepted.add(1);
@@ -221,13 +222,13 @@ pub(crate) struct Admitted {
 }
 
 impl Admitted {
-    /// Serves the connection with this future, which must be its own task, until that ends or the drain is forced.
+    /// Polls `serving` until it ends or the drain is forced. Spawn the returned future as its own task.
     pub(crate) async fn serve(self, serving: impl Future<Output = ()>) {
         let mut serving = pin!(serving);
         let mut entered = false;
         poll_fn(|cx| {
             if !std::mem::replace(&mut entered, true) {
-                // Once is enough: the waker of a spawned task does not change.
+                // Registering once is enough: the waker of a spawned task does not change.
                 self.ticket.wake(cx.waker());
             }
             if self.ticket.phase() == Phase::Forced { Poll::Ready(()) } else { serving.as_mut().poll(cx) }
@@ -242,15 +243,15 @@ impl Drop for Admitted {
     }
 }
 
-/// The observer of one connection. A panic in it ends the observer, not the connection.
+/// The observer of one connection. A panic in the observer ends only the observer, not the connection.
 ///
-/// Dropping it without a call to `closed` (the runtime stops) records `Close::Drained`.
+/// A guard dropped without a call to `closed` (the runtime stops) records `Close::Drained`.
 pub(crate) struct Guard {
     relay: Arc<Relay>,
     listener: u16,
     ended: bool,
     costly: bool,
-    /// Lateness of the thread that the observer knows, in milliseconds.
+    /// Thread lateness already reported to the observer, in milliseconds.
     known_ms: u32,
     observer: Option<Box<dyn Observer>>,
     /// Set while the client's socket is open and observed.
@@ -266,7 +267,7 @@ impl Guard {
         Guard { relay, listener, ended: false, costly: false, known_ms, observer, network: None }
     }
 
-    /// The observer of one request in rewrite mode, as a connection of its own.
+    /// Creates the observer of one request in rewrite mode; the observer sees the request as a separate connection.
     pub(crate) fn of_request(
         relay: &Arc<Relay>,
         listener: usize,
@@ -275,7 +276,7 @@ impl Guard {
     ) -> Guard {
         let connection = relay.connection(listener, upstream, peer);
         let mut guard = Guard::new(Arc::clone(relay), &connection);
-        // Its end is not that of a connection.
+        // The end of a request is not counted as the end of a connection.
         guard.ended = true;
         guard
     }
@@ -294,8 +295,7 @@ impl Guard {
         self.relay.note_unreached(usize::from(self.listener), why);
     }
 
-    /// Reports how late this thread was since the last report. Called before what happened at `at` is reported. Returns
-    /// this time.
+    /// Reports and returns this thread's lateness since the last report. Call it before the event at `at` is reported.
     pub(crate) fn late(&mut self, at: Instant) -> Duration {
         let total = lateness(at).total_ms;
         let by = Duration::from_millis(total.wrapping_sub(self.known_ms).into());
@@ -340,14 +340,15 @@ impl Guard {
         self.call(|observer| observer.blocked(direction, since, until));
     }
 
-    /// The client's socket, of which the observer may read values from now on.
+    /// Lets the observer read network values of the client's socket from now on.
     pub(crate) fn watch_network(&mut self, client: &Stream) {
         let network = ClientNetwork::new(client);
         let source = Arc::clone(&network);
         self.network = self.call(|observer| observer.network_source(source)).map(|()| network);
     }
 
-    /// The client's socket is closed next: reports the last values to requests that end with it.
+    /// Call before the client's socket is closed: reports the last network values to requests that end with the
+    /// connection.
     pub(crate) fn release_network(&mut self) {
         let Some(network) = self.network.take() else { return };
         if self.idle() == Some(false)
@@ -358,7 +359,7 @@ impl Guard {
         network.release();
     }
 
-    /// The last call; also drops the observer.
+    /// Makes the last call to the observer, then drops it.
     pub(crate) fn closed(&mut self, close: Close, at: Instant) {
         if !std::mem::replace(&mut self.ended, true) {
             self.stats().ended.add(1);
@@ -368,7 +369,7 @@ impl Guard {
         self.dismiss();
     }
 
-    /// `None` without an observer.
+    /// Whether the connection is idle; `None` without an observer.
     pub(crate) fn idle(&mut self) -> Option<bool> {
         self.call(|observer| observer.idle())
     }
@@ -400,7 +401,7 @@ fn contain<R>(relay: &Relay, listener: u16, call: impl FnOnce() -> R) -> Option<
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => Some(result),
         Err(payload) => {
-            // Dropping the payload may panic as well; leaking a few bytes costs less than the connection.
+            // Dropping the payload may panic too; leaking a few bytes is better than losing the connection.
             std::mem::forget(payload);
             relay.stats_of(usize::from(listener)).observer_panics.add(1);
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| relay.observe.panicked())) {

@@ -1,5 +1,5 @@
-//! Graceful shutdown: stop accepting without cutting off clients that are connecting, let open requests finish, then
-//! close all connections that are left.
+//! Graceful shutdown: stops accepting without cutting off clients that are connecting, lets open requests finish, then
+//! closes the remaining connections.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,11 +9,11 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-/// Listeners close within 0.1 s; this bound keeps one whose thread hangs from delaying the shutdown.
+/// Listeners close within 0.1 s; this limit keeps a hung thread from delaying the shutdown.
 const CLOSING: Duration = Duration::from_secs(1);
 
-/// During a drain, a connection without an upstream connection is dropped after this time, so that it does not delay
-/// the end of the pod.
+/// During a drain, a connection without an upstream connection is dropped after this time, so it does not delay pod
+/// termination.
 const UNJOINED: Duration = Duration::from_secs(1);
 
 /// Progress of a drain.
@@ -21,15 +21,15 @@ const UNJOINED: Duration = Duration::from_secs(1);
 pub enum Phase {
     /// Serving; no drain has begun.
     Running,
-    /// The listeners are closing: clients that have begun to connect are served, new ones are not.
+    /// The listeners are closing: clients that have begun to connect are served, new clients are not.
     Closing,
-    /// No new connections; open ones are closed when idle.
+    /// No new connections; open connections are closed when idle.
     Draining,
     /// The grace period is over: all connections are closed.
     Forced,
 }
 
-/// A handle on the drain of a relay, shared by the listeners, the connections and the code that ends the process.
+/// Handle to a relay's drain, shared by the listeners, the connections and the code that ends the process.
 ///
 /// A connection costs one slot (16 bytes) here and one atomic load per wake-up.
 #[derive(Clone, Debug, Default)]
@@ -40,13 +40,13 @@ pub struct Drain {
 #[derive(Debug, Default)]
 struct Shared {
     phase: AtomicU8,
-    /// The last phase of which the connections were notified.
+    /// The last phase that the connections were notified of.
     notified: AtomicU8,
-    /// Locked only by threads of the data path: one of low priority would delay them while it holds the lock.
+    /// Locked only by data path threads: a low-priority thread that holds the lock would delay them.
     connections: Mutex<Slots>,
-    /// Open connections, to be read without the lock.
+    /// Number of open connections, readable without the lock.
     open: AtomicUsize,
-    /// Open listeners.
+    /// Number of open listeners.
     listening: AtomicUsize,
     /// The phase has changed, the last connection ended, or the last listener closed.
     changed: Notify,
@@ -71,8 +71,8 @@ impl Drain {
         Drain::default()
     }
 
-    /// Closes the listeners first, then begins. In that order, connections whose first request is in flight are not
-    /// mistaken for idle ones.
+    /// Closes the listeners, then begins the drain. In this order, connections whose first request is in flight are not
+    /// mistaken for idle connections.
     pub async fn close_and_begin(&self) {
         self.advance(Phase::Closing);
         timeout(CLOSING, self.until(|| self.shared.listening.load(Ordering::Acquire) == 0)).await.ok();
@@ -84,7 +84,7 @@ impl Drain {
         self.advance(Phase::Draining);
     }
 
-    /// Closes all connections that are left. Does not block.
+    /// Closes all remaining connections. Does not block.
     pub fn force(&self) {
         self.advance(Phase::Forced);
     }
@@ -127,8 +127,8 @@ impl Drain {
         }
     }
 
-    /// Runs `work`, for a connection that has no upstream connection yet. `None` after `limit`, or [`UNJOINED`] after a
-    /// drain begins.
+    /// Runs `work` for a connection that has no upstream connection yet. Returns `None` after `limit`, or [`UNJOINED`]
+    /// after a drain begins.
     pub(crate) async fn in_time<T>(&self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
         let drained = async {
             self.reached(Phase::Draining).await;
@@ -163,7 +163,7 @@ impl Drain {
         Some(Ticket { drain: self.clone(), slot })
     }
 
-    /// Counts other work as an open connection until the returned value is dropped: the drain waits for it.
+    /// Counts other work as an open connection, so that the drain waits until the returned value is dropped.
     pub fn hold(&self) -> Hold {
         Hold { _ticket: self.enter(usize::MAX) }
     }
@@ -173,8 +173,8 @@ impl Drain {
         self.shared.changed.notify_waiters();
     }
 
-    /// Wakes the connections at each change of the phase, until the drain is forced. Every thread of the data path runs
-    /// it, so that one that hangs delays no other; the first one to notice a change wakes all connections.
+    /// Wakes the connections at each phase change, until the drain is forced. Every data path thread runs this
+    /// function, so a hung thread delays no other; the first thread to notice a change wakes all connections.
     pub(crate) async fn notify_connections(self) {
         let mut last = Phase::Running;
         while last < Phase::Forced {
@@ -188,7 +188,7 @@ impl Drain {
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {
-        // No code can panic while it holds the lock, so the slots are consistent even if it is poisoned.
+        // No code panics while it holds the lock, so the slots are consistent even if the lock is poisoned.
         self.shared.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -221,7 +221,7 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// Registers the waker to be woken on phase changes. Read [`Ticket::phase`] afterwards, not before.
+    /// Registers the waker for phase changes. Read [`Ticket::phase`] afterwards, not before.
     pub(crate) fn wake(&self, waker: &Waker) {
         let mut slots = self.drain.slots();
         if let Some(slot) = slots.wakers.get_mut(self.slot as usize) {

@@ -15,10 +15,11 @@ use crate::relay::stats::REPORT_BYTES;
 use crate::relay::stream::Stream;
 use tokometer_observe::input::Direction;
 
-/// Reads per direction and wake-up. A direction with more to read then yields to the thread's other connections.
+/// Maximum reads per direction and wake-up. A direction with more to read then yields to the thread's other
+/// connections.
 const READS_PER_TURN: usize = 8;
 
-/// Forwards the bytes of one direction in order; holds the unsent rest of at most one read.
+/// Forwards the bytes of one direction in order; buffers at most the unsent rest of one read.
 pub(crate) struct Forwarder {
     direction: Direction,
     state: State,
@@ -26,9 +27,9 @@ pub(crate) struct Forwarder {
     remainder: Option<Box<Remainder>>,
     /// Relayed bytes that are not yet added to the totals.
     unreported: u64,
-    /// A write to the sender failed: the end of its stream is not an orderly one.
+    /// A write to the sender failed: the end of the sender's stream is not orderly.
     sender_lost: bool,
-    /// The server ended TLS without close_notify. A client on TLS gets none either.
+    /// The server ended TLS without close_notify. A TLS client then gets no close_notify either.
     truncated: bool,
 }
 
@@ -40,11 +41,11 @@ enum State {
     Finishing,
     /// The FIN was sent to the receiver.
     Finished,
-    /// The receiver accepts no more bytes: the sender is not read any more.
+    /// The receiver accepts no more bytes: the sender is no longer read.
     Broken,
 }
 
-/// Bytes waiting for their receiver. Empty while only bytes that TLS has already encrypted wait.
+/// Bytes waiting for their receiver. Empty if only bytes that TLS has already encrypted are waiting.
 struct Remainder {
     bytes: Vec<u8>,
     sent: usize,
@@ -55,7 +56,7 @@ struct Remainder {
 /// State of a forwarder after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It waits for one of its io.
+    /// It waits for one of its sockets.
     Waits,
     /// It has more to read and must be polled again.
     More,
@@ -73,7 +74,7 @@ pub(crate) enum Turn {
 pub(crate) struct Io<'a> {
     pub(crate) from: &'a mut Stream,
     pub(crate) to: &'a mut Stream,
-    /// The other direction has finished: when this one has too, the connection is closed.
+    /// The other direction has finished: when this direction finishes too, the connection is closed.
     pub(crate) last: bool,
     pub(crate) buffer: &'a mut [u8],
     pub(crate) guard: &'a mut Guard,
@@ -93,13 +94,13 @@ impl Forwarder {
         }
     }
 
-    /// True while the sender is not read: it finished, its bytes wait, or they cannot be delivered.
+    /// True while the sender is not read: it has finished, or its bytes are waiting or undeliverable.
     pub(crate) fn is_paused(&self) -> bool {
         self.remainder.is_some() || self.state != State::Open
     }
 
-    /// A write to the sender failed. Bytes that it sent before are still delivered, followed by a reset instead of a
-    /// FIN.
+    /// Records that a write to the sender failed. Bytes that the sender sent earlier are still delivered, followed by a
+    /// reset instead of a FIN.
     pub(crate) fn lose_sender(&mut self) {
         self.sender_lost = true;
     }
@@ -160,7 +161,7 @@ impl Forwarder {
             Ok(()) if !buf.filled().is_empty() => {}
             Ok(()) => return self.finish(cx, io, at),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                // A client without close_notify has finished all the same: requests are self-delimiting.
+                // A client that omits close_notify has finished too: requests are self-delimiting.
                 self.truncated = self.direction == Direction::Response;
                 return self.finish(cx, io, at);
             }
@@ -196,7 +197,7 @@ impl Forwarder {
         if self.sender_lost {
             return Poll::Ready(Some(Turn::SenderReset));
         }
-        // Many servers omit close_notify. It matters only where the end of the connection ends the response.
+        // Many servers omit close_notify. It matters only if the end of the connection delimits the response.
         if self.truncated && io.guard.idle() == Some(false) {
             return Poll::Ready(Some(Turn::Truncated));
         }
@@ -208,15 +209,15 @@ impl Forwarder {
     }
 
     fn poll_finish(&mut self, cx: &mut Context<'_>, io: &mut Io<'_>) -> Poll<Option<Turn>> {
-        // For a plain receiver the close that follows immediately has the same effect and saves a system call. Under
-        // TLS the alert has to be written first.
+        // Without TLS to the receiver, the close that follows immediately has the same effect and saves a system call.
+        // With TLS, the alert has to be written first.
         if io.last && !io.to.is_tls() {
             self.state = State::Finished;
             return Poll::Ready(Some(Turn::Finished));
         }
         // If the shutdown fails, the receiver is gone; its own direction reports the cause.
         let shut_down = if self.truncated && io.to.is_tls() {
-            // The receiver sees the truncation too.
+            // The receiver must see the truncation too.
             SockRef::from(&io.to.socket()).shutdown(Shutdown::Write)
         } else {
             ready!(Pin::new(&mut *io.to).poll_shutdown(cx))
@@ -231,7 +232,7 @@ impl Forwarder {
         Turn::ReceiverGone
     }
 
-    /// Ends this direction: waiting bytes will not be delivered any more.
+    /// Ends this direction: waiting bytes are discarded.
     pub(crate) fn settle(&mut self, guard: &mut Guard) {
         if let Some(remainder) = self.remainder.take() {
             guard.blocked(self.direction, remainder.since, Instant::now());
@@ -277,7 +278,7 @@ thread_local! {
 /// Lends the thread's buffer of `size` bytes to `work`.
 pub(crate) fn with_read_buffer<R>(size: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
     READ_BUFFER.with(|own| {
-        // Taken out during the call: a nested call would get its own buffer instead of an alias.
+        // Taken out during the call: a nested call gets its own buffer instead of an alias of this one.
         let mut buffer = match own.take() {
             Some(buffer) if buffer.len() >= size => buffer,
             _ => vec![0; size].into_boxed_slice(),

@@ -1,4 +1,4 @@
-//! The relay of one connection, between client and server, as one small future.
+//! The relay of one connection between client and server, as one small future.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,15 +16,15 @@ use crate::relay::settings::Settings;
 use crate::relay::stream::Stream;
 use tokometer_observe::input::{Close, Direction, Side};
 
-/// How long a connection may stay without its first byte after a drain begins before it counts as idle: the request of
-/// a client that has just connected may be in flight.
+/// Time after the start of a drain during which a connection without any bytes does not count as idle: the first
+/// request of a client that has just connected may be in flight.
 const FIRST_BYTE: Duration = Duration::from_millis(300);
 
 /// Size of a read while the connection is expensive to observe ([`Observer::is_costly`](tokometer_observe::input::Observer)).
 const COSTLY_READ_BYTES: usize = 8 * 1024;
 
-/// While more bytes than this wait for slow clients, reads are small, which limits what each further slow client leaves
-/// waiting.
+/// Above this number of bytes waiting for slow clients, reads are small, to limit the waiting bytes that each further
+/// slow client adds.
 const MUCH_WAITS: usize = 16 * 1024 * 1024;
 
 /// Read size above [`MUCH_WAITS`].
@@ -32,7 +32,7 @@ const SCARCE_READ_BYTES: usize = 2 * 1024;
 
 /// Relays both directions until the connection ends. Owns no buffer unless bytes wait for a receiver.
 ///
-/// A task holds this future, so its size is memory per connection; a test bounds it.
+/// A task holds this future, so its size is memory per connection; a test limits the size.
 pub(crate) struct Joined {
     settings: Arc<Settings>,
     /// `None` once closed.
@@ -49,7 +49,7 @@ pub(crate) struct Joined {
     /// Bytes were relayed.
     used: bool,
     idle: Option<Box<Idle>>,
-    /// Runs from the beginning of the drain while nothing was relayed.
+    /// Runs from the start of the drain until bytes are relayed.
     first_byte: Option<Pin<Box<Sleep>>>,
 }
 
@@ -78,11 +78,11 @@ impl Idle {
 /// How both sockets are closed.
 #[derive(Clone, Copy)]
 enum CloseMode {
-    /// FIN to each side that has not received one.
+    /// Sends FIN to each side that has not received a FIN.
     Orderly,
-    /// RST to both; the side that reset the connection itself does not see it.
+    /// Sends RST to both sides; a side that reset the connection itself does not see it.
     Reset,
-    /// An error to the client after all bytes sent to it are delivered; RST to the server.
+    /// Sends an error to the client after all bytes sent to it are delivered, and RST to the server.
     Truncate,
 }
 
@@ -110,7 +110,7 @@ impl Accepted {
 }
 
 impl Joined {
-    /// Forwards bytes in both directions; `Some` when that ended the connection.
+    /// Forwards bytes in both directions; `Some` if the connection ended.
     fn relay(&mut self, cx: &mut Context<'_>) -> Option<(Close, CloseMode)> {
         let Ends { client, server, .. } = self.ends.as_mut()?;
         let most = match (self.guard.relay().waiting() > MUCH_WAITS, self.guard.is_costly()) {
@@ -163,12 +163,13 @@ impl Joined {
         })
     }
 
-    /// Watches a side that is not read. If neither is read, a write to the server is pending and reports its reset.
+    /// Watches a side that is not read for a reset. If neither side is read, a write to the server is pending and
+    /// reports the server's reset.
     fn watch(&mut self, cx: &mut Context<'_>) -> Option<(Close, CloseMode)> {
         let ends = self.ends.as_mut()?;
-        // After FINs in both directions a reset can cut nothing off.
+        // After FINs in both directions, a reset loses no data.
         let watch_client = self.request.is_paused() && !self.response.finished();
-        // Bytes of the server that wait for a slow client are delivered before a reset by the server is forwarded.
+        // Bytes from the server that wait for a slow client are delivered before a reset by the server is forwarded.
         let watch_server = self.response.is_paused() && !self.response.pending() && !self.request.finished();
         let side = match (watch_client, watch_server) {
             (true, _) => Side::Client,
@@ -195,7 +196,7 @@ impl Joined {
                 if self.request.pending() || self.response.pending() {
                     return None;
                 }
-                // Without an observer, only a connection that was never used is known to be idle.
+                // Without an observer, only an unused connection is known to be idle.
                 let idle = self.guard.idle().unwrap_or(!self.used);
                 let idle = idle && (self.used || self.first_byte_is_due(cx));
                 idle.then_some((Close::Drained, CloseMode::Orderly))
@@ -226,8 +227,8 @@ impl Joined {
         None
     }
 
-    /// Applies the half-close timeout from now on. Most connections are half-closed only briefly; the reset watch
-    /// tracks that, so they need no timer.
+    /// Applies the half-close timeout from now on. Most connections are half-closed only briefly and need no timer: the
+    /// timeout starts once the reset watch's delay has passed.
     fn limit_half_close(&mut self) {
         let lasts = self.ends.as_ref().and_then(|ends| ends.watch.as_ref()).is_some_and(|watch| watch.lasts());
         let Some(timeout) = self.settings.half_close_timeout.filter(|_| lasts) else { return };
@@ -238,8 +239,8 @@ impl Joined {
         }
     }
 
-    /// The end of a connection that was half-closed for too long. The client gets an orderly close only if the response
-    /// is complete, because it may take that close for the end of the response.
+    /// Ends a connection that was half-closed for too long. The client gets an orderly close only if the response is
+    /// complete, because it may interpret an orderly close as the end of the response.
     fn half_close_over(&mut self) -> (Close, CloseMode) {
         let whole = !self.request.pending() && !self.response.pending();
         match self.first {
@@ -283,7 +284,7 @@ impl Future for Joined {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         if !this.entered {
-            // Once is enough: the waker of a spawned task does not change.
+            // Registering once is enough: the waker of a spawned task does not change.
             if let Some(ticket) = &this.ticket {
                 ticket.wake(cx.waker());
             }
@@ -302,7 +303,7 @@ impl Future for Joined {
 }
 
 impl Drop for Joined {
-    /// A stopping runtime drops its tasks: the end of the connection is recorded then as well.
+    /// A stopping runtime drops its tasks: record the end of the connection then too.
     fn drop(&mut self) {
         self.close(Close::Drained, CloseMode::Reset);
     }

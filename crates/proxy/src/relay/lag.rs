@@ -1,9 +1,9 @@
-//! How late the data path's threads are, measured by a timer on each.
+//! Measures how late the data path's threads run, with a timer on each thread.
 //!
-//! Whatever keeps a thread from running (no CPU, a stopped process, a long task) delays its timer as it delays its
-//! reads. The timer is due every 100 ms, so the measured delay is up to 100 ms too short. Kernel timestamps
-//! (`SO_TIMESTAMPNS`) would show all of it, but add a control message to every read. Only the first read of a connection
-//! after a delay asks the kernel how long its bytes have waited.
+//! Anything that keeps a thread from running (no CPU, a stopped process, a long task) delays its timer and its reads
+//! alike. The timer is due every 100 ms, so the measured delay is up to 100 ms too short. Kernel timestamps
+//! (`SO_TIMESTAMPNS`) would show the full delay, but add a control message to every read. Instead, the first read of a
+//! connection after a delay asks the kernel how long the connection's bytes have waited.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 /// Time between two timers of a thread.
 pub(crate) const PERIOD: Duration = Duration::from_millis(100);
 
-/// Smaller delays are the resolution of the runtime's timers, and normal scheduling.
+/// Smaller delays are within the resolution of the runtime's timers and normal scheduling.
 const LATE: Duration = Duration::from_millis(5);
 
 /// Buckets of delays: up to 1 ms, 2 ms, 4 ms, ... 8.192 s, and longer.
 const BUCKETS: usize = 15;
 
-/// The clocks of all threads. Thread start and readers take the lock; a firing timer does not.
+/// The clocks of all threads. Starting threads and readers take the lock; a firing timer does not.
 #[derive(Default)]
 pub(crate) struct Lags(Mutex<Vec<Weak<LagClock>>>);
 
@@ -32,11 +32,11 @@ pub(crate) struct LagClock {
     last: AtomicU64,
     /// Due time of the next timer, relative to `origin`.
     due: AtomicU64,
-    /// Number and sum of the measured lags by bucket, since they were last read.
+    /// Number and sum of the measured lags by bucket, since the last read.
     delays: [(AtomicU64, AtomicU64); BUCKETS],
 }
 
-/// Delays of one thread's timers since they were last read.
+/// Timer delays of one thread since the last read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delays {
     /// Name of the thread.
@@ -60,7 +60,7 @@ impl Lags {
     }
 
     /// The maximum lag of all running threads. A thread that is blocked now has not measured its lag yet, so overdue
-    /// timers count.
+    /// timers count too.
     pub(crate) fn greatest(&self, now: Instant) -> Option<Duration> {
         self.lock().iter().filter_map(|clock| clock.upgrade()?.lag(now)).max()
     }
@@ -119,10 +119,10 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How late this thread was so far.
+/// Delays of this thread so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lateness {
-    /// Due time of the next timer; `None` on a thread without one.
+    /// Due time of the next timer; `None` on a thread without a timer.
     due: Option<Instant>,
     /// End of the last delay.
     until: Option<Instant>,
@@ -133,7 +133,7 @@ pub(crate) struct Lateness {
 }
 
 impl Lateness {
-    /// The total without a delay that has just ended: what arrived during that delay is only seen from now on.
+    /// The total without a delay that has just ended: data that arrived during that delay is read only now.
     pub(crate) fn before(&self, now: Instant) -> u32 {
         let fresh = self.until.is_some_and(|until| now.saturating_duration_since(until) < PERIOD);
         self.total_ms.wrapping_sub(if fresh { self.last_ms } else { 0 })
@@ -147,7 +147,7 @@ thread_local! {
     static CLOCK: RefCell<Option<Arc<LagClock>>> = const { RefCell::new(None) };
 }
 
-/// How late this thread was until `now`: after a delay, the next read may come before the timer.
+/// Delays of this thread until `now`. After a delay, the next read may run before the timer does.
 pub(crate) fn lateness(now: Instant) -> Lateness {
     let kept = LATENESS.get();
     if kept.due.is_none_or(|due| now < due + LATE) {
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!([late(99), late(104)], [0, 0], "within the resolution");
         fire(start + 104 * MS);
         assert_eq!(late(110), 0);
-        // The process is stopped for 2.5 s; the first read comes before the timer.
+        // The process is stopped for 2.5 s; the first read runs before the timer.
         assert_eq!([late(2610), late(2611)], [2406, 2406]);
         fire(start + 2612 * MS);
         assert_eq!(late(2613), 2406, "the timer was moved");

@@ -16,11 +16,11 @@ use crate::relay::stream::Stream;
 use crate::relay::unreached::Unreached;
 use tokometer_observe::input::{Close, Direction};
 
-/// A client that has sent nothing by then is disconnected: it holds a descriptor and has no request to respond to.
+/// Timeout of the first bytes. A client that sent nothing by then holds a descriptor and has no request to respond to.
 const FIRST_BYTES: Duration = Duration::from_secs(10);
 
-/// After the response the client may still be sending its request. Closing with unread bytes makes the kernel send a
-/// reset that overtakes the response (RFC 9112 section 9.6), so they are read and discarded within these bounds.
+/// After the response, the client may still be sending its request. Closing with unread bytes makes the kernel send a
+/// reset that overtakes the response (RFC 9112 section 9.6). These limits apply to reading and discarding the rest.
 const LINGER: Duration = Duration::from_secs(10);
 const LINGER_BYTES: usize = 64 * 1024 * 1024;
 
@@ -31,11 +31,11 @@ const CHUNK_BYTES: usize = 4 * 1024;
 const READS_AT_ONCE: usize = 16;
 
 impl Relay {
-    /// Refuses a client immediately because the connection limit is reached: it holds no descriptor while it sends its
-    /// request.
+    /// Refuses a client immediately because the connection limit is reached. The client must not hold a descriptor
+    /// while it sends its request.
     ///
-    /// HTTP/1 clients get 503 unless the settings specify a reset. The rest of the request is not awaited: a client
-    /// that has sent only a part, or sends it later, gets a reset after the response.
+    /// HTTP/1 clients get 503 unless the settings specify a reset. The relay does not wait for the rest of the request:
+    /// a client that has not sent the whole request gets a reset after the response.
     pub(crate) fn refuse(&self, mut client: Stream, why: Full) {
         if self.settings().unreachable == Unreachable::Reset || is_other_than_http1(&mut client) {
             return client.reset();
@@ -51,7 +51,8 @@ impl Relay {
     }
 }
 
-/// Reads the bytes that have already arrived: closing with unread bytes would discard the response.
+/// Reads the bytes that have already arrived, because closing with unread bytes would discard the response. True if
+/// they are not HTTP/1.
 fn is_other_than_http1(client: &mut Stream) -> bool {
     let mut cx = Context::from_waker(Waker::noop());
     let mut chunk = [0; CHUNK_BYTES];
@@ -71,7 +72,7 @@ fn is_other_than_http1(client: &mut Stream) -> bool {
 impl Accepted {
     /// Responds to a client whose server cannot be reached, according to the settings, and ends the connection.
     ///
-    /// The observer sees the client's bytes, but not this response, which is not the server's.
+    /// The observer sees the client's bytes, but not this response, because the server did not send it.
     pub(crate) async fn refuse(mut self, client: Stream, why: Unreached, address: &str, reason: &str) {
         self.guard.unreached(why);
         match self.guard.relay().settings().unreachable {
@@ -109,7 +110,7 @@ impl Accepted {
             }
             Ok::<(), io::Error>(())
         };
-        // Ends with the client's FIN or at a bound; either way the response had time to arrive.
+        // Ends with the client's FIN or at a limit; either way the response had time to arrive.
         drop(relay.drain().in_time(LINGER, linger).await);
         client.close();
     }
@@ -128,7 +129,7 @@ impl Accepted {
 }
 
 /// Whether these first bytes begin an HTTP/1 request: an uppercase method and a space. `None` while undecided. The
-/// preface of HTTP/2 (`PRI * HTTP/2.0`, RFC 9113 section 3.4) looks like one but is not.
+/// preface of HTTP/2 (`PRI * HTTP/2.0`, RFC 9113 section 3.4) looks like a request but is not.
 fn is_http1(start: &[u8]) -> Option<bool> {
     const LONGEST_METHOD: usize = 24;
     let method = start.iter().take_while(|byte| byte.is_ascii_uppercase() || **byte == b'-').count();
@@ -140,7 +141,7 @@ fn is_http1(start: &[u8]) -> Option<bool> {
     }
 }
 
-/// An error in the form of the OpenAI API.
+/// An error body in the format of the OpenAI API.
 pub(crate) fn error_body(code: u16, kind: &str, message: &str) -> String {
     let message = serde_json::Value::from(message);
     format!(r#"{{"error":{{"message":{message},"type":"{kind}","param":null,"code":{code}}}}}"#)

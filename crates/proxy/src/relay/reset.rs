@@ -1,7 +1,7 @@
 //! Detects a reset by a side that is not being read.
 //!
-//! While a side is read, its reset is a read error. A side that has finished, or whose bytes wait for the other side,
-//! is not read: a separate descriptor watches its socket, created only when that state lasts.
+//! While a side is read, a reset causes a read error. A side that has finished, or whose bytes wait for the other side,
+//! is not read. If this state persists, a separate descriptor is created to watch the side's socket.
 
 use std::future::Future;
 use std::io;
@@ -17,10 +17,10 @@ use tokio::time::Sleep;
 use crate::relay::stream::Stream;
 use tokometer_observe::input::Side;
 
-/// Delay before the descriptor is created. Most sides are not read only for a moment (a full send buffer, a FIN that
-/// the other side returns), and a write to the peer reports its reset anyway. The value is above the
-/// period of the thread's timer (`lag`): a timer due before all others costs the runtime a system call to wake
-/// itself, which most ending connections would pay.
+/// Delay before the descriptor is created. Most pauses are brief (a full send buffer, a FIN that the other side
+/// returns), and a write to the peer reports its reset anyway. The delay exceeds the period of the thread's timer
+/// (`lag`): a timer due before all others costs the runtime a system call to wake itself, and most ending connections
+/// would incur it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Watches one socket for a reset.
@@ -34,7 +34,7 @@ enum State {
     Soon(Pin<Box<Sleep>>),
     /// Watching.
     Armed(Pin<Box<dyn Future<Output = ()> + Send>>),
-    /// It cannot be watched (no free descriptor): the next write reports the reset.
+    /// The socket cannot be watched (no free descriptor): the next write reports the reset.
     Blind,
 }
 
@@ -69,8 +69,8 @@ impl ResetWatch {
     }
 }
 
-/// Resolves when the kernel reports that the peer accepts no more bytes (EPOLLHUP, EPOLLERR). The same flag reports
-/// room in the send buffer, which is ignored; that is rare, because the relay has its own registration.
+/// Resolves when the kernel reports that the peer accepts no more bytes (EPOLLHUP, EPOLLERR). Writability wakes this
+/// future too and is ignored; that is rare, because the relay has its own registration.
 async fn gone(descriptor: OwnedFd) {
     if watch(descriptor).await.is_err() {
         std::future::pending::<()>().await;
@@ -78,7 +78,7 @@ async fn gone(descriptor: OwnedFd) {
 }
 
 async fn watch(descriptor: OwnedFd) -> io::Result<()> {
-    // Only readiness is used, which is the same for TCP and Unix sockets.
+    // Only readiness is used, which works the same for TCP and Unix sockets.
     let socket = TcpStream::from_std(descriptor.into())?;
     loop {
         if socket.ready(Interest::WRITABLE).await?.is_write_closed() {

@@ -1,4 +1,4 @@
-//! What was done with a request, for the exporters.
+//! Counts what the rewrites did with requests, for the exporters.
 
 use tokometer_observe::{Counter, closed_enum};
 
@@ -21,17 +21,17 @@ closed_enum! {
     pub enum Outcome {
         /// The request was changed.
         Changed = "changed",
-        /// The client's own value was kept: it asked for counts, or sent an id.
+        /// The client's own value was kept: the client requested usage, or sent an ID.
         Asked = "asked",
         /// Not a streamed request.
         NotStreamed = "not_streamed",
         /// The body is not a JSON object of the API: it passed unmodified.
         NotJson = "not_json",
-        /// The body is larger than `rewrite.max_body`, or too many are in progress: it passed unmodified.
+        /// The body is larger than `rewrite.max_body`, or too many bodies are in progress: it passed unmodified.
         TooLarge = "too_large",
-        /// The body has a coding that cannot be decoded: it passed unmodified.
+        /// The body has a content coding that cannot be decoded: it passed unmodified.
         Encoded = "encoded",
-        /// The response has a content coding, so that the counts could not be removed from it.
+        /// The response has a content coding, so the counts could not be removed.
         NotRemoved = "not_removed",
         /// The request was rejected with status 400.
         Rejected = "rejected",

@@ -1,4 +1,4 @@
-//! User settings of the relay: the block `relay` of the configuration, whose documentation these comments are.
+//! User settings of the relay: the block `relay` of the configuration. These comments are the block's documentation.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use tokometer_settings as form;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unreachable {
-    /// The listener is open only while the server accepts connections: before the server listens, and after it has
-    /// refused three connects in a row, clients are refused as they would be without tokometer. Open connections continue.
-    /// A connection accepted shortly before gets a `503`, as with `http_503`. Servers that do not accept in time, and the
-    /// upstream `original`, close no listener.
+    /// The listener is open only while the server accepts connections. Before the server listens, and after it has
+    /// refused three connects in a row, clients are refused as they would be without tokometer. Open connections
+    /// continue. A connection accepted shortly before the listener closes gets a `503`, as with `http_503`. Connect
+    /// timeouts and the upstream `original` do not close the listener.
     #[default]
     Refuse,
     /// The listener is always open. HTTP/1: a `503` with a JSON error that names tokometer and the address. Other
@@ -35,13 +35,13 @@ pub struct Settings {
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "1h"], "x-reload" = true))]
     pub connect_timeout: Option<Duration>,
-    /// Maximum bytes kept per direction while the other side accepts none; reading stops above it.
+    /// Maximum bytes buffered per direction while the receiver accepts none; reading stops above it.
     #[serde(skip)]
     pub remainder_bytes: usize,
     /// Size of the per-thread read buffer.
     #[serde(skip)]
     pub scratch_bytes: usize,
-    /// Silence after which TCP keep-alive probes start, on both sides. 0: no probes.
+    /// Idle time after which TCP keep-alive probes start, on both sides. 0: no probes.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "9h"]))]
     pub keepalive: Option<Duration>,
@@ -50,19 +50,19 @@ pub struct Settings {
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "168h"], "x-reload" = true))]
     pub idle_timeout: Option<Duration>,
-    /// Time without a byte after which a half-closed connection is closed. 0: never. A request that is still open then
-    /// ends as `upstream_timeout`.
+    /// Time without a byte after which a half-closed connection is closed. 0: never. A request that is still open at
+    /// that time ends as `upstream_timeout`.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "168h"], "x-reload" = true))]
     pub half_close_timeout: Option<Duration>,
-    /// Maximum number of open client connections. Further ones are refused at once and counted in
+    /// Maximum number of open client connections. Further connections are refused immediately and counted in
     /// `tokometer.connections.refused`. 0: derived from the open-files limit (the hard limit of `ulimit -n`).
     #[serde(with = "form::written")]
     #[schemars(with = "u64", range(min = 0, max = 10000000), extend("x-reload" = true))]
     pub max_connections: Option<usize>,
-    /// True shares the listeners' TCP ports with other processes of the same user that also set SO_REUSEPORT, such as
-    /// an inference server on the same port (`inject --mode shadow-bind`), or the old process while a new one takes
-    /// over. False: a port that is already in use is an error at startup.
+    /// True: share the listeners' TCP ports with other processes of the same user that also set SO_REUSEPORT. Examples:
+    /// an inference server on the same port (`inject --mode shadow-bind`), or the old process during a handover. False:
+    /// a port that is already in use is an error at startup.
     pub port_sharing: bool,
 }
 

@@ -12,7 +12,7 @@ pub struct Stats {
     pub accepted: Counter,
     /// Connections that the server accepted.
     pub connected: Counter,
-    /// Connections that ended in the TLS handshake with the client.
+    /// Connections that ended during the TLS handshake with the client.
     pub handshake_failures: Counter,
     /// Observers that panicked and were dropped; their connections continued unobserved.
     pub observer_panics: Counter,
@@ -30,19 +30,20 @@ closed_enum! {
     pub enum Full {
         /// The process has no descriptors for more connections.
         Descriptors = "descriptors",
-        /// `Settings::max_connections` are open.
+        /// `Settings::max_connections` is reached.
         MaxConnections = "max_connections",
     }
 }
 
-/// Bytes per direction that are added to the totals at once, so that an event of a few hundred bytes needs no write to
+/// Bytes per direction after which the totals are updated: an event of a few hundred bytes then needs no write to
 /// shared memory.
 pub(crate) const REPORT_BYTES: u64 = 256 * 1024;
 
 impl Stats {
     /// Connections open now.
     pub fn open(&self) -> u64 {
-        // In this order, a connection that is accepted and ends in between is not subtracted without having been added.
+        // Read in this order: otherwise a connection accepted and ended in between would be subtracted without being
+        // added.
         let ended = self.ended.get();
         self.accepted.get().saturating_sub(ended)
     }

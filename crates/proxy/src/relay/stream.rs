@@ -21,7 +21,7 @@ use crate::relay::tcp_info::tcp_info;
 /// Maximum time to wait until a client has received everything that was sent to it.
 const DELIVERY: Duration = Duration::from_secs(10);
 
-/// Polling interval for that.
+/// Polling interval during that time.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A connected socket, with or without TLS, registered with the runtime of this thread.
@@ -29,7 +29,7 @@ pub type Stream = Box<dyn Endpoint>;
 
 /// See [`Stream`].
 pub trait Endpoint: AsyncRead + AsyncWrite + fmt::Debug + Send + Sync + Unpin {
-    /// The socket, under TLS the one below it.
+    /// The socket; with TLS, the socket below it.
     fn socket(&self) -> BorrowedFd<'_>;
 
     /// True for TLS.
@@ -37,7 +37,7 @@ pub trait Endpoint: AsyncRead + AsyncWrite + fmt::Debug + Send + Sync + Unpin {
         false
     }
 
-    /// As a stream of pingora.
+    /// Converts the endpoint to a pingora stream.
     fn into_transport(self: Box<Self>) -> Transport;
 }
 
@@ -101,9 +101,9 @@ impl dyn Endpoint {
     /// Ends the connection so that the peer sees an error after all bytes: under TLS a FIN without close_notify,
     /// otherwise a reset, because a FIN would be a valid end of a response without a length.
     ///
-    /// The reset waits until the peer's kernel has acknowledged every byte: the local kernel would discard unsent
-    /// bytes, while Linux lets the peer read what it has received before it reports the reset. Meanwhile `ticket` keeps
-    /// the connection open for the drain. Dropping this future early also resets.
+    /// The reset waits until the peer's kernel has acknowledged every byte: an earlier reset would discard unsent
+    /// bytes. Linux lets the peer read what it has received before it reports the reset. Meanwhile, `ticket` keeps the
+    /// connection open for the drain. Dropping this future early also resets the connection.
     pub(crate) async fn truncate(self: Box<Self>, ticket: Option<Ticket>) {
         // An error means that the connection is already dead.
         if self.is_tls() {
@@ -123,7 +123,7 @@ impl dyn Endpoint {
     }
 }
 
-/// A stream that is not a socket of its own: TLS.
+/// A stream that does not own a socket: TLS.
 #[derive(Debug)]
 struct Layered(Stream);
 

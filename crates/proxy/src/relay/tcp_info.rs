@@ -1,4 +1,4 @@
-//! What the kernel knows of a TCP connection (`TCP_INFO`).
+//! The kernel's measurements of a TCP connection (`TCP_INFO`).
 //!
 //! Neither rustix, socket2 nor nix reads this option, and pingora's function fails on kernels before 6.2, which return
 //! fewer fields.
@@ -27,13 +27,13 @@ const CLOSED: RawFd = -1;
 /// The kernel's values for this socket. Fields that the kernel does not know are 0.
 ///
 /// # Errors
-/// It is not a TCP socket.
+/// When it is not a TCP socket.
 pub(crate) fn tcp_info(socket: RawFd) -> io::Result<TCP_INFO> {
     // SAFETY: a structure of integers, for which zero is a valid value.
     let mut info = unsafe { TCP_INFO::new() };
     let mut len = size_of::<TCP_INFO>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes to `info`, which has that size and is valid with any contents, and the
-    // number of bytes written to `len`. A descriptor that is not a TCP socket gives an error.
+    // SAFETY: the kernel writes at most `len` bytes to `info`, which has that size and is valid with any contents, and
+    // the number of bytes written to `len`. A descriptor that is not a TCP socket causes an error.
     let result =
         unsafe { libc::getsockopt(socket, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut len) };
     if result != 0 {
@@ -45,20 +45,20 @@ pub(crate) fn tcp_info(socket: RawFd) -> io::Result<TCP_INFO> {
     Ok(info)
 }
 
-/// The network of a client's connection. The relay owns the socket; the observer reads the values when a request ends, and
-/// when a later one of the connection begins: a system call each.
+/// Network measurements of a client's connection. The relay owns the socket. The observer reads the values when a
+/// request ends and when the connection's next request begins, with one system call each.
 #[derive(Debug)]
 pub(crate) struct ClientNetwork {
     socket: AtomicI32,
 }
 
 impl ClientNetwork {
-    /// The network of this socket. Call [`ClientNetwork::release`] before it is closed.
+    /// Measurements of this socket. Call [`ClientNetwork::release`] before the socket is closed.
     pub(crate) fn new(client: &Stream) -> Arc<ClientNetwork> {
         Arc::new(ClientNetwork { socket: AtomicI32::new(client.socket().as_raw_fd()) })
     }
 
-    /// The socket is closed next: its number may get another meaning.
+    /// Call it before the socket is closed: its number may then refer to another socket.
     pub(crate) fn release(&self) {
         self.socket.store(CLOSED, Ordering::Relaxed);
     }

@@ -11,7 +11,7 @@ closed_enum! {
         Refused = "refused",
         /// The server did not accept the connection in time.
         Timeout = "timeout",
-        /// The host name was not resolved to an address.
+        /// The host name could not be resolved to an address.
         NameResolution = "name_resolution",
         /// The network has no route to the address.
         Unreachable = "unreachable",
@@ -31,18 +31,18 @@ struct Known {
 }
 
 impl Unreached {
-    /// Marks an error as one of this reason; kind and text stay the same.
+    /// Marks the error with this reason; its kind and text stay the same.
     pub(crate) fn mark(self, error: io::Error) -> io::Error {
         io::Error::new(error.kind(), Known { why: self, error })
     }
 
-    /// The reason of the error of a connect.
+    /// The reason for a connect error.
     pub(crate) fn of(error: &io::Error) -> Unreached {
         if let Some(known) = error.get_ref().and_then(|inner| inner.downcast_ref::<Known>()) {
             return known.why;
         }
         match error.kind() {
-            // The second is a Unix socket without a file.
+            // `NotFound`: the file of a Unix socket is missing.
             ErrorKind::ConnectionRefused | ErrorKind::NotFound => Unreached::Refused,
             ErrorKind::TimedOut => Unreached::Timeout,
             ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable | ErrorKind::NetworkDown => {

@@ -1,4 +1,4 @@
-//! Request bodies that are changed: they are collected, then edited as a whole.
+//! Request bodies to be changed: each is collected, then edited as a whole.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,24 +10,24 @@ use tokometer_wire::coding::{Codings, Decoder, Limits};
 use crate::relay::Outcome;
 use crate::rewrite::include_usage::{self, Unchanged};
 
-/// Maximum bytes of bodies that are held at a time, over all connections. Further requests pass unmodified.
+/// Maximum bytes of bodies held at a time, over all connections. Above it, further requests pass unmodified.
 const HELD_BYTES: usize = 64 << 20;
 
-/// Bodies above this size are parsed outside of the data path's threads: a large one takes milliseconds.
+/// Larger bodies are parsed outside of the data path's threads, because this can take milliseconds.
 const INLINE_BYTES: usize = 64 << 10;
 
-/// Decoded bytes that each byte of a coded body pays for: a prompt is not smaller.
+/// Decoded bytes that each byte of a compressed body earns; prompts do not compress better.
 const RATIO: u64 = 200;
 
-/// Bytes of all held bodies of the process.
+/// Bytes of all bodies that the process holds.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
-/// A part of [`HELD`], until it is dropped.
+/// A part of [`HELD`], released when dropped.
 #[derive(Debug, Default)]
 struct Share(usize);
 
 impl Share {
-    /// Takes this many bytes more. False if too many are held.
+    /// Adds this many bytes. False if too many bytes are held.
     fn grow(&mut self, bytes: usize) -> bool {
         self.0 += bytes;
         HELD.fetch_add(bytes, Ordering::Relaxed) + bytes <= HELD_BYTES
@@ -40,7 +40,7 @@ impl Drop for Share {
     }
 }
 
-/// Bytes that are counted until the last reference to them is dropped: when the server has them.
+/// Bytes that count as held until the last reference to them is dropped: when the server has received them.
 struct Counted {
     bytes: Vec<u8>,
     _share: Share,
@@ -81,13 +81,13 @@ impl Body {
         Body { bytes: Vec::new(), codings, max, share: Share::default(), reserved: 0 }
     }
 
-    /// Reserves the announced length. False if the body is too large to be changed, or too many are held.
+    /// Reserves the announced length. False if the body is too large to be changed, or too many bytes are held.
     pub(crate) fn reserve(&mut self, length: usize) -> bool {
         self.reserved = length;
         length <= self.max && self.share.grow(length)
     }
 
-    /// Adds a piece. False if the body is too large to be changed, or too many are held: it has to be sent as it is.
+    /// Adds a piece. False if the body is too large to be changed, or too many bytes are held: send it unmodified.
     pub(crate) fn add(&mut self, piece: &[u8]) -> bool {
         self.bytes.extend_from_slice(piece);
         let more = piece.len().saturating_sub(self.reserved);
@@ -100,7 +100,7 @@ impl Body {
         self.bytes.len()
     }
 
-    /// True if the body is compressed, so that a changed one is sent without its coding.
+    /// True if the body is compressed; a changed body is then sent uncompressed.
     pub(crate) fn is_coded(&self) -> bool {
         self.codings.is_none_or(|codings| !codings.is_empty())
     }
@@ -110,7 +110,7 @@ impl Body {
         Counted::shared(std::mem::take(&mut self.bytes), std::mem::take(&mut self.share))
     }
 
-    /// The complete body, changed if possible, and what was done.
+    /// The complete body, changed if possible, and the outcome.
     pub(crate) async fn edited(&mut self) -> (Bytes, Outcome) {
         let (original, codings, max) = (self.take(), self.codings, self.max);
         if original.len() <= INLINE_BYTES && !self.is_coded() {
@@ -118,7 +118,7 @@ impl Body {
         }
         let copy = original.clone();
         let edit = tokio::task::spawn_blocking(move || edited(copy, codings, max));
-        // An error means that the runtime stops.
+        // An error means that the runtime is stopping.
         edit.await.unwrap_or((original, Outcome::NotJson))
     }
 }
@@ -141,7 +141,7 @@ fn edited(original: Bytes, codings: Option<Codings>, max: usize) -> (Bytes, Outc
     }
 }
 
-/// The body without its codings; `None` if it cannot be decoded, is larger than `max`, or too many are held.
+/// The decompressed body; `None` if it cannot be decoded, is larger than `max`, or too many bytes are held.
 fn decoded(bytes: &[u8], codings: Codings, max: usize) -> Option<(Vec<u8>, Share)> {
     const PIECE_BYTES: usize = 4096;
     let account = Budget::new(HELD_BYTES).account(None, RATIO);

@@ -1,4 +1,4 @@
-//! A client's connection as pingora's stream, plain or with TLS.
+//! A client's connection, plain or with TLS, as a pingora stream.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -22,20 +22,20 @@ use crate::relay::{Phase, Relay, Stream};
 use crate::rewrite::message::Messages;
 use tokometer_observe::input::Direction;
 
-/// Smaller writes wait for the flush: headers and a short body leave in one write.
+/// Smaller writes wait for the flush, so headers and a short body are sent in one write.
 const WRITE_BYTES: usize = 2048;
 
-/// The first bytes of a client that knows that the server has HTTP/2 (RFC 9113, section 3.4).
+/// The first bytes of a client that knows that the server supports HTTP/2 (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What is known of a client's connection, shared with its requests.
+/// Properties of a client's connection, shared with its requests.
 pub(crate) struct Connection {
     pub(crate) peer: Option<SocketAddr>,
-    /// The server's address as text, and as an address if it depends on the connection.
+    /// The server's address as text; `original` is the address if it depends on the connection.
     pub(crate) upstream: Arc<str>,
     pub(crate) original: Option<SocketAddr>,
     pub(crate) http2: bool,
-    /// The request in progress on HTTP/1: its observer learns when the client does not read.
+    /// The request in progress on HTTP/1; its observer is notified when the client does not read.
     current: Mutex<Weak<Mutex<Messages>>>,
     /// The headers that pingora flushes next may wait; see [`Connection::join_headers`].
     joins: AtomicBool,
@@ -51,16 +51,16 @@ impl Connection {
         *lock(&self.current) = Arc::downgrade(messages);
     }
 
-    /// The headers of an HTTP/1 response leave together with an event that has arrived with them, in one write.
+    /// Sends the headers of an HTTP/1 response in one write with an event that arrived with them.
     ///
-    /// Only for requests whose body was read: pingora then reads from the client whenever it waits for the server, and
-    /// that read sends the headers if no event has.
+    /// Only for requests whose body was read: pingora then reads from the client whenever it waits for the server. If
+    /// no event arrived, that read sends the headers.
     pub(crate) fn join_headers(&self) {
         self.joins.store(true, Ordering::Relaxed);
     }
 }
 
-/// No code can panic while it holds one of these locks: observers' panics are caught.
+/// No code panics while it holds one of these locks: observers' panics are caught.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -68,11 +68,11 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// See the module.
 pub(crate) struct Client {
     stream: Stream,
-    /// Written by pingora but not sent; without memory while there are none.
+    /// Bytes written by pingora but not sent yet; allocates nothing while empty.
     waiting: Vec<u8>,
-    /// How many of them are sent.
+    /// Number of bytes in `waiting` that are already sent.
     sent: usize,
-    /// Bytes that were read to look at them.
+    /// Bytes read ahead to detect the protocol.
     peeked: Vec<u8>,
     relay: Arc<Relay>,
     connection: Arc<Connection>,
@@ -96,14 +96,13 @@ impl Client {
         Client { stream, waiting: Vec::new(), sent: 0, peeked: Vec::new(), relay, connection, digest, blocked: None }
     }
 
-    /// Waits for the first bytes, until it is clear which version of HTTP they are; false if the client closes before the
-    /// first one.
+    /// Waits until the first bytes show which HTTP version they are; false if the client closes before its first byte.
     pub(crate) async fn begins(&mut self) -> io::Result<bool> {
         self.look(PREFACE.len()).await?;
         Ok(!self.peeked.is_empty())
     }
 
-    /// Reads ahead until there are this many bytes, they differ from HTTP/2's preface, or the client closes.
+    /// Reads ahead until this many bytes arrived, they differ from the HTTP/2 preface, or the client closes.
     async fn look(&mut self, bytes: usize) -> io::Result<()> {
         while self.peeked.len() < bytes && PREFACE.starts_with(&self.peeked) {
             if self.stream.read_buf(&mut self.peeked).await? == 0 {
@@ -126,7 +125,7 @@ impl Client {
         Poll::Ready(Ok(()))
     }
 
-    /// Makes room for this many bytes; true if they are to wait.
+    /// Makes room for this many bytes; true if they should wait for the flush.
     fn poll_room(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<io::Result<bool>> {
         if self.waiting.len() + bytes > WRITE_BYTES {
             ready!(self.poll_send(cx))?;
@@ -142,7 +141,7 @@ impl Client {
         Poll::Ready(Ok(bytes.len()))
     }
 
-    /// A chunk with its framing, which pingora flushes next. A small one leaves faster as one piece.
+    /// Writes a chunk with its framing, which pingora flushes next. A small chunk is faster as one buffer.
     fn poll_vectored(&mut self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let length = parts.iter().map(|part| part.len()).sum();
         if !ready!(self.poll_room(cx, length))? {
@@ -184,8 +183,8 @@ pub(crate) fn connection(digest: Option<&pingora::protocols::Digest>) -> Option<
 }
 
 impl Drop for Client {
-    /// Sends the rest of a response that the server did not finish. At the end of a drain, clients see a reset: a response
-    /// that was cut off must not look complete.
+    /// Sends the rest of a response that the server did not finish. If the drain is forced, clients get a reset: a
+    /// truncated response must not look complete.
     fn drop(&mut self) {
         if self.relay.drain().phase() == Phase::Forced {
             SockRef::from(&self.stream.socket()).set_linger(Some(Duration::ZERO)).ok();
@@ -201,7 +200,7 @@ impl Drop for Client {
 
 impl AsyncRead for Client {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        // pingora reads from the client whenever it waits for the server, and does not flush the beginning of a response
+        // pingora reads from the client whenever it waits for the server. It does not flush the beginning of a response
         // whose length is known.
         if !self.waiting.is_empty()
             && let Poll::Ready(sent) = self.as_mut().poll_flush(cx)
@@ -260,7 +259,7 @@ impl AsyncWrite for Client {
 
 #[async_trait]
 impl Peek for Client {
-    /// pingora looks only for HTTP/2's preface.
+    /// pingora peeks only for the HTTP/2 preface.
     async fn try_peek(&mut self, buf: &mut [u8]) -> io::Result<bool> {
         self.look(buf.len()).await?;
         let length = buf.len().min(self.peeked.len());

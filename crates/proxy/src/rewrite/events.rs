@@ -3,12 +3,12 @@
 
 use memchr::memchr2;
 
-/// Searches for the end of an event whose bytes arrive in pieces. No byte is looked at twice.
+/// Searches for the end of an event whose bytes arrive in pieces. Each byte is examined once.
 #[derive(Debug, Default)]
 pub(crate) struct Boundary {
     /// Bytes of the event searched so far.
     searched: usize,
-    /// Start of the current line; `None` if it is before the bytes that are kept, so that the line is not empty.
+    /// Start of the current line; `Before` if the line starts before the kept bytes and is therefore not empty.
     line: Line,
 }
 
@@ -25,8 +25,8 @@ impl Default for Line {
 }
 
 impl Boundary {
-    /// The length of the event at the start of `bytes`, with its empty line; `None` while it is incomplete. Call again
-    /// with the same bytes and more.
+    /// Length of the event at the start of `bytes`, including the empty line; `None` while the event is incomplete.
+    /// Call again with the same bytes and more.
     pub(crate) fn find(&mut self, bytes: &[u8]) -> Option<usize> {
         loop {
             let found = bytes.get(self.searched..).and_then(|rest| memchr2(b'\n', b'\r', rest));
@@ -53,7 +53,7 @@ impl Boundary {
         }
     }
 
-    /// Forgets the bytes searched so far, which are not passed again. Returns their number.
+    /// Forgets the bytes searched so far and returns their number. Do not pass them again.
     pub(crate) fn forget(&mut self) -> usize {
         let by = std::mem::take(&mut self.searched);
         self.line = match self.line {

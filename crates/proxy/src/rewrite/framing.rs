@@ -1,10 +1,10 @@
-//! Requests that a server may split at another place than pingora: rejected, because a proxy that re-frames messages
-//! makes request smuggling possible (RFC 9112, section 11.2).
+//! Detects requests that a server may delimit differently from pingora. They are rejected, because a proxy that
+//! re-frames messages makes request smuggling possible (RFC 9112, section 11.2).
 
 use pingora::http::RequestHeader;
 
-/// Why this HTTP/1 request is ambiguous; `None` if it is not. pingora 0.9.1 accepts these, and removes a length next to a
-/// coding: `raw` are the headers as received.
+/// Why this HTTP/1 request is ambiguous; `None` if it is not. pingora 0.9.1 accepts such requests, and removes a length
+/// next to a transfer coding; `raw` are therefore the headers as received.
 pub(crate) fn ambiguous(head: &RequestHeader, raw: &[u8]) -> Option<&'static str> {
     let values = |name| head.headers.get_all(name).iter().map(|value| value.as_bytes());
     let mut codings = values("transfer-encoding");

@@ -1,5 +1,5 @@
-//! Asks for the token counts of a stream: sets `stream_options.include_usage` in the body of a chat or completions
-//! request. Every other byte of the body stays as it is.
+//! Requests the token counts of a stream: sets `stream_options.include_usage` in the body of a chat or completions
+//! request. Every other byte of the body stays unmodified.
 
 use std::ops::Range;
 
@@ -8,18 +8,18 @@ use crate::rewrite::members::members;
 /// The option, as the value of `stream_options`.
 const OPTIONS: &str = r#"{"include_usage":true}"#;
 
-/// Why a body is left as it is.
+/// Why a body is not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unchanged {
-    /// The client set the options itself: it asked for the counts, or what an option means depends on the engine.
+    /// The client set the options: it requested the counts, or the meaning of an option depends on the engine.
     Asked,
-    /// The response will not be a stream: it has the counts anyway.
+    /// The response is not a stream and has the counts anyway.
     NotStreamed,
-    /// Not a JSON object, or `stream_options` is something else than the API defines.
+    /// Not a JSON object, or `stream_options` is not what the API defines.
     NotJson,
 }
 
-/// A change of a body: this part is replaced.
+/// A change to a body: this part is replaced.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Edit {
     at: Range<usize>,
@@ -27,7 +27,7 @@ pub(crate) struct Edit {
 }
 
 impl Edit {
-    /// The body with the change.
+    /// Returns the changed body.
     pub(crate) fn apply(&self, body: &[u8]) -> Vec<u8> {
         let mut edited = Vec::with_capacity(body.len() + self.with.len());
         edited.extend_from_slice(body.get(..self.at.start).unwrap_or_default());
@@ -37,9 +37,9 @@ impl Edit {
     }
 }
 
-/// The change that makes this request ask for the counts of its stream.
+/// The change that requests the token counts of this request's stream.
 ///
-/// Of duplicate keys the last one is the value, as in the JSON parsers of Python and of llama.cpp.
+/// The last of duplicate keys counts, as in the JSON parsers of Python and llama.cpp.
 pub(crate) fn edit(body: &[u8]) -> Result<Edit, Unchanged> {
     let all = members(body).ok_or(Unchanged::NotJson)?;
     let last = |key: &str| all.iter().rfind(|member| member.key == key);
@@ -55,7 +55,7 @@ pub(crate) fn edit(body: &[u8]) -> Result<Edit, Unchanged> {
     }
     let inner = members(options.value.as_bytes()).ok_or(Unchanged::NotJson)?;
     let last = |key: &str| inner.iter().rfind(|member| member.key == key);
-    // vLLM then writes counts to every event if `include_usage` is true.
+    // With this option and `include_usage`, vLLM writes counts to every event.
     if last("continuous_usage_stats").is_some_and(|option| !matches!(option.value, "false" | "null")) {
         return Err(Unchanged::Asked);
     }
@@ -64,7 +64,7 @@ pub(crate) fn edit(body: &[u8]) -> Result<Edit, Unchanged> {
         Some(option) if matches!(option.value, "false" | "null") => {
             Ok(Edit { at: from + option.at.start..from + option.at.end, with: "true".to_owned() })
         }
-        // The default of an object without it is true in vLLM, and false in SGLang and llama.cpp.
+        // If the object omits it, the default is true in vLLM, and false in SGLang and llama.cpp.
         None => Err(Unchanged::Asked),
         Some(option) if option.value == "true" => Err(Unchanged::Asked),
         Some(_) => Err(Unchanged::NotJson),
@@ -99,7 +99,7 @@ mod tests {
                 r#"{"stream":true,"stream_options":{"continuous_usage_stats":false,"include_usage":null }}"#,
                 r#"{"stream":true,"stream_options":{"continuous_usage_stats":false,"include_usage":true }}"#,
             ),
-            // The last of duplicates counts, and escaped keys are the same keys.
+            // The last of duplicate keys counts, and escaped keys are the same keys.
             (
                 r#"{"stream":false,"stream":true}"#,
                 r#"{"stream":false,"stream":true,"stream_options":{"include_usage":true}}"#,
@@ -179,7 +179,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// The changed body means the same as the original with the one option, and differs from it in one place.
+        /// The changed body differs from the original in one place, and only in the meaning of this option.
         #[test]
         fn changed_body_is_the_original_with_the_option(body in object()) {
             // serde_json's map keeps the last of duplicate keys.

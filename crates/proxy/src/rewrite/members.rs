@@ -1,4 +1,4 @@
-//! The members of a JSON object with their positions, so that one of them can be changed and every other byte kept.
+//! The members of a JSON object with their positions, so that one member can be changed and every other byte kept.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,7 +20,7 @@ pub(crate) struct Member<'a> {
     pub(crate) at: Range<usize>,
 }
 
-/// The members of the object that `text` is, in their order, duplicates included. `None` if it is anything else, or not
+/// The members of the JSON object `text`, in order, including duplicates. `None` if `text` is not an object or not
 /// valid JSON.
 pub(crate) fn members(text: &[u8]) -> Option<Vec<Member<'_>>> {
     let Pairs(pairs) = serde_json::from_slice(text).ok()?;

@@ -1,10 +1,11 @@
-//! Shows a request and its response to an observer, as HTTP/1.1 messages with the framing that they had.
+//! Passes a request and its response to an observer, as HTTP/1.1 messages with their original framing.
 //!
-//! The observer sees what the client sent and what the server responded, before anything is removed from it: token
-//! counts come from the server's `usage` even if the client does not get it. A message that was HTTP/2 is shown as the
-//! equivalent HTTP/1.1 message.
+//! The observer sees what the client sent and what the server responded, before anything is removed: token counts come
+//! from the server's `usage` even if the client does not get them. An HTTP/2 message is passed as the equivalent
+//! HTTP/1.1 message.
 //!
-//! Bytes are forwarded first and shown afterwards: what arrives is pending until it was sent, with its time.
+//! Bytes are forwarded first and passed to the observer afterwards. Until they are sent, they are pending, with their
+//! arrival time.
 
 use std::io::Write as _;
 use std::time::Instant;
@@ -15,21 +16,21 @@ use pingora::http::{RequestHeader, ResponseHeader};
 use crate::relay::Guard;
 use tokometer_observe::input::{Close, Direction, TraceParent};
 
-/// One request and its response, on a connection of their own.
+/// One request and its response, which the observer sees as a separate connection.
 pub(crate) struct Messages {
     guard: Guard,
     request: Side,
     response: Side,
-    /// Not shown yet, in order.
+    /// Not passed to the observer yet, in order.
     pending: Vec<(Instant, Pending)>,
     /// Bytes of the bodies in `pending`.
     pending_bytes: usize,
-    /// A chunk with its framing; kept for its memory.
+    /// A chunk with its framing; kept to reuse its memory.
     scratch: Vec<u8>,
     ended: bool,
 }
 
-/// What is to be shown.
+/// An item for the observer.
 enum Pending {
     /// The headers of a message.
     Head(Direction, Vec<u8>),
@@ -38,7 +39,7 @@ enum Pending {
     Body(Direction, Bytes, bool),
 }
 
-/// Maximum number of pending items, and of their bytes: memory per connection.
+/// Maximum number of pending items and of their bytes; limits the memory per connection.
 const PENDING: usize = 8;
 const PENDING_BYTES: usize = 16 * 1024;
 
@@ -57,17 +58,17 @@ enum Framing {
     #[default]
     Plain,
     Chunked,
-    /// The end of the connection ends the body.
+    /// The end of the connection delimits the body.
     Close,
 }
 
-/// Bytes added to the totals at once.
+/// Bytes after which the totals are updated.
 const REPORT_BYTES: u64 = 256 * 1024;
 
 /// Initial capacity for headers.
 const HEAD_BYTES: usize = 512;
 
-/// Maximum capacity of `scratch` that is kept.
+/// Maximum capacity of `scratch` kept between chunks.
 const SCRATCH_BYTES: usize = 2 * 1024;
 
 impl Messages {
@@ -83,13 +84,13 @@ impl Messages {
         }
     }
 
-    /// The observer of the request, which has seen everything.
+    /// The observer of the request, once it has seen all pending items.
     pub(crate) fn guard(&mut self) -> &mut Guard {
         self.show();
         &mut self.guard
     }
 
-    /// Shows what is pending.
+    /// Passes the pending items to the observer.
     pub(crate) fn show(&mut self) {
         if self.pending.is_empty() {
             return;
@@ -116,8 +117,8 @@ impl Messages {
         }
     }
 
-    /// The headers of the request; `added` are further headers that the server gets. `has_body`: a body follows even
-    /// without headers that announce it, as in HTTP/2.
+    /// The headers of the request; `added` are the headers that the server gets in addition. `has_body`: a body follows
+    /// even if no header announces it, as in HTTP/2.
     pub(crate) fn request_head(&mut self, head: &RequestHeader, added: &[(&str, &str)], has_body: bool) {
         let mut text = Vec::with_capacity(HEAD_BYTES);
         text.extend_from_slice(head.method.as_str().as_bytes());
@@ -144,12 +145,12 @@ impl Messages {
         self.push(Pending::Head(Direction::Request, text));
     }
 
-    /// The server got this trace context.
+    /// The server received this trace context.
     pub(crate) fn sent_trace(&mut self, sent: TraceParent) {
         self.push(Pending::Trace(sent));
     }
 
-    /// Headers of a response, informational ones included. `has_body` as for requests.
+    /// Headers of a response, including informational responses. `to_head`: the request was HEAD.
     pub(crate) fn response_head(&mut self, head: &ResponseHeader, to_head: bool) {
         let mut text = Vec::with_capacity(HEAD_BYTES);
         text.extend_from_slice(b"HTTP/1.1 ");
@@ -160,7 +161,7 @@ impl Messages {
         }
         let code = head.status.as_u16();
         if code == 101 {
-            // What the client sends after an upgrade follows.
+            // The client's bytes after the upgrade follow.
             self.request.ended = false;
         }
         let bodiless = to_head || code < 200 || code == 204 || code == 304;
@@ -170,7 +171,7 @@ impl Messages {
         self.response.framing = match (bodiless, is_chunked, length) {
             (true, ..) | (_, false, true) => Framing::Plain,
             (_, true, _) => Framing::Chunked,
-            // HTTP/2 marks the end of a body, which a close alone does not.
+            // HTTP/2 marks the end of a body; a close alone does not.
             _ if http2 => {
                 line(&mut text, "transfer-encoding", b"chunked");
                 Framing::Chunked
@@ -208,7 +209,7 @@ impl Messages {
                 scratch.extend_from_slice(b"0\r\n\r\n");
             }
             self.pass(direction, &scratch, at);
-            // A long prompt in one piece must not stay in memory during the response.
+            // A long prompt in one piece must not occupy memory during the response.
             if scratch.capacity() <= SCRATCH_BYTES {
                 self.scratch = scratch;
             }
@@ -233,7 +234,7 @@ impl Messages {
         self.pass(Direction::Response, &text, Instant::now());
     }
 
-    /// The end of both, once.
+    /// Ends both messages; only the first call has an effect.
     pub(crate) fn close(&mut self, close: Close) {
         if std::mem::replace(&mut self.ended, true) {
             return;
@@ -273,7 +274,7 @@ fn line(into: &mut Vec<u8>, name: &str, value: &[u8]) {
 }
 
 impl Drop for Messages {
-    /// A stopping runtime drops its tasks: the end is recorded then as well.
+    /// A stopping runtime drops its tasks: record the end then too.
     fn drop(&mut self) {
         self.close(Close::Drained);
     }

@@ -1,7 +1,7 @@
-//! Rewrite mode: an HTTP proxy on pingora-proxy, for the few features that have to change traffic. Its observers get
-//! the same input as those of the relay.
+//! Rewrite mode: an HTTP proxy based on pingora-proxy, for the few features that have to change traffic. Its observers
+//! get the same input as the relay's.
 //!
-//! TLS, the connection limit and connecting to the server are those of the relay: pingora gets streams that are already
+//! The relay handles TLS, the connection limit and the connections to the server; pingora gets streams that are already
 //! open.
 
 mod body;

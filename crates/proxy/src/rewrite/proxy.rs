@@ -1,4 +1,4 @@
-//! The HTTP proxy of one listener on one thread: pingora's filters.
+//! The HTTP proxy of one listener on one thread, as pingora filters.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -27,13 +27,14 @@ use crate::rewrite::trace;
 use crate::rewrite::upstream::{Peers, Server, UNREACHABLE, UPSTREAM, cause, ended_by, status, unreached};
 use tokometer_observe::input::{Close, Direction, Side, TraceParent};
 
-/// pingora keeps this many bytes of a request's body for a retry, and sends a body that was read before only from there.
+/// pingora keeps this many bytes of a request's body for a retry. A body that was read before is sent only from this
+/// buffer.
 const RETRY_BUFFER_BYTES: usize = 64 * 1024;
 
-/// Pieces of a request's body after which other connections of the thread have their turn.
+/// After this many pieces of a request's body, the thread serves its other connections.
 const PIECES_AT_ONCE: u32 = 16;
 
-/// Serves connections. One per listener and thread, so that a pooled connection stays on its thread.
+/// Serves connections. There is one per listener and thread, so that a pooled connection stays on its thread.
 pub(crate) struct Proxy {
     http: Arc<HttpProxy<Filters>>,
     relay: Arc<Relay>,
@@ -54,31 +55,31 @@ struct Filters {
 pub(crate) struct Exchange {
     connection: Option<Arc<Connection>>,
     messages: Option<Arc<Mutex<Messages>>>,
-    /// Sent to the server, and added to the response.
+    /// Sent to the server and added to the response.
     request_id: Option<String>,
     trace: Option<TraceParent>,
-    /// The trace is not the client's.
+    /// The trace is new, not the client's.
     new_trace: bool,
     /// `include_usage` may change this request.
     candidate: bool,
     body: Option<Body>,
-    /// The body was read before the headers were sent; its size is known.
+    /// The body, read before the headers were sent, so its size is known.
     read: Option<Bytes>,
-    /// The body was decoded.
+    /// The body was decompressed.
     decoded: bool,
     /// The option was added to the request.
     injected: bool,
     strip: Option<StripUsage>,
-    /// A connection to the server was open.
+    /// A connection to the server was established.
     connected: bool,
     upgraded: bool,
-    /// Pieces of the request's body.
+    /// Number of pieces of the request's body so far.
     pieces: u32,
-    /// Bytes of the request's body that were passed to the server in this attempt, and that were shown: a retry sends them
-    /// again.
+    /// `passed`: bytes of the request's body passed to the server in this attempt. `shown`: bytes passed to the
+    /// observer; a retry sends them again.
     passed: usize,
     shown: usize,
-    /// The result for a body of unknown length was counted.
+    /// The outcome for a body of unknown length was counted.
     counted: bool,
 }
 
@@ -93,7 +94,7 @@ impl Exchange {
 impl Proxy {
     pub(crate) fn new(settings: &Arc<Settings>, relay: &Arc<Relay>, listener: usize, server: Arc<dyn Server>) -> Proxy {
         let conf = ServerConf {
-            // Of attempts, the first included.
+            // Number of attempts, including the first.
             max_retries: settings.upstream_retries as usize + 1,
             threads: 1,
             ..ServerConf::default()
@@ -116,14 +117,14 @@ impl Proxy {
     /// Serves all requests of a connection.
     pub(crate) async fn serve(self: Arc<Self>, stream: Stream, connection: Connection) {
         let mut drains = self.drains.subscribe();
-        // Boxed, so that the future that lives as long as the connection is small.
+        // Boxed to keep the future, which lives as long as the connection, small.
         let mut next = Box::pin(self.begin_connection(stream, connection, &mut drains)).await;
         while let Some(stream) = next {
             next = ServerApp::process_new(&self.http, stream, &drains).await;
         }
     }
 
-    /// Waits for the first bytes of a client, for which pingora would wait without a limit.
+    /// Waits for a client's first bytes; pingora would wait without a limit.
     async fn begin_connection(
         &self,
         stream: Stream,
@@ -139,7 +140,7 @@ impl Proxy {
         matches!(begun, Ok(Ok(true))).then(|| Box::new(client) as pingora::protocols::Stream)
     }
 
-    /// Closes idle connections, and the others after their current request.
+    /// Closes idle connections immediately, and other connections after their current request.
     pub(crate) async fn drain(&self) {
         self.drains.send_replace(true);
         self.http.http_cleanup().await;
@@ -151,8 +152,7 @@ impl Filters {
         self.relay.stats_of(self.listener).rewrites.add(rewrite, outcome);
     }
 
-    /// Reads the whole body, if its length is known, so that the length of the changed body is known too before the
-    /// headers are sent.
+    /// Reads the whole body if its length is known, because the headers must contain the length of the changed body.
     async fn read_body(&self, session: &mut Session, ctx: &mut Exchange) -> Result<()> {
         let length = content_length(&session.req_header().headers).filter(|length| *length > 0);
         let Some(length) = length else { return Ok(()) };
@@ -166,12 +166,12 @@ impl Filters {
             session.downstream_session.write_continue_response().await?;
         }
         let mut fits = true;
-        // The last reads go through pingora's buffer; each of the others is smaller than what is left.
+        // The last reads use pingora's retry buffer; each earlier read is smaller than the remaining bytes.
         while !session.is_body_done() {
             if length.saturating_sub(body.len()) <= RETRY_BUFFER_BYTES {
                 session.enable_retry_buffering();
             }
-            // pingora has no limit of time for HTTP/2.
+            // pingora has no read timeout for HTTP/2.
             let piece = timeout(self.settings.client_read_timeout, session.read_request_body()).await;
             let Ok(piece) = piece else {
                 return Err(Error::new(ErrorType::ReadTimedout).into_down());
@@ -233,7 +233,7 @@ impl Filters {
     }
 }
 
-/// A client's connection shows what is pending when it was sent; of HTTP/2 it is not known when that is.
+/// On HTTP/1, the client's connection shows pending items once they are sent. On HTTP/2 it is unknown when that is.
 fn show_on_http2(session: &Session, messages: &mut Messages) {
     if session.as_http2().is_some() {
         messages.show();
@@ -250,14 +250,14 @@ fn is_grpc(head: &RequestHeader) -> bool {
 
 #[async_trait]
 impl ProxyHttp for Filters {
-    /// Boxed: pingora's futures have several places for it.
+    /// Boxed, because pingora's futures contain it several times.
     type CTX = Box<Exchange>;
 
     fn new_ctx(&self) -> Box<Exchange> {
         Box::default()
     }
 
-    /// None: pingora's default is a module for compression that is off, and is called for every event.
+    /// Adds none: pingora's default is a disabled compression module, which is called for every event.
     fn init_downstream_modules(&self, _: &mut HttpModules) {}
 
     async fn early_request_filter(&self, session: &mut Session, ctx: &mut Box<Exchange>) -> Result<()> {
@@ -278,7 +278,7 @@ impl ProxyHttp for Filters {
         if ctx.candidate {
             self.read_body(session, ctx).await?;
             if ctx.candidate && ctx.read.is_none() {
-                // Its length is not known: it is sent in chunks, and changed before its last byte is sent.
+                // The length is unknown: the body is sent in chunks, and changed before its last byte is sent.
                 if self.body(session).is_coded() {
                     self.count(Rewrite::IncludeUsage, Outcome::Encoded);
                     ctx.candidate = false;
@@ -292,7 +292,7 @@ impl ProxyHttp for Filters {
         let Some(connection) = &ctx.connection else {
             return Error::e_explain(ErrorType::InternalError, "not a connection of this listener");
         };
-        // A new attempt.
+        // A new attempt begins.
         (ctx.connected, ctx.passed) = (false, 0);
         if ctx.candidate && ctx.read.is_none() {
             (ctx.body, ctx.injected) = (Some(self.body(session)), false);
@@ -308,7 +308,7 @@ impl ProxyHttp for Filters {
         ctx: &mut Box<Exchange>,
     ) -> Result<()> {
         if let Some(messages) = ctx.messages.clone() {
-            // When this task waits for the server.
+            // Runs when this task waits for the server.
             tokio::spawn(async move { lock(&messages).show() });
         }
         if let Some(context) = ctx.trace {
@@ -327,7 +327,7 @@ impl ProxyHttp for Filters {
                 request.remove_header(&header::CONTENT_ENCODING);
             }
         }
-        // Counts cannot be removed from a coded response.
+        // Counts cannot be removed from a compressed response.
         if ctx.candidate && (ctx.injected || ctx.body.is_some()) && session.as_http1().is_some() {
             request.remove_header(&header::ACCEPT_ENCODING);
         }
@@ -342,7 +342,7 @@ impl ProxyHttp for Filters {
         ctx: &mut Box<Exchange>,
     ) -> Result<()> {
         if let Some(read) = &ctx.read {
-            // Everything was read and shown before. On a retry the same body is sent again.
+            // The whole body was read and shown before. A retry sends the same body again.
             *body = end.then(|| read.clone());
             if self.settings.upstream_retries == 0 {
                 ctx.read = Some(Bytes::new());
@@ -351,7 +351,7 @@ impl ProxyHttp for Filters {
         }
         ctx.pieces = ctx.pieces.wrapping_add(1);
         if ctx.pieces.is_multiple_of(PIECES_AT_ONCE) {
-            // A read holds thousands of small chunks, which pingora passes here without a pause.
+            // A read may contain thousands of small chunks, which pingora passes here without yielding.
             tokio::task::yield_now().await;
         }
         let piece = body.clone().unwrap_or_default();
@@ -398,7 +398,7 @@ impl ProxyHttp for Filters {
         Ok(())
     }
 
-    /// Without retries pingora makes one attempt, whatever this returns.
+    /// Without retries, pingora makes one attempt, whatever this function returns.
     fn error_while_proxy(
         &self,
         _: &HttpPeer,
@@ -441,7 +441,7 @@ impl ProxyHttp for Filters {
                 response.remove_header(&header::CONTENT_LENGTH);
             }
         }
-        // pingora flushes headers without a length.
+        // pingora flushes headers of responses without a length.
         let flushes = is_stream && !response.headers.contains_key(header::CONTENT_LENGTH);
         if flushes
             && ctx.read.is_some()
@@ -453,7 +453,7 @@ impl ProxyHttp for Filters {
         Ok(())
     }
 
-    /// HTTP/1.0 has no chunks: the end of the connection ends the body.
+    /// HTTP/1.0 has no chunks: the end of the connection delimits the body.
     async fn response_filter(
         &self,
         session: &mut Session,

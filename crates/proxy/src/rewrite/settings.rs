@@ -1,5 +1,5 @@
-//! User settings of listeners in rewrite mode: the block `rewrite` of the configuration, whose documentation these
-//! comments are.
+//! User settings of listeners in rewrite mode: the block `rewrite` of the configuration. These comments are the block's
+//! documentation.
 
 use std::time::Duration;
 
@@ -11,37 +11,37 @@ use tokometer_settings as form;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Settings {
-    /// True asks the engine for the token counts of streamed chat and completions requests
-    /// (`stream_options.include_usage`) where the client does not, and removes them from the response.
+    /// True: request token counts for streamed chat and completions requests (`stream_options.include_usage`) if the
+    /// client does not, and remove the counts from the response.
     pub include_usage: bool,
-    /// True sends a `traceparent` to the server whose span is tokometer's own, so that the engine's spans become its
-    /// children. The client's trace is continued.
+    /// True: send the server a `traceparent` with tokometer's own span, so that the engine's spans become its children.
+    /// The client's trace is continued.
     pub traceparent: bool,
-    /// True adds an `x-request-id` to requests without one, and to their responses.
+    /// True: add an `x-request-id` to requests that have none, and to their responses.
     pub request_id: bool,
-    /// Maximum size of a request body that `include_usage` changes. Larger ones pass unmodified.
+    /// Maximum size of a request body that `include_usage` changes. Larger bodies pass unmodified.
     #[schemars(extend("x-range" = ["1KiB", "256MiB"]))]
     pub max_body: form::Size,
-    /// Time after which an idle connection to the server is closed instead of being used again. Keep it below the
-    /// server's own timeout (vLLM, SGLang and llama.cpp: 5 s). 0: a new connection for each request.
+    /// Time after which an idle connection to the server is closed instead of being reused. Keep it below the server's
+    /// own timeout (vLLM, SGLang and llama.cpp: 5 s). 0: a new connection for each request.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "1h"]))]
     pub upstream_idle_timeout: Option<Duration>,
-    /// Time without a byte of the response after which a request ends with an error. 0: never, because a model may think
+    /// Maximum wait for further bytes of the response; then the request fails. 0: no limit, because a model may think
     /// for a long time.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "168h"]))]
     pub upstream_read_timeout: Option<Duration>,
-    /// How often a request is sent again if a connection to the server that was used before fails before the response
-    /// begins. The server may have begun to work on it: a generation is then paid for twice.
+    /// Number of times a request is resent if a reused connection to the server fails before the response begins. The
+    /// server may already have started on the request: the generation is then paid for twice.
     #[schemars(range(min = 0, max = 10))]
     pub upstream_retries: u32,
-    /// Time after which an idle connection of a client is closed, or one without complete headers of its next request.
+    /// Time after which a client connection is closed if it is idle, or if its next request's headers are incomplete.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["1s", "168h"]))]
     pub client_idle_timeout: Duration,
-    /// Time without a byte of a request's body after which the request ends. On HTTP/2 only for bodies that
-    /// `include_usage` may change.
+    /// Maximum wait for further bytes of a request's body; then the request ends. On HTTP/2, this applies only to
+    /// bodies that `include_usage` may change.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["1s", "168h"]))]
     pub client_read_timeout: Duration,
@@ -64,7 +64,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// True if anything is changed.
+    /// True if any rewrite is enabled.
     pub fn is_any(&self) -> bool {
         self.include_usage || self.traceparent || self.request_id
     }

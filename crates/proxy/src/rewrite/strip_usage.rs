@@ -1,8 +1,7 @@
-//! Removes from a stream what [`include_usage`](super::include_usage) added to it, so that a client that did not ask for
-//! token counts gets the stream that it would have got.
+//! Removes from a stream what [`include_usage`](super::include_usage) added: a client that did not request token counts
+//! gets the stream that it would have received without the rewrite.
 //!
-//! Bytes leave as they come: only the part of an event whose end has not arrived yet is held back, because a client
-//! cannot use it either.
+//! Bytes are sent as they arrive. Only an incomplete event is held back, because a client cannot use it either.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -13,33 +12,34 @@ use memchr::memmem::{self, Finder};
 use crate::rewrite::events::Boundary;
 use crate::rewrite::members::{Member, members};
 
-/// Maximum size of an incomplete event that is held back. A larger one passes as it is: events with counts are small.
+/// Maximum size of an incomplete event that is held back. Larger events pass unmodified, because events with counts are
+/// small.
 const HELD_BYTES: usize = 64 * 1024;
 
-/// Marks of engines that write `"usage":null` in every event, whether or not counts were asked for. SGLang 0.5.23,
-/// `/v1/completions`.
+/// Marks of engines that write `"usage":null` in every event, even if counts were not requested (SGLang 0.5.23,
+/// `/v1/completions`).
 const ALWAYS_NULL: [&[u8]; 1] = [b"\"matched_stop\""];
 
 /// The stream of one response.
 #[derive(Debug, Default)]
 pub(crate) struct StripUsage {
     boundary: Boundary,
-    /// The incomplete event.
+    /// The incomplete event at the end of the received bytes.
     held: BytesMut,
-    /// The rest of the current event passes unread.
+    /// The rest of the current event passes without being parsed.
     passing: bool,
-    /// The event with the finish reason, until the next event is read. Engines write some members to the last event,
-    /// which is the one with the counts if they were asked for (llama.cpp: `timings`, vLLM: `system_fingerprint`). They
-    /// send it right after this one.
+    /// The event with the finish reason, held until the next event is parsed. Engines write some members only to the
+    /// last event (llama.cpp: `timings`, vLLM: `system_fingerprint`). If counts were requested, the last event is the
+    /// event with the counts, sent right after this one.
     finish: Option<Bytes>,
 }
 
-/// What becomes of an event.
+/// What to do with an event.
 enum Verdict {
     Keep,
-    /// It is the event with the counts.
+    /// Remove the event with the counts.
     Remove,
-    /// The event without its `"usage":null`.
+    /// Replace the event with one that has no `"usage":null`.
     Replace(Bytes),
 }
 
@@ -109,7 +109,7 @@ impl StripUsage {
     }
 }
 
-/// True for an event with a finish reason. In a string, the quotes of this text would be escaped.
+/// True for an event with a finish reason. Inside a string value, these quotes would be escaped.
 fn finishes(event: &[u8]) -> bool {
     static KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"finish_reason\""));
     KEY.find_iter(event).any(|at| {
@@ -143,7 +143,7 @@ fn is_empty_array(value: &str) -> bool {
     inner.is_some_and(|inner| inner.trim().is_empty())
 }
 
-/// The part of the object to cut out to remove this member: with the comma before it, or after it if it is the first.
+/// The range to cut out to remove this member: with the comma before it, or the comma after it if it is the first.
 fn without(all: &[Member<'_>], index: usize) -> Range<usize> {
     let this = &all[index];
     match (index.checked_sub(1).and_then(|before| all.get(before)), all.get(index + 1)) {
@@ -153,7 +153,7 @@ fn without(all: &[Member<'_>], index: usize) -> Range<usize> {
     }
 }
 
-/// The data of an event, and its position. `None` if it is written in several lines or is missing.
+/// The data of an event and its position. `None` if the data spans several lines or is missing.
 fn data(event: &[u8]) -> Option<(usize, &[u8])> {
     let mut found = None;
     let mut start = 0;
@@ -168,7 +168,7 @@ fn data(event: &[u8]) -> Option<(usize, &[u8])> {
     found
 }
 
-/// The event `finish` with the members that the event `counts` has in addition, except `usage`.
+/// The event `finish`, plus the members that only the event `counts` has, except `usage`.
 fn moved(finish: &[u8], counts: &[u8]) -> Option<Bytes> {
     let (from, own) = data(finish)?;
     let own = members(own)?;
@@ -184,10 +184,10 @@ fn moved(finish: &[u8], counts: &[u8]) -> Option<Bytes> {
     Some([finish.get(..end)?, &moved, finish.get(end..)?].concat().into())
 }
 
-/// The bytes to send: a part of the input while nothing else is sent, else a copy.
+/// The bytes to send: a slice of the input if nothing else is sent, otherwise a copy.
 struct Output<'a> {
     input: &'a Bytes,
-    /// The part of the input.
+    /// The slice of the input.
     kept: Range<usize>,
     copy: BytesMut,
 }

@@ -1,10 +1,10 @@
-//! Trace context and request ids that are sent to the server.
+//! Trace context and request IDs that are sent to the server.
 
 use pingora::http::RequestHeader;
 use tokometer_observe::input::TraceParent;
 
-/// The context to send to the server, and whether it continues the client's: a child span of the client's, or a new
-/// trace. An invalid `traceparent` is replaced (W3C Trace Context, section 4.3).
+/// The context to send to the server, and whether it continues the client's trace: it is a child span of the client's
+/// span, or a new trace. An invalid `traceparent` is replaced (W3C Trace Context, section 4.3).
 ///
 /// A new trace is marked as sampled, so that the engine's sampler keeps it.
 pub(crate) fn context(head: &RequestHeader) -> (TraceParent, bool) {
@@ -20,12 +20,12 @@ pub(crate) fn context(head: &RequestHeader) -> (TraceParent, bool) {
     }
 }
 
-/// As a header value.
+/// Formats the context as a header value.
 pub(crate) fn header(context: TraceParent) -> String {
     format!("00-{:032x}-{:016x}-{:02x}", context.trace_id, context.span_id, u8::from(context.sampled))
 }
 
-/// A new request id.
+/// A new request ID.
 pub(crate) fn request_id() -> String {
     format!("{:032x}", fastrand::u128(..))
 }

@@ -1,4 +1,4 @@
-//! Connections of pingora's pool to the server, and what pingora's errors mean.
+//! Connections to the server from pingora's pool, and the meaning of pingora's errors.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,11 +20,12 @@ use tokometer_observe::input::{Close, Side};
 /// How to connect to the server.
 #[async_trait]
 pub(crate) trait Server: Send + Sync {
-    /// Connects; `original` is the destination of the client's packets, if that is the server.
+    /// Connects to the server; `original` is the original destination of the client's packets, if the connection goes
+    /// there.
     async fn connect(&self, original: Option<SocketAddr>, http2: bool) -> io::Result<Stream>;
 }
 
-/// Makes the peers of requests.
+/// Creates the peers of requests.
 pub(crate) struct Peers {
     server: Arc<dyn Server>,
     relay: Arc<Relay>,
@@ -35,9 +36,9 @@ impl Peers {
         Peers { server, relay }
     }
 
-    /// The peer of a request on this connection; `http2` for gRPC, which needs it.
+    /// The peer of a request on this connection; `http2`: gRPC needs HTTP/2.
     pub(crate) fn peer(&self, connection: &Connection, http2: bool, settings: &Settings) -> Box<HttpPeer> {
-        // The connector resolves the name. This address makes pingora accept whichever address a pooled connection has.
+        // The connector resolves the name. With this address, pingora accepts any address of a pooled connection.
         let any = SocketAddr::from(([0, 0, 0, 0], 0));
         let mut peer = HttpPeer::new(connection.original.unwrap_or(any), false, String::new());
         peer.group_key = u64::from(http2);
@@ -46,7 +47,7 @@ impl Peers {
         options.custom_l4 = Some(Arc::new(Connector { server, original, http2 }));
         options.total_connection_timeout = self.relay.settings().connect_timeout;
         options.read_timeout = settings.upstream_read_timeout;
-        // pingora keeps connections forever with `None`, and never with zero.
+        // `None` makes pingora keep idle connections forever, zero makes it close them.
         options.idle_timeout = Some(settings.upstream_idle_timeout.unwrap_or(Duration::ZERO));
         if http2 {
             options.set_http_version(2, 2);
@@ -79,7 +80,7 @@ impl L4Connect for Connector {
     }
 }
 
-/// Types of errors in responses to clients: no connection to the server, and no valid response.
+/// Error types in responses to clients: no connection to the server, no valid response from the server.
 pub(crate) const UNREACHABLE: &str = "upstream_unreachable";
 pub(crate) const UPSTREAM: &str = "upstream_error";
 
@@ -100,7 +101,7 @@ pub(crate) fn status(error: &Error, connected: bool) -> (u16, &'static str) {
     }
 }
 
-/// How the connection ended, in the observer's terms.
+/// How the connection ended, as a [`Close`] for the observer.
 pub(crate) fn ended_by(error: &Error, connected: bool) -> Close {
     match (error.esource(), error.etype()) {
         (ErrorSource::Downstream, _) | (_, ErrorType::HTTPStatus(_)) => Close::Reset(Side::Client),
@@ -108,7 +109,7 @@ pub(crate) fn ended_by(error: &Error, connected: bool) -> Close {
         (ErrorSource::Upstream, _) if !connected && unreached(error) == Unreached::Timeout => Close::ConnectTimeout,
         (ErrorSource::Upstream, _) if !connected => Close::Refused,
         (_, ErrorType::ReadTimedout | ErrorType::WriteTimedout) => Close::IdleTimeout,
-        // pingora-core 0.9.1, protocols/http/v1/body.rs: the server closed in the middle of a body.
+        // pingora-core 0.9.1, protocols/http/v1/body.rs: the server closed the connection in the middle of a body.
         (_, ErrorType::ConnectionClosed | ErrorType::Custom("PrematureBodyEnd")) => {
             Close::Finished { first: Side::Server }
         }
@@ -122,7 +123,7 @@ pub(crate) fn unreached(error: &Error) -> Unreached {
     connect.map_or(Unreached::Other, Unreached::of)
 }
 
-/// The cause without pingora's context, which names code and connections.
+/// The cause without pingora's context, which names code locations and connections.
 pub(crate) fn cause(error: &Error) -> String {
     match (&error.cause, &error.context) {
         (Some(cause), _) => cause.to_string(),

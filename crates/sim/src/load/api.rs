@@ -1,4 +1,4 @@
-//! The APIs that the load generator supports: their requests, and where their events hold what it measures.
+//! The APIs that the load generator supports: their requests, and the locations of the measured fields in their events.
 
 use std::sync::LazyLock;
 
@@ -56,13 +56,13 @@ pub(crate) enum Mark {
     Done,
     /// An event of one of these types.
     Types(Vec<String>),
-    /// An event with `true` or a string at this place.
+    /// An event with `true` or a string at this location.
     At(String),
     /// Only the end of the body.
     End,
 }
 
-/// An API; places are JSON pointers (RFC 6901).
+/// An API; locations are JSON pointers (RFC 6901).
 #[derive(Debug, Deserialize)]
 pub(crate) struct Description {
     api: String,
@@ -78,13 +78,13 @@ pub(crate) struct Description {
     /// Whether the final usage has to be requested.
     #[serde(default)]
     pub(crate) usage_option: bool,
-    /// A non-empty string or list at any of these places contains tokens.
+    /// A non-empty string or list at any of these locations contains tokens.
     #[serde(default)]
     tokens: Vec<String>,
-    /// Output tokens so far.
+    /// Location of the output token count so far.
     #[serde(default)]
     count: String,
-    /// Output tokens in a response that is not streamed: a transcription reports seconds instead.
+    /// Location of the output token count in a non-streamed response; a transcription reports seconds instead.
     #[serde(default)]
     pub(crate) whole: String,
     pub(crate) mark: Mark,
@@ -118,7 +118,7 @@ impl Api {
 }
 
 impl Description {
-    /// Reads one event.
+    /// Extracts the contents of one event.
     pub(crate) fn read(&self, event: &Value) -> Contents {
         let full = |at: &String| match event.pointer(at) {
             Some(Value::String(text)) => !text.is_empty(),

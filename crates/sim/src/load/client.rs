@@ -65,8 +65,8 @@ impl Client {
 
     /// Sends a request and reads the response until it ends, or until the client aborts it after `aborts_after` events.
     ///
-    /// A server may close a reused connection at any time, and llama.cpp does so after each stream. A request on a
-    /// reused connection that closes before the response begins is retried on a new one (RFC 9112, 9.3.1).
+    /// A server may close a reused connection at any time, and llama.cpp does so after each stream. If a reused
+    /// connection closes before the response begins, the request is retried on a new connection (RFC 9112, 9.3.1).
     async fn round_trip(&mut self, measured: &mut Measured<'_>, aborts_after: Option<u64>) -> Result<End, End> {
         let (mut sender, reused) = self.connection.sender().await?;
         measured.outcome.sent = Some(Instant::now());
@@ -124,7 +124,7 @@ impl Measured<'_> {
     }
 }
 
-/// Number of token events after which request `number` is aborted, if it is to be.
+/// Number of token events after which request `number` is aborted; `None` if it is not aborted.
 fn abort_after(settings: &Settings, number: u64) -> Option<u64> {
     let mut chance = fastrand::Rng::with_seed(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     (chance.f64() < settings.abort).then(|| chance.u64(1..=(settings.max_tokens / 2).max(1)))

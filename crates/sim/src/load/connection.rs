@@ -112,7 +112,7 @@ impl Connection {
     }
 }
 
-/// How a request ended that failed with this error.
+/// Classifies the end of a request that failed with this error.
 pub(crate) fn end_of(error: &hyper::Error) -> End {
     if error.is_parse() {
         return End::Malformed;

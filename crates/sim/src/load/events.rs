@@ -18,7 +18,7 @@ pub(crate) enum Media {
 }
 
 impl Media {
-    /// By the response's `Content-Type`.
+    /// The format according to the response's `Content-Type`.
     pub(crate) fn of(headers: &HeaderMap) -> Media {
         let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -38,11 +38,11 @@ const WHOLE_BYTES: usize = 16 * 1024 * 1024;
 pub(crate) struct Found {
     /// Events with text, reasoning or a tool call.
     pub(crate) token_events: u64,
-    /// Timestamp from the last of them.
+    /// Timestamp from the last token event.
     pub(crate) stamp: Option<u64>,
 }
 
-/// Splits a body into events and collects what they report.
+/// Splits a body into events and collects their measured fields.
 #[derive(Debug)]
 pub(crate) struct Events {
     description: &'static Description,
@@ -57,7 +57,7 @@ pub(crate) struct Events {
 /// Summary of a response so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Received {
-    /// Output tokens by the last reported count.
+    /// Output tokens, from the last reported count.
     pub(crate) usage: Option<u64>,
     /// The stream is complete.
     pub(crate) done: bool,

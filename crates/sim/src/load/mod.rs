@@ -63,7 +63,7 @@ struct Run {
 }
 
 impl Run {
-    /// The number of the next request, if another one may start.
+    /// The number of the next request; `None` if no further request may start.
     fn next(&self) -> Option<u64> {
         if self.ends.is_some_and(|ends| Instant::now() >= ends) {
             return None;

@@ -27,7 +27,7 @@ pub struct Progress {
 #[derive(Debug)]
 struct State {
     open: u64,
-    /// Without the distributions.
+    /// The summary without the distributions.
     summary: Summary,
     /// In microseconds.
     headers: Histogram<u64>,
@@ -62,7 +62,7 @@ pub(crate) struct Recorder {
 }
 
 fn histogram(highest: u64) -> Histogram<u64> {
-    // Three significant digits; values above the highest are counted as the highest.
+    // Three significant digits; values above `highest` count as `highest`.
     Histogram::new_with_bounds(1, highest, 3).expect("the constant bounds are valid for hdrhistogram")
 }
 

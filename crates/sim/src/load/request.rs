@@ -103,7 +103,7 @@ fn body(description: &Description, settings: &Settings) -> Vec<u8> {
     body.to_string().into_bytes()
 }
 
-/// Replaces the names of settings by their values; an option that is off is removed.
+/// Replaces setting names with their values; removes options that are off.
 fn fill(value: &mut Value, settings: &Settings) {
     match value {
         Value::String(name) => match name.as_str() {

@@ -13,7 +13,7 @@ pub struct Settings {
     pub api: Option<Api>,
     /// Use HTTP/2 with prior knowledge (RFC 9113, 3.3).
     pub http2: bool,
-    /// Concurrent requests; each has its own connection, but over HTTP/2 up to 100 share one.
+    /// Concurrent requests. Each has its own connection; over HTTP/2, up to 100 requests share a connection.
     pub concurrency: usize,
     /// Number of requests after which the run ends; `None` for no limit.
     pub requests: Option<u64>,

@@ -31,9 +31,9 @@ pub enum End {
     Malformed,
     /// The request exceeded the client's timeout.
     Timeout,
-    /// The client aborted it on purpose.
+    /// The client aborted the request on purpose.
     Aborted,
-    /// The run ended first.
+    /// The run ended before the request did.
     #[default]
     Unfinished,
 }
@@ -94,7 +94,7 @@ pub struct Summary {
     pub ends: BTreeMap<End, u64>,
     /// Requests by response status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Output tokens: from usage if the response reports it, else the number of events with text.
+    /// Output tokens: from usage if the response reports it, otherwise the number of events with text.
     pub tokens: u64,
     /// The part of `tokens` that was reported by usage.
     pub tokens_from_usage: u64,

@@ -19,7 +19,7 @@ use crate::server::spans::Tracer;
 /// Counters of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Generation requests received, refused ones included.
+    /// Generation requests received, including refused requests.
     pub requests: u64,
     /// Requests generating now.
     pub running: u64,
@@ -27,9 +27,9 @@ pub struct Stats {
     pub waiting: u64,
     /// Prompt tokens of all scheduled requests.
     pub prompt_tokens: u64,
-    /// Those of them that were found in the prefix cache.
+    /// Prompt tokens found in the prefix cache.
     pub cached_tokens: u64,
-    /// Generated tokens, whether or not they reached a client.
+    /// Generated tokens, including tokens that reached no client.
     pub generation_tokens: u64,
     /// Requests that ended with the end-of-text token.
     pub stopped: u64,
@@ -53,7 +53,8 @@ pub(crate) struct Engine {
     stats: Mutex<Stats>,
     /// Responses by handler, method and first digit of the status.
     responses: Mutex<BTreeMap<(String, String, char), u64>>,
-    /// Apart from the others, because every event adds to them: generated tokens, and the steps that generated them.
+    /// Separate from the other counters, because every event increments them: generated tokens, and the steps that
+    /// generated them.
     generation_tokens: AtomicU64,
     steps: AtomicU64,
     first_token: Histogram,
@@ -93,7 +94,7 @@ impl Engine {
         *responses.entry((handler.to_owned(), method.to_owned(), class)).or_default() += 1;
     }
 
-    /// Sleeps with the precision that the settings ask for.
+    /// Sleeps with the precision configured in the settings.
     pub(crate) async fn sleep_until(&self, at: Instant) {
         match &self.pacer {
             Some(pacer) => pacer.sleep_until(at).await,
@@ -120,7 +121,8 @@ impl Engine {
         (chance, None)
     }
 
-    /// Waits for a free slot; `cached_tokens` of the prompt are in the prefix cache. Dropping the future before it completes counts the request as aborted.
+    /// Waits for a free slot; `cached_tokens` of the prompt are in the prefix cache. Dropping the future before it
+    /// completes counts the request as aborted.
     pub(crate) async fn schedule(&self, prompt_tokens: u64, cached_tokens: u64) -> Slot<'_> {
         let arrived = Instant::now();
         let mut waiting = Waiting { engine: self, scheduled: false };
@@ -154,7 +156,7 @@ impl Engine {
         let (prompts, generated) = (stats.prompt_tokens as f64, stats.generation_tokens as f64);
         let mean_tokens = (prompts + generated) / stats.requests.max(1) as f64;
         let cache = (stats.running as f64 * mean_tokens / self.settings.kv_cache_tokens.max(1) as f64).min(1.0);
-        // Of a step with several tokens, all but one were proposed, and accepted if the stream did not end before.
+        // In a step with several tokens, all but one were proposed; they were accepted unless the stream ended earlier.
         let steps = self.steps.load(Relaxed) as f64;
         let drafted = steps * f64::from(self.settings.pace.tokens_per_chunk.saturating_sub(1));
         for (name, kind, help, value) in [
@@ -272,13 +274,13 @@ impl Drop for Slot<'_> {
     }
 }
 
-/// Bounds of vLLM's `time_to_first_token_seconds` (0.32.0).
+/// Bucket bounds of vLLM's `time_to_first_token_seconds` (0.32.0).
 const FIRST_TOKEN: &[f64] = &[
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
     160.0, 640.0, 2560.0,
 ];
 
-/// Bounds of vLLM's `request_queue_time_seconds`, `e2e_request_latency_seconds` and similar (0.32.0).
+/// Bucket bounds of vLLM's `request_queue_time_seconds`, `e2e_request_latency_seconds` and similar (0.32.0).
 const REQUEST: &[f64] = &[
     0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
     1920.0, 7680.0,
@@ -288,7 +290,7 @@ const REQUEST: &[f64] = &[
 #[derive(Debug)]
 struct Histogram {
     bounds: &'static [f64],
-    /// One per bound, plus one above all bounds.
+    /// One count per bound, plus one count above all bounds.
     counts: Vec<AtomicU64>,
     sum_us: AtomicU64,
 }

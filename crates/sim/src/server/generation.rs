@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::server::fault::Fault;
 use crate::server::settings::{Pace, STAMP_DIGITS, Settings, Text};
 
-/// Word pieces as a tokenizer cuts them: with a leading space, and some with multi-byte letters.
+/// Word pieces as a tokenizer produces them: with a leading space, some with multi-byte letters.
 const PIECES: &str = " the| a| of| to| and| in| is| that| it| for| stream| token| rate| time| first| last| slow| fast| read|\
     \x20write|ing|ed|er|s|ly|tion|,|.| queue| model| answer| server| client| count| gap| wait|\n| \"quote\"| caf\u{e9}|\
     \x20na\u{ef}ve| \u{4f60}\u{597d}| \u{1f680}| 1| 2| 42| back\\slash|:|;| we| see";
@@ -38,7 +38,7 @@ pub(crate) struct Job {
     pub(crate) details: bool,
     /// Sequences to generate: `n` times the number of prompts.
     pub(crate) choices: u32,
-    /// Texts in the request, for APIs that return a result for each of them.
+    /// Texts in the request, for APIs that return a result for each text.
     pub(crate) inputs: u64,
     /// The request has no prompt.
     pub(crate) empty: bool,
@@ -56,12 +56,12 @@ pub(crate) enum Finish {
     Stop,
     /// `max_tokens` were generated.
     Length,
-    /// An injected fault ended it.
+    /// An injected fault ended the generation.
     Fault,
 }
 
 impl Finish {
-    /// The state of a response that ended like this, as templates name it.
+    /// The name in templates for the state of a response that ended this way.
     pub(crate) fn name(self) -> &'static str {
         if self == Finish::Length { "length" } else { "stop" }
     }
@@ -200,8 +200,8 @@ impl Generation {
         }
     }
 
-    /// Number of identical steps that can be taken at once: one token each, one sequence, no pause, the same text. The
-    /// last step is never included.
+    /// Number of identical steps that can be skipped together: one token each, one sequence, no pause, the same text.
+    /// The last step is never included.
     pub(crate) fn alike(&self) -> u64 {
         match self.pieces.as_slice() {
             [piece] if self.text == Text::Filler && self.schedule.unpaced() && self.schedule.tokens(1, 2) == 1 => {
@@ -211,7 +211,7 @@ impl Generation {
         }
     }
 
-    /// Takes `steps` of the identical steps.
+    /// Skips `steps` identical steps.
     pub(crate) fn skip(&mut self, steps: u64) {
         for piece in &mut self.pieces {
             piece.generated += steps;
@@ -219,8 +219,8 @@ impl Generation {
     }
 }
 
-/// Due times of one stream, relative to its scheduling. They do not drift: each is calculated from the start, not from
-/// the previous one.
+/// Due times of one stream, relative to its scheduling. They do not drift, because each is calculated from the start,
+/// not from the previous due time.
 #[derive(Debug)]
 struct Schedule {
     pace: Pace,

@@ -27,7 +27,7 @@ impl Wire for UnixStream {
     fn reset(&mut self) {}
 }
 
-/// A stream of an HTTP/2 connection, which is reset when its response is incomplete.
+/// An HTTP/2 stream, which is reset if its response is incomplete.
 impl Wire for DuplexStream {
     fn reset(&mut self) {}
 }
@@ -59,7 +59,7 @@ impl Head {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Whether a header has this value, in any case.
+    /// Whether a header has this value (case-insensitive).
     pub(crate) fn header_is(&self, name: &str, value: &str) -> bool {
         self.get(name).is_some_and(|found| found.eq_ignore_ascii_case(value))
     }
@@ -68,7 +68,7 @@ impl Head {
 /// Why no further request was read.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// The client closed the connection, it failed, or it was idle for too long.
+    /// The client closed the connection, the connection failed, or it was idle for too long.
     Gone,
     /// The bytes are not an HTTP/1 request.
     Malformed,
@@ -172,7 +172,7 @@ impl Client {
         }
     }
 
-    /// Writes all of `bytes`, which begin with the status line if they begin a response.
+    /// Writes all of `bytes`. At the start of a response, they must begin with the status line.
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> Result<(), Ended> {
         if let Some(status) = bytes.strip_prefix(b"HTTP/1.1 ") {
             self.class = status.first().map(|digit| char::from(*digit));
@@ -180,7 +180,7 @@ impl Client {
         Ok(self.stream.write_all(bytes).await?)
     }
 
-    /// First digit of the status of the response that was just sent, or `None` if none was begun since the last call.
+    /// First digit of the last response's status; `None` if no response began since the last call.
     pub(crate) fn take_class(&mut self) -> Option<char> {
         self.class.take()
     }
@@ -192,7 +192,7 @@ impl Client {
             biased;
             done = work => Ok(done),
             gone = async {
-                // Pipelined bytes are read up to the size of a request's headers; after that the client has to wait.
+                // Pipelined bytes are read up to the size of a request's headers; then the client has to wait.
                 while self.inbox.len() < HEAD_BYTES {
                     if let Err(gone) = self.fill().await {
                         return gone;

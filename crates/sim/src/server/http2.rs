@@ -1,5 +1,5 @@
 //! HTTP/2 with prior knowledge (RFC 9113, 3.3). Each stream is forwarded as one request on an in-memory HTTP/1.1
-//! connection, like a gateway in front of a real engine does. A cut connection there becomes a reset stream here.
+//! connection, as by a gateway in front of a real engine. If that connection is cut, the stream is reset.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::server::engine::Engine;
 use crate::server::http::Client;
 use crate::server::request;
 
-/// Concurrent streams per connection; a client has to wait with further ones.
+/// Maximum concurrent streams per connection; the client has to wait before opening more.
 const STREAMS: u32 = 1000;
 
 /// Flow-control window in bytes for request bodies.
@@ -66,7 +66,7 @@ pub(crate) async fn serve(client: Client, engine: Arc<Engine>) {
 /// Sends one request over an HTTP/1.1 connection.
 async fn forward(stream: DuplexStream, request: Request<Incoming>) -> hyper::Result<Response<Incoming>> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with the response, whose receiver gets its errors.
+    // The connection ends with the response, whose receiver gets the connection's errors.
     tokio::spawn(connection);
     let (mut head, body) = request.into_parts();
     head.version = Version::HTTP_11;

@@ -83,7 +83,7 @@ impl Simulator {
         self.engine.stats()
     }
 
-    /// Closes the listener and every connection in any state, and returns once that is done.
+    /// Closes the listener and every connection, in any state; returns when all are closed.
     pub async fn stop(mut self) -> Stats {
         self.accepting.abort();
         // The task can only end by the abort above.

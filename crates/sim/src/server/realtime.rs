@@ -1,7 +1,7 @@
 //! `/v1/realtime`: a WebSocket on which a client requests one response after another.
 //!
 //! Without a model in the query it imitates vLLM 0.33 (`vllm/entrypoints/speech_to_text/realtime/connection.py`): audio
-//! is transcribed from the first commit on, and the response ends after the final commit. With one (`?model=`) it
+//! is transcribed from the first commit on, and the response ends after the final commit. With a model (`?model=`) it
 //! imitates OpenAI (openai-python 3.52, `openai/types/realtime`): `response.create` requests a text response.
 
 use std::future::Future;
@@ -34,7 +34,7 @@ const MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Why a session or a response is aborted.
 enum Stop {
-    /// The connection failed, or is to be closed.
+    /// The connection failed or has to be closed.
     Close,
     Reset,
     /// The client cancelled the response.
@@ -112,7 +112,7 @@ fn query(text: &str, name: &str) -> Option<String> {
 #[derive(Debug, Default)]
 struct Input {
     openai: bool,
-    /// vLLM rejects clients that named no model.
+    /// vLLM rejects clients that have not named a model.
     model: Option<Value>,
     audio_bytes: u64,
     /// All audio of the request has arrived.
@@ -192,7 +192,7 @@ struct Session<'a> {
     dialect: &'static Dialect,
     player: Player,
     input: Input,
-    /// The fault injected into its responses.
+    /// The fault injected into the session's responses.
     fault: Option<Fault>,
     /// Tokens of the response so far.
     generated: u64,
@@ -286,7 +286,7 @@ impl Session<'_> {
         }
     }
 
-    /// Processes a message during a response: only audio and the end count then.
+    /// Processes a message during a response: accepts only cancellation, more audio and the final commit.
     fn take_during_response(&mut self, message: &Value) -> Result<(), Stop> {
         match kind(message) {
             "response.cancel" => return Err(Stop::Cancelled),
@@ -325,7 +325,7 @@ impl Session<'_> {
                 slot.end(finish);
                 finish.name()
             }
-            // It counts as aborted.
+            // The response counts as aborted.
             Err(Stop::Cancelled) => {
                 drop(slot);
                 "cancelled"

@@ -50,7 +50,8 @@ pub(crate) async fn serve_requests(mut client: Client, engine: &Engine) -> Optio
     }
 }
 
-/// Counts a response as vLLM does: under `none` for a path that it does not serve, and as 5xx without a status.
+/// Counts a response as vLLM does: paths that vLLM does not serve count as `none`, and responses without a status as
+/// 5xx.
 fn count(client: &mut Client, engine: &Engine, head: &Head) {
     let class = client.take_class().unwrap_or('5');
     let handler = match head.path.as_str() {
@@ -307,7 +308,7 @@ impl Request<'_> {
         Ok(())
     }
 
-    /// A response that is not streamed. One that generates nothing takes as long as the first token would.
+    /// Sends a non-streamed response. If nothing is generated, it takes as long as a first token would.
     async fn whole(&mut self) -> Result<After, Ended> {
         let engine = self.engine;
         let job = &self.player.context.job;

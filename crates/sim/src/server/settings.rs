@@ -68,17 +68,17 @@ pub enum Text {
     /// Each event's text is its rendering time, in nanoseconds since this moment, as [`STAMP_DIGITS`] digits. A reader
     /// on the same machine can calculate the transit time.
     Stamp(Instant),
-    /// One letter repeated to the length of a timestamp. It is rendered only once, which makes it the cheapest to send.
+    /// One letter repeated to the length of a timestamp. It is rendered only once and therefore the cheapest to send.
     Filler,
 }
 
-/// Length of a timestamp's text in bytes; a chat event then has about 250 bytes, as vLLM's have.
+/// Length of a timestamp's text in bytes; a chat event then has about 250 bytes, like vLLM's.
 pub const STAMP_DIGITS: usize = 38;
 
 /// Listen address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// On TCP; port 0 selects a free one.
+    /// On TCP; port 0 selects a free port.
     Tcp(SocketAddr),
     /// On a Unix socket, which is removed on shutdown.
     Unix(PathBuf),
@@ -108,9 +108,9 @@ pub struct Settings {
     /// Listen address.
     pub listen: Listen,
     /// The engine that serves the paths shared by several engines; each engine's native paths are always served. The
-    /// request header `x-sim-engine` overrides it.
+    /// request header `x-sim-engine` overrides this setting.
     pub imitate: Imitation,
-    /// Name of the model. Requests for `fault/NAME[:ARG]` are also served, with that fault.
+    /// Name of the model. Requests for `fault/NAME[:ARG]` are also served, with the named fault.
     pub model: String,
     /// Maximum prompt plus response, in tokens; larger requests receive status 400.
     pub max_model_len: u64,
@@ -120,7 +120,7 @@ pub struct Settings {
     pub text: Text,
     /// Number of tokens after which a response ends (end-of-text token included), uniformly distributed.
     pub response_tokens: RangeInclusive<u64>,
-    /// Maximum number of concurrently generating requests; further ones wait (`--max-num-seqs` in vLLM).
+    /// Maximum number of concurrently generating requests; further requests wait (`--max-num-seqs` in vLLM).
     pub max_concurrency: usize,
     /// Report queue and generation times in the usage chunk (`--enable-per-request-metrics`).
     pub per_request_metrics: bool,
@@ -136,8 +136,8 @@ pub struct Settings {
     pub faults: Vec<(Fault, f64)>,
     /// Time without a request after which a connection is closed (uvicorn: 5 s).
     pub idle_timeout: Duration,
-    /// Keep due times to the microsecond instead of the millisecond of a regular timer, with a busy-waiting task that
-    /// uses a whole core. For benchmarks, where a timer's bursts would hide the latency that a proxy adds.
+    /// Meet due times to the microsecond instead of a regular timer's millisecond, with a busy-waiting task that
+    /// occupies a whole core. For benchmarks, where a timer's bursts would hide the latency that a proxy adds.
     pub spin: bool,
     /// Send a span for each request (`--otlp-traces-endpoint` of vLLM); `None` for none.
     pub traces: Option<Traces>,

@@ -1,5 +1,5 @@
 //! Spans as vLLM 0.32.0 sends them with `--otlp-traces-endpoint`: one `llm_request` for each completed sequence, none
-//! for aborted ones, in batches after a delay.
+//! for aborted sequences, in batches after a delay.
 
 use std::time::Duration;
 

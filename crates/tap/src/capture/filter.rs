@@ -1,6 +1,6 @@
 //! The filter that the kernel applies to packets: classic BPF (Linux, `Documentation/networking/filter.rst`).
 //!
-//! It runs on packets without a link layer header, which the kernel removes together with VLAN tags.
+//! The filter sees packets without the link layer header and VLAN tags, which the kernel removes.
 
 use libc::{
     ARPHRD_LOOPBACK, BPF_ABS, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_IND, BPF_JA, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K,
@@ -9,14 +9,14 @@ use libc::{
 
 use crate::segment::ip::{EXTENSIONS, TCP};
 
-/// Passes a packet in whole, or drops it.
+/// Return values: pass the whole packet, or drop it.
 const PASS: u32 = u32::MAX;
 const DROP: u32 = 0;
 
-/// A filter that passes TCP over IPv4 and IPv6 from and to these ports, in both directions. Of each packet on a loopback
-/// interface, which is captured when it is sent and when it is received, it passes only the second.
+/// A filter that passes TCP over IPv4 and IPv6 from and to these ports. On a loopback interface each packet is captured
+/// twice, when sent and when received; the filter passes only the second copy.
 ///
-/// It also passes what only the parser can decide on: later fragments, and IPv6 packets with extension headers.
+/// It also passes packets that only the parser can classify: later fragments, and IPv6 packets with extension headers.
 pub(super) fn ports(ports: &[u16]) -> Vec<sock_filter> {
     let v4 = v4(ports);
     let mut program = vec![
@@ -29,7 +29,7 @@ pub(super) fn ports(ports: &[u16]) -> Vec<sock_filter> {
         load(BPF_B | BPF_ABS, 0),
         instruction(BPF_ALU | BPF_AND | BPF_K, 0, 0, 0xf0),
         when(0x40, 1),
-        // Further than a conditional jump reaches.
+        // The distance exceeds the range of a conditional jump.
         instruction(BPF_JMP | BPF_JA, 0, 0, v4.len() as u32),
     ];
     program.extend(v4);
@@ -98,7 +98,7 @@ fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
     sock_filter { code: code as u16, jt, jf, k }
 }
 
-/// The place of a value that is not in the packet (`linux/filter.h`: negative offsets).
+/// The offset of a value that is not in the packet (`linux/filter.h`: negative offsets).
 fn ancillary(value: libc::c_int) -> u32 {
     (SKF_AD_OFF + value) as u32
 }
@@ -107,7 +107,7 @@ fn ancillary(value: libc::c_int) -> u32 {
 mod tests {
     use super::*;
 
-    /// A packet with what the kernel knows of it.
+    /// A packet with its metadata from the kernel.
     struct Seen<'a> {
         bytes: &'a [u8],
         interface: u16,
@@ -132,7 +132,7 @@ mod tests {
                 _ if code == BPF_ALU | BPF_AND | BPF_K => Some(a & k),
                 _ => Some(a),
             };
-            // A load beyond the packet drops it.
+            // A load beyond the end of the packet drops it.
             let Some(loaded) = loaded else { return false };
             a = loaded;
             match code {
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn tcp_of_the_ports_passes() {
-        // The most that the settings allow: jumps must reach over all of them.
+        // The maximum number of ports in the settings: jumps must reach over all of them.
         let many: Vec<u16> = (0..64).map(|n| 8000 + n).collect();
         for servers in [&[8000][..], &[1, 8000, 9], &many] {
             let program = ports(servers);

@@ -1,5 +1,5 @@
-//! Capture of the packets of this network namespace, while they pass: reads copies that the kernel makes. The traffic does
-//! not depend on it: a reader that is slow, stopped or killed loses packets, and nothing else happens.
+//! Captures the packets of this network namespace: reads copies that the kernel makes. The traffic does not depend on
+//! the reader: a slow, stopped or killed reader only loses packets.
 
 mod filter;
 mod ring;
@@ -11,19 +11,19 @@ use crate::capture::ring::{BLOCK_BYTES, Losses, RETIRE, Ring, RingPacket};
 use crate::packet::{Clock, Link, Packet};
 use crate::tap::Tap;
 
-/// Fewer blocks than this are not useful: one is read while the others are filled.
+/// Minimum number of blocks: one is read while the others are filled.
 const MIN_BLOCKS: usize = 4;
 
-/// Maximum time between two checks for gaps and idle connections, and of `goes_on`.
+/// Maximum time between two checks for gaps and idle connections, and between two calls of `goes_on`.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Maximum time during which a block is filled: the kernel's timer may have to expire twice.
 const FILLING: Duration = Duration::from_millis(3 * RETIRE.as_millis() as u64);
 
-/// A difference between the clocks above this is a step of the system's clock, not the inaccuracy of reading two clocks.
+/// A larger difference between the clocks is a step of the system clock, not the inaccuracy of reading two clocks.
 const STEP: Duration = Duration::from_millis(1);
 
-/// What is captured.
+/// What to capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// TCP ports of the servers.
@@ -34,13 +34,13 @@ pub struct Settings {
     pub buffer_bytes: usize,
 }
 
-/// Interfaces of which packets are captured.
+/// The interfaces whose packets are captured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Interface {
-    /// All.
+    /// All interfaces.
     #[default]
     Any,
-    /// The one with this name, such as `eth0`.
+    /// The interface with this name, such as `eth0`.
     Named(String),
 }
 
@@ -67,7 +67,7 @@ pub enum Error {
     Socket {
         /// Length of the ring.
         bytes: usize,
-        /// What the system reported.
+        /// The system error.
         error: io::Error,
     },
 }
@@ -82,10 +82,10 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Begins to capture.
+    /// Starts the capture.
     ///
     /// # Errors
-    /// When the process lacks the capability, or the system the interface or memory.
+    /// When the process lacks the capability, or the system lacks the interface or memory.
     pub fn open(settings: &Settings) -> Result<Capture, Error> {
         let blocks = (settings.buffer_bytes / BLOCK_BYTES).max(MIN_BLOCKS);
         let interface = match &settings.interface {
@@ -107,9 +107,9 @@ impl Capture {
         self.clock
     }
 
-    /// Passes packets to `tap` while `goes_on` returns true; it is called at least every 100 ms. Then ends all
-    /// connections. Errors of the system are passed to `failed`; they are no reason to end, because an interface that is
-    /// down may come back.
+    /// Passes packets to `tap` while `goes_on` returns true, then ends all connections. `goes_on` is called at least
+    /// every 100 ms. System errors are passed to `failed` and do not end the capture, because an interface that is down
+    /// may come up again.
     pub fn run(mut self, tap: &mut Tap, mut goes_on: impl FnMut() -> bool, mut failed: impl FnMut(io::Error)) {
         while goes_on() {
             tap.stats().ring_used.put(self.ring.waiting() as f64 / self.ring.blocks() as f64, Instant::now());
@@ -118,7 +118,7 @@ impl Capture {
                 self.ring.wait(TICK).unwrap_or_else(&mut failed);
             }
         }
-        // What was captured until now: more may arrive faster than it is read.
+        // Read only the blocks captured until now: more packets may arrive faster than they are read.
         for _ in 0..self.ring.blocks() {
             if !self.read(tap, &mut failed) {
                 break;
@@ -133,7 +133,7 @@ impl Capture {
     fn read(&mut self, tap: &mut Tap, failed: &mut impl FnMut(io::Error)) -> bool {
         let Some(block) = self.ring.block() else { return false };
         let now = wall(&mut self.clock, tap);
-        // After a step of the clock, a packet that was captured before it may seem to be from the future.
+        // After a step of the clock, an earlier packet may appear to come from the future.
         let at = |packet: &RingPacket<'_>| packet.at.min(now);
         let mut losses = Losses::default();
         if block.is_losing() {
@@ -141,7 +141,7 @@ impl Capture {
                 failed(error);
                 Losses::default()
             });
-            // The losses that have just been counted may include some after blocks that wait to be read.
+            // The losses counted just now may include losses after blocks that are not read yet.
             self.is_behind = true;
         }
         if self.is_behind {
@@ -159,9 +159,9 @@ impl Capture {
         true
     }
 
-    /// Everything that the kernel has passed on has been read.
+    /// Called once all blocks from the kernel are read: reports losses, and checks for gaps and idle connections.
     fn pause(&mut self, tap: &mut Tap, failed: &mut impl FnMut(io::Error)) {
-        // The block that is being filled has older packets, which must not seem to be captured now.
+        // The block being filled contains older packets: use a time before all of them.
         let past = wall(&mut self.clock, tap).saturating_sub(FILLING);
         self.is_behind = false;
         match self.ring.losses() {
@@ -173,7 +173,7 @@ impl Capture {
     }
 }
 
-/// Whether this is the loopback interface; false if the system does not show it.
+/// Whether this is the loopback interface; false if unknown.
 fn is_loopback(interface: &str) -> bool {
     let kind = std::fs::read_to_string(format!("/sys/class/net/{interface}/type")).unwrap_or_default();
     kind.trim().parse() == Ok(libc::ARPHRD_LOOPBACK)
@@ -184,8 +184,8 @@ fn lost(losses: Losses, at: Duration, tap: &mut Tap) {
     tap.lost(losses.packets, at);
 }
 
-/// The time on the clock of packets. After a step of the system's clock, the clock of `tap` follows, and open requests are
-/// marked: the times of packets that were captured around the step may be wrong.
+/// The current time on the packets' clock. After a step of the system clock, sets the clock of `tap` too and marks open
+/// requests, because packet times around the step may be wrong.
 fn wall(clock: &mut Clock, tap: &mut Tap) -> Duration {
     let (now, wall, instant) = read_clocks();
     let expected = clock.instant(wall);
@@ -198,7 +198,7 @@ fn wall(clock: &mut Clock, tap: &mut Tap) -> Duration {
     wall
 }
 
-/// Reads both clocks at the same moment: the reading that took the least time of three.
+/// Reads both clocks at the same moment: the fastest of three readings.
 fn read_clocks() -> (Clock, Duration, Instant) {
     let read = || {
         let before = Instant::now();

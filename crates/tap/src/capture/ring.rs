@@ -1,13 +1,14 @@
 //! A packet socket with a ring of blocks that the kernel fills and this process reads: `PACKET_RX_RING` with
 //! `TPACKET_V3` (Linux, `Documentation/networking/packet_mmap.rst`). The only file of the crate with `unsafe`.
 //!
-//! Own code in place of a library: `netring` (0.32 after half a year, its interface still changes) brings etherparse,
-//! flowscope and asynchronous adapters, and reports losses only as a total, whereas requests must be marked at the place
-//! of the loss (`TP_STATUS_LOSING`). `af_packet` is GPL. libpcap is C.
+//! Why no library: `netring` (version 0.32 after half a year, with an unstable API) adds etherparse, flowscope and
+//! asynchronous adapters. It reports losses only as a total, but requests must be marked where the loss occurred
+//! (`TP_STATUS_LOSING`). `af_packet` is GPL. libpcap is C.
 //!
-//! A block belongs either to the kernel or to this process, by the status word at its beginning. [`Ring::block`] lends a
-//! block after the kernel has passed it on (acquire), and dropping it gives it back (release). The kernel does not write
-//! to a block in between, so its bytes can be borrowed. Offsets from the kernel are checked against the block anyway.
+//! The status word at the start of a block shows whether the kernel or this process owns the block. [`Ring::block`]
+//! lends a block after the kernel has handed it over (acquire); dropping the block returns it (release). In between,
+//! the kernel does not write to the block, so its bytes can be borrowed. Offsets from the kernel are still checked
+//! against the block.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_int};
@@ -20,19 +21,20 @@ use std::time::Duration;
 
 use libc::{sock_filter, sockaddr_ll, tpacket_block_desc, tpacket_hdr_v1, tpacket3_hdr};
 
-/// Length of a block: several packets of 64 KiB, as segmentation offload makes them. Longer packets are truncated.
+/// Length of a block: room for several packets of 64 KiB, a size common with segmentation offload. Longer packets are
+/// truncated.
 pub(super) const BLOCK_BYTES: usize = 512 * 1024;
 
-/// Only divides a block for the kernel's check of the request; with `TPACKET_V3` packets take the space that they need.
+/// Needed only for the kernel's check of the request; with `TPACKET_V3`, packets take only the space they need.
 const FRAME_BYTES: usize = 2048;
 
-/// The kernel passes on a block that is not full after this time.
+/// After this time, the kernel hands over a block even if it is not full.
 pub(super) const RETIRE: Duration = Duration::from_millis(20);
 
-/// `PACKET_IGNORE_OUTGOING` (`linux/if_packet.h`): the kernel makes no copy of a packet that is sent.
+/// `PACKET_IGNORE_OUTGOING` (`linux/if_packet.h`): the kernel does not copy sent packets.
 const IGNORE_OUTGOING: c_int = 23;
 
-/// Place of the address in a packet's frame.
+/// Offset of the address in a packet's frame.
 const ADDRESS: usize = size_of::<tpacket3_hdr>().next_multiple_of(libc::TPACKET_ALIGNMENT);
 
 /// The index of the interface with this name.
@@ -49,26 +51,26 @@ pub(super) struct Ring {
     socket: OwnedFd,
     memory: NonNull<u8>,
     blocks: usize,
-    /// The block that the kernel passes on next.
+    /// The block that the kernel hands over next.
     next: usize,
 }
 
-// SAFETY: the memory belongs to the ring alone, and is accessed through borrows of it.
+// SAFETY: only the ring owns the memory, which is accessed through borrows of the ring.
 unsafe impl Send for Ring {}
 
-/// What the kernel has counted since the last call.
+/// The kernel's loss counters since the last call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Losses {
     /// Packets that were dropped because the ring was full.
     pub(super) packets: u64,
-    /// How often the ring became full.
+    /// Number of times the ring became full.
     pub(super) full: u64,
 }
 
 impl Ring {
-    /// Opens a packet socket for packets on the interface with this index (0: all of them) that pass `filter`, with a
-    /// ring of this many blocks. Packets begin with their IP header. `ignore_outgoing`: the filter drops all packets that
-    /// this host sends, so the kernel need not copy them.
+    /// Opens a packet socket for packets on the interface with this index (0: all interfaces) that pass `filter`, with
+    /// a ring of this many blocks. Packets begin with their IP header. `ignore_outgoing`: the filter drops all packets
+    /// that this host sends, so the kernel need not copy them.
     pub(super) fn open(
         interface: u32,
         filter: &mut [sock_filter],
@@ -81,7 +83,7 @@ impl Ring {
         if socket < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is open, and owned by nothing else.
+        // SAFETY: the descriptor is open and has no other owner.
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
         let program =
             libc::sock_fprog { len: u16::try_from(filter.len()).unwrap_or(u16::MAX), filter: filter.as_mut_ptr() };
@@ -140,11 +142,11 @@ impl Ring {
     /// The next block, if the kernel has passed it on.
     pub(super) fn block(&mut self) -> Option<Block<'_>> {
         let status = self.status(self.next).load(Ordering::Acquire);
-        // Not `then_some`: a block that is made is also given back.
+        // Not `then_some`: a block that is created is also returned when dropped.
         (status & libc::TP_STATUS_USER != 0).then(|| Block { ring: self, status })
     }
 
-    /// How many blocks wait to be read.
+    /// Number of blocks that wait to be read.
     pub(super) fn waiting(&self) -> usize {
         let blocks = (0..self.blocks).map(|after| (self.next + after) % self.blocks);
         blocks.take_while(|block| self.status(*block).load(Ordering::Relaxed) & libc::TP_STATUS_USER != 0).count()
@@ -170,7 +172,7 @@ impl Ring {
         }
     }
 
-    /// What the kernel has dropped since the last call.
+    /// The kernel's losses since the last call.
     pub(super) fn losses(&self) -> io::Result<Losses> {
         let mut stats = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
         // SAFETY: the option is this structure, with this version.
@@ -194,12 +196,12 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `open`, and nothing borrows from it any more.
+        // SAFETY: the mapping was made by `open`, and nothing borrows from it.
         unsafe { libc::munmap(self.memory.as_ptr().cast(), self.blocks * BLOCK_BYTES) };
     }
 }
 
-/// A block that the kernel has passed on. Dropping it gives it back.
+/// A block that the kernel has handed over. Dropping it returns it to the kernel.
 #[derive(Debug)]
 pub(super) struct Block<'a> {
     ring: &'a mut Ring,
@@ -207,17 +209,17 @@ pub(super) struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// The kernel has dropped packets, which it reports until [`Ring::losses`] is called.
+    /// True if the kernel has dropped packets; stays true until [`Ring::losses`] is called.
     pub(super) fn is_losing(&self) -> bool {
         self.status & libc::TP_STATUS_LOSING != 0
     }
 
-    /// What the kernel has dropped since the last call.
+    /// The kernel's losses since the last call.
     pub(super) fn losses(&self) -> io::Result<Losses> {
         self.ring.losses()
     }
 
-    /// Its packets.
+    /// The packets in the block.
     pub(super) fn packets(&self) -> Packets<'_> {
         // SAFETY: the block is in the mapping, and the kernel does not write to it until it is given back.
         let bytes = unsafe { std::slice::from_raw_parts(self.ring.start(self.ring.next).as_ptr(), BLOCK_BYTES) };
@@ -247,10 +249,10 @@ pub(super) struct Packets<'a> {
 /// A packet in the ring.
 #[derive(Debug)]
 pub(super) struct RingPacket<'a> {
-    /// From the IP header on.
+    /// The packet from its IP header on.
     pub(super) bytes: &'a [u8],
     pub(super) original_len: usize,
-    /// Since the Unix epoch.
+    /// Capture time since the Unix epoch.
     pub(super) at: Duration,
     pub(super) is_outgoing: bool,
 }
@@ -293,7 +295,7 @@ unsafe fn set<T>(socket: &OwnedFd, level: c_int, option: c_int, value: &T) -> io
 }
 
 /// # Safety
-/// The option must have the type `T`, and all values of it must be valid.
+/// The option must have the type `T`, and all its values must be valid.
 unsafe fn get<T>(socket: &OwnedFd, level: c_int, option: c_int, value: &mut T) -> io::Result<()> {
     let mut len = size_of::<T>() as libc::socklen_t;
     let value = ptr::from_mut(value).cast();

@@ -1,12 +1,12 @@
-//! The bytes of a capture file, and what can be wrong with them.
+//! Reads the bytes of a capture file, with errors that contain the position.
 
 use std::io::{self, Read};
 use std::time::Duration;
 
 use crate::packet::Link;
 
-/// Maximum length of a packet or block: larger ones are taken for a damaged file. The largest packets, of 512 KiB, come
-/// from segmentation offload.
+/// Maximum length of a packet or block; a larger length means that the file is damaged. The largest packets, of 512
+/// KiB, come from segmentation offload.
 const MAX_BYTES: u32 = 16 * 1024 * 1024;
 
 /// Why a capture file cannot be read further.
@@ -17,7 +17,7 @@ pub enum Error {
     Io {
         /// Position in the file.
         offset: u64,
-        /// What the system reported.
+        /// The system error.
         error: io::Error,
     },
     /// The file does not begin like a pcap or pcapng file.
@@ -29,12 +29,12 @@ pub enum Error {
         /// Position in the file.
         offset: u64,
     },
-    /// Its contents are not valid.
+    /// The contents of the file are invalid.
     #[error("byte {offset}: {what}")]
     Invalid {
         /// Position in the file.
         offset: u64,
-        /// What is not valid.
+        /// What is invalid.
         what: &'static str,
     },
     /// Packets of a link type that is not supported.
@@ -56,7 +56,7 @@ pub(super) fn link(number: u32) -> Option<Link> {
         // 108 differs only in its byte order.
         0 | 108 => Some(Link::Null),
         1 => Some(Link::Ethernet),
-        // 12 and 14: the numbers of some systems for 101. 228 and 229: only one version.
+        // 12 and 14: used by some systems instead of 101. 228 and 229: only one IP version.
         12 | 14 | 101 | 228 | 229 => Some(Link::RawIp),
         113 => Some(Link::Cooked),
         276 => Some(Link::Cooked2),
@@ -64,7 +64,7 @@ pub(super) fn link(number: u32) -> Option<Link> {
     }
 }
 
-/// A time in units of which a second has this many.
+/// A time in ticks, with this many ticks per second.
 pub(super) fn duration(ticks: u64, per_second: u64) -> Duration {
     let per_second = per_second.max(1);
     let nanos = u128::from(ticks % per_second) * 1_000_000_000 / u128::from(per_second);
@@ -94,7 +94,7 @@ impl Order {
     }
 }
 
-/// Reads a file from its beginning to its end.
+/// Reads a file sequentially.
 #[derive(Debug)]
 pub(super) struct Input<R> {
     reader: R,
@@ -140,7 +140,7 @@ impl<R: Read> Input<R> {
         if len > MAX_BYTES {
             return Err(self.invalid("the length of a packet is not plausible"));
         }
-        // Grows with what is there: the length may be wrong.
+        // Grows with the bytes read, because the length may be wrong.
         let mut bytes = Vec::new();
         self.append(len.into(), &mut bytes)?;
         if bytes.len() < len as usize {

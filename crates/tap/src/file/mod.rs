@@ -1,7 +1,7 @@
 //! Capture files: pcap (microseconds and nanoseconds) and pcapng, in both byte orders.
 //!
-//! Own code in place of a library: two short formats, errors with the position in the file, and no packet in memory
-//! except the current one. Formats: <https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-06.html> and
+//! Why no library: both formats are short, errors contain the position in the file, and only the current packet is in
+//! memory. Formats: <https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-06.html> and
 //! <https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-04.html>.
 
 mod input;
@@ -19,7 +19,7 @@ use crate::packet::OwnedPacket;
 
 pub use input::Error;
 
-/// The packets of a capture file, in the order of the file. After an error there are no more.
+/// The packets of a capture file, in file order. After an error, no packets follow.
 #[derive(Debug)]
 pub struct Packets<R> {
     input: Input<R>,
@@ -50,7 +50,7 @@ impl<R: Read> Packets<R> {
     /// Reads the beginning of a capture file.
     ///
     /// # Errors
-    /// When it is not one.
+    /// When the input is not a capture file.
     pub fn new(input: R) -> Result<Packets<R>, Error> {
         let mut input = Input::new(input);
         let magic = input.array().map_err(|error| match error {

@@ -18,7 +18,7 @@ pub(super) struct Pcap {
     link: Link,
 }
 
-/// Byte order of the numbers and units of time in a second; `None` if this is the beginning of another format.
+/// Byte order of the numbers, and time units per second; `None` if `magic` belongs to another format.
 fn format(magic: [u8; 4]) -> Option<(Order, u64)> {
     [Order::Little, Order::Big].into_iter().find_map(|order| match order.u32(magic) {
         MICROSECONDS => Some((order, 1_000_000)),
@@ -33,7 +33,7 @@ impl Pcap {
         format(magic).is_some()
     }
 
-    /// Reads the header that begins with `magic`; `None` if that is another format.
+    /// Reads the header that begins with `magic`; `None` if `magic` belongs to another format.
     pub(super) fn open<R: Read>(magic: [u8; 4], input: &mut Input<R>) -> Result<Option<Pcap>, Error> {
         let Some((order, per_second)) = format(magic) else { return Ok(None) };
         // Version, time zone, accuracy and snapshot length.

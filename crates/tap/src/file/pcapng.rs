@@ -16,33 +16,33 @@ const ENHANCED_PACKET: u32 = 6;
 /// Shows the byte order of a section.
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 
-/// Options of an interface: resolution of its times, and seconds to add to them.
+/// Options of an interface: resolution of timestamps, and seconds to add to them.
 const TIME_RESOLUTION: u16 = 9;
 const TIME_OFFSET: u16 = 14;
 
-/// Option of a packet with its direction, and its values (the lowest two bits).
+/// Packet option with the direction in its lowest two bits, and the values of these bits.
 const FLAGS: u16 = 2;
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 
-/// Maximum interfaces of a section.
+/// Maximum number of interfaces per section.
 const MAX_INTERFACES: usize = 4096;
 
 /// The year 10000: later times cannot be printed.
 const LATEST: Duration = Duration::from_secs(253_402_300_800);
 
-/// The section that is being read.
+/// The section being read.
 #[derive(Debug)]
 pub(super) struct Pcapng {
     order: Order,
     interfaces: Vec<Interface>,
 }
 
-/// Where packets were captured.
+/// The interface on which packets were captured.
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     link: u32,
-    /// Units of time in a second.
+    /// Time units per second.
     per_second: u64,
     offset_seconds: i64,
 }
@@ -182,7 +182,7 @@ impl Body<'_> {
         self.array(at).map(|bytes| self.order.u32(bytes))
     }
 
-    /// Passes each option from this position on, with its code.
+    /// Passes each option from this position on to `each`, with its code.
     fn options(&self, mut at: usize, mut each: impl FnMut(u16, &[u8])) -> Result<(), Error> {
         while at < self.bytes.len() {
             let (code, len) = (self.u16(at)?, usize::from(self.u16(at + 2)?));

@@ -14,15 +14,15 @@ use crate::flow::reassembly::Reassembly;
 use crate::segment::{Endpoint, Segment};
 use crate::shared::Shared;
 
-/// How long bytes that their receiver has acknowledged may be missing. Several processors that capture packets of one
-/// connection may swap them by microseconds.
+/// Maximum time that acknowledged bytes may be missing. If several CPUs capture packets of one connection, the packets
+/// may be out of order by microseconds.
 const GAP_PATIENCE: Duration = Duration::from_millis(100);
 
-/// Two segments with the same [`Segment::print`] within this time are one, captured on two interfaces. A retransmission
-/// comes later (RFC 8985, section 7.2: a tail loss probe after two round trips, which take longer here).
+/// Two segments with the same [`Segment::print`] within this time are one segment, captured on two interfaces. A
+/// retransmission takes longer (RFC 8985, section 7.2: a tail loss probe after two round trips).
 const COPIES: Duration = Duration::from_millis(1);
 
-/// How long an ended connection is remembered: late segments of it do not belong to a new one.
+/// How long an ended connection is remembered, so that its late segments are not assigned to a new connection.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// How long a connection may take until both sides have sent something. Linux gives up on a SYN after 130 s.
@@ -40,7 +40,7 @@ pub(crate) struct Ends {
 pub(crate) struct Flow {
     ends: Ends,
     begun: Instant,
-    /// The time of its last segment.
+    /// Time of the connection's last segment.
     last: Instant,
     request: Half,
     response: Half,
@@ -48,7 +48,7 @@ pub(crate) struct Flow {
     /// The side that finished first.
     first: Option<Side>,
     network: Meter,
-    /// It has been counted as TLS.
+    /// The connection has been counted as TLS.
     tls: bool,
     /// Sequence number of a SYN on an open connection: the client may have reconnected.
     reopening: Option<u32>,
@@ -58,14 +58,14 @@ pub(crate) struct Flow {
 #[derive(Debug, Default)]
 struct Half {
     bytes: Reassembly,
-    /// FIN has arrived, and everything before it.
+    /// FIN and all bytes before it have arrived.
     finished: bool,
-    /// The receiver has acknowledged bytes before this sequence number, which the capture lacks, at this time.
+    /// The receiver acknowledged bytes that the capture lacks: the acknowledged sequence number, and when.
     missing: Option<(u32, Instant)>,
     /// Whether this host sends the segments of this direction. On a loopback interface each segment is captured a
     /// second time, when it is received.
     outgoing: Option<bool>,
-    /// See [`Segment::print`]: of the last segment, and when it was captured.
+    /// [`Segment::print`] of the last segment, and when the segment was captured.
     print: Option<(u64, Instant)>,
 }
 
@@ -74,14 +74,14 @@ enum State {
     /// At the beginning of a request: the observer is created for the first bytes.
     Ready,
     Observed(Box<dyn Observer>),
-    /// Somewhere in a message. It can be observed from the next request on.
+    /// In the middle of a message; can be observed from the next request on.
     Unsynchronised,
-    /// The observers did not accept it.
+    /// The observers did not accept the connection.
     Unobserved,
     Ended,
 }
 
-/// What becomes of a connection.
+/// What to do with a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Keep,
@@ -89,7 +89,7 @@ pub(crate) enum Fate {
 }
 
 impl Flow {
-    /// A connection that `segment` is the first of. Without SYN it is in progress.
+    /// Creates a connection from its first captured segment. Without SYN, the connection is already in progress.
     pub(crate) fn new(ends: Ends, segment: &Segment<'_>, at: Instant, shared: &Shared) -> Flow {
         let state = if segment.syn() {
             shared.stats.opened.add(1);
@@ -113,7 +113,7 @@ impl Flow {
         }
     }
 
-    /// Processes a segment. `Remove` if it belongs to a new connection between the same ends.
+    /// Processes a segment. `Remove` if the segment belongs to a new connection between the same ends.
     pub(crate) fn segment(
         &mut self,
         direction: Direction,
@@ -130,7 +130,7 @@ impl Flow {
             shared.stats.duplicates.add(1);
             return Fate::Keep;
         }
-        // Of a segment that is captured twice, the one being sent is the first.
+        // If a segment is captured twice, the sent copy is the first.
         half.outgoing = half.outgoing.max(segment.outgoing);
         let is_copy = half.outgoing != segment.outgoing;
         if is_copy {
@@ -176,8 +176,9 @@ impl Flow {
         }
     }
 
-    /// True if this SYN belongs to a new connection. On an open one, a SYN alone proves nothing (anyone can send it):
-    /// the server's acknowledgement does, which it sends only if it does not know the old connection any more.
+    /// True if this SYN belongs to a new connection. On an open connection, a SYN alone proves nothing, because anyone
+    /// can send it. The server's acknowledgement does: the server sends it only if it no longer knows the old
+    /// connection.
     fn is_replaced_by(
         &mut self,
         direction: Direction,
@@ -204,12 +205,12 @@ impl Flow {
         }
     }
 
-    /// Learns sequence numbers and the round trip of the handshake.
+    /// Records sequence numbers and the round trip of the handshake.
     fn begin(&mut self, direction: Direction, segment: &Segment<'_>, at: Instant, shared: &mut Shared) {
         let started = self.half(direction).bytes.is_started();
         if !started {
             if !segment.syn() {
-                // The server's SYN was not captured, nor the client's acknowledgement: this may be the middle.
+                // Neither the server's SYN nor the client's acknowledgement was captured: this may be mid-stream.
                 self.lose(at, shared);
             }
             self.half(direction).bytes.start(segment.first_byte());
@@ -222,7 +223,7 @@ impl Flow {
         }
     }
 
-    /// Processes the acknowledgement in a segment of `direction`: of bytes of the other one.
+    /// Processes the acknowledgement in a segment of `direction`, which refers to bytes of the other direction.
     fn acknowledge(
         &mut self,
         direction: Direction,
@@ -234,7 +235,7 @@ impl Flow {
         let Some(acknowledged) = segment.acknowledged else { return };
         if !self.other_half(direction).bytes.is_started() {
             if !segment.syn() && !self.half(direction).bytes.began_at(segment.first_byte()) {
-                // The same: only the client's first segment acknowledges nothing but SYN.
+                // As above: only the client's first segment acknowledges nothing but SYN.
                 self.lose(at, shared);
             }
             self.other_half(direction).bytes.start(acknowledged);
@@ -261,8 +262,8 @@ impl Flow {
         }
     }
 
-    /// Begins to observe a connection in progress if this segment begins a request: after everything that the client had
-    /// sent before, and when it has received everything that the server has sent.
+    /// Begins to observe a connection in progress if this segment begins a request. The segment must follow all earlier
+    /// bytes from the client, and the client must have received all bytes sent by the server.
     fn synchronise(&mut self, direction: Direction, segment: &Segment<'_>, shared: &Shared) {
         if !matches!(self.state, State::Unsynchronised) {
             return;
@@ -285,7 +286,7 @@ impl Flow {
         }
     }
 
-    /// Takes a segment of a connection that is not observed.
+    /// Processes a segment of an unobserved connection.
     fn follow(&mut self, direction: Direction, segment: &Segment<'_>, at: Instant, shared: &mut Shared) {
         shared.stats.unobserved_bytes.add(segment.payload.len() as u64);
         let half = self.half(direction);
@@ -305,12 +306,12 @@ impl Flow {
         shared.suspects_gap |= self.request.missing.is_some() || self.response.missing.is_some();
     }
 
-    /// Packets were lost that may have belonged to this connection.
+    /// Reports lost packets that may have belonged to this connection.
     pub(crate) fn lost_packets(&mut self, at: Instant, shared: &Shared) {
         self.call(shared, |observer| observer.lost_packets(at));
     }
 
-    /// Time has passed.
+    /// Checks for gaps and for an idle timeout.
     pub(crate) fn tick(&mut self, at: Instant, shared: &mut Shared) -> Fate {
         self.check_gap(at, shared);
         let quiet = at.saturating_duration_since(self.last);
@@ -321,12 +322,12 @@ impl Flow {
         if quiet < shared.limits.idle && !(in_handshake && quiet >= HANDSHAKE) {
             return Fate::Keep;
         }
-        // How it ended, if it has, was not captured.
+        // If the connection has ended, its end was not captured.
         self.close(Close::CaptureEnded, at, shared);
         Fate::Remove
     }
 
-    /// The capture is over. Only a server that has finished has certainly ended its response.
+    /// Ends the connection with the capture. Only if the server has finished is its response certainly complete.
     pub(crate) fn end(&mut self, at: Instant, shared: &mut Shared) {
         let close = match self.first {
             Some(Side::Server) => Close::Finished { first: Side::Server },
@@ -337,7 +338,7 @@ impl Flow {
 }
 
 impl Half {
-    /// True if bytes were sent that the capture does not have, or not yet.
+    /// True if the capture lacks bytes that were sent, at least so far.
     fn lacks_bytes(&self) -> bool {
         !self.bytes.is_finished() && (self.missing.is_some() || self.bytes.waiting_bytes() > 0)
     }

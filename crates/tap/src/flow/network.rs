@@ -1,32 +1,32 @@
-//! What only packets show of the network between the server's host and the client.
+//! Network measurements, between the server's host and the client, that require packets.
 
 use std::time::{Duration, Instant};
 
 use tokometer_observe::input::Network;
 
-/// Duration of one half of the window of the minimum round-trip time (Linux: `tcp_min_rtt_wlen`, 300 s in total).
+/// Half of the window for the minimum round-trip time (Linux: `tcp_min_rtt_wlen`, 300 s in total).
 const HALF_WINDOW: Duration = Duration::from_secs(150);
 
-/// Measures the network of one connection. Bytes go to the client, acknowledgements come from it.
+/// Measures the network of one connection, from the bytes sent to the client and the client's acknowledgements.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    /// End of the bytes whose round trip is measured, and when they were sent.
+    /// End of the bytes whose round trip is being measured, and when they were sent.
     timed: Option<(u32, Instant)>,
     rtt: Minimum,
     retransmits: u64,
-    /// Since when the client's window is zero.
+    /// When the client's window became zero.
     closed_since: Option<Instant>,
     closed: Duration,
     changed: bool,
 }
 
 impl Meter {
-    /// New bytes up to this sequence number were sent to the client. One round trip is measured at a time.
+    /// Records new bytes, up to this sequence number, sent to the client. One round trip is measured at a time.
     pub(super) fn sent(&mut self, end: u32, at: Instant) {
         self.timed.get_or_insert((end, at));
     }
 
-    /// Bytes were sent again. The acknowledgement that is awaited may now belong to either copy (Karn's algorithm, RFC
+    /// Records a retransmission. The expected acknowledgement may now belong to either copy (Karn's algorithm, RFC
     /// 6298, section 3).
     pub(super) fn sent_again(&mut self, with_data: bool) {
         self.timed = None;
@@ -36,7 +36,7 @@ impl Meter {
         }
     }
 
-    /// The client has received all bytes before this sequence number.
+    /// Records that the client has received all bytes before this sequence number.
     pub(super) fn acknowledged(&mut self, before: u32, at: Instant) {
         if let Some((end, sent)) = self.timed
             && before.wrapping_sub(end) as i32 >= 0
@@ -46,7 +46,7 @@ impl Meter {
         }
     }
 
-    /// The client announced this receive window. Returns since when it had been zero, if that ends.
+    /// Records the receive window that the client announced, and returns the change.
     pub(super) fn window(&mut self, window: u16, at: Instant) -> Window {
         match (self.closed_since, window) {
             (None, 0) => {
@@ -77,7 +77,7 @@ impl Meter {
         })
     }
 
-    /// Since when the client's window is zero, if it is.
+    /// When the client's window became zero; `None` while it is open.
     pub(super) fn closed_since(&self) -> Option<Instant> {
         self.closed_since
     }
@@ -91,11 +91,11 @@ impl Meter {
 /// A change of the client's window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Window {
-    /// It is now zero.
+    /// The window became zero.
     Closed,
-    /// It is no longer zero, as it was since this instant.
+    /// The window is no longer zero; it was zero since this instant.
     Opened(Instant),
-    /// Neither.
+    /// No change between zero and nonzero.
     Unchanged,
 }
 
@@ -147,7 +147,7 @@ mod tests {
         meter.acknowledged(300, start + 7 * MS);
         let network = meter.changes(start).unwrap();
         assert_eq!((network.rtt, network.retransmits), (Some(5 * MS), Some(1)));
-        // Across the end of the sequence numbers.
+        // Across the wraparound of sequence numbers.
         meter.sent(u32::MAX, start + 8 * MS);
         meter.acknowledged(3, start + 11 * MS);
         assert_eq!(meter.changes(start).unwrap().rtt, Some(3 * MS));

@@ -10,7 +10,7 @@ use crate::segment::Segment;
 use crate::shared::Shared;
 
 impl Flow {
-    /// Takes a segment of a connection that is observed.
+    /// Processes a segment of an observed connection.
     pub(super) fn observe(
         &mut self,
         direction: Direction,
@@ -105,7 +105,7 @@ impl Flow {
         }
     }
 
-    /// All bytes of a direction have arrived.
+    /// Called when all bytes of a direction have arrived.
     pub(super) fn finish(&mut self, direction: Direction, at: Instant, shared: &mut Shared) {
         let side = match direction {
             Direction::Request => Side::Client,
@@ -125,7 +125,7 @@ impl Flow {
         let after_fin = i32::from(half.bytes.is_finished());
         match half.bytes.distance(segment.first_byte()) {
             None if half.bytes.is_started() => return,
-            // It has sent more than was captured.
+            // The sender has sent more than was captured.
             Some(distance) if distance > after_fin => self.lose(at, shared),
             _ => {}
         }
@@ -140,7 +140,7 @@ impl Flow {
         self.close(Close::Reset(side), at, shared);
     }
 
-    /// Some bytes are missing and will not come. What follows can be observed from the next request on.
+    /// Gives up on missing bytes. The connection can be observed again from the next request on.
     pub(super) fn lose(&mut self, at: Instant, shared: &mut Shared) {
         if !matches!(self.state, State::Ready | State::Observed(_)) {
             return;
@@ -187,7 +187,7 @@ impl Flow {
         shared.stats.ended.add(1);
     }
 
-    /// Calls the observer, if there is one. One that panics is dropped.
+    /// Calls the observer, if there is one, and drops it if it panics.
     pub(super) fn call(&mut self, shared: &Shared, call: impl FnOnce(&mut dyn Observer)) {
         if let State::Observed(observer) = &mut self.state
             && shared.contain(|| call(observer.as_mut())).is_none()

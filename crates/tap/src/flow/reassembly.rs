@@ -6,8 +6,8 @@ use tokometer_observe::budget::{Budget, Share};
 
 use crate::segment::Endpoint;
 
-/// Greatest distance between two sequence numbers of a connection (RFC 7323, section 2.3): beyond it, earlier and later
-/// cannot be distinguished reliably.
+/// Maximum distance between two sequence numbers of a connection (RFC 7323, section 2.3). Beyond it, earlier and later
+/// numbers cannot be distinguished reliably.
 const MAX_DISTANCE: i32 = 1 << 30;
 
 /// Memory charged for a waiting segment in addition to its bytes.
@@ -17,26 +17,26 @@ const PIECE_BYTES: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Room<'a> {
     pub(crate) budget: &'a Budget,
-    /// The client: clients share the budget fairly.
+    /// The client; clients share the budget fairly.
     pub(crate) client: Endpoint,
-    /// Maximum of waiting bytes.
+    /// Maximum number of waiting bytes.
     pub(crate) bytes: usize,
 }
 
 /// What a segment contained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// The next bytes, perhaps after some that were known.
+    /// The next bytes, possibly preceded by known bytes.
     Next,
     /// Bytes after a hole.
     Early,
     /// Nothing new: a retransmission.
     Old,
-    /// A keep-alive or window probe: at most one byte, the last one that was sent (RFC 9293, section 3.8.4).
+    /// A keep-alive or window probe: at most one byte, the last byte sent (RFC 9293, section 3.8.4).
     Probe,
     /// Nothing: a pure acknowledgement.
     Empty,
-    /// Bytes after a hole, without room for them.
+    /// Bytes after a hole that exceed the limits.
     Full,
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum Arrival {
 pub(crate) struct Reassembly {
     /// Sequence number of the next byte, once known.
     next: Option<u32>,
-    /// The number of bytes before it, from the first that was captured.
+    /// The number of bytes before `next`, counted from the first captured byte.
     position: u64,
     /// Position of FIN.
     fin: Option<u64>,
@@ -72,7 +72,7 @@ impl Reassembly {
         self.next.is_some()
     }
 
-    /// True if its first byte had this sequence number.
+    /// True if the first byte had this sequence number.
     pub(crate) fn began_at(&self, sequence: u32) -> bool {
         self.distance(sequence).and_then(|distance| self.at(distance)) == Some(0)
     }
@@ -92,12 +92,12 @@ impl Reassembly {
         self.fin.is_some_and(|fin| fin <= self.position)
     }
 
-    /// Bytes that wait for earlier ones.
+    /// Number of bytes that wait for earlier bytes.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting.as_ref().map_or(0, |waiting| waiting.bytes)
     }
 
-    /// Distance of a sequence number from the next one; `None` if it cannot belong to the connection now.
+    /// Distance of a sequence number from `next`; `None` if it cannot belong to the connection now.
     pub(crate) fn distance(&self, sequence: u32) -> Option<i32> {
         let distance = sequence.wrapping_sub(self.next?) as i32;
         (-MAX_DISTANCE..=MAX_DISTANCE).contains(&distance).then_some(distance)
@@ -109,14 +109,14 @@ impl Reassembly {
         self.is_started() && distance.is_none_or(|missing| missing > i32::from(self.is_finished()))
     }
 
-    /// Skips everything up to `end`, as if it had arrived. For a connection that is not observed.
+    /// Skips all bytes up to `end`, as if they had arrived. For unobserved connections.
     pub(crate) fn skip_to(&mut self, end: u32) {
         if self.distance(end).is_none_or(|distance| distance > 0) {
             self.start(end);
         }
     }
 
-    /// A FIN with this sequence number has arrived. The first one counts.
+    /// Records a FIN with this sequence number. The first FIN counts.
     pub(crate) fn finish(&mut self, sequence: u32) {
         if let Some(position) = self.distance(sequence).and_then(|distance| self.at(distance)) {
             self.fin.get_or_insert(position);
@@ -128,8 +128,8 @@ impl Reassembly {
         self.position.checked_add_signed(distance.into())
     }
 
-    /// Takes the bytes of a segment, of which the wire had `len`, and passes on what is in order. Bytes that arrived
-    /// earlier are kept: a receiver has read them already.
+    /// Adds the bytes of a segment, which had `len` bytes on the wire, and delivers bytes that are in order. Bytes that
+    /// arrived earlier take precedence, because the receiver has already read them.
     pub(crate) fn take(
         &mut self,
         sequence: u32,
@@ -151,7 +151,7 @@ impl Reassembly {
         }
         let fresh = self.before_fin(bytes.get(old as usize..).unwrap_or_default());
         if self.waiting.is_none() {
-            // Nearly every segment.
+            // The usual case.
             self.pass(fresh, deliver);
         } else {
             self.fill(fresh, deliver);
@@ -165,7 +165,7 @@ impl Reassembly {
         room.and_then(|room| bytes.get(..room)).unwrap_or(bytes)
     }
 
-    /// Passes the next bytes on.
+    /// Delivers the next bytes.
     fn pass(&mut self, bytes: &[u8], deliver: &mut impl FnMut(&[u8])) {
         if !bytes.is_empty() {
             self.position += bytes.len() as u64;
@@ -188,7 +188,7 @@ impl Reassembly {
         }
     }
 
-    /// Delivers the next bytes, and waiting ones that follow.
+    /// Delivers the next bytes and the waiting bytes that follow.
     fn fill(&mut self, mut bytes: &[u8], deliver: &mut impl FnMut(&[u8])) {
         loop {
             let first = self.waiting.as_ref().and_then(|waiting| waiting.pieces.first_key_value());
@@ -214,7 +214,7 @@ impl Reassembly {
 struct Full;
 
 impl Waiting {
-    /// Adds the bytes that do not wait yet. True if there were any.
+    /// Adds the bytes that are not waiting yet. True if there were any.
     fn insert(&mut self, start: u64, bytes: &[u8], max: usize) -> Result<bool, Full> {
         let end = start + bytes.len() as u64;
         let before = self.pieces.range(..start).next_back();

@@ -9,11 +9,10 @@ const TLS_HANDSHAKE: u8 = 22;
 /// Maximum length of a record with an encrypted message (RFC 5246, section 6.2.3).
 const TLS_MAX_RECORD: u16 = (1 << 14) + 2048;
 
-/// Maximum length of a method: the longest registered one has 17 bytes (IANA, HTTP method registry).
+/// Maximum length of a method; the longest registered method has 17 bytes (IANA, HTTP method registry).
 const MAX_METHOD: usize = 17;
 
-/// True if the bytes begin with a whole HTTP/1 request line (RFC 9112, section 3): the boundary at which an observer can
-/// start.
+/// True if the bytes begin with a whole HTTP/1 request line (RFC 9112, section 3), where an observer can start.
 pub(crate) fn begins_request(bytes: &[u8]) -> bool {
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return false };
     let line = bytes.get(..end).unwrap_or_default();

@@ -47,13 +47,13 @@ fn v4(layer: Layer<'_>) -> Result<Ip<'_>, NoSegment> {
     if header[9] != TCP {
         return Err(NoSegment::Other);
     }
-    // All bits but "don't fragment" and the reserved one.
+    // All bits except "don't fragment" and the reserved bit.
     if layer.u16(6)? & 0x3fff != 0 {
         return Err(NoSegment::Fragment);
     }
     let address = |at: usize| layer.array(at).map(|bytes: [u8; 4]| Ipv4Addr::from(bytes).to_ipv6_mapped().octets());
     let layer = match usize::from(layer.u16(2)?) {
-        // Larger than 64 KiB, before the network card splits it.
+        // The packet exceeds 64 KiB and will be split by the network card.
         0 => layer,
         len => layer.limited(len)?,
     };
@@ -76,7 +76,7 @@ fn v6(layer: Layer<'_>) -> Result<Ip<'_>, NoSegment> {
             }
             HOP_BY_HOP | ROUTING | DESTINATION => (usize::from(rest.byte(1)?) + 1) * 8,
             AUTHENTICATION => (usize::from(rest.byte(1)?) + 2) * 4,
-            // The lowest bits: two are reserved, the other is "more fragments".
+            // The lowest three bits: two are reserved, one is "more fragments".
             FRAGMENT if rest.u16(2)? & 0xfff9 == 0 => 8,
             FRAGMENT if rest.byte(0)? == TCP => return Err(NoSegment::Fragment),
             _ => break,

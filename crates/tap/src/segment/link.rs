@@ -6,7 +6,7 @@ use crate::segment::{Layer, NoSegment};
 /// EtherTypes.
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
-/// A VLAN tag follows (IEEE 802.1Q, 802.1ad, and its form before standardisation).
+/// A VLAN tag follows (IEEE 802.1Q, 802.1ad, and the pre-standard form).
 const VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 
 /// Maximum nested VLAN tags.
@@ -22,12 +22,12 @@ pub(super) struct Parsed<'a> {
     pub(super) outgoing: Option<bool>,
 }
 
-/// Parses a link layer header up to that of IP.
+/// Parses the link layer headers up to the IP header.
 pub(super) fn parse(link: Link, layer: Layer<'_>) -> Result<Parsed<'_>, NoSegment> {
     let outgoing = |kind: u16| Some(kind == OUTGOING);
     let (ether_type, rest, outgoing) = match link {
         Link::RawIp => return Ok(Parsed { rest: layer, outgoing: None }),
-        // The version in the IP header is as good as the family, whose numbers depend on the system.
+        // The version in the IP header replaces the address family, whose numbers depend on the system.
         Link::Null => return Ok(Parsed { rest: layer.after(4)?, outgoing: None }),
         Link::Ethernet => (layer.u16(12)?, layer.after(14)?, None),
         Link::Cooked => (layer.u16(14)?, layer.after(16)?, outgoing(layer.u16(0)?)),

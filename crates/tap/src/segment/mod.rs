@@ -1,8 +1,8 @@
 //! Headers of a packet: from its link layer to its TCP segment.
 //!
-//! Own code in place of a library (`etherparse`, `smoltcp`): few fields are needed of each header, both cooked headers and
-//! the BSD loopback are not covered there, and a truncated packet must show how many bytes are missing. Checksums are not
-//! verified: the host's own packets are captured before the network card computes them.
+//! Why no library (`etherparse`, `smoltcp`): few header fields are needed, the libraries lack both cooked headers and
+//! the BSD loopback header, and a truncated packet must show how many bytes are missing. Checksums are not verified:
+//! sent packets are captured before the network card computes them.
 
 pub(crate) mod ip;
 mod link;
@@ -42,16 +42,16 @@ pub(crate) struct Segment<'a> {
     pub(crate) destination: Endpoint,
     /// Sequence number of the first byte, or of SYN.
     pub(crate) sequence: u32,
-    /// Next byte that its sender expects, if the ACK flag is set.
+    /// Sequence number of the next byte that the sender expects, if the ACK flag is set.
     pub(crate) acknowledged: Option<u32>,
     flags: u8,
-    /// Receive window as sent: without its scale, which does not matter for 0.
+    /// Receive window as sent, without scaling, which does not matter for 0.
     pub(crate) window: u16,
     /// The captured part of the payload.
     pub(crate) payload: &'a [u8],
     /// Length of the payload on the wire.
     pub(crate) len: u32,
-    /// Hash of all header fields in which a retransmission differs from a second capture of the same packet.
+    /// Hash of the header fields that differ between a retransmission and a second capture of the same packet.
     pub(crate) print: u64,
     /// See [`Packet::outgoing`].
     pub(crate) outgoing: Option<bool>,
@@ -75,7 +75,7 @@ impl Segment<'_> {
         self.flags & (SYN | ACK | RST) == SYN
     }
 
-    /// Sequence number of the first byte of the payload: SYN takes the number before it.
+    /// Sequence number of the first byte of the payload: SYN uses the number before it.
     pub(crate) fn first_byte(&self) -> u32 {
         self.sequence.wrapping_add(u32::from(self.syn()))
     }
@@ -92,7 +92,7 @@ pub(crate) enum NoSegment {
     Malformed,
 }
 
-/// Bytes of a packet from one layer on, as far as captured, and the length that they have on the wire.
+/// The captured bytes of a packet from one layer on, and their length on the wire.
 #[derive(Clone, Copy)]
 struct Layer<'a> {
     bytes: &'a [u8],
@@ -103,14 +103,14 @@ impl<'a> Layer<'a> {
     /// The layer after a header of this length.
     ///
     /// # Errors
-    /// The header is not captured completely.
+    /// When the header is not captured completely.
     fn after(self, header: usize) -> Result<Layer<'a>, NoSegment> {
         let bytes = self.bytes.get(header..).ok_or(NoSegment::Malformed)?;
         let wire_len = self.wire_len.checked_sub(header).ok_or(NoSegment::Malformed)?;
         Ok(Layer { bytes, wire_len })
     }
 
-    /// The layer without what follows its first `len` bytes (Ethernet pads short packets).
+    /// The first `len` bytes of the layer (Ethernet pads short packets).
     fn limited(self, len: usize) -> Result<Layer<'a>, NoSegment> {
         if len > self.wire_len {
             return Err(NoSegment::Malformed);
@@ -139,7 +139,7 @@ impl<'a> Layer<'a> {
 /// The segment in a packet.
 ///
 /// # Errors
-/// Why there is none.
+/// Why the packet has no segment.
 pub(crate) fn parse<'a>(packet: &Packet<'a>) -> Result<Segment<'a>, NoSegment> {
     let layer = Layer { bytes: packet.bytes, wire_len: packet.original_len.max(packet.bytes.len()) };
     let link = link::parse(packet.link, layer)?;
@@ -172,8 +172,8 @@ fn tcp<'a>(ip: &ip::Ip<'a>, outgoing: Option<bool>) -> Result<Segment<'a>, NoSeg
     })
 }
 
-/// See [`Segment::print`]: sequence numbers, flags and window, the options (timestamps), the id of the IP packet and the
-/// length; without the checksum, which may be computed between two captures.
+/// See [`Segment::print`]: sequence numbers, flags and window, the options (timestamps), the id of the IP packet and
+/// the length. Excludes the checksum, which may be computed between two captures.
 fn print(header: &[u8; 20], options: &[u8], id: u16, len: usize) -> u64 {
     let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
     let word = |bytes: &[u8]| bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));

@@ -1,4 +1,4 @@
-//! Observers that write down what they are called with.
+//! Observers that record their calls.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ pub(super) enum Call {
 pub(super) struct Log {
     pub(super) start: Instant,
     pub(super) calls: Arc<Mutex<Vec<(u64, Duration, Call)>>>,
-    /// Connections for which no observer is created.
+    /// If set, no observer is created.
     pub(super) refuses: bool,
     /// What makes an observer panic.
     pub(super) panics_at: Option<&'static str>,

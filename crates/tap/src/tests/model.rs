@@ -10,7 +10,7 @@ use crate::tests::log::Call;
 use crate::tests::packets::{ACK, Tcp};
 use crate::tests::talk::Talk;
 
-/// A piece of a stream as it is captured: position, length, and the number of the copy, which its bytes show.
+/// A captured piece of a stream: position, length, and copy number, which determines the bytes.
 type Piece = (usize, usize);
 
 /// The byte of a stream at this position, in this copy: receivers keep the first one.
@@ -94,7 +94,7 @@ proptest! {
         prop_assert_eq!(talk.log.bytes(Direction::Response), whole);
     }
 
-    /// What is passed on is always the beginning of the stream; a gap is reported exactly if something is missing.
+    /// The delivered bytes are always the beginning of the stream; a gap is reported exactly if bytes are missing.
     #[test]
     fn losses_are_gaps_and_never_wrong_bytes(
         lens in vec(1_usize..9, 1..20),

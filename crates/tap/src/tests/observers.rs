@@ -114,7 +114,7 @@ fn ends_of_connections_give_the_outcomes_of_the_proxy() {
         (|talk| _ = talk.c_fin().s_fin(), Outcome::ClientAbortMidStream),
         (|talk| _ = talk.s_rst(), Outcome::UpstreamReset),
         (|talk| _ = talk.s_fin().c_fin(), Outcome::Truncated),
-        // Nothing was captured for an hour: neither side has ended it as far as is known.
+        // Nothing was captured for an hour: as far as is known, neither side has ended the connection.
         (|talk| _ = talk.wait(3_700_000).tick(), Outcome::Unobserved),
         (|talk| _ = talk.end(), Outcome::Unobserved),
         (|talk| _ = talk.s_fin().end(), Outcome::Truncated),

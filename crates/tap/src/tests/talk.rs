@@ -59,7 +59,7 @@ impl Talk {
         }
     }
 
-    /// Time passes.
+    /// Advances the time.
     pub(super) fn wait(&mut self, ms: u64) -> &mut Talk {
         self.at += Duration::from_millis(ms);
         self
@@ -171,7 +171,7 @@ impl Talk {
         self
     }
 
-    /// Calls since the last time, without the one that creates the observer.
+    /// Calls since the last time, except the call that creates the observer.
     pub(super) fn calls(&mut self) -> Vec<Call> {
         let calls = self.log.take().into_iter();
         calls.filter(|call| !matches!(call, Call::Accepted { .. })).collect()

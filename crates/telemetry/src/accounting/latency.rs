@@ -16,13 +16,13 @@ type Name = Option<Arc<str>>;
 /// Tenant and priority class.
 type Pair = (Name, Name);
 
-/// The histograms of all pairs of a tenant and a priority class.
+/// The histograms of all tenant and priority class pairs.
 #[derive(Debug, Default)]
 pub(super) struct Latencies {
     /// `None`: nothing is recorded.
     histograms: Option<Histograms>,
     by_pair: HashMap<Pair, Timings>,
-    /// The pairs whose class has a label of its own, and when each was last used.
+    /// The pairs whose class has its own label, and when each was last used.
     in_use: InUse<Pair>,
     /// Requests whose class was counted as `other`.
     pub(super) folded: u64,
@@ -42,7 +42,8 @@ impl Latencies {
         self.histograms = Some(histograms);
     }
 
-    /// Adds a request of this tenant. At most `most` pairs have a class of their own.
+    /// Adds a request of this tenant. At most `most` pairs keep their class label; further classes are counted as
+    /// `other`.
     pub(super) fn add(&mut self, tenant: &Name, record: &Record, most: usize) {
         let Some(histograms) = self.histograms.clone() else { return };
         let class = record.targets.as_ref().and_then(|targets| targets.priority_class.as_deref());
@@ -62,7 +63,7 @@ impl Latencies {
         timings.add(record);
     }
 
-    /// Ends the series of a tenant.
+    /// Removes the series of a tenant.
     pub(super) fn forget_tenant(&mut self, gone: &Arc<str>) {
         self.forget(|(tenant, _)| tenant.as_ref() == Some(gone));
     }

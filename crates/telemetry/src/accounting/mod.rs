@@ -18,7 +18,7 @@ pub use price::{Basis, Unpriced, cost};
 pub use sink::{Accounting, Rules, Spent, Sums, TOKENS, Usage};
 pub use tenants::Error;
 
-/// Which tenants are counted separately, token prices, and budgets.
+/// Tenant accounting, token prices and budgets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Counting by tenant; `None`: disabled.
@@ -33,24 +33,24 @@ pub struct Settings {
     pub max_models: usize,
 }
 
-/// Counting by tenant. Together with the keys that name the tenant, it is the block `tenants` of the configuration.
+/// Counting by tenant: the block `tenants` of the configuration, except the keys that identify the tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Tenants {
     /// Value of the label `tenant`.
     #[serde(rename = "label")]
     pub form: TenantForm,
-    /// File with the key for the hash, at least 16 bytes; use the same key on every pod. null: plain SHA-256, which
-    /// lets anyone confirm a guessed name.
+    /// File with the key for the hash, at least 16 bytes; use the same key on every pod. null: plain SHA-256, with
+    /// which anyone can confirm a guessed name.
     pub hash_key_file: Option<PathBuf>,
-    /// Tenants with a label value, `name sent by the client: label`. Their series exist from the start and do not count
-    /// towards `max`.
+    /// Label values of known tenants, `name sent by the client: label`. Their series exist from the start and do not
+    /// count towards `max`.
     pub names: BTreeMap<String, String>,
     /// True counts tenants that are not in `names` as `other`.
     pub only_named: bool,
     /// Maximum number of tenants that are not in `names`, in the order of their first response with status 200-299;
-    /// further ones are counted as `other`. When the maximum is reached, a new tenant replaces the least recently used
-    /// one if that was unused for at least 10 minutes. The replaced tenant's series disappear, and restart at zero if
+    /// further tenants are counted as `other`. At the maximum, a new tenant replaces the least recently used tenant if
+    /// that tenant was unused for at least 10 minutes. The replaced tenant's series disappear; they restart at zero if
     /// the tenant returns.
     #[serde(rename = "max")]
     #[schemars(range(min = 1, max = 10000))]
@@ -110,13 +110,13 @@ pub struct Budget {
     pub name: String,
     /// Limit from one midnight (UTC) to the next.
     pub limit: Limit,
-    /// Models it applies to, a trailing `*` matches any suffix; an empty list does not restrict.
+    /// Models that the budget applies to; a trailing `*` matches any suffix. Empty: all.
     pub models: Vec<String>,
-    /// Tenants it applies to, as named by the client; an empty list does not restrict.
+    /// Tenants that the budget applies to, as named by the client. Empty: all.
     pub tenants: Vec<String>,
 }
 
-/// The size of a budget.
+/// The limit of a budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Limit {
     /// Input and output tokens.

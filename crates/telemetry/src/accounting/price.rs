@@ -9,11 +9,11 @@ use crate::accounting::{Price, Prices, covers};
 const PER: f64 = 1e6;
 
 closed_enum! {
-    /// What a cost is based on. Costs of different bases are never in one series.
+    /// Basis of a cost. Costs of different bases are never in one series.
     pub enum Basis {
         /// Exact counts.
         Exact = "exact",
-        /// A count by tokenizer, or a prompt whose number of cached tokens the engine did not report, priced as uncached.
+        /// A tokenizer count, or a prompt priced as uncached because the engine did not report its cached tokens.
         Estimate = "estimate",
         /// Only a lower bound of the output tokens is known, so the cost is a lower bound.
         LowerBound = "lower_bound",
@@ -32,15 +32,16 @@ closed_enum! {
     }
 }
 
-/// The cost of a request, in the currency of the prices, and its basis. `None`: the server did not accept the request,
-/// which costs nothing. `model`: the name under which the request is counted.
+/// The cost of a request, in the currency of the prices, and its basis. `None`: the request costs nothing, because the
+/// server did not accept it or its path is not parsed. `model`: the name under which the request is counted.
 pub fn cost(record: &Record, model: Option<&str>, prices: &Prices) -> Option<Result<(f64, Basis), Unpriced>> {
     (is_accepted(record) && record.labels.route.is_read()).then(|| priced(record, model, prices))
 }
 
-/// True when the server accepted the request. A refusal has no tokens, and does not confirm the client's identity.
+/// True when the server accepted the request. A rejected request has no tokens, and does not confirm the client's
+/// identity.
 pub(super) fn is_accepted(record: &Record) -> bool {
-    // A gRPC call is refused with HTTP status 200 and a gRPC status.
+    // gRPC servers reject calls with HTTP status 200 and a gRPC status.
     let refused = matches!(record.outcome, Outcome::Http4xx | Outcome::Http5xx | Outcome::RejectedBusy);
     matches!(record.status, Some(101 | 200..=299)) && !refused
 }
@@ -51,7 +52,7 @@ fn priced(record: &Record, model: Option<&str>, prices: &Prices) -> Result<(f64,
     let input = record.input_tokens.ok_or(Unpriced::NoInputCount)?;
     let output = match record.output_tokens {
         Some(count) => Some(count),
-        // Embeddings, reranking and the like have no output tokens.
+        // Embeddings, reranking and similar routes have no output tokens.
         None if !record.labels.route.generates() => None,
         None => return Err(Unpriced::NoOutputCount),
     };

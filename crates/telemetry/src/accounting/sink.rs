@@ -39,9 +39,9 @@ struct State {
     /// Labels of tenants without a configured name, and when each was last used.
     labels: InUse<Arc<str>>,
     latencies: Latencies,
-    /// All sums but those of the budgets.
+    /// All sums except the use of budgets.
     sums: Sums,
-    /// Used of each budget, also of those that a reload has removed.
+    /// Amount used of each budget, including budgets that a reload removed.
     spent: HashMap<BudgetKey, f64>,
 }
 
@@ -61,7 +61,7 @@ pub struct Spent {
     pub unit: Arc<str>,
     /// Daily limit.
     pub limit: f64,
-    /// Used since the start of the process.
+    /// Amount used since the start of the process.
     pub spent: f64,
 }
 
@@ -70,14 +70,14 @@ pub struct Spent {
 pub struct Sums {
     /// By tenant; empty if tenants are not counted.
     pub tenants: BTreeMap<Name, Usage>,
-    /// Requests counted under the tenant `other` because the tenant limit was reached, or the server refused a request
+    /// Requests counted under the tenant `other`, because the tenant limit was reached or the server rejected a request
     /// of an unknown tenant.
     pub folded: u64,
     /// Requests whose priority class was counted as `other`, for the same reasons.
     pub folded_classes: u64,
     /// Costs by basis.
     pub costs: BTreeMap<CostKey, BTreeMap<Basis, f64>>,
-    /// Responses without a price by model, with the count for every reason.
+    /// Unpriced responses by model and reason.
     pub unpriced: BTreeMap<Name, BTreeMap<Unpriced, u64>>,
     /// The current budgets.
     pub budgets: Vec<Spent>,
@@ -145,7 +145,7 @@ impl Accounting {
     /// Adds a finished request.
     pub fn add(&self, record: &Record) {
         let rules = Arc::clone(&self.state().rules);
-        // The engine that decodes reports the prompt of a prefill leg again.
+        // With disaggregated prefill, the decode engine reports the prompt of the prefill request again.
         let is_counted = record.labels.route.is_read() && record.labels.route != Route::Prefill;
         if !rules.settings.is_on() || !is_counted {
             return;
@@ -212,7 +212,7 @@ impl State {
     /// The tenant label of a request; `None` if the request names no tenant.
     fn tenant(&mut self, labels: &TenantLabels, record: &Record) -> Name {
         let name = record.targets.as_ref()?.tenant.as_deref()?;
-        // A server that authenticates clients refuses made-up tenants, so only an accepted request may add a label.
+        // A server that authenticates clients rejects made-up tenants, so only an accepted request may add a label.
         let found = labels.label(name, is_accepted(record), &mut self.labels, record.started + record.ended);
         if let Some(gone) = found.replaces {
             self.sums.tenants.retain(|tenant, _| tenant.as_ref() != Some(&gone));
@@ -331,7 +331,7 @@ mod tests {
             let labels = Labels { route: Route::Chat, ..Labels::default() };
             accounting.add(&Record::new(labels, Instant::now(), outcome, Duration::ZERO));
         }
-        // Requests without a tenant, and those of other tenants.
+        // Four outcome classes for requests without a tenant, then for the tenant `other`.
         assert_eq!(values_of(&accounting, Id::TenantRequests), [2.0, 0.0, 2.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
         assert_eq!(values_of(&accounting, Id::LabelsFolded), [0.0, 0.0]);
     }

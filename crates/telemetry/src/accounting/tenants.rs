@@ -11,7 +11,7 @@ use ring::{digest, hmac};
 use crate::accounting::{TenantForm, Tenants};
 use tokometer_observe::measure::LABEL_IDLE;
 
-/// The label of tenants over the limit, and of unknown tenants whose request the server refused.
+/// The label of tenants over the limit, and of unknown tenants whose request the server rejected.
 pub(super) const OTHER: &str = "other";
 
 /// Hexadecimal digits of a hash: 48 bits, so among 100 tenants the chance of a collision is 1 in 50,000,000,000.
@@ -48,19 +48,19 @@ pub enum Error {
 /// Labels in use, and when each was last used.
 pub(super) type InUse<K> = HashMap<K, Instant>;
 
-/// Whether a label has a place.
+/// Result of looking up or adding a label.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Placed<K> {
-    /// It already had one.
+    /// The label was already in use.
     Known,
-    /// It has one now, which it may have taken from another label.
+    /// The label was added, and may replace another label.
     Added { replaces: Option<K> },
-    /// It has none.
+    /// The label was not added.
     Refused,
 }
 
-/// Finds a place for a label among those in use. A new one is added only if `admitted`. At the limit it replaces the least
-/// recently used label, if that has been idle for [`LABEL_IDLE`].
+/// Looks up a label among those in use. A new label is added only if `admitted`. At the limit it replaces the least
+/// recently used label, if that label has been idle for [`LABEL_IDLE`].
 pub(super) fn place<K: Clone + Hash + Ord>(
     label: &K,
     admitted: bool,
@@ -106,8 +106,8 @@ impl TenantLabels {
         self.settings.names.values().map(String::as_str)
     }
 
-    /// The label of a client-supplied name. `known` are the labels in use; a new one is added only if `admitted`, since
-    /// the tenant of a refused request may be made up.
+    /// The label of a client-supplied name. `known` contains the labels in use. A new label is added only if
+    /// `admitted`, because the tenant of a rejected request may be made up.
     pub(super) fn label(&self, name: &str, admitted: bool, known: &mut InUse<Arc<str>>, now: Instant) -> TenantLabel {
         let found = |label, folded| TenantLabel { label, folded, replaces: None };
         if let Some(label) = self.settings.names.get(name) {
@@ -142,9 +142,9 @@ impl TenantLabels {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TenantLabel {
     pub(super) label: Arc<str>,
-    /// It is [`OTHER`] because no label could be added.
+    /// The label is [`OTHER`] because no label could be added.
     pub(super) folded: bool,
-    /// The label that it replaces.
+    /// The replaced label.
     pub(super) replaces: Option<Arc<str>>,
 }
 
@@ -157,7 +157,7 @@ fn read(path: &Path) -> Result<hmac::Key, Error> {
     Ok(hmac::Key::new(hmac::HMAC_SHA256, key))
 }
 
-/// Replaces characters that are not readable in a label by `_`.
+/// Replaces unreadable characters with `_`.
 pub(super) fn readable(text: &str) -> String {
     let plain = |c: char| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric();
     text.chars().map(|c| if plain(c) { c } else { '_' }).collect()

@@ -1,4 +1,4 @@
-//! Log lines about values that are less than what they seem.
+//! Log warnings about values that are only lower bounds.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -7,14 +7,14 @@ use tokometer_decode::Engine;
 use tokometer_observe::measure::{CountSource, Record};
 
 /// Maximum number of models that are logged.
-const MOST_MODELS: usize = 64;
+const MAX_MODELS: usize = 64;
 
 /// The models whose streams were counted as lower bounds. Never locked by the data path.
 #[derive(Debug, Default)]
 pub(crate) struct LowerBounds(Mutex<BTreeSet<Box<str>>>);
 
 impl LowerBounds {
-    /// Warns once per model if a complete stream had no token count. Returns true if it did.
+    /// Warns once per model if a complete stream had no token count. Returns true if it warned.
     pub(crate) fn note(&self, record: &Record) -> bool {
         let is_lower_bound = record.output_tokens.is_some_and(|count| count.source == CountSource::Deltas);
         if !(is_lower_bound && record.outcome.is_ok() && record.labels.streaming == Some(true)) {
@@ -23,7 +23,7 @@ impl LowerBounds {
         let model = record.labels.response_model.as_deref().or(record.labels.request_model.as_deref());
         let model = model.unwrap_or_default();
         let mut models = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if models.contains(model) || models.len() >= MOST_MODELS {
+        if models.contains(model) || models.len() >= MAX_MODELS {
             return false;
         }
         models.insert(model.into());
@@ -60,7 +60,7 @@ mod tests {
         assert!(!bounds.note(&record("m", deltas, Outcome::Ok, false)));
         assert!(bounds.note(&record("m", deltas, Outcome::Ok, true)));
         assert!(!bounds.note(&record("m", deltas, Outcome::Ok, true)));
-        for n in 1..MOST_MODELS {
+        for n in 1..MAX_MODELS {
             assert!(bounds.note(&record(&n.to_string(), deltas, Outcome::Ok, true)));
         }
         assert!(!bounds.note(&record("one more", deltas, Outcome::Ok, true)));

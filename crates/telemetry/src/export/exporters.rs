@@ -62,7 +62,7 @@ impl std::fmt::Debug for Exporters {
 }
 
 impl Exporters {
-    /// Starts the configured exporters. Without an OTLP endpoint no OpenTelemetry code runs.
+    /// Starts the configured exporters. Without an OTLP endpoint, no OpenTelemetry code runs.
     pub fn start(settings: &Settings) -> Result<Arc<Exporters>, Error> {
         let telemetry = Arc::new(Telemetry::default());
         let setup = Setup::new(settings, &telemetry)?;
@@ -98,24 +98,24 @@ impl Exporters {
         Ok(Arc::new(Exporters { families, recorder, listeners, tracer, otlp, owners, resource, lower_bounds }))
     }
 
-    /// Keeps the trace of every request for which `evaluate` reports a broken objective, up to the cap on kept traces.
-    /// Called when a request is recorded, so it must not block. Only the first `evaluate` is used.
+    /// Keeps the trace of every request for which `evaluate` reports a missed objective, up to the cap on kept traces.
+    /// `evaluate` is called when a request is recorded, so it must not block. Only the first `evaluate` is used.
     pub fn keep_when(&self, evaluate: impl Fn(&Record) -> bool + Send + Sync + 'static) {
         self.tracer.evaluate.set(Box::new(evaluate)).ok();
     }
 
-    /// Exports the values of this owner from now on.
+    /// From now on, exports the values of this owner.
     pub fn add(&self, owner: Arc<dyn Collect>) {
         self.owners.add(owner);
     }
 
-    /// Histograms whose attributes their owner chooses.
+    /// Creates histograms with attributes chosen by their owner.
     pub fn histograms(&self) -> Histograms {
         Histograms::new(Arc::clone(&self.families))
     }
 
-    /// Adds the state of a listener's engine at a moment, and how old it was then, to the spans of requests. Only the
-    /// first `state` is used.
+    /// Adds the engine's state to the spans of requests. `state` returns the state of a listener's engine at a given
+    /// moment, and the age of that state. Only the first `state` is used.
     pub fn join_engine_state(
         &self,
         state: impl Fn(usize, Instant) -> Option<(Arc<scrape::State>, Duration)> + Send + Sync + 'static,
@@ -123,7 +123,7 @@ impl Exporters {
         self.tracer.engine_state.set(Box::new(state)).ok();
     }
 
-    /// Counts requests without a record, of which listener, route and outcome are known.
+    /// Counts requests without a record, by listener, route and outcome.
     pub fn count_unrecorded(&self, labels: &Labels, outcome: Outcome, requests: u64) {
         self.recorder.count_unrecorded(labels, outcome, requests);
     }
@@ -134,7 +134,7 @@ impl Exporters {
         self.otlp.flush(limit)
     }
 
-    /// Exports a last time and stops the OTLP exporters; returns true when everything was delivered. Takes at most
+    /// Exports a last time and stops the OTLP exporters; returns true when everything was delivered. Waits for at most
     /// `limit` and never more than 1.5 s. The page can still be scraped afterwards.
     pub fn shutdown(&self, limit: Duration) -> bool {
         self.otlp.shutdown(limit)
@@ -142,7 +142,7 @@ impl Exporters {
 
     /// The page for a scraper that sent this `Accept` header. Called from the admin threads.
     pub fn scrape(&self, accept: Option<&str>) -> Page {
-        // Must come first: it records the requests that have ended.
+        // Must be the first step: it records all ended requests.
         let mut values = self.owners.collect();
         self.families.observe(&mut values);
         self.recorder.settle();
@@ -151,8 +151,9 @@ impl Exporters {
     }
 }
 
-/// Resource attributes as labels of `target_info`. Values of names that map to one label are joined with `;`, as the
-/// OpenTelemetry specification requires (compatibility/prometheus_and_openmetrics.md): label names must be unique.
+/// Resource attributes as labels of `target_info`. If several names map to one label, their values are joined with `;`,
+/// as the OpenTelemetry specification requires (compatibility/prometheus_and_openmetrics.md): label names must be
+/// unique.
 fn info_labels(resource: &[(String, String)]) -> Vec<(String, String)> {
     let mut labels: Vec<(String, String)> = Vec::with_capacity(resource.len());
     for (name, value) in resource {
@@ -168,8 +169,8 @@ fn info_labels(resource: &[(String, String)]) -> Vec<(String, String)> {
     labels
 }
 
-/// A name as a Prometheus label. A label must not start with a digit, and names that start with two underscores are
-/// reserved by Prometheus (`__name__` would be another metric's name).
+/// A name as a Prometheus label. A label must not start with a digit. Prometheus reserves names that start with two
+/// underscores (`__name__` would rename the metric).
 fn label(name: &str) -> String {
     let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     let reserved = name.starts_with(|c: char| c.is_ascii_digit()) || name.starts_with("__");

@@ -106,7 +106,7 @@ impl Recorder {
         self.remove(table, gone);
         let folded_set = table.by_known.len() >= self.sets.most && !table.by_known.contains_key(&known);
         let (known, names) = if folded_set {
-            // Label sets like this are few: only attributes from closed sets remain in them.
+            // Few such label sets can exist, because all remaining attributes are from closed sets.
             let other = |raw: &Option<Box<str>>| raw.as_ref().map(|_| table.names.other());
             (
                 self.known(labels, other(&labels.request_model).as_ref(), other(&labels.response_model).as_ref()),
@@ -129,7 +129,7 @@ impl Recorder {
         if admitted {
             self.sets.folding.store(folded_model || folded_set, Ordering::Relaxed);
         }
-        // A name without a place may get one later, so it must not be remembered as folded.
+        // A folded name may get its own label later, so the result must not be remembered.
         if !folded_model && !folded_set {
             self.sets.remember(labels, handles);
         }
@@ -204,7 +204,7 @@ fn error(record: &Record) -> Extra {
 }
 
 fn times(found: &mut Found, record: &Record, class: &Class, exemplar: Option<Exemplar>) {
-    // A request that never ended has no last byte to measure from.
+    // An incomplete request has no last byte to measure from.
     let duration = record.since_requested(Some(record.ended)).unwrap_or(record.ended).as_secs_f64();
     found.observe(Id::RequestDuration, error(record), duration, exemplar);
 
@@ -218,14 +218,14 @@ fn times(found: &mut Found, record: &Record, class: &Class, exemplar: Option<Exe
     wait(Id::OwnTimeToHeaders, record.headers, &any);
     if record.labels.streaming == Some(true) {
         wait(Id::OwnTimeToFirstEvent, record.first_event, &any);
-        // Not if the client determined it.
+        // Only if the client did not delay the first token.
         if record.time_to_first_token().is_some() {
             wait(Id::OwnTimeToFirstToken, record.first_token, class);
             wait(Id::OwnTimeToFirstVisible, record.first_visible, class);
         }
         found.observe(Id::DeliveryBlocked, NONE, record.delivery_blocked.as_secs_f64(), exemplar);
-        // The conventions define these for successful responses only. For unstreamed responses, token times are
-        // unknown.
+        // The conventions define these metrics for successful responses only. For non-streamed responses, token times
+        // are unknown.
         if record.outcome.is_ok() {
             if let Some(first) = record.time_to_first_token() {
                 found.observe(Id::TimeToFirstToken, class.and(None), first.as_secs_f64(), exemplar);
@@ -246,8 +246,8 @@ fn times(found: &mut Found, record: &Record, class: &Class, exemplar: Option<Exe
     phases(found, record, exemplar);
 }
 
-/// Observes the duration of each phase. A phase known to have taken no time is observed as zero; blocking by the client
-/// is observed only where it occurred.
+/// Observes the duration of each phase. A phase known to have taken no time is observed as zero; backpressure is
+/// observed only where it occurred.
 fn phases(found: &mut Found, record: &Record, exemplar: Option<Exemplar>) {
     let mut observe = |kind: PhaseKind, length: Duration| {
         let phase = one(Key::Phase, kind.as_str());
@@ -309,7 +309,7 @@ fn tokens(found: &mut Found, record: &Record) {
             found.observe(id, error(record), count as f64, None);
         }
     }
-    // The newest conventions count every operation; one without usage adds 0 with modality `unknown`.
+    // The newest conventions count every operation; an operation without usage adds 0 with modality `unknown`.
     let input_parts = [("audio", record.input_audio_tokens), ("image", record.input_image_tokens)];
     modalities(found, Id::UsageInput, input, &input_parts);
     if output.is_some() || record.labels.route.generates() {
@@ -328,7 +328,7 @@ fn tokens(found: &mut Found, record: &Record) {
     subset(Id::UsageReasoning, record.reasoning_tokens, "text");
 }
 
-/// Adds `all` to the series of the modalities: parts reported by the engine to their own, the rest to `text`. If the
+/// Splits `all` by modality: parts reported by the engine are added to their own series, the rest to `text`. If the
 /// parts exceed `all`, the report is inconsistent and everything counts as `unknown`.
 fn modalities(found: &mut Found, id: Id, all: Option<u64>, parts: &[(&'static str, Option<u64>)]) {
     let mut add = |modality, tokens| found.add(id, one(Key::TokenModality, modality), tokens);
@@ -352,8 +352,8 @@ fn rates(found: &mut Found, record: &Record, class: &Class, exemplar: Option<Exe
     }
 }
 
-/// The best known decode rate and the source of the count it was computed from, which marks lower bounds and estimates.
-/// `None` if several choices share the stream or the client determined the rate.
+/// The best known decode rate and the source of its token count, which marks lower bounds and estimates. `None` if
+/// several choices share the stream or a slow client limited the rate.
 fn decode_rate(record: &Record) -> Option<(f64, CountSource)> {
     if record.choices > 1 || record.is_client_limited() {
         return None;
@@ -363,8 +363,8 @@ fn decode_rate(record: &Record) -> Option<(f64, CountSource)> {
     exact().or_else(estimated).or_else(|| Some((record.decode_rate_at_least?, CountSource::Deltas)))
 }
 
-/// Uncached prompt tokens divided by the time to the first token without queueing, and the queue time's source; `None`
-/// unless all of it is known and the response was streamed.
+/// Uncached prompt tokens divided by the time to the first token minus the queue time, and the source of the queue
+/// time. `None` unless all values are known and the response was streamed.
 fn prefill_rate(record: &Record) -> Option<(f64, &'static str)> {
     let queue = record.queue?;
     let input = record.input_tokens.filter(|count| count.source.is_exact())?.tokens;

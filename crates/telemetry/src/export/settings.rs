@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokometer_observe::measure::LABEL_IDLE;
 use tokometer_settings as form;
 
-/// The generation of the OpenTelemetry GenAI names to emit (`gen_ai.server.*` is the same in all).
+/// The generation of the OpenTelemetry GenAI names to emit (`gen_ai.server.*` is the same in both generations).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Semconv {
@@ -54,7 +54,7 @@ pub struct Endpoint {
     pub url: String,
     /// HTTP or gRPC.
     pub protocol: Protocol,
-    /// Additional headers (gRPC metadata), such as an authorization.
+    /// Additional headers (gRPC metadata), such as `Authorization`.
     pub headers: Vec<(String, String)>,
     /// Compress with gzip.
     pub gzip: bool,
@@ -74,11 +74,11 @@ pub enum Sampler {
     AlwaysOn,
     /// None (`always_off`).
     AlwaysOff,
-    /// This share by trace id (`traceidratio`).
+    /// A share of traces, by trace id (`traceidratio`).
     Ratio(f64),
 }
 
-/// OTLP metrics: the keys of `otlp.metrics` that need no conversion, and the results of the others.
+/// OTLP metrics: keys of `otlp.metrics` that need no conversion, and values derived from its other keys.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Metrics {
@@ -97,7 +97,7 @@ pub struct Metrics {
     pub exponential: bool,
 }
 
-/// OTLP traces: the keys of `otlp.traces` that need no conversion, and the results of the others.
+/// OTLP traces: keys of `otlp.traces` that need no conversion, and values derived from its other keys.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Traces {
@@ -107,7 +107,7 @@ pub struct Traces {
     /// Sampling decision for root spans.
     #[serde(skip)]
     pub sampler: Sampler,
-    /// Follow the caller's `sampled` flag where the request has a traceparent (`parentbased_*`).
+    /// Follow the caller's `sampled` flag if the request has a traceparent (`parentbased_*`).
     #[serde(skip)]
     pub parent_based: bool,
     /// True keeps every failed request, regardless of the sampler.
@@ -119,15 +119,15 @@ pub struct Traces {
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "24h"]))]
     pub keep_first_token_over: Option<Duration>,
-    /// True keeps such requests even if the caller's traceparent is not sampled: the trace then contains only
+    /// True applies the keys `keep_*` even if the caller's traceparent is not sampled. The trace then contains only
     /// tokometer's spans.
     pub keep_unsampled: bool,
-    /// Maximum number of traces per second that are kept this way; further ones are left to the sampler and counted. 0:
-    /// no limit.
+    /// Maximum number of traces per second kept regardless of the sampler; further traces are left to the sampler and
+    /// counted. 0: no limit.
     #[serde(with = "form::written")]
     #[schemars(with = "u64", range(min = 0, max = 100000))]
     pub keep_per_second: Option<u64>,
-    /// Maximum number of spans waiting for export; further ones are dropped and counted.
+    /// Maximum number of spans waiting for export; further spans are dropped and counted.
     #[schemars(range(min = 1, max = 1000000), extend("x-variable" = true))]
     pub queue_size: usize,
     /// Maximum number of spans in one batch; at most `queue_size`.
@@ -168,10 +168,11 @@ impl Default for Traces {
     }
 }
 
-/// Optional prompt attributes of the times to the first token. Off by default, because each class is a separate series.
+/// Optional prompt attributes of the first-token and prefill metrics. Off by default, because each class is a separate
+/// series.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PromptClasses {
-    /// Upper bounds of the input length classes, in tokens, ascending, at most [`PromptClasses::MOST_BOUNDS`]; empty to
+    /// Upper bounds of the input length classes, in tokens, ascending, at most [`PromptClasses::MAX_BOUNDS`]; empty to
     /// omit this attribute.
     pub input_bounds: Vec<u64>,
     /// Whether to add an attribute for the share of the prompt found in the engine's cache.
@@ -180,7 +181,7 @@ pub struct PromptClasses {
 
 impl PromptClasses {
     /// Maximum number of input length bounds.
-    pub const MOST_BOUNDS: usize = 8;
+    pub const MAX_BOUNDS: usize = 8;
 
     /// True when no prompt attribute is enabled.
     pub fn is_off(&self) -> bool {
@@ -206,20 +207,20 @@ pub struct Settings {
     pub semconv: Semconv,
     /// Resource attributes, including `service.name`.
     pub resource: Vec<(String, String)>,
-    /// The listeners, as their series name them.
+    /// The listeners, as named in their series.
     pub listeners: Vec<Listener>,
-    /// Maximum number of model names in labels; further ones become `other`.
+    /// Maximum number of model names in labels; further names become `other`.
     pub max_models: usize,
-    /// Maximum number of label sets; further ones are folded into `other`. Also the maximum number of combinations of
-    /// label set and prompt class.
+    /// Maximum number of label sets; further label sets are folded into `other`. Also the maximum number of
+    /// combinations of label set and prompt class.
     pub max_label_sets: usize,
     /// How long a model name or a label set must be unused before a new one may replace it in a full table.
     pub label_idle: Duration,
     /// Prompt classes as attributes.
     pub prompt_classes: PromptClasses,
-    /// Whether the Prometheus endpoint's protobuf form has native histograms in addition to classic ones.
+    /// Whether the protobuf format of the Prometheus endpoint has native histograms in addition to classic ones.
     pub native_histograms: bool,
-    /// Whether the OpenMetrics form has exemplars.
+    /// Whether histogram buckets have exemplars.
     pub exemplars: bool,
     /// OTLP metrics.
     pub metrics: Metrics,

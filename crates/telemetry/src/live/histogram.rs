@@ -12,7 +12,7 @@ pub(super) type Bucket = (f64, Option<f64>, u64);
 /// Range of a histogram.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
-    /// Upper bound of the first bucket, which also holds all smaller values.
+    /// Upper bound of the first bucket, which also counts all smaller values.
     least: f64,
     octaves: usize,
 }
@@ -35,7 +35,7 @@ impl Scale {
         }
     }
 
-    /// Index of the bucket that holds `value`.
+    /// Index of the bucket for `value`.
     fn place(self, value: f64) -> usize {
         // NaN and negative values go to the first bucket.
         let steps = (value / self.least).log2() * PER_OCTAVE as f64;

@@ -17,14 +17,14 @@ use crate::live::totals::{History, Sample, Totals};
 use crate::live::watch::{RequestWatch, has_no_watch};
 use crate::live::wedge::{Bounds, Evidence, Reach, Signs, State, Verdict};
 
-/// Settings of the requests in flight, of wedge detection and of the finished requests that are kept.
+/// Settings for requests in flight, wedge detection and kept finished requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Maximum number of requests watched at a time. Further requests are measured but not shown in flight.
+    /// Maximum number of requests watched at the same time. Further requests are measured but not shown in flight.
     pub max_in_flight: usize,
     /// Maximum memory of finished requests, bytes. 0 keeps none.
     pub recent_bytes: usize,
-    /// A stream is stalled when its next token takes longer than this, and longer than its cadence explains.
+    /// A stream is stalled if its next token takes longer than this and longer than its cadence explains.
     pub stall: Duration,
     /// When the engine counts as wedged.
     pub bounds: Bounds,
@@ -47,14 +47,14 @@ impl Default for Settings {
 /// Requests in flight of one listener.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stats {
-    /// Requests without a token yet, and requests with tokens.
+    /// Requests by phase.
     pub phases: [Phases; Phase::ALL.len()],
-    /// Streams whose next token takes longer than the stall threshold and their cadence allow, without those blocked on
-    /// the client.
+    /// Streams whose next token takes longer than the stall threshold and the stream's cadence allow, excluding streams
+    /// blocked on the client.
     pub stalled: u64,
     /// Requests blocked on the client.
     pub blocked: u64,
-    /// State of the engine, from the requests of all listeners with its server.
+    /// State of the engine, from the requests of all listeners with the same server.
     pub verdict: Verdict,
 }
 
@@ -71,7 +71,7 @@ pub struct Phases {
     pub waited: Duration,
 }
 
-/// Returns what is known about a listener's engine apart from its traffic. Must be fast: probes call it.
+/// Returns evidence about a listener's engine other than its traffic. Must be fast: probes call it.
 pub type Witness = Box<dyn Fn(usize, Instant) -> Signs + Send + Sync>;
 
 /// Tracks every request in flight and keeps recently finished ones.
@@ -86,7 +86,7 @@ pub struct InFlight {
     witness: OnceLock<Witness>,
 }
 
-/// For how long the data path has not run until this moment.
+/// How long the data path has not run at a given moment.
 type Overdue = dyn Fn(Instant) -> Duration + Send + Sync;
 
 impl fmt::Debug for InFlight {
@@ -116,7 +116,7 @@ impl InFlight {
         }))
     }
 
-    /// Uses this source of evidence for the state of the engines; the first call counts.
+    /// Sets the source of evidence about the engines. Only the first call has an effect.
     pub fn consult(&self, witness: Witness) {
         self.witness.set(witness).ok();
     }
@@ -126,13 +126,13 @@ impl InFlight {
         self.settings.store(Arc::new(settings));
     }
 
-    /// Sets the source of the data path's delay. While a thread of the data path does not run, requests are read as
-    /// they were before: the engine is not silent because nobody listens. Only the first `overdue` is used.
+    /// Sets the source of the data path's delay. While a data path thread does not run, requests are evaluated as of
+    /// its last run: unread tokens do not count as silence of the engine. Only the first `overdue` is used.
     pub fn set_overdue(&self, overdue: impl Fn(Instant) -> Duration + Send + Sync + 'static) {
         self.overdue.set(Box::new(overdue)).ok();
     }
 
-    /// The moment until which the data path has read what arrived.
+    /// The moment up to which the data path has read its input.
     fn read_until(&self, now: Instant) -> Instant {
         let overdue = self.overdue.get().map_or(Duration::ZERO, |overdue| overdue(now));
         now.checked_sub(overdue).unwrap_or(now)
@@ -153,8 +153,8 @@ impl InFlight {
         self.survey(now, most).1
     }
 
-    /// Metrics of each listener and the `most` oldest requests in flight, oldest first, from a single read, so that both
-    /// are consistent.
+    /// Metrics of each listener and the `most` oldest requests in flight, oldest first. Both are from a single read and
+    /// therefore consistent.
     pub(super) fn survey(&self, now: Instant, most: usize) -> (Vec<Stats>, Vec<Open>) {
         let (now, settings) = (self.read_until(now), self.settings.load());
         let mut listeners = vec![Sums::default(); self.requests.listeners.len()];
@@ -178,7 +178,7 @@ impl InFlight {
         });
         oldest.sort_unstable_by_key(by_age);
         oldest.truncate(most);
-        // Read after the requests: a request that has ended meanwhile has updated its listener before.
+        // Read the listeners after the requests: a request that ended meanwhile has already updated its listener.
         let stats = listeners.into_iter().enumerate().map(|(at, sums)| {
             let silent_since = self.requests.engine(at).map_or(0, Listener::silent_since);
             let silent = Duration::from_nanos(self.requests.nanos(now).saturating_sub(silent_since));
@@ -206,7 +206,7 @@ impl InFlight {
         self.history.note(now, self.totals.sample());
     }
 
-    /// Calls `each` with every request in flight, in no order.
+    /// Calls `each` with every request in flight, in any order.
     pub(crate) fn each(&self, now: Instant, each: impl FnMut(Open)) {
         self.requests.read(self.read_until(now), each);
     }

@@ -1,9 +1,9 @@
-//! Live state: requests in flight, engine health, recently finished requests with their token timelines, and totals of
-//! the last minute. `snapshot` is the JSON model of the live page and `tokometer top`.
+//! Live state: requests in flight, engine health, recently finished requests with their token timelines, and
+//! last-minute totals. `snapshot` is the JSON model of the live page and `tokometer top`.
 //!
-//! [`InFlight`] is a [`Sink`](tokometer_observe::measure::Sink) that watches every request. The data path's
-//! threads only store to atomics and to their own memory, and never wait for a lock; readers do all arithmetic. Times
-//! are passed in by the caller.
+//! [`InFlight`] is a [`Sink`](tokometer_observe::measure::Sink) that watches every request. The data path's threads
+//! only store to atomics and to their own memory, and never wait for a lock; readers do all arithmetic. Callers pass in
+//! all times.
 
 pub mod snapshot;
 

@@ -1,4 +1,5 @@
-//! The latest and the slowest finished requests, in bounded memory. The data path queues them; other threads store them.
+//! The latest and the slowest finished requests, in bounded memory. The data path queues them; other threads store
+//! them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -57,18 +58,18 @@ impl Finished {
 /// The latest and the slowest finished requests.
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
-    /// The latest, in the order in which they ended.
+    /// The latest requests, in the order in which they ended.
     pub latest: Vec<Arc<Finished>>,
-    /// The longest times to first token, longest first.
+    /// Requests with the longest time to first token, longest first.
     pub slowest_first_token: Vec<Arc<Finished>>,
-    /// The longest inter-token gaps, longest first.
+    /// Requests with the longest inter-token gap, longest first.
     pub longest_gap: Vec<Arc<Finished>>,
 }
 
 /// Keeps finished requests. When the queue is full, requests are dropped and counted.
 #[derive(Debug)]
 pub(super) struct Recent {
-    /// Empties into the store.
+    /// Drained into the store.
     arrived: Batches<Arc<Finished>>,
     /// Never locked by the data path.
     store: Arc<Mutex<Store>>,
@@ -109,7 +110,7 @@ impl Recent {
         self.store().kept(now)
     }
 
-    /// Number of latest requests, and the bytes used by all.
+    /// Number of latest requests, and the bytes used by all kept requests.
     pub(super) fn held(&self) -> (u64, u64) {
         let store = self.store();
         (store.latest.len() as u64, store.bytes() as u64)
@@ -121,13 +122,13 @@ impl Recent {
     }
 }
 
-/// Duration by which a request counts as slow.
+/// Duration by which requests are ranked.
 type Measure = fn(&Finished) -> Option<Duration>;
 
 /// Interval between expiry scans. A scan reads every kept request, so it does not run for each request.
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The slowest by one measure, slowest first.
+/// The slowest requests by one measure, slowest first.
 #[derive(Debug)]
 struct Slowest {
     measure: Measure,
@@ -144,7 +145,7 @@ impl Slowest {
         Slowest { measure, most, age, all: Vec::with_capacity(most + 1), bytes: 0, scanned: None }
     }
 
-    /// Keeps the request if it is slow enough, and drops expired ones.
+    /// Keeps the request if it is slow enough, and drops expired requests.
     fn add(&mut self, finished: &Arc<Finished>, now: Instant) {
         if self.scanned.is_none_or(|scanned| now.saturating_duration_since(scanned) >= SCAN_INTERVAL) {
             self.scanned = Some(now);
@@ -205,7 +206,7 @@ impl Store {
         }
     }
 
-    /// A request that is both among the latest and the slowest counts for each.
+    /// A request in several lists is counted once per list.
     fn bytes(&self) -> usize {
         self.latest_bytes + self.slowest.iter().map(|slowest| slowest.bytes).sum::<usize>()
     }

@@ -1,8 +1,8 @@
 //! The requests in flight, and the engine activity of each listener.
 //!
 //! The state of a request is in atomics, written by the thread of its connection. Requests are kept in shards, each
-//! behind a lock. The data path only tries to lock: if a reader holds a shard, a new request goes to another one, and an
-//! ended request is left for the next read to remove.
+//! behind a lock. The data path never waits for a lock. If a reader holds a shard's lock, new requests go to another
+//! shard, and the next read removes ended requests.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -17,8 +17,8 @@ use tokometer_observe::measure::{Opening, Phase, Targets};
 /// A time not reached yet.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// The response of a request: expected in one piece, a stream, refused or complete, or a stream whose client left before
-/// the first token.
+/// State of a response: non-streamed; streamed; rejected or complete; streamed to a client that left before the first
+/// token.
 pub(super) const WHOLE: u8 = 0;
 pub(super) const STREAM: u8 = 1;
 pub(super) const DONE: u8 = 2;
@@ -51,11 +51,11 @@ impl Doing {
     }
 }
 
-/// A request in flight, written by its connection's thread and read by any. Times are nanoseconds since the epoch of
-/// [`Requests`].
+/// A request in flight, written by its connection's thread and read by any thread. Times are nanoseconds since the
+/// epoch of [`Requests`].
 ///
-/// The fields written per token share a cache line: there are many slow streams, so every token finds it evicted from
-/// the cache. Their 16 bytes are aligned to 16, as all memory is; glibc is slow at larger alignments.
+/// The fields written per token share a cache line: with many slow streams, every token finds this line evicted from
+/// the cache. Their 16 bytes are aligned to 16, as all heap memory is; glibc is slow at larger alignments.
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub(super) struct Request {
@@ -69,7 +69,7 @@ pub(super) struct Request {
     /// Time of the last token, or of the last prompt progress report.
     pub(super) progressed: AtomicU64,
     pub(super) tokens: AtomicU64,
-    /// Start of the backpressure from the client; [`NEVER`] without backpressure.
+    /// Start of the current client backpressure; [`NEVER`] without backpressure.
     pub(super) blocked: AtomicU64,
     /// When backpressure last ended.
     pub(super) resumed: AtomicU64,
@@ -79,7 +79,7 @@ pub(super) struct Request {
     pub(super) details: OnceLock<Details>,
 }
 
-/// What is known when the request is complete.
+/// Values known once the request is complete.
 #[derive(Debug)]
 pub(super) struct Details {
     pub(super) requested: u64,
@@ -105,14 +105,14 @@ pub struct Open {
     pub sequence: u64,
     /// State.
     pub doing: Doing,
-    /// Phase under which it is counted.
+    /// Phase in which the request is counted.
     pub phase: Phase,
     /// Time since the first byte of the request.
     pub age: Duration,
-    /// Time waited for the next token; `None` when none is expected.
+    /// Time waited for the next token; `None` if no token is expected.
     pub waited: Option<Duration>,
-    /// Time since the last byte of a request for a stream that has no token yet, or since backpressure ended, while its
-    /// client waits.
+    /// For a stream without a token whose client waits: time since the last byte of the request, or since backpressure
+    /// ended.
     pub without_token: Option<Duration>,
     /// From the last byte of the request to the first token.
     pub first_token: Option<Duration>,
@@ -157,8 +157,9 @@ impl Request {
         let has_token = self.first_token.load(Acquire) != NEVER;
         match self.response.load(Relaxed) {
             _ if self.blocked.load(Acquire) != NEVER => Doing::Blocked,
-            // In a session the engine may be silent for long while it waits for client input: WebSocket responses (vLLM
-            // continues one while the client speaks), and a stream of requests in one call.
+            // In a session the engine may be silent for a long time while it waits for client input. Sessions are
+            // WebSocket responses (vLLM continues a response while the client speaks), and streams of requests in one
+            // call.
             _ if matches!(self.route, Route::Realtime | Route::TritonInferStream) => Doing::Session,
             _ if self.details.get().is_none() && !has_token => Doing::Requesting,
             DONE => Doing::Ending,
@@ -168,7 +169,7 @@ impl Request {
         }
     }
 
-    /// The values at `now`. They may be from different moments within the call. A reader that sees a pending request
+    /// The values at `now`, each from a possibly different moment within the call. A reader that sees a pending request
     /// also sees it counted at its listener.
     pub(super) fn at(&self, now: u64) -> Open {
         let time = |time: &AtomicU64| Some(time.load(Relaxed)).filter(|time| *time != NEVER);
@@ -185,7 +186,8 @@ impl Request {
             (None, WHOLE) if requested.is_some() => Phase::Unstreamed,
             (None, _) => Phase::WaitingFirstToken,
         };
-        // The wait for the next token starts when the request is complete, at the last token, or when backpressure ends.
+        // The wait for the next token starts when the request is complete, at the last token, or when backpressure
+        // ends.
         let waits_since = requested.max(progressed).max(time(&self.resumed)).unwrap_or(self.started);
         Open {
             listener: usize::from(self.listener),
@@ -214,17 +216,17 @@ impl Request {
     }
 }
 
-/// Far more than threads that hold a lock at the same time.
+/// Far more than the threads that hold a lock at the same time.
 const SHARDS: usize = 64;
 
-/// Requests that a reader reads before a thread of the data path that waits for the same core may run. Each of them is
-/// not in the cache, and takes about half a microsecond.
+/// Number of requests that a reader reads before it yields the core to data path threads. Reading a request takes about
+/// half a microsecond, because it is not in the cache.
 const READ_AT_ONCE: usize = 32;
 
 /// Requests by address.
 type Entries = BTreeMap<usize, Weak<Request>>;
 
-/// On its own cache lines: each thread has its own shard first.
+/// On separate cache lines, because each thread first uses its own shard.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shard(Mutex<Entries>);
@@ -297,7 +299,7 @@ impl Requests {
         nanos(at.saturating_duration_since(self.epoch))
     }
 
-    /// Adds a request; returns it and the index of its shard. `None` when there are too many, which is counted.
+    /// Adds a request; returns it and the index of its shard. `None` if there are too many, which is counted.
     pub(super) fn add(&self, request: Request) -> Option<(Arc<Request>, usize)> {
         if self.count.fetch_add(1, Relaxed) < self.max {
             let (request, first) = (Arc::new(request), first_shard());
@@ -321,8 +323,8 @@ impl Requests {
         }
     }
 
-    /// Calls `each` with every request in flight, in no order. Also removes ended requests that the data path could not
-    /// remove: call it regularly. New requests use other shards meanwhile.
+    /// Calls `each` with every request in flight, in any order. Also removes ended requests that the data path could
+    /// not remove, so it must be called regularly. New requests use other shards meanwhile.
     pub(super) fn read(&self, now: Instant, mut each: impl FnMut(Open)) {
         let now = self.nanos(now);
         let mut read = 0_usize;
@@ -356,8 +358,8 @@ pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(NEVER).min(NEVER - 1)
 }
 
-/// A listener. Engine activity that is not derived from the requests in flight is counted at the first listener with that
-/// engine's server. Times are as in [`Requests`].
+/// A listener. Engine activity that is not derived from the requests in flight is counted at the first listener with
+/// the same server. Times are as in [`Requests`].
 #[derive(Debug, Default)]
 pub(super) struct Listener {
     pub(super) name: Box<str>,
@@ -371,7 +373,8 @@ pub(super) struct Listener {
 impl Listener {
     /// A request became pending.
     pub(super) fn add_pending(&self, at: u64) {
-        // If the last other pending request is removed in between, the period without pending requests was negligible.
+        // If the last other pending request is removed between these lines, the period without pending requests was
+        // negligible.
         if self.pending.load(Relaxed) <= 0 {
             self.pending_since.fetch_max(at, Relaxed);
         }

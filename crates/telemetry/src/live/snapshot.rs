@@ -1,7 +1,7 @@
 //! Data of the live page and of `tokometer top`: `GET /live/snapshot`, and each event of `GET /live/events`.
 //!
-//! The JSON is a public interface, documented in `docs/how-to/live-page.md`. It contains only numbers and names; unknown values are
-//! `null`. Names of times end in their unit. Fields may be added; no field changes its meaning.
+//! The JSON is a public interface, documented in `docs/how-to/live-page.md`. It contains only numbers and names;
+//! unknown values are `null`. The name of a time ends in its unit. Fields may be added; no field changes its meaning.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use crate::slo::ReadingSpeed;
 
 /// Maximum number of listed streams; the oldest are listed.
-pub const MOST_STREAMS: usize = 2000;
+pub const MAX_STREAMS: usize = 2000;
 
 /// Maximum number of listed slow requests.
-pub const MOST_SLOW: usize = 5;
+pub const MAX_SLOW: usize = 5;
 
 /// State at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub struct Snapshot {
     pub models: Vec<String>,
     /// Requests in flight.
     pub in_flight: InFlight,
-    /// Rates of the last seconds.
+    /// Rates over the last seconds.
     pub rates: Rates,
     /// Time from the last byte of the request to the first token of a streamed response, seconds; requests finished in
     /// the window.
@@ -45,7 +45,7 @@ pub struct Snapshot {
     pub reading: ReadingSpeed,
     /// The SLO objectives.
     pub objectives: Vec<Objective>,
-    /// The slowest recently finished requests, slowest first; at most [`MOST_SLOW`].
+    /// The slowest recently finished requests, slowest first; at most [`MAX_SLOW`].
     pub slowest: Vec<Slow>,
     /// Totals since the program started.
     pub since_start: SinceStart,
@@ -95,15 +95,15 @@ pub struct Engine {
 pub struct InFlight {
     /// Watched requests in flight.
     pub requests: u64,
-    /// Of them, streams without a token yet.
+    /// Streams without a token yet.
     pub waiting: u64,
-    /// Of them, those whose response is not streamed.
+    /// Requests whose response is not streamed.
     pub unstreamed: u64,
-    /// Of them, those with at least one token.
+    /// Requests with at least one token.
     pub streaming: u64,
-    /// Of all, those blocked on the client (backpressure).
+    /// Requests blocked on the client (backpressure).
     pub blocked: u64,
-    /// Streams with tokens whose next token takes longer than the stall threshold.
+    /// Streams with tokens whose next token takes longer than the stall threshold and the stream's cadence allow.
     pub stalled: u64,
     /// Age of the oldest request, seconds.
     pub oldest_seconds: Option<f64>,
@@ -111,7 +111,7 @@ pub struct InFlight {
     pub longest_wait_seconds: Option<f64>,
     /// Requests missing from `streams` because there are too many.
     pub left_out: u64,
-    /// The oldest requests, oldest first; at most [`MOST_STREAMS`].
+    /// The oldest requests, oldest first; at most [`MAX_STREAMS`].
     pub streams: Vec<Stream>,
 }
 
@@ -127,14 +127,14 @@ pub struct Stream {
     /// Index in [`Snapshot::models`]; `None` when the request named no model.
     pub model: Option<usize>,
     /// State. Without tokens: `requesting` (the request is incomplete), `prefill`, `whole` (non-streamed response).
-    /// With tokens: `decode`. Either: `blocked` (blocked on the client), `ending` (refused, or the end marker has
-    /// arrived), `session` (a conversation in which the engine may be silent).
+    /// With tokens: `decode`. With or without tokens: `blocked` (blocked on the client), `ending` (rejected, or the end
+    /// marker has arrived), `session` (a conversation in which the engine may be silent).
     pub doing: Cow<'static, str>,
     /// Milliseconds since the first byte of the request.
     pub age_ms: u64,
-    /// Milliseconds waited for the next token; `None` when none is expected.
+    /// Milliseconds waited for the next token; `None` if no token is expected.
     pub waited_ms: Option<u64>,
-    /// Milliseconds from the last byte of the request to the first token; `None` before it.
+    /// Milliseconds from the last byte of the request to the first token; `None` before the first token.
     pub ttft_ms: Option<u64>,
     /// Tokens so far, a lower bound.
     pub tokens: u64,
@@ -142,21 +142,22 @@ pub struct Stream {
     pub max_tokens: Option<u64>,
     /// Size of the request body in bytes, a rough measure of the prompt length.
     pub request_bytes: u64,
-    /// Tokens per second over the last three seconds; `None` before the first token and just after it. At a stream's
-    /// first snapshot: over the time since its first token. A lower bound, like `tokens`: an event may hold several.
+    /// Tokens per second over the last three seconds; `None` before and just after the first token. In a stream's first
+    /// snapshot: over the time since the first token. A lower bound, like `tokens`: an event may contain several
+    /// tokens.
     pub tokens_per_second: Option<f64>,
 }
 
-/// Rates of the last seconds.
+/// Rates over the last seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
     /// Output tokens per second of all streams together, over the last three seconds.
     pub tokens_per_second: f64,
     /// Requests ended per second, over the last ten seconds.
     pub requests_per_second: f64,
-    /// Of them, failed requests by outcome, without zero rates.
+    /// Failed requests per second by outcome, without zero rates.
     pub failed_per_second: BTreeMap<String, f64>,
-    /// One entry per second, latest last; at most 60. Shorter just after the start.
+    /// One entry per second, latest last; at most 60, fewer just after the start.
     pub history: Vec<Second>,
 }
 
@@ -182,9 +183,9 @@ pub struct Distribution {
     pub window_seconds: f64,
     /// Number of values.
     pub count: u64,
-    /// Of them, lower bounds: the engine reported no exact token count.
+    /// Values that are lower bounds, because the engine reported no exact token count.
     pub at_least: u64,
-    /// 10th percentile, accurate to its bucket's width; `None` without values. Likewise the others.
+    /// 10th percentile. All percentiles are accurate to the bucket width, and `None` without values.
     pub p10: Option<f64>,
     /// 50th percentile.
     pub p50: Option<f64>,
@@ -215,8 +216,8 @@ pub struct Objective {
     /// The last five minutes.
     pub recent: Recent,
     /// Derived from the last five minutes. `idle`: no request was evaluated. `ok`: the bad requests are within the
-    /// target. `over`: more were bad than the target allows. `burning`: the fast burn alert of `tokometer rules` fires
-    /// if it lasts.
+    /// target. `over`: more requests were bad than the target allows. `burning`: the fast burn alert of `tokometer
+    /// rules` fires if this state persists.
     pub state: String,
 }
 
@@ -249,9 +250,9 @@ pub struct Slow {
     pub model: Option<String>,
     /// Outcome (docs/reference/metrics.md, label `outcome`).
     pub outcome: String,
-    /// Seconds since it ended.
+    /// Seconds since the request ended.
     pub ended_seconds_ago: f64,
-    /// Longest wait for a token, the first or a later one; the sort key of the list.
+    /// Longest wait for the first or a later token; the list is sorted by it.
     pub longest_wait_ms: f64,
     /// Queue time at the server, if known.
     pub queue_ms: Option<f64>,
@@ -273,7 +274,7 @@ pub struct Slow {
     pub output_tokens: Option<u64>,
     /// Source of the output count (docs/reference/metrics.md, label `source`).
     pub output_source: Option<String>,
-    /// Tokens per second between the first and the last token; a lower bound if the count is one.
+    /// Tokens per second between the first and the last token; a lower bound if the token count is a lower bound.
     pub decode_tokens_per_second: Option<f64>,
     /// Token-bearing events per point of the timeline.
     pub events_per_point: Option<u32>,

@@ -63,7 +63,7 @@ impl Samples {
     }
 
     fn add(&mut self, sample: Sample) {
-        // Snapshots in quick succession would evict the older ones that a rate needs.
+        // Frequent snapshots would evict the older ones that a rate needs.
         if self.len > 1 && sample.0.saturating_duration_since(self.all[self.len - 2].0) < MIN_WINDOW {
             self.all[self.len - 1] = sample;
             return;
@@ -76,7 +76,7 @@ impl Samples {
         self.len += 1;
     }
 
-    /// Rate since the latest snapshot that is old enough, or else since the oldest.
+    /// Rate since the latest snapshot that is old enough, otherwise since the oldest snapshot.
     fn rate(&self, now: Sample) -> Option<f64> {
         let known = &self.all[..self.len];
         let is_old = |sample: &&Sample| now.0.saturating_duration_since(sample.0) >= WINDOW;

@@ -1,5 +1,5 @@
-//! Totals since the start, and rates and distributions of the last minute, from samples taken once per second. The data
-//! path counts in atomics, so that taking a sample never makes it wait.
+//! Totals since the start, and last-minute rates and distributions, from samples taken once per second. The data path
+//! counts in atomics, so it never waits for a sample.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicU64;
@@ -19,7 +19,7 @@ pub(super) struct Totals {
     outcomes: [AtomicU64; Outcome::ALL.len()],
     first_token: Buckets,
     rate: Buckets,
-    /// Of the rates, lower bounds.
+    /// Number of rates that are lower bounds.
     at_least: AtomicU64,
 }
 
@@ -167,7 +167,7 @@ pub(super) fn by_outcome(totals: &Sample) -> BTreeMap<String, u64> {
     all.filter(|(_, n)| *n > 0).map(|(outcome, n)| (outcome.as_str().to_owned(), n)).collect()
 }
 
-/// The latest sample that is at least `span` old, or else the oldest, and its age in seconds.
+/// The latest sample that is at least `span` old, otherwise the oldest sample, and its age in seconds.
 fn before(samples: &VecDeque<(Instant, Sample)>, now: Instant, span: Duration) -> (f64, &Sample) {
     let old = |(at, _): &(Instant, Sample)| now.saturating_duration_since(*at) >= span;
     let at = samples.partition_point(old).saturating_sub(1);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::live::recent::{Finished, Kept};
-use crate::live::snapshot::{MOST_SLOW, MOST_STREAMS, Slow, Snapshot, Stream};
+use crate::live::snapshot::{MAX_SLOW, MAX_STREAMS, Slow, Snapshot, Stream};
 use crate::live::token_rates::TokenRates;
 use crate::live::totals::by_outcome;
 use crate::live::{InFlight, Open, Phases, Stats, snapshot};
@@ -27,7 +27,7 @@ impl View {
     /// The part of a snapshot that covers requests and engine state; all other fields keep their defaults.
     pub fn look(&self, now: Instant) -> Snapshot {
         let (totals, history) = (self.in_flight.totals(), self.in_flight.history());
-        let (stats, open) = self.in_flight.survey(now, MOST_STREAMS);
+        let (stats, open) = self.in_flight.survey(now, MAX_STREAMS);
         let (streams, models) = self.streams(&open, now);
         let [ttft_seconds, decode_tokens_per_second] = history.distributions(now, &totals);
         Snapshot {
@@ -129,7 +129,7 @@ fn seconds(time: Duration) -> f64 {
     time.as_millis() as f64 / 1e3
 }
 
-/// Maximum age of a request in this list.
+/// Maximum age of a request in the list of slow requests.
 const SLOW_MAX_AGE: Duration = Duration::from_secs(300);
 
 /// The slowest requests, slowest first.
@@ -139,11 +139,11 @@ fn slowest(kept: &Kept, now: Instant) -> Vec<Slow> {
     let waited = |kept: &Arc<Finished>| Some((longest_wait(&kept.record)?, Arc::clone(kept)));
     let mut slow: Vec<(Duration, Arc<Finished>)> =
         all.into_iter().flatten().filter(recent).filter_map(waited).collect();
-    // A request may be in several lists. Its numbers break ties, so that the order is stable.
+    // A request may be in several lists. Connection and request number break ties, so that the order is stable.
     let id = |kept: &Finished| (kept.record.connection, kept.record.sequence);
     slow.sort_by(|(a, one), (b, other)| b.cmp(a).then(id(one).cmp(&id(other))));
     slow.dedup_by(|(_, a), (_, b)| id(a) == id(b));
-    slow.truncate(MOST_SLOW);
+    slow.truncate(MAX_SLOW);
     slow.iter().map(|(wait, kept)| slow_request(*wait, kept, now)).collect()
 }
 
@@ -237,13 +237,13 @@ mod tests {
         let view = View::new(Arc::clone(&stage.in_flight));
         let reported = view.look(stage.began + after(5.0)).in_flight;
         assert_eq!((reported.requests, reported.waiting, reported.streaming), (2500, 1250, 1250));
-        assert_eq!((reported.streams.len(), reported.left_out), (MOST_STREAMS, 500));
+        assert_eq!((reported.streams.len(), reported.left_out), (MAX_STREAMS, 500));
         assert_eq!(reported.oldest_seconds, Some(5.0));
         assert!(reported.streams.windows(2).all(|listener| listener[0].age_ms >= listener[1].age_ms));
         let [streaming, waiting] = &reported.streams[..2] else { panic!("fewer than two streams") };
         assert_eq!((streaming.id.as_str(), &*streaming.doing, streaming.tokens), ("0-0", "decode", 20));
         assert_eq!((waiting.id.as_str(), &*waiting.doing, waiting.ttft_ms), ("1-0", "prefill", None));
-        // The rate is over the whole time since the first token, and tokens stopped long ago.
+        // The rate covers the whole time since the first token, and the tokens stopped long ago.
         assert_eq!((streaming.tokens_per_second, waiting.tokens_per_second), (Some(3.8), None));
         drop(all);
         assert_eq!(view.look(stage.began + after(6.0)).in_flight, snapshot::InFlight::default());

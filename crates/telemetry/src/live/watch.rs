@@ -21,11 +21,11 @@ pub(super) struct RequestWatch {
     /// The request is counted as pending at its listener.
     pending: bool,
     has_headers: bool,
-    /// Copies of the request's values, so that a token only writes to the request: reading it would wait for a cache
+    /// Copies of the request's values. A token only writes to the request, because reading it would wait for a cache
     /// miss.
     started: u64,
     tokens: Option<u64>,
-    /// Created with the headers of a streamed response. Kept here for the same reason.
+    /// Created with the headers of a streamed response. Kept here to avoid the same cache miss.
     line: Option<TimeLine>,
 }
 
@@ -59,8 +59,8 @@ impl RequestWatch {
         self.requests.engine(usize::from(self.request.listener))
     }
 
-    /// Counts the request as pending. Must be called before its state shows it: a reader of the state must find it
-    /// counted at its listener.
+    /// Counts the request as pending. Call this before the state changes: a reader that sees a pending request must
+    /// find it counted at its listener.
     fn count_pending(&mut self, at: u64) {
         if !self.pending
             && let Some(listener) = self.engine()
@@ -70,7 +70,7 @@ impl RequestWatch {
         }
     }
 
-    /// Must be called after the state has changed: stops counting a request that is no longer pending.
+    /// Stops counting a request that is no longer pending. Call this after each change of the state.
     fn settle(&mut self) {
         if self.pending
             && !self.request.doing().is_pending()
@@ -170,7 +170,7 @@ impl Watch for RequestWatch {
     }
 
     fn client_left(&mut self) {
-        // The engine is still expected to respond, or to notice.
+        // The engine is still expected to respond, or to notice the disconnect.
         if self.request.response.load(Relaxed) == STREAM && self.tokens.is_none() {
             self.request.response.store(LEFT, Relaxed);
         }
@@ -193,12 +193,12 @@ impl Watch for RequestWatch {
     }
 }
 
-/// True for a request that may never have had a watch: [`InFlight`](crate::live::InFlight) itself keeps it.
+/// True for a request that may never have had a watch. [`InFlight`](crate::live::InFlight) itself keeps such requests.
 pub(super) fn has_no_watch(record: &Record) -> bool {
     record.outcome == Outcome::Unobserved && record.first_token.is_none()
 }
 
-/// Removes the request, also when it is dropped without a record.
+/// Removes the request, even if the watch is dropped without a record.
 impl Drop for RequestWatch {
     fn drop(&mut self) {
         if let Some(listener) = self.engine() {

@@ -1,7 +1,7 @@
-//! State of the engine behind a listener: whether its server accepts connections, and whether the engine makes progress,
-//! based on its tokens on the wire and on its own count of iterations.
+//! State of the engine behind a listener: whether its server accepts connections, and whether the engine makes
+//! progress. Progress is detected from tokens on the wire and from the engine's own count of iterations.
 //!
-//! `docs/concepts/frozen-engine.md` has the rules and the reasons.
+//! See `docs/concepts/frozen-engine.md` for the rules and the reasons.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ use crate::live::requests::{Doing, Open};
 closed_enum! {
     /// Rule that applied to an engine.
     pub enum Rule {
-        /// Streams decode, at least as many as there are non-streamed responses: further tokens are expected.
+        /// At least as many streams decode as non-streamed responses are pending: further tokens are expected.
         Decode = "decode",
         /// No stream decodes: first tokens are expected.
         Prefill = "prefill",
-        /// Non-streamed responses are pending, which show no progress before their end.
+        /// More non-streamed responses are pending than streams decode: no progress is visible before a response ends.
         Whole = "whole",
     }
 }
@@ -30,13 +30,13 @@ closed_enum! {
 closed_enum! {
     /// State of an engine.
     pub enum State {
-        /// Its server accepts no connections, and no request has made progress since.
+        /// The server accepts no connections, and no request has made progress since.
         Unreachable = "unreachable",
         /// No pending requests.
         Idle = "idle",
-        /// Pending requests; silent for no longer than the bound.
+        /// Pending requests; silence within the bound.
         Working = "working",
-        /// Pending requests; silent for longer than any healthy engine.
+        /// Pending requests; silence above the bound.
         Wedged = "wedged",
     }
 }
@@ -51,21 +51,21 @@ impl State {
 /// Whether a server accepts connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
-    /// It was not tested, or cannot be tested.
+    /// Not tested, or not testable.
     #[default]
     Unknown,
-    /// It does.
+    /// The server accepts connections.
     Accepts,
     /// Connects have failed for this long.
     Fails(Duration),
 }
 
-/// What is known about an engine apart from its traffic.
+/// Evidence about an engine other than its traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Signs {
-    /// Whether its server accepts connections.
+    /// Whether the server accepts connections.
     pub reach: Reach,
-    /// How long the engine's own count of iterations has not increased while it reported running requests.
+    /// Time without an increase in the engine's own count of iterations while the engine reported running requests.
     pub still: Stillness,
 }
 
@@ -80,30 +80,30 @@ pub struct Verdict {
     pub silent: Duration,
     /// Maximum allowed silence; zero without pending requests.
     pub bound: Duration,
-    /// The data-parallel rank that is wedged, if others are not. `silent` is then the longest wait of a request.
+    /// The wedged data-parallel rank, if other ranks are not wedged. `silent` is then the longest wait of a request.
     pub rank: Option<u16>,
     /// Requests in flight.
     pub in_flight: u64,
-    /// Of them, streams with tokens.
+    /// Streams with tokens.
     pub decoding: u64,
-    /// Of them, streams without a token yet.
+    /// Streams without a token yet.
     pub prefilling: u64,
-    /// Of them, non-streamed responses.
+    /// Pending non-streamed responses.
     pub whole: u64,
-    /// Of them, those blocked on the client. They are no evidence about the engine.
+    /// Requests blocked on the client: no evidence about the engine.
     pub client_blocked: u64,
-    /// What is known apart from the requests.
+    /// Evidence other than the requests.
     pub signs: Signs,
 }
 
-/// With the engine's own count of iterations as a second witness, this part of [`Bounds::decode`] is enough.
+/// If the engine's own count of iterations confirms the silence, [`Bounds::decode`] is divided by this.
 const WITNESSED_PART: u32 = 3;
 
-/// The count of iterations must have stopped for this part of the bound: its last increase may be older than the last
-/// page that was read before it.
+/// The count of iterations must have stopped for the bound divided by this: pages are read at intervals, so they
+/// confirm only a part of the silence.
 const WITNESS_LAGS: u32 = 2;
 
-/// Maximum that the length of a prompt adds to the bound.
+/// Maximum time that a long prompt adds to the bound.
 const PREFILL_MORE: Duration = Duration::from_secs(480);
 
 /// Slowest plausible prefill, prompt tokens per second.
@@ -118,18 +118,18 @@ const WHOLE_TOKENS_PER_SECOND: f64 = 10.0;
 /// Assumed tokens of a non-streamed response when the request has no `max_tokens`.
 const WHOLE_TOKENS: u64 = 16_384;
 
-/// How long an engine may be silent while it has pending requests. The rules are in `docs/concepts/frozen-engine.md`.
+/// Maximum silence of an engine with pending requests. The rules are in `docs/concepts/frozen-engine.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Bounds {
-    /// Maximum time without a token while streams decode, plus the time for the longest waiting prompt. Must exceed the
-    /// longest silence of a healthy stream: engines hold back tool calls that are parsed as a whole. A third of it is
-    /// enough while the engine's own metrics show running requests and no iteration.
+    /// Maximum time without a token while streams decode; the time for the longest waiting prompt is added. Must exceed
+    /// the longest silence of a healthy stream, because engines may buffer a tool call until it is fully parsed. A
+    /// third of this time applies while the engine's own metrics show running requests but no iterations.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["1s", "24h"]))]
     pub decode: Duration,
-    /// Maximum time without a token while no stream decodes, plus the time for the longest waiting prompt. Must exceed
-    /// the model's load time if the first request loads it (Ollama).
+    /// Maximum time without a token while no stream decodes; the time for the longest waiting prompt is added. Must
+    /// exceed the model's load time if the first request loads the model (Ollama).
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["1s", "24h"]))]
     pub prefill: Duration,
@@ -141,7 +141,7 @@ impl Default for Bounds {
     }
 }
 
-/// Time that a prompt of `bytes` adds until its first token.
+/// Time that a prompt of `bytes` adds before its first token.
 fn of_prompt(bytes: u64) -> Duration {
     let seconds = bytes as f64 / BYTES_PER_TOKEN / PREFILL_TOKENS_PER_SECOND;
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).min(PREFILL_MORE)
@@ -150,7 +150,7 @@ fn of_prompt(bytes: u64) -> Duration {
 /// Time allowed for the tokens of a non-streamed response.
 fn of_whole(max_tokens: Option<u64>) -> Duration {
     let seconds = max_tokens.unwrap_or(WHOLE_TOKENS) as f64 / WHOLE_TOKENS_PER_SECOND;
-    // Clients set `max_tokens` to millions habitually; limit it to a day.
+    // Clients often set `max_tokens` to millions; limit the time to one day.
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).min(Duration::from_secs(24 * 3600))
 }
 
@@ -166,16 +166,16 @@ pub(super) struct Evidence {
     progressed: Option<Duration>,
     /// Longest current wait of a stream for its next token.
     waited: Duration,
-    /// The same of the streams whose cadence does not explain their wait.
+    /// The same for streams whose cadence does not explain the wait.
     stalled: Duration,
     /// Longest current wait for a first token, and for a non-streamed response.
     waited_first: Duration,
     waited_whole: Duration,
     /// Shortest usual gap of a stream.
     usual_gap: Option<Duration>,
-    /// Time for the longest pending prompt.
+    /// Time allowed for the longest pending prompt.
     prompt: Duration,
-    /// Time for the longest non-streamed response.
+    /// Time allowed for the longest non-streamed response.
     response: Duration,
 }
 
@@ -211,7 +211,7 @@ impl Evidence {
         }
     }
 
-    /// The verdict on the engine. `silent`: time since its last progress according to its pending period and finished
+    /// The verdict on the engine. `silent`: time since its last progress, derived from the pending period and finished
     /// requests.
     pub(super) fn verdict(self, silent: Duration, signs: Signs, bounds: &Bounds) -> Verdict {
         let Evidence { in_flight, decoding, prefilling, whole, client_blocked, .. } = self;
@@ -258,8 +258,8 @@ impl Evidence {
         if state == State::Working { self.of_rank(whole_engine, bounds).unwrap_or(whole_engine) } else { whole_engine }
     }
 
-    /// The verdict on an engine that works, if one of its data-parallel ranks does not: the rank has made no iteration
-    /// for half of a bound, and some request has waited for longer than the bound.
+    /// The verdict on a working engine with a wedged data-parallel rank: the rank has made no iteration for half of a
+    /// bound, and a request has waited for longer than that bound.
     fn of_rank(&self, verdict: Verdict, bounds: &Bounds) -> Option<Verdict> {
         let (rank, still) = verdict.signs.still.rank?;
         let prefill = bounds.prefill.saturating_add(self.prompt);

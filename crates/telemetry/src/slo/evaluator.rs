@@ -13,12 +13,12 @@ use crate::live::{InFlight, Open};
 use crate::slo::verdict::{concerns, longest_wait, verdict};
 use crate::slo::{Exclusion, Goal, Objective, Reason, Settings, Verdict};
 
-/// Maximum time to wait for the record of a closed request. It normally arrives at once, unless its thread waits for a
-/// CPU; after this time the connection was no longer observed and no record will arrive.
+/// Maximum time to wait for the record of a closed request. The record normally arrives immediately, unless its thread
+/// waits for a CPU. After this time the connection was no longer observed, and no record will arrive.
 const RECORD_COMES: Duration = Duration::from_secs(60);
 
-/// Maximum number of overdue requests that are noted; further ones are evaluated when they end.
-const MOST: usize = 100_000;
+/// Maximum number of overdue requests that are noted; further requests are evaluated when they end.
+const MAX: usize = 100_000;
 
 /// Connection number, and request number on that connection.
 type RequestId = (u64, u64);
@@ -39,7 +39,7 @@ struct State {
     settings: Arc<Settings>,
     /// By objective, in the order of the settings.
     counts: Vec<BTreeMap<Model, Counts>>,
-    /// On overdue requests; at most [`MOST`].
+    /// Notes on overdue requests; at most [`MAX`].
     notes: HashMap<RequestId, Note>,
 }
 
@@ -101,7 +101,7 @@ impl Counts {
     }
 }
 
-/// An open request, as far as its objectives need it.
+/// The parts of an open request that its objectives need.
 #[derive(Clone, Copy, Debug)]
 pub struct Pending<'a> {
     /// Connection number in this process, as in the record.
@@ -112,7 +112,7 @@ pub struct Pending<'a> {
     pub route: Route,
     /// `model` of the request.
     pub request_model: Option<&'a str>,
-    /// Time since the last byte of a complete request for a stream; `None` with a first token, and for other requests.
+    /// For a complete request for a stream without a token: time since its last byte. `None` for other requests.
     pub waited: Option<Duration>,
     /// Size of the request body in bytes.
     pub request_bytes: u64,
@@ -134,17 +134,17 @@ impl<'a> From<&'a Open> for Pending<'a> {
     }
 }
 
-/// Progress of evaluating a pending request. It takes two sweeps: the first notes the request, the second counts it. A
-/// record that arrives in between removes the note, so each request is counted exactly once.
+/// Progress of evaluating a pending request. This takes two sweeps: the first notes the request, the second counts it.
+/// A record that arrives in between removes the note, so each request is counted exactly once.
 #[derive(Clone, Debug)]
 enum Note {
-    /// It has waited too long, and was open when this was noted.
+    /// The request had waited too long and was open.
     Late,
-    /// Its misses are counted.
+    /// The missed objectives have counted the request.
     Counted {
-        /// The objectives that counted it.
+        /// Names of these objectives.
         by: Vec<String>,
-        /// When a sweep first found it closed.
+        /// When a sweep first found the request closed.
         closed: Option<Instant>,
     },
 }
@@ -217,8 +217,8 @@ impl Evaluator {
         self.sweep(|see| in_flight.each(now, |open| see(&Pending::from(&open))), now);
     }
 
-    /// Counts pending requests whose first token is overdue as late; `each` calls its argument with every open request. They are
-    /// not evaluated again when they end.
+    /// Counts pending requests whose first token is overdue as late; they are not evaluated again when they end. `each`
+    /// calls its argument with every open request.
     ///
     /// The number of prompt tokens is unknown before the end, so every byte counts as one token: a miss is counted only
     /// when it is certain.
@@ -254,7 +254,7 @@ impl Evaluator {
         });
         for (id, (missed, model)) in late {
             match state.notes.get(&id) {
-                None if state.notes.len() < MOST => drop(state.notes.insert(id, Note::Late)),
+                None if state.notes.len() < MAX => drop(state.notes.insert(id, Note::Late)),
                 None | Some(Note::Counted { .. }) => {}
                 Some(Note::Late) => {
                     for objective in &missed {
@@ -284,8 +284,7 @@ impl Evaluator {
         }
     }
 
-    /// True when the request is bad by any objective whose scope covers it, so that its trace is worth keeping. Counts
-    /// nothing.
+    /// True when the request misses any objective whose scope covers it: its trace is worth keeping. Counts nothing.
     pub fn is_broken_by(&self, record: &Record) -> bool {
         let (settings, model) = (self.settings(), self.model(record));
         let model = model.as_deref();
@@ -298,8 +297,8 @@ impl Evaluator {
     /// The model under which the request is counted. Removes the counts of a model evicted from the model list, unless
     /// an objective names it.
     fn model(&self, record: &Record) -> Model {
-        // Not removed in the callback: it runs under the lock of the model list, which is taken while the state is
-        // locked elsewhere.
+        // The counts are not removed in the callback: it runs under the lock of the model list, which other code takes
+        // while it holds the state lock.
         let mut evicted = Vec::new();
         let model = self.models.of(record, |name| evicted.push(name.to_owned()));
         for name in evicted {
@@ -322,7 +321,7 @@ fn labels(pending: &Pending<'_>) -> Labels {
     Labels { route: pending.route, request_model: pending.request_model.map(Into::into), ..Labels::default() }
 }
 
-/// True when the request is in the objective's scope, and its wait exceeds the limit for any prompt of that size.
+/// True when the request is in the objective's scope, and its wait exceeds the limit for any prompt of its size.
 fn misses(objective: &Objective, pending: &Pending<'_>, model: Option<&str>, settings: &Settings) -> bool {
     let tenant = pending.targets.and_then(|targets| targets.tenant.as_deref());
     let scope = &objective.scope;

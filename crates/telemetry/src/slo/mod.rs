@@ -1,5 +1,5 @@
 //! SLO objectives, and the evaluation of every request against them: counters of good and bad requests rather than
-//! quantiles of histograms.
+//! histogram quantiles.
 //!
 //! A request without a first token has no time to first token, so a histogram of these times looks best during an
 //! outage. Each request is therefore evaluated at the source, with its own limits.

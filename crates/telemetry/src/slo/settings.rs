@@ -34,13 +34,13 @@ pub struct Objective {
     pub name: String,
     /// Target share of good requests, between 0 and 1.
     pub target: f64,
-    /// The requests it applies to.
+    /// The requests that the objective applies to.
     pub scope: Scope,
     /// When a request is good.
     pub goal: Goal,
 }
 
-/// The requests an objective applies to. An empty list does not restrict.
+/// The requests that an objective applies to. An empty list of models or tenants does not restrict.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scope {
     /// Model names; a trailing `*` matches any suffix.
@@ -54,13 +54,13 @@ pub struct Scope {
 /// When a request is good.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
-    /// Answered completely and without an error.
+    /// The response is complete and without an error.
     Availability,
     /// The first token arrives in time.
     FirstToken {
         /// Maximum wait for an empty prompt.
         base: Duration,
-        /// Added per thousand prompt tokens that the engine did not have in its cache.
+        /// Added per thousand prompt tokens that were not in the engine's cache.
         per_1k_uncached: Duration,
     },
     /// Tokens arrive fast enough.
@@ -126,18 +126,18 @@ impl Scope {
     }
 }
 
-/// Decode rates that readers of a stream notice: the block `slo.reading` of the configuration. The dashboards and the live
-/// page mark the bands between them; no request is evaluated by them.
+/// Decode rates that readers of a stream notice: the block `slo.reading` of the configuration. The dashboards and the
+/// live page mark the bands between these rates; they do not affect objectives.
 ///
-/// The defaults assume 1.3 tokens per English word: adults read about 240 words per minute silently (Brysbaert 2019, How
-/// many words do we read per minute?), which is 5 tokens per second, and skim at about twice that rate.
+/// The defaults assume 1.3 tokens per English word. Adults read about 240 words per minute silently (Brysbaert 2019,
+/// How many words do we read per minute?), which is 5 tokens per second, and skim at about twice that rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ReadingSpeed {
-    /// Tokens per second below which a stream is slower than people read, so that they wait for the text.
+    /// Tokens per second below which readers are faster than the stream and wait for the text.
     #[schemars(range(min = 0.001, max = 1000000))]
     pub slow: f64,
-    /// Tokens per second from which a stream keeps ahead of readers.
+    /// Minimum tokens per second at which a stream stays ahead of readers.
     #[schemars(range(min = 0.001, max = 1000000))]
     pub comfortable: f64,
     /// Tokens per second above which readers notice no further improvement.
@@ -151,7 +151,7 @@ impl Default for ReadingSpeed {
     }
 }
 
-/// Settings of `tokometer rules`: the block `slo.rules` of the configuration, whose documentation these comments are.
+/// Settings of `tokometer rules`: the block `slo.rules` of the configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RuleSettings {
@@ -160,18 +160,18 @@ pub struct RuleSettings {
     /// Period of the error budget, in days.
     #[schemars(range(min = 1, max = 90))]
     pub period_days: u32,
-    /// Minimum bad requests in the long window for a burn-rate alert, so that a single bad request at night does not
-    /// page.
+    /// Minimum bad requests in the long window for a burn-rate alert: prevents a page for a single bad request at
+    /// night.
     #[schemars(range(min = 1, max = 1000000))]
     pub min_bad_events: u32,
-    /// Labels by which requests are evaluated separately, in addition to `slo`. Prometheus adds `namespace` when it
-    /// scrapes a pod.
+    /// Labels by which each objective is evaluated separately, in addition to `slo`. Prometheus adds `namespace` when
+    /// it scrapes a pod.
     pub group_by: Vec<String>,
-    /// URL of the runbooks, for the annotation `runbook_url`; `/`, the alert name and `.md` are appended. null: no such
+    /// Base URL of the runbooks, for the annotation `runbook_url`; `/`, the alert name and `.md` are appended. null: no
     /// annotation.
     pub runbook_url: Option<String>,
-    /// URL of Grafana, for the annotation `dashboard_url`: the dashboard for the alert, with its variables set. null: no
-    /// such annotation.
+    /// Grafana URL, for the annotation `dashboard_url`: a link to the alert's dashboard with its variables set. null:
+    /// no annotation.
     pub dashboard_url: Option<String>,
 }
 

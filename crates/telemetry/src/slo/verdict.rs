@@ -1,4 +1,4 @@
-//! Whether a request was good: a function from record and objective to verdict, without state or clock.
+//! Evaluates a request against an objective: a function of record and objective, without state or clock.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ const BYTES_PER_TOKEN: u64 = 4;
 /// Minimum time between the first and the last token for a decode rate to be evaluated.
 const MIN_DECODE: Duration = Duration::from_millis(200);
 
-/// Limits of the time to first token that a request may ask for; values outside are clamped.
+/// Limits of the time to first token that a request may set; values outside are clamped.
 const REQUESTED_FIRST_TOKEN: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(600)];
 
-/// Limits of the time per output token that a request may ask for; values outside are clamped.
+/// Limits of the time per output token that a request may set; values outside are clamped.
 const REQUESTED_PER_TOKEN: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(10)];
 
 /// Result of evaluating a request against an objective.
@@ -84,13 +84,13 @@ closed_enum! {
         ClientError = "client_error",
         /// The client disconnected.
         ClientAbort = "client_abort",
-        /// The proxy closed it at the end of a drain.
+        /// The proxy closed the request at the end of a drain.
         Drained = "drained",
         /// The server had no capacity, and the settings do not count this as bad.
         Busy = "busy",
         /// The response was not streamed, so it has no time to first token.
         NotStreamed = "not_streamed",
-        /// It ended before its first token, and before that token was late.
+        /// The request ended before its first token, and before that token was late.
         EndedEarly = "ended_early",
         /// No token was visible in the response.
         NoToken = "no_token",
@@ -100,7 +100,7 @@ closed_enum! {
         SeveralChoices = "several_choices",
         /// Delivery was blocked on the client, which may be why the first token was late or the rate is low.
         ClientLimited = "client_limited",
-        /// The response could not be parsed, or not to its end.
+        /// The response could not be parsed to its end.
         Unread = "unread",
         /// The request was not observed to its end.
         Unobserved = "unobserved",
@@ -132,7 +132,7 @@ impl Exclusion {
     }
 }
 
-/// Evaluates an objective whose scope covers the request ([`concerns`]). `model`: as there.
+/// Evaluates an objective whose scope covers the request. `model`: as in [`concerns`].
 pub fn verdict(record: &Record, model: Option<&str>, objective: &Objective, settings: &Settings) -> Verdict {
     match objective.goal {
         Goal::Availability => availability(record, settings),
@@ -143,8 +143,8 @@ pub fn verdict(record: &Record, model: Option<&str>, objective: &Objective, sett
     }
 }
 
-/// True when the request is in the objective's scope. `model`: the name under which the request is counted, if known;
-/// otherwise the name in the request is used, only for this check.
+/// True when the request is in the objective's scope. `model`: the name under which the request is counted. If unknown,
+/// this check uses the model name in the request.
 pub fn concerns(objective: &Objective, record: &Record, model: Option<&str>) -> bool {
     let scope = &objective.scope;
     let tenant = record.targets.as_ref().and_then(|targets| targets.tenant.as_deref());
@@ -196,7 +196,7 @@ fn first_token(record: &Record, base: Duration, per_1k: Duration) -> Verdict {
     match record.since_requested(Some(record.ended)) {
         _ if record.outcome == Outcome::Unobserved => Verdict::Excluded(Exclusion::Unobserved),
         _ if record.unread => Verdict::Excluded(Exclusion::Unread),
-        // It ended successfully: no token was expected, or none that is visible.
+        // A successful response without a token: none was expected, or none was visible.
         _ if record.outcome == Outcome::Ok => Verdict::Excluded(Exclusion::NoToken),
         None => Verdict::Excluded(Exclusion::Unknown),
         Some(wait) if wait.saturating_sub(record.blocked.waiting) > limit => Verdict::Bad(Reason::NoFirstToken),
@@ -204,8 +204,8 @@ fn first_token(record: &Record, base: Duration, per_1k: Duration) -> Verdict {
     }
 }
 
-/// The maximum wait for a first token: the request's own target, if any, within the configured limits; otherwise the
-/// objective's.
+/// The maximum wait for a first token: the request's own target, clamped to [`REQUESTED_FIRST_TOKEN`], otherwise the
+/// objective's limit.
 pub(super) fn longest_wait(base: Duration, per_1k: Duration, uncached: u64, targets: Option<&Targets>) -> Duration {
     match targets.and_then(|targets| targets.first_token) {
         Some(time) => clamped(time, REQUESTED_FIRST_TOKEN),
@@ -220,8 +220,8 @@ fn clamped(time: Duration, [min, max]: [Duration; 2]) -> Duration {
     time.clamp(min, max)
 }
 
-/// Prompt tokens that the engine had to process. If it does not report cached tokens, all of them, which allows the
-/// longer wait.
+/// Prompt tokens that the engine had to process. If the engine does not report cached tokens: all prompt tokens, which
+/// allows the longer wait.
 fn uncached(record: &Record) -> Option<u64> {
     let input = record.input_tokens.filter(|count| count.source.is_exact())?.tokens;
     Some(input.saturating_sub(record.cached_tokens.unwrap_or(0)))
@@ -258,7 +258,7 @@ fn decode_rate(record: &Record, floor: f64, settings: &Settings) -> Verdict {
     match (record.decode_rate, record.decode_rate_at_least) {
         (Some(rate), _) if rate >= floor => Verdict::Good,
         (Some(_), _) => Verdict::Bad(Reason::SlowDecode),
-        // The true rate is at least this.
+        // The rate is a lower bound.
         (None, Some(rate)) if rate >= floor => Verdict::Good,
         (None, Some(_)) => Verdict::Excluded(Exclusion::Unknown),
         (None, None) => Verdict::Excluded(Exclusion::TooFewTokens),
@@ -269,8 +269,8 @@ fn stall(record: &Record, longest: Duration) -> Verdict {
     let Some(last) = record.last_token else {
         return Verdict::Excluded(if streamed(record) { Exclusion::NoToken } else { Exclusion::NotStreamed });
     };
-    // For a stream that failed, the silence before its end counts as a gap, unless delivery was blocked on the client. A
-    // time during which tokometer itself was late is no silence.
+    // If a stream failed, the silence before its end counts as a gap, unless delivery was blocked on the client. Time
+    // during which tokometer itself was late does not count.
     let ended_well = record.outcome == Outcome::Ok || !record.delivery_blocked.is_zero();
     let tail = record.ended.saturating_sub(last).saturating_sub(record.late);
     let broke_off = !ended_well && !record.unread && tail > cadence::patience(longest, record.usual_gap);
@@ -283,7 +283,7 @@ fn stall(record: &Record, longest: Duration) -> Verdict {
     }
 }
 
-/// Available, and bad by none of the other objectives whose scope covers the request.
+/// Available, and not bad by any other objective whose scope covers the request.
 fn goodput(record: &Record, model: Option<&str>, settings: &Settings) -> Verdict {
     let available = availability(record, settings);
     if let Verdict::Bad(_) = available {

@@ -24,12 +24,12 @@ closed_enum! {
         Ok = "ok",
         /// More requests were bad than the target allows.
         Over = "over",
-        /// The fast burn alert fires if it lasts.
+        /// The fast burn alert fires if this state persists.
         Burning = "burning",
     }
 }
 
-/// Counts by objective and model: those of a model that is no longer counted must not be subtracted from the others'.
+/// Counts by objective and model, so that the counts of a removed model are not subtracted from those of other models.
 type Stored = BTreeMap<(String, Model), Counts>;
 
 /// Counts of the last five minutes.
@@ -42,7 +42,7 @@ impl Window {
         Window(Mutex::new(VecDeque::from([(start, BTreeMap::new())])))
     }
 
-    /// Stores the counts of `evaluated` if the last ones are old enough. Call about once per second.
+    /// Stores the counts of `evaluated` if the last stored counts are old enough. Call about once per second.
     pub fn note(&self, now: Instant, evaluated: impl FnOnce() -> Vec<Evaluated>) {
         let age = |at: &Instant| now.saturating_duration_since(*at);
         let is_time = |kept: &VecDeque<(Instant, _)>| kept.back().is_none_or(|(at, _)| age(at) >= STEP);
@@ -104,7 +104,7 @@ impl Counts {
         match self.share() {
             None => ObjectiveState::Idle,
             Some(share) if share > alarming && self.all_bad() >= fewest => ObjectiveState::Burning,
-            // Tolerance: a share exactly at the limit may come out slightly above it.
+            // Tolerance: because of rounding, a share exactly at the limit may be slightly above it.
             Some(share) if share > (1.0 - target) * (1.0 + 1e-9) => ObjectiveState::Over,
             Some(_) => ObjectiveState::Ok,
         }

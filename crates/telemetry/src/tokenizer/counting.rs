@@ -1,4 +1,4 @@
-//! Stage between the data path and the sinks, with the thread that counts tokens and its queue.
+//! Stage between the data path and the sinks: the queue of responses, and the thread that counts their tokens.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,7 +19,7 @@ use crate::tokenizer::{Tokenize, Vocabularies};
 /// Lower priority than the data path's threads, like telemetry.
 const NICENESS: i32 = 10;
 
-/// A record that has waited longer is forwarded uncounted: a late record is of no use.
+/// A record that has waited longer is forwarded uncounted, because late records are useless.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// A response waiting to be counted.
@@ -37,8 +37,7 @@ enum Message {
     Flush(SyncSender<()>),
 }
 
-/// Forwards records immediately, except those of responses without a token count: these go through the queue if it has
-/// room.
+/// Queues records of responses without a token count, if the queue has room. Forwards all other records immediately.
 pub struct Counting {
     /// The channel is unbounded; `Shared::waiting` enforces the limit, so that a reload can change it.
     queue: Sender<Message>,
@@ -56,7 +55,7 @@ struct Shared {
     next: Arc<dyn Sink>,
     /// Locked by the thread while it waits for messages, and never while it counts.
     jobs: Mutex<Receiver<Message>>,
-    /// The record whose text is being counted: the code that takes it out forwards it.
+    /// The record whose text is being counted. The code that removes the record must forward it.
     at_hand: Mutex<Option<Arc<Record>>>,
     vocabularies: ArcSwap<Vocabularies>,
     waiting: AtomicUsize,
@@ -68,8 +67,8 @@ struct Shared {
 }
 
 impl Counting {
-    /// Starts counting with these vocabularies in front of `next`, with at most `queue_responses` waiting responses. No
-    /// thread is started without a vocabulary.
+    /// Starts counting in front of `next` with these vocabularies and at most `queue_responses` waiting responses.
+    /// Without a vocabulary, no thread is started.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -91,7 +90,7 @@ impl Counting {
         Ok(counting)
     }
 
-    /// Replaces the vocabularies. Responses that are already waiting are counted with their old ones.
+    /// Replaces the vocabularies. Responses that are already waiting are counted with the old vocabularies.
     ///
     /// # Errors
     /// The thread cannot be started; the old vocabularies are kept.
@@ -127,8 +126,8 @@ impl Counting {
         self.shared.waiting.load(Relaxed)
     }
 
-    /// Counts the waiting responses for at most this long and forwards the others uncounted. Every record has been
-    /// forwarded when it returns.
+    /// Counts waiting responses for at most `at_most` and forwards the rest uncounted. When it returns, every record
+    /// has been forwarded.
     pub fn stop(&self, at_most: Duration) {
         let shared = &self.shared;
         if !shared.started.load(Relaxed) {
@@ -254,7 +253,7 @@ impl Shared {
     }
 }
 
-/// Counts the tokens of every run of the text separately: markers separated them.
+/// Counts the tokens of each run of the text separately, because markers separated the runs.
 fn count(text: &ResponseText, vocabulary: &dyn Tokenize) -> Result<TextTokens, Uncounted> {
     let runs = text.runs().map_err(Uncounted::from)?;
     let all = runs.iter().map(|run| vocabulary.tokens(run)).sum::<Option<u64>>().ok_or(Uncounted::Failed)?;

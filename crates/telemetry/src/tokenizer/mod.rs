@@ -1,12 +1,13 @@
 //! Counts the tokens of responses without a token count, from their text and the model's vocabulary (`tokenizer.json`).
 //!
 //! Disabled unless a vocabulary is set. The data path passes a record and its text to a low-priority thread, which
-//! counts and forwards the record with the count or, after any failure, without it. Failures are counted by reason.
+//! counts the tokens and forwards the record. After a failure, the record is forwarded without a count, and the failure
+//! is counted by reason.
 //!
-//! The count of the text is an estimate of the sampled tokens. The end-of-text token, the markers around reasoning and
-//! special tokens are sampled but not part of the text; removed stop strings, and white space removed by a reasoning
-//! parser, are missing; and a model may sample the same text as different tokens than its tokenizer produces. Prompts
-//! are not counted: the server applies a chat template to them that is unknown here.
+//! The count of the text is an estimate of the sampled tokens. The end-of-text token, reasoning markers and special
+//! tokens are sampled but not part of the text. Removed stop strings, and white space removed by a reasoning parser,
+//! are missing from the text. A model may also sample a text as different tokens than its tokenizer produces. Prompts
+//! are not counted, because the chat template that the server applies is unknown here.
 
 mod counting;
 mod vocabulary;
@@ -27,7 +28,7 @@ pub struct Settings {
     /// File `tokenizer.json` (Hugging Face format) for models that are not in `models`. null: their responses are not
     /// counted.
     pub path: Option<PathBuf>,
-    /// Files by the model name in requests or responses, `name: path`.
+    /// Files by model name in requests or responses, `name: path`.
     pub models: BTreeMap<String, PathBuf>,
     /// Maximum number of responses waiting to be counted.
     #[serde(skip)]

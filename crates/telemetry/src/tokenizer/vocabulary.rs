@@ -42,7 +42,7 @@ fn load(path: &Path) -> Result<Arc<dyn Tokenize>, Error> {
     // Files of embedding models enable truncation and padding, which would distort a count.
     tokenizer.with_truncation(None).map_err(|why| error(why.to_string()))?;
     tokenizer.with_padding(None);
-    // The library would cache words from the texts, but no text may be kept.
+    // Disable the library's word cache: no text may be kept.
     let mut model = tokenizer.get_model().clone();
     model.resize_cache(0);
     tokenizer.with_model(model);
@@ -76,7 +76,7 @@ impl fmt::Debug for Vocabularies {
 }
 
 impl Vocabularies {
-    /// Loads every file in the settings, each once.
+    /// Loads each file in the settings once.
     ///
     /// # Errors
     /// A file cannot be read or is not a `tokenizer.json`.
@@ -110,7 +110,7 @@ impl Vocabularies {
         self.models.get(model).or(self.any.as_ref())?.tokens(text)
     }
 
-    /// Vocabulary of the requested model, otherwise of the responding model, otherwise the default one.
+    /// Vocabulary of the requested model, otherwise of the responding model, otherwise the default vocabulary.
     pub(super) fn of(&self, labels: &Labels) -> Option<&Arc<dyn Tokenize>> {
         let named = [&labels.request_model, &labels.response_model].into_iter().flatten();
         named.into_iter().find_map(|name| self.models.get(&**name)).or(self.any.as_ref())

@@ -1,9 +1,9 @@
 //! `br` (RFC 7932).
 //!
-//! The library produces no output until its ring buffer is full, and allocates a ring buffer as large as the stream's
-//! window: 14 input bytes can cost as much time as 8 MiB. Therefore the ring buffer is small at first. When a stream
-//! fills it, decoding restarts with a larger buffer from the compressed bytes so far. A stream then never costs much
-//! more time or memory than the bytes it has decoded.
+//! The library returns no output until its ring buffer is full, and allocates a ring buffer as large as the stream's
+//! window: 14 input bytes can cost as much time as 8 MiB. The ring buffer is therefore small at first. When a stream
+//! fills it, decoding restarts with a larger buffer from the compressed bytes so far. A stream thus never costs much
+//! more time or memory than its decoded bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ pub(super) const SETUP_COST: usize = 6 * 1024;
 /// Size of the first ring buffer, as a power of two.
 const FIRST_RING_BITS: u32 = 14;
 
-/// Each next ring buffer is 4 times as large: the restarts cost a third more than decoding the stream once.
+/// Each new ring buffer is 4 times as large: the restarts cost a third more than decoding the stream once.
 const GROWTH_BITS: u32 = 2;
 
 /// A decoder for one brotli stream.

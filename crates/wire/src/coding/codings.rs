@@ -2,8 +2,8 @@
 
 use crate::coding::Unreadable;
 
-/// Maximum number of chained codings to decode: one more than real senders use.
-const MOST: usize = 2;
+/// Maximum number of chained codings that are decoded: one more than real senders use.
+const MAX: usize = 2;
 
 /// A supported coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +35,12 @@ impl Coding {
 /// The codings of one body, in decoding order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Codings {
-    list: [Option<Coding>; MOST],
+    list: [Option<Coding>; MAX],
 }
 
 impl Codings {
-    /// The codings listed in these values of `Content-Encoding` followed by `Transfer-Encoding`, each in the order of
-    /// application. `identity` and `chunked` are skipped.
+    /// The codings in these values of `Content-Encoding`, followed by `Transfer-Encoding`, each in order of
+    /// application. Skips `identity` and `chunked`.
     ///
     /// # Errors
     /// An unknown name, or too many codings.

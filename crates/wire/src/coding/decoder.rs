@@ -21,8 +21,8 @@ impl Decoder {
         Decoder { codings, limits, account, layers: Vec::new() }
     }
 
-    /// Decodes the next bytes of the body and passes the decoded slices, never empty, to `each`. Bytes after the end of
-    /// the coded stream are ignored, as receivers do.
+    /// Decodes the next bytes of the body and passes the decoded slices, never empty, to `each`. Ignores bytes after
+    /// the end of the coded stream, as receivers do.
     ///
     /// # Errors
     /// Why the body cannot be decoded further. Bytes decoded before the error were passed on.
@@ -54,7 +54,7 @@ fn through(layers: &mut [Layer], bytes: &[u8], each: &mut dyn FnMut(&[u8])) -> R
 /// The bytes that a sender omits at the end of each WebSocket message (RFC 7692, section 7.2.1).
 const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 
-/// Decodes the messages of one direction, split at any byte: those of a gRPC body, each a separate stream, or those of a
+/// Decodes the messages of one direction, split at any byte: messages of a gRPC body, each a separate stream, or of a
 /// WebSocket.
 ///
 /// Allocates nothing before the first byte. Do not use after an error.
@@ -76,7 +76,7 @@ impl Series {
         Series { format: Format::Body(coding), limits, account, takeover: false, layer: None, begun: false }
     }
 
-    /// A decoder for the WebSocket messages of one side. `takeover`: it keeps its window between messages (no
+    /// A decoder for one side's WebSocket messages. `takeover`: the side keeps its window between messages (no
     /// `*_no_context_takeover` was negotiated).
     pub(crate) fn of_websocket(takeover: bool, account: Account) -> Series {
         let limits = Limits::default();
@@ -86,7 +86,7 @@ impl Series {
     /// Decodes the next bytes of the current message and passes the decoded slices, never empty, to `each`.
     ///
     /// # Errors
-    /// Why it cannot be decoded further. Bytes decoded before the error were passed on.
+    /// Why the message cannot be decoded further. Bytes decoded before the error were passed on.
     pub fn feed(&mut self, bytes: &[u8], each: &mut dyn FnMut(&[u8])) -> Result<(), Unreadable> {
         if bytes.is_empty() {
             return Ok(());
@@ -102,10 +102,11 @@ impl Series {
         })
     }
 
-    /// Ends the current message and passes its remaining data to `each`; bytes fed from now on belong to the next.
+    /// Ends the current message and passes its remaining data to `each`; later bytes belong to the next message.
     ///
     /// # Errors
-    /// [`Unreadable::Corrupt`] if the compressed message is incomplete; otherwise why the next cannot be decoded.
+    /// [`Unreadable::Corrupt`] if the compressed message is incomplete; otherwise why the next message cannot be
+    /// decoded.
     pub fn end(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<(), Unreadable> {
         if matches!(self.format, Format::WebSocket) {
             self.feed(&TAIL, each)?;

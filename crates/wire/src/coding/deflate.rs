@@ -11,7 +11,7 @@ const INFLATE_BYTES: usize = 48 * 1024;
 /// A decoder for one raw deflate stream.
 struct Inflate {
     stream: Decompress,
-    /// The last step failed after it produced output.
+    /// The last step failed after producing output.
     failed: bool,
 }
 
@@ -170,7 +170,7 @@ impl Stage for Gzip {
         Ok(())
     }
 
-    /// True when a member has ended and no other has begun.
+    /// True if a member has ended and no other has begun.
     fn is_at_end(&self) -> bool {
         self.several && matches!(self.at, GzipAt::Fixed(0) | GzipAt::Past)
     }
@@ -203,7 +203,7 @@ enum DeflateAt {
     Data,
     /// In the data of WebSocket messages, whose stream has no end.
     Messages,
-    /// After the last block: the checksum and all further bytes.
+    /// After the last block: only the checksum and bytes to ignore follow.
     Past,
 }
 
@@ -290,8 +290,8 @@ impl Stage for Deflate {
 /// The flag for a preset dictionary (section 2.2, FDICT): HTTP has none.
 const PRESET_DICTIONARY: u8 = 0x20;
 
-/// True for a header of the zlib format: method 8, a window of at most 32 KiB, check bits (RFC 1950, section 2.2). Raw
-/// deflate with such a first byte would begin with a stored block whose padding is not zero.
+/// True for a zlib header: method 8, a window of at most 32 KiB, check bits (RFC 1950, section 2.2). Raw deflate with
+/// such a first byte would begin with a stored block whose padding is not zero.
 fn is_zlib(header: u16) -> bool {
     header >> 8 & 0x8f == 8 && header.is_multiple_of(31)
 }

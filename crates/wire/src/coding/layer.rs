@@ -6,10 +6,10 @@ use crate::coding::deflate::{Deflate, Gzip};
 use crate::coding::zstandard::Zstandard;
 use crate::coding::{Coding, Limits, Stage, Unreadable, brotli};
 
-/// Maximum decoded bytes passed on at once. They are on the stack, so that a waiting stream holds none.
+/// Maximum decoded bytes passed on in one call. The buffer is on the stack, so a waiting stream holds none.
 const SLICE: usize = 8 * 1024;
 
-/// Compressed bytes given to a stage at once: costs are checked between pieces.
+/// Maximum compressed bytes passed to a stage in one call; costs are checked between calls.
 const PIECE: usize = 4 * 1024;
 
 /// The format of a coded stream.

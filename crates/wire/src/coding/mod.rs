@@ -1,8 +1,8 @@
 //! Decodes content and transfer codings of bodies (RFC 9110, section 8.4; RFC 9112, section 7) as the bytes pass.
 //!
-//! Push-style: coded bytes in, decoded slices out as soon as they are available. Bodies are not stored. A decoder holds
-//! only the window of its coding, within [`Limits`] and its connection's account. Checksums are not verified: that is
-//! the receiver's task, and a wrong checksum changes no length.
+//! Push-style: takes coded bytes, returns decoded slices as soon as they are available. Bodies are not stored. A
+//! decoder holds only the window of its coding, within [`Limits`] and its connection's account. Checksums are not
+//! verified: the receiver does that, and a wrong checksum changes no length.
 
 mod brotli;
 mod codings;
@@ -14,7 +14,7 @@ mod zstandard;
 pub use codings::{Coding, Codings};
 pub use decoder::{Decoder, Series};
 
-/// Limits on the stream of a body. Its cost is charged to its connection's [`Account`](crate::budget::Account).
+/// Limits on one body's stream. Its cost is charged to the connection's [`Account`](crate::budget::Account).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum window that a stream may request, in bytes; rounded down to a power of two. gzip and deflate always use
@@ -42,20 +42,20 @@ pub enum Unreadable {
     Window,
     /// The connection has used all decoding credit earned by its received bytes: a decompression bomb.
     Ratio,
-    /// The memory budget has no room for its decoder.
+    /// The memory budget has no room for the decoder.
     Memory,
 }
 
 /// The decoder of one coding.
 trait Stage: std::fmt::Debug + Send {
-    /// Decodes from `input` and returns the number of bytes written. If `output` is full, more may be available;
-    /// otherwise all of `input` was consumed, or a part of it and the caller must call again.
+    /// Decodes from `input` and returns the number of bytes written. If `output` is full, more output may be available.
+    /// Otherwise `input` was consumed completely, or partly and the caller must call again.
     fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable>;
 
     /// Bytes held on the heap.
     fn holds(&self) -> usize;
 
-    /// Prepares for a new stream from any state; keeps its memory where possible.
+    /// Prepares for a new stream from any state; reuses memory where possible.
     fn restart(&mut self) -> Result<(), Unreadable>;
 
     /// True at the end of the stream.

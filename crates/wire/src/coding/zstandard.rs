@@ -38,14 +38,13 @@ pub(super) struct Zstandard {
     first: u8,
     /// At least one frame has ended.
     several: bool,
-    /// Bytes to pass to the library next: the rest of a block without the next block's header, which may be absent.
+    /// Bytes to pass to the library next: the rest of a block, without the header of a next block, which may not exist.
     wanted: usize,
     /// The library may have more output for the current block before it needs input.
     more: bool,
     /// Memory held by the library before the first frame.
     base: usize,
-    /// Bytes returned so far: the part of its buffers that the library has written to and that the system must back
-    /// with memory.
+    /// Bytes returned so far: the part of the library's buffers that was written and therefore occupies memory.
     given: usize,
 }
 
@@ -56,7 +55,7 @@ impl std::fmt::Debug for Zstandard {
 }
 
 impl Zstandard {
-    /// Refuses frames that request a window above `most_window`, rounded down to a power of two.
+    /// Rejects frames that request a window above `most_window`, rounded down to a power of two.
     pub(super) fn new(most_window: usize) -> Result<Zstandard, Unreadable> {
         let mut context = DCtx::try_create().ok_or(Unreadable::Memory)?;
         let most = most_window.max(1).ilog2();
@@ -66,7 +65,7 @@ impl Zstandard {
         Ok(Zstandard { context, at, first: 0, several: false, wanted: FRAME.len(), more: false, base, given: 0 })
     }
 
-    /// Passes blocks and headers separately, and returns a whole block before it passes the next header: when a call
+    /// Passes blocks and headers separately, and returns a whole block before passing the next header: when a call
     /// fails, the library does not report what it wrote.
     fn frame(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
         if self.more {
@@ -116,7 +115,7 @@ impl Stage for Zstandard {
         Ok(())
     }
 
-    /// True when a frame has ended and no other has begun.
+    /// True if a frame has ended and no other has begun.
     fn is_at_end(&self) -> bool {
         self.several && matches!(self.at, At::Magic(0, _) | At::Past)
     }

@@ -1,4 +1,4 @@
-//! Frames (RFC 9113, section 4.1), split at any byte: their content without padding and priority fields.
+//! Frames (RFC 9113, section 4.1), split at any byte: the content without padding and priority fields.
 
 use std::time::Instant;
 
@@ -74,11 +74,11 @@ impl Frame {
 pub(super) struct Part<'a> {
     pub(super) frame: Frame,
     pub(super) content: &'a [u8],
-    /// The content ends here. Every frame, including an empty one, has one such part.
+    /// The content ends here. Every frame, even an empty one, has exactly one such part.
     pub(super) last: bool,
 }
 
-/// Padding or fields that exceed their frame.
+/// Padding or fields exceed their frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadFrame;
 
@@ -99,7 +99,7 @@ pub(super) struct Frames {
     header: Prefix<HEADER_BYTES>,
     at: At,
     frame: Frame,
-    /// Remaining bytes of the payload, without the padding once its length is known.
+    /// Remaining bytes of the payload, excluding the padding once its length is known.
     left: u32,
     padding: u8,
     /// When the frame's first byte was read.
@@ -112,12 +112,12 @@ impl Frames {
         Frames { header: Prefix::new(), at: At::Header, frame, left: 0, padding: 0, first: None }
     }
 
-    /// When the first byte of the current frame was read; `at` if none was before.
+    /// When the first byte of the current frame was read; `at` if it is among the current bytes.
     pub(super) fn first(&self, at: Instant) -> Instant {
         self.first.unwrap_or(at)
     }
 
-    /// The next part in `bytes`, read at `at`; `bytes` is advanced past it. `None` when all bytes are read.
+    /// The next part in `bytes`, read at `at`; advances `bytes` past the part. `None` when all bytes are consumed.
     #[inline]
     pub(super) fn next<'a>(&mut self, bytes: &mut &'a [u8], at: Instant) -> Result<Option<Part<'a>>, BadFrame> {
         loop {

@@ -7,10 +7,10 @@ use crate::http2::hpack::{Decoder, Fields};
 use crate::message::Fault;
 use crate::slices::Prefix;
 
-/// Bytes of RST_STREAM and GOAWAY that are used: at most two 32-bit words.
+/// Maximum used bytes of RST_STREAM and GOAWAY: two 32-bit words.
 const WORDS_BYTES: usize = 8;
 
-/// A coded header block may be this many times as large as the limit of its decoded fields, so that an oversized block
+/// A coded header block may be this many times as large as the limit of its decoded fields, so an oversized block
 /// does not end the parsing of its connection.
 const BLOCK_OVER_CAP: usize = 4;
 
@@ -27,19 +27,19 @@ pub(super) enum Event<'a> {
     GoAway { last: u32 },
 }
 
-/// One coded byte may decode to a field of several kilobytes. Therefore the decoded size of header blocks is limited
-/// relative to the bytes received: decoded bytes per received byte. A request of 20 bytes that refers to 5 KB of fields in
-/// the table is usual.
+/// Maximum decoded bytes per received byte. One coded byte may decode to a field of several kilobytes, so the decoded
+/// size of header blocks is limited relative to the received bytes. A request of 20 bytes that refers to 5 KB of fields
+/// in the table is common.
 const EXPANSION: usize = 256;
 
-/// Decoded bytes allowed at first, and at most.
+/// Decoded bytes allowed initially, which is also the maximum.
 const EXPANSION_INITIAL: usize = 1024 * 1024;
 const EXPANSION_MAXIMUM: usize = 4 * 1024 * 1024;
 
 /// An incomplete header block.
 #[derive(Debug)]
 struct Open {
-    /// Its first frame.
+    /// The block's first frame.
     frame: Frame,
     /// When the first byte of that frame was read.
     first: Instant,
@@ -49,7 +49,7 @@ struct Open {
     bytes: Vec<u8>,
 }
 
-/// Parses one direction. Holds memory for its table and for the pieces of a split header block.
+/// Parses one direction. Holds memory for the compression table and the pieces of a split header block.
 #[derive(Debug)]
 pub(super) struct Half {
     frames: Frames,
@@ -84,8 +84,8 @@ impl Half {
         block + self.hpack.holds()
     }
 
-    /// The next event in `bytes`, read at `at`; `bytes` is advanced past it. At most `cap` bytes of a header list are
-    /// decoded. `None` when all bytes are read.
+    /// The next event in `bytes`, read at `at`; advances `bytes` past it. Decodes at most `cap` bytes of a header list.
+    /// `None` when all bytes are consumed.
     #[inline]
     pub(super) fn next<'a>(
         &mut self,
@@ -158,7 +158,8 @@ impl Half {
         let (fields, decoded) = self.hpack.decode(block, cap)?;
         self.expansion = self.expansion.checked_sub(decoded).ok_or(Fault::HeaderExpansion)?;
         let event = Event::Fields { stream: begun.stream, fields, ends: begun.ends_stream(), first };
-        // PUSH_PROMISE announces a request that the client did not send; its block had to be decoded for the table.
+        // PUSH_PROMISE announces a request that the client did not send; its block had to be decoded to update the
+        // table.
         Ok((begun.kind == Kind::Headers).then_some(event))
     }
 

@@ -1,4 +1,4 @@
-//! Reads request and response headers from decoded fields (RFC 9113, section 8.3).
+//! Extracts request and response headers from decoded fields (RFC 9113, section 8.3).
 
 use std::str;
 
@@ -10,7 +10,7 @@ use crate::message::RequestHead;
 /// Maximum number of fields listed on the stack; real messages have fewer.
 const USUAL_FIELDS: usize = 32;
 
-/// Passes the headers of a request to `seen`, unless they have no method.
+/// Passes the headers of a request to `seen`, unless the method is missing.
 pub(super) fn request(fields: &Fields, seen: impl FnOnce(&RequestHead<'_>)) {
     listed(fields, |headers| {
         let text = |name| value(headers, name).and_then(|value| str::from_utf8(value).ok());

@@ -1,7 +1,7 @@
-//! HTTP/2 (RFC 9113): frames in; headers, body slices, trailers and ends of its streams out.
+//! HTTP/2 (RFC 9113): takes frames; returns headers, body slices, trailers and the ends of streams.
 //!
-//! Flow control, settings and priorities do not affect message boundaries: those frames are skipped. Only header blocks
-//! are collected, because with compression each block affects the decoding of the next.
+//! Flow control, settings and priorities do not affect message boundaries, so their frames are skipped. Only header
+//! blocks are collected: with compression, each block affects the decoding of the next.
 
 mod frame;
 mod half;
@@ -23,7 +23,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Parses one connection as a passive observer. Feed the bytes of each direction in the order in which they were read.
 ///
 /// Ambiguous input ends in a [`Fault`]: the connection cannot be parsed further, and the parser must not be used again.
-/// Violations within one stream are left to the two sides: the stream is followed as far as possible.
+/// Violations within one stream are left to the endpoints: the stream is followed as far as possible.
 ///
 /// Holds memory for the two compression tables (4 KiB each; at most 64 KiB if a side requests more), for the pieces of
 /// a split header block, and a few bytes for each open stream.
@@ -35,12 +35,12 @@ pub struct Http2 {
     streams: Streams,
     /// Remaining bytes of the preface.
     preface: u8,
-    /// The number of the first stream's request.
+    /// The request number of the first stream.
     first: u64,
 }
 
 impl Http2 {
-    /// A connection whose client begins with the preface.
+    /// A connection on which the client begins with the preface.
     pub fn new(limits: Limits) -> Http2 {
         Http2 {
             limits,
@@ -52,7 +52,7 @@ impl Http2 {
         }
     }
 
-    /// A connection that a 101 switched to HTTP/2 during this request, which is complete: its response is on stream 1
+    /// A connection that a 101 switched to HTTP/2 during this request, which is complete. The response is on stream 1
     /// (RFC 7540, section 3.2).
     pub fn upgraded(limits: Limits, number: u64) -> Http2 {
         let mut http2 = Http2 { first: number, ..Http2::new(limits) };
@@ -136,7 +136,7 @@ impl Http2 {
                     visitor.reset(self.number(stream), Reset::ByClient(code), at);
                 }
             }
-            // It refers to streams opened by the server.
+            // A client's GOAWAY refers to streams opened by the server.
             Event::GoAway { .. } => {}
         }
     }

@@ -8,15 +8,15 @@ pub(super) struct Stream {
     id: u32,
     /// The client has not ended its side of the stream.
     pub(super) request_open: bool,
-    /// The headers of its final response were received.
+    /// The headers of the final response were received.
     pub(super) has_response: bool,
 }
 
-/// The open streams of the client, by id, which is also the order of opening.
+/// The client's open streams, by ID, which is also the order of opening.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     open: VecDeque<Stream>,
-    /// The highest id opened so far.
+    /// The highest ID opened so far.
     highest: u32,
 }
 
@@ -25,7 +25,7 @@ impl Streams {
         self.open.len()
     }
 
-    /// True for a stream that a client may open now: an odd id above all previous ones.
+    /// True for a stream that a client may open now: an odd ID above all previous IDs.
     pub(super) fn is_new(&self, id: u32) -> bool {
         id % 2 == 1 && id > self.highest
     }
@@ -50,12 +50,12 @@ impl Streams {
         self.open.get_mut(place)
     }
 
-    /// True when the stream was open.
+    /// True if the stream was open.
     pub(super) fn close(&mut self, id: u32) -> bool {
         self.place(id).and_then(|place| self.open.remove(place)).is_some()
     }
 
-    /// Closes the streams above this id and returns their ids.
+    /// Closes the streams above this ID and returns their IDs.
     pub(super) fn close_above(&mut self, id: u32) -> impl Iterator<Item = u32> + use<> {
         let kept = self.open.partition_point(|stream| stream.id <= id);
         self.open.split_off(kept).into_iter().map(|stream| stream.id)

@@ -1,8 +1,9 @@
-//! Observes WebSocket (RFC 6455) with permessage-deflate (RFC 7692): frames in, message data and close frames out.
+//! Observes WebSocket (RFC 6455) with permessage-deflate (RFC 7692): takes frames; returns message data and close
+//! frames.
 //!
-//! Passive and unbuffered: data is reported as it arrives, decompressed if that was negotiated. Violations that an
+//! Passive and unbuffered: data is reported as it arrives, decompressed if compression was negotiated. Frames that an
 //! endpoint would reject (reserved bits and opcodes, a mask on the wrong side, a fragmented control frame) are skipped,
-//! because their length is known; only a length above 63 bits makes the start of the next frame unknown.
+//! because their length is known. Only a length above 63 bits makes the start of the next frame unknown.
 
 pub(crate) mod extensions;
 mod receiver;
@@ -26,7 +27,7 @@ pub struct WebSocket {
 }
 
 impl WebSocket {
-    /// A connection that the response to request `number` switched to WebSocket with these extensions.
+    /// A connection that the response to request `number` switched to WebSocket, with these extensions.
     pub fn new(number: u64, extensions: Extensions, account: &Account) -> WebSocket {
         let receiver = |takeover| Receiver::new(extensions, takeover, account.clone());
         let deflate = match extensions {

@@ -6,8 +6,8 @@ use crate::message::Fault;
 use crate::slices::{Prefix, take};
 use crate::websocket::{Event, Extensions};
 
-/// Maximum header size: two bytes, a length of eight, a mask of four.
-const MOST: usize = 14;
+/// Maximum header size: 2 bytes, 8 bytes of length, 4 bytes of mask.
+const MAX: usize = 14;
 
 /// A parsed frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,13 +37,13 @@ impl Frame {
     }
 }
 
-/// A length whose first bit is set, which the RFC does not allow.
+/// A length whose first bit is set, which RFC 6455 does not allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct BadLength;
 
 /// The bytes of one header.
 #[derive(Clone, Copy, Debug)]
-struct Header(Prefix<MOST>);
+struct Header(Prefix<MAX>);
 
 impl Header {
     /// Before the first byte.
@@ -89,7 +89,7 @@ impl Header {
     }
 }
 
-/// Bytes unmasked at once, on the stack.
+/// Bytes unmasked per step, on the stack.
 const SLICE: usize = 4 * 1024;
 
 /// Parses the frames of one sender.
@@ -131,7 +131,7 @@ enum Inflater {
     /// No compression was negotiated.
     None,
     Deflate(Box<Series>),
-    /// The sender's compressed messages cannot be decoded any more.
+    /// The sender's compressed messages can no longer be decoded.
     Lost,
 }
 
@@ -169,7 +169,8 @@ impl Receiver {
         }
     }
 
-    /// Starts a frame. A new message within another one discards the other without a report: endpoints fail on it.
+    /// Starts a frame. A new message within an incomplete one discards the incomplete one without a report: endpoints
+    /// fail on it.
     fn begin(&mut self, frame: &Frame) {
         match frame.opcode {
             CONTINUATION => {

@@ -1,29 +1,29 @@
-//! The cadence of a stream: the usual gap between its token-bearing events, and the pauses that it does not explain.
+//! The cadence of a stream: the usual gap between token-bearing events, and the pauses that this gap does not explain.
 //!
-//! An engine may send several tokens in one event (vLLM `--stream-interval`): 50 tokens at 32 ms each arrive every 1.6 s,
-//! which is no stall. `docs/concepts/stalls.md` has the definition and the reasons.
+//! An engine may send several tokens in one event (vLLM `--stream-interval`). At 50 tokens of 32 ms each, events arrive
+//! every 1.6 s, which is no stall. `docs/concepts/stalls.md` has the definition and the reasons.
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use crate::measure::request::times::nanos;
 
-/// Number of latest gaps that the usual gap is computed from.
+/// Number of latest gaps used to compute the usual gap.
 const KEPT: usize = 8;
 
-/// Number of gaps from which the cadence is known.
+/// Minimum number of gaps for a known cadence.
 const ENOUGH: usize = 3;
 
-/// A gap of up to this many times the usual one is explained.
+/// A gap is explained up to this multiple of the usual gap.
 const FACTOR: u32 = 2;
 
-/// Shorter gaps are not compared with the usual one, which bounds the work per stream.
+/// Shorter gaps are not compared with the usual gap, which bounds the work per stream.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// Events closer together than this were sent together: the time between them is no gap.
+/// Events closer together than this were sent together: the time between them is not a gap.
 pub(super) const TOGETHER: Duration = Duration::from_millis(1);
 
-/// Maximum gap that many tokens in one event explain while the cadence is unknown.
+/// Maximum gap that an event with many tokens explains while the cadence is unknown.
 const UNKNOWN: Duration = Duration::from_secs(10);
 
 /// Maximum gap explained by this usual gap.
@@ -31,13 +31,13 @@ pub fn explained(usual: Duration) -> Duration {
     usual.saturating_mul(FACTOR)
 }
 
-/// Maximum wait of an open stream before it counts as a pause: `limit`, or more if the usual gap, or that it is not
-/// known yet, explains more.
+/// How long an open stream may be silent before the silence counts as a pause: `limit`, or longer if the usual gap (or
+/// an unknown cadence) explains more.
 pub fn patience(limit: Duration, usual: Option<Duration>) -> Duration {
     limit.max(usual.map_or(UNKNOWN, explained))
 }
 
-/// The latest gaps of one stream, over all its choices.
+/// The latest gaps of one stream, across all its choices.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cadence {
     /// Microseconds.
@@ -47,15 +47,15 @@ pub(super) struct Cadence {
     /// Index of the next gap.
     next: u8,
     len: u8,
-    /// The usual gap was not short when it was last reported.
+    /// The usual gap was long when it was last reported.
     slow: bool,
 }
 
 impl Cadence {
-    /// Adds a gap in nanoseconds, and the tokens of the event after it if known. Calls `pause` with each gap that is
-    /// now known to be unexplained: this one, or one of the first, which are judged when there are enough.
+    /// Adds a gap in nanoseconds, and the token count of the event after it if known. Calls `pause` with each gap now
+    /// known to be unexplained: this gap, or one of the first, which are evaluated once enough gaps are known.
     ///
-    /// Returns the usual gap when watches need to know it: when it becomes known, and while it is long.
+    /// Returns the usual gap when watches need it: when it becomes known, and while it is long.
     pub(super) fn add(&mut self, gap: u64, tokens: Option<u32>, pause: &mut impl FnMut(u64)) -> Option<Duration> {
         if gap < nanos(TOGETHER) {
             return None;
@@ -87,8 +87,8 @@ impl Cadence {
         black_box((self.gaps[0], self.next));
     }
 
-    /// The stream ended. Calls `pause` with each gap that was not judged before: a stream with few gaps has no cadence,
-    /// and only the number of tokens shows whether they explain a gap. `one_each`: no event had more than one token.
+    /// Ends the stream. Calls `pause` with each unexplained gap that was not evaluated before: a stream with few gaps
+    /// has no cadence, so only token counts can explain its gaps. `one_each`: no event had more than one token.
     pub(super) fn end(&self, one_each: bool, pause: &mut impl FnMut(u64)) {
         if usize::from(self.len) < ENOUGH {
             let unexplained = |place: &usize| {
@@ -99,13 +99,13 @@ impl Cadence {
         }
     }
 
-    /// The usual gap: the median of the latest ones. `None` until enough are known.
+    /// The usual gap: the median of the latest gaps. `None` until enough gaps are known.
     pub(super) fn usual(&self) -> Option<Duration> {
         let all = (0..usize::from(self.len)).map(|place| self.gap(place));
         median(all, ENOUGH).map(Duration::from_nanos)
     }
 
-    /// True if the other gaps explain this one: by time per token if its tokens are known.
+    /// True if the other gaps explain this gap; by time per token if the token count is known.
     fn explains(&self, place: usize) -> bool {
         let of = |place: usize| self.tokens.get(place).map_or(0, |tokens| u64::from(*tokens));
         let gap = self.gap(place);
@@ -117,13 +117,13 @@ impl Cadence {
         gap > nanos(SHORT) && usual.is_some_and(|usual| gap <= usual.saturating_mul(u64::from(FACTOR)))
     }
 
-    /// A kept gap in nanoseconds.
+    /// A stored gap in nanoseconds.
     fn gap(&self, place: usize) -> u64 {
         self.gaps.get(place).map_or(0, |micros| u64::from(*micros) * 1000)
     }
 }
 
-/// The median, of an even number the upper one; `None` for fewer than `least` values.
+/// The median (the upper one for an even count); `None` for fewer than `least` values.
 fn median(values: impl Iterator<Item = u64>, least: usize) -> Option<u64> {
     let (mut sorted, mut len) = ([u64::MAX; KEPT], 0);
     for (place, value) in sorted.iter_mut().zip(values) {
@@ -138,7 +138,7 @@ fn median(values: impl Iterator<Item = u64>, least: usize) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// The unexplained gaps above 100 ms of a stream with these gaps in milliseconds, and the tokens after each.
+    /// The unexplained gaps above 100 ms of a stream, given its gaps in milliseconds and the tokens after each.
     fn pauses(gaps: &[(u64, Option<u32>)], one_each: bool) -> Vec<u64> {
         let (mut cadence, mut found) = (Cadence::default(), Vec::new());
         let mut note = |gap: u64| found.extend(Some(gap / 1_000_000).filter(|gap| *gap > 100));
@@ -164,7 +164,7 @@ mod tests {
         for gap in [20, 105, 1600, 5250, 12_000] {
             assert_eq!(pauses(&unknown(&[gap; 12]), false), NONE, "{gap}");
         }
-        // Measured with vLLM on a CPU: 50 tokens per event, the last event shorter.
+        // Measured with vLLM on a CPU: 50 tokens per event, fewer in the last event.
         assert_eq!(pauses(&unknown(&[1600, 2900, 2500, 1580]), false), NONE);
         assert_eq!(pauses(&known(&[(1600, 50), (2900, 50), (320, 10)]), false), NONE);
     }
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn tokens_of_the_event_explain_its_gap_where_they_are_known() {
-        // A tool call that was held back until it was complete.
+        // A tool call that the engine held back until it was complete.
         let held_back = [(30, 1), (30, 1), (30, 1), (30, 1), (3000, 90), (30, 1)];
         assert_eq!(pauses(&known(&held_back), false), NONE);
         let stopped = [(1600, 50), (1600, 50), (1600, 50), (1600, 10)];

@@ -1,4 +1,4 @@
-//! The end of a request: its record.
+//! Ends a request and creates its record.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,8 +25,8 @@ impl Request {
         }
     }
 
-    /// Corrects the counters that were updated while the stream ran. A count that is known later corrects them again, by
-    /// `live_tokens` of the record.
+    /// Corrects the live counters that were updated while the stream ran. A count that becomes known later corrects
+    /// them again, based on the record's `live_tokens`.
     fn reconcile(&mut self, record: &mut Record, sink: &dyn Sink) {
         self.gaps.forward(self.live.as_deref());
         let forwarded = self.gaps.forwarded();
@@ -40,7 +40,7 @@ impl Request {
         }
     }
 
-    /// True if a response was generated and no exact token count is known.
+    /// True if a response was generated and its exact token count is unknown.
     fn is_uncounted(&self, record: &Record) -> bool {
         let begun = record.output_tokens.is_some() || self.response.has_content;
         begun
@@ -91,12 +91,12 @@ impl Request {
     /// Sets the token counts of the record.
     fn count(&self, record: &mut Record, complete: bool, habits: EngineHabits) {
         let successful = self.response.is_successful();
-        // Requests that do not generate have no choices: their usage covers the whole request.
+        // Requests that do not generate have no choices, so usage covers the whole request.
         let usage_per_choice = habits.usage_per_choice && self.generates();
         let habits = EngineHabits { usage_per_choice, ..habits };
         self.tokens.fill(record, &Context { parameters: &self.parameters, complete, habits });
         record.first_tokens = self.first_tokens.map(|n| n.get().into());
-        // Not if there are so many events that the reasoning tokens must be among them.
+        // Reasoning is hidden only if there are too few events to include the reasoning tokens.
         let (output, events) = (record.output_tokens.map_or(0, |n| n.tokens), record.chunks);
         let hidden = !self.response.first_channels.intersects(Channels::REASONING)
             && record.reasoning_tokens.is_some_and(|n| n > 0 && n.saturating_add(events) <= output);
@@ -105,21 +105,21 @@ impl Request {
         record.input_tokens = record.input_tokens.filter(|_| successful && !self.is_in_pieces());
     }
 
-    /// The audio was transcribed in several pieces: `usage` then covers only the prompt of the last one (vLLM 0.33,
-    /// speech_to_text/base/serving.py).
+    /// True if the audio was transcribed in several pieces: `usage` then covers only the prompt of the last piece (vLLM
+    /// 0.33, speech_to_text/base/serving.py).
     fn is_in_pieces(&self) -> bool {
         matches!(self.route, Route::AudioTranscription | Route::AudioTranslation) && self.response.finishes.len() > 1
     }
 
-    /// Sets the decode rate: exact if the output count and the tokens in the first event are known, otherwise a lower
-    /// bound.
+    /// Sets the decode rate. The rate is exact if the output count and the token count of the first event are known,
+    /// otherwise a lower bound.
     fn rate(&self, record: &mut Record, thresholds: &Thresholds) {
         let Some(output) = record.output_tokens else { return };
         let rate = |tokens, first| thresholds.rate(tokens, first, record.first_token, record.last_token);
         match record.first_event_tokens(output.tokens) {
             Some(first) if output.source.is_exact() => record.decode_rate = rate(output.tokens, first),
-            // If the first event may contain several tokens, use the number of later events as the lower bound: each has
-            // at least one.
+            // If the first event may contain several tokens, the number of later events is the lower bound: each has at
+            // least one token.
             _ => {
                 record.decode_rate_at_least = match record.first_tokens {
                     Some(first) => rate(output.tokens, first),

@@ -9,24 +9,24 @@ use crate::measure::{Gap, Live, Record};
 
 /// Maximum number of buffered gaps.
 const BATCH: usize = 8;
-/// Choices whose gaps are tracked separately; events of further choices have no gap.
+/// Number of choices whose gaps are tracked separately; events of other choices have no gap.
 const CHOICES: usize = 4;
-/// Maximum time between two forwarded batches while tokens arrive, so that slow streams update their counters too.
+/// Maximum time between forwarded batches while tokens arrive, so that counters of slow streams are updated too.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Unit in which the lateness at the last token is kept, milliseconds.
+/// Unit of the lateness stored at the last token, in milliseconds.
 const LATE_UNIT_MS: u32 = 4;
 
 /// Marks an unknown number of tokens.
 const UNKNOWN: u32 = u32::MAX;
 
-/// Gaps of one response. Times are nanoseconds since the start of the request: half the size of a [`Duration`].
+/// Gaps of one response. Times are nanoseconds since the request began: half the size of a [`Duration`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gaps {
     last: [Since; CHOICES],
     /// Nanoseconds of the buffered gaps.
     batch: [u64; BATCH],
-    /// Their tokens, [`UNKNOWN`] if unknown. Two arrays take half the memory of an array of [`Gap`].
+    /// Token counts of these gaps, [`UNKNOWN`] if unknown. Two arrays take half the memory of an array of [`Gap`].
     batch_tokens: [u32; BATCH],
     len: u8,
     tokens: u64,
@@ -36,26 +36,26 @@ pub(super) struct Gaps {
     forwarded_at: u64,
     /// The longest gap.
     longest: Since,
-    /// Tokens of the event after the longest gap, [`UNKNOWN`] if unknown.
+    /// Tokens in the event after the longest gap, [`UNKNOWN`] if unknown.
     longest_tokens: u32,
-    /// The longest gap that the cadence does not explain, microseconds; 0 without one.
+    /// The longest gap that the cadence does not explain, in microseconds; 0 if there is none.
     longest_pause: u32,
     stalls: u32,
     cadence: Cadence,
-    /// Milliseconds that this thread was late so far.
+    /// Total milliseconds that this thread was late.
     late_ms: u32,
-    /// The same at the last token of each choice, in [`LATE_UNIT_MS`]; wraps after 262 s.
+    /// `late_ms` at the last token of each choice, in [`LATE_UNIT_MS`]; wraps after 262 s.
     late_before: [u16; CHOICES],
-    /// Events that had waited for this thread or for the client are read: the gaps between them are not the engine's.
+    /// The events being read had waited for this thread or for the client: gaps between them are not the engine's.
     catching_up: bool,
-    /// Delivery was blocked on the client since the last token of the choice (a bit each): its next gap is not the
+    /// One bit per choice: delivery was blocked on the client since the choice's last token, so the next gap is not the
     /// engine's.
     interrupted: u8,
 }
 
 impl Gaps {
     /// A token-bearing event of `choice` arrived at `at` with this many tokens (`None`: unknown, counted as one).
-    /// Returns the usual gap when watches need to know it.
+    /// Returns the usual gap when watches need it.
     pub(super) fn token(
         &mut self,
         choice: u32,
@@ -79,7 +79,7 @@ impl Gaps {
     }
 
     /// The engine's gap before the event of `choice` at `at`. `None` for the first event, and if the client or this
-    /// thread delayed it.
+    /// thread delayed the event.
     fn gap(&mut self, choice: u32, at: u64) -> Option<u64> {
         let (last, late_before) = (self.last.get_mut(choice as usize)?, self.late_before.get_mut(choice as usize)?);
         let before = std::mem::replace(last, Since::at_nanos(at)).nanos();
@@ -92,7 +92,7 @@ impl Gaps {
         self.interrupted &= !bit;
         self.catching_up = match gap {
             _ if interrupted => true,
-            // What arrived while the thread was late, or the client did not read, is read at once.
+            // Events that arrived while the thread was late, or the client did not read, are read together.
             Some(gap) if late == 0 => self.catching_up && gap < nanos(TOGETHER),
             Some(gap) => late >= gap / 2,
             None => late > 0,
@@ -100,7 +100,7 @@ impl Gaps {
         gap.filter(|_| !self.catching_up).map(|gap| gap.saturating_sub(late))
     }
 
-    /// Adds a gap of the engine.
+    /// Adds an engine gap.
     fn add(&mut self, gap: u64, known: Option<u32>, stall: Duration, live: Option<&dyn Live>) -> Option<Duration> {
         let counted = known.unwrap_or(UNKNOWN);
         if self.longest.nanos().is_none_or(|longest| gap > longest) {
@@ -115,7 +115,7 @@ impl Gaps {
         self.cadence.add(gap, known, &mut |gap| note(gap, longest, stalls, stall, live))
     }
 
-    /// This thread was late by this much since the last call.
+    /// Adds to the time that this thread was late.
     pub(super) fn late(&mut self, by: Duration) {
         self.late_ms = self.late_ms.saturating_add(u32::try_from(by.as_millis()).unwrap_or(u32::MAX));
     }
@@ -131,7 +131,7 @@ impl Gaps {
         self.interrupted = (1 << CHOICES) - 1;
     }
 
-    /// Forwards the buffered gaps and tokens to the handles, if there are any.
+    /// Forwards the buffered gaps and tokens to `live`, if set.
     pub(super) fn forward(&mut self, live: Option<&dyn Live>) {
         if let Some(live) = live
             && (self.len > 0 || self.tokens > 0)
@@ -152,10 +152,10 @@ impl Gaps {
         self.forwarded
     }
 
-    /// Sets the gaps of the record, after its token counts.
+    /// Sets the gap fields of the record. Call this after the token counts are set.
     pub(super) fn fill(&mut self, record: &mut Record, stall: Duration, live: Option<&dyn Live>) {
         let exact = record.output_tokens.filter(|count| count.source.is_exact());
-        // An end-of-text token may be counted without an event.
+        // An end-of-text token may be counted although it has no event.
         let one_each = exact.is_some_and(|count| count.tokens <= record.chunks + 1);
         let (longest, stalls) = (&mut self.longest_pause, &mut self.stalls);
         self.cadence.end(one_each, &mut |gap| note(gap, longest, stalls, stall, live));
@@ -170,7 +170,7 @@ impl Gaps {
     }
 }
 
-/// Notes a gap that the cadence does not explain.
+/// Records a gap that the cadence does not explain.
 fn note(gap: u64, longest: &mut u32, stalls: &mut u32, stall: Duration, live: Option<&dyn Live>) {
     *longest = u32::try_from(gap / 1000).unwrap_or(u32::MAX).max(*longest);
     if gap > nanos(stall) {

@@ -27,18 +27,18 @@ pub use outcome::Ending;
 pub use parameters::{Closing, Parameters, Server, Thresholds};
 pub use times::Blocked;
 
-/// Channels that a person sees as the response: neither reasoning nor tool calls.
+/// Channels that a user sees as the response: not reasoning or tool calls.
 const VISIBLE: Channels = Channels(Channels::CONTENT.0 | Channels::REFUSAL.0 | Channels::AUDIO.0);
 
-/// How far a request has come.
+/// Progress of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// The route is not known, or generates no tokens: not counted as in flight.
+    /// The route is unknown or generates no tokens: not counted as in flight.
     #[default]
     Open,
     /// Counted as in flight.
     InFlight(Phase),
-    /// Over, even if a last few bytes are still to be parsed.
+    /// Ended, even if a few last bytes remain to be parsed.
     Over,
 }
 
@@ -49,17 +49,17 @@ pub struct Request {
     started: Instant,
     route: Route,
     parameters: Parameters,
-    /// Boxed: few requests have one.
+    /// Boxed: few requests have a trace.
     trace: Option<Box<TraceParent>>,
-    /// Boxed for the same reason.
+    /// Boxed: few requests have targets.
     targets: Option<Box<Targets>>,
     request_id: Option<Box<str>>,
     request_bytes: u64,
-    /// Small types here and below: every open stream has one.
+    /// Small types here and below: every open stream stores these fields.
     listener: u16,
     first_tokens: Option<NonZeroU32>,
     state: State,
-    /// When the client closed its side of the connection.
+    /// When the client closed its side of the connection, if it did.
     client_left: Since,
     live: Option<Arc<dyn Live>>,
     watches: Watches,
@@ -140,7 +140,7 @@ impl Request {
         self.listener.into()
     }
 
-    /// Request id from a header of the client, otherwise of the server.
+    /// Request id from a header of the client, else of the server.
     pub fn request_id(&self) -> Option<&str> {
         self.request_id.as_deref()
     }
@@ -170,20 +170,20 @@ impl Request {
         self.request_is(route, sink);
     }
 
-    /// The proxy sent this trace context to the server.
+    /// Records the trace context that the proxy sent to the server.
     pub fn sent_trace(&mut self, sent: TraceParent) {
         self.transport.sent_trace(sent);
     }
 
-    /// Tenant of the request, if its headers named one.
+    /// Tenant of the request, if the headers named one.
     pub fn tenant(&self) -> Option<&str> {
         self.targets.as_ref()?.tenant.as_deref()
     }
 
-    /// Sets the route from the path, or from the body if the path did not determine it.
+    /// Sets the route, determined from the path, or from the body if the path is ambiguous.
     pub fn request_is(&mut self, route: Route, sink: &dyn Sink) {
         if self.route != route {
-            // A watch has one route.
+            // A watch belongs to a single route.
             self.watches = Watches::default();
         }
         self.route = route;
@@ -212,13 +212,13 @@ impl Request {
     pub fn request_end(&mut self, parameters: Parameters, at: Instant, sink: &dyn Sink) {
         self.parameters = parameters;
         self.announce(self.parameters.stream, at);
-        // The response headers, if they arrived earlier, take precedence.
+        // Response headers that arrived earlier take precedence.
         if self.response.status.is_none() {
             self.expect(self.parameters.stream == Some(true), sink);
         }
     }
 
-    /// Tokens are expected one by one, or in one piece at the end.
+    /// Sets the expected delivery: token by token, or in one piece at the end.
     fn expect(&mut self, streaming: bool, sink: &dyn Sink) {
         let phase = if streaming { Phase::WaitingFirstToken } else { Phase::Unstreamed };
         if matches!(self.state, State::InFlight(now) if now != phase && now != Phase::Streaming) {
@@ -236,7 +236,7 @@ impl Request {
         self.watches.requested(&Requested { model, streaming, max_tokens, bytes, targets }, at);
     }
 
-    /// Sets the parameters of a request that was never completed.
+    /// Sets the parameters of an incomplete request.
     pub fn parameters(&mut self, parameters: Parameters) {
         self.parameters = parameters;
     }
@@ -260,13 +260,13 @@ impl Request {
         self.expect(streaming, sink);
     }
 
-    /// Queue time and token count from the headers of a non-streamed response (TGI).
+    /// Sets queue time and token counts from the headers of a non-streamed response (TGI).
     pub fn header_values(&mut self, queue: Option<Duration>, counter: Counter) {
         self.times.header_queue = queue.into();
         self.tokens.whole_counter(counter, 1);
     }
 
-    /// Sets the status of an RPC, which ends its response, mapped to an HTTP status.
+    /// Sets the status of an RPC, mapped to an HTTP status. This ends the response.
     pub fn rpc_status(&mut self, http_status: u16) {
         self.response.call = Some(http_status);
     }
@@ -276,12 +276,12 @@ impl Request {
         self.response.bytes += bytes as u64;
     }
 
-    /// The request was a handshake of another protocol: the bytes that follow are not its response.
+    /// Marks the request as a handshake for another protocol: the bytes that follow are not its response.
     pub fn handshake(&mut self) {
         self.route = Route::Other;
     }
 
-    /// Starts a response on a WebSocket: it has no headers, so no time for them. `asked`: when the client requested it.
+    /// Starts a response on a WebSocket. It has no headers, so no time for them. `asked`: when the client requested it.
     pub fn begin_in_session(
         &mut self,
         route: Route,
@@ -307,13 +307,13 @@ impl Request {
         self.response.unread = true;
     }
 
-    /// The client stopped reading, at this response or at an earlier one on the connection.
+    /// The client stopped reading, either this response or an earlier response on the connection.
     pub fn client_blocked(&mut self, at: Instant) {
         let at = self.since(at);
         self.watches.client_blocked(at);
     }
 
-    /// The client reads again.
+    /// The client resumed reading.
     pub fn resumed(&mut self, at: Instant) {
         let at = self.since(at);
         self.watches.resumed(at);
@@ -326,7 +326,7 @@ impl Request {
         self.gaps.interrupt();
     }
 
-    /// The client closed its side of the connection. It may still read, so the request goes on.
+    /// The client closed its side of the connection. It may still read, so the request continues.
     pub fn client_left(&mut self, at: Instant) {
         let at = self.since(at);
         self.client_left.first(at);
@@ -339,22 +339,22 @@ impl Request {
         self.times.first_token.get().is_some_and(|first| left.is_none_or(|left| first <= left))
     }
 
-    /// This thread was late by this much: since the last event, or before it read the first bytes of the request.
+    /// This thread was late by `by`: since the last event, or before it read the first bytes of the request.
     pub fn late(&mut self, by: Duration) {
         self.gaps.late(by);
     }
 
-    /// What was known of the connection's network when the request began.
+    /// Sets the connection's network values at the start of the request.
     pub fn network_at_begin(&mut self, network: &Network) {
         self.transport.begin(network);
     }
 
-    /// What is known of the connection's network now.
+    /// Sets the connection's current network values.
     pub fn network(&mut self, network: &Network) {
         self.transport.network(network);
     }
 
-    /// The capture lost packets, perhaps of this request.
+    /// The capture lost packets, possibly of this request.
     pub fn lost_packets(&mut self) {
         self.transport.lost_packets();
     }
@@ -364,7 +364,7 @@ impl Request {
         self.response.streaming
     }
 
-    /// Labels of a response of this server.
+    /// Labels of a response from this server.
     fn labels(&self, server: Server, streaming: Option<bool>) -> Labels {
         Labels {
             listener: self.listener(),
@@ -416,7 +416,7 @@ impl Request {
         }
     }
 
-    /// The first token arrived, in an event with this many.
+    /// Processes the first token, which arrived in an event with `tokens` tokens.
     fn first_token(&mut self, tokens: Option<u64>, sink: &dyn Sink, server: impl FnOnce() -> Server) {
         self.first_tokens = tokens.and_then(|n| NonZeroU32::new(u32::try_from(n).ok()?));
         self.enter(State::InFlight(Phase::Streaming), sink);
@@ -426,14 +426,14 @@ impl Request {
         }
     }
 
-    /// Processes the complete body of a non-streamed response; the time of its first token is unknown.
+    /// Processes the complete body of a non-streamed response. The time of its first token is unknown.
     pub fn whole_response(&mut self, event: &StreamEvent, at: Instant) {
         self.note(event, self.since(at));
         self.response.has_content |= !event.channels.is_empty() || event.pending;
         self.tokens.whole_response(event);
     }
 
-    /// Processes what events of streams and whole bodies have in common.
+    /// Processes what stream events and whole bodies have in common.
     fn note(&mut self, event: &StreamEvent, at: Duration) {
         self.times.first_event.first(at);
         self.response.event(event, self.client_left.is_known());
@@ -454,17 +454,17 @@ impl Request {
         }
     }
 
-    /// Stops counting the request as in flight: it is over, even if a last few bytes are still to be parsed.
+    /// Stops counting the request as in flight. The request has ended, even if a few last bytes remain to be parsed.
     pub fn leave(&mut self, sink: &dyn Sink) {
         self.enter(State::Over, sink);
     }
 
-    /// The latest recorded moment of this request.
+    /// The latest moment recorded for this request.
     pub fn latest(&self) -> Instant {
         self.started + self.times.latest()
     }
 
-    /// Drops the request without a record: the observer lost its connection's thread.
+    /// Drops the request without a record, because the observer lost the connection's thread.
     pub fn abandon(mut self, sink: &dyn Sink) {
         self.leave(sink);
         self.gaps.forward(self.live.as_deref());

@@ -12,7 +12,7 @@ pub enum Ending {
     Complete,
     /// The client closed or reset the connection first.
     ClientGone,
-    /// The server closed the connection in the middle of the response or before it.
+    /// The server closed the connection before or during the response.
     ServerFinished,
     /// The server reset the connection.
     ServerReset,
@@ -22,7 +22,7 @@ pub enum Ending {
     Busy,
     /// The server did not accept the connection within the configured timeout.
     ConnectTimeout,
-    /// The proxy closed the connection: no data for the configured idle timeout.
+    /// The proxy closed the connection: no data arrived within the configured idle timeout.
     IdleTimeout,
     /// The proxy closed the connection at the end of a drain.
     Drained,
@@ -30,20 +30,20 @@ pub enum Ending {
     Unobserved,
 }
 
-/// A request and its response at their end.
+/// The final state of a request and its response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Conclusion {
     ending: Ending,
     /// Status of the response, or of a failed RPC.
     status: Option<u16>,
-    /// An error that the engine reported only because the client had left is [`Failure::AfterClientLeft`].
+    /// [`Failure::AfterClientLeft`] if the engine may have reported an error only because the client had disconnected.
     failure: Failure,
     streaming: bool,
-    /// An empty response is no error: none was requested, it comes later, or it has content that is not counted.
+    /// An empty response is no error: no output was requested, it follows later, or its content is not counted.
     may_be_empty: bool,
-    /// The stream's end marker arrived: `[DONE]`, or a finish reason or end event of every choice.
+    /// The stream's end marker arrived: `[DONE]`, or a finish reason or end event for every choice.
     marked_end: bool,
-    /// The body was not parsed, or not up to the end marker: values that are missing may have been there.
+    /// The body was not parsed up to its end marker: missing values may have been in the rest.
     pub(super) unread: bool,
 }
 
@@ -57,7 +57,7 @@ impl Conclusion {
             failure => failure,
         };
         let (ending, status, failure) = match response.call {
-            // Client closed request: the server noticed the client's disconnect.
+            // 499 Client Closed Request: the server noticed that the client had disconnected.
             Some(499) => (Ending::ClientGone, response.status, failure),
             Some(200) | None => (ending, response.status, failure),
             Some(_) if begun => (ending, response.status, Failure::Reported),
@@ -78,7 +78,7 @@ impl Conclusion {
                 || parameters.allow_no_output(begun)
                 || (!response.streaming && (finished > 0 || response.has_content)),
             marked_end,
-            // The RPC status ends a response without the body having been parsed.
+            // The RPC status ends a response even if its body was not parsed.
             unread: response.unread && (!marked_end || response.call.is_some()),
         }
     }
@@ -97,7 +97,7 @@ impl Conclusion {
         let begun = request.has_begun();
         match self.ending {
             Ending::Unobserved => return Outcome::Unobserved,
-            // A server that has started to respond no longer refuses the request.
+            // A server that has started to respond can no longer reject the request.
             Ending::Refused if self.status.is_none() => return Outcome::UpstreamRefused,
             Ending::Busy if self.status.is_none() => return Outcome::RejectedBusy,
             Ending::ConnectTimeout => return Outcome::UpstreamTimeout,
@@ -110,21 +110,21 @@ impl Conclusion {
             _ => {}
         }
         match self.failure {
-            // An error reported in the stream caused the way the connection ended.
+            // An error reported in the stream takes precedence: it caused the connection to end.
             Failure::Reported => return Outcome::ErrorInStream,
             Failure::AfterClientLeft if begun => return Outcome::ClientAbortMidStream,
             Failure::AfterClientLeft => return Outcome::ClientAbortBeforeFirstToken,
             Failure::None => {}
         }
         match self.ending {
-            // A redirect generates nothing: the client sends another request.
+            // A redirect has no output: the client sends another request.
             Ending::Complete if !request.generates() || self.unread || matches!(self.status, Some(300..=399)) => {
                 Outcome::Ok
             }
             Ending::Complete if !has_tokens && !self.may_be_empty => Outcome::NoOutput,
             Ending::Complete if self.streaming && !self.marked_end => Outcome::Truncated,
             Ending::Complete => Outcome::Ok,
-            // Many clients disconnect at the end marker, before the last bytes of the message.
+            // Many clients disconnect at the end marker, before the last bytes of the message arrive.
             Ending::ClientGone if self.streaming && self.marked_end => Outcome::Ok,
             Ending::ClientGone if begun || (self.unread && request.response.bytes > 0) => Outcome::ClientAbortMidStream,
             Ending::ClientGone => Outcome::ClientAbortBeforeFirstToken,

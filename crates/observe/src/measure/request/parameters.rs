@@ -1,4 +1,4 @@
-//! What the calculations for one request depend on, apart from its events.
+//! Parameters of the calculations for one request, apart from its events.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokometer_decode::{EngineHabits, ResponseText};
 /// Thresholds of the calculations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Thresholds {
-    /// A gap between two tokens longer than this is a stall if the stream's cadence does not explain it.
+    /// A gap between two tokens that exceeds this is a stall, unless the stream's cadence explains it.
     pub stall: Duration,
     /// Minimum output tokens for a decode rate to be recorded.
     pub min_rate_tokens: u64,
@@ -32,7 +32,7 @@ impl Thresholds {
     }
 }
 
-/// Request parameters; `None` if the request did not set them.
+/// Request parameters; `None` if not set in the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parameters {
     /// `model`.
@@ -41,7 +41,7 @@ pub struct Parameters {
     pub stream: Option<bool>,
     /// `n`.
     pub n: Option<u64>,
-    /// Prompts in one request (`prompt: [..., ...]`).
+    /// Number of prompts in the request (`prompt: [..., ...]`).
     pub prompts: Option<u64>,
     /// `max_tokens` or `max_completion_tokens`.
     pub max_tokens: Option<u64>,
@@ -65,14 +65,14 @@ impl Parameters {
         self.responses().saturating_mul(self.prompts())
     }
 
-    /// True if an empty response is not an error: `max_tokens` is 0, or the response contains an echoed prompt and the
-    /// share of generated tokens in it is unknown. `begun`: text has arrived.
+    /// True if an empty response is not an error: `max_tokens` is 0, or the response contains an echoed prompt with an
+    /// unknown share of generated tokens. `begun`: text has arrived.
     pub(in crate::measure) fn allow_no_output(&self, begun: bool) -> bool {
         self.max_tokens == Some(0) || (self.echo && begun)
     }
 }
 
-/// The server of a response, as far as the response shows it.
+/// The server of a response, as far as the response identifies it.
 #[derive(Debug, Default)]
 pub struct Server {
     /// `gen_ai.provider.name` of the engine.
@@ -81,7 +81,7 @@ pub struct Server {
     pub model: Option<Box<str>>,
 }
 
-/// Data that is known only when a request is closed.
+/// Data that is known only when a request ends.
 #[derive(Debug)]
 pub struct Closing {
     /// How the request ended on the wire.
@@ -92,7 +92,7 @@ pub struct Closing {
     pub response_id: Option<Box<str>>,
     /// Type of the error in the response.
     pub error_type: Option<Box<str>>,
-    /// Response semantics of the engine.
+    /// How responses of the engine are interpreted.
     pub habits: EngineHabits,
     /// Text of the response, if it was kept.
     pub text: Option<Box<ResponseText>>,

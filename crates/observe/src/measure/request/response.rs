@@ -1,4 +1,4 @@
-//! What a response showed so far.
+//! What a response contained so far.
 
 use std::hint::black_box;
 
@@ -11,12 +11,12 @@ const SWITCHING_PROTOCOLS: u16 = 101;
 /// Whether the server reported an error in the response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Failure {
-    /// It did not.
+    /// No error.
     #[default]
     None,
-    /// Only after the client had closed its side of the connection: perhaps the engine's report of that.
+    /// An error, but only after the client closed its side: the engine may be reporting the disconnect.
     AfterClientLeft,
-    /// Yes.
+    /// An error.
     Reported,
 }
 
@@ -60,7 +60,7 @@ impl Response {
         matches!(self.status, Some(SWITCHING_PROTOCOLS | 200..=299))
     }
 
-    /// Processes an event, apart from its tokens. `client_left`: the client has closed its side of the connection.
+    /// Processes an event, except its tokens. `client_left`: the client has closed its side of the connection.
     pub(super) fn event(&mut self, event: &StreamEvent, client_left: bool) {
         self.events += 1;
         self.marked_end |= event.done || event.end;
@@ -75,7 +75,7 @@ impl Response {
         }
     }
 
-    /// Sets what the record contains of the response itself.
+    /// Sets the record fields that describe the response itself.
     pub(super) fn fill(&self, record: &mut Record) {
         record.status = self.status;
         record.finish_reasons = self.finishes.iter().collect();

@@ -9,46 +9,46 @@ use tokometer_decode::EngineTiming;
 /// Marks an unknown time.
 const NEVER: u64 = u64::MAX;
 
-/// Time in nanoseconds, saturated at 584 years.
+/// A time in nanoseconds, saturated at 584 years.
 pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(NEVER).min(NEVER - 1)
 }
 
-/// Time of an event that may not have happened yet, in half the size of an `Option<Duration>`: an open stream keeps
-/// several.
+/// Time of an event that may not have happened yet. Half the size of an `Option<Duration>`, because every open stream
+/// stores several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Since(u64);
 
 impl Since {
-    /// Not happened.
+    /// The event has not happened.
     const NEVER: Since = Since(NEVER);
 
-    /// Happened at `time`.
+    /// The event happened at `time`.
     pub(super) fn at(time: Duration) -> Since {
         Since(nanos(time))
     }
 
-    /// Happened after this many nanoseconds.
+    /// The event happened after this many nanoseconds.
     pub(super) fn at_nanos(nanos: u64) -> Since {
         Since(nanos)
     }
 
-    /// The time in nanoseconds, if it happened.
+    /// The time in nanoseconds, if the event happened.
     pub(super) fn nanos(self) -> Option<u64> {
         self.is_known().then_some(self.0)
     }
 
-    /// The time, if it happened.
+    /// The time, if the event happened.
     pub(super) fn get(self) -> Option<Duration> {
         self.nanos().map(Duration::from_nanos)
     }
 
-    /// True if it happened.
+    /// True if the event happened.
     pub(super) fn is_known(self) -> bool {
         self != Since::NEVER
     }
 
-    /// Sets the time, unless it is already set.
+    /// Sets the time unless already set.
     pub(super) fn first(&mut self, time: Duration) {
         if !self.is_known() {
             *self = Since::at(time);
@@ -68,7 +68,7 @@ impl From<Option<Duration>> for Since {
     }
 }
 
-/// Moments of one request, and the times that its engine reported.
+/// Moments of one request, and the times that the engine reported.
 #[derive(Debug, Default)]
 pub(super) struct Times {
     /// Last byte of the request.
@@ -81,7 +81,7 @@ pub(super) struct Times {
     pub(super) last_token: Since,
     /// Queue time from the response headers.
     pub(super) header_queue: Since,
-    /// Boxed: most responses have none before their last event.
+    /// Boxed: most responses report no times before their last event.
     engine: Option<Box<EngineTiming>>,
     /// Boxed: most clients are never slow.
     blocked: Option<Box<Blocked>>,
@@ -102,7 +102,7 @@ impl Times {
         }
     }
 
-    /// Sets the times that the engine reported.
+    /// Sets the engine-reported times.
     pub(super) fn engine(&mut self, timing: EngineTiming) {
         **self.engine.get_or_insert_default() = timing;
     }
@@ -135,7 +135,7 @@ impl Times {
         }
     }
 
-    /// The queue time from the best source; `None` if no source has it.
+    /// The queue time from the best available source; `None` if no source reports it.
     fn queue(&self, began_with_headers: bool) -> Option<QueueTime> {
         let time = |ms: f64| Duration::try_from_secs_f64(ms / 1e3).ok();
         let timing = self.engine.as_deref();
@@ -150,7 +150,7 @@ impl Times {
         }
         let mut began = self.headers.get().filter(|_| began_with_headers)?;
         // Headers read together with the first token were delayed by it, in the server or in a socket. Work began
-        // earlier by the prompt time, if it was reported.
+        // earlier, by the prompt time if reported.
         if self.first_token == self.headers {
             began = began.saturating_sub(timing.and_then(|timing| time(timing.prompt_ms?))?);
         }
@@ -159,10 +159,11 @@ impl Times {
     }
 }
 
-/// Maximum number of recorded intervals; later ones only add to the sums.
+/// Maximum number of stored intervals; later intervals only add to the sums.
 const KEPT: usize = 8;
 
-/// Time during which delivery of a response was blocked on the client (backpressure), by what the server was doing meanwhile. The sums include every interval.
+/// Time during which delivery of a response was blocked on the client (backpressure), by what the server was doing
+/// meanwhile. The sums include every interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Blocked {
     /// Before the first token; all blocked time if no token was seen.
@@ -181,7 +182,7 @@ impl Blocked {
         self.waiting + self.decoding + self.finishing
     }
 
-    /// Lower bound of the end of the last interval: not before the last recorded interval, and not before the total.
+    /// Lower bound of the end of the last interval: the end of the last stored interval, but at least the total.
     pub(super) fn end(&self) -> Duration {
         self.intervals.last().map_or(Duration::ZERO, |(_, to)| *to).max(self.total())
     }

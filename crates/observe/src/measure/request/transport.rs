@@ -1,16 +1,16 @@
-//! What is known of a request besides its bytes: the network, packets that a capture lost, and the trace context that
-//! rewrite mode sent.
+//! Data about a request that is not in its bytes: network values, packets lost by a capture, and the trace context sent
+//! in rewrite mode.
 
 use crate::input::{Network, TraceParent};
 use crate::measure::Record;
 
-/// See the module. Boxed: recordings show none of it, and clients on Unix sockets have none.
+/// Boxed: recordings contain none of this data, and clients on Unix sockets have none.
 #[derive(Debug, Default)]
 pub(super) struct Transport(Option<Box<Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// The connection's values when the request began, and the latest ones.
+    /// The connection's values when the request began; below, the latest values.
     begun: Option<Network>,
     latest: Option<Network>,
     lost_packets: bool,
@@ -22,12 +22,12 @@ impl Transport {
         self.0.get_or_insert_default()
     }
 
-    /// The values of the connection at the beginning of the request.
+    /// Sets the connection's values at the start of the request.
     pub(super) fn begin(&mut self, network: &Network) {
         self.known().begun = Some(*network);
     }
 
-    /// The values of the connection now.
+    /// Sets the connection's current values.
     pub(super) fn network(&mut self, network: &Network) {
         self.known().latest = Some(*network);
     }
@@ -42,7 +42,7 @@ impl Transport {
         self.known().sent_trace = Some(sent);
     }
 
-    /// Sets the values of the record.
+    /// Sets the fields of the record.
     pub(super) fn fill(&self, record: &mut Record) {
         let Some(known) = &self.0 else { return };
         record.capture_loss = known.lost_packets;
@@ -52,7 +52,7 @@ impl Transport {
     }
 }
 
-/// The values of a request that began with `begun`, which is empty if nothing was known, and ends with `latest`.
+/// The values during a request that began with `begun` (empty if unknown) and ends with `latest`.
 fn during(begun: &Network, latest: &Network) -> Network {
     Network {
         rtt: latest.rtt,

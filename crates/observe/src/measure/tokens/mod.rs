@@ -9,17 +9,17 @@ use std::hint::black_box;
 use crate::measure::Parameters;
 use tokometer_decode::{Counter, EngineHabits, StreamEvent, Usage};
 
-/// Choices whose counts are tracked separately; with further choices every count of the request is a lower bound.
+/// Number of choices counted separately. With more choices, every count of the request is a lower bound.
 const CHOICES: usize = 4;
 
-/// Maximum plausible token count of one request. A higher count is an engine bug and counts as missing: no context
-/// window comes near it, and sums of plausible counts cannot overflow.
+/// Maximum plausible token count of one request. A higher count is an engine bug and is ignored: no context window is
+/// near this size, and sums of plausible counts cannot overflow.
 const MAX_TOKENS: u64 = u32::MAX as u64;
 
-/// Maximum plausible token count of one event: the gap before an event counts once for each of its tokens.
+/// Maximum plausible token count of one event, because the gap before an event counts once per token.
 const MAX_PER_EVENT: u64 = 1 << 16;
 
-/// The count, if it is plausible.
+/// The count, if plausible.
 pub(super) fn plausible(count: Option<u64>) -> Option<u64> {
     count.filter(|tokens| *tokens <= MAX_TOKENS)
 }
@@ -35,17 +35,17 @@ struct Choice {
     begun: bool,
     /// A finish reason arrived.
     finished: bool,
-    /// The finish reason arrived in an event without `usage`: earlier counts may lack the last tokens.
+    /// The finish reason arrived in an event without `usage`: earlier counts may miss the last tokens.
     finished_uncounted: bool,
-    /// It arrived in an event without a native counter, and none followed.
+    /// The finish reason arrived in an event without a native counter, and no counter followed.
     finished_untimed: bool,
-    /// Cumulative usage was present from the first token-bearing event on: its increments are tokens per event.
+    /// Every token-bearing event so far had cumulative usage, so its increments are tokens per event.
     continuous: bool,
-    /// A token-bearing event arrived without a native counter: its increments are not tokens per event.
+    /// A token-bearing event had no native counter, so counter increments are not tokens per event.
     missed: bool,
 }
 
-/// The tracked choices. Most responses have one: the others are boxed.
+/// The tracked choices. Most responses have one; additional choices are boxed.
 #[derive(Debug, Default)]
 struct Choices {
     first: Choice,
@@ -69,7 +69,7 @@ impl Choices {
     }
 }
 
-/// Properties of the request and its response that the counts depend on.
+/// Properties of the request and response that affect the counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Context<'a> {
     pub(super) parameters: &'a Parameters,
@@ -82,19 +82,19 @@ pub(super) struct Context<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
     choices: Choices,
-    /// An event of a choice arrived that is not tracked.
+    /// An event of an untracked choice arrived.
     untracked: bool,
-    /// Such choices that ended, as a bit set; choices past the last bit are not recorded.
+    /// Untracked choices that ended, as a bit set; choices beyond the last bit are not recorded.
     untracked_ended: u64,
-    /// Maximum number of choices in one event: above 1 in non-streamed responses.
+    /// Maximum number of choices in one event; above 1 in non-streamed responses.
     widest: u32,
-    /// Events that carried a token.
+    /// Token-bearing events.
     deltas: u64,
     logprobs: u64,
-    /// Sum of the lengths of `token_ids`; below, whether a token-bearing event had none.
+    /// Total length of `token_ids`; below, whether a token-bearing event had none.
     token_ids: Option<u64>,
     token_ids_missing: bool,
-    /// `usage` with `choices: []` is the request's total. Number of such events; below, the sum of their outputs.
+    /// Number of events with the request's total `usage` (`choices: []`); below, the sum of their outputs.
     totals: u32,
     totals_output: u64,
     last_total_output: Option<u64>,
@@ -114,7 +114,7 @@ struct LatestUsage {
     early: bool,
     cached: Option<u64>,
     reasoning: Option<u64>,
-    /// Boxed: few responses have any.
+    /// Boxed: few responses have these parts.
     parts: Option<Box<Parts>>,
 }
 
@@ -127,10 +127,10 @@ struct Parts {
     output_audio: Option<u64>,
 }
 
-/// Values of the choices' native counters.
+/// Sums and values of the choices' native counters.
 #[derive(Debug, Default)]
 struct NativeCounters {
-    /// Number of choices covered.
+    /// Number of choices included.
     choices: u32,
     /// Sums over these choices.
     input: Option<u64>,
@@ -150,8 +150,8 @@ pub(super) struct Step {
     pub(super) tokens: Option<u64>,
 }
 
-/// The event's `usage`, if it has values: every prompt has a token, so a zero input means not counted yet (Ollama's
-/// completions with `include_usage` have zeros in every event but the last).
+/// The event's `usage`, if it has values. Every prompt has a token, so a zero input means "not counted yet" (Ollama's
+/// completions with `include_usage` have zeros in all events except the last).
 fn usage_of(event: &StreamEvent) -> Option<Usage> {
     let usage = event.usage.map(|usage| Usage {
         input: plausible(usage.input),
@@ -167,7 +167,7 @@ fn usage_of(event: &StreamEvent) -> Option<Usage> {
     usage.filter(|usage| usage.input != Some(0) || usage.output.is_some_and(|output| output > 0))
 }
 
-/// The counter without implausible counts.
+/// The counter, with implausible counts removed.
 fn plausible_counter(counter: Counter) -> Counter {
     Counter {
         input: plausible(counter.input),
@@ -198,8 +198,7 @@ impl LatestUsage {
 }
 
 impl Choice {
-    /// Processes the cumulative `usage` of an event with or without a token. Returns the number of tokens in the event,
-    /// if the usage shows it.
+    /// Processes the cumulative `usage` of an event. Returns the number of tokens in the event, if the usage shows it.
     fn usage(&mut self, output: Option<u32>, has_token: bool) -> Option<u64> {
         let Some(output) = output else {
             self.continuous &= !has_token;
@@ -257,16 +256,16 @@ impl Tokens {
     /// True if the event carries a token. `counted`: increment of its native counter.
     fn has_token(&self, event: &StreamEvent, counted: Option<u64>, habits: EngineHabits) -> bool {
         let finishing = !event.finishes.is_empty();
-        // If tokens are sent with their ids, an event without ids has no token.
+        // If the engine sends tokens with ids, an event without ids has no token.
         let by_ids = self.token_ids.is_some() && event.token_ids.is_none();
         let held_back = event.empty_delta && habits.empty_delta_is_token && (!event.role || finishing) && !by_ids;
         let has_text = !event.channels.is_empty() || held_back || event.token_ids.is_some_and(|n| n > 0);
-        // An event with a running counter may repeat the text so far, so that the last one may add no token.
+        // The last event with a running counter may repeat the text so far and so add no token.
         let may_repeat = finishing && event.counter.is_some_and(|counter| counter.running);
         counted.map_or(has_text && !may_repeat, |tokens| tokens > 0)
     }
 
-    /// Processes the part of an event that belongs to its choice, and completes `step`.
+    /// Processes the choice-specific part of an event, and completes `step`.
     fn choice(&mut self, event: &StreamEvent, usage: Option<Usage>, is_counted: bool, echo: bool, step: &mut Step) {
         let (finishing, has_token) = (!event.finishes.is_empty(), step.has_token);
         let Some(choice) = self.choices.get_mut(event.choice) else {
@@ -285,7 +284,7 @@ impl Tokens {
         choice.finished |= finishing || event.ended;
         choice.missed |= has_token && !is_counted;
         if echo && has_token && !choice.begun && step.tokens.is_none() {
-            // The echoed prompt contains at most one output token. The engines' own counts exclude the prompt.
+            // The echoed prompt contains at most one output token. The engine's own counts exclude the prompt.
             step.tokens = Some(0);
         }
         choice.begun |= has_token;
@@ -298,7 +297,7 @@ impl Tokens {
         self.last_total_output = usage.output.or(self.last_total_output);
     }
 
-    /// Adds a choice's native counter. Returns its increment, if that is the number of tokens in the event.
+    /// Adds a choice's native counter. Returns its increment if that is the number of tokens in the event.
     fn count(&mut self, place: u32, counter: Counter) -> Option<u64> {
         let counter = plausible_counter(counter);
         let choice = self.choices.get_mut(place)?;
@@ -326,7 +325,7 @@ impl Tokens {
         self.usage.reasoning = counter.reasoning.or(self.usage.reasoning);
     }
 
-    /// Processes the body of a non-streamed response: its usage covers the request.
+    /// Processes the body of a non-streamed response, whose usage covers the whole request.
     pub(super) fn whole_response(&mut self, event: &StreamEvent) {
         self.widest = self.widest.max(event.choices);
         self.logprobs += u64::from(event.logprobs.unwrap_or(0));

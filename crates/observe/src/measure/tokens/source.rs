@@ -1,4 +1,4 @@
-//! Counts of a finished response, each from the most trusted source available.
+//! Counts of a finished response, each from the most trusted available source.
 
 use crate::measure::tokens::{Choice, Context, MAX_TOKENS, NativeCounters, Tokens};
 use crate::measure::{Count, CountSource, Record};
@@ -31,7 +31,7 @@ impl Tokens {
         (tokens <= MAX_TOKENS).then_some(Count { tokens, source })
     }
 
-    /// From the total `usage` of the request.
+    /// The output count from the request's total `usage`.
     fn output_of_totals(&self, context: &Context<'_>, choices: u64) -> Option<(u64, CountSource)> {
         let total = self.last_total_output?;
         if !context.habits.usage_per_choice || choices == 1 {
@@ -40,7 +40,7 @@ impl Tokens {
         (u64::from(self.totals) == choices).then_some((self.totals_output, CountSource::Usage))
     }
 
-    /// From the `usage` of every choice.
+    /// The output count from the `usage` of every choice.
     fn output_of_choices(&self, context: &Context<'_>, choices: u64) -> Option<(u64, CountSource)> {
         if !context.complete || self.untracked || self.totals > 0 || choices == 0 || choices != self.seen() {
             return None;
@@ -52,13 +52,13 @@ impl Tokens {
         all.then(|| (seen.filter_map(|choice| choice.usage).map(u64::from).sum(), CountSource::Usage))
     }
 
-    /// From the ids of the tokens.
+    /// The output count from the token ids.
     fn output_by_ids(&self, context: &Context<'_>) -> Option<(u64, CountSource)> {
         let ids = self.token_ids.filter(|_| context.complete && !self.token_ids_missing)?;
         Some((ids, CountSource::TokenIds))
     }
 
-    /// From the engine's own counters.
+    /// The output count from the engine's own counters.
     fn output_of_native(&self, context: &Context<'_>, choices: u64) -> Option<(u64, CountSource)> {
         if let Some(total) = self.native.as_ref().and_then(|native| native.output) {
             return Some((total, CountSource::NativeCounter));
@@ -75,7 +75,7 @@ impl Tokens {
     fn least_output(&self, context: &Context<'_>, choices: u64) -> Option<(u64, CountSource)> {
         let usage: u64 = self.choices.iter().filter_map(|c| c.usage).map(u64::from).sum();
         let native: u64 = self.choices.iter().filter_map(|c| c.native).map(u64::from).sum();
-        // An echoed prompt is sent as text with its log probabilities: neither is output.
+        // An echoed prompt is sent as text with log probabilities. Neither is output.
         let deltas = if context.parameters.echo { self.deltas.saturating_sub(choices.max(1)) } else { self.deltas };
         let logprobs = if context.parameters.echo { 0 } else { self.logprobs };
         let bounds =
@@ -102,18 +102,18 @@ impl Tokens {
         usage.or(native).or(self.timed_cached.filter(|_| self.is_alone(context)))
     }
 
-    /// True if values without a choice belong to the only prompt.
+    /// True if counts without a choice belong to the only prompt.
     fn is_alone(&self, context: &Context<'_>) -> bool {
         context.parameters.prompts() == 1 && !self.untracked
     }
 
-    /// True if the latest `usage` covers every prompt. With several prompts, usage in an event of a choice covers only
+    /// True if the latest `usage` covers every prompt. With several prompts, the usage in a choice's event covers only
     /// the prompt of that choice.
     fn covers_all_prompts(&self, context: &Context<'_>) -> bool {
         context.parameters.prompts() == 1 || self.totals > 0 && !context.habits.usage_per_choice
     }
 
-    /// Sum over choices, reduced to one per prompt. `None` if a choice is missing.
+    /// Sum over choices, reduced to one choice per prompt. `None` if a choice is missing.
     fn per_prompt(&self, sum: fn(&NativeCounters) -> Option<u64>, context: &Context<'_>) -> Option<u64> {
         let native = self.native.as_ref().filter(|_| !self.untracked)?;
         let (counted, responses) = (u64::from(native.choices), context.parameters.responses());
@@ -129,7 +129,7 @@ impl Tokens {
     /// Output tokens that were reasoning.
     pub(super) fn reasoning(&self) -> Option<u64> {
         let native = self.native.as_ref();
-        // With several choices, usage in an event of a choice covers only that choice.
+        // With several choices, the usage in a choice's event covers only that choice.
         let of_all = self.totals > 0 || self.seen() <= 1 || native.is_some_and(|native| native.output.is_some());
         let usage = self.usage.reasoning.filter(|_| of_all);
         usage.or(native.and_then(|native| native.reasoning).filter(|_| self.seen() <= 1))

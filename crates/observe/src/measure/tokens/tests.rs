@@ -105,8 +105,8 @@ fn stop() -> Finishes {
     finishes
 }
 
-/// vLLM 0.32: both front ends send `token_ids` with each token. The Rust one ends with an empty delta that is not a
-/// token.
+/// vLLM 0.32: both front ends send `token_ids` with each token. The Rust front end ends with an empty delta that is not
+/// a token.
 #[test]
 fn empty_delta_without_token_ids_is_no_token_if_others_have_ids() {
     let habits = EngineHabits { empty_delta_is_token: true, ..EngineHabits::default() };
@@ -117,7 +117,7 @@ fn empty_delta_without_token_ids_is_no_token_if_others_have_ids() {
     }
     assert!(!tokens.event(&empty, habits, false).has_token);
     assert_eq!(tokens.output(&Context { habits, ..ONE }), Some(Count { tokens: 3, source: CountSource::TokenIds }));
-    // Without ids it is the end-of-text token of the Python front end.
+    // Without ids, the empty delta is the end-of-text token of the Python front end.
     let mut tokens = Tokens::default();
     tokens.event(&text(0), habits, false);
     assert!(tokens.event(&empty, habits, false).has_token);
@@ -141,7 +141,7 @@ fn usage_of_one_prompt_is_not_used_for_several() {
     assert_eq!(tokens.input(&two).map(|count| count.tokens), Some(34));
     let per_choice = EngineHabits { usage_per_choice: true, ..EngineHabits::default() };
     assert_eq!(tokens.input(&Context { habits: per_choice, ..two }), None);
-    // A native counter of one prompt does not cover two either.
+    // A native counter of one prompt does not cover two prompts either.
     let timing = EngineTiming { prompt_tokens: Some(10), cached_tokens: Some(2), ..EngineTiming::default() };
     let mut tokens = Tokens::default();
     tokens.event(&StreamEvent { timing: Some(timing), ..text(0) }, EngineHabits::default(), false);
@@ -172,7 +172,7 @@ fn echoed_first_event_has_only_tokens_counted_by_engine() {
     assert_eq!(first(text(0)), Some(0), "at most one of them is output");
 }
 
-/// llama.cpp with `timings_per_token` and `include_usage`: the finish event has no timings, the next event has.
+/// llama.cpp with `timings_per_token` and `include_usage`: the finish event has no timings; the next event does.
 #[test]
 fn counter_missing_in_finish_event_is_lower_bound() {
     let timing = |n| Some(EngineTiming { predicted_tokens: Some(n), ..EngineTiming::default() });

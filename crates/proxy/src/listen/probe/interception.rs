@@ -1,29 +1,29 @@
-//! Tests whether clients can bypass the proxy and reach the server: opens a connection and closes it without sending a
-//! byte.
+//! Tests whether clients can bypass the proxy: connects to the server's known port and closes the connection without
+//! sending a byte.
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::listen::settings::Address;
 
-/// A connection on the local machine takes microseconds, or never completes.
+/// A connect on the local machine completes within microseconds or never.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A loopback address on which only servers that listen on all addresses respond.
 const OTHER_LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 219, 83, 57));
 
-/// How a listener is placed between clients and server.
+/// How a listener intercepts traffic to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interception {
     /// `address_split`, `shadow_bind`, `other_port`, `uds`, `redirect`, or `remote` for a server on another machine.
     pub mode: &'static str,
-    /// `closed`: the server does not respond at its known port on the addresses that tokometer listens on; `open`: it
-    /// responds there; `unknown`.
+    /// `open`: the server accepts connections on its known port at one of tokometer's listen addresses. `closed`: the
+    /// server does not. `unknown`: this cannot be tested.
     pub result: &'static str,
 }
 
-/// Tests a listener at `listen`; `all` are the addresses of all listeners, `open` those that tokometer listens on now.
-/// `None` while the server does not respond.
+/// Tests the listener at `listen`. `all`: the addresses of all listeners; `open`: the addresses that tokometer listens
+/// on now. Returns `None` while the server does not respond.
 pub fn intercepts(listen: &Address, upstream: &Address, all: &[Address], open: &[Address]) -> Option<Interception> {
     let unknown = |mode| Some(Interception { mode, result: "unknown" });
     let (host, port) = match upstream {
@@ -81,7 +81,7 @@ mod tests {
     /// A non-loopback address of this machine, if it has one: its source address.
     fn own() -> Option<IpAddr> {
         let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-        // No packet is sent: 192.0.2.1 is for documentation (RFC 5737).
+        // Connecting a UDP socket sends no packet; 192.0.2.1 is a documentation address (RFC 5737).
         socket.connect("192.0.2.1:9").ok()?;
         socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
     }
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(of("127.0.0.1:0", 1), Interception { mode: "other_port", result: "closed" });
         assert_eq!(of("0.0.0.0:0", 0), Interception { mode: "shadow_bind", result: "closed" });
         assert_eq!(of("127.0.0.1:0", 0), Interception { mode: "address_split", result: "closed" });
-        // The server holds tokometer's address: clients reach it there.
+        // The server has taken tokometer's address: clients reach the server there.
         assert_eq!(when("0.0.0.0:0", 0, false), Interception { mode: "shadow_bind", result: "open" });
     }
 }

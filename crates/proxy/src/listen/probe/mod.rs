@@ -1,4 +1,4 @@
-//! Connects that test a server and the way to it.
+//! Connection probes: whether the server accepts connections, and whether clients can bypass the proxy.
 
 mod interception;
 mod reach;

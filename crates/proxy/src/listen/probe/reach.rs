@@ -25,7 +25,8 @@ pub enum Reached {
     Unknown,
 }
 
-/// Connects to this server. Blocks for at most a second per address of a host name, and while the name is resolved.
+/// Connects to this server. Blocks for at most one second per address of the host name, plus the name's resolution
+/// time.
 pub fn reach(upstream: &Address) -> Reached {
     let result = match upstream {
         Address::OriginalDestination => return Reached::Unknown,
@@ -50,7 +51,7 @@ pub(crate) fn unix(path: &std::path::Path) -> io::Result<()> {
     Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?.connect(&SockAddr::unix(path)?)
 }
 
-/// The result of the last address if none accepts.
+/// Returns the last address's result if no address accepts.
 fn tcp(host: &str, port: u16) -> io::Result<()> {
     let unresolved = |error: io::Error| if is_exhausted(&error) { error } else { io::Error::other(error) };
     let mut last = Err(io::Error::other("the name has no address"));
@@ -86,7 +87,7 @@ mod tests {
 
     #[test]
     fn failed_check_keeps_its_error() {
-        // No name of a host: fails without a DNS server.
+        // An invalid host name: fails without a DNS server.
         let Reached::Fails(error) = reach(&Address::Tcp { host: "a\0b".to_owned(), port: 1 }) else {
             panic!("it fails")
         };

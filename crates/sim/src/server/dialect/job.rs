@@ -1,8 +1,8 @@
 //! Generation parameters, read from the request body and validated as engines validate them.
 //!
-//! Three fields of a recording name the places in the body: `prompt` is a list of keys, of which the first names
-//! alternatives (`a|b`; `a?` is optional), `+key` adds to the prompt and `*key` holds texts that the prompt is compared
-//! with; `limits` is a list of places of the maximum number of tokens, and `default` is that number if none is given.
+//! Three fields of a recording define which parts of the body to read. `prompt` is a list of keys: the first names
+//! alternatives (`a|b`; `a?` is optional), `+key` adds to the prompt, and `*key` contains texts to compare the prompt
+//! with. `limits` is a list of locations of the maximum number of tokens; `default` is the maximum if none is given.
 
 use serde_json::{Map, Value, json};
 
@@ -143,7 +143,7 @@ impl Prompt {
         }))
     }
 
-    /// The size of a JSON value: of an object, only the members with content count.
+    /// The size of a JSON value; in an object, only the members with content count.
     pub(crate) fn of(value: &Value) -> Prompt {
         let mut all = Prompt::default();
         match value {
@@ -176,12 +176,12 @@ impl Prompt {
         3 + 4 * self.elements + self.bytes.div_ceil(4) + self.numbers
     }
 
-    /// Number of prompts that are generated for separately.
+    /// Number of prompts with separate generations.
     fn prompts(&self) -> u32 {
         if self.several { self.elements.min(64) as u32 } else { 1 }
     }
 
-    /// One text that is compared with each of the others.
+    /// The prompt for comparing one text with each of the others.
     fn against(self, others: Option<Prompt>) -> Prompt {
         let elements = others.as_ref().map_or(1, |others| u64::from(others.prompts()));
         Prompt { elements, several: true, ..self.join(others) }
@@ -208,8 +208,8 @@ pub(crate) fn audio(bytes: u64) -> Prompt {
     Prompt { numbers: WHISPER_TOKENS, elements, several: true, ..Prompt::default() }
 }
 
-/// Reads a multipart form (RFC 7578), as far as audio transcription needs it, as the JSON of the other APIs; a file is
-/// its number of bytes.
+/// Reads the parts of a multipart form (RFC 7578) that audio transcription needs, as JSON like that of the other APIs.
+/// A file becomes its number of bytes.
 pub(crate) fn form(body: &[u8], content_type: &str) -> Result<Value, Refusal> {
     let boundary = content_type.split(';').find_map(|part| part.trim().strip_prefix("boundary="));
     let Some(boundary) = boundary.map(|boundary| boundary.trim_matches('"')) else {

@@ -1,14 +1,14 @@
 //! Rendering of responses from recordings: text files in `templates/`, one section per part of a response.
 //!
 //! A file contains several recordings, each of which starts with `=== name`, followed by fields (`key: value`) and
-//! sections (`[name]`). Empty lines separate the events of a section; an event that renders to nothing is not sent.
-//! A recording takes the fields and sections that it does not have from the one named in its field `like`.
+//! sections (`[name]`). Empty lines separate the events of a section; an event that renders to nothing is not sent. A
+//! recording inherits missing fields and sections from the recording named in its field `like`.
 //!
-//! Fields of an API: `paths` (`*` matches anything), `engine` (absent if the configured one serves it), `when` (a key of
-//! the body that selects it among APIs at the same path), `prompt`, `limits` and `default` (see [`job`]), `chat`,
-//! `single` (only one choice), `several` (several prompts), `form`, `generates`, `loads` (an empty prompt only loads the
-//! model), `stream` (`always` or `never`, if the body does not select it), `media`,
-//! `repeats` (equal tokens render to equal events) and `headers` (when those of a stream are sent).
+//! Fields of an API: `paths` (`*` matches anything), `engine` (absent if the configured engine serves the API), `when`
+//! (a key of the body that selects the API among those at the same path), `prompt`, `limits` and `default` (see
+//! [`job`]), `chat`, `single` (only one choice), `several` (several prompts), `form`, `generates`, `loads` (an empty
+//! prompt only loads the model), `stream` (`always` or `never`, if the body does not select it), `media`, `repeats`
+//! (equal tokens render to equal events) and `headers` (when the headers of a stream are sent).
 
 mod front;
 mod job;
@@ -29,7 +29,7 @@ pub(crate) use front::{Chunks, Front};
 pub(crate) use job::{Prompt, Refusal, audio, bad_request, form};
 pub(crate) use values::{Scope, unix_time};
 
-/// The recordings. At a path of several, the first one is the default.
+/// The recordings. If several share a path, the first one is the default.
 const FILES: &[&str] = &[
     include_str!("../../../templates/servers.txt"),
     include_str!("../../../templates/chat.txt"),
@@ -147,7 +147,7 @@ impl Dialect {
         self.field(field) == Some("yes")
     }
 
-    /// Whether it generates tokens, rather than only reading a prompt.
+    /// Whether the API generates tokens instead of only processing a prompt.
     pub(crate) fn generates(&self) -> bool {
         self.field("generates") != Some("no")
     }
@@ -168,7 +168,7 @@ impl Dialect {
     }
 }
 
-/// What is known about a request from the start.
+/// Properties of a request that are known from the start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Context {
     pub(crate) job: Job,
@@ -203,7 +203,7 @@ pub(crate) struct Times {
     pub(crate) queue: Duration,
     /// From scheduling to the first token.
     pub(crate) prefill: Duration,
-    /// From the first token to the last so far.
+    /// From the first token to the latest token.
     pub(crate) decode: Duration,
 }
 
@@ -266,7 +266,7 @@ impl Player {
         (self.context.job, self.response_id) = (Job { model, ..job }, response_id);
     }
 
-    /// Renders the events of a section, with what `alter` sets for them.
+    /// Renders the events of a section; `alter` sets additional values for them.
     pub(crate) fn play<'a>(&'a mut self, section: &str, emit: Emit<'_>, alter: impl FnOnce(Scope<'a>) -> Scope<'a>) {
         let end = match self.dialect.field("media") {
             Some("messages") => "",
@@ -339,7 +339,7 @@ impl Player {
         }
     }
 
-    /// Events after the last token; without `marked` the mark that the response is complete is omitted.
+    /// Renders the events after the last token; `marked` includes the mark that the response is complete.
     pub(crate) fn end(&mut self, summary: &Summary, marked: bool, emit: Emit<'_>) {
         let Summary { generated, state, times } = *summary;
         let last = self.choices.len().saturating_sub(1);
@@ -357,7 +357,7 @@ impl Player {
         self.dialect.is("repeats") && !self.context.job.continuous_usage && !self.context.job.return_token_ids
     }
 
-    /// The response as a whole, not streamed: header lines specific to this API, and the body.
+    /// A non-streamed response: header lines specific to this API, and the body.
     pub(crate) fn whole(&self, summary: &Summary) -> (String, String) {
         let Summary { generated, state, times } = *summary;
         let (context, choices) = (&self.context, self.choices.as_slice());

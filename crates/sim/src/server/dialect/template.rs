@@ -1,13 +1,14 @@
 //! The template language of recordings.
 //!
-//! `<name>` is a value (see [`super::values`]); `<?name>...<:>...<.>` is a condition, which is true unless the value is
-//! empty, `0`, `null`, `false` or `[]`; `<?name=text>` compares the value and `<?!name>` negates; `<*choices>...<.>` and
-//! `<*inputs>...<.>` repeat for each choice or input of the request, with commas in between; `<@name>` includes another
-//! section of the same recording, and `<@recording/name>` one of another recording.
+//! - `<name>`: a value (see [`super::values`]).
+//! - `<?name>...<:>...<.>`: a condition, true unless the value is empty, `0`, `null`, `false` or `[]`. `<?name=text>`
+//!   compares the value; `<?!name>` negates.
+//! - `<*choices>...<.>` and `<*inputs>...<.>`: repeated for each choice or input of the request, separated by commas.
+//! - `<@name>`: includes another section of the same recording; `<@recording/name>` includes one of another recording.
 
 use crate::server::dialect::values::{self, Render, Scope};
 
-/// Finds the text of a section, by the name of its recording (empty for the one that is parsed) and its own.
+/// Finds the text of a section by the name of its recording (empty for the recording being parsed) and its own name.
 pub(super) type Sections<'a> = &'a dyn Fn(&str, &str) -> Option<&'static str>;
 
 /// A list over which a template repeats.
@@ -31,7 +32,7 @@ pub(super) struct Template(Vec<Node>);
 
 impl Template {
     /// # Errors
-    /// The tag that is invalid.
+    /// The invalid tag.
     pub(super) fn parse(text: &'static str, sections: Sections<'_>) -> Result<Template, String> {
         let mut rest = text;
         match parse(&mut rest, "", sections)? {

@@ -12,7 +12,7 @@ use crate::server::generation::{END_OF_TEXT, Finish};
 /// Writes a value.
 pub(super) type Render = fn(&Scope<'_>, &mut Vec<u8>);
 
-/// What an event is made from.
+/// The data that an event is rendered from.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Scope<'a> {
     pub(crate) context: &'a Context,
@@ -36,9 +36,9 @@ pub(crate) struct Scope<'a> {
     pub(crate) times: Times,
     /// Number of the event.
     pub(crate) number: u64,
-    /// How a response ended: `stop`, `length`, `cancelled` or `failed`; empty before.
+    /// How a response ended: `stop`, `length`, `cancelled` or `failed`; empty before the end.
     pub(crate) state: &'static str,
-    /// Whether a stream ends with its mark.
+    /// Whether a stream ends with its end mark.
     pub(crate) marked: bool,
     pub(crate) response_id: u64,
     /// Status line, headers and error of a response.
@@ -53,7 +53,7 @@ pub(crate) struct Scope<'a> {
     pub(crate) extra: &'a str,
 }
 
-/// Context of what is rendered without a request.
+/// Context for rendering without a request.
 impl Default for &Context {
     fn default() -> Self {
         static NONE: LazyLock<Context> = LazyLock::new(Context::default);
@@ -107,7 +107,7 @@ const VALUES: &[(&str, Render)] = &[
     ("return_ids", |s, out| put(out, s.context.job.return_token_ids)),
     ("details", |s, out| put(out, s.context.job.details)),
     ("cached_details", |s, out| put(out, s.context.cached_details)),
-    // vLLM reports none for several sequences.
+    // vLLM reports no metrics for several sequences.
     ("metrics", |s, out| put(out, s.context.metrics && s.context.job.choices == 1)),
     ("detailed", |s, out| put(out, s.context.metrics)),
     // The prompt has no real ids: its positions are used.
@@ -142,7 +142,7 @@ const VALUES: &[(&str, Render)] = &[
     ("marked", |s, out| put(out, s.marked)),
     ("vector", |s, out| json(out, &(0..DIMENSIONS).map(|at| score(s.index + at)).collect::<Vec<f64>>())),
     ("score", |s, out| float(out, score(s.index))),
-    // Times. vLLM's exclude the queue from the time to first token.
+    // Times. vLLM excludes the queue from the time to first token.
     ("queue_ms", |s, out| float(out, ms(s.times.queue))),
     ("prefill_ms", |s, out| float(out, ms(s.times.prefill))),
     ("decode_ms", |s, out| float(out, ms(s.times.decode))),
@@ -216,12 +216,12 @@ fn put(out: &mut Vec<u8>, value: impl std::fmt::Display) {
     debug_assert!(written.is_ok());
 }
 
-/// A number with a fraction, even a whole one.
+/// Writes a number with a fraction, even if it is whole.
 fn float(out: &mut Vec<u8>, value: f64) {
     put(out, format_args!("{value:?}"));
 }
 
-/// A quotient; `null` if there is nothing to divide by.
+/// Writes a quotient; `null` if the divisor is 0.
 fn optional(out: &mut Vec<u8>, value: f64, by: f64) {
     if by > 0.0 { float(out, value / by) } else { put(out, "null") }
 }

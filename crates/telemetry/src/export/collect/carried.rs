@@ -1,4 +1,4 @@
-//! Counters of the server as sums of their increases, for delta temporality.
+//! The server's counters as sums of their increases, for delta temporality.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -7,11 +7,11 @@ use crate::export::collect::Values;
 use crate::export::labels::Attributes;
 use crate::export::table::{Kind, Scope, TABLE};
 
-/// The server's counters that were observed so far.
+/// The server's counters observed so far.
 ///
-/// For delta temporality the SDK sends the difference to the last collection, and the whole total of a series that was
-/// missing in it. A server that could not be scraped once would be counted twice, and one that restarts would send a
-/// negative number.
+/// With delta temporality, the SDK sends the difference from the last collection, or the whole total for a series that
+/// was missing in the last collection. A failed scrape would therefore count the server's total twice, and a server
+/// restart would send a negative number.
 #[derive(Debug, Default)]
 pub(crate) struct Carried(HashMap<(usize, Attributes), Counter>);
 
@@ -21,13 +21,13 @@ struct Counter {
     latest: f64,
     /// Sum of its increases.
     sum: f64,
-    /// It is in the current values.
+    /// The counter is in the current values.
     present: bool,
 }
 
 impl Carried {
-    /// Replaces the totals of the server's counters by their increase since they were first observed. Missing ones keep
-    /// their value.
+    /// Replaces the totals of the server's counters with their increase since they were first observed. Missing
+    /// counters keep their value.
     pub(crate) fn replace(&mut self, values: &mut Values) {
         let counters = || TABLE.iter().filter(|metric| metric.scope == Scope::Server && metric.kind == Kind::Counter);
         self.0.values_mut().for_each(|counter| counter.present = false);
@@ -36,7 +36,7 @@ impl Carried {
             for (attributes, value) in values.get_mut(id).into_iter().flatten() {
                 let counter = match self.0.entry((id, attributes.clone())) {
                     Entry::Occupied(entry) => entry.into_mut().advance(*value),
-                    // The first total is from before this process.
+                    // The first total was counted before this process started.
                     Entry::Vacant(entry) => entry.insert(Counter { latest: *value, sum: 0.0, present: true }),
                 };
                 *value = counter.sum;
@@ -52,7 +52,7 @@ impl Carried {
 
 impl Counter {
     fn advance(&mut self, total: f64) -> &mut Counter {
-        // A lower total is that of a server that restarted.
+        // A lower total means that the server restarted.
         self.sum += if total < self.latest { total } else { total - self.latest };
         (self.latest, self.present) = (total, true);
         self

@@ -1,4 +1,4 @@
-//! Values of crates that cannot name the catalogue: observers, scraped engines and received engine spans.
+//! Values of crates that cannot use the catalogue: observers, scraped engines and received engine spans.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,7 +35,7 @@ impl Collect for scrape::Engines {
 }
 
 impl Points<'_> {
-    /// Adds what was scraped from a listener's engine.
+    /// Adds the values scraped from a listener's engine.
     pub fn put_engine(&mut self, listener: usize, measurements: &scrape::Measurements) {
         self.put_at(listener, Id::EngineScrapes, &[], measurements.attempts);
         for (failure, count) in scrape::Failure::ALL.iter().zip(measurements.failures) {
@@ -50,7 +50,7 @@ impl Points<'_> {
         }
         let ranks = &measurements.ranks;
         for (id, value) in VALUES {
-            // A quantity that no rank has by itself is that of the whole engine.
+            // A value that no rank reports is exported for the whole engine.
             let mut put = |rank, state| {
                 let (value, source) = value(state)?;
                 let source = source.map_or(Value::Unknown, Value::Word);
@@ -65,7 +65,7 @@ impl Points<'_> {
     }
 }
 
-/// A value of an engine's state, with its source where that is part of the series.
+/// A value of an engine's state, with its source if the source is part of the series.
 type Of = fn(&scrape::State) -> Option<(f64, Option<&'static str>)>;
 
 /// Every value of an engine's state.

@@ -1,4 +1,4 @@
-//! Metrics that are observed rather than recorded: their owners are asked for them at each scrape or export.
+//! Metrics that are observed rather than recorded: their owners report the values at each scrape or export.
 
 mod carried;
 mod lower_crates;
@@ -20,14 +20,14 @@ pub use process::{Process, open_descriptors};
 
 /// An owner of values that are exported as metrics. Called from the admin and OTLP threads, never from the data path.
 pub trait Collect: Send + Sync {
-    /// Called for every owner before the first is asked: when it returns, all ended requests are recorded.
+    /// Called for every owner before the first `collect`. When it returns, all ended requests are recorded.
     fn settle(&self) {}
 
     /// Adds the current values; counters start at process start.
     fn collect(&self, points: &mut Points<'_>);
 }
 
-/// A value of a metric; `None` where it is unknown, which gives no series. Durations are in seconds.
+/// A value of a metric. `None`: unknown, so no series is exported. Durations are in seconds.
 pub trait Number {
     /// The value in the metric's unit.
     fn number(self) -> Option<f64>;
@@ -75,7 +75,7 @@ impl Points<'_> {
         Points { servers, values: TABLE.iter().map(|_| Vec::new()).collect() }
     }
 
-    /// Adds a value of the process; of a histogram, one observation, which is added only once.
+    /// Adds a value of the process. For a histogram, this is one observation, which must be added only once.
     pub fn put(&mut self, id: Id, attributes: &[(Key, Value)], value: impl Number) {
         self.add(id, &[], attributes, value.number());
     }
@@ -91,8 +91,8 @@ impl Points<'_> {
         }
     }
 
-    /// Adds a value of one listener, or of the server behind it. Of the listeners with the same server only the first
-    /// one's value of the server is added.
+    /// Adds a value of a listener or of its server. If several listeners have the same server, only the first
+    /// listener's value of the server is added.
     pub fn put_at(&mut self, listener: usize, id: Id, attributes: &[(Key, Value)], value: impl Number) {
         let servers = self.servers;
         if metric(id).scope == Scope::Listener {
@@ -134,7 +134,7 @@ impl Owners {
     }
 }
 
-/// The latest values, for the OpenTelemetry callbacks: set before each collection, so that all callbacks of one
+/// The latest values, for the OpenTelemetry callbacks. Set before each collection, so that all callbacks of one
 /// collection report the same moment.
 pub(crate) type Latest = Arc<ArcSwap<Values>>;
 

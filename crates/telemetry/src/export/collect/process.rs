@@ -9,8 +9,8 @@ use crate::export::table::Id;
 /// Clock ticks per second in `/proc`: `USER_HZ`, 100 on every Linux architecture that Rust's std supports.
 const TICKS: u64 = 100;
 
-/// This process. Reads `/proc/self` (proc_pid_stat(5), proc_pid_status(5), proc_pid_limits(5)); other systems than Linux
-/// give no values.
+/// This process. Reads `/proc/self` (proc_pid_stat(5), proc_pid_status(5), proc_pid_limits(5)); there are no values on
+/// systems other than Linux.
 #[derive(Clone, Copy, Debug)]
 pub struct Process;
 
@@ -25,8 +25,8 @@ impl Collect for Process {
     }
 }
 
-/// Open file descriptors of this process. Since Linux 6.2 the size of `/proc/self/fd` is their number; before that it is
-/// 0, so the entries are counted.
+/// Open file descriptors of this process. Since Linux 6.2 the size of `/proc/self/fd` is their number. Before 6.2 the
+/// size is 0, so the entries are counted.
 pub fn open_descriptors() -> Option<u64> {
     match fs::metadata("/proc/self/fd").ok()?.len() {
         0 => fs::read_dir("/proc/self/fd").ok().map(|dir| dir.count() as u64),

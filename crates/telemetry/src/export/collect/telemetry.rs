@@ -8,16 +8,16 @@ use crate::export::table::{Id, Key};
 use tokometer_observe::measure::{Detach, Message, Phase, Unread};
 
 tokometer_observe::closed_enum! {
-    /// Why a trace is kept that the sampler would drop, in order of priority: the first that applies is recorded. The
-    /// name is the value of the label `reason`, and of the span's attribute.
+    /// Why a trace is kept although the sampler would drop it, in order of priority: the first reason that applies is
+    /// recorded. The name is the value of the label `reason` and of the span attribute.
     pub(crate) enum Keep {
         /// The request failed.
         Failed = "failed",
-        /// It broke an objective.
+        /// The request missed an objective.
         Objective = "objective",
-        /// Its tokens stalled.
+        /// The stream stalled.
         Stalled = "stalled",
-        /// Its first token took too long.
+        /// The first token took too long.
         Slow = "slow",
     }
 }
@@ -113,7 +113,7 @@ impl Listeners {
         }
     }
 
-    /// Counts the connection; logs the first one of a listener that carries TLS.
+    /// Counts the connection; logs the first TLS connection of a listener.
     pub(crate) fn detached(&self, listener: usize, why: Detach) {
         let Some(counts) = self.0.get(listener) else { return };
         let before = counts.detached[why as usize].fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! Prompt classes: optional attributes of the times to the first token.
 //!
-//! A prompt that is ten times as long waits longer without any fault. These classes separate a changed mix of prompts
+//! A prompt that is ten times as long waits longer without any fault. Prompt classes distinguish a changed prompt mix
 //! from a changed server.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::export::labels::{Extra, Value};
 use crate::export::table::Key;
 use tokometer_observe::measure::Record;
 
-/// The values of `cache_hit_class`; a prompt of which more than half was cached is `most`.
+/// The values of `cache_hit_class`; `most`: more than half of the prompt was cached.
 const CACHE_HITS: [&str; 4] = ["none", "partial", "most", "unknown"];
 
 /// The class of one prompt, as attributes; empty if not enabled.
@@ -27,7 +27,7 @@ impl Class {
     }
 }
 
-/// The classes of one label set that have a place, one bit each.
+/// The admitted classes of one label set, one bit each.
 #[derive(Debug, Default)]
 pub(crate) struct Admitted(AtomicU64);
 
@@ -48,7 +48,7 @@ impl Classes {
     /// Creates the classes for these settings. `places`: maximum number of combinations of label set and class.
     pub(crate) fn new(settings: &PromptClasses, places: usize) -> Classes {
         // One bit per combination of classes. The settings are validated earlier; this limit guards against overflow.
-        let bounds: Vec<u64> = settings.input_bounds.iter().copied().take(PromptClasses::MOST_BOUNDS).collect();
+        let bounds: Vec<u64> = settings.input_bounds.iter().copied().take(PromptClasses::MAX_BOUNDS).collect();
         let mut lengths: Vec<Arc<str>> = bounds.iter().map(|bound| format!("up_to_{bound}").into()).collect();
         if let Some(last) = bounds.last() {
             lengths.extend([format!("over_{last}").into(), "unknown".into()]);
@@ -61,7 +61,7 @@ impl Classes {
     }
 
     /// The class of this request's prompt in its label set, and whether it was folded into `other`. A request without a
-    /// first token has no class and takes no place.
+    /// first token has no class and uses no slot.
     pub(crate) fn of(&self, record: &Record, admitted: &Admitted) -> (Class, bool) {
         let waits = record.labels.streaming == Some(true) && record.first_token.is_some();
         let off = self.lengths.is_empty() && !self.cache_hit;
@@ -78,7 +78,7 @@ impl Classes {
         (Class([length, word.map(|word| (Key::CacheHitClass, Value::Word(word)))]), false)
     }
 
-    /// Releases the places of a removed label set.
+    /// Releases the slots of a removed label set.
     pub(crate) fn release(&self, admitted: &Admitted) {
         let places = admitted.0.swap(0, Ordering::Relaxed).count_ones() as usize;
         self.taken.fetch_sub(places, Ordering::Relaxed);
@@ -92,7 +92,7 @@ impl Classes {
         }
     }
 
-    /// True when this class already has a place or gets one now.
+    /// True when this class already has a slot or gets one now.
     fn admit(&self, admitted: &Admitted, class: usize) -> bool {
         let bit = 1 << class;
         if admitted.0.load(Ordering::Relaxed) & bit != 0 {
@@ -100,11 +100,11 @@ impl Classes {
         }
         let more = |taken: usize| (taken < self.places).then_some(taken + 1);
         if self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
-            // Another thread may have taken the last place for the same class.
+            // Another thread may have used the last slot for the same class.
             return admitted.0.load(Ordering::Relaxed) & bit != 0;
         }
         if admitted.0.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
-            // Another thread was first: both share one place.
+            // Another thread was first: both share one slot.
             self.taken.fetch_sub(1, Ordering::Relaxed);
         }
         true

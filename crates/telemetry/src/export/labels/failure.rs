@@ -23,8 +23,8 @@ const ERROR_STATUSES: [&str; 18] = [
     "504", "529",
 ];
 
-/// `error.type`: the status if the server rejected the request with one, else the outcome; `None` on success. Other
-/// statuses become `_OTHER`, the conventions' fallback value, so that a server cannot create arbitrary series.
+/// `error.type`: the status if the server rejected the request with a status, else the outcome; `None` on success.
+/// Other statuses become `_OTHER`, the conventions' fallback value, so that a server cannot create arbitrary series.
 pub(crate) fn error_type(record: &Record) -> Option<&'static str> {
     match record.outcome {
         Outcome::Ok => None,
@@ -36,8 +36,8 @@ pub(crate) fn error_type(record: &Record) -> Option<&'static str> {
     }
 }
 
-/// The outcomes with the status classes in which they are expected. Their series start at zero, so that `rate()`
-/// includes the first failure.
+/// The outcomes with their expected status classes. Their series start at zero, so that `rate()` includes the first
+/// failure.
 pub(crate) const EXPECTED: [(Outcome, Option<&str>); 15] = [
     (Outcome::Ok, Some("2xx")),
     (Outcome::ClientAbortBeforeFirstToken, None),

@@ -24,7 +24,7 @@ pub enum Value {
     Number(i64),
     /// A flag.
     Flag(bool),
-    /// Not known: the attribute is left out.
+    /// Unknown: the attribute is omitted.
     Unknown,
 }
 
@@ -68,7 +68,7 @@ impl From<Option<Arc<str>>> for Value {
     }
 }
 
-/// Known attributes in the order of [`Metric::keys`], the optional ones last. Unknown ones are left out.
+/// Known attributes in the order of [`Metric::keys`], optional attributes last. Unknown attributes are omitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Attributes(Vec<(Key, Value)>);
 
@@ -87,9 +87,9 @@ impl Attributes {
         attributes
     }
 
-    /// For Prometheus: every label of the metric, unknown ones empty (which Prometheus treats as absent), because all
-    /// series of an OpenMetrics family should have the same labels. Optional labels are present in all of a metric's
-    /// series or in none.
+    /// For Prometheus: every label of the metric, because all series of an OpenMetrics family should have the same
+    /// labels. Unknown labels are empty, which Prometheus treats as absent. Optional labels are present in all series
+    /// of a metric or in none.
     pub(crate) fn labels(&self, metric: &Metric) -> impl Iterator<Item = (&'static str, Cow<'_, str>)> {
         let find = |key| self.0.iter().find(|(k, _)| *k == key).map(|(_, value)| value.to_text());
         let always = metric.keys().map(move |key| (key.label(), find(key).unwrap_or_default()));
@@ -148,7 +148,7 @@ impl Servers {
         self.0.get(listener).map_or(&[], |place| &place.attributes)
     }
 
-    /// False for a listener whose server an earlier listener also has.
+    /// False if an earlier listener has the same server.
     pub(crate) fn is_first(&self, listener: usize) -> bool {
         self.0.get(listener).is_none_or(|place| place.is_first)
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 /// The label value for everything over a cap.
 pub(crate) const OTHER: &str = "other";
 
-/// Model names used as labels, up to a maximum number. A full table replaces the least recently used name, if it has
-/// been unused for long enough.
+/// Model names used as labels, up to a maximum number. A full table replaces the least recently used name if that name
+/// has been unused for long enough.
 #[derive(Debug)]
 pub(crate) struct Names {
     most: usize,
@@ -19,7 +19,7 @@ pub(crate) struct Names {
     other: Arc<str>,
 }
 
-/// A name that has a place, with the time of its last use relative to a fixed moment.
+/// A name in the table, with the time of its last use relative to a fixed moment.
 #[derive(Debug)]
 pub(crate) struct Label {
     pub(crate) text: Arc<str>,
@@ -40,7 +40,7 @@ pub(crate) fn millis(time: Duration) -> u64 {
 #[derive(Clone, Debug)]
 pub(crate) struct Name {
     pub(crate) text: Arc<str>,
-    /// Its place; `None` for `other`: no place was free, or no response has proved that the model exists.
+    /// Its table entry; `None` for `other`: the table was full, or no response has proved that the model exists.
     pub(crate) place: Option<Arc<Label>>,
 }
 
@@ -59,8 +59,8 @@ impl Names {
         Name { text: Arc::clone(&self.other), place: None }
     }
 
-    /// The label for this name; `None` when nothing is left of it after cleaning. A new name takes a place only if
-    /// `admitted`: unproved names must not use up the places. `replaced` receives a name that loses its place.
+    /// The label for this name; `None` if nothing is left after cleaning. A new name is added only if `admitted`:
+    /// unproved names must not fill the table. `replaced` receives the name that is removed for it.
     pub(crate) fn intern(
         &mut self,
         raw: &str,
@@ -81,7 +81,7 @@ impl Names {
         Some(Name { text: Arc::clone(&place.text), place: Some(place) })
     }
 
-    /// Removes the least recently used name if it is idle; returns whether it did.
+    /// Removes the least recently used name if it is idle; returns whether a name was removed.
     fn make_room(&mut self, now: Duration, replaced: &mut Vec<Arc<str>>) -> bool {
         let used = |place: &Arc<Label>| place.used.load(Ordering::Relaxed);
         let oldest = self.known.iter().min_by_key(|(_, place)| used(place));
@@ -112,7 +112,7 @@ pub(crate) fn clean(raw: &str) -> Option<std::borrow::Cow<'_, str>> {
 mod tests {
     use super::*;
 
-    /// The label of a name interned this many seconds after the start, and whether it has a place.
+    /// The label of a name interned this many seconds after the start, and whether the name is in the table.
     fn intern(names: &mut Names, name: &str, admitted: bool, at: u64) -> (String, bool) {
         let name = names.intern(name, admitted, Duration::from_secs(at), &mut Vec::new()).unwrap();
         (name.text.to_string(), name.place.is_some())

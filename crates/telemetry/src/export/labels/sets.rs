@@ -17,17 +17,17 @@ use crate::export::table::Key;
 use tokometer_decode::Route;
 use tokometer_observe::measure::{Inbox, Labels};
 
-/// Streams that wait until the label sets of their new labels are resolved. Further ones are counted by listener and
-/// route only.
+/// Maximum number of streams whose new labels wait to be resolved to label sets. Further streams are counted by
+/// listener and route only.
 const FRESH: usize = 4096;
 
-/// Places for the latest of them, by hash of the labels.
+/// Slots for the latest of these streams, by hash of the labels.
 const RECENT: usize = 16;
 
 /// The attributes of a label set, in the order of the table.
 pub(crate) type Known = Vec<(Key, Value)>;
 
-/// The series for requests with given labels, and whether these were folded into `other`.
+/// The series for requests with given labels, and whether the labels were folded into `other`.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolved {
     pub(crate) handles: Arc<Handles>,
@@ -43,16 +43,16 @@ pub(crate) struct LabelSets {
     /// How long a name or a label set must be unused before it may be replaced.
     pub(crate) idle: Duration,
     pub(crate) how: Gathering,
-    /// By the labels as received, without folded ones; bounded, because clients choose them.
+    /// By the labels as received, except folded labels; bounded, because clients choose the labels.
     pub(crate) by_labels: ArcSwap<HashMap<Arc<Labels>, Arc<Handles>>>,
     /// Streams that started with labels missing from `by_labels`.
     fresh: Inbox<(Labels, Arc<LiveCounts>)>,
-    /// The latest entries of `fresh`: further streams with these labels share their counts, which take 1.5 KiB.
+    /// The latest entries of `fresh`: further streams with the same labels share these counts (1.5 KiB each).
     recent: [ArcSwapOption<(Labels, Arc<LiveCounts>)>; RECENT],
-    /// Whether the last label set with a proven model was folded: then further ones will be too and need no separate
-    /// counts.
+    /// Whether the last label set with a proven model was folded. Further label sets will then be folded too, and need
+    /// no separate counts.
     pub(crate) folding: AtomicBool,
-    /// Counts of streams that found no place, by listener and route. Created by the data path only.
+    /// Shared counts of streams without separate counts, by listener and route. Created by the data path only.
     overflow: Box<[OnceLock<Arc<LiveCounts>>]>,
     table: Mutex<Table>,
 }
@@ -101,7 +101,7 @@ impl LabelSets {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The live counts for a stream with these labels. Called at its first token, which proves its model.
+    /// The live counts for a stream with these labels. Called at its first token, which proves that its model exists.
     pub(crate) fn live(&self, labels: &Labels) -> Arc<LiveCounts> {
         if let Some(known) = self.by_labels.load().get(labels) {
             return known.counts.ask();
@@ -127,14 +127,14 @@ impl LabelSets {
         &self.recent[hash as usize % RECENT]
     }
 
-    /// Takes the streams whose labels are not resolved. Further streams get counts of their own.
+    /// Takes the streams whose labels are not resolved yet. Later streams get separate counts.
     pub(crate) fn take_fresh(&self) -> impl Iterator<Item = (Labels, Arc<LiveCounts>)> + '_ {
-        // Before the streams are taken: counts that nothing drains must not be found here.
+        // Clear this before the streams are taken: no stream may find counts that are never drained.
         self.recent.iter().for_each(|recent| recent.store(None));
         self.fresh.drain()
     }
 
-    /// The counts of streams that found no place, each with its labels.
+    /// The shared counts of streams without separate counts, each with its labels.
     pub(crate) fn overflowed(&self) -> impl Iterator<Item = (Labels, &Arc<LiveCounts>)> {
         let places = self.overflow.iter().zip(Route::all().cycle()).enumerate();
         places.filter_map(|(at, (place, route))| {
@@ -144,10 +144,11 @@ impl LabelSets {
         })
     }
 
-    /// Makes the label set of these labels visible to the data path.
+    /// Adds the label set of these labels to the data path's map.
     pub(crate) fn remember(&self, labels: &Arc<Labels>, handles: &Arc<Handles>) {
         let known = self.by_labels.load();
-        // Names that differ in white space only are one label, so clients could otherwise grow this map without limit.
+        // Names that differ only in white space share one label, so clients could otherwise grow this map without
+        // limit.
         let full = known.len() >= self.most.saturating_mul(2);
         let mut next = if full { HashMap::new() } else { HashMap::clone(&known) };
         next.insert(Arc::clone(labels), Arc::clone(handles));

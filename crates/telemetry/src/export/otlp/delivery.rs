@@ -1,5 +1,5 @@
-//! The OpenTelemetry crate's exporters for an endpoint, and the results of their exports. The exporters do not return
-//! the cause of an HTTP failure or what a collector rejects, so their HTTP client records both.
+//! The OpenTelemetry crate's exporters for an endpoint, and the results of their exports. The exporters return neither
+//! the cause of an HTTP failure nor the number of rejected items, so their HTTP client records both.
 
 use std::error::Error as Cause;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -57,11 +57,11 @@ fn over_http<B: WithExportConfig + WithHttpConfig>(builder: B, endpoint: &Endpoi
     if endpoint.gzip { builder.with_compression(Compression::Gzip) } else { builder }
 }
 
-/// Headers of the exporters themselves. They add those of `OTEL_EXPORTER_OTLP_*HEADERS` once more, over the headers that
-/// take precedence in tokometer's settings, so all others are replaced by the configured ones.
+/// Headers kept from the exporters. The exporters also add the headers of `OTEL_EXPORTER_OTLP_*HEADERS`, which would
+/// override tokometer's settings, so all other headers are replaced by the configured headers.
 const MESSAGE: [HeaderName; 3] = [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::USER_AGENT];
 
-/// Replaces the metadata of a request for the same reason.
+/// Replaces the metadata of a gRPC request, for the same reason.
 fn only_headers(headers: HeaderMap) -> impl FnMut(Call<()>) -> Result<Call<()>, Status> + Clone {
     move |mut call| {
         *call.metadata_mut() = MetadataMap::from_headers(headers.clone());
@@ -83,7 +83,7 @@ fn over_grpc<B: WithExportConfig + WithTonicConfig>(builder: B, endpoint: &Endpo
 }
 
 /// Number of spans or data points that the collector rejected from an accepted message (OTLP specification, "Partial
-/// Success"). The responses for both signals have it in the same field.
+/// Success"). The responses for both signals have this number in the same field.
 pub(super) fn rejected(response: &[u8]) -> u64 {
     let partial = ExportTraceServiceResponse::decode(response).ok().and_then(|response| response.partial_success);
     partial.map_or(0, |partial| u64::try_from(partial.rejected_spans).unwrap_or(0))
@@ -122,14 +122,14 @@ pub(super) struct Delivery {
 
 impl Delivery {
     fn new(endpoint: &Endpoint) -> Result<Delivery, Error> {
-        // Checks both protocols alike: over HTTP the crate would silently drop an invalid header.
+        // Checks the headers for both protocols: over HTTP, the crate would silently drop an invalid header.
         let headers = endpoint::headers(endpoint)?;
         let client = HyperClient::new(Connector::new(endpoint, &[])?, endpoint.timeout, None);
         Ok(Delivery { client, address: endpoint::address(endpoint), headers, last: Arc::default() })
     }
 
-    /// Combines the exporter's result with what the client saw: the reason, unless the collector accepted everything,
-    /// and the number of items that it rejected from an accepted message.
+    /// Combines the exporter's result with the client's: the reason, unless the collector accepted everything, and the
+    /// number of items that the collector rejected from an accepted message.
     pub(super) fn outcome(&self, exported: Result<(), String>) -> (Result<(), String>, u64) {
         let address = &self.address;
         match (exported, std::mem::take(&mut *self.last())) {
@@ -164,7 +164,7 @@ impl HttpClient for Delivery {
         let sent = self.client.send_bytes(request).await;
         *self.last() = match &sent {
             Err(error) => Last { failure: Some(causes(error.as_ref())), rejected: 0 },
-            // Only count and status are used: other response text may repeat one of our secrets.
+            // Only count and status are used: other response text may contain one of our secrets.
             Ok(response) if response.status().is_success() => {
                 Last { failure: None, rejected: rejected(response.body()) }
             }

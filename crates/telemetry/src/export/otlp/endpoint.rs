@@ -61,7 +61,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     if found.is_empty() { Err(wrong_file(path, "it contains no certificate")) } else { Ok(found) }
 }
 
-/// For OTLP over HTTP.
+/// TLS settings for OTLP over HTTP.
 pub(super) fn http_tls(endpoint: &Endpoint) -> Result<ClientConfig, Error> {
     let mut roots = RootCertStore::empty();
     match &endpoint.ca {
@@ -85,7 +85,7 @@ pub(super) fn http_tls(endpoint: &Endpoint) -> Result<ClientConfig, Error> {
     })
 }
 
-/// For OTLP over gRPC.
+/// TLS settings for OTLP over gRPC.
 pub(super) fn grpc_tls(endpoint: &Endpoint) -> Result<ClientTlsConfig, Error> {
     let mut config = ClientTlsConfig::new();
     config = match &endpoint.ca {
@@ -106,7 +106,7 @@ pub(super) fn grpc_tls(endpoint: &Endpoint) -> Result<ClientTlsConfig, Error> {
 ///
 /// # Errors
 ///
-/// The first invalid one.
+/// The first invalid setting.
 pub fn usable_endpoint(endpoint: &Endpoint) -> Result<(), Error> {
     headers(endpoint)?;
     Connector::new(endpoint, &[]).map(drop)
@@ -131,8 +131,8 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// Checks the endpoint's URL and certificates. `protocols` are offered in TLS (ALPN, RFC 7301); if empty, no ALPN is
-    /// sent.
+    /// Checks the endpoint's URL and certificates. `protocols` are offered in TLS (ALPN, RFC 7301); if empty, no ALPN
+    /// is sent.
     pub(super) fn new(endpoint: &Endpoint, protocols: &[&[u8]]) -> Result<Connector, Error> {
         let invalid = |reason: &str| wrong(endpoint, reason);
         let url: Uri = endpoint.url.parse().map_err(|_| invalid("it is not a valid URL"))?;

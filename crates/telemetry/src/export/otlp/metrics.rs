@@ -1,4 +1,4 @@
-//! OTLP metrics: collects from the SDK and exports.
+//! OTLP metrics: collects metrics from the SDK and exports them.
 //!
 //! The SDK's own periodic reader blocks a thread in each export and waits a fixed 5 s at shutdown. This module drives a
 //! manual reader from tokometer's own runtime, so that every export and the shutdown have time limits.
@@ -100,7 +100,7 @@ impl Pipeline {
         self.provider.meter_with_scope(scope)
     }
 
-    /// Exports at each interval and on request, until it receives `Close`.
+    /// Exports at each interval and on request, until it receives a command with `close`.
     pub(super) async fn run(
         self,
         mut refresh: Box<dyn FnMut() + Send>,
@@ -135,18 +135,18 @@ impl Pipeline {
     }
 }
 
-/// How the SDK aggregates an instrument. The cardinality limit covers everything that the label caps admit; otherwise
+/// How the SDK aggregates an instrument. The cardinality limit covers everything that the label caps admit. Otherwise
 /// the SDK would fold the rest into a series that the Prometheus page does not have.
 fn view(instrument: &Instrument, exponential: bool, label_sets: usize, classed: bool) -> Option<Stream> {
     let metric = TABLE.iter().find(|metric| metric.name == instrument.name())?;
-    // The same number again where classes split the label sets: classes under the cap, plus `other` of each set.
+    // With prompt classes, as many again: the capped combinations, plus `other` of each label set.
     let classes = if classed && !metric.optional.is_empty() { label_sets } else { 0 };
     let sets = label_sets.saturating_add(classes).saturating_add(64);
     let limit = sets.saturating_mul(metric.spread());
     let mut stream = Stream::builder().with_cardinality_limit(limit);
     if instrument.kind() == InstrumentKind::Histogram {
-        // Without minimum and maximum: the SDK (0.33) sends f64::MAX and f64::MIN for a series without values, and the
-        // values of gaps are the means of their buckets.
+        // No minimum and maximum: the SDK (0.33) sends f64::MAX and f64::MIN for a series without values, and gap
+        // values are bucket means.
         let record_min_max = false;
         stream = stream.with_aggregation(if exponential {
             // The defaults of the SDK and of the specification.

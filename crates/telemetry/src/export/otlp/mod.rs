@@ -1,4 +1,4 @@
-//! OTLP: exports what the OpenTelemetry SDK gathered, on a separate thread and runtime.
+//! OTLP: exports the data gathered by the OpenTelemetry SDK, on a separate thread and runtime.
 //!
 //! The data path never waits for this module. An unresponsive collector costs at most the memory of the span queue.
 
@@ -30,14 +30,14 @@ pub(crate) use traces::{Layout, SpanQueue};
 
 use traces::Batcher;
 
-/// Upper limit of a shutdown, regardless of the requested time.
+/// Maximum duration of a shutdown, regardless of the requested time.
 const LONGEST_SHUTDOWN: Duration = Duration::from_millis(1500);
 
-/// Niceness of the thread (setpriority(2)). Where traffic and telemetry share a core, traffic gets nine tenths of it
-/// when needed, and its threads do not wait until a batch is encoded.
+/// Niceness of the thread (setpriority(2)). On a core shared with telemetry, traffic gets nine tenths of the CPU time
+/// when needed, and does not wait until a batch is encoded.
 const NICENESS: i32 = 10;
 
-/// Time reserved for replying before the deadline of a shutdown.
+/// Time reserved for the reply before the deadline of a shutdown.
 const MARGIN: Duration = Duration::from_millis(100);
 
 /// A command for a signal's task: export now, reply whether that succeeded, and stop if `close` is set.
@@ -114,7 +114,7 @@ impl Setup {
                 Ok(Setup { runtime: Some(runtime), metrics, traces, spans })
             }
             Err(error) => {
-                // The caller may run on a runtime, where dropping another one panics.
+                // The caller may run on a runtime, where dropping another runtime panics.
                 runtime.shutdown_background();
                 Err(error)
             }
@@ -164,7 +164,7 @@ impl Otlp {
         self.command(limit, false)
     }
 
-    /// Exports a last time and stops, within `limit` and 1.5 s; returns true when every signal was delivered.
+    /// Exports a last time and stops, within `limit` and at most 1.5 s; returns true when every signal was delivered.
     pub(crate) fn shutdown(&self, limit: Duration) -> bool {
         let limit = limit.min(LONGEST_SHUTDOWN);
         self.closing.send_replace(Some(Instant::now() + limit.saturating_sub(MARGIN)));

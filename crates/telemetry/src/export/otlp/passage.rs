@@ -1,4 +1,4 @@
-//! Forwards trace data of other senders: one already encoded export request, sent once and unmodified.
+//! Forwards the trace data of other senders. Each encoded export request is sent once and unmodified.
 
 use std::io::Write;
 use std::time::{Duration, SystemTime};
@@ -129,7 +129,7 @@ fn framed(message: &[u8], gzip: bool) -> Result<Bytes, HttpError> {
 }
 
 fn http_reply(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Reply {
-    // Only the status is reported, here and below: other response text may repeat one of our secrets.
+    // Only the status is reported, here and below: other response text may contain one of our secrets.
     let why = format!("status {status}");
     match status.as_u16() {
         429 | 502 | 503 | 504 => Reply::Later { after: retry_after(headers), why },
@@ -138,7 +138,7 @@ fn http_reply(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Reply {
     }
 }
 
-/// Seconds or a date (RFC 9110 section 10.2.3).
+/// Value of `Retry-After`: seconds or a date (RFC 9110 section 10.2.3).
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     match text.parse() {
@@ -155,7 +155,8 @@ fn grpc_reply<'a>(field: impl Fn(&str) -> Option<&'a HeaderValue>, body: &[u8]) 
     let after = field("grpc-status-details-bin").and_then(|details| retry_info(details.as_bytes()));
     let why = format!("gRPC status {code}");
     match code {
-        // After flag and length. The request offered no compression, so the response is uncompressed.
+        // The message follows the flag and the length. The request offered no compression, so the response is
+        // uncompressed.
         0 => Reply::Taken { rejected: rejected(body.get(5..).unwrap_or_default()) },
         // RESOURCE_EXHAUSTED is temporary only if the collector sends a retry delay.
         8 if after.is_none() => Reply::Refused { why },

@@ -32,7 +32,7 @@ struct Waiting {
     telemetry: Arc<Telemetry>,
 }
 
-/// The sender of the queue of spans. Never blocks.
+/// The sender of the span queue. Never blocks.
 #[derive(Clone)]
 pub(crate) struct SpanQueue {
     sender: UnboundedSender<Layout>,
@@ -86,7 +86,7 @@ impl Batcher {
         Ok((Batcher { exporter, delivery, queue, waiting, rest: Vec::new(), delay, limit }, spans))
     }
 
-    /// Sends a batch when one is full, after each delay, and on request, until it receives `Close`.
+    /// Sends a batch when one is full, after each delay, and on request, until it receives a command with `close`.
     pub(super) async fn run(mut self, mut commands: UnboundedReceiver<Command>, closing: Closing) {
         loop {
             let command = tokio::select! {
@@ -104,7 +104,7 @@ impl Batcher {
         }
     }
 
-    /// Sends the spans queued now, but not those queued meanwhile: under load that would never end.
+    /// Sends the spans queued now. Spans queued meanwhile must wait: otherwise this might never return under load.
     async fn drain(&mut self, closing: &Closing) -> bool {
         let mut left = self.waiting.spans.load(Ordering::Relaxed);
         let mut good = true;
@@ -114,7 +114,7 @@ impl Batcher {
                 match self.queue.try_recv() {
                     Ok(layout) => {
                         batch.extend(layout());
-                        // Lets a stream that waits for this core run after each request rather than after hundreds.
+                        // Lets the data path's threads on this core run after each request rather than after hundreds.
                         std::thread::yield_now();
                     }
                     Err(_) => break,

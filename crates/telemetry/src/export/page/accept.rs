@@ -1,6 +1,6 @@
 //! Content negotiation: selects the exposition format for a scraper.
 
-/// An exposition format; the later ones can express more.
+/// Exposition formats, in ascending order of features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(super) enum Form {
     /// The Prometheus text format 0.0.4.
@@ -23,8 +23,9 @@ impl Form {
     }
 }
 
-/// The format with the highest weight (RFC 9110 section 12.5.1), the richest among equals. Unsupported formats are
-/// skipped; if none is supported, the result is plain text, as in Prometheus' own client libraries.
+/// The format with the highest weight (RFC 9110 section 12.5.1); among equal weights, the one with the most features.
+/// Unsupported formats are skipped. If no format is supported, the result is plain text, as in Prometheus' own client
+/// libraries.
 pub(super) fn negotiate(accept: Option<&str>) -> Form {
     let ranges = accept.unwrap_or("").split(',').filter_map(read);
     ranges.fold((0.0, Form::Plain), |best, range| if range > best { range } else { best }).1

@@ -9,13 +9,13 @@ use prometheus_client::registry::Registry;
 use crate::export::page::{Family, Point, Value};
 use crate::export::series::distribution::Exemplar;
 
-/// OpenMetrics. prometheus-client writes everything except exemplars, which it accepts only from its own metric
-/// types. They are appended here to the bucket lines, which are in the order of the points.
+/// OpenMetrics. prometheus-client writes everything except exemplars, which it accepts only from its own metric types.
+/// This function appends the exemplars to the bucket lines, which are in the order of the points.
 pub(super) fn openmetrics(registry: &Registry, families: &[Family]) -> Result<String, Error> {
     let mut plain = String::new();
     text::encode(&mut plain, registry)?;
     let mut out = String::with_capacity(plain.len() + plain.len() / 4);
-    // Those of the current family, one entry per bucket.
+    // Exemplars of the current family, one entry per bucket.
     let mut exemplars = Vec::new().into_iter();
     let mut bucket = String::new();
     for line in plain.lines() {
@@ -62,7 +62,7 @@ pub(super) fn plain(registry: &Registry) -> Result<String, Error> {
     let mut help = None;
     for line in open.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
-            // Held back until the type determines the suffix.
+            // Kept until the type determines the suffix.
             help = rest.split_once(' ');
         } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
             let (suffix, kind) = match kind {

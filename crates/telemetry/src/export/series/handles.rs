@@ -17,11 +17,11 @@ use crate::export::table::{Id, Key, TABLE};
 pub(crate) struct Handles {
     found: Mutex<Found>,
     live: OnceLock<LiveSeries>,
-    /// Live counts of its streams that are in no series yet, written by the data path.
+    /// Live counts of the label set's streams that are in no series yet. Written by the data path.
     pub(crate) counts: Arc<LiveCounts>,
-    /// The prompt classes that have a place in this label set.
+    /// The prompt classes admitted in this label set.
     pub(crate) admitted: Admitted,
-    /// The places of its model names, which are marked as used together with it.
+    /// The labels of its model names, which are marked as used together with the label set.
     names: [Option<Arc<Label>>; 2],
     /// Time of the last use, in milliseconds as in [`Label`].
     used: AtomicU64,
@@ -32,8 +32,8 @@ pub(crate) struct Handles {
 pub(crate) struct Found {
     families: Arc<Families>,
     known: Vec<(Key, Value)>,
-    /// By metric, in the order of the table, and by further attributes: there are only a few, so comparing them is
-    /// cheaper than hashing one. `None` when this generation has no such metric.
+    /// By metric, in the order of the table, and by further attributes. These are few, so comparing them is cheaper
+    /// than hashing. `None` when this generation has no such metric.
     series: Vec<Vec<(Extra, Option<Arc<Series>>)>>,
 }
 
@@ -49,7 +49,7 @@ impl Handles {
         Handles { found, live, counts, admitted, names, used }
     }
 
-    /// Its series, locked for one record. Never called by the data path.
+    /// The series, locked for one record. Never called by the data path.
     pub(crate) fn found(&self) -> MutexGuard<'_, Found> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -70,8 +70,9 @@ impl Handles {
         self.names.iter().flatten().any(|label| *label.text == *name)
     }
 
-    /// Adds live counts of its streams to its series, through `spare`, which is empty before and after, and marks it as
-    /// used if there were any. Call from one thread at a time, and never from the data path.
+    /// Adds live counts of the label set's streams to its series, through `spare`, which is empty before and after.
+    /// Marks the label set as used if there were any counts. Call from one thread at a time, and never from the data
+    /// path.
     pub(crate) fn drain(&self, counts: &LiveCounts, spare: &mut Gaps, now: Duration) {
         if counts.is_asked() && counts.drain(self.live(), spare) {
             self.touch(now);

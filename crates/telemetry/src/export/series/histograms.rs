@@ -1,4 +1,4 @@
-//! Histograms for owners that choose the attributes themselves.
+//! Histograms with attributes chosen by their owner.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ impl Histograms {
         self.0.get(id, |metric| Attributes::of(metric, attributes, &[])).map(Histogram)
     }
 
-    /// Ends the series that were dropped. One that is created again starts at zero.
+    /// Removes dropped series. A series that is created again starts at zero.
     pub fn remove_unused(&self) {
         self.0.remove_unused();
     }

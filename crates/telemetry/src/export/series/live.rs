@@ -27,7 +27,7 @@ pub(crate) struct Gathering {
     pub(crate) fine: bool,
 }
 
-/// The bounds of both gap histograms, with finer ones between them.
+/// The bounds of both gap histograms, with finer bounds between them.
 static FINE_GAPS: LazyLock<Vec<f64>> = LazyLock::new(|| refined(metric(Id::InterTokenLatency).buckets));
 /// The same for the tokens of a chunk.
 static FINE_TOKENS: LazyLock<Vec<f64>> = LazyLock::new(|| refined(metric(Id::ChunkTokens).buckets));
@@ -99,8 +99,8 @@ pub(crate) struct LiveCounts {
     stalls: AtomicU64,
     /// Set once a stream has requested these counts; then their series exist.
     asked: AtomicBool,
-    /// The data path takes whichever half is free. The draining thread holds one at a time, so the data path only ever
-    /// waits for other data path threads. Allocated on first use.
+    /// The data path locks either half. The draining thread holds one half at a time, so the data path only ever waits
+    /// for other data path threads. Allocated on first use.
     halves: [Mutex<Option<Box<Gaps>>>; 2],
 }
 
@@ -129,7 +129,7 @@ impl LiveCounts {
             if let Some(half) = self.halves.iter().find_map(try_lock) {
                 return half;
             }
-            // Another data path thread holds one of them, for less than a microsecond.
+            // Another data path thread holds a half, for less than a microsecond.
             tries += 1;
             if tries % SPINS == 0 { thread::yield_now() } else { spin_loop() }
         }
@@ -140,7 +140,7 @@ impl LiveCounts {
         self.asked.load(Relaxed)
     }
 
-    /// Adds the gathered counts to these series, through `spare`, which is empty before and after. Returns true when
+    /// Adds the gathered counts to these series, through `spare`, which is empty before and after. Returns true if
     /// there were any. Call from one thread at a time, and never from the data path.
     pub(crate) fn drain(&self, series: &LiveSeries, spare: &mut Gaps) -> bool {
         let (tokens, stalls) = (self.tokens.swap(0, Relaxed), self.stalls.swap(0, Relaxed));
@@ -229,7 +229,7 @@ impl LiveSeries {
         }
     }
 
-    /// Attaches an exemplar for the longest gap of an ended request: its gaps were counted while it ran.
+    /// Attaches an exemplar for the longest gap of an ended request. The gap was counted while the request ran.
     pub(crate) fn longest(&self, gap: Duration, tokens: Option<u32>, exemplar: Exemplar) {
         let seconds = gap.as_secs_f64();
         if let Some(chunk_gap) = &self.chunk_gap {

@@ -18,7 +18,7 @@ use crate::export::table::{Id, Kind, Metric, TABLE};
 use crate::export::{Settings, page};
 
 /// One series: its own state for the Prometheus page, and the OpenTelemetry instrument if metrics are exported over
-/// OTLP. A method for the other kind has no effect.
+/// OTLP. Methods for the other kind have no effect.
 #[derive(Debug)]
 pub(crate) enum Series {
     Counter(AtomicU64, Option<BoundCounter<u64>>),
@@ -62,8 +62,8 @@ impl Series {
         }
     }
 
-    /// Adds observations gathered elsewhere. OpenTelemetry accepts single values only: it gets the mean of a bucket
-    /// once per value in it.
+    /// Adds observations gathered elsewhere. OpenTelemetry accepts only single values, so it receives the mean of each
+    /// bucket once per value in the bucket.
     pub(crate) fn merge(&self, gathered: &State) {
         let Series::Histogram(own, otel) = self else { return };
         lock(own).add(gathered);
@@ -194,8 +194,8 @@ impl Families {
     pub(crate) fn snapshot(&self, mut observed: Values) -> Vec<page::Family> {
         let families = self.by_id.iter().flatten().map(|family| {
             let series = family.series.read().unwrap_or_else(PoisonError::into_inner);
-            // A series appears as soon as its handle exists, even when empty. The SDK pushes bound instruments
-            // likewise, so both exporters show the same.
+            // A series appears as soon as its handle exists, even when empty. The SDK does the same for bound
+            // instruments, so both exporters report the same series.
             let mut points: Vec<page::Point> = series
                 .iter()
                 .map(|(attributes, series)| page::Point { attributes: attributes.clone(), value: series.value() })

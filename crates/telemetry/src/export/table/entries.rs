@@ -1,11 +1,11 @@
 //! The catalogue: every metric, in the order of the documentation.
 //!
-//! A new metric is one entry here, and one line where its value is known: in the recorder, or in its owner's
+//! To add a metric, add one entry here and one line where its value is known: in the recorder, or in its owner's
 //! [`Collect`](crate::export::Collect).
 
 use crate::export::table::{Generation, Key, Kind, Metric, Scope};
 
-/// Declares each metric once: the documentation of its identifier is its description.
+/// Declares each metric once: the doc comment of its identifier is its help text.
 macro_rules! catalogue {
     ($(
         $(#[doc = $help:literal])+
@@ -17,7 +17,7 @@ macro_rules! catalogue {
 
         /// Every metric that is recorded or observed, except `target_info`, which is generated from the resource.
         pub static TABLE: [Metric; [$(Id::$id),+].len()] =
-            // Each line of a description begins with a space.
+            // Each line of a doc comment begins with a space.
             [$(Metric {
                 id: Id::$id,
                 help: concat!($($help),+).split_at(1).1,
@@ -31,10 +31,10 @@ macro_rules! catalogue {
     };
 }
 
-/// Attributes of a prompt, added only if the settings enable them.
+/// Prompt attributes, added only if the settings enable them.
 const PROMPT_CLASSES: &[Key] = &[Key::InputLengthClass, Key::CacheHitClass];
 
-/// Attribute of values that each data-parallel rank of an engine has.
+/// Attribute of values that engines report per data-parallel rank.
 const RANK: &[Key] = &[Key::DataParallelRank];
 
 // Bucket boundaries, in seconds where the unit is `s`.
@@ -55,12 +55,12 @@ const TIME_TO_FIRST_TOKEN: &[f64] =
 /// `gen_ai.server.time_per_output_token`, as recommended by semantic conventions v1.41.
 const TIME_PER_OUTPUT_TOKEN: &[f64] = &[0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5];
 
-/// Delays of timers: those that the data path counts by, so that no delay changes its bucket.
+/// Timer delays: the data path counts them in the same buckets, so no delay changes its bucket.
 const DELAY: &[f64] =
     &[0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192];
 
-/// Waits of a whole request. Compared with the conventions: finer between 100 ms and 10 s, where objectives lie, and
-/// with a higher upper end.
+/// Waits of requests. Compared with the conventions: finer between 100 ms and 10 s, where objectives lie, and with a
+/// higher maximum.
 const WAIT: &[f64] = &[
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0,
     20.0, 30.0, 60.0, 120.0, 300.0,
@@ -72,7 +72,7 @@ const TENANT_WAIT: &[f64] = &[0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20
 /// Phases of a request: coarser than [`WAIT`], because every label set has one series per phase.
 const PHASE: &[f64] = &[0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0];
 
-/// Round trips to clients: from the same pod (under 0.1 ms) to a satellite.
+/// Round trips to clients, from the same pod (under 0.1 ms) to a satellite link.
 const ROUND_TRIP: &[f64] = &[0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8];
 
 /// Gaps between tokens: from speculative decoding (under 1 ms) to a stall.
@@ -97,14 +97,15 @@ const CHUNK_TOKENS: &[f64] = &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 16.0, 32
 catalogue! {
     // GenAI semantic conventions.
 
-    /// Time from the last byte of the request (from its first byte if it never ended) to the end of the response
+    /// Time from the last byte of the request (or its first byte if the request is incomplete) to the end of the
+    /// response
     RequestDuration = Histogram(Scope::GenAi, "gen_ai.server.request.duration", "s")
         { buckets: DURATION, extra: &[Key::ErrorType], exemplar: true },
-    /// Time to the first token of successful streamed responses; see tokometer.time_to_first_token for all
+    /// Time to the first token of successful streamed responses; for all outcomes, see tokometer.time_to_first_token
     TimeToFirstToken = Histogram(Scope::GenAi, "gen_ai.server.time_to_first_token", "s")
         { buckets: TIME_TO_FIRST_TOKEN, optional: PROMPT_CLASSES, exemplar: true },
-    /// Time from the first token to the end, divided by the tokens after the first event; successful streamed responses
-    /// with one choice and an exact count that their client did not limit
+    /// Time from the first token to the end, divided by the number of tokens after the first event; only successful
+    /// streamed responses with one choice and an exact token count that were not limited by a slow client
     TimePerOutputToken = Histogram(Scope::GenAi, "gen_ai.server.time_per_output_token", "s")
         { buckets: TIME_PER_OUTPUT_TOKEN, exemplar: true },
     /// Tokens of one request, as counted by the engine
@@ -134,7 +135,7 @@ catalogue! {
 
     // Requests.
 
-    /// Requests that ended, each with exactly one outcome
+    /// Ended requests, each with exactly one outcome
     Requests = Counter(Scope::Request, "tokometer.requests", "{request}") { extra: &[Key::Outcome, Key::StatusClass] },
     /// Choices with a finish reason (a request may have several)
     Finishes = Counter(Scope::Request, "tokometer.finishes", "{choice}") { extra: &[Key::FinishReason] },
@@ -145,51 +146,53 @@ catalogue! {
     OwnTimeToFirstEvent = Histogram(Scope::Request, "tokometer.time_to_first_event", "s")
         { buckets: WAIT, extra: &[Key::OutcomeClass], exemplar: true },
     /// Time from the last byte of the request to the first token on any channel of a streamed response, regardless of
-    /// its outcome
+    /// the outcome
     OwnTimeToFirstToken = Histogram(Scope::Request, "tokometer.time_to_first_token", "s")
         { buckets: WAIT, extra: &[Key::OutcomeClass], optional: PROMPT_CLASSES, exemplar: true },
     /// Time from the last byte of the request to the first visible content of a streamed response
     OwnTimeToFirstVisible = Histogram(Scope::Request, "tokometer.time_to_first_visible", "s")
         { buckets: WAIT, extra: &[Key::OutcomeClass], optional: PROMPT_CLASSES, exemplar: true },
-    /// Time that requests without a token waited until their end; for cancelled ones, until the client disconnected
+    /// Total wait of requests that received no token, until they ended or the client disconnected
     WaitWithoutFirstToken = Histogram(Scope::Request, "tokometer.wait_without_first_token", "s")
         { buckets: WAIT, extra: &[Key::Outcome], exemplar: true },
-    /// Tokens per second between the first and the last token-bearing event of one stream; `source` marks lower bounds
-    /// and estimates; not of streams with several choices, or limited by their client
+    /// Tokens per second between the first and the last token-bearing event of a stream; `source` marks lower bounds
+    /// and estimates; excludes streams with several choices and streams limited by a slow client
     DecodeRate = Histogram(Scope::Request, "tokometer.decode.tokens", "{token}/s")
         { buckets: RATE, extra: &[Key::Source], exemplar: true },
-    /// Gap between token-bearing events divided by the tokens in the event: k observations of gap/k
+    /// Gap before a token-bearing event, divided by the number of tokens in the event: k observations of gap/k
     InterTokenLatency = Histogram(Scope::Request, "tokometer.inter_token_latency", "s")
         { buckets: GAP, exemplar: true },
     /// Gap between token-bearing events
     ChunkGap = Histogram(Scope::Request, "tokometer.chunk_gap", "s") { buckets: GAP, exemplar: true },
-    /// Tokens in one event after the first, where the engine reports them
+    /// Tokens per event, excluding the first event, where the engine reports them
     ChunkTokens = Histogram(Scope::Request, "tokometer.chunk.tokens", "{token}") { buckets: CHUNK_TOKENS },
-    /// Gaps longer than the stall threshold that neither the stream's cadence explains nor the client caused (docs/concepts/stalls.md)
+    /// Gaps above the stall threshold that are neither explained by the stream's cadence nor caused by the client
+    /// (docs/concepts/stalls.md)
     Stalls = Counter(Scope::Request, "tokometer.stalls", "{stall}"),
-    /// Uncached prompt tokens divided by the time to the first token without queueing; only where cached tokens and
+    /// Uncached prompt tokens divided by the time to the first token minus the queue time; only where cached tokens and
     /// queue time are known
     PrefillRate = Histogram(Scope::Request, "tokometer.prefill.tokens", "{token}/s")
         { buckets: PREFILL_RATE, extra: &[Key::Source], optional: PROMPT_CLASSES, exemplar: true },
-    /// Time in the server's queue; `remainder` (Ollama) includes some milliseconds of templating and tokenizing
+    /// Time in the server's queue; the source `remainder` (Ollama) includes some milliseconds of templating and
+    /// tokenizing
     QueueTime = Histogram(Scope::Request, "tokometer.queue.time", "s")
         { buckets: WAIT, extra: &[Key::Source], exemplar: true },
-    /// Time of a request by phase; the phases add up to the time from its first byte to its end
+    /// Duration of each request phase; the phases add up to the time from the first byte of the request to the end
     PhaseDuration = Histogram(Scope::Request, "tokometer.phase.duration", "s")
         { buckets: PHASE, extra: &[Key::Phase], exemplar: true },
     /// Time during which the response was blocked on a slow client (backpressure)
     DeliveryBlocked = Histogram(Scope::Request, "tokometer.delivery.blocked", "s") { buckets: WAIT, exemplar: true },
-    /// Minimum round-trip time to the client in the minutes before the end of the request; absent where the source of the
-    /// traffic does not show it (Unix sockets)
+    /// Minimum round-trip time to the client in the minutes before the end of the request; absent where it cannot be
+    /// measured (Unix sockets)
     NetworkRtt = Histogram(Scope::Request, "tokometer.network.rtt", "s") { buckets: ROUND_TRIP, exemplar: true },
-    /// Segments that were sent to the client more than once during requests
+    /// Segments retransmitted to the client during requests
     NetworkRetransmits = Counter(Scope::Request, "tokometer.network.retransmits", "{segment}"),
-    /// Time for which the client's receive window was full, of requests where this occurred
+    /// Time during which the client's receive window was full; only requests in which this occurred
     NetworkZeroWindow = Histogram(Scope::Request, "tokometer.network.zero_window", "s")
         { buckets: PHASE, exemplar: true },
     /// Prompt tokens, including cached ones
     InputTokens = Counter(Scope::Request, "tokometer.input.tokens", "{token}") { extra: &[Key::Source] },
-    /// Output tokens of requests that ended, including partial ones of aborted requests
+    /// Output tokens of ended requests, including partial output of aborted requests
     OutputTokens = Counter(Scope::Request, "tokometer.output.tokens", "{token}") { extra: &[Key::Source] },
     /// Prompt tokens read from the engine's cache, where the engine reports them
     CachedTokens = Counter(Scope::Request, "tokometer.cached.tokens", "{token}"),
@@ -203,66 +206,66 @@ catalogue! {
     ReasoningTokens = Counter(Scope::Request, "tokometer.reasoning.tokens", "{token}"),
     /// Audio tokens in the output, where the engine reports them
     OutputAudioTokens = Counter(Scope::Request, "tokometer.output.audio.tokens", "{token}"),
-    /// Output tokens while they are streamed: a lower bound that is corrected upward at the end of each stream
+    /// Output tokens, counted while they are streamed: a lower bound, corrected upward at the end of each stream
     LiveTokens = Counter(Scope::Request, "tokometer.live.tokens", "{token}"),
     /// Bytes of request bodies
     RequestBody = Counter(Scope::Request, "tokometer.request.body", "By"),
     /// Bytes of response bodies
     ResponseBody = Counter(Scope::Request, "tokometer.response.body", "By"),
 
-    // Requests in flight and recently ended ones.
+    // Requests in flight and recently ended requests.
 
     /// Open requests
     InFlight = UpDownCounter(Scope::Listener, "tokometer.in_flight", "{request}") { extra: &[Key::Phase] },
-    /// Mean age of the requests in flight, from their first byte; absent when there is none
+    /// Mean age of the requests in flight, from their first byte; absent without requests in flight
     InFlightMeanAge = Gauge(Scope::Listener, "tokometer.in_flight.age.mean", "s") { extra: &[Key::Phase] },
-    /// Age of the oldest request in flight; absent when there is none
+    /// Age of the oldest request in flight; absent without requests in flight
     InFlightOldest = Gauge(Scope::Listener, "tokometer.in_flight.age.max", "s") { extra: &[Key::Phase] },
-    /// Maximum time that a request in flight has waited for its next (or first) token; absent when there is none
+    /// Longest current wait of a request in flight for its first or next token; absent without requests in flight
     InFlightWaited = Gauge(Scope::Listener, "tokometer.in_flight.wait.max", "s") { extra: &[Key::Phase] },
-    /// Streams whose next token takes longer than the stall threshold and the stream's cadence allow (docs/concepts/stalls.md), and
-    /// whose clients are not blocking
+    /// Streams whose next token takes longer than the stall threshold and the stream's cadence allow
+    /// (docs/concepts/stalls.md), excluding streams blocked on the client
     InFlightStalled = Gauge(Scope::Listener, "tokometer.in_flight.stalled", "{request}"),
     /// Requests in flight that are blocked on a slow client (backpressure)
     InFlightBlocked = Gauge(Scope::Listener, "tokometer.in_flight.blocked", "{request}"),
     /// Requests not tracked while in flight because more than 65,536 were open
     InFlightUntracked = Counter(Scope::Process, "tokometer.in_flight.untracked", "{request}"),
-    /// Time since the engine last sent a token to any client while it had pending requests, on all its listeners together;
-    /// 0 when it has none
+    /// Time without a token from the engine to any client while requests are pending, over all listeners of the engine;
+    /// 0 without pending requests
     EngineSilence = Gauge(Scope::Server, "tokometer.engine.silence", "s"),
-    /// Maximum silence allowed for the requests in flight; absent when the engine has no pending request
+    /// Maximum silence allowed for the current requests in flight; absent without pending requests
     EngineSilenceBound = Gauge(Scope::Server, "tokometer.engine.silence.bound", "s"),
-    /// 1 while the engine, or one of its data-parallel ranks, has been silent for longer than its bound, so that
-    /// /engine/healthz returns 503; else 0
+    /// 1 while the engine or one of its data-parallel ranks has been silent for longer than its bound (/engine/healthz
+    /// then returns 503), else 0
     EngineWedged = Gauge(Scope::Server, "tokometer.engine.wedged", ""),
-    /// 0 while the server accepts no connections and no request makes progress, so that /engine/healthz returns 503; else
-    /// 1; absent until it is known, and where the upstream is `original`
+    /// 0 while the server accepts no connections and no request makes progress (/engine/healthz then returns 503), else
+    /// 1; absent until known, and for the upstream `original`
     EngineReachable = Gauge(Scope::Server, "tokometer.engine.reachable", ""),
     /// Ended requests kept for /requests
     RecentRequests = Gauge(Scope::Process, "tokometer.recent.requests", "{request}"),
     /// Memory used by the ended requests kept for /requests
     RecentMemory = Gauge(Scope::Process, "tokometer.recent.memory", "By"),
-    /// Ended requests not kept because they ended faster than they could be stored
+    /// Ended requests not kept for /requests because they ended faster than they could be stored
     RecentDropped = Counter(Scope::Process, "tokometer.recent.dropped", "{request}"),
-    /// Requests whose records were dropped because too many were waiting to be counted: only tokometer.requests counts
-    /// them, by operation, server and outcome
+    /// Requests whose records were dropped because too many were waiting to be processed; only tokometer.requests
+    /// counts these requests, by operation, server and outcome
     RecordsDropped = Counter(Scope::Process, "tokometer.records.dropped", "{request}"),
-    /// Access log lines lost; absent where no access log is written
+    /// Access log lines lost; absent without an access log
     AccessLogDropped = Counter(Scope::Process, "tokometer.access_log.dropped", "{line}") { extra: &[Key::Reason] },
 
     // Connections and observers.
 
-    /// Connections that are still relayed but no longer read; their open requests are recorded with the outcome
+    /// Connections that are still relayed but no longer observed; their open requests are recorded with the outcome
     /// `unobserved`
     ObserverDetached = Counter(Scope::Listener, "tokometer.observer.detached", "{connection}") { extra: &[Key::Reason] },
-    /// Bodies relayed without being read, or not to their end, because of their compression
+    /// Bodies relayed but not fully parsed because of their compression
     BodiesUnread = Counter(Scope::Listener, "tokometer.observer.bodies.unread", "{body}")
         { extra: &[Key::Direction, Key::Reason] },
     /// Connections accepted
     ConnectionsOpened = Counter(Scope::Listener, "tokometer.connections.opened", "{connection}"),
     /// Open connections
     ConnectionsOpen = UpDownCounter(Scope::Listener, "tokometer.connections.open", "{connection}"),
-    /// Connections refused because the maximum number was open: the open file limit (`descriptors`) or
+    /// Connections refused at the maximum number of connections, set by the open file limit (`descriptors`) or
     /// `relay.max_connections` (`max_connections`)
     ConnectionsRefused = Counter(Scope::Listener, "tokometer.connections.refused", "{connection}")
         { extra: &[Key::Reason] },
@@ -271,76 +274,75 @@ catalogue! {
     /// Connections for which the server was unreachable: `refused`, `timeout`, `name_resolution`, `unreachable` (no
     /// route), `tls` (handshake failed) or `other`
     ConnectFailures = Counter(Scope::Listener, "tokometer.connect.failures", "{connection}") { extra: &[Key::Reason] },
-    /// Requests in rewrite mode, by what was done with them
+    /// Requests in rewrite mode, by rewrite and result
     RewriteRequests = Counter(Scope::Listener, "tokometer.rewrite.requests", "{request}")
         { extra: &[Key::Rewrite, Key::Result] },
     /// Bytes relayed, including headers and framing
     RelayIo = Counter(Scope::Listener, "tokometer.relay.io", "By") { extra: &[Key::Direction] },
-    /// Always 1: how traffic to the server is intercepted, and whether the server can be reached directly; absent while
-    /// the server does not respond
+    /// Always 1; the attributes report how traffic to the server is intercepted, and whether clients can reach the
+    /// server directly; absent while the server does not respond
     Interception = Gauge(Scope::Listener, "tokometer.interception", "") { extra: &[Key::Mode, Key::Result] },
-    /// Always 1: whether the listener accepts clients
+    /// Always 1; `state` reports whether the listener accepts clients
     Listening = Gauge(Scope::Listener, "tokometer.listening", "") { extra: &[Key::State] },
-    /// Connections currently read
+    /// Connections currently observed
     ObserverConnections = Gauge(Scope::Process, "tokometer.observer.connections", "{connection}"),
-    /// Time spent reading relayed bytes: tokometer's own overhead on the data path's threads
+    /// Time spent observing relayed bytes: tokometer's own overhead on the data path's threads
     ObserverTime = Counter(Scope::Process, "tokometer.observer.time", "s"),
-    /// Bytes produced by decoders of compressed bodies and messages, including those of inner codings
+    /// Decompressed bytes of bodies and messages, including the output of inner codings
     ObserverDecoded = Counter(Scope::Process, "tokometer.observer.decoded", "By"),
-    /// Memory charged to the budget (`observe.memory`): data that observers hold because of clients
+    /// Memory charged to the budget (`observe.memory`): observer data whose size depends on clients
     ObserverMemory = Gauge(Scope::Process, "tokometer.observer.memory", "By"),
-    /// The memory budget
+    /// Memory budget (`observe.memory`)
     ObserverMemoryLimit = Gauge(Scope::Process, "tokometer.observer.memory.limit", "By"),
-    /// Memory requests refused because the budget was exhausted
+    /// Memory reservations refused because the budget was exhausted
     ObserverMemoryRefused = Counter(Scope::Process, "tokometer.observer.memory.refused", "{request}"),
-    /// Delay of the last timers of the data path's threads, or of timers overdue now: maximum over all threads; timers
+    /// Maximum timer delay over all data path threads: of the last timer, or of a timer that is overdue now; timers
     /// have a resolution of one millisecond
     EventLoopLag = Gauge(Scope::Process, "tokometer.event_loop.lag", "s"),
-    /// Delays of the data path's timers, ten per second and thread: everything that waits for the thread is delayed by as
-    /// much (docs/concepts/stalls.md)
+    /// Timer delays on the data path's threads, ten timers per second and thread; all other work of the thread is
+    /// delayed equally (docs/concepts/stalls.md)
     EventLoopDelay = Histogram(Scope::Process, "tokometer.event_loop.delay", "s")
         { buckets: DELAY, extra: &[Key::Thread] },
-    /// Responses without a token count from the engine that the tokenizer could not count either; only where a
-    /// tokenizer is configured
+    /// Responses that neither the engine nor the tokenizer counted; only with a configured tokenizer
     TokenizerUncounted = Counter(Scope::Process, "tokometer.tokenizer.uncounted", "{response}")
         { extra: &[Key::Reason] },
 
     // Captured packets; only in `tokometer tap`.
 
-    /// Packets captured; only in `tokometer tap`, as all metrics of the capture
+    /// Packets captured; like all capture metrics, only in `tokometer tap`
     CapturePackets = Counter(Scope::Process, "tokometer.capture.packets", "{packet}"),
-    /// Packets that the kernel dropped because the capture was too slow; requests that were open are marked
-    /// (`capture_loss`), and a connection with missing bytes is read again from its next request on
+    /// Packets dropped by the kernel because the capture was too slow; open requests are marked (`capture_loss`), and a
+    /// connection with missing bytes is observed again from its next request on
     CaptureLost = Counter(Scope::Process, "tokometer.capture.packets.lost", "{packet}"),
-    /// Captured packets that could not be read, or not to their end: invalid headers (`malformed`), fragments of IP packets
-    /// (`fragment`), or longer than the capture allows (`truncated`)
+    /// Captured packets that could not be fully parsed: invalid headers (`malformed`), IP fragments (`fragment`), or
+    /// longer than the capture allows (`truncated`)
     CaptureUnread = Counter(Scope::Process, "tokometer.capture.packets.unread", "{packet}") { extra: &[Key::Reason] },
     /// TCP segments from and to the captured ports, without duplicates
     CaptureSegments = Counter(Scope::Process, "tokometer.capture.segments", "{segment}"),
-    /// Segments captured twice (`duplicate`), before an earlier one (`out_of_order`), sent again (`retransmitted`), or of
-    /// connections that were not followed because too many were open (`shed`)
+    /// Segments captured twice (`duplicate`), captured before an earlier segment (`out_of_order`), retransmitted
+    /// (`retransmitted`), or of connections not followed because too many were open (`shed`)
     CaptureIrregular = Counter(Scope::Process, "tokometer.capture.segments.irregular", "{segment}")
         { extra: &[Key::Kind] },
-    /// Captured connections: from their beginning (`opened`), in progress (`attached`), read from one of their requests on
-    /// (`synchronised`), and unreadable ones with TLS (`tls`)
+    /// Captured connections: from their beginning (`opened`), already in progress (`attached`), observed from a later
+    /// request on (`synchronised`), and not observable because of TLS (`tls`)
     CaptureConnections = Counter(Scope::Process, "tokometer.capture.connections", "{connection}")
         { extra: &[Key::Kind] },
     /// Captured connections that are open
     CaptureOpen = UpDownCounter(Scope::Process, "tokometer.capture.connections.open", "{connection}"),
-    /// Open connections that are not read before their next request
+    /// Open connections that are not observed until their next request
     CaptureUnsynchronised = UpDownCounter(Scope::Process, "tokometer.capture.connections.unsynchronised", "{connection}"),
     /// Gaps in captured connections that could not be filled; their open requests are recorded with the outcome
     /// `unobserved`
     CaptureGaps = Counter(Scope::Process, "tokometer.capture.gaps", "{gap}"),
-    /// Captured bytes that were read, including headers and framing
+    /// Captured bytes that were observed, including headers and framing
     CaptureIo = Counter(Scope::Process, "tokometer.capture.io", "By") { extra: &[Key::Direction] },
-    /// Captured bytes of connections that could not be read at that time
+    /// Captured bytes of connections that could not be observed at that time
     CaptureUnobserved = Counter(Scope::Process, "tokometer.capture.unobserved", "By"),
-    /// Captured bytes that wait for an earlier segment
+    /// Captured bytes waiting for an earlier segment
     CaptureReassembly = Gauge(Scope::Process, "tokometer.capture.reassembly.memory", "By"),
-    /// How often the buffer of captured packets became full (`tap.buffer`)
+    /// Number of times the capture buffer (`tap.buffer`) became full
     CaptureRingFull = Counter(Scope::Process, "tokometer.capture.ring.full", ""),
-    /// Maximum share of the buffer of captured packets in use in the last 30 to 60 s
+    /// Maximum share of the capture buffer in use in the last 30 to 60 s
     CaptureRingUsed = Gauge(Scope::Process, "tokometer.capture.ring.used", "1"),
 
     // The engine's own metrics.
@@ -351,20 +353,20 @@ catalogue! {
     EngineWaiting = Gauge(Scope::Server, "tokometer.engine.requests.waiting", "{request}") { extra: RANK },
     /// Share of the engine's key-value cache in use, from the engine's own metrics
     EngineKvUsage = Gauge(Scope::Server, "tokometer.engine.kv_cache.usage", "1") { extra: RANK },
-    /// Lookups in the engine's prefix cache, in its own unit (tokens or blocks)
+    /// Lookups in the engine's prefix cache, in the engine's unit (tokens or blocks)
     EngineCacheQueries = Counter(Scope::Server, "tokometer.engine.prefix_cache.queries", "") { extra: RANK },
-    /// Hits in the engine's prefix cache, in its own unit (tokens or blocks)
+    /// Hits in the engine's prefix cache, in the engine's unit (tokens or blocks)
     EngineCacheHits = Counter(Scope::Server, "tokometer.engine.prefix_cache.hits", "") { extra: RANK },
     /// Recent hit ratio of the engine's prefix cache
     EngineCacheRatio = Gauge(Scope::Server, "tokometer.engine.prefix_cache.hit_ratio", "1") { extra: &[Key::DataParallelRank, Key::Source] },
-    /// Iterations (forward passes with output) of the engine, from its own metrics
+    /// Iterations (forward passes with output) of the engine, from the engine's own metrics
     EngineIterations = Counter(Scope::Server, "tokometer.engine.iterations", "{iteration}") { extra: RANK },
-    /// Time without an iteration while the engine, or this data-parallel rank, reported running requests, from its own
-    /// metrics; 0 while it iterates or has no running request
+    /// Time without an iteration while the engine, or this data-parallel rank, reported running requests, from the
+    /// engine's own metrics; 0 during iterations or without running requests
     EngineIterationsStopped = Gauge(Scope::Server, "tokometer.engine.iterations.stopped", "s") { extra: RANK },
-    /// Output tokens generated by the engine, from its own metrics, including those of requests whose clients are gone
+    /// Output tokens generated by the engine, from the engine's own metrics, including tokens for disconnected clients
     EngineGenerated = Counter(Scope::Server, "tokometer.engine.tokens.generated", "{token}") { extra: RANK },
-    /// Requests that the engine preempted in favour of others and restarted
+    /// Requests that the engine preempted in favour of other requests and restarted
     EnginePreemptions = Counter(Scope::Server, "tokometer.engine.preemptions", "{preemption}") { extra: RANK },
     /// Tokens proposed by the engine's speculative decoding
     EngineDrafted = Counter(Scope::Server, "tokometer.engine.speculative.drafted", "{token}") { extra: RANK },
@@ -378,15 +380,16 @@ catalogue! {
     EngineQueueTime = Counter(Scope::Server, "tokometer.engine.queue.time", "s") { extra: RANK },
     /// Requests whose waits are included in tokometer.engine.queue.time
     EngineQueueRequests = Counter(Scope::Server, "tokometer.engine.queue.requests", "{request}") { extra: RANK },
-    /// Total time of key-value cache transfers from other engines (disaggregated prefill), from the engine's own metrics
+    /// Total time of key-value cache transfers from other engines (disaggregated prefill), from the engine's own
+    /// metrics
     EngineKvTransferTime = Counter(Scope::Server, "tokometer.engine.kv_transfer.time", "s") { extra: RANK },
     /// Transfers included in tokometer.engine.kv_transfer.time
     EngineKvTransfers = Counter(Scope::Server, "tokometer.engine.kv_transfers", "{transfer}") { extra: RANK },
     /// Mean queue wait of the requests added to the engine's queue metrics between two scrapes: an estimate for the
     /// whole engine
     QueueTimeEstimate = Gauge(Scope::Server, "tokometer.queue.time.estimate", "s") { extra: &[Key::DataParallelRank, Key::Source] },
-    /// Always 1, with the name and the version of the engine as attributes, where the engine reports its version (vLLM);
-    /// absent while its metrics are not scraped
+    /// Always 1, with the engine's name and version as attributes; only for engines that report their version (vLLM);
+    /// absent while the engine's metrics are not scraped
     EngineInfo = Gauge(Scope::Server, "tokometer.engine.info", "") { extra: &[Key::Provider, Key::Version] },
     /// Attempts to scrape the engine's metrics
     EngineScrapes = Counter(Scope::Server, "tokometer.engine.scrape.attempts", "{scrape}"),
@@ -404,9 +407,9 @@ catalogue! {
     SpansSent = Counter(Scope::Process, "tokometer.telemetry.spans.sent", "{span}"),
     /// Spans lost because the queue was full or their export failed
     SpansDropped = Counter(Scope::Process, "tokometer.telemetry.spans.dropped", "{span}"),
-    /// Traces kept because of their content that the sampler alone would have dropped
+    /// Traces kept because of their content although the sampler would have dropped them
     TracesKept = Counter(Scope::Process, "tokometer.telemetry.traces.kept", "{trace}") { extra: &[Key::Reason] },
-    /// Traces dropped although their content qualified them to be kept: the rate limit per second was reached
+    /// Traces dropped although their content qualified them to be kept, because the limit per second was reached
     TracesCapped = Counter(Scope::Process, "tokometer.telemetry.traces.capped", "{trace}"),
     /// OTLP exports attempted
     Exports = Counter(Scope::Process, "tokometer.telemetry.exports", "{export}") { extra: &[Key::Signal] },
@@ -415,16 +418,16 @@ catalogue! {
     /// Requests whose attributes were folded into `other` because a cap was reached
     LabelsFolded = Counter(Scope::Process, "tokometer.labels.folded", "{request}") { extra: &[Key::Kind] },
 
-    /// 1 after a successful load of the configuration; 0 while the configuration file has errors, so that the previous
+    /// 1 if the last load of the configuration succeeded; 0 if the configuration file has errors and the previous
     /// configuration stays in effect
     ConfigReload = Gauge(Scope::Process, "tokometer.config.last_reload.successful", ""),
 
     // Objectives.
 
-    /// Requests evaluated by an objective; bad ones carry the reason
+    /// Requests evaluated by an objective; bad requests carry the reason
     SloEvents = Counter(Scope::Process, "tokometer.slo.events", "{request}")
         { extra: &[Key::Slo, Key::Model, Key::Verdict, Key::Reason] },
-    /// Requests in scope of an objective but not evaluated: the server was not the cause, or too little is known
+    /// Requests in an objective's scope that were not evaluated: the server was not the cause, or too little is known
     SloExcluded = Counter(Scope::Process, "tokometer.slo.excluded", "{request}")
         { extra: &[Key::Slo, Key::Model, Key::Reason] },
     /// Output tokens of requests that met a goodput objective
@@ -432,7 +435,7 @@ catalogue! {
         { extra: &[Key::Slo, Key::Model, Key::Source] },
     /// Target share of good requests of an objective
     SloObjective = Gauge(Scope::Process, "tokometer.slo.objective", "1") { extra: &[Key::Slo] },
-    /// Limit of an objective, in the unit given by its name
+    /// Threshold of an objective, in the unit given by the threshold's name
     SloThreshold = Gauge(Scope::Process, "tokometer.slo.threshold", "") { extra: &[Key::Slo, Key::Threshold] },
 
     // Tenants, cost and budgets.
@@ -445,22 +448,23 @@ catalogue! {
         { extra: &[Key::Tenant, Key::Source] },
     /// Prompt tokens read from the engine's cache, where the engine reports them, by tenant; only with `tenants`
     TenantCachedTokens = Counter(Scope::Process, "tokometer.tenant.cached.tokens", "{token}") { extra: &[Key::Tenant] },
-    /// Output tokens by tenant, including partial ones of aborted requests; only with `tenants`
+    /// Output tokens by tenant, including partial output of aborted requests; only with `tenants`
     TenantOutputTokens = Counter(Scope::Process, "tokometer.tenant.output.tokens", "{token}")
         { extra: &[Key::Tenant, Key::Source] },
     /// Time from the last byte of the request to the first token of a streamed response, by tenant and priority class,
-    /// regardless of its outcome; only with `tenants`
+    /// regardless of the outcome; only with `tenants`
     TenantTimeToFirstToken = Histogram(Scope::Tenant, "tokometer.tenant.time_to_first_token", "s")
         { buckets: TENANT_WAIT },
-    /// Time from the first token to the end, divided by the tokens after the first event, by tenant and priority class;
-    /// successful streamed responses with an exact count only; only with `tenants`
+    /// Time from the first token to the end, divided by the number of tokens after the first event, by tenant and
+    /// priority class; only successful streamed responses with one choice and an exact token count that were not
+    /// limited by a slow client; only with `tenants`
     TenantTimePerOutputToken = Histogram(Scope::Tenant, "tokometer.tenant.time_per_output_token", "s")
         { buckets: TIME_PER_OUTPUT_TOKEN },
-    /// Time from the last byte of the request to the end of a successful response of tokens, by tenant and priority
-    /// class; only with `tenants`
+    /// Time from the last byte of the request to the end of a successful response, on routes that generate tokens, by
+    /// tenant and priority class; only with `tenants`
     TenantRequestDuration = Histogram(Scope::Tenant, "tokometer.tenant.request.duration", "s")
         { buckets: TENANT_WAIT },
-    /// Cost of responses at the configured prices; `source` marks it as exact, an estimate or a lower bound; only with
+    /// Cost of responses at the configured prices; `source` marks exact costs, estimates and lower bounds; only with
     /// `prices`
     Cost = Counter(Scope::Process, "tokometer.cost", "{currency}")
         { extra: &[Key::Model, Key::Tenant, Key::Currency, Key::Source] },
@@ -474,21 +478,21 @@ catalogue! {
 
     // The engine's own spans.
 
-    /// Engine spans received; these metrics exist only where spans are received
+    /// Engine spans received; like all engine span metrics, only where spans are received
     EngineSpansReceived = Counter(Scope::Process, "tokometer.engine_spans.received", "{span}"),
     /// Engine spans accepted by the collector
     EngineSpansForwarded = Counter(Scope::Process, "tokometer.engine_spans.forwarded", "{span}"),
-    /// Engine spans received that did not reach the collector
+    /// Received engine spans that did not reach the collector
     EngineSpansDropped = Counter(Scope::Process, "tokometer.engine_spans.dropped", "{span}") { extra: &[Key::Reason] },
-    /// Engine spans of requests that matched no observed request
+    /// Engine spans that matched no observed request
     EngineSpansUnjoined = Counter(Scope::Process, "tokometer.engine_spans.unjoined", "{span}")
         { extra: &[Key::Reason] },
-    /// Export requests rejected with an error; an engine that receives `busy` retries them
+    /// Export requests rejected with an error; the engine retries requests rejected as `busy`
     EngineMessagesRefused = Counter(Scope::Process, "tokometer.engine_spans.messages.refused", "{message}")
         { extra: &[Key::Reason] },
     /// Bytes of export requests being read or waiting to be forwarded
     EngineMessagesWaiting = Gauge(Scope::Process, "tokometer.engine_spans.messages.waiting", "By"),
-    /// Requests by result of the search for their engine span; counted only while spans arrive
+    /// Requests by result of the engine span lookup; counted only while spans arrive
     SpanJoins = Counter(Scope::Process, "tokometer.span_joins", "{request}") { extra: &[Key::Result] },
     /// Requests waiting for their engine span
     SpanJoinsHeld = Gauge(Scope::Process, "tokometer.span_joins.held", "{request}"),

@@ -13,7 +13,7 @@ tokometer_observe::closed_enum! {
     pub enum Kind {
         /// Monotonic.
         Counter = "counter",
-        /// Rises and falls; sums over processes are meaningful.
+        /// Goes up and down; sums over processes are meaningful.
         UpDownCounter = "up-down counter",
         /// A current value.
         Gauge = "gauge",
@@ -22,14 +22,14 @@ tokometer_observe::closed_enum! {
     }
 }
 
-/// Which common attributes every series of a metric has, in addition to the metric's own.
+/// Common attributes of every series of a metric, in addition to the metric's own attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// A request, with the attributes of the GenAI conventions.
     GenAi,
     /// A request, with the attributes of the GenAI conventions and `streaming`.
     Request,
-    /// The server of one or several listeners.
+    /// A server, with one or several listeners.
     Server,
     /// A listener (listen address and upstream).
     Listener,
@@ -62,14 +62,14 @@ impl Scope {
     }
 }
 
-/// The generation of GenAI names with which a metric is emitted.
+/// The generations of GenAI names in which a metric is emitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generation {
-    /// With both generations.
+    /// In both generations.
     Every,
-    /// Only with v1.41.
+    /// Only in v1.41.
     V1_41,
-    /// Only with the newest.
+    /// Only in the newest generation.
     Latest,
 }
 
@@ -91,7 +91,7 @@ pub struct Metric {
     pub id: Id,
     /// The OpenTelemetry name.
     pub name: &'static str,
-    /// The unit in UCUM; empty for none.
+    /// UCUM unit; empty if the metric has none.
     pub unit: &'static str,
     /// Type of the metric.
     pub kind: Kind,
@@ -105,14 +105,14 @@ pub struct Metric {
     pub extra: &'static [Key],
     /// Attributes added only if the settings enable them: the prompt classes.
     pub optional: &'static [Key],
-    /// The generation of GenAI names with which it is emitted.
+    /// The generations of GenAI names in which the metric is emitted.
     pub generation: Generation,
-    /// Whether its buckets carry exemplars (trace and span of a request counted in them).
+    /// Whether the buckets carry exemplars (trace and span of a counted request).
     pub exemplar: bool,
 }
 
 impl Metric {
-    /// A metric without attributes of its own, for the fields that an entry of the catalogue does not set.
+    /// Defaults for the fields that a catalogue entry does not set.
     const PLAIN: Metric = Metric {
         id: Id::Requests,
         name: "",
@@ -127,12 +127,12 @@ impl Metric {
         exemplar: false,
     };
 
-    /// Recorded as requests proceed; else observed when a page or an export batch is made.
+    /// True if recorded as requests proceed, false if observed when a page or an export batch is built.
     pub(crate) fn is_recorded(&self) -> bool {
         matches!(self.scope, Scope::GenAi | Scope::Request | Scope::Tenant)
     }
 
-    /// Attributes that are always enabled for its series, in order; the optional ones follow them.
+    /// Attributes that every series has, in order; optional attributes follow them.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         self.scope.keys().iter().chain(self.extra).copied()
     }
@@ -142,13 +142,13 @@ impl Metric {
         prometheus_name(self.name, self.unit, self.kind)
     }
 
-    /// Upper bound of the series for one label set.
+    /// Maximum number of series per label set.
     pub(crate) fn spread(&self) -> usize {
         self.extra.iter().map(|key| key.values()).product()
     }
 }
 
-/// The entry of a metric.
+/// The table entry of a metric.
 pub fn metric(id: Id) -> &'static Metric {
     &TABLE[id as usize]
 }
@@ -158,9 +158,9 @@ pub fn metric(id: Id) -> &'static Metric {
 pub struct PrometheusName {
     /// The name without its unit and `_total`.
     pub stem: String,
-    /// The unit as a suffix, without its underscore; empty for none.
+    /// The unit suffix, without its underscore; empty if there is none.
     pub unit: &'static str,
-    /// Whether `_total` follows.
+    /// Whether `_total` is appended.
     pub total: bool,
 }
 
@@ -177,13 +177,13 @@ impl PrometheusName {
 }
 
 /// The Prometheus name of an entry by the strategy `UnderscoreEscapingWithSuffixes` of the OpenTelemetry specification
-/// (compatibility/prometheus_and_openmetrics.md): the name that Prometheus gives to a metric received over OTLP. Covers
-/// the units of the table; the tests compare it with the rules.
+/// (compatibility/prometheus_and_openmetrics.md). Prometheus gives the same name to a metric received over OTLP. Covers
+/// only the units in the table; the tests compare the names with the rules.
 fn prometheus_name(name: &str, unit: &str, kind: Kind) -> PrometheusName {
     let unit = match unit {
         "s" => "seconds",
         "By" => "bytes",
-        // On other types it has no suffix.
+        // Other types get no suffix.
         "1" if kind == Kind::Gauge => "ratio",
         _ if unit.ends_with("}/s") => "per_second",
         // Annotations in braces are dropped.

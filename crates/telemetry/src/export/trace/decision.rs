@@ -49,7 +49,7 @@ impl Decision {
         }
     }
 
-    /// Why an unsampled trace is kept nevertheless, as often as the cap allows.
+    /// Why an unsampled trace is kept; `None` if there is no reason, or the cap is reached.
     fn keep(&self, record: &Record, breaks_objective: impl Fn() -> bool, ended: Instant) -> Option<Keep> {
         if !self.settings.keep_unsampled && record.trace.is_some_and(|caller| !caller.sampled) {
             return None;
@@ -79,7 +79,7 @@ impl Decision {
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A rate limit per second; after a quiet second, a full second's quota may pass at once.
+/// A rate limit per second; after a quiet second, a full second's quota may pass in one burst.
 ///
 /// The generic cell rate algorithm (ITU-T I.371), with one atomic and no lock. Late or unordered times never let more
 /// pass.
@@ -88,7 +88,7 @@ struct Rate {
     start: Instant,
     /// Nanoseconds per item; `None` without a limit.
     each: Option<u64>,
-    /// When everything passed so far would have passed at the steady rate, in nanoseconds after `start`.
+    /// When all items so far would have passed at the steady rate, in nanoseconds after `start`.
     due: AtomicU64,
 }
 

@@ -29,8 +29,8 @@ pub(crate) struct Ids {
     pub(crate) kept: Option<Keep>,
 }
 
-/// The same moment on both clocks. All times of one request are converted by one anchor, so that its spans stay
-/// consistent even if the wall clock was set meanwhile.
+/// The same moment on both clocks. All times of one request are converted with one anchor, so that its spans stay
+/// consistent even if the wall clock is set meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Anchor {
     instant: Instant,
@@ -51,10 +51,10 @@ impl Anchor {
     }
 }
 
-/// Evaluates the objectives of an ended request; true when it broke one.
+/// Evaluates the objectives of an ended request; true if the request missed one of them.
 type Evaluator = Box<dyn Fn(&Record) -> bool + Send + Sync>;
 
-/// Looks up the state of a listener's engine at a moment, and how old it was then.
+/// Returns the state of a listener's engine at a given moment, and the age of that state.
 type EngineState = Box<dyn Fn(usize, Instant) -> Option<(Arc<State>, Duration)> + Send + Sync>;
 
 /// Decides on spans and creates them.
@@ -85,9 +85,9 @@ impl Tracer {
         }
     }
 
-    /// Queues the request's spans if they are kept, and returns its exemplar: it refers to our own span; without a
-    /// trace exporter, to the caller's span if the caller samples it; else `None`, because an exemplar must not refer
-    /// to a trace that nothing stores.
+    /// Queues the request's spans if they are kept, and returns an exemplar for them. Without a trace exporter, the
+    /// exemplar refers to the caller's span if the caller samples it. Otherwise `None`, because an exemplar must not
+    /// refer to a trace that is not stored.
     pub(crate) fn trace(&self, record: &Arc<Record>) -> Option<Exemplar> {
         let ended = record.started + record.ended;
         let anchor = Anchor::now();
@@ -96,7 +96,8 @@ impl Tracer {
             let caller = record.trace.filter(|caller| caller.sampled)?;
             return Some(exemplar(caller.trace_id, caller.span_id, at));
         };
-        // Health checks and the like get a span only if the caller's trace would otherwise have a gap.
+        // Requests that are not parsed, such as health checks, get a span only if the caller's trace would otherwise
+        // have a gap.
         if !record.labels.route.is_read() && record.trace.is_none() {
             return None;
         }
@@ -121,11 +122,11 @@ fn exemplar(trace_id: u128, span_id: u64, at: SystemTime) -> Exemplar {
     Exemplar { trace_id, span_id, value: 0.0, at }
 }
 
-/// The engine's state at the request's first token, for example "slow because the cache was full and nine requests
-/// waited". The attributes are named like the metrics.
+/// The engine's state at the request's first token, which can explain a slow request (full cache, nine waiting
+/// requests). The attributes are named like the metrics.
 fn engine_at_first_token(record: &Record, engine_state: &EngineState) -> Vec<KeyValue> {
     let moment = record.started + record.first_token.unwrap_or(record.ended);
-    // Health checks and the like have no tokens.
+    // Requests that are not parsed, such as health checks, have no tokens.
     let state = record.labels.route.is_read().then(|| engine_state(record.labels.listener, moment)).flatten();
     let Some((state, age)) = state else { return Vec::new() };
     let count = |value: Option<f64>| value.map(|value| opentelemetry::Value::from(value.round() as i64));

@@ -1,7 +1,7 @@
 //! The spans of one request, built after its end with their measured times.
 //!
-//! One SERVER span from the first byte of the request to the end. Its children are the request's phases ([`Phases`]),
-//! which are contiguous, and each interval in which the client blocked delivery.
+//! One SERVER span covers the request from its first byte to the end. Its children are the request's phases
+//! ([`Phases`]), which are contiguous, and each interval in which the client blocked delivery.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -184,8 +184,8 @@ fn attributes(record: &Record, server: &[(Key, labels::Value)], semconv: Semconv
     put("http.response.status_code", record.status.map(|status| Value::from(i64::from(status))));
     put("error.type", word(failure::error_type(record)));
 
-    // The keys that vLLM and SGLang share. Tokometer's values are measured on the wire; the model's are reported by the
-    // engine.
+    // Keys shared with vLLM and SGLang. Tokometer measures `e2e` and `time_to_first_token` on the wire; the engine
+    // reports the `time_in_model_*` times.
     put("gen_ai.latency.e2e", seconds(record.since_requested(Some(record.ended))));
     put("gen_ai.latency.time_to_first_token", first(record.first_token));
     put("gen_ai.latency.time_in_queue", seconds(record.queue.map(|queue| queue.value)));
@@ -218,7 +218,7 @@ fn attributes(record: &Record, server: &[(Key, labels::Value)], semconv: Semconv
     put("tokometer.decode_tokens_per_second", record.decode_rate.map(Value::from));
     put("tokometer.decode_tokens_per_second_estimated", record.decode_rate_estimated.map(Value::from));
     put("tokometer.time_to_first_visible", first(record.first_visible));
-    // An unstreamed response is one event, in which nothing can stall.
+    // A non-streamed response is one event, in which nothing can stall.
     put("tokometer.chunks", whole(Some(record.chunks).filter(|_| streaming)));
     put("tokometer.events", whole(Some(record.events).filter(|_| streaming)));
     put("tokometer.stalls", whole(Some(u64::from(record.stalls)).filter(|_| streaming)));

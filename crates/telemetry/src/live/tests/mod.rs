@@ -9,7 +9,7 @@ use crate::live::{Bounds, Doing, InFlight, Reach, Rule, Settings, Signs, State, 
 use tokometer_decode::Route;
 use tokometer_observe::measure::{Labels, Opening, Outcome, Record, Requested, Sink, Watches};
 
-/// Memory of an open request besides its observer: state, watch and timeline.
+/// Memory of an open request in addition to its observer: state, watch and timeline.
 const OPEN_STREAM_BYTES: usize = 704;
 
 /// A successful chat request without further details.
@@ -26,7 +26,7 @@ pub(super) struct Stage {
     pub(super) sink: Arc<dyn Sink>,
 }
 
-/// One request to it.
+/// A request to the engine.
 pub(super) struct Asked {
     began: f64,
     watch: Watches,
@@ -159,7 +159,7 @@ fn decoding_stream_is_bound_by_the_time_between_tokens() {
     let stage = Stage::new();
     let stream = stage.stream(0.0).token(5.0).token(6.0);
     stage.wedged_from(66.0, Rule::Decode);
-    // The server resumes (SIGCONT): the state recovers at once.
+    // The server resumes (SIGCONT): the state recovers immediately.
     let _stream = stream.token(500.0);
     assert_eq!(stage.state(500.0), State::Working);
 }
@@ -467,7 +467,7 @@ fn requests_in_flight_are_listed_oldest_first() {
     assert_eq!(open.len(), 2);
     assert_eq!(stage.in_flight.open(stage.began + seconds(10.0), 1), open[..1]);
     assert!(stage.in_flight.open(stage.began + seconds(10.0), 0).is_empty());
-    // Enough that younger requests are removed while the others are still read.
+    // Enough requests that younger ones are dropped while the rest is still being read.
     let _more: Vec<_> = (0..9).map(|n| stage.ask(false, 400, None, 5.0 + f64::from(n) / 10.0)).collect();
     let oldest = stage.in_flight.open(stage.began + seconds(10.0), 3);
     let ages: Vec<Duration> = oldest.iter().map(|open| open.age).collect();
@@ -488,7 +488,8 @@ fn requests_over_the_limit_are_counted_and_not_watched() {
 
 #[test]
 fn concurrent_reads_never_overstate_the_silence() {
-    // Every request lasts one microsecond of scripted time and has a token, so a reader never finds more than two.
+    // Every request takes one microsecond of scripted time and has a token, so a reader never finds a silence above two
+    // microseconds.
     let stage = Stage::new();
     let done = std::sync::atomic::AtomicBool::new(false);
     let now = std::sync::atomic::AtomicU64::new(0);
@@ -516,7 +517,7 @@ fn concurrent_reads_never_overstate_the_silence() {
 
 #[test]
 fn open_stream_stays_within_its_memory_budget() {
-    // 64 bytes: the counts of the `Arc`, and its entry in the shard.
+    // 64 bytes: the counters of the `Arc`, and the entry in the shard.
     let bytes = size_of::<crate::live::requests::Request>() + 64 + size_of::<crate::live::watch::RequestWatch>();
     println!("{bytes} bytes per open stream");
     assert!(bytes <= OPEN_STREAM_BYTES, "{bytes}");

@@ -1,5 +1,5 @@
-//! Wedge detection with the default settings, over minutes of a scripted engine: its tokens on the wire, and its metrics
-//! page, read every five seconds.
+//! Wedge detection with the default settings, over minutes of a scripted engine with tokens on the wire and a metrics
+//! page that is read every five seconds.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ const STEP: f64 = 0.1;
 
 /// An engine that decodes ten tokens per second for each of `streams`, with a metrics page.
 struct Script {
-    /// Streams that have tokens from the second 2 on.
+    /// Streams that receive tokens from second 2 on.
     streams: usize,
-    /// A request from the second 60 on: size of its prompt, and when its first token arrives.
+    /// A request sent at second 60: size of the prompt, and arrival time of the first token.
     prompt: Option<(u64, f64)>,
-    /// No token is sent.
+    /// Period in which no token is sent.
     silent: Range<f64>,
-    /// The engine makes no iteration.
+    /// Period in which the engine makes no iteration.
     still: Range<f64>,
-    /// The server does not respond to the scraper.
+    /// Period in which the server does not respond to the scraper.
     mute: Range<f64>,
     /// Whether the page is read at all.
     scraped: bool,
-    /// Data-parallel ranks, between which the streams are divided. The second rank is then that of `silent` and `still`.
+    /// Data-parallel ranks that share the streams. `silent` and `still` affect only the last rank.
     ranks: usize,
 }
 
@@ -40,7 +40,7 @@ const DECODING: Script =
 
 const TWO_RANKS: Script = Script { ranks: 2, ..DECODING };
 
-/// The seconds at which the engine began and ceased to be wedged.
+/// The first and the last second at which the engine was wedged.
 fn wedged(script: &Script) -> Option<(f64, f64)> {
     verdicts(script).map(|(first, last, _)| (first, last))
 }
@@ -117,8 +117,8 @@ fn page(running: usize, iterations: &[u32]) -> Page {
 
 #[test]
 fn engine_frozen_for_30_s_is_wedged_from_the_20th_second() {
-    // A stopped engine process whose API server still responds, and a server that is stopped as a whole, at any time
-    // between two pages.
+    // A stopped engine process whose API server still responds, and a completely stopped server, each at different
+    // times between two pages.
     for begin in [100.0, 101.3, 102.6, 103.9, 104.8] {
         let frozen = begin..begin + 30.0;
         let engine = Script { silent: frozen.clone(), still: frozen.clone(), ..DECODING };
@@ -141,18 +141,18 @@ fn without_a_metrics_page_the_bound_between_tokens_is_60_s() {
 
 #[test]
 fn silence_of_an_engine_that_iterates_is_no_wedge() {
-    // A tool call that is held back until it is complete.
+    // A tool call that is buffered until it is complete.
     assert_eq!(wedged(&Script { streams: 1, silent: 100.0..150.0, ..DECODING }), None);
 }
 
 #[test]
 fn prefill_without_iterations_is_no_wedge() {
-    // vLLM counts no iteration before the first token. 20,000 tokens in 150 s, alone and while others would decode but
-    // wait for the whole prompt.
+    // vLLM counts no iteration before the first token. 20,000 prompt tokens take 100 s, alone and while other streams
+    // wait for this prefill.
     let prompt = Some((80_000, 160.0));
     assert_eq!(wedged(&Script { streams: 0, prompt, still: 60.0..160.0, ..DECODING }), None);
     assert_eq!(wedged(&Script { prompt, silent: 60.0..160.0, still: 60.0..160.0, ..DECODING }), None);
-    // The first request of a short prompt waits for compilation.
+    // The first request, with a short prompt, waits for compilation.
     assert_eq!(wedged(&Script { streams: 0, prompt: Some((400, 170.0)), still: 60.0..170.0, ..DECODING }), None);
 }
 
@@ -183,13 +183,13 @@ fn one_of_two_ranks_frozen_for_30_s_is_wedged_from_the_20th_second() {
 
 #[test]
 fn ranks_without_both_witnesses_are_not_wedged() {
-    // The engine holds back tool calls of some streams for a minute, while each rank iterates.
+    // The engine buffers tool calls of some streams for a minute, while each rank iterates.
     assert_eq!(wedged(&Script { silent: 100.0..160.0, ..TWO_RANKS }), None);
-    // A rank that reports running requests and makes no iteration, while every stream gets its tokens.
+    // A rank reports running requests and makes no iteration, while every stream gets its tokens.
     assert_eq!(wedged(&Script { still: 100.0..300.0, ..TWO_RANKS }), None);
-    // 20,000 tokens of prompt, 150 s: its rank makes no iteration, and the streams on it wait.
+    // 20,000 prompt tokens take 100 s: their rank makes no iteration, and the streams on it wait.
     let prompt = Some((80_000, 160.0));
     assert_eq!(wedged(&Script { prompt, silent: 60.0..160.0, still: 60.0..160.0, ..TWO_RANKS }), None);
-    // Without the page nothing is known about ranks.
+    // Without the page, nothing is known about ranks.
     assert_eq!(wedged(&Script { scraped: false, silent: 100.0..300.0, still: 100.0..300.0, ..TWO_RANKS }), None);
 }

@@ -1,9 +1,9 @@
 //! The Huffman code of string literals (RFC 7541, section 5.2 and appendix B).
 //!
-//! The code is canonical: codes are assigned in increasing order, by length and then by symbol. Therefore the lengths
-//! of appendix B are sufficient, and the codes are computed from them.
+//! The code is canonical: codes are assigned in increasing order, by length and then by symbol. The codes are therefore
+//! computed from the lengths in appendix B.
 
-/// The code length of each symbol in bits; the last is that of EOS.
+/// The code length of each symbol in bits; the last entry is EOS.
 const LENGTHS: [u8; SYMBOLS] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28,
     28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12,

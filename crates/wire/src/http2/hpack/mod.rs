@@ -1,8 +1,8 @@
 //! Header decompression (RFC 7541).
 //!
-//! Each direction of a connection has a table that every header block may read and change, so skipping a block makes
-//! the rest of the connection undecodable. Only the sender's size updates determine the table size: they may not exceed
-//! the receiver's SETTINGS, so SETTINGS need not be tracked.
+//! Each direction of a connection has a table that every header block may use and change, so skipping a block makes the
+//! rest of the connection undecodable. Only the sender's size updates set the table size. They may not exceed the
+//! receiver's SETTINGS, so SETTINGS need not be tracked.
 
 mod fixed;
 mod huffman;
@@ -17,13 +17,13 @@ use httparse::Header;
 use crate::http2::hpack::table::Table;
 use crate::message::Fault;
 
-/// Maximum table size. Browsers allow servers this much; most other peers keep 4 KiB.
-const MOST_TABLE: usize = 64 * 1024;
+/// Maximum table size. Browsers allow servers this size; most other peers keep 4 KiB.
+const MAX_TABLE: usize = 64 * 1024;
 
 /// Maximum number of fields, as in HTTP/1.
-const MOST_FIELDS: usize = 512;
+const MAX_FIELDS: usize = 512;
 
-/// Room for the fields of most blocks: they are decoded without growing it.
+/// Initial capacity, which is enough for the fields of most blocks.
 const USUAL_BYTES: usize = 512;
 const USUAL_FIELDS: usize = 16;
 
@@ -40,12 +40,12 @@ pub(super) struct Fields {
     bytes: Vec<u8>,
     /// End offsets of the name and the value of each field.
     ends: Vec<(u32, u32)>,
-    /// Further fields were omitted because their total size is above the limit.
+    /// Further fields were omitted because their total size exceeds the limit.
     truncated: bool,
 }
 
 impl Fields {
-    /// True when fields were omitted because of the limit.
+    /// True if fields were omitted because of the limit.
     pub(super) fn is_truncated(&self) -> bool {
         self.truncated
     }
@@ -115,16 +115,16 @@ impl Decoder {
                 self.table.add(name, value);
             } else if first & 0x20 != 0 {
                 let size = integer(&mut block, 5)?;
-                if size > MOST_TABLE {
+                if size > MAX_TABLE {
                     return Err(Fault::HeaderTableTooLarge);
                 }
                 self.table.resize(size);
             } else {
-                // Without indexing, or never indexed: no difference for a reader.
+                // Without indexing or never indexed: the same for an observer.
                 self.literal(&mut block, 4, &mut fields)?;
             }
             decoded += fields.end() - before;
-            if fields.truncated || fields.end() > cap || fields.len() > MOST_FIELDS {
+            if fields.truncated || fields.end() > cap || fields.len() > MAX_FIELDS {
                 fields.truncate(count, before);
             }
         }
@@ -153,8 +153,8 @@ impl Decoder {
     }
 }
 
-/// An integer whose first byte has a prefix of this many bits (section 5.1). No valid length or index here exceeds 28
-/// bits.
+/// Decodes an integer whose first byte has a prefix of this many bits (section 5.1). No valid length or index here
+/// exceeds 28 bits.
 fn integer(bytes: &mut &[u8], prefix: u8) -> Result<usize, Fault> {
     let mut next = || {
         let (first, rest) = bytes.split_first().ok_or(Fault::HeaderCompression)?;

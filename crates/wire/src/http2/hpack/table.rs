@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// Size of a field beyond its bytes (section 4.1).
+/// Size of a field in addition to its bytes (section 4.1).
 const FIELD_OVERHEAD: usize = 32;
 
 /// The initial size for both sides (RFC 9113, section 6.5.2, SETTINGS_HEADER_TABLE_SIZE).
@@ -41,7 +41,7 @@ impl Table {
         field.bytes.split_at_checked(field.name_length)
     }
 
-    /// Adds a field and evicts older ones as needed. A field larger than the table empties it.
+    /// Adds a field and evicts older fields as needed. A field larger than the table empties it.
     pub(super) fn add(&mut self, name: &[u8], value: &[u8]) {
         let size = name.len() + value.len() + FIELD_OVERHEAD;
         self.shrink_to(self.limit.saturating_sub(size));
@@ -67,7 +67,7 @@ impl Table {
 
     /// Bytes held on the heap.
     pub(super) fn holds(&self) -> usize {
-        // The overhead defined in the specification matches the actual one, including boxes.
+        // The overhead defined in the RFC matches the actual overhead, including boxes.
         self.size + self.fields.capacity() * size_of::<Field>()
     }
 

@@ -159,7 +159,7 @@ fn responses_of_c_5_and_c_6() {
 #[test]
 fn field_may_take_its_name_from_the_field_it_evicts() {
     let mut decoder = Decoder::new();
-    // The table holds one field: `a: x`, then `a: y`, whose name refers to the first.
+    // The table has room for one field: `a: x`, then `a: y`, whose name refers to the first field.
     let block = [&bytes("3f03")[..], b"\x40\x01a\x01x", b"\x7e\x01y", b"\xbe"].concat();
     assert_eq!(fields(&mut decoder, &block).as_deref(), Ok(&["a: x".into(), "a: y".into(), "a: y".into()][..]));
     assert_eq!(decoder.table.size(), 34);

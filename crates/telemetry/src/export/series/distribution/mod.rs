@@ -1,7 +1,7 @@
 //! A histogram for the Prometheus endpoint with classic buckets, native buckets and exemplars.
 //!
 //! prometheus-client 0.25 has no type with all three (its `HistogramWithExemplars` cannot be native, and an exemplar
-//! cannot be created outside that crate), and it locks for every observation. This one accepts a batch under one lock
+//! cannot be created outside that crate), and it locks for every observation. This type accepts a batch under one lock
 //! and is encoded by prometheus-client's encoders.
 
 mod native;
@@ -30,7 +30,7 @@ pub(crate) struct State {
     /// The newest exemplar of each bucket; empty when the histogram has none.
     pub(crate) exemplars: Vec<Option<Exemplar>>,
     pub(crate) native: Option<Native>,
-    /// Sums per bucket, where [`State::means`] is needed; else empty.
+    /// Sums per bucket, if [`State::means`] is needed; else empty.
     sums: Vec<f64>,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Native {
     pub(crate) zero_count: u64,
     /// Index of the first bucket of the window.
     start: i32,
-    /// Counts of a window; its first and last buckets are not empty.
+    /// Bucket counts of the window; its first and last buckets are not empty.
     counts: Vec<u64>,
 }
 
@@ -70,8 +70,8 @@ impl Native {
             self.merge();
         }
         for (at, count) in (other.start..).zip(&other.counts).filter(|(_, count)| **count > 0) {
-            // This value lies just below the upper bound, so it is in this bucket and in every coarser one that covers
-            // it.
+            // This value lies just below the upper bound, so it is in this bucket and in every coarser bucket that
+            // covers it.
             self.observe(2f64.powf(f64::from(at) * 2f64.powi(-other.schema)) * (1.0 - 1e-9), *count);
         }
     }
@@ -111,9 +111,9 @@ impl Native {
         self.schema -= 1;
     }
 
-    /// The buckets as spans and deltas, as in the exposition format. A span is the gap to the previous one (for the
-    /// first, the index) and its length; a delta is a count minus the previous one. Gaps of up to two empty buckets stay
-    /// within a span, because a new span needs more bytes.
+    /// The buckets as spans and deltas, as in the exposition format. A span is its length and the gap to the previous
+    /// span (for the first span, its index). A delta is a count minus the previous count. Gaps of up to two empty
+    /// buckets stay within a span, because a new span needs more bytes.
     pub(crate) fn sparse(&self) -> (Vec<(i32, u32)>, Vec<i64>) {
         let (mut spans, mut deltas) = (Vec::<(i32, u32)>::new(), Vec::new());
         let mut last_count = 0i64;
