@@ -117,6 +117,15 @@ live() {
     PYTHONDONTWRITEBYTECODE=1 PATH=$cache/bin:$PATH "$cache/bin/python" tests/live "$@"
 }
 
+# Several suites: a skipped test does not keep the next suites from running.
+live_all() {
+    local suite skipped=
+    for suite; do
+        live "$suite" || { [ $? = $SKIPPED ] && skipped+=" $suite"; } || return
+    done
+    [ -z "$skipped" ] || { echo "tests of$skipped (see the reasons above)"; return $SKIPPED; }
+}
+
 stage_live_engine() { live engine; }
 stage_live_queueing() { live queueing; }
 stage_live_routes() { live routes; }
@@ -126,25 +135,26 @@ stage_live_http2() { live http2; }
 stage_live_websocket() { live websocket; }
 stage_live_ollama() { live ollama_server; }
 stage_live_vllm() {
-    local suite
+    local skipped=
     local -x TOKOMETER_TEST_VLLM
     for TOKOMETER_TEST_VLLM in vllm vllm-next; do
-        for suite in server spans cancelled frozen mixed aiperf interval; do live "vllm_$suite" || return; done
+        live_all vllm_{server,spans,cancelled,frozen,mixed,aiperf,interval} || { [ $? = $SKIPPED ] && skipped+=" $TOKOMETER_TEST_VLLM"; } || return
     done
+    [ -z "$skipped" ] || { echo "tests with$skipped (see the reasons above)"; return $SKIPPED; }
 }
 stage_live_exporters() { live exporters; }
-stage_live_rules() { live rules && live board_queries; }
+stage_live_rules() { live_all rules board_queries; }
 stage_live_dashboards() { live dashboards; }
 stage_live_alerts() { live alerts; }
-stage_live_chart() { live chart && live policy; }
+stage_live_chart() { live_all chart policy; }
 stage_live_spans() { live spans; }
 stage_live_wedge() { live wedge; }
 stage_live_verify() { live verify; }
 stage_live_reliability() { live reliability; }
 stage_live_netns() { live netns; }
-stage_live_tap() { live tap && live tap_links && live tap_engine; }
+stage_live_tap() { live_all tap tap_links tap_engine; }
 stage_live_kustomize() { live kustomize; }
-stage_live_guide() { live guide && live guide_values; }
+stage_live_guide() { live_all guide guide_values; }
 stage_live_lifecycle() { live lifecycle; }
 # The documentation as a book, with its links.
 stage_book() {

@@ -16,12 +16,20 @@ POD_IP6, OTHER_IP6 = "fd00:231:9::2", "fd00:231:9::1"
 
 def ip(*arguments):
     done = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=30)
-    if done.returncode != 0:
-        raise Skip(f"no network namespaces here: ip {' '.join(arguments)}: {done.stderr.strip()}")
+    assert done.returncode == 0, f"ip {' '.join(arguments)}: {done.stderr.strip()}"
+
+
+def _add_namespace(name):
+    try:
+        ip("netns", "add", name)
+    except (OSError, AssertionError) as reason:
+        raise Skip(f"no network namespaces here: {reason}") from None
 
 
 class Network:
     """Two namespaces with the interface `link0`: of a pod, and of its clients. `with` stops everything in them."""
+
+    mtu = 1500
 
     def __enter__(self):
         if os.geteuid() != 0:
@@ -30,13 +38,15 @@ class Network:
         self.pod, self.other = f"tokometer-tap-pod-{os.getpid()}", f"tokometer-tap-other-{os.getpid()}"
         try:
             for namespace in (self.pod, self.other):
-                ip("netns", "add", namespace)
+                _add_namespace(namespace)
                 self.stack.callback(ip, "netns", "del", namespace)
                 ip("-n", namespace, "link", "set", "lo", "up")
             self.connect()
             for namespace, address, address6 in ((self.pod, POD_IP, POD_IP6), (self.other, OTHER_IP, OTHER_IP6)):
                 ip("-n", namespace, "address", "add", f"{address}/24", "dev", "link0")
-                ip("-n", namespace, "address", "add", f"{address6}/64", "dev", "link0", "nodad")
+                # IPv6 needs an MTU of at least 1280 bytes (RFC 8200, section 5).
+                if self.mtu >= 1280:
+                    ip("-n", namespace, "address", "add", f"{address6}/64", "dev", "link0", "nodad")
             self.directory = Path(self.stack.enter_context(tempfile.TemporaryDirectory(prefix="tokometer-tap-")))
         except BaseException:
             self.stack.close()
