@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly SKIPPED=77
-most_bytes=${IMAGE_MOST_BYTES:-20000000}
+max_bytes=${IMAGE_MAX_BYTES:-20000000}
 skip() { echo "$1"; exit $SKIPPED; }
 fail() { echo "image: $1" >&2; exit 1; }
 
@@ -40,7 +40,7 @@ fi
 binary=$work/context/$arch/tokometer
 if ldd "$binary" 2>&1 | grep "=>"; then fail "the binary is not static"; fi
 bytes=$(stat -c %s "$binary")
-[ "$bytes" -lt "$most_bytes" ] || fail "the binary has $bytes bytes, at most $most_bytes are wanted"
+[ "$bytes" -lt "$max_bytes" ] || fail "the binary has $bytes bytes, the maximum is $max_bytes"
 
 export BUILDAH_ISOLATION=chroot
 storage=(--storage-driver vfs --root "$work/storage" --runroot "$work/run")

@@ -1,16 +1,16 @@
 //! Placeholders in the expressions of the definitions.
 //!
-//! PromQL is written as it is, with these placeholders in braces:
+//! Definitions contain PromQL with these placeholders in braces:
 //!
 //! - `{Requests}`: the series of a metric, by its identifier in the catalogue, of the selected processes and models;
-//!   `{Requests, outcome="ok"}`: with more matchers;
-//! - `{quantile 0.99 by (outcome) over 5m DecodeRate, outcome="ok"}`: a function of a metric, where the parts from `by` and
-//!   `over` and the matchers are optional: `quantile`, `mean` and `sum_rate` (the rate of the sum) of a histogram, from
-//!   classic buckets or, if the Prometheus stores none, from native ones; `buckets` (for a heatmap); `name` (the metric's
-//!   name alone). With ` of peers` at the end: of all processes of the selected jobs and namespaces;
-//! - `{engine_state}`: an expression that the dashboard, its `limit` or `shared.yaml` defines;
-//! - `{period_days}`, `{period_seconds}`, `{groups}` (labels), `{objectives}` (matchers), `{reading_slow}` and the other
-//!   decode rates of `slo.reading`: the settings of the objectives.
+//!   `{Requests, outcome="ok"}`: with additional matchers;
+//! - `{quantile 0.99 by (outcome) over 5m DecodeRate, outcome="ok"}`: a function of a metric; `by`, `over` and the
+//!   matchers are optional. The functions are `quantile`, `mean` and `sum_rate` (the rate of the sum) of a histogram,
+//!   from classic buckets or, if Prometheus stores none, from native buckets; `buckets` (for a heatmap); and `name`
+//!   (only the metric's name). A final ` of peers` selects all processes of the selected jobs and namespaces;
+//! - `{engine_state}`: an expression that the dashboard, a panel's `limit` or `shared.yaml` defines;
+//! - `{period_days}`, `{period_seconds}`, `{groups}` (labels), `{objectives}` (matchers), `{reading_slow}` and the
+//!   other decode rates of `slo.reading`: the settings of the objectives.
 
 use tokometer_telemetry::export::table::{Key, Metric};
 use tokometer_telemetry::slo::Settings;
@@ -21,7 +21,7 @@ use crate::placeholder::Definitions;
 /// The processes selected by the variables.
 const SELECTED: &str = r#"job=~"$job",namespace=~"$namespace",pod=~"$pod",instance=~"$instance""#;
 
-/// Every process of the selected jobs and namespaces, to compare the selected ones with.
+/// Every process of the selected jobs and namespaces, for comparison with the selected processes.
 const PEERS: &str = r#"job=~"$job",namespace=~"$namespace",pod=~".*",instance=~".+""#;
 
 /// Window of a rate: at least four scrape intervals, and at least one point of the graph.
@@ -30,7 +30,7 @@ const WINDOW: &str = "$__rate_interval";
 /// Labels that a scrape adds.
 const SCRAPE_LABELS: [&str; 4] = ["job", "namespace", "pod", "instance"];
 
-/// The expressions that the settings of the objectives define.
+/// The expressions defined by the objectives' settings.
 pub(super) fn of_settings(settings: &Settings) -> Definitions {
     let (rules, reading) = (&settings.rules, settings.reading);
     let labels: Vec<&str> = [Key::Slo.label()].into_iter().chain(rules.group_by.iter().map(String::as_str)).collect();
@@ -52,12 +52,12 @@ pub(super) fn of_settings(settings: &Settings) -> Definitions {
 /// Expands placeholders; the definitions are searched in order.
 ///
 /// # Errors
-/// The placeholder that is wrong, and why.
+/// The invalid placeholder, and why it is invalid.
 pub(super) fn expand(text: &str, definitions: &[&Definitions]) -> Result<String, String> {
     placeholder::expand(text, definitions, |placeholder| Ok(Function::parse(placeholder)?.promql()))
 }
 
-/// A metric, and what is calculated of it.
+/// A metric, and the function applied to it.
 #[derive(Clone, Debug)]
 struct Function<'a> {
     /// Empty: the series themselves.
@@ -65,10 +65,10 @@ struct Function<'a> {
     /// The argument of `quantile`.
     quantile: &'a str,
     metric: &'static Metric,
-    /// Labels by which it is aggregated.
+    /// Labels by which the function aggregates.
     by: &'a str,
     window: &'a str,
-    /// Matchers of the metric's own labels, with a comma before them.
+    /// Matchers of the metric's own labels, each preceded by a comma.
     matchers: String,
     processes: &'static str,
 }
@@ -131,7 +131,7 @@ impl<'a> Function<'a> {
             }
             "sum_rate" => self.part("sum", &by),
             "mean" => format!("({})\n/\n(({}) > 0)", self.part("sum", &by), self.part("count", &by)),
-            // `on ()`: the native form only if there is no classic one.
+            // `on ()`: native buckets only if there are no classic ones.
             "buckets" => format!(
                 "sum by (le) (increase({}[{window}]))\nor on ()\nsum (increase({native}[{window}]))",
                 self.series("_bucket")

@@ -19,7 +19,7 @@ pub(super) struct Document {
 }
 
 /// # Errors
-/// The place in the definition, and what is wrong there.
+/// The location of the error in the definition, and its cause.
 pub(super) fn document(uid: &str, definition: &Definition, context: &Context<'_>) -> Result<Document, String> {
     let (mut panels, mut grid, mut id, mut y) = (Vec::new(), Vec::new(), 0, 0);
     for row in &definition.rows {
@@ -49,7 +49,7 @@ pub(super) fn document(uid: &str, definition: &Definition, context: &Context<'_>
             x += width;
             tallest = tallest.max(height);
         }
-        // The panels of a folded row are inside its heading, and take no space.
+        // The heading of a collapsed row contains its panels, which take no space.
         if row.collapsed {
             heading["panels"] = json!(placed);
             placed.clear();
@@ -169,10 +169,10 @@ fn annotation(of: &Annotation) -> Result<Value, String> {
 /// The oldest Grafana version that supports every panel: the XY chart has had these options since then.
 const GRAFANA: &str = "11.1.0";
 
-/// The placeholder that the import page replaces everywhere.
+/// The placeholder for the data source, which the import page replaces everywhere.
 const INPUT: &str = "DS_PROMETHEUS";
 
-/// The copy for Grafana's import page and grafana.com: it names what it requires, and asks once for the data source.
+/// The copy for Grafana's import page and grafana.com: it lists its requirements, and asks once for the data source.
 pub(super) fn import(document: &Document) -> Value {
     let kinds: BTreeSet<&(String, String)> = document.panels.iter().map(|panel| &panel.kind).collect();
     let mut requires = vec![

@@ -1,8 +1,8 @@
-//! Grafana dashboards, generated from their definitions (`definitions/`), the metric catalogue and the settings of the
-//! objectives.
+//! Grafana dashboards, generated from their definitions (`definitions/`), the metric catalogue and the objectives'
+//! settings.
 //!
-//! The format is classic JSON, readable by Grafana 10.4 to 13, with one document per dashboard. Thresholds come from
-//! the objectives that tokometer exports as metrics, not from constants in the dashboards.
+//! The format is classic JSON, readable by Grafana 11.1 to 13, with one document per dashboard. Thresholds are the
+//! objectives that tokometer exports as metrics, not constants in the dashboards.
 
 mod expression;
 mod layout;
@@ -19,18 +19,18 @@ use tokometer_telemetry::slo::Settings;
 /// A generated dashboard.
 #[derive(Clone, Debug)]
 pub struct Dashboard {
-    /// Its `uid` in Grafana, and the name of its file.
+    /// The `uid` in Grafana, and the file name.
     pub name: &'static str,
-    /// Its title.
+    /// The title.
     pub title: String,
     /// The question it answers.
     pub description: String,
-    /// JSON for provisioning: its data source is a variable.
+    /// JSON for provisioning: the data source is a variable.
     pub json: String,
-    /// JSON for Grafana's import page: it declares the data source (`__inputs`) and the required components
+    /// JSON for Grafana's import page, which declares the data source (`__inputs`) and the required components
     /// (`__requires`).
     pub import: String,
-    /// The Prometheus queries of its panels, in order.
+    /// The Prometheus queries of the panels, in order.
     pub queries: Vec<Query>,
 }
 
@@ -49,7 +49,7 @@ pub struct Query {
     pub legend: String,
     /// True for an instant query at the end of the time range.
     pub instant: bool,
-    /// Why the result may be empty although a tokometer with traffic is scraped.
+    /// Why the result may be empty although Prometheus scrapes a tokometer with traffic.
     pub may_be_empty: Option<String>,
 }
 

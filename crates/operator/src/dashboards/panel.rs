@@ -7,15 +7,15 @@ use crate::dashboards::schema::{Column, Link, Named, Override, Panel, Query, Sha
 use crate::rules::{burn_factor, runbook_url};
 use tokometer_telemetry::slo::{ReadingSpeed, RuleSettings};
 
-/// Columns from which a graph has its legend at the right.
+/// Minimum width, in columns, of a graph with the legend at the right.
 const WIDE: u32 = 12;
 
-/// The data source of everything but traces, by its variable.
+/// The data source of everything except traces, as a variable.
 pub(super) fn prometheus() -> Value {
     json!({"type": "prometheus", "uid": "${datasource}"})
 }
 
-/// What panels are made with.
+/// Input for generating panels.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Context<'a> {
     pub(super) shared: &'a Shared,
@@ -26,7 +26,7 @@ pub(super) struct Context<'a> {
     pub(super) expressions: &'a Named<String>,
 }
 
-/// A panel without its place.
+/// A panel without its position.
 #[derive(Debug)]
 pub(super) struct Made {
     pub(super) json: Value,
@@ -41,7 +41,7 @@ impl Context<'_> {
     /// A panel of this width, in columns.
     ///
     /// # Errors
-    /// What is wrong in the definition.
+    /// The error in the definition.
     pub(super) fn panel(&self, panel: &Panel, width: u32) -> Result<Made, String> {
         let mut style = Style::default();
         for name in std::iter::once(&panel.kind).chain(&panel.styles) {
@@ -127,7 +127,7 @@ impl Context<'_> {
         Ok(Made { json, kind: (kind, title), queries, instant })
     }
 
-    /// Adds a style, after the one that it extends.
+    /// Adds a style, after the style that it extends.
     fn add(&self, name: &str, to: &mut Style) -> Result<(), String> {
         let style = self.shared.styles.get(name).ok_or_else(|| format!("no style is called `{name}`"))?;
         if let Some(base) = &style.base {
@@ -183,7 +183,7 @@ impl Context<'_> {
         text.parse::<serde_json::Number>().map(Value::from).map_err(|_| format!("`{text}` is not a number"))
     }
 
-    /// Threshold steps, from the lowest.
+    /// Threshold steps, lowest first.
     fn thresholds(&self, of: &Thresholds) -> Result<Value, String> {
         let mut steps: Vec<(Option<f64>, &String)> = Vec::new();
         for (bound, color) in of {
@@ -362,7 +362,7 @@ fn explore(query: &str) -> String {
     format!("/explore?schemaVersion=1&panes={}", encode(&panes.to_string()))
 }
 
-/// Percent-encodes what a URL's query cannot contain; Grafana's variables are left unchanged.
+/// Percent-encodes characters that a URL's query cannot contain. Grafana's variables are not changed.
 fn encode(text: &str) -> String {
     let special = [('"', "%22"), (' ', "%20"), ('&', "%26"), ('=', "%3D"), ('\\', "%5C"), ('#', "%23"), ('|', "%7C")];
     special.into_iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))

@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 /// Names and their values, for lookup.
 pub(super) type Named<T> = BTreeMap<String, T>;
 
-/// Columns of 24, and rows of about 30 pixels.
+/// Width in columns (of 24), and height in rows of about 30 pixels.
 pub(super) type Size = (u32, u32);
 
-/// What all dashboards share.
+/// The definitions shared by all dashboards.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Shared {
@@ -22,8 +22,8 @@ pub(super) struct Shared {
     pub(super) limits: Named<Limit>,
     /// Headings of label columns.
     pub(super) headings: Named<String>,
-    /// Colours of series whose legend is this label (or one of several, separated by `|`), by its value; also of queries
-    /// with that legend. They are the same on every dashboard.
+    /// Series colours, the same on every dashboard. Outer key: the label that is the legend, or several labels
+    /// separated by `|`. Inner key: the label's value, or the literal legend of a query.
     pub(super) colors: Named<Named<String>>,
     pub(super) expressions: Named<String>,
     /// Kinds of panels, and styles.
@@ -35,18 +35,18 @@ pub(super) struct Shared {
 #[serde(deny_unknown_fields)]
 pub(super) struct Variable {
     pub(super) name: String,
-    /// Its label in Grafana, if it differs from the name.
+    /// The label in Grafana, if it differs from the name.
     pub(super) label: Option<String>,
     pub(super) description: String,
     /// Type of the data source.
     pub(super) source: Option<String>,
-    /// The Prometheus query of its values.
+    /// The Prometheus query for the values.
     #[serde(default)]
     pub(super) query: String,
     /// The regular expression for "All".
     #[serde(default)]
     pub(super) all: String,
-    /// Only on dashboards that name it.
+    /// Whether only dashboards that name the variable have it.
     #[serde(default)]
     pub(super) optional: bool,
 }
@@ -68,7 +68,7 @@ pub(super) struct Annotation {
 #[serde(deny_unknown_fields)]
 pub(super) struct Limit {
     pub(super) value: String,
-    /// Comparison of a value that violates it.
+    /// The comparison that a violating value satisfies.
     pub(super) violated: String,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Limit {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Style {
-    /// The style that it extends.
+    /// The extended style.
     pub(super) base: Option<String>,
     /// Grafana's panel type, and its title there.
     pub(super) panel: Option<String>,
@@ -92,12 +92,12 @@ pub(super) struct Style {
     pub(super) options: Value,
     pub(super) overrides: Vec<Override>,
     pub(super) links: Vec<Link>,
-    /// Queries that follow those of the panel. They can use `{value}`, `{limit}` and `{violated}` of its limit.
+    /// Queries added after the panel's own. They can use `{value}`, `{limit}` and `{violated}` of the panel's limit.
     pub(super) queries: Vec<Query>,
 }
 
 /// Colours by lower bound: a number, `burn_1h` (the burn rate at which the alert with this long window fires), or
-/// `reading_slow` (a decode rate of `slo.reading`); `base` is the colour below all.
+/// `reading_slow` (a decode rate of `slo.reading`); `base` is the colour below all bounds.
 pub(super) type Thresholds = Named<String>;
 
 /// A dashboard.
@@ -105,9 +105,9 @@ pub(super) type Thresholds = Named<String>;
 #[serde(deny_unknown_fields)]
 pub(super) struct Definition {
     pub(super) title: String,
-    /// The question that it answers.
+    /// The question that the dashboard answers.
     pub(super) description: String,
-    /// The optional variables that it has.
+    /// The optional variables of the dashboard.
     #[serde(default)]
     pub(super) variables: Vec<String>,
     /// Variables with exactly one value, without "All".
@@ -123,7 +123,7 @@ pub(super) struct Definition {
 #[serde(deny_unknown_fields)]
 pub(super) struct Row {
     pub(super) title: String,
-    /// Folded until a user opens it: its panels query nothing before.
+    /// Collapsed until a user opens the row; its panels run no queries before.
     #[serde(default)]
     pub(super) collapsed: bool,
     /// Size of the panels that do not set their own.
@@ -146,9 +146,9 @@ pub(super) struct Panel {
     pub(super) unit: String,
     pub(super) decimals: Option<u32>,
     pub(super) min: Option<Value>,
-    /// A number or an expression of one.
+    /// A number, or an expression that evaluates to a number.
     pub(super) max: Option<Value>,
-    /// Text without data.
+    /// Text shown if there is no data.
     pub(super) no_value: Option<String>,
     pub(super) thresholds: Option<Thresholds>,
     #[serde(default)]
@@ -163,19 +163,19 @@ pub(super) struct Panel {
     pub(super) limit: Option<Limited>,
     #[serde(default)]
     pub(super) queries: Vec<Query>,
-    /// Of a table, in place of queries: joined by their labels, one row each.
+    /// Columns of a table, in place of queries. Their results are joined into one row per label set.
     #[serde(default)]
     pub(super) columns: Vec<Column>,
-    /// The label columns of a table, in order; `group_by` is replaced by the labels by which objectives are grouped.
+    /// The label columns of a table, in order; `group_by` expands to the labels by which objectives are grouped.
     #[serde(default)]
     pub(super) labels: Vec<String>,
-    /// The column by which a table is sorted; a minus sign before it: in descending order.
+    /// The column by which a table is sorted. A leading minus sign selects descending order.
     pub(super) sort: Option<String>,
     #[serde(default)]
     pub(super) transformations: Vec<Value>,
     /// A query of the traces data source, in place of queries.
     pub(super) traceql: Option<String>,
-    /// Why none of its queries need have a result.
+    /// Why all queries of the panel may have no result.
     pub(super) may_be_empty: Option<String>,
 }
 
@@ -192,7 +192,7 @@ pub(super) struct Limited {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Query {
-    /// Legend of its series.
+    /// Legend of the series.
     #[serde(default)]
     pub(super) legend: String,
     /// PromQL with placeholders (see `expression`).
@@ -200,7 +200,7 @@ pub(super) struct Query {
     /// Whether exemplars are shown.
     #[serde(default)]
     pub(super) exemplars: bool,
-    /// Why it may have no result on a Prometheus that scrapes a tokometer with traffic.
+    /// Why the query may have no result although Prometheus scrapes a tokometer with traffic.
     pub(super) may_be_empty: Option<String>,
 }
 
@@ -213,11 +213,11 @@ pub(super) struct Column {
     pub(super) expr: String,
     pub(super) unit: String,
     pub(super) decimals: Option<u32>,
-    /// In pixels; default: as wide as the heading.
+    /// Width in pixels; default: the width of the heading.
     pub(super) width: Option<usize>,
     /// Colours of the text.
     pub(super) thresholds: Option<Thresholds>,
-    /// Styles, of which `defaults` apply.
+    /// Styles; only their `defaults` apply.
     #[serde(default)]
     pub(super) styles: Vec<String>,
     #[serde(default)]
@@ -248,11 +248,11 @@ pub(super) struct Link {
     pub(super) title: String,
     /// The dashboard's uid.
     pub(super) dashboard: Option<String>,
-    /// The variables to set there, to variables of Grafana's data links; without any, all variables are kept.
+    /// Dashboard variables to set, each from a variable of Grafana's data links. If empty, all variables are kept.
     #[serde(default)]
     pub(super) set: Named<String>,
-    /// An alert's name as a variable of Grafana's data links, in place of a dashboard: its runbook. Without
-    /// `slo.rules.runbook_url` there is no link.
+    /// In place of a dashboard: the variable of Grafana's data links with the alert's name, to link its runbook.
+    /// Without `slo.rules.runbook_url`, there is no link.
     pub(super) runbook: Option<String>,
     /// TraceQL or the id of a trace, in place of a dashboard.
     #[serde(default)]

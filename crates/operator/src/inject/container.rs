@@ -21,7 +21,7 @@ pub(super) const VOLUME: (&str, &str) = ("tokometer-socket", "/run/tokometer");
 /// Mount path of the volume with the engine's certificate.
 const CERTIFICATE: &str = "/etc/tokometer-tls";
 
-/// The containers, without what varies. The chart uses the same file.
+/// The constant parts of the containers. The chart uses the same file.
 static CONTAINERS: LazyLock<Value> =
     LazyLock::new(|| yaml(include_str!("../../../../charts/tokometer/files/sidecar.yaml")));
 
@@ -37,7 +37,7 @@ fn default(name: &str) -> Value {
     VALUES.at(&["sidecar", name]).cloned().unwrap_or(Value::Null)
 }
 
-/// A container without what varies.
+/// The constant parts of a container.
 fn constant(name: &str) -> Value {
     CONTAINERS.get(name).cloned().unwrap_or(Value::Null)
 }
@@ -110,7 +110,7 @@ impl Sidecar<'_> {
         !self.wiring.tapped.is_empty()
     }
 
-    /// The preStop command. It runs at the same time as the server's own hook, which waits for the drain.
+    /// The preStop command. It runs concurrently with the server's own hook, which waits for the drain.
     fn drain(&self) -> Vec<String> {
         let mut command = vec!["/tokometer".to_owned(), "drain".to_owned()];
         if self.options.admin_port != ADMIN_PORT {
@@ -136,9 +136,9 @@ impl Sidecar<'_> {
             }
         }
         arguments.extend([
-            // Without a host it binds both families: probes come to the pod's address of either family.
+            // Without a host, tokometer binds both address families, because a probe may use either address of the pod.
             admin,
-            // Without a CPU limit the default is one per core of the node, which may be hundreds.
+            // Without a CPU limit, the default is one thread per core of the node, which may be hundreds.
             format!("--set=process.threads={}", default("threads").integer().unwrap_or(1)),
             format!("--set=process.grace_period={}s", self.options.drain.as_secs()),
         ]);
@@ -162,7 +162,7 @@ impl Sidecar<'_> {
         [port("llm-metrics", self.options.admin_port)].into_iter().chain(own).collect()
     }
 
-    /// Sets the port and the numbers of a probe.
+    /// Sets the port of a probe, and its numbers.
     fn fill(&self, probe: &mut Value, numbers: Value) {
         if let Some(get) = probe.get_mut("httpGet") {
             get.set("port", self.options.admin_port.into());
@@ -212,7 +212,7 @@ pub(super) fn redirect(image: &str, port: u16, limited: bool) -> Value {
 }
 
 /// True when every container has CPU and memory limits, and requests equal to them. If the pod itself has resources,
-/// these decide, and no container can change the class.
+/// they alone determine the class.
 ///
 /// Source: kubernetes.io, "Pod Quality of Service Classes".
 pub(super) fn is_guaranteed(spec: &Value) -> bool {

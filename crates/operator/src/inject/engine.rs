@@ -27,7 +27,7 @@ impl fmt::Display for Setting {
     }
 }
 
-/// The engine of this container, and what it was recognised by. The command takes precedence over the image.
+/// The engine of this container, and how it was recognised. The command takes precedence over the image.
 pub(super) fn of(container: &Value) -> Option<(Engine, &'static str)> {
     // Only the first argument: later ones may name models.
     let started = container.texts("command").into_iter().chain(container.texts("args").into_iter().take(1));
@@ -57,7 +57,7 @@ pub(super) fn socket(listen: &Listen, path: &str, has: impl Fn(&str) -> bool) ->
     Some(setting(listen.socket?, path.to_owned(), has, false))
 }
 
-/// Host and port, if one variable holds both.
+/// Host and port, if one variable contains both.
 fn address(listen: &Listen, host: &str, port: u16) -> Option<String> {
     (listen.host == listen.port).then(|| format!("{host}:{port}"))
 }

@@ -1,4 +1,4 @@
-//! Adds the sidecar to the pods of manifests and removes it: text in, text out.
+//! Adds the sidecar to the pods of manifests, or removes it. Input and output are text.
 //!
 //! The core is `plan`, a pure function from a pod to a JSON Patch and its reasons. The admission policy of the chart
 //! adds the same containers: both read `charts/tokometer/files/sidecar.yaml` and the defaults of `values.yaml`.
@@ -28,20 +28,20 @@ use crate::inject::value::Value;
 closed_enum! {
     /// How client connections reach the sidecar instead of the server.
     pub enum Mode {
-        /// `address-split`; if that is impossible, the error has the reason and an alternative.
+        /// `address-split`; if this mode is impossible, the error names the reason and an alternative.
         Auto = "auto",
         /// The server listens on 127.0.0.1, the sidecar on the pod's addresses, on the same port.
         AddressSplit = "address-split",
         /// The server listens on a Unix socket, the sidecar on the server's port.
         Uds = "uds",
-        /// Both listen on the same port; the kernel prefers the sidecar, which binds the address, to the server, which
-        /// binds all addresses.
+        /// Both listen on the same port. The kernel prefers the sidecar, which binds the pod's addresses, over the
+        /// server, which binds all addresses.
         ShadowBind = "shadow-bind",
         /// The server listens on the next port, the sidecar on the server's port.
         PortSwap = "port-swap",
         /// An nftables rule redirects connections to the sidecar.
         Redirect = "redirect",
-        /// The sidecar has its own port, to which a Service leads.
+        /// The sidecar has its own port, which a Service must target.
         Explicit = "explicit",
         /// The sidecar reads copies of the server's packets and forwards nothing.
         Tap = "tap",
@@ -53,11 +53,11 @@ closed_enum! {
 pub struct Options {
     /// How clients reach the sidecar.
     pub mode: Mode,
-    /// The engine; `None`: detect it.
+    /// The engine. `None`: detect the engine.
     pub engine: Option<Engine>,
-    /// Name of the server's container; `None`: detect it.
+    /// Name of the server's container. `None`: detect the container.
     pub container: Option<String>,
-    /// The server's ports: that of its clients, then those of data-parallel ranks. Empty: detect it.
+    /// The server's ports: the clients' port, then the ports of data-parallel ranks. Empty: detect the port.
     pub ports: Vec<u16>,
     /// The sidecar's image.
     pub image: String,
@@ -65,10 +65,10 @@ pub struct Options {
     pub redirect_image: Option<String>,
     /// Port of /metrics, health and drain.
     pub admin_port: u16,
-    /// Maximum time that open streams get when the pod ends.
+    /// Maximum time for open streams to end when the pod terminates.
     pub drain: Duration,
-    /// Name of the Secret with the engine's certificate, which the pod mounts; a leading `*` matches any prefix. `None`: TLS
-    /// is not terminated.
+    /// Name of the Secret with the engine's certificate, which the pod mounts; a leading `*` matches any prefix.
+    /// `None`: TLS is not terminated.
     pub tls_secret: Option<String>,
     /// Additional environment variables of the sidecar.
     pub variables: Vec<(String, String)>,
@@ -95,10 +95,10 @@ impl Options {
 /// Why a manifest cannot be processed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It is not YAML.
+    /// The manifest is not YAML.
     #[error("the manifest is not YAML: {0}")]
     Yaml(String),
-    /// It is not JSON.
+    /// The manifest is not JSON.
     #[error("the manifest is not JSON: {0}")]
     Json(String),
     /// A document is a list or a single value.
@@ -116,9 +116,9 @@ closed_enum! {
         Injected = "injected",
         /// The sidecar was removed.
         Removed = "removed",
-        /// It starts pods, but was left unchanged; the notes have the reason.
+        /// The object starts pods, but was left unchanged; the notes have the reason.
         Skipped = "skipped",
-        /// It does not start pods, or its kind is unknown.
+        /// The object does not start pods, or its kind is unknown.
         Passed = "unchanged",
     }
 }
@@ -132,15 +132,15 @@ pub struct Report {
     pub outcome: Outcome,
     /// The decisions and their reasons, one sentence each.
     pub notes: Vec<String>,
-    /// What does not prevent the injection, and should be known.
+    /// Problems that do not prevent the injection.
     pub warnings: Vec<String>,
 }
 
 /// Adds the sidecar to every pod of the manifest that has an inference server. An injected sidecar is removed first, so
-/// the operation is idempotent, also with different options.
+/// the operation is idempotent, even with different options.
 ///
 /// # Errors
-/// When the text is not a manifest.
+/// If the text is not a manifest.
 pub fn inject(text: &str, options: &Options) -> Result<(String, Vec<Report>), Error> {
     work(text, |pod| {
         patch::restore(pod)?;
@@ -150,10 +150,10 @@ pub fn inject(text: &str, options: &Options) -> Result<(String, Vec<Report>), Er
     })
 }
 
-/// Removes from every pod what [`inject`] has added, and restores the manifest.
+/// Removes the changes of [`inject`] from every pod, and thus restores the manifest.
 ///
 /// # Errors
-/// When the text is not a manifest.
+/// If the text is not a manifest.
 pub fn remove(text: &str) -> Result<(String, Vec<Report>), Error> {
     work(text, |pod| match patch::restore(pod)? {
         true => Ok((Outcome::Removed, Vec::new(), Vec::new())),

@@ -10,28 +10,28 @@ use crate::inject::value::Value;
 pub(super) enum Operation {
     /// Sets a key of a map, or inserts an item into a list before this index (`-`: at the end).
     Add {
-        /// Where.
+        /// Path of the value.
         path: String,
-        /// What.
+        /// The new value.
         value: Value,
     },
     /// Replaces an existing value.
     Replace {
-        /// Where.
+        /// Path of the value.
         path: String,
-        /// What.
+        /// The new value.
         value: Value,
     },
     /// Removes a key or an item.
     Remove {
-        /// Where.
+        /// Path of the value.
         path: String,
     },
     /// Fails unless the value at the path equals this one.
     Test {
-        /// Where.
+        /// Path of the value.
         path: String,
-        /// What.
+        /// The expected value.
         value: Value,
     },
 }
@@ -50,13 +50,15 @@ pub(super) fn is_list(parent: &Value, name: &str) -> bool {
     matches!(parent.get(name), Some(Value::List(_)))
 }
 
-/// Appends an item to a list. The list is created on its own if needed, so that undo keeps later items of others.
+/// Appends an item to a list. A missing list is created by a separate operation, so that undo keeps items that others
+/// add later.
 pub(super) fn appended(parent: &Value, at: &str, name: &str, item: impl Into<Value>) -> Vec<Operation> {
     let list = (!is_list(parent, name)).then(|| add(format!("{at}/{name}"), Value::List(Vec::new())));
     list.into_iter().chain([add(format!("{at}/{name}/-"), item)]).collect()
 }
 
-/// `changes` inside a map. The map is created on its own if needed, so that undo keeps later entries of others.
+/// `changes` inside a map. A missing map is created by a separate operation, so that undo keeps entries that others add
+/// later.
 pub(super) fn entry(
     parent: &Value,
     at: &str,
@@ -81,8 +83,8 @@ pub(super) fn apply(target: &mut Value, patch: &[Operation]) -> Result<(), Strin
     undoing(target, patch).map(drop)
 }
 
-/// As [`apply`]; returns how to undo the patch. The operations include tests, so that undoing fails if a value was
-/// changed in the meantime.
+/// Like [`apply`]; returns the undo record. Its operations include tests, so that undo fails if a value was changed in
+/// the meantime.
 ///
 /// # Errors
 /// As for [`apply`].
@@ -164,8 +166,8 @@ fn back(path: &str, ours: &Value, undo: Operation) -> Vec<Operation> {
     still(path, ours).into_iter().chain([undo]).collect()
 }
 
-/// Tests that the value at the path is still ours. A map is identified by its name, or else by the values in it: the
-/// API server adds defaults to its other fields.
+/// Tests that the value at the path is still ours. A map is identified by its name, or else by our values in the map,
+/// because the API server adds defaults to other fields.
 fn still(path: &str, ours: &Value) -> Vec<Operation> {
     match ours {
         Value::Map(entries) => match ours.get("name") {
@@ -215,18 +217,18 @@ pub(super) const ANNOTATION: &str = "tokometer/undo";
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
-    /// Removes, after everything else, the maps and lists created as parents, unless they have entries by then. No index
-    /// in their paths is changed by the patch.
+    /// Removes, after everything else, the maps and lists created as parents, unless they have entries by then. The
+    /// patch changes no index in their paths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     made: Vec<Operation>,
     /// Undoes everything else.
     undo: Vec<Operation>,
 }
 
-/// Changes a pod and stores in it how to undo the change.
+/// Changes a pod and stores the undo record in its annotation.
 ///
 /// # Errors
-/// When the patch does not match; nothing is changed then.
+/// If the patch does not match. The pod is then unchanged.
 pub(super) fn change(pod: &mut Value, patch: &[Operation]) -> Result<(), String> {
     let mut changed = pod.clone();
     let mut record = undoing(&mut changed, patch)?;
@@ -245,7 +247,7 @@ pub(super) fn change(pod: &mut Value, patch: &[Operation]) -> Result<(), String>
 /// Undoes the injection; returns false if the pod has no undo record.
 ///
 /// # Errors
-/// When the changes were modified since, or the undo record is invalid; nothing is changed then.
+/// If the changes were modified since, or the undo record is invalid. The pod is then unchanged.
 pub(super) fn restore(pod: &mut Value) -> Result<bool, String> {
     let Some(text) = pod.at(&["metadata", "annotations"]).and_then(|annotations| annotations.text(ANNOTATION)) else {
         return Ok(false);

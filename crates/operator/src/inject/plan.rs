@@ -11,7 +11,7 @@ use crate::inject::{Options, container, server};
 /// Default termination grace period of Kubernetes.
 const GRACE_SECS: i64 = 30;
 
-/// Time that a pod needs to end in addition to the drain: for the engine's shutdown and the last telemetry.
+/// Time for pod termination after the drain: for the engine's shutdown and the last telemetry.
 const AFTER_DRAIN_SECS: u64 = 30;
 
 /// First unprivileged port (ip_unprivileged_port_start, ip-sysctl).
@@ -24,11 +24,11 @@ pub(super) struct Plan {
     pub(super) patch: Vec<Operation>,
     /// The decisions and their reasons, one sentence each.
     pub(super) notes: Vec<String>,
-    /// What does not prevent the injection, and should be known.
+    /// Problems that do not prevent the injection.
     pub(super) warnings: Vec<String>,
 }
 
-/// Plans the changes for a pod or a pod template: any object with a pod's `spec`. It must not have an injected sidecar.
+/// Plans the changes for a pod or a pod template: any object with a pod's `spec` and without an injected sidecar.
 ///
 /// # Errors
 /// Why the sidecar cannot be added, and how to fix it.
@@ -60,7 +60,7 @@ pub(super) fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
     if let Some(setting) = &wiring.setting {
         let changes = server::set(&server, &at, setting)?;
         if changes.is_empty() {
-            notes.push("it already listens there, so no setting is added".to_owned());
+            notes.push("the server already listens there, so no setting is added".to_owned());
         }
         patch.extend(changes);
     }
@@ -68,7 +68,7 @@ pub(super) fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
         patch.extend(appended(server.container, &at, "volumeMounts", container::mount()));
         patch.extend(appended(spec, "/spec", "volumes", container::volume()));
     }
-    // Packets are read without a part in the traffic: the end of the pod stays as it is.
+    // A tap does not forward traffic, so pod termination is not changed.
     if wiring.tapped.is_empty() {
         patch.extend(hook(&server, &at, options, &mut notes));
         patch.extend(grace(spec, options, &mut notes));
@@ -77,14 +77,11 @@ pub(super) fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
 
     let guaranteed = container::is_guaranteed(spec);
     if guaranteed {
-        notes.push(
-            "the pod is Guaranteed: the sidecar's requests equal its limits, so that the QoS class does not change"
-                .to_owned(),
-        );
+        notes.push("the pod is Guaranteed: the sidecar's requests equal its limits to keep the QoS class".to_owned());
     }
     let limited = container::is_limited(spec);
     if limited && !guaranteed {
-        notes.push("every container has a CPU limit, so the sidecar gets one too".to_owned());
+        notes.push("every container has a CPU limit, so the sidecar gets a CPU limit too".to_owned());
     }
     let secret = options.tls_secret.as_deref().filter(|_| wiring.tapped.is_empty());
     let volume = secret.and_then(|secret| preflight::certificate(spec, secret));
@@ -108,7 +105,7 @@ pub(super) fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
     patch.extend(first.into_iter().enumerate().map(|(n, new)| add(format!("/spec/initContainers/{n}"), new)));
     if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
         notes.push(format!(
-            "it uses the node's network: port {} is a port of the node, so only one such pod fits on a node",
+            "the pod uses the node's network, and port {} is a port of the node: only one such pod fits on a node",
             options.admin_port
         ));
     }
@@ -121,14 +118,14 @@ fn hook(server: &Server<'_>, at: &str, options: &Options, notes: &mut Vec<String
     let lifecycle = server.container.get("lifecycle").filter(|lifecycle| matches!(lifecycle, Value::Map(_)));
     if lifecycle.and_then(|lifecycle| lifecycle.get("preStop")).is_some_and(|hook| *hook != Value::Null) {
         notes.push(format!(
-            "{} has a preStop hook, which is not changed; to wait for open streams, let it GET /drain/wait on port {}",
+            "{} has its own preStop hook, which is not changed; to wait for open streams, let the hook GET /drain/wait on port {}",
             server.name, options.admin_port
         ));
         return Vec::new();
     }
     notes
         .push(format!("{} gets a preStop hook that delays its SIGTERM until the open streams have ended", server.name));
-    // A port number: a named port would be resolved in the server's own container.
+    // A port number, because a named port would be resolved in the server's own container.
     let hook = map([("httpGet", map([("path", "/drain/wait".into()), ("port", options.admin_port.into())]))]);
     entry(server.container, at, "lifecycle", [add(format!("{at}/lifecycle/preStop"), hook)])
 }

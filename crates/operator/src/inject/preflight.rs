@@ -1,5 +1,5 @@
-//! The checks before a pod is changed: why it cannot be, and what should be known. The admission policy makes the same
-//! checks.
+//! The checks before a pod is changed: reasons that prevent the injection, and warnings. The admission policy makes the
+//! same checks.
 
 use tokometer_decode::Engine;
 
@@ -9,10 +9,10 @@ use crate::inject::texts::text;
 use crate::inject::value::Value;
 use crate::inject::{Mode, Options, engine};
 
-/// Mode of the files of a Secret's volume that sets none (Kubernetes API, SecretVolumeSource).
+/// Default mode of the files in a Secret's volume (Kubernetes API, SecretVolumeSource).
 const DEFAULT_MODE: i64 = 0o644;
 
-/// Why this pod cannot have a sidecar, whatever its server is.
+/// Why this pod cannot have a sidecar, regardless of its server.
 pub(super) fn of_pod(spec: &Value, options: &Options) -> Option<String> {
     let reason = |name: &str| Some(text("reasons", name, &[("admin", &options.admin_port.to_string())]));
     if spec.at(&["os", "name"]) == Some(&Value::from("windows")) {
@@ -75,7 +75,7 @@ pub(super) fn of_server(spec: &Value, server: &Server<'_>, mode: Mode, options: 
     Some(text("reasons", name, &values.each_ref().map(|(key, value)| (*key, value.as_str()))))
 }
 
-/// Why the engine's certificate cannot be used by the sidecar.
+/// Why the sidecar cannot use the engine's certificate.
 fn tls(spec: &Value, server: &Server<'_>, options: &Options) -> Vec<(&'static str, bool)> {
     let Some(secret) = options.tls_secret.as_ref().filter(|_| options.mode != Mode::Tap) else { return Vec::new() };
     let requires_certificates = |value: &str| value.trim_start_matches(['"', '\'']).starts_with(['2', '$']);
@@ -90,7 +90,7 @@ fn tls(spec: &Value, server: &Server<'_>, options: &Options) -> Vec<(&'static st
     ]
 }
 
-/// The pod's volume with this Secret: the whole Secret, whose files are updated when it changes.
+/// The pod's volume with this whole Secret, whose files are updated when the Secret changes.
 pub(super) fn certificate<'a>(spec: &'a Value, secret: &str) -> Option<&'a Value> {
     let is_name = |name: &str| secret.strip_prefix('*').map_or(name == secret, |suffix| name.ends_with(suffix));
     spec.list("volumes").iter().find(|volume| {
@@ -99,7 +99,7 @@ pub(super) fn certificate<'a>(spec: &'a Value, secret: &str) -> Option<&'a Value
     })
 }
 
-/// What should be known of a pod that is injected.
+/// Warnings about a pod that is injected.
 pub(super) fn warnings(spec: &Value, server: &Server<'_>, options: &Options, patch: &[Operation]) -> Vec<String> {
     let hook = server.container.at(&["lifecycle", "preStop"]);
     let other = |(number, other): (usize, &Value)| number != server.number && engine::of(other).is_some();
@@ -137,7 +137,7 @@ fn probed(container: &Value) -> impl Iterator<Item = &Value> {
     })
 }
 
-/// True if the sidecar forwards this port or serves its own pages there; it is given as a number or a name.
+/// True if the sidecar forwards this port (a number or a name), or serves its own pages on it.
 fn is_reached(server: &Server<'_>, options: &Options, port: &Value) -> bool {
     let number = port.integer().or_else(|| {
         let of_name = |(_, name): &(i64, Option<&str>)| name.is_some_and(|name| *port == name.into());

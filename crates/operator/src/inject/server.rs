@@ -20,8 +20,8 @@ pub(super) struct Server<'a> {
     pub(super) port: u16,
     /// Further ports, of data-parallel ranks.
     pub(super) more: Vec<u16>,
-    /// The shell text that starts it; `None` if it is started without a shell. The error names the reason why arguments
-    /// cannot be added.
+    /// The shell text that starts the server; `None` without a shell. The error names the reason why arguments cannot
+    /// be added.
     pub(super) shell: Result<Option<Text<'a>>, &'static str>,
     /// Its command line: command and arguments, or the shell text from the start of the engine.
     line: String,
@@ -43,7 +43,7 @@ impl Server<'_> {
         words(&self.line).any(|word| is_flag(word, name))
     }
 
-    /// True if its command line, or a variable that may be part of it, has a flag for TLS.
+    /// True if its command line, or a variable that may be part of the command line, has a flag for TLS.
     pub(super) fn serves_tls(&self) -> bool {
         let values = self.container.list("env").iter().filter_map(|variable| variable.text("value"));
         let texts: Vec<&str> = values.chain([self.line.as_str()]).collect();
@@ -55,7 +55,7 @@ impl Server<'_> {
         values(&self.line, name)
     }
 
-    /// True if the value of a flag is its port. A variable is accepted if the container declares the port.
+    /// True if this flag value is the server's port. A variable is accepted if the container declares the port.
     pub(super) fn accepts(&self, value: &str) -> bool {
         let value = value.strip_prefix(['"', '\'']).unwrap_or(value);
         if value.starts_with('$') {
@@ -66,7 +66,8 @@ impl Server<'_> {
     }
 }
 
-/// Finds the server and adds the evidence to `notes`. The error is why it is unknown, and which option to set.
+/// Finds the server and adds the evidence to `notes`. The error explains why the server is unknown, and which option to
+/// set.
 pub(super) fn find<'a>(spec: &'a Value, options: &Options, notes: &mut Vec<String>) -> Result<Server<'a>, String> {
     let all = spec.list("containers");
     let name = |container: &'a Value| container.text("name").unwrap_or_default();
@@ -198,8 +199,8 @@ fn variable<'a>(container: &'a Value, name: &str) -> Option<&'a str> {
     set.text("value")
 }
 
-/// The changes that apply a setting; none if it is already in effect. `at` is the container's pointer. The error is why
-/// it cannot be applied.
+/// The changes that apply a setting; none if the setting is already in effect. `at` is the container's JSON Pointer.
+/// The error is the reason why the setting cannot be applied.
 pub(super) fn set(server: &Server<'_>, at: &str, setting: &Setting) -> Result<Vec<Operation>, String> {
     let Setting { name, value, form } = setting;
     let Server { container, shell, line, .. } = server;
@@ -222,7 +223,7 @@ pub(super) fn set(server: &Server<'_>, at: &str, setting: &Setting) -> Result<Ve
     })
 }
 
-/// True if a variable or another word than the shell text sets this flag.
+/// True if a variable, or a word outside the shell text, sets this flag.
 fn is_set_outside(container: &Value, text: &Text<'_>, name: &str) -> bool {
     words_but(container, Some(text)).any(|word| is_flag(word, name))
         || container.list("env").iter().any(|variable| variable.text("value").is_some_and(|value| value.contains(name)))

@@ -1,4 +1,4 @@
-//! The text of a shell that starts an engine: finding the start, inserting a flag.
+//! Shell text that starts an engine: finding the start, and inserting a flag.
 
 use tokometer_decode::Engine;
 
@@ -7,22 +7,22 @@ use crate::inject::value::Value;
 
 const SHELLS: [&str; 7] = ["sh", "bash", "ash", "dash", "zsh", "ksh", "busybox"];
 
-/// A word of a container's command or arguments that is the text of a shell and starts the engine.
+/// An item of a container's command or arguments that is shell text and starts the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Text<'a> {
     /// `command` or `args`.
     pub(super) list: &'static str,
     /// Index in that list.
     pub(super) index: usize,
-    /// Up to the start of the engine.
+    /// The text before the start of the engine.
     head: &'a str,
-    /// From the start of the engine.
+    /// The text from the start of the engine.
     rest: &'a str,
-    /// The words that start the engine, and a space.
+    /// The words that start the engine, followed by a space.
     start: String,
 }
 
-/// Finds the text; `None` if the command runs without a shell. The error is the name of the reason.
+/// Finds the shell text; `None` if the command runs without a shell. The error is the name of a reason in `texts`.
 pub(super) fn find(container: &Value, engine: Option<Engine>) -> Result<Option<Text<'_>>, &'static str> {
     let starts: Vec<String> = engine.map(starts).unwrap_or_default();
     let words = ["command", "args"].into_iter().flat_map(|list| {
@@ -60,8 +60,8 @@ impl Text<'_> {
         self.rest
     }
 
-    /// The text with this flag inserted after the start of the engine, in place of the same flag elsewhere. The error is
-    /// the name of the reason.
+    /// The text with this flag inserted after the start of the engine; other occurrences of the flag are removed. The
+    /// error is the name of a reason in `texts`.
     pub(super) fn with(&self, flag: &str, inserted: &str) -> Result<String, &'static str> {
         let found = flags(self.rest, flag).ok_or("shell-flag")?;
         let first = found.first().copied();
@@ -104,7 +104,7 @@ fn flags<'a>(text: &'a str, flag: &str) -> Option<Vec<&'a str>> {
     Some(found)
 }
 
-/// True if a command ends in this text: what follows belongs to another one.
+/// True if a command ends within this text, so that the text after it belongs to another command.
 fn ends_a_command(text: &str) -> bool {
     text.contains([';', '&', '|']) || text.replace("\\\n", "").contains('\n')
 }

@@ -1,5 +1,5 @@
-//! The texts of the checks before a pod is changed, and the words that start an engine:
-//! `charts/tokometer/files/preflight.yaml`, which the admission policy reads too.
+//! The texts of the checks before a pod is changed, and the words that start an engine, from
+//! `charts/tokometer/files/preflight.yaml`, which the admission policy uses too.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ static TEXTS: LazyLock<Value> = LazyLock::new(|| {
         .expect("a committed file, which the unit tests read")
 });
 
-/// The words that start this engine in the text of a shell, each with a space after it.
+/// The words that start this engine in shell text, each followed by a space.
 pub(super) fn starts(engine: Engine) -> Vec<String> {
     let starts = TEXTS.get("starts").map(|all| all.texts(engine.as_str())).unwrap_or_default();
     starts.into_iter().map(|start| format!("{start} ")).collect()

@@ -27,7 +27,7 @@ impl Value {
         }
     }
 
-    /// As [`Value::get`], mutable.
+    /// Like [`Value::get`], mutable.
     pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Value> {
         match self {
             Value::Map(entries) => entries.iter_mut().find(|(key, _)| key == name).map(|(_, value)| value),
@@ -73,7 +73,7 @@ impl Value {
         }
     }
 
-    /// The texts in the list of a key; other items are left out.
+    /// The texts in the list of a key; other items are omitted.
     pub(super) fn texts(&self, name: &str) -> Vec<&str> {
         let texts = self.list(name).iter().filter_map(|item| match item {
             Value::Text(text) => Some(text.as_str()),
@@ -82,7 +82,7 @@ impl Value {
         texts.collect()
     }
 
-    /// The integer, also if it is quoted.
+    /// The value as an integer, even if it is quoted.
     pub(super) fn integer(&self) -> Option<i64> {
         match self {
             Value::Number(number) => number.as_i64(),

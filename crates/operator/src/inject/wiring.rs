@@ -1,4 +1,4 @@
-//! How clients reach the sidecar, and the sidecar the server.
+//! How clients reach the sidecar, and how the sidecar reaches the server.
 
 use crate::inject::engine::Setting;
 use crate::inject::server::Server;
@@ -21,9 +21,9 @@ pub(super) struct Wiring {
     pub(super) setting: Option<Setting>,
     /// The server's user, if the sidecar must share it.
     pub(super) user: Option<i64>,
-    /// They share the socket volume.
+    /// Sidecar and server share the socket volume.
     pub(super) socket: bool,
-    /// They share a port (SO_REUSEPORT).
+    /// Sidecar and server share a port (SO_REUSEPORT).
     pub(super) port_sharing: bool,
     /// An nftables rule redirects connections to the sidecar.
     pub(super) redirect: bool,
@@ -38,7 +38,7 @@ fn of_the_pod(port: u16) -> String {
     format!("[$(POD_IPS)]:{port}")
 }
 
-/// The same, and 127.0.0.1 for proxies in the pod.
+/// The pod's own addresses, and 127.0.0.1 for proxies in the pod.
 fn with_loopback(port: u16) -> String {
     format!("[$(POD_IPS),127.0.0.1]:{port}")
 }
@@ -48,7 +48,7 @@ pub(super) fn mode(options: &Options) -> Mode {
     if options.mode == Mode::Auto { Mode::AddressSplit } else { options.mode }
 }
 
-/// Plans the wiring and explains it in `notes`. The error is why the mode is impossible, and an alternative.
+/// Plans the wiring and explains it in `notes`. The error is the reason why the mode is impossible, and an alternative.
 pub(super) fn wire(
     spec: &Value,
     server: &Server<'_>,
@@ -94,7 +94,7 @@ pub(super) fn wire(
             }
         }
         Mode::ShadowBind => {
-            notes.push(format!("the server is not changed and listens on all addresses of port {port}; the sidecar binds the pod's addresses, which the kernel prefers. The server must set SO_REUSEPORT (vLLM does with --api-server-count above 1), or the one that starts last fails"));
+            notes.push(format!("the server is not changed and listens on all addresses of port {port}; the sidecar binds the pod's addresses, which the kernel prefers. The server must set SO_REUSEPORT (vLLM does with --api-server-count above 1); otherwise, the process that starts last fails"));
             Wiring { user: Some(user(spec, server, mode, notes)?), port_sharing: true, ..every() }
         }
         Mode::PortSwap => {
@@ -108,7 +108,7 @@ pub(super) fn wire(
         Mode::Redirect => {
             if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
                 return Err(
-                    "it uses the node's network, where a redirect would affect connections of the node; use another mode"
+                    "the pod uses the node's network, where a redirect would affect the node's connections; use another mode"
                         .to_owned(),
                 );
             }
@@ -129,7 +129,7 @@ pub(super) fn wire(
     })
 }
 
-/// The user of the server's process: a shared socket or port requires the same user.
+/// The user of the server's process, which a shared socket or port requires for the sidecar too.
 fn user(spec: &Value, server: &Server<'_>, mode: Mode, notes: &mut Vec<String>) -> Result<i64, String> {
     let of = |place: &Value, name: &str| place.at(&["securityContext", name]).cloned();
     let set = |name: &str| of(server.container, name).or_else(|| of(spec, name));
@@ -142,7 +142,7 @@ fn user(spec: &Value, server: &Server<'_>, mode: Mode, notes: &mut Vec<String>) 
             Err(text("reasons", "user", &[("mode", mode.as_str())]))
         }
         None => {
-            notes.push("the sidecar runs as root, the assumed user of the server because the pod sets none; it has no capabilities".to_owned());
+            notes.push("the pod sets no user, so the sidecar runs as root, the assumed user of the server; the sidecar has no capabilities".to_owned());
             Ok(0)
         }
     }

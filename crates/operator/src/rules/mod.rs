@@ -1,7 +1,7 @@
 //! Rules for Prometheus and compatible systems, generated from the objectives and the metric table.
 //!
-//! Rules use counters of good and bad requests, never quantiles. A burn rate is the share of bad requests divided by the
-//! share that the objective allows (Google, The Site Reliability Workbook, chapter 5: multiwindow, multi-burn-rate
+//! Rules use counters of good and bad requests, never quantiles. A burn rate is the share of bad requests divided by
+//! the share that the objective allows (Google, The Site Reliability Workbook, chapter 5: multiwindow, multi-burn-rate
 //! alerts).
 
 mod alerts;
