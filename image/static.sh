@@ -7,8 +7,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Naming the target keeps the flags away from build scripts and macros, which cannot be static.
 target=$(rustc -vV | sed -n 's/^host: //p')
 export CARGO_ENCODED_RUSTFLAGS='-Ctarget-feature=+crt-static'
-export CARGO_PROFILE_DIST_STRIP=symbols
 profile=${STATIC_PROFILE:-dist}
 cargo build --locked --features tokenizer --bin tokometer --target "$target" --profile "$profile"
 [ "$profile" != dev ] || profile=debug
-install -m 755 "${CARGO_TARGET_DIR:-target}/$target/$profile/tokometer" "$out/tokometer"
+# Not CARGO_PROFILE_DIST_STRIP: cargo 1.95 ignores it for a package with settings of its own in the profile.
+install -m 755 --strip "${CARGO_TARGET_DIR:-target}/$target/$profile/tokometer" "$out/tokometer"

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly SKIPPED=77
-max_bytes=${IMAGE_MAX_BYTES:-20000000}
+max_bytes=${IMAGE_MAX_BYTES:-22000000}
 skip() { echo "$1"; exit $SKIPPED; }
 fail() { echo "image: $1" >&2; exit 1; }
 

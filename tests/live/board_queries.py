@@ -92,24 +92,24 @@ def _floor():
 
 
 def room_is_the_most_that_kept_the_floor_less_what_is_in_flight():
-    room = _query("tokometer-queue", "Room for more (estimate)")
+    room = _query("tokometer-queue", "Spare capacity (estimate)")
     # Eight are fine, sixteen are too many, five are in flight now.
     load = _in_flight([8] * 32 + [16] * 14 + [5] * 15)
     _expect(_floor() + load + _streams(range(28, 50)), [(60, room, 3)])
 
 
 def more_than_kept_the_floor_is_room_below_nothing():
-    room = _query("tokometer-queue", "Room for more (estimate)")
+    room = _query("tokometer-queue", "Spare capacity (estimate)")
     _expect(_floor() + _in_flight([8] * 32 + [16] * 29) + _streams(range(28, 61)), [(60, room, -8)])
 
 
 def a_pod_that_never_kept_the_floor_has_no_room():
-    room = _query("tokometer-queue", "Room for more (estimate)")
+    room = _query("tokometer-queue", "Spare capacity (estimate)")
     _expect(_floor() + _in_flight([8] * 61) + _streams(range(61)), [(60, room, -8)])
 
 
 def nothing_is_told_of_room_where_the_floor_was_never_broken_or_nobody_set_one():
-    room = _query("tokometer-queue", "Room for more (estimate)")
+    room = _query("tokometer-queue", "Spare capacity (estimate)")
     load = _in_flight([8] * 32 + [16] * 29)
     _expect(_floor() + load + _streams(()), [(60, room, None)])
     _expect(load + _streams(range(28, 50)), [(60, room, None)])

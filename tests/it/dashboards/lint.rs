@@ -44,7 +44,7 @@ const EXCEPTIONS: [(&str, &str, &str); 5] = [
         "the capacity is computed from samples of five minutes",
     ),
     ("target-rate-interval", "tokens_per_second over 5m", "the same, of native histograms"),
-    ("target-instance", "Decode rate against its peers", "the peers are all the others"),
+    ("target-instance", "Decode rate relative to other pods", "the peers are all the others"),
     ("target-instance", "all pods", "the peers are all the others"),
 ];
 
