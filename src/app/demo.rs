@@ -71,8 +71,8 @@ pub enum Error {
 
 impl Error {
     /// True if the flags must be fixed, so that a retry cannot help.
-    pub fn is_of_configuration(&self) -> bool {
-        matches!(self, Error::Instrument(error) if error.is_of_configuration())
+    pub fn is_config_error(&self) -> bool {
+        matches!(self, Error::Instrument(error) if error.is_config_error())
     }
 }
 

@@ -67,11 +67,11 @@ pub enum Error {
 
 impl Error {
     /// True if a configured address or the content of a configured file is invalid.
-    pub fn is_of_configuration(&self) -> bool {
+    pub fn is_config_error(&self) -> bool {
         match self {
             Error::Export(error) => !matches!(error, export::Error::Runtime(_)),
             Error::Path(data_path::Error::Bind { source: error, .. } | data_path::Error::Listen(error))
-            | Error::Engines(monitors::Error::Listen(error)) => error.is_of_configuration(),
+            | Error::Engines(monitors::Error::Listen(error)) => error.is_config_error(),
             Error::Path(data_path::Error::Capture(error)) => !matches!(error, capturing::Error::Thread(_)),
             Error::Admin(admin::Error::Bind { .. }) | Error::Queue(engine_spans::Error::Bind { .. }) => true,
             Error::AccessLog(_) | Error::Tokenizer(_) | Error::Accounting(_) => true,

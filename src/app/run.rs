@@ -38,10 +38,10 @@ pub enum Error {
 }
 
 impl Error {
-    /// True if the configuration must be fixed, so that a retry cannot help.
-    pub fn is_of_configuration(&self) -> bool {
+    /// True for a configuration error, which a retry cannot fix.
+    pub fn is_config_error(&self) -> bool {
         match self {
-            Error::Start(error) => error.is_of_configuration(),
+            Error::Start(error) => error.is_config_error(),
             Error::Listen(_) => true,
             Error::Signals(_) | Error::Top(_) => false,
         }
@@ -49,7 +49,7 @@ impl Error {
 
     fn of_start(error: instrument::Error, config: &Config) -> Error {
         match error {
-            instrument::Error::Path(data_path::Error::Bind { listener, source }) if source.is_of_configuration() => {
+            instrument::Error::Path(data_path::Error::Bind { listener, source }) if source.is_config_error() => {
                 let in_use = match &source {
                     listen::Error::Bind { address, .. } if source.is_address_in_use() => config.free_port(address),
                     _ => None,

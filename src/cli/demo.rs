@@ -55,7 +55,7 @@ pub(super) fn demo(arguments: &DemoArgs, environment: &Environment) -> ExitCode 
     match app::demo(&settings, &mut io::stdout()) {
         // A closed reader (`| head`) counts as success.
         Err(app::DemoError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) if error.is_of_configuration() => wrong_usage(&error),
+        Err(error) if error.is_config_error() => wrong_usage(&error),
         result => finish(result),
     }
 }

@@ -103,7 +103,7 @@ fn run(flags: &Flags, environment: &Environment, traffic: Traffic) -> ExitCode {
     };
     drop(logs);
     match result {
-        Err(error) if error.is_of_configuration() => wrong_usage(&error),
+        Err(error) if error.is_config_error() => wrong_usage(&error),
         result => finish(result),
     }
 }

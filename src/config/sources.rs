@@ -207,7 +207,7 @@ pub struct TapFlags {
     /// TCP port of a server; can be repeated
     #[arg(long = "port", value_name = "PORT")]
     pub ports: Vec<u16>,
-    /// Network interface: eth0, lo, or any for all interfaces [default: any]
+    /// Network interface, such as `eth0`; `any` captures on all interfaces [default: any]
     #[arg(long, value_name = "NAME")]
     pub interface: Option<String>,
 }

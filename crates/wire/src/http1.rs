@@ -137,12 +137,12 @@ impl Http1 {
         (self.begun == 0).then(|| self.request_head.gathered())
     }
 
-    /// The number of the request that the next response belongs to.
+    /// Index of the request that the next response belongs to; the first request of the connection is 0.
     pub fn current_response(&self) -> u64 {
         self.begun - self.waiting.len() as u64
     }
 
-    /// The number of the newest request.
+    /// Index of the newest request.
     fn newest_request(&self) -> u64 {
         self.begun.saturating_sub(1)
     }

@@ -7,7 +7,7 @@ crate::closed_enum! {
         Running = "tokometer.engine.requests.running",
         /// Requests waiting in the queue.
         Waiting = "tokometer.engine.requests.waiting",
-        /// Share of the key-value cache in use, 0 to 1.
+        /// Share of the KV cache in use, 0 to 1.
         KvUsage = "tokometer.engine.kv_cache.usage",
         /// Lookups in the prefix cache, in the engine's own unit (tokens or blocks).
         CacheQueries = "tokometer.engine.prefix_cache.queries",
@@ -32,7 +32,7 @@ crate::closed_enum! {
         QueueSeconds = "tokometer.engine.queue.time",
         /// Requests included in `QueueSeconds`.
         QueueRequests = "tokometer.engine.queue.requests",
-        /// Total seconds spent on key-value cache transfers from another engine (disaggregated prefill).
+        /// Total seconds spent on KV cache transfers from another engine (disaggregated prefill).
         KvTransferSeconds = "tokometer.engine.kv_transfer.time",
         /// Number of these transfers.
         KvTransfers = "tokometer.engine.kv_transfers",

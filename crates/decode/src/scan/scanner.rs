@@ -54,7 +54,8 @@ impl<P: Place> Scanner<P> {
         self.position
     }
 
-    /// Continues at a position where the scanner once paused.
+    /// Sets the position. It must be one that [`Scanner::position`] returned at a pause; the next [`Scanner::feed`]
+    /// continues from there.
     pub fn resume_at(&mut self, position: Position<P>) {
         self.position = position;
     }

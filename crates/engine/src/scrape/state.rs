@@ -236,7 +236,7 @@ pub struct State {
     pub running: Option<f64>,
     /// Requests waiting in the queue.
     pub waiting: Option<f64>,
-    /// Share of the key-value cache in use, 0 to 1; with several ranks the maximum.
+    /// Share of the KV cache in use, 0 to 1; with several ranks the maximum.
     pub kv_usage: Option<f64>,
     /// Lookups in the prefix cache, in the engine's own unit (tokens or blocks).
     pub cache_queries: Option<f64>,
@@ -266,7 +266,7 @@ pub struct State {
     /// Mean wait in seconds of the requests added to `queue_requests` since the previous page: an estimate of the
     /// current wait. `None` if none were added.
     pub queue_mean: Option<f64>,
-    /// Total seconds of key-value cache transfers from other engines.
+    /// Total seconds of KV cache transfers from other engines.
     pub kv_transfer_seconds: Option<f64>,
     /// Number of these transfers.
     pub kv_transfers: Option<f64>,

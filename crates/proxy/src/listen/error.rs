@@ -36,7 +36,7 @@ impl Error {
     }
 
     /// True if the configuration is at fault; false if the process lacks a resource.
-    pub fn is_of_configuration(&self) -> bool {
+    pub fn is_config_error(&self) -> bool {
         match self {
             Error::Bind { source, .. } => matches!(
                 source.kind(),

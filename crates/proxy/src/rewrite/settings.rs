@@ -32,8 +32,8 @@ pub struct Settings {
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "168h"]))]
     pub upstream_read_timeout: Option<Duration>,
-    /// Number of times a request is resent if a reused connection to the server fails before the response begins. The
-    /// server may already have started on the request: the generation is then paid for twice.
+    /// Number of times a request is resent if a reused connection to the server fails before the response begins. If
+    /// the server had already started processing the request, it generates the response twice.
     #[schemars(range(min = 0, max = 10))]
     pub upstream_retries: u32,
     /// Time after which a client connection is closed if it is idle, or if its next request's headers are incomplete.

@@ -130,7 +130,7 @@ pub struct Settings {
     pub prompt_tokens_details: bool,
     /// Share (0 to 1) of each prompt that is found in the cache.
     pub cached_share: f64,
-    /// Capacity of the key-value cache in tokens.
+    /// Capacity of the KV cache in tokens.
     pub kv_cache_tokens: u64,
     /// Random faults: each with its probability (0 to 1).
     pub faults: Vec<(Fault, f64)>,

@@ -351,7 +351,7 @@ catalogue! {
     EngineRunning = Gauge(Scope::Server, "tokometer.engine.requests.running", "{request}") { extra: RANK },
     /// Requests waiting in the engine's queue, from the engine's own metrics
     EngineWaiting = Gauge(Scope::Server, "tokometer.engine.requests.waiting", "{request}") { extra: RANK },
-    /// Share of the engine's key-value cache in use, from the engine's own metrics
+    /// Share of the engine's KV cache in use, from the engine's own metrics
     EngineKvUsage = Gauge(Scope::Server, "tokometer.engine.kv_cache.usage", "1") { extra: RANK },
     /// Lookups in the engine's prefix cache, in the engine's unit (tokens or blocks)
     EngineCacheQueries = Counter(Scope::Server, "tokometer.engine.prefix_cache.queries", "") { extra: RANK },
@@ -380,7 +380,7 @@ catalogue! {
     EngineQueueTime = Counter(Scope::Server, "tokometer.engine.queue.time", "s") { extra: RANK },
     /// Requests whose waits are included in tokometer.engine.queue.time
     EngineQueueRequests = Counter(Scope::Server, "tokometer.engine.queue.requests", "{request}") { extra: RANK },
-    /// Total time of key-value cache transfers from other engines (disaggregated prefill), from the engine's own
+    /// Total time of KV cache transfers from other engines (disaggregated prefill), from the engine's own
     /// metrics
     EngineKvTransferTime = Counter(Scope::Server, "tokometer.engine.kv_transfer.time", "s") { extra: RANK },
     /// Transfers included in tokometer.engine.kv_transfer.time
