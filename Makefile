@@ -67,15 +67,15 @@ picture-trace: ## Redraw docs/images/trace.png: a slow request in a trace UI (th
 	tests/components/fetch.sh python llama-server phoenix
 	tests/stages.sh picture-trace
 
-.PHONY: check-boards
-check-boards: ## Check the dashboards' JSON against Grafana's own types (needs node and npm)
-	tests/components/fetch.sh boards
-	tests/stages.sh check-boards
+.PHONY: check-dashboards
+check-dashboards: ## Check the dashboards' JSON against Grafana's own types (needs node and npm)
+	tests/components/fetch.sh dashboards
+	tests/stages.sh check-dashboards
 
-.PHONY: picture-boards
-picture-boards: ## Redraw docs/images/boards: every dashboard with 10 minutes of traffic (needs npm and chromium; BOARDS_AGAIN=1 reuses the last run)
-	tests/components/fetch.sh python prometheus llama-server boards
-	tests/stages.sh picture-boards
+.PHONY: picture-dashboards
+picture-dashboards: ## Redraw docs/images/dashboards: every dashboard with 10 minutes of traffic (needs npm and chromium; DASHBOARDS_AGAIN=1 reuses the last run)
+	tests/components/fetch.sh python prometheus llama-server dashboards
+	tests/stages.sh picture-dashboards
 
 .PHONY: live-page
 live-page: ## Test the live page in a browser with 50 and 2,000 streams, and redraw docs/images/live-*.png (needs chromium)

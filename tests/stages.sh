@@ -143,7 +143,7 @@ stage_live_vllm() {
     [ -z "$skipped" ] || { echo "tests with$skipped (see the reasons above)"; return $SKIPPED; }
 }
 stage_live_exporters() { live exporters; }
-stage_live_rules() { live_all rules board_queries; }
+stage_live_rules() { live_all rules dashboard_promql; }
 stage_live_dashboards() { live dashboards; }
 stage_live_alerts() { live alerts; }
 stage_live_chart() { live_all chart policy; }
@@ -167,12 +167,12 @@ stage_image() { tests/image.sh; }
 stage_workflows() { PATH=$cache/bin:$PATH tests/workflows.sh; }
 stage_soak() { live soak; }
 stage_picture_trace() { live picture_trace; }
-stage_picture_boards() { live picture_boards; }
+stage_picture_dashboards() { live picture_dashboards; }
 
-stage_check_boards() {
+stage_check_dashboards() {
     command -v node >/dev/null || { echo "no node on PATH"; return $SKIPPED; }
-    [ -d "$cache/boards/node_modules/typescript" ] || { echo "no Grafana libraries (tests/components/fetch.sh boards)"; return $SKIPPED; }
-    node "$cache/boards/check-types.mjs" "$PWD"/dashboards/*.json
+    [ -d "$cache/dashboards/node_modules/typescript" ] || { echo "no Grafana libraries (tests/components/fetch.sh dashboards)"; return $SKIPPED; }
+    node "$cache/dashboards/check-types.mjs" "$PWD"/dashboards/*.json
 }
 
 # A real cluster. Its build is static, because it runs in images without other files.
@@ -284,7 +284,7 @@ run_both() {
     wait $waiting
 }
 
-# live-ollama, live-vllm, check-boards, live-page, live-top, live-netns, live-tap, live-kustomize, image, test-cluster and the
+# live-ollama, live-vllm, check-dashboards, live-page, live-top, live-netns, live-tap, live-kustomize, image, test-cluster and the
 # pictures run only when named (`make live-ollama`): their requirements take minutes to install, or are not part of a
 # build machine (node, a browser, tmux, root, kubectl).
 #
@@ -297,7 +297,7 @@ fast) stages="format lint build components workflows" left="unit integration" ri
 slow) stages="build components" left="doc book fuzz" right=$live_slow last="hostile-release hostile-rewrite hostile-cgroup" ;;
 live) stages="build components $live_fast $live_slow" ;;
 soak) stages="build components soak" ;;
-live-ollama | live-vllm | live-page | live-top | live-netns | live-tap | live-kustomize | picture-trace | picture-boards) stages="build $1" ;;
+live-ollama | live-vllm | live-page | live-top | live-netns | live-tap | live-kustomize | picture-trace | picture-dashboards) stages="build $1" ;;
 reliability) stages="build components live-reliability" ;;
 *) stages=$* ;;
 esac

@@ -17,17 +17,17 @@ use tokometer_telemetry::slo::Settings;
 Examples:
   tokometer dashboards                                  list the dashboards
   tokometer dashboards --out /var/lib/grafana/dashboards
-  tokometer dashboards --board tokometer-slo --import > slo.json
+  tokometer dashboards --dashboard tokometer-slo --import > slo.json
   tokometer dashboards --queries | jq -r .expr
 
 docs/how-to/dashboards.md describes each dashboard and the Grafana requirements.")]
 pub struct DashboardsArgs {
     /// Write every dashboard into this directory, one file each
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["board", "queries"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["dashboard", "queries"])]
     pub out: Option<PathBuf>,
     /// Print only this dashboard
     #[arg(long, value_name = "NAME", value_parser = dashboards::NAMES, conflicts_with = "queries")]
-    pub board: Option<String>,
+    pub dashboard: Option<String>,
     /// Use the format of Grafana's import page, which asks for the data source
     #[arg(long, conflicts_with = "queries")]
     pub import: bool,
@@ -46,7 +46,7 @@ pub(super) fn run(arguments: &DashboardsArgs, settings: &Settings) -> ExitCode {
     if let Some(folder) = &arguments.out {
         return write(folder, &all, &text);
     }
-    let lines: String = match &arguments.board {
+    let lines: String = match &arguments.dashboard {
         _ if arguments.queries => all.iter().flat_map(|one| &one.queries).map(|query| query.json() + "\n").collect(),
         Some(name) => all.iter().filter(|one| one.name == name).map(text).collect(),
         None => {

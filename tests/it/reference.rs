@@ -66,12 +66,12 @@ fn page_of_alerts_matches_the_rules() {
     let groups = file["groups"].as_array().unwrap();
     for rule in groups.iter().flat_map(|group| group["rules"].as_array().unwrap()) {
         let Some(name) = rule["alert"].as_str() else { continue };
-        let board =
+        let dashboard =
             rule["annotations"]["dashboard_url"].as_str().unwrap().trim_start_matches("https://grafana.example/d/");
         let values = [
             rule["labels"]["severity"].as_str().unwrap(),
             rule["for"].as_str().unwrap_or("-"),
-            board.split('?').next().unwrap(),
+            dashboard.split('?').next().unwrap(),
         ];
         for (known, value) in alerts.entry(name).or_default().iter_mut().zip(values) {
             if !known.contains(&value) {
@@ -80,8 +80,8 @@ fn page_of_alerts_matches_the_rules() {
         }
     }
     let rows = alerts.iter().map(|(name, values)| {
-        let [severity, lasting, boards] = values.each_ref().map(|values| values.join(", "));
-        format!("| [{name}](../runbooks/{name}.md) | {severity} | {lasting} | {} | {boards} |\n", meaning(name))
+        let [severity, lasting, dashboards] = values.each_ref().map(|values| values.join(", "));
+        format!("| [{name}](../runbooks/{name}.md) | {severity} | {lasting} | {} | {dashboards} |\n", meaning(name))
     });
     let rows: Vec<String> = rows.collect();
     assert!(rows.len() > 20, "{}", rows.len());

@@ -58,7 +58,7 @@ fn alerts_and_runbooks_match() {
         for part in SECTIONS.iter().map(|section| format!("\n## {section}\n")).chain([format!("# {name}\n")]) {
             assert!(text.contains(&part), "{name}: {part}");
         }
-        assert!(text.contains("](../images/boards/"), "{name} shows no dashboard");
+        assert!(text.contains("](../images/dashboards/"), "{name} shows no dashboard");
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             assert!(folder.join(link).is_file(), "{name} links to {link}");
         }

@@ -5,7 +5,7 @@ import os
 import tempfile
 import time
 
-import boards
+import dashboard_queries
 import fleet
 import names
 from crowd import Crowd
@@ -16,7 +16,7 @@ from process import start_llama_server
 from process import until
 
 # Long enough for one-minute windows, which subqueries evaluate in steps.
-SECONDS = int(os.environ.get("BOARDS_SECONDS", "150"))
+SECONDS = int(os.environ.get("DASHBOARDS_SECONDS", "150"))
 MOST_SECONDS = SECONDS + 150
 FAULTS = {"status:503": 0.04, "status:400": 0.03, "error-event:4": 0.03, "cut:5": 0.03, "reset:5": 0.02, "stall:1.5": 0.05, "hang:2": 0.04, "bad-json:2": 0.02, "garbage": 0.01}
 
@@ -56,21 +56,21 @@ def _rules_are_well(prometheus):
 
 
 def _ask_panels(prometheus, made, excused, times):
-    """(board, panel, target) -> series, for every query of every board."""
+    """(dashboard, panel, target) -> series, for every query of every dashboard."""
     counts, wrong, linked = {}, [], 0
-    for board in made.values():
-        values, found = boards.variables(board, prometheus, times)
-        wrong += [f"{board['uid']}: ${name} finds nothing" for name, many in found.items() if not many]
-        for query in boards.queries(board):
-            key = (query.board, query.panel, query.ref)
+    for dashboard in made.values():
+        values, found = dashboard_queries.variables(dashboard, prometheus, times)
+        wrong += [f"{dashboard['uid']}: ${name} finds nothing" for name, many in found.items() if not many]
+        for query in dashboard_queries.queries(dashboard):
+            key = (query.dashboard, query.panel, query.ref)
             try:
-                counts[key] = boards.series(prometheus, query, values, times)
-                linked += boards.exemplars(prometheus, query, values, times) if query.exemplar else 0
+                counts[key] = dashboard_queries.series(prometheus, query, values, times)
+                linked += dashboard_queries.exemplars(prometheus, query, values, times) if query.exemplar else 0
             except ValueError as error:
                 wrong.append(f"{key}: {error}")
-        for annotation in board.get("annotations", {}).get("list", []):
+        for annotation in dashboard.get("annotations", {}).get("list", []):
             if annotation.get("expr"):
-                prometheus.over(boards.fill(annotation["expr"], values), times.start, times.end, times.step)
+                prometheus.over(dashboard_queries.fill(annotation["expr"], values), times.start, times.end, times.step)
     panels = collections.defaultdict(list)
     for key, many in counts.items():
         panels[key[:2]].append((many, excused.get(key)))
@@ -82,11 +82,11 @@ def _ask_panels(prometheus, made, excused, times):
 
 
 def _print_table(counts, excused):
-    for board in dict.fromkeys(board for board, _, _ in counts):
-        print(f"    {board}")
+    for dashboard in dict.fromkeys(dashboard for dashboard, _, _ in counts):
+        print(f"    {dashboard}")
         panels = collections.defaultdict(list)
         for (at, panel, ref), many in counts.items():
-            if at == board:
+            if at == dashboard:
                 panels[panel].append((many, excused.get((at, panel, ref))))
         for panel, told in panels.items():
             needs = sorted({reason for many, reason in told if reason and not many})
@@ -94,7 +94,7 @@ def _print_table(counts, excused):
 
 
 def every_panel_and_every_rule_gets_data_from_a_real_run():
-    with tempfile.TemporaryDirectory(prefix="boards-") as directory, fleet.Fleet(_one_slot) as pods:
+    with tempfile.TemporaryDirectory(prefix="dashboards-") as directory, fleet.Fleet(_one_slot) as pods:
         classic = pods.scraped(f"{directory}/classic", fleet.rules(directory), scrape_protocols=["OpenMetricsText1.0.0"])
         try:
             native = pods.scraped(f"{directory}/native", f"{directory}/rules.yaml", scrape_protocols=["PrometheusProto"], scrape_native_histograms=True)
@@ -103,14 +103,14 @@ def every_panel_and_every_rule_gets_data_from_a_real_run():
         began = time.time()
         ask(_crowds(pods.port), SECONDS, [(0.25, pods.pods["chat-gone"].server.kill)])
         # The data scraped while requests were being sent.
-        times = boards.Times(began, time.time() - 2)
+        times = dashboard_queries.Times(began, time.time() - 2)
 
         told = _rules_are_well(classic)
         if native:
             told &= _rules_are_well(native)
         assert names.UPSTREAM_DOWN in told, told
         config = f"{directory}/tokometer.yaml"
-        made, excused = boards.made(f"{directory}/made", config), boards.may_be_empty(config)
+        made, excused = dashboard_queries.made(f"{directory}/made", config), dashboard_queries.may_be_empty(config)
         counts, linked, wrong = _ask_panels(classic, made, excused, times)
         _print_table(counts, excused)
         wrong += [f"{key}: no data" for key, many in counts.items() if not many and not excused.get(key)]
@@ -122,6 +122,6 @@ def every_panel_and_every_rule_gets_data_from_a_real_run():
         # Without `_bucket` series, as with only converted or native histograms.
         natives, _, wrong = _ask_panels(native, made, excused, times)
         panels = {key[:2] for key, many in counts.items() if many} - {key[:2] for key, many in natives.items() if many}
-        wrong += [f"{board}, {panel}: no data from native histograms" for board, panel in sorted(panels)]
+        wrong += [f"{dashboard}, {panel}: no data from native histograms" for dashboard, panel in sorted(panels)]
         assert not wrong, "\n      ".join(["panels on native histograms:", *map(str, wrong)])
         print(f"    {len(counts)} queries of {len(made)} dashboards; {linked} exemplars lead to traces; native histograms alone give the same panels")

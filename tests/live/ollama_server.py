@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-from pathlib import Path
 
 import httpx2 as httpx
 import names

@@ -27,12 +27,12 @@ fn prints_list_dashboard_import_variant_and_queries() {
     for dashboard in &made {
         assert!(list.contains(dashboard.name) && list.contains(&dashboard.title), "{list}");
     }
-    assert_eq!(printed(&["--board", "tokometer-slo"]), made[1].json);
-    assert_eq!(printed(&["--board", "tokometer-slo", "--import"]), made[1].import);
+    assert_eq!(printed(&["--dashboard", "tokometer-slo"]), made[1].json);
+    assert_eq!(printed(&["--dashboard", "tokometer-slo", "--import"]), made[1].import);
     let lines = printed(&["--queries"]);
     let queries: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(queries.len(), made.iter().map(|dashboard| dashboard.queries.len()).sum::<usize>());
-    for key in ["board", "panel", "ref", "expr", "legend"] {
+    for key in ["dashboard", "panel", "ref", "expr", "legend"] {
         assert!(queries.iter().all(|query| query[key].is_string()), "{key}");
     }
     assert!(queries.iter().any(|query| query["may_be_empty"].is_string()));
@@ -61,7 +61,7 @@ fn write_error_contains_the_path() {
         reported.contains(file.path().to_str().unwrap()) && reported.contains("cannot create this directory"),
         "{reported}"
     );
-    let output = dashboards(&["--board", "overview"]);
+    let output = dashboards(&["--dashboard", "overview"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("tokometer-overview"));
 }

@@ -4,7 +4,6 @@ import json
 import re
 import shlex
 import tempfile
-from pathlib import Path
 
 import names
 from documents import ROOT, blocks

@@ -54,10 +54,10 @@ pub struct Query {
 }
 
 impl Query {
-    /// One line of JSON: `board`, `panel`, `ref`, `expr`, `legend`, `instant`, `may_be_empty` (or null).
+    /// One line of JSON: `dashboard`, `panel`, `ref`, `expr`, `legend`, `instant`, `may_be_empty` (or null).
     pub fn json(&self) -> String {
         json!({
-            "board": self.dashboard,
+            "dashboard": self.dashboard,
             "panel": self.panel,
             "ref": self.reference,
             "expr": self.expr,

@@ -23,9 +23,9 @@ def _run(*arguments):
 def made(directory, config):
     """Every dashboard that `tokometer dashboards` generates for this configuration, by uid."""
     _run("--out", str(directory), "--config", str(config))
-    boards = [json.loads(file.read_text()) for file in sorted(Path(directory).glob("*.json"))]
-    assert boards, f"no dashboard in {directory}"
-    return {board["uid"]: board for board in boards}
+    dashboards = [json.loads(file.read_text()) for file in sorted(Path(directory).glob("*.json"))]
+    assert dashboards, f"no dashboard in {directory}"
+    return {dashboard["uid"]: dashboard for dashboard in dashboards}
 
 
 def may_be_empty(config):
@@ -33,7 +33,7 @@ def may_be_empty(config):
     told = {}
     for line in _run("--queries", "--config", str(config)).splitlines():
         query = json.loads(line)
-        told[query["board"], query["panel"], query["ref"]] = query["may_be_empty"]
+        told[query["dashboard"], query["panel"], query["ref"]] = query["may_be_empty"]
     return told
 
 
@@ -41,7 +41,7 @@ def may_be_empty(config):
 class Query:
     """A target of a panel."""
 
-    board: str
+    dashboard: str
     panel: str
     ref: str
     expr: str
@@ -49,13 +49,13 @@ class Query:
     exemplar: bool
 
 
-def queries(board):
+def queries(dashboard):
     """Every target of every panel, including those in collapsed rows."""
-    for panel in board["panels"]:
+    for panel in dashboard["panels"]:
         for one in [panel, *panel.get("panels", [])]:
             for target in one.get("targets", []):
                 if target.get("expr"):
-                    yield Query(board["uid"], one["title"], target["refId"], target["expr"], bool(target.get("instant")), bool(target.get("exemplar")))
+                    yield Query(dashboard["uid"], one["title"], target["refId"], target["expr"], bool(target.get("instant")), bool(target.get("exemplar")))
 
 
 class Times:
@@ -83,16 +83,16 @@ def fill(text, values):
     return re.sub(r"\$\{([a-zA-Z_]\w*)(?::\w+)?\}|\$([a-zA-Z_]\w*)", value, text)
 
 
-def variables(board, prometheus, times):
+def variables(dashboard, prometheus, times):
     """The value of each variable with everything selected, and the number of values that it finds."""
     values, found = times.builtin(), {}
-    for variable in board["templating"]["list"]:
+    for variable in dashboard["templating"]["list"]:
         name, kind = variable["name"], variable["type"]
         if kind == "query":
             asked = variable["query"]
             asked = asked["query"] if isinstance(asked, dict) else asked
             label = re.fullmatch(r"label_values\((?:(.+),\s*)?(\w+)\)", asked.strip(), re.DOTALL)
-            assert label, f"{board['uid']}: ${name} asks {asked!r}"
+            assert label, f"{dashboard['uid']}: ${name} asks {asked!r}"
             match = fill(label[1], values) if label[1] else None
             options = prometheus.ask(f"label/{label[2]}/values", start=times.start, end=times.end, **({"match[]": match} if match else {}))
             found[name] = len(options)

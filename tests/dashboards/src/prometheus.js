@@ -76,8 +76,8 @@ export class Prometheus {
   }
 
   /** Times at which annotations are: `{ name, color, time, text }`. */
-  async annotations(board, variables) {
-    const all = (board.annotations?.list ?? []).filter((one) => one.enable && one.expr);
+  async annotations(dashboard, variables) {
+    const all = (dashboard.annotations?.list ?? []).filter((one) => one.enable && one.expr);
     const { step, start, end, builtin } = this.times({}, 400);
     const found = await Promise.all(all.map(async (one) => {
       const { result } = await this.ask('query_range', { query: fillIn(one.expr, variables, builtin), start, end, step });

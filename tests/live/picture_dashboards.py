@@ -1,6 +1,6 @@
-"""`make picture-boards`: renders every dashboard, dark and light, on a run that is calm, then full, then broken. Not part of `make test`.
+"""`make picture-dashboards`: renders every dashboard, dark and light, on a run that is calm, then full, then broken. Not part of `make test`.
 
-BOARDS_AGAIN=1 reuses the data of the last run, which takes seconds.
+DASHBOARDS_AGAIN=1 reuses the data of the last run, which takes seconds.
 """
 
 import functools
@@ -14,7 +14,7 @@ import time
 import urllib.parse
 from pathlib import Path
 
-import boards
+import dashboard_queries
 import fleet
 from browser import Browser
 from crowd import Crowd
@@ -26,12 +26,12 @@ from process import until
 from prometheus import Prometheus
 
 ROOT = Path(__file__).resolve().parents[2]
-PICTURES = ROOT / "docs" / "images" / "boards"
+PICTURES = ROOT / "docs" / "images" / "dashboards"
 CACHE = Path(os.environ.get("TOKOMETER_TEST_CACHE", Path.home() / ".cache" / "tokometer-tests"))
-PAGE = CACHE / "boards" / "dist"
+PAGE = CACHE / "dashboards" / "dist"
 # The run's data is kept here for later renderings.
-RUN = ROOT / "target" / "boards"
-SECONDS = int(os.environ.get("BOARDS_SECONDS", "870"))
+RUN = ROOT / "target" / "dashboards"
+SECONDS = int(os.environ.get("DASHBOARDS_SECONDS", "870"))
 # Duration of the run before the rendered time range, so that rates and windows are filled at its start.
 EARLIER = 150
 MOST_SECONDS = SECONDS + 400
@@ -108,23 +108,23 @@ def _draw(browser, url, picture):
     return [f"{one['title']}: {one.get('error') or 'empty'}" for one in panels if one.get("error") or not one["frames"]], len(panels)
 
 
-def every_board_dark_and_light():
+def every_dashboard_dark_and_light():
     if not PAGE.is_dir():
-        raise Skip("no page to render with (tests/components/fetch.sh boards)")
-    if not (os.environ.get("BOARDS_AGAIN") and (RUN / "run.json").exists()):
+        raise Skip("no page to render with (tests/components/fetch.sh dashboards)")
+    if not (os.environ.get("DASHBOARDS_AGAIN") and (RUN / "run.json").exists()):
         _run()
     began, ended = json.loads((RUN / "run.json").read_text())
     PICTURES.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="boards-") as directory:
+    with tempfile.TemporaryDirectory(prefix="dashboards-") as directory:
         shutil.copytree(PAGE, f"{directory}/page")
-        made = boards.made(f"{directory}/page/made", RUN / "tokometer.yaml")
+        made = dashboard_queries.made(f"{directory}/page/made", RUN / "tokometer.yaml")
         server = _serve(f"{directory}/page")
         with server, Prometheus(RUN, {}) as prometheus, Browser(directory, WIDTH, HEIGHT) as browser:
             wrong = []
-            for uid, board in made.items():
-                (Path(directory) / "page" / f"{uid}.json").write_text(json.dumps(board))
+            for uid, dashboard in made.items():
+                (Path(directory) / "page" / f"{uid}.json").write_text(json.dumps(dashboard))
                 for theme in ("dark", "light"):
-                    asked = {"board": f"{uid}.json", "prometheus": prometheus.url, "theme": theme, "width": WIDTH, "scrape": SCRAPE}
+                    asked = {"dashboard": f"{uid}.json", "prometheus": prometheus.url, "theme": theme, "width": WIDTH, "scrape": SCRAPE}
                     asked |= {"from": int(began * 1000), "to": int(ended * 1000), "var-pod": POD}
                     picture = PICTURES / f"{uid.removeprefix('tokometer-')}-{theme}.png"
                     empty, panels = _draw(browser, f"http://127.0.0.1:{server.server_address[1]}/?{urllib.parse.urlencode(asked)}", picture)

@@ -37,19 +37,19 @@ def _queries():
     return [json.loads(line) for line in _run(BINARY, "dashboards", "--queries").splitlines()]
 
 
-def _query(board, panel, ref="A"):
-    found = [one["expr"] for one in _queries() if (one["board"], one["panel"], one["ref"]) == (board, panel, ref)]
-    assert len(found) == 1, (board, panel, ref)
+def _query(dashboard, panel, ref="A"):
+    found = [one["expr"] for one in _queries() if (one["dashboard"], one["panel"], one["ref"]) == (dashboard, panel, ref)]
+    assert len(found) == 1, (dashboard, panel, ref)
     return _filled(found[0])
 
 
-def every_query_of_every_board_is_promql():
+def every_query_of_every_dashboard_is_promql():
     queries = _queries()
     rules = [{"record": f"query:{at}", "expr": _filled(one["expr"])} for at, one in enumerate(queries)]
     assert len(rules) > 150, len(rules)
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "queries.yaml"
-        file.write_text(json.dumps({"groups": [{"name": "boards", "rules": rules}]}))
+        file.write_text(json.dumps({"groups": [{"name": "dashboards", "rules": rules}]}))
         for promtool in _promtools():
             print(f"    {promtool}: {_run(promtool, 'check', 'rules', str(file)).strip().splitlines()[-1].strip()}")
 

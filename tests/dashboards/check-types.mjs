@@ -1,6 +1,6 @@
-// Checks dashboards against Grafana's own TypeScript types: `node check-types.mjs BOARD.json...`. Exit code 1 when one is not of them.
+// Checks dashboards against Grafana's own TypeScript types: `node check-types.mjs DASHBOARD.json...`. Exit code 1 when one is not of them.
 //
-// Each board becomes a literal in a module of its own, so that a key that the types do not know is an error, too. Enums may be
+// Each dashboard becomes a literal in a module of its own, so that a key that the types do not know is an error, too. Enums may be
 // told by their texts, which is how JSON has them.
 
 import fs from 'node:fs';
@@ -41,12 +41,12 @@ function panelTypes(type) {
   return { from: `${COMPOSABLE}/${of}/${name}PanelCfg_types.gen`, fields: /export (interface|type) FieldConfig\b/.test(text) };
 }
 
-/** A module that holds only when the board is one. */
-function module({ annotations, templating, ...board }) {
-  const lines = [HEAD, `export const board: Json<Dashboard> = ${JSON.stringify(board, null, 1)};`];
+/** A module that holds only when the dashboard is one. */
+function module({ annotations, templating, ...dashboard }) {
+  const lines = [HEAD, `export const dashboard: Json<Dashboard> = ${JSON.stringify(dashboard, null, 1)};`];
   lines.push(`export const annotations: (Json<AnnotationQuery> & Asked)[] = ${JSON.stringify(annotations?.list ?? [], null, 1)};`);
   lines.push(`export const variables: (Json<VariableModel> & Found)[] = ${JSON.stringify(templating?.list ?? [], null, 1)};`);
-  const panels = board.panels.flatMap((panel) => [panel, ...(panel.panels ?? [])]).filter(({ type }) => type !== 'row');
+  const panels = dashboard.panels.flatMap((panel) => [panel, ...(panel.panels ?? [])]).filter(({ type }) => type !== 'row');
   panels.forEach(({ targets = [], ...panel }, index) => {
     const { from, fields } = panelTypes(panel.type);
     const of = `Json<Panel<Part<P${index}.Options> & Record<string, unknown>, ${fields ? `Part<P${index}.FieldConfig>` : 'Record<string, never>'}>>`;
@@ -61,12 +61,12 @@ function module({ annotations, templating, ...board }) {
 
 const files = process.argv.slice(2);
 if (!files.length) {
-  console.error('usage: node check-types.mjs BOARD.json...');
+  console.error('usage: node check-types.mjs DASHBOARD.json...');
   process.exit(2);
 }
 const modules = new Map();
 for (const file of files) {
-  const name = path.join(import.meta.dirname, `${path.basename(file, '.json')}.board.ts`);
+  const name = path.join(import.meta.dirname, `${path.basename(file, '.json')}.dashboard.ts`);
   modules.set(name, module(JSON.parse(fs.readFileSync(file, 'utf8'))));
 }
 const options = { strict: true, noEmit: true, skipLibCheck: true, module: ts.ModuleKind.ESNext, moduleResolution: ts.ModuleResolutionKind.Bundler, target: ts.ScriptTarget.ES2022, types: [] };
@@ -81,5 +81,5 @@ for (const { file, start, messageText } of found) {
   const near = file ? file.text.slice(Math.max(0, start - 60), start + 60).replace(/\s+/g, ' ') : '';
   console.log(`${file ? path.basename(file.fileName) : ''}: ${text}\n    near: ${near}`);
 }
-console.log(`${files.length} boards, ${found.length} differences from Grafana's types`);
+console.log(`${files.length} dashboards, ${found.length} differences from Grafana's types`);
 process.exit(found.length ? 1 : 0);

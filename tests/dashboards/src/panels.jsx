@@ -1,4 +1,4 @@
-// Panels by their type: the components of Grafana's library, given what a board's JSON says.
+// Panels by their type: the components of Grafana's library, given what a dashboard's JSON says.
 
 import { getDisplayValueAlignmentFactors, getFieldDisplayValues, VizOrientation } from '@grafana/data';
 import { BarGauge, BigValue, TimeSeries, VizRepeater } from '@grafana/ui';

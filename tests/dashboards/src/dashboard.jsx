@@ -15,11 +15,11 @@ const ROW = 30;
 const SETTLED_MS = 1500;
 
 /** Every panel, those of collapsed rows too: their rows are drawn opened, and what is below moves down. */
-function opened(board) {
+function opened(dashboard) {
   let moved = 0;
   // No data source of traces is here: panels of one are left out, and rows of nothing else.
   const own = (panel) => panel.type === 'row' || panel.targets?.every(({ expr }) => expr !== undefined);
-  const kept = board.panels.filter(own).filter((panel, at, all) => panel.type !== 'row' || panel.panels?.length || (all[at + 1] ?? { type: 'row' }).type !== 'row');
+  const kept = dashboard.panels.filter(own).filter((panel, at, all) => panel.type !== 'row' || panel.panels?.length || (all[at + 1] ?? { type: 'row' }).type !== 'row');
   return kept.flatMap((panel) => {
     const place = (one) => ({ ...one, gridPos: { ...one.gridPos, y: one.gridPos.y + moved } });
     const self = place(panel);
@@ -85,13 +85,13 @@ function Panel({ panel, place, prometheus, variables, annotations, range, theme,
   );
 }
 
-function Head({ board, variables, range, theme }) {
+function Head({ dashboard, variables, range, theme }) {
   const shown = Object.values(variables).filter(({ hidden }) => !hidden);
   const time = (at) => at.toDate().toISOString().slice(0, 16).replace('T', ' ');
   return (
     <>
       <div style={{ display: 'flex', justifyContent: 'space-between', marginBottom: 12 }}>
-        <div style={theme.typography.h4}>{board.title}</div>
+        <div style={theme.typography.h4}>{dashboard.title}</div>
         <div style={{ ...theme.typography.bodySmall, color: theme.colors.text.secondary }}>{`${time(range.from)} to ${time(range.to)} UTC`}</div>
       </div>
       <div style={{ display: 'flex', flexWrap: 'wrap', alignItems: 'center', gap: 8, marginBottom: 16 }}>
@@ -102,7 +102,7 @@ function Head({ board, variables, range, theme }) {
           </div>
         ))}
         <div style={{ flexGrow: 1 }} />
-        {(board.links ?? []).map(({ title, type }) => (
+        {(dashboard.links ?? []).map(({ title, type }) => (
           <div key={title} style={{ ...theme.typography.bodySmall, display: 'flex', gap: 4, color: theme.colors.text.primary }}>
             <Icon name={type === 'dashboards' ? 'bars' : 'external-link-alt'} />
             {title}
@@ -113,8 +113,8 @@ function Head({ board, variables, range, theme }) {
   );
 }
 
-export function Board({ board, width, drawn, ...more }) {
-  const [panels] = useState(() => opened(board));
+export function Dashboard({ dashboard, width, drawn, ...more }) {
+  const [panels] = useState(() => opened(dashboard));
   const [told] = useState([]);
   const column = (width - 2 * PADDING - 23 * GAP) / 24;
   const pixels = (cells) => cells * column + (cells - 1) * GAP;
@@ -126,7 +126,7 @@ export function Board({ board, width, drawn, ...more }) {
   };
   return (
     <div style={{ padding: PADDING, width, boxSizing: 'border-box' }}>
-      <Head board={board} {...more} />
+      <Head dashboard={dashboard} {...more} />
       <div style={{ position: 'relative', height: rows * (ROW + GAP) }}>
         {panels.map((panel) => (
           <Panel key={panel.id} panel={panel} place={place(panel.gridPos)} done={done} {...more} />

@@ -3,9 +3,9 @@
 const QUERY = /^label_values\(\s*(?:([^]+),\s*)?(\w+)\s*\)$/;
 
 /** Every variable with its value and what is shown of it (`text`). All of each is chosen; of one without All, `chosen` or the first. */
-export async function loadVariables(board, prometheus, chosen) {
+export async function loadVariables(dashboard, prometheus, chosen) {
   const variables = {};
-  for (const variable of board.templating?.list ?? []) {
+  for (const variable of dashboard.templating?.list ?? []) {
     const { name, type } = variable;
     const shown = { name, type, label: variable.label || name, hidden: variable.hide === 2 };
     if (type === 'query') {

@@ -1,4 +1,4 @@
-// A page with one dashboard: `?board=FILE&prometheus=URL&from=MS&to=MS&theme=dark|light&width=PIXELS&scrape=SECONDS`,
+// A page with one dashboard: `?dashboard=FILE&prometheus=URL&from=MS&to=MS&theme=dark|light&width=PIXELS&scrape=SECONDS`,
 // and `var-NAME=VALUE` for variables without All.
 //
 // When it is drawn, `window.drawn` says what every panel got.
@@ -11,7 +11,7 @@ import regular from 'inter-ui/web/Inter-Regular.woff2';
 import { createRoot } from 'react-dom/client';
 import 'uplot/dist/uPlot.min.css';
 
-import { Board } from './board.jsx';
+import { Dashboard } from './dashboard.jsx';
 import { Prometheus } from './prometheus.js';
 import { loadVariables } from './variables.js';
 
@@ -33,16 +33,16 @@ async function main() {
   await Promise.all([initPluginTranslations('grafana-panels'), loadFonts()]);
   const range = timeRange();
   const prometheus = new Prometheus(asked.get('prometheus'), range, Number(asked.get('scrape') ?? 15));
-  const board = await (await fetch(asked.get('board'))).json();
-  const variables = await loadVariables(board, prometheus, (name) => asked.get(`var-${name}`));
-  const annotations = await prometheus.annotations(board, variables);
+  const dashboard = await (await fetch(asked.get('dashboard'))).json();
+  const variables = await loadVariables(dashboard, prometheus, (name) => asked.get(`var-${name}`));
+  const annotations = await prometheus.annotations(dashboard, variables);
   const theme = createTheme({ colors: { mode: asked.get('theme') ?? 'dark' } });
   const drawn = (panels) => Object.assign(window, { drawn: panels });
   createRoot(document.getElementById('root')).render(
     <ThemeContext.Provider value={theme}>
       <GlobalStyles isExtensionSidebarOpen={false} hackNoBackdropBlur={false} />
       <style>{'html, body, #root { margin: 0; height: auto !important; overflow: visible !important; }'}</style>
-      <Board width={Number(asked.get('width') ?? 1400)} {...{ board, prometheus, variables, annotations, range, theme, drawn }} />
+      <Dashboard width={Number(asked.get('width') ?? 1400)} {...{ dashboard, prometheus, variables, annotations, range, theme, drawn }} />
     </ThemeContext.Provider>
   );
 }
