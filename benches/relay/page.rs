@@ -111,12 +111,12 @@ fn observer() -> Option<String> {
     rows.sort();
     let head = "\n## The observer\n\n\
         Nanoseconds per event on one core, with one stream event per read (`cargo bench --bench observer`, medians).\n\
-        Each value includes HTTP framing, decoding, measuring, the exporters' handles, in-flight tracking and SLO\n\
+        Each value includes HTTP framing, decoding, measuring, updates of metrics, in-flight tracking and SLO\n\
         evaluation. The goal is under 200 ns for an event of 250 bytes. In this bench, a stream's memory stays in the\n\
         CPU cache; with hundreds of slow streams it does not, and an event costs more.\n\n\
         The streams are recordings or, if an engine has none, responses written from its source code\n\
-        (`tests/fixtures`). They cover every dialect. An event that differs from the previous one only in its text is\n\
-        predicted. Events whose counters, offsets or times change (SGLang's and llama.cpp's own APIs, vLLM's\n\
+        (`tests/fixtures`). They cover every dialect. If an event differs from the previous one only in its text,\n\
+        tokometer skips the scan. Events whose counters, offsets or times change (SGLang's and llama.cpp's own APIs, vLLM's\n\
         token ids, Ollama, TGI) are scanned in full, which costs more. In `parsers-native-generate-interval3`, every\n\
         event contains the whole response so far.\n\n\
         The observer allocates nothing per event (`tests/it/observer_cost.rs`) and uses less than 2 KiB per open\n\

@@ -112,8 +112,8 @@ static FIELDS: [Field; 55] = fields! { |r|
     longest_pause_ms = milliseconds(r.longest_pause),
     /// Number of pauses above the stall threshold.
     stalls = r.stalls,
-    /// Time for which tokometer's own thread did not run, during the request or before reading it. At most 100 ms too
-    /// short for each delay.
+    /// Time for which tokometer's own thread did not run, during the request or before reading it. Each delay is
+    /// underreported by up to 100 ms.
     late_ms = milliseconds(Some(r.late)),
     /// Time blocked on a slow client (backpressure).
     delivery_blocked_ms = milliseconds(Some(r.delivery_blocked)),

@@ -18,8 +18,8 @@ and sums in each series.
 Unknown values are absent: an unknown attribute is omitted over OTLP and is an empty label on the Prometheus page (the same
 series to Prometheus). Times are monotonic and taken when the read returned.
 
-The setting `semconv` (`v1.41`, `latest`, `both`) selects the generation of the GenAI names; metrics that are emitted only with
-some of them are marked. Counters of closed sets start at zero, so that `rate()` includes the first failure.
+The setting `semconv` (`v1.41`, `latest`, `both`) selects the version of the GenAI semantic conventions; the table marks metrics that
+only some versions have. Counters whose label values are known in advance start at zero, so `rate()` includes the first failure.
 
 Attributes in parentheses are optional: `telemetry.prompt_classes` enables them, and then every series of the metric has them.
 Combinations of label set and class are capped like label sets.

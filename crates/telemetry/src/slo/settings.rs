@@ -134,7 +134,7 @@ impl Scope {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ReadingSpeed {
-    /// Tokens per second below which readers are faster than the stream and wait for the text.
+    /// Tokens per second below which a stream is slower than its reader, who waits for text.
     #[schemars(range(min = 0.001, max = 1000000))]
     pub slow: f64,
     /// Minimum tokens per second at which a stream stays ahead of readers.
