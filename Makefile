@@ -110,7 +110,7 @@ test-cluster: ## Test the chart and the image on a real Kubernetes node (TESTS=N
 .PHONY: chaos
 chaos: ## Report which requests are lost in TIME seconds of random failures on the node, with and without tokometer (TIME=1200; needs: see test-cluster)
 	tests/components/fetch.sh python llama-server crds cluster
-	CHAOS_SECONDS=$(or $(TIME),1200) CLUSTER_TESTS=requests_lost_under_chaos_are_those_through_killed_sidecars tests/stages.sh test-cluster
+	CHAOS_SECONDS=$(or $(TIME),1200) CLUSTER_TESTS=chaos_loses_only_requests_through_killed_sidecars tests/stages.sh test-cluster
 
 .PHONY: image
 image: ## Build the static binary and both images, and run the images (needs root)

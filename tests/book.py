@@ -1,9 +1,9 @@
-"""Links of the book.
+"""Rewrites and checks the links of the book.
 
-As a preprocessor of mdBook: links that leave docs/ are relative on GitHub; in the book they lead to the repository at
-BOOK_REPOSITORY (https://host/owner/name/blob/main), or are text without it. Long names in tables may break after a separator,
-and an arrow is one character, so that it does not break.
-`book.py check DIRECTORY` lists the links of a built book that lead nowhere.
+As a preprocessor of mdBook, it points links that leave docs/ (relative on GitHub) to the repository at BOOK_REPOSITORY
+(https://host/owner/name/blob/main); without BOOK_REPOSITORY they become text. It allows line breaks after separators in long
+names in tables, and replaces `->` with one character, so that it does not break.
+`book.py check DIRECTORY` lists the broken links of a built book.
 """
 
 import html
@@ -27,11 +27,11 @@ def _code(match):
 
 
 def _breakable(line):
-    """A row of a table in which long names may break after a separator."""
+    """Allows line breaks after separators in the long names of a table row."""
     return CODE.sub(_code, line) if line.lstrip().startswith("|") else line
 
 
-def _outside(page, match):
+def _repository_link(page, match):
     text, target = match.groups()
     path = os.path.normpath(os.path.join("docs", os.path.dirname(page), target))
     if path.startswith("docs/"):
@@ -44,12 +44,12 @@ def _rewrite(items):
         if chapter := item.get("Chapter") if isinstance(item, dict) else None:
             page = chapter.get("path") or ""
             content = re.sub(r"(?<=[ (])->(?=[ )\n])", "→", chapter["content"])
-            content = LINK.sub(lambda match: _outside(page, match), content)
+            content = LINK.sub(lambda match: _repository_link(page, match), content)
             chapter["content"] = "\n".join(map(_breakable, content.split("\n")))
             _rewrite(chapter["sub_items"])
 
 
-def _broken(root):
+def _broken_links(root):
     pages = {page: page.read_text() for page in root.rglob("*.html") if page.name not in ("404.html", "print.html", "toc.html")}
     anchors = {page: set(re.findall(r'\bid="([^"]+)"', text)) for page, text in pages.items()}
     for page, text in pages.items():
@@ -62,7 +62,7 @@ def _broken(root):
 
 match sys.argv[1:]:
     case ["check", directory]:
-        broken = list(_broken(Path(directory).resolve()))
+        broken = list(_broken_links(Path(directory).resolve()))
         print(*broken, sep="\n", end=f"{len(broken)} broken links in the book\n")
         sys.exit(bool(broken))
     case ["supports", _]:

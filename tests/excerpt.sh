@@ -6,7 +6,7 @@
 # lines.
 set -uo pipefail
 log=${1:?usage: tests/excerpt.sh LOG}
-most=60
+max_lines=60
 
 plain=$(sed $'s/\x1b\\[[0-9;]*[A-Za-z]//g' "$log")
 found=$(awk '
@@ -45,9 +45,9 @@ if [ -z "$found" ]; then
 elif [ "$(tail -n 1 <<<"$found")" != "$end" ]; then
     found+=$'\n'$end
 fi
-more=$(($(wc -l <<<"$found") - most))
+more=$(($(wc -l <<<"$found") - max_lines))
 if [ $more -gt 0 ]; then
-    head -n $((most - 2)) <<<"$found"
+    head -n $((max_lines - 2)) <<<"$found"
     echo "(and $((more + 1)) more lines, in the stage's own output)"
     tail -n 1 <<<"$found"
 else

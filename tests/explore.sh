@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 seconds=${1:?usage: tests/explore.sh SECONDS}
-# The modules with such tests, from their file names.
+# The modules with random cases, from their file names.
 mapfile -t modules < <(grep -rl 'proptest! {' --include='*.rs' src tests/it \
     | sed -e 's,^src/,,' -e 's,^tests/it/,,' -e 's,\(/mod\)\?\.rs$,,' -e 's,/,::,g')
 [ ${#modules[@]} -gt 0 ] || { echo "no test has random cases"; exit 1; }

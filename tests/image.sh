@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the images from scratch and runs their programs in isolation, on read-only roots: tokometer as a user without
-# privileges, nft with the capabilities for its own network. No base image is pulled, and the only container tool needed
+# privileges, nft with the capabilities for its network namespace. No base image is pulled, and the only container tool needed
 # is buildah.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -57,10 +57,10 @@ build() {
 root=$(build tokometer-test image/Dockerfile.binary "$work/context")
 config=$(buildah "${storage[@]}" inspect --type image localhost/tokometer-test)
 user=$(printf '%s' "$config" | sed -n 's/.*"User": "\([^"]*\)".*/\1/p' | sort -u)
-[ "$user" = 65532:65532 ] || fail "it runs as '$user'"
+[ "$user" = 65532:65532 ] || fail "the image runs as '$user'"
 environment=$(printf '%s' "$config" | sed -n 's/.*"\(TOKOMETER_[A-Z_]*=[^"\\]*\)\\*".*/\1/p' | sort -u)
 files=$(cd "$root" && find . -type f)
-[ "$files" = ./tokometer ] || fail "there is more in it than the binary: $files"
+[ "$files" = ./tokometer ] || fail "the image contains more than the binary: $files"
 
 # Every runtime provides these devices: a static program reads random numbers from one.
 mkdir "$work/filesystem" "$root/dev"
@@ -70,10 +70,10 @@ mount --bind /dev "$work/filesystem/dev"
 # `env` searches the new environment, which has no PATH, for its command.
 chroot=$(command -v chroot)
 inside() { env -i "$environment" "$chroot" --userspec=65532:65532 --groups= "$work/filesystem" /tokometer "$@"; }
-if touch "$work/filesystem/x" 2>/dev/null; then fail "its root can be written"; fi
+if touch "$work/filesystem/x" 2>/dev/null; then fail "the root file system is writable"; fi
 inside --version
 inside check
-# The demo in a network of its own, whose live page is read at an address other than loopback, as from outside a container.
+# The demo runs in its own network namespace. Its live page is read at a non-loopback address, as from outside a container.
 export -f inside
 export chroot environment work
 unshare --net bash -c '
@@ -89,20 +89,20 @@ grep -q '<title>tokometer live</title>' "$work/live" || fail "the live page of t
 grep -q 'ok' "$work/demo" || fail "no request of the demo succeeded"
 echo "the image: $((bytes / 1000)) kB, one static binary, user $user, read-only root"
 
-# The image of the mode `redirect`: its last stage, with the files that the previous stage would copy from Debian's
+# The image of the mode `redirect`: only its last stage, with the files that its first stage would copy from Debian's
 # package.
 mkdir -p "$work/files" "$work/redirect"
 cp -r "$cache/nft" "$work/files/out"
 awk '/^FROM/ { text = "" } { text = text $0 "\n" } END { printf "%s", text }' image/Dockerfile.redirect |
     sed 's|--from=build /out|out|' >"$work/Dockerfile.redirect"
 root=$(build tokometer-redirect-test "$work/Dockerfile.redirect" "$work/files")
-strangers=$(cd "$root" && find . -type f ! -name 'lib*.so*' ! -name 'ld-linux*.so*')
-[ "$strangers" = ./usr/sbin/nft ] || fail "there is more in it than nft and libraries: $strangers"
+unexpected=$(cd "$root" && find . -type f ! -name 'lib*.so*' ! -name 'ld-linux*.so*')
+[ "$unexpected" = ./usr/sbin/nft ] || fail "the image contains more than nft and libraries: $unexpected"
 mount --bind "$root" "$work/redirect"
 mount -o remount,ro,bind "$work/redirect"
 pod='{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "vllm", "image": "vllm/vllm-openai", "ports": [{"containerPort": 8000}]}]}}'
 rules=$("$binary" inject --image i --redirect-image r --mode redirect <<<"$pod" | grep -o '"add table [^"]*"' | tr -d '"')
 # shellcheck disable=SC2016
-written=$(unshare --net sh -c 'chroot "$0" /usr/sbin/nft "$1" && chroot "$0" /usr/sbin/nft list ruleset' "$work/redirect" "$rules")
-grep -q 'tcp dport 8000 redirect to :15080' <<<"$written" || fail "the rule is not there: $written"
+ruleset=$(unshare --net sh -c 'chroot "$0" /usr/sbin/nft "$1" && chroot "$0" /usr/sbin/nft list ruleset' "$work/redirect" "$rules")
+grep -q 'tcp dport 8000 redirect to :15080' <<<"$ruleset" || fail "the rule is missing: $ruleset"
 echo "the image of the mode redirect: $(du -sk --apparent-size "$root" | cut -f1) kB, nft and its libraries; nft accepts the rule that inject writes"

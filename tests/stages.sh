@@ -74,7 +74,7 @@ stage_tables() {
     local code=$?
     printf '%s\n' "$shown"
     [ $code = 0 ] || return $code
-    # A name without a test passes, too.
+    # A filter that matches no test passes, too.
     [[ $shown == *" ${#tables[@]} passed;"* ]] || { echo "error: \`tables\` in tests/stages.sh contains an unknown test"; return 1; }
 }
 
@@ -117,7 +117,7 @@ live() {
     PYTHONDONTWRITEBYTECODE=1 PATH=$cache/bin:$PATH "$cache/bin/python" tests/live "$@"
 }
 
-# Several suites: a skipped test does not keep the next suites from running.
+# Runs several suites; the next suites run even if a test is skipped.
 live_all() {
     local suite skipped=
     for suite; do
@@ -199,7 +199,7 @@ fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# A stage is a separate process group, so that a hanging one can be killed with all its children.
+# Each stage is a separate process group, so that a hanging stage can be killed with all its children.
 trap 'kill $(cat "$work"/*.pid); exit 130' INT TERM
 BARE_PATH=$(bare_path "$work/bin")
 export BARE_PATH
@@ -208,7 +208,7 @@ limit=$((20 * 60 + ${CHAOS_SECONDS:-0} + ${SOAK_SECONDS:-0} + 2 * ${RELIABILITY_
 # Runs a stage once; its output is also written to $work/NAME.log.
 attempt() {
     local name=$1 log=$work/$1.log limit=$limit
-    # vLLM starts 26 times, each in minutes.
+    # vLLM starts 26 times, and each start takes minutes.
     [ "$name" != live-vllm ] || limit=$((10 * limit))
     {
         timeout --kill-after=10 $limit tests/stages.sh --stage "$name" &
@@ -226,7 +226,7 @@ attempt() {
 excerpt() { printf '\n--- of the log of %s\n%s\n' "$2" "$(tests/excerpt.sh "$work/$1.log")" >>"$work/excerpts"; }
 
 # True if the stage that just ended with $code is to be retried.
-may_pass_later() {
+should_retry() {
     case $1 in
     live-* | hostile* | integration) [ "$code" != 0 ] && [ "$code" != $SKIPPED ] ;;
     components) [ "$code" != 0 ] && [ "${CI:-}" = true ] ;;
@@ -236,23 +236,23 @@ may_pass_later() {
 
 # Runs a stage and adds its result to $work/summary.
 run_stage() {
-    local name=$1 started=$SECONDS seconds code again="" reason
+    local name=$1 started=$SECONDS seconds code retried="" reason
     printf '\n=== %s\n' "$name"
     attempt "$name"
-    # The retried stages use real programs, real clocks and downloads on a shared machine: they fail only if the second try
-    # fails too. The other stages are deterministic and fail every time.
-    if may_pass_later "$name"; then
+    # The retried stages use real programs, real clocks and downloads on a shared machine: they fail only if the second
+    # attempt fails too. The other stages are deterministic and fail every time.
+    if should_retry "$name"; then
         printf -- '--- %s failed (exit code %d); retrying\n' "$name" "$code"
-        excerpt "$name" "$name, first try"
-        again=", at the second try"
+        excerpt "$name" "$name, first attempt"
+        retried=", at the second attempt"
         attempt "$name"
         # A skipped retry still counts as failed.
         [ "$code" != $SKIPPED ] || [ "$name" = components ] || code=1
     fi
     seconds=$((SECONDS - started))
     if [ "$code" = 0 ]; then
-        printf -- '--- %s passed in %d s%s\n' "$name" "$seconds" "$again"
-        echo "  pass $name ($seconds s$again)" >>"$work/summary"
+        printf -- '--- %s passed in %d s%s\n' "$name" "$seconds" "$retried"
+        echo "  pass $name ($seconds s$retried)" >>"$work/summary"
         return
     fi
     if [ "$code" = $SKIPPED ]; then
@@ -271,8 +271,8 @@ run_stage() {
     echo "  FAIL $name ($reason)" >>"$work/summary"
 }
 
-# Runs stages side by side: the first group one after the other, with their output; the second group next to it, with the
-# output of failures only.
+# Runs two groups of stages in parallel. The stages of a group run one after the other: those of the first group with their
+# output, those of the second group with the output of failures only.
 run_both() {
     local stage
     for stage in $2; do

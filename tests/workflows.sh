@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the workflows: every action and image is pinned, what is published is signed, and actionlint finds nothing.
+# Checks the workflows: every action and image is pinned, and actionlint reports no finding.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly SKIPPED=77

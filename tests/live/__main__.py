@@ -15,11 +15,11 @@ import traceback
 from process import Skip
 
 # Timeout per test, unless the suite sets its own; a test that exceeds it hangs.
-MOST_SECONDS = 180 + sum(int(float(os.environ.get(name, "0"))) for name in ("SOAK_SECONDS", "RELIABILITY_SECONDS"))
+MAX_SECONDS = 180 + sum(int(float(os.environ.get(name, "0"))) for name in ("SOAK_SECONDS", "RELIABILITY_SECONDS"))
 SUITES = ("engine", "queueing", "routes", "clients", "http2", "websocket", "exporters", "rules", "dashboard_promql", "dashboards", "alerts", "chart", "policy", "spans", "wedge", "verify", "reliability", "rewrite", "soak", "ollama_server", "vllm_server", "vllm_spans", "vllm_cancelled", "vllm_frozen", "vllm_mixed", "vllm_interval", "vllm_aiperf", "picture_trace", "picture_dashboards", "live_page", "top", "tap", "tap_links", "tap_engine", "netns", "kustomize", "lifecycle", "guide", "guide_values", "cluster")
 
 
-def _hangs(*_):
+def _raise_timeout(*_):
     raise TimeoutError("test timed out")
 
 
@@ -32,14 +32,14 @@ def main(suite, *wanted):
         for name, test in vars(part).items()
         if inspect.isfunction(test) and test.__module__ == part.__name__ and not name.startswith("_")
     ]
-    signal.signal(signal.SIGALRM, _hangs)
-    most = getattr(module, "MOST_SECONDS", MOST_SECONDS)
+    signal.signal(signal.SIGALRM, _raise_timeout)
+    max_seconds = getattr(module, "MAX_SECONDS", MAX_SECONDS)
     passed, failed, skipped = 0, 0, []
     for name, test in tests:
         if wanted and name not in wanted:
             continue
         started = time.monotonic()
-        signal.alarm(most)
+        signal.alarm(max_seconds)
         try:
             test()
         except Skip as reason:

@@ -17,7 +17,7 @@ from pathlib import Path
 from process import BINARY, Process, Skip, Tokometer, free_port, get, start_sim, until
 from stream import complete, whole
 
-MOST_SECONDS = 290
+MAX_SECONDS = 290
 
 SCALE = 30
 FLOOR = 20.0  # The objective's tokens per second.
@@ -33,14 +33,14 @@ MODELS = ["control", "slowed"]
 RUNBOOKS = "https://runbooks.example.org/llm"
 GRAFANA = "https://grafana.example.org"
 
-# What pages first for the objective of 95 % if all requests are bad: minutes of the window, bad share above which the
-# alert fires, minutes until then (tests/live/rules.py tests the other windows).
-OUTAGE = (5, 0.9, 2)
-# What clears last: minutes of the short window that belongs to 6h, and the bad share below which it clears.
-LAST = (30, 0.3)
-KEPT_MINUTES = 5  # `keep_firing_for`
+# The alert that fires first for the 95 % objective if all requests are bad: window in minutes, bad share above which it
+# fires, pending time in minutes (tests/live/rules.py tests the other windows).
+FIRST_TO_FIRE = (5, 0.9, 2)
+# The alert that clears last: short window of the 6 h alert in minutes, and the bad share below which it clears.
+LAST_TO_CLEAR = (30, 0.3)
+KEEP_FIRING_MINUTES = 5  # `keep_firing_for`
 # Maximum delay of an alert: a scrape and an evaluation of each of two groups, twice, and the pace of the requests.
-LATE = 12.0
+MAX_DELAY_SECONDS = 12.0
 
 PROMETHEUS = """
 global: {{ scrape_interval: 1s, evaluation_interval: 1s }}
@@ -96,15 +96,15 @@ class _Traffic:
 
     def __init__(self, port, model):
         self.port, self.model, self.done, self.broken = port, model, threading.Event(), []
-        self.clients = [threading.Thread(target=self._ask, args=(n,), daemon=True) for n in range(CLIENTS)]
+        self.clients = [threading.Thread(target=self._send_request, args=(n,), daemon=True) for n in range(CLIENTS)]
 
-    def _ask(self, number):
+    def _send_request(self, number):
         due = time.monotonic() + number * PACE_SECONDS / CLIENTS
         while not self.done.wait(max(0.0, due - time.monotonic())):
             due += PACE_SECONDS
-            answer = asyncio.run(whole(self.port, tokens=TOKENS, model=self.model))
-            if not complete(answer):
-                self.broken.append(answer[:200])
+            response = asyncio.run(whole(self.port, tokens=TOKENS, model=self.model))
+            if not complete(response):
+                self.broken.append(response[:200])
 
     def __enter__(self):
         for client in self.clients:
@@ -118,7 +118,7 @@ class _Traffic:
         assert kind or not self.broken, f"{self.model}: {self.broken[0]}"
 
 
-def _program(name):
+def _require_program(name):
     try:
         subprocess.run([name, "--version"], capture_output=True, timeout=20, check=True)
     except FileNotFoundError:
@@ -165,10 +165,10 @@ def _inhibition():
 @contextlib.contextmanager
 def _alertmanager(directory, on_call):
     """An Alertmanager with the inhibition rules; its port."""
-    _program("alertmanager")
-    port, own = free_port(), Path(directory) / "alertmanager.yml"
-    own.write_text(ALERTMANAGER.format(port=on_call.port, inhibition=_inhibition()))
-    argv = ["alertmanager", f"--config.file={own}", f"--storage.path={directory}/alertmanager"]
+    _require_program("alertmanager")
+    port, config = free_port(), Path(directory) / "alertmanager.yml"
+    config.write_text(ALERTMANAGER.format(port=on_call.port, inhibition=_inhibition()))
+    argv = ["alertmanager", f"--config.file={config}", f"--storage.path={directory}/alertmanager"]
     argv += [f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address="]
     with Process("alertmanager", argv) as process:
         process.ready(f"http://127.0.0.1:{port}/-/ready")
@@ -178,7 +178,7 @@ def _alertmanager(directory, on_call):
 @contextlib.contextmanager
 def _watched(directory, on_call, admins):
     """A Prometheus that scrapes these admin servers, and an Alertmanager that it notifies."""
-    _program("prometheus")
+    _require_program("prometheus")
     port = free_port()
     config = Path(directory) / "prometheus.yml"
     targets = ", ".join(f'"127.0.0.1:{admin}"' for admin in admins)
@@ -188,7 +188,7 @@ def _watched(directory, on_call, admins):
         with Process("prometheus", argv) as process:
             process.ready(f"http://127.0.0.1:{port}/-/ready")
             query = f"http://127.0.0.1:{port}/api/v1/query?query=count(count%20by%20(instance)%20(tokometer_slo_events_total))"
-            until(lambda: f'"{len(admins)}"]' in get(query)[1], "the counters of both are scraped")
+            until(lambda: f'"{len(admins)}"]' in get(query)[1], "the counters of all sidecars are scraped")
             yield
 
 
@@ -201,16 +201,16 @@ def slow_tokens_send_one_page_and_recovery_resolves_it():
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         on_call = stack.enter_context(_OnCall())
         control = stack.enter_context(start_sim(*HEALTHY, "--model", "control"))
-        beside = stack.enter_context(Tokometer(control.port, slo=_slo()))
+        control_relay = stack.enter_context(Tokometer(control.port, slo=_slo()))
         server = stack.enter_context(start_sim(*HEALTHY, "--model", "slowed"))
         relay = stack.enter_context(Tokometer(server.port, slo=_slo()))
-        stack.enter_context(_watched(directory, on_call, [relay.admin, beside.admin]))
-        stack.enter_context(_Traffic(beside.port, "control"))
+        stack.enter_context(_watched(directory, on_call, [relay.admin, control_relay.admin]))
+        stack.enter_context(_Traffic(control_relay.port, "control"))
 
         with _Traffic(relay.port, "slowed"):
-            began = time.monotonic()
-            until(lambda: time.monotonic() - began >= HEALTHY_SECONDS, "the healthy period", HEALTHY_SECONDS + 5)
-        healthy = time.monotonic() - began
+            started = time.monotonic()
+            until(lambda: time.monotonic() - started >= HEALTHY_SECONDS, "the healthy period", HEALTHY_SECONDS + 5)
+        healthy = time.monotonic() - started
         server.kill()
         assert _events(relay, "bad") == 0 and _events(relay, "good") > 0, "no bad requests at first"
         assert not on_call.received, f"unexpected notifications: {on_call.received}"
@@ -219,34 +219,35 @@ def slow_tokens_send_one_page_and_recovery_resolves_it():
         with start_sim(*SLOWED, "--model", "slowed", port=server.port), _Traffic(relay.port, "slowed"):
             until(lambda: _events(relay, "bad") > 0, "the first request below the floor", 20)
             slowed = time.time()
-            due = _due(OUTAGE, healthy)
-            at, alert = until(lambda: on_call.find("firing", **labels), "a page", due + LATE + 10)
+            due = _due(FIRST_TO_FIRE, healthy)
+            at, alert = until(lambda: on_call.find("firing", **labels), "a page", due + MAX_DELAY_SECONDS + 10)
             fired = _seconds(alert["startsAt"]) - slowed
             print(f"    due {due:.1f} s after the first slow request ({due * SCALE / 60:.0f} min unscaled), fired after {fired:.1f} s, notified {at - slowed - fired:.1f} s later")
             # A request becomes bad at its end, but started earlier: so the window may be slightly ahead.
-            assert 0.9 * due - PACE_SECONDS - 2 <= fired <= due + LATE, f"due after {due:.1f} s, fired after {fired:.1f} s"
+            assert 0.9 * due - PACE_SECONDS - 2 <= fired <= due + MAX_DELAY_SECONDS, f"due after {due:.1f} s, fired after {fired:.1f} s"
             assert at - slowed - fired < 10, "Alertmanager notifies immediately"
             assert alert["labels"]["slo"] == "decode_rate" and alert["labels"]["service"] == "chat", alert["labels"]
-            said = alert["annotations"]
-            assert said["runbook_url"] == f"{RUNBOOKS}/LLMDecodeRateErrorBudgetBurn.md", said
-            rate = re.fullmatch(r"chat: decode_rate of slowed burns its error budget ([\d.]+) times too fast \(target 95 %\)", said["summary"])
-            assert rate and 14 <= float(rate[1]) <= 20, said["summary"]
-            assert "allows 5 % bad requests" in said["description"], said
-            assert 'slo="decode_rate",verdict="bad"' in said["first_step"] and 'model="slowed"' in said["first_step"], said
-            assert "var-model=slowed&" in said["dashboard_url"] + "&" and said["dashboard_url"].startswith(f"{GRAFANA}/d/tokometer-slo?"), said
+            annotations = alert["annotations"]
+            assert annotations["runbook_url"] == f"{RUNBOOKS}/LLMDecodeRateErrorBudgetBurn.md", annotations
+            rate = re.fullmatch(r"chat: decode_rate of slowed burns its error budget ([\d.]+) times too fast \(target 95 %\)", annotations["summary"])
+            assert rate and 14 <= float(rate[1]) <= 20, annotations["summary"]
+            assert "allows 5 % bad requests" in annotations["description"], annotations
+            assert 'slo="decode_rate",verdict="bad"' in annotations["first_step"] and 'model="slowed"' in annotations["first_step"], annotations
+            dashboard_url = annotations["dashboard_url"]
+            assert "var-model=slowed&" in dashboard_url + "&" and dashboard_url.startswith(f"{GRAFANA}/d/tokometer-slo?"), annotations
 
         page = Path(__file__).resolve().parents[2] / "docs" / "runbooks" / "LLMDecodeRateErrorBudgetBurn.md"
         assert page.is_file(), "the runbook page exists"
         with start_sim(*HEALTHY, "--model", "slowed", port=server.port), _Traffic(relay.port, "slowed"):
             recovered = time.time()
             # At the earliest when the 5 minutes of the outage have a tenth of good requests; at the latest when the last
-            # window is filled with enough of them. Then it is kept firing.
-            earliest = (5 * 0.1 + KEPT_MINUTES) * 60 / SCALE
-            latest = (LAST[0] * (1 - LAST[1]) + KEPT_MINUTES) * 60 / SCALE + LATE
+            # window is filled with enough of them. Then the alert is kept firing.
+            earliest = (5 * 0.1 + KEEP_FIRING_MINUTES) * 60 / SCALE
+            latest = (LAST_TO_CLEAR[0] * (1 - LAST_TO_CLEAR[1]) + KEEP_FIRING_MINUTES) * 60 / SCALE + MAX_DELAY_SECONDS
             at, alert = until(lambda: on_call.find("resolved", **labels), "the page is resolved", latest + 10)
-            over = _seconds(alert["endsAt"]) - recovered
-            print(f"    resolved after {over:.1f} s of recovery, due after {earliest:.1f} to {latest:.1f} s")
-            assert earliest - 2 <= over <= latest, f"due after {earliest:.1f} to {latest:.1f} s, resolved after {over:.1f} s"
+            resolved_after = _seconds(alert["endsAt"]) - recovered
+            print(f"    resolved after {resolved_after:.1f} s of recovery, due after {earliest:.1f} to {latest:.1f} s")
+            assert earliest - 2 <= resolved_after <= latest, f"due after {earliest:.1f} to {latest:.1f} s, resolved after {resolved_after:.1f} s"
             pages = [a for _, a in on_call.received if a["status"] == "firing" and labels.items() <= a["labels"].items()]
             assert len(pages) == 1, f"one outage is one page: {pages}"
 
@@ -254,17 +255,17 @@ def slow_tokens_send_one_page_and_recovery_resolves_it():
         # Data path delay on a shared machine is real, but not part of this test.
         alerts = {alert for alert in alerts if alert[0] != "LLMSidecarOverheadHigh"}
         print(f"    all notifications: {sorted(alerts, key=str)}")
-        more = [a for _, a in on_call.received if a["labels"]["alertname"].startswith("LLMSidecar")]
-        assert not [alert for alert in alerts if alert[2] != "slowed"], f"the control fires no alerts: {alerts} {more}"
+        sidecar_alerts = [a for _, a in on_call.received if a["labels"]["alertname"].startswith("LLMSidecar")]
+        assert not [alert for alert in alerts if alert[2] != "slowed"], f"the control fires no alerts: {alerts} {sidecar_alerts}"
         assert {alert[1] for alert in alerts} <= {"decode_rate", "goodput"}, f"no other alerts: {alerts}"
-        assert _events(beside, "bad") == 0 and _events(beside, "good") > 50, "the control was healthy, and had traffic"
+        assert _events(control_relay, "bad") == 0 and _events(control_relay, "good") > 50, "the control was healthy, and had traffic"
 
 
 def _burn(kind, slo, severity="critical", **labels):
     return {"alertname": f"LLM{kind}ErrorBudgetBurn", "slo": slo, "severity": severity, "namespace": "prod", "model": "m", **labels}
 
 
-def _of_pod(name, severity, pod):
+def _on_pod(name, severity, pod):
     return {"alertname": name, "severity": severity, "namespace": "prod", "pod": pod, "instance": f"{pod}:9464"}
 
 
@@ -280,18 +281,18 @@ INHIBITION = {
     "a dead server": (
         [PAGE_DOWN],
         [
-            _of_pod("LLMUpstreamDown", "warning", "a"), _of_pod("LLMTokensStalled", "warning", "a"), _of_pod("LLMQueueGrowing", "warning", "a"),
-            _of_pod("LLMTruncatedStreams", "warning", "a"), _of_pod("LLMClientDisconnectsHigh", "warning", "a"),
+            _on_pod("LLMUpstreamDown", "warning", "a"), _on_pod("LLMTokensStalled", "warning", "a"), _on_pod("LLMQueueGrowing", "warning", "a"),
+            _on_pod("LLMTruncatedStreams", "warning", "a"), _on_pod("LLMClientDisconnectsHigh", "warning", "a"),
             _burn("Availability", "availability"), _burn("TTFT", "ttft"), _burn("DecodeRate", "decode_rate"), _burn("Stall", "stall"),
             _burn("Goodput", "goodput"), _burn("Goodput", "goodput", "warning"),
         ],
-        [_burn("TTFT", "ttft", namespace="other"), _of_pod("LLMSidecarTelemetryDropped", "warning", "a")],
+        [_burn("TTFT", "ttft", namespace="other"), _on_pod("LLMSidecarTelemetryDropped", "warning", "a")],
     ),
     "one server of many": (
-        [_of_pod("LLMTokensStalled", "warning", "a")],
-        [_of_pod("LLMQueueGrowing", "warning", "a"), _of_pod("LLMPodSlowOutlier", "warning", "a")],
-        # The objectives page for themselves, and another server is another matter.
-        [_burn("TTFT", "ttft"), _of_pod("LLMQueueGrowing", "warning", "b")],
+        [_on_pod("LLMTokensStalled", "warning", "a")],
+        [_on_pod("LLMQueueGrowing", "warning", "a"), _on_pod("LLMPodSlowOutlier", "warning", "a")],
+        # The objectives page for themselves, and an alert for another server is independent.
+        [_burn("TTFT", "ttft"), _on_pod("LLMQueueGrowing", "warning", "b")],
     ),
     "slow first tokens": (
         [_burn("TTFT", "ttft")],
@@ -304,14 +305,14 @@ INHIBITION = {
         [_burn("TTFT", "ttft", namespace="other")],
     ),
     "no scrapes": (
-        [_of_pod("LLMSidecarDown", "critical", "a")],
+        [_on_pod("LLMSidecarDown", "critical", "a")],
         [{"alertname": "LLMSLOMetricAbsent", "severity": "warning", "slo": "ttft", "namespace": "prod"}],
-        [_of_pod("LLMSidecarDown", "critical", "b"), {"alertname": "LLMSLOMetricAbsent", "severity": "warning", "slo": "ttft", "namespace": "other"}],
+        [_on_pod("LLMSidecarDown", "critical", "b"), {"alertname": "LLMSLOMetricAbsent", "severity": "warning", "slo": "ttft", "namespace": "other"}],
     ),
 }
 
 
-def one_fault_sends_one_page_and_not_one_for_each_of_its_effects():
+def one_fault_sends_one_page():
     """Against a real Alertmanager: a source is sent, its effects are not, and independent alerts are."""
     for case, (sources, effects, independent) in INHIBITION.items():
         with tempfile.TemporaryDirectory() as directory, _OnCall() as on_call, _alertmanager(directory, on_call) as port:

@@ -33,10 +33,10 @@ class Browser(Process):
         self.calls += 1
         self.socket.send(json.dumps({"id": self.calls, "method": method, "params": parameters}))
         while True:
-            answer = json.loads(self.socket.recv(60))
-            if answer.get("id") == self.calls:
-                assert "error" not in answer, answer
-                return answer["result"]
+            response = json.loads(self.socket.recv(60))
+            if response.get("id") == self.calls:
+                assert "error" not in response, response
+                return response["result"]
 
     def evaluate(self, script):
         return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")

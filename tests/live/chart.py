@@ -12,24 +12,24 @@ from helm_chart import CHART, cases, documents, example, included, notes, of_kin
 from process import BINARY, Process, Skip, free_port, get, start_sim, until
 
 # Loads the schemas of four Kubernetes versions.
-MOST_SECONDS = 400
+MAX_SECONDS = 400
 
 
-def _refused(values):
+def _rejection_error(values):
     """The error with which Helm rejects these values."""
     helm_chart.needs_helm()
     try:
         render(values)
     except helm_chart.helm_python.HelmError as error:
         return str(error)
-    raise AssertionError(f"taken: {values}")
+    raise AssertionError(f"accepted: {values}")
 
 
 def _sidecar(**settings):
     return {"sidecar": settings}
 
 
-def helm_has_nothing_to_remark():
+def helm_lint_reports_nothing():
     helm_chart.needs_helm()
     for name, values in {"nothing set": {}, **cases()}.items():
         report = helm_chart.helm_python.lint(str(helm_chart.without_links()), values, strict=True, kube_version="v1.36.0")
@@ -38,7 +38,7 @@ def helm_has_nothing_to_remark():
         assert not bad and not report["errors"], f"{name}: {bad} {report['errors']}"
 
 
-def wrong_values_are_refused_with_the_name_of_the_key():
+def invalid_value_error_names_the_key():
     for values, *words in [
         (_sidecar(egine="vllm"), "/sidecar", "egine"),
         (_sidecar(mode="adress-split"), "/sidecar/mode", "address-split"),
@@ -55,11 +55,11 @@ def wrong_values_are_refused_with_the_name_of_the_key():
         ({"collector": {"replicas": 0}}, "/collector/replicas", "1"),
         ({"monitoring": {}}, "monitoring"),
     ]:
-        error = _refused(values)
+        error = _rejection_error(values)
         assert all(word in error for word in words), f"{values}: {error}"
 
 
-def values_that_do_not_go_together_are_refused_with_the_mend():
+def conflicting_values_error_names_the_fix():
     selector = {"matchLabels": {"a": "b"}}
     for values, *words in [
         (_sidecar(mode="uds", engine="sglang"), "targets[default].sidecar", "vllm and llama_cpp"),
@@ -82,29 +82,29 @@ def values_that_do_not_go_together_are_refused_with_the_mend():
         ({"prometheusRule": {"alerts": {"LLMQueueGrows": {"disabled": True}}}}, "LLMQueueGrows", "LLMQueueGrowing"),
         ({"prometheusRule": {"content": "groups: []"}}, "tokometer rules"),
     ]:
-        error = _refused(values)
+        error = _rejection_error(values)
         assert all(word in error for word in words), f"{values}: {error}"
 
 
 def every_case_renders_to_its_committed_example():
     examples = CHART / "examples"
-    made = {f"{name}.yaml": example(render(values)) for name, values in cases().items()}
+    rendered = {f"{name}.yaml": example(render(values)) for name, values in cases().items()}
     if "UPDATE" in os.environ:
         shutil.rmtree(examples, ignore_errors=True)
         examples.mkdir()
-        for name, text in made.items():
+        for name, text in rendered.items():
             (examples / name).write_text(text)
     committed = {file.name: file.read_text() for file in examples.glob("*.yaml")}
-    differ = sorted(name for name in made.keys() | committed.keys() if made.get(name) != committed.get(name))
+    differ = sorted(name for name in rendered.keys() | committed.keys() if rendered.get(name) != committed.get(name))
     assert not differ, f"charts/tokometer/examples: {differ}; run `make chart-examples` to update them"
-    print(f"    {len(made)} cases")
+    print(f"    {len(rendered)} cases")
 
 
-def every_object_is_valid_in_every_version_of_kubernetes():
+def every_object_is_valid_in_every_kubernetes_version():
     seen, bad = 0, []
     for name, values in {"nothing set": {}, **cases()}.items():
         for document in documents(render(values)):
-            if helm_chart.is_kubernetes_own(document):
+            if helm_chart.is_builtin(document):
                 seen += 1
                 for version, problem in helm_chart.kubernetes_problems(document).items():
                     bad.append(f"{name}: {document['kind']} on {version}: {problem}")
@@ -115,22 +115,22 @@ def every_object_is_valid_in_every_version_of_kubernetes():
     assert len(helm_chart.kubernetes_problems(wrong)) == len(helm_chart.VERSIONS)
 
 
-def every_object_of_an_operator_is_valid_by_its_own_definition():
+def every_custom_resource_matches_its_definition():
     seen = set()
     for name, values in cases().items():
         for document in documents(render(values)):
-            if not helm_chart.is_kubernetes_own(document):
+            if not helm_chart.is_builtin(document):
                 problem = helm_chart.custom_problem(document)
                 assert problem is None, f"{name}: {document['kind']}: {problem}"
                 seen.add(document["kind"])
-                document["spec"]["unheard"] = 1
-                assert "unheard" in (helm_chart.custom_problem(document) or ""), f"{document['kind']} accepts unknown keys"
+                document["spec"]["unknownKey"] = 1
+                assert "unknownKey" in (helm_chart.custom_problem(document) or ""), f"{document['kind']} accepts unknown keys"
     wanted = {"PodMonitor", "ServiceMonitor", "PrometheusRule", "ScaledObject"}
     wanted |= {"GrafanaDashboard"} if list((CHART / "files" / "dashboards").glob("*.json")) else set()
     assert seen == wanted, seen ^ wanted
 
 
-def every_object_has_the_common_labels_and_a_name_of_its_own():
+def every_object_has_common_labels_and_a_unique_name():
     own = {"team": "t"}
     for name, values in cases().items():
         found = documents(render({**values, "commonLabels": own, "extraObjects": []}))
@@ -144,18 +144,18 @@ def every_object_has_the_common_labels_and_a_name_of_its_own():
     assert names[0] and not names[0] & names[1], names
 
 
-def the_rules_are_those_of_the_program():
-    made = helm_chart.yaml.safe_load((CHART / "files" / "rules.yaml").read_text())["spec"]["groups"]
+def chart_rules_match_the_program():
+    generated = helm_chart.yaml.safe_load((CHART / "files" / "rules.yaml").read_text())["spec"]["groups"]
     plain = {"apiVersions": ["monitoring.coreos.com/v1"], "policy": {"excludedNamespaces": []}}
     [rule] = of_kind(documents(render(plain)), "PrometheusRule")
-    assert rule["spec"]["groups"] == made
+    assert rule["spec"]["groups"] == generated
     # Custom rules replace them.
     with tempfile.TemporaryDirectory() as directory:
         config = Path(directory) / "tokometer.yaml"
         config.write_text('{"slo": {"ttft": [{"name": "mine", "max": "900ms"}]}}')
         own = subprocess.run([BINARY, "rules", "--config", config, "--format", "prometheusrule"], capture_output=True, text=True, check=True).stdout
     [rule] = of_kind(documents(render({**plain, "prometheusRule": {"content": own}})), "PrometheusRule")
-    assert rule["spec"]["groups"] == helm_chart.yaml.safe_load(own)["spec"]["groups"] != made
+    assert rule["spec"]["groups"] == helm_chart.yaml.safe_load(own)["spec"]["groups"] != generated
     # The alert about a missing sidecar covers the pods of every target.
     labels = {"matchLabels": {"llm-d.ai/inferenceServing": "true"}, "matchExpressions": [{"key": "llm-d.ai/role", "operator": "In", "values": ["prefill", "both"]}]}
     targets = [{"name": "a", "objectSelector": labels}, {"name": "b", "objectSelector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]}}]
@@ -169,7 +169,7 @@ def the_rules_are_those_of_the_program():
     # An override for one alert affects no other.
     [rule] = of_kind(documents(render(cases()["monitoring"])), "PrometheusRule")
     alerts = {r["alert"]: r for group in rule["spec"]["groups"] for r in group["rules"] if "alert" in r}
-    before = {r["alert"]: r for group in made for r in group["rules"] if "alert" in r}
+    before = {r["alert"]: r for group in generated for r in group["rules"] if "alert" in r}
     assert alerts.keys() == before.keys() - {"LLMClientDisconnectsHigh"}
     assert (alerts["LLMQueueGrowing"]["for"], alerts["LLMQueueGrowing"]["labels"]["severity"]) == ("20m", "ticket")
     assert alerts["LLMUpstreamDown"]["for"] == before["LLMUpstreamDown"]["for"]
@@ -177,7 +177,7 @@ def the_rules_are_those_of_the_program():
     assert alerts["LLMUpstreamDown"]["annotations"]["runbook_url"] == "https://runbooks.example.com/llm/LLMUpstreamDown.md"
 
 
-def the_scaled_object_counts_only_the_pods_of_its_target():
+def scaled_object_counts_only_pods_of_its_target():
     """Its queries in promtool, over pods of the target and of others whose names are similar."""
     if not shutil.which("promtool-3"):
         raise Skip("no promtool-3 (see the stage components)")
@@ -194,12 +194,12 @@ def the_scaled_object_counts_only_the_pods_of_its_target():
         queue, burn = (trigger["metadata"]["query"] for trigger in scaled["spec"]["triggers"])
         series = [("slo:error_budget:ratio{slo=\"ttft\",service=\"llm\"}", "0.01x20")]
         for namespace, pod in [("llm", pod) for pod in (*own, *others, *similar)] + [("other", own[0])]:
-            of, is_own = f'namespace="{namespace}",pod="{pod}"', namespace == "llm" and pod in own
+            labels, is_own = f'namespace="{namespace}",pod="{pod}"', namespace == "llm" and pod in own
             series += [
-                (f'tokometer_in_flight{{{of},phase="waiting_first_token"}}', "3x20" if is_own else "100x20"),
-                (f"tokometer_build_info{{{of}}}", "1x20"),
-                (f'tokometer_slo_events_total{{{of},slo="ttft",verdict="good"}}', "0+95x20" if is_own else "0x20"),
-                (f'tokometer_slo_events_total{{{of},slo="ttft",verdict="bad",reason="late_first_token"}}', "0+5x20" if is_own else "0+100x20"),
+                (f'tokometer_in_flight{{{labels},phase="waiting_first_token"}}', "3x20" if is_own else "100x20"),
+                (f"tokometer_build_info{{{labels}}}", "1x20"),
+                (f'tokometer_slo_events_total{{{labels},slo="ttft",verdict="good"}}', "0+95x20" if is_own else "0x20"),
+                (f'tokometer_slo_events_total{{{labels},slo="ttft",verdict="bad",reason="late_first_token"}}', "0+5x20" if is_own else "0+100x20"),
             ]
         # 5 % bad of 1 % allowed, times two pods.
         expected = [(queue, 6), (f"round({burn}, 0.001)", 10)]
@@ -215,7 +215,7 @@ def the_scaled_object_counts_only_the_pods_of_its_target():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def without_the_sidecar_nothing_touches_pods():
+def without_the_sidecar_pods_are_unchanged():
     found = {d["kind"] for d in documents(render({"apiVersions": ["monitoring.coreos.com/v1"], "sidecar": {"enabled": False}}))}
     assert found <= {"PodMonitor", "PrometheusRule", "ConfigMap"} and "PrometheusRule" in found, found
     assert "Monitors, rules and dashboards only" in notes(render({"sidecar": {"enabled": False}}))
@@ -223,7 +223,7 @@ def without_the_sidecar_nothing_touches_pods():
     assert off == set(), off
 
 
-def the_notes_warn_of_what_has_a_price():
+def notes_warn_of_settings_with_a_cost():
     for values, words in [
         ({}, "raised to at least 330 s"),
         (cases()["redirect"], "NET_ADMIN"),
@@ -250,7 +250,7 @@ def _arguments(values, directory, address):
         yield json.loads(given["args"].replace("$(POD_IPS)", address).replace("/etc/tokometer/tokometer.yaml", str(config)))
 
 
-def tokometer_takes_every_argument_and_configuration():
+def tokometer_accepts_every_argument_and_configuration():
     checked = 0
     with tempfile.TemporaryDirectory() as directory:
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=engine", "-keyout", "tls.key", "-out", "tls.crt"], cwd=directory, check=True, capture_output=True)
@@ -267,7 +267,7 @@ def tokometer_takes_every_argument_and_configuration():
     assert checked >= 15, checked
 
 
-def a_process_with_these_arguments_stands_in_front_of_the_server_on_the_same_port():
+def rendered_arguments_proxy_the_server_on_the_same_port():
     """Address split on loopback: 127.0.0.2 is the pod's address. The container's probes get a response."""
     server = start_sim("--rate", "1000")
     admin = free_port()
@@ -277,9 +277,9 @@ def a_process_with_these_arguments_stands_in_front_of_the_server_on_the_same_por
         with Process("tokometer", [BINARY, *arguments]) as tokometer:
             container = included(values)["containers"]
             for probe in ("startupProbe", "livenessProbe"):
-                get_ = container[0][probe]["httpGet"]
-                assert get_["port"] == admin
-                tokometer.ready(f"http://127.0.0.1:{admin}{get_['path']}")
+                http_get = container[0][probe]["httpGet"]
+                assert http_get["port"] == admin
+                tokometer.ready(f"http://127.0.0.1:{admin}{http_get['path']}")
             assert get(f"http://127.0.0.2:{server.port}/health")[0] == 200
             assert 'tokometer_connections_opened_total{' in get(f"http://127.0.0.1:{admin}/metrics")[1]
             server.kill()
@@ -310,36 +310,36 @@ def another_chart_can_include_the_container():
     assert {v["name"] for v in made["volumes"]} == {m["name"] for m in made["containers"][0]["volumeMounts"]} == {"tokometer-socket", "tokometer-config"}
 
 
-def a_real_collector_takes_the_gateways_configuration():
+def real_collector_accepts_the_gateway_configuration():
     if not shutil.which("collector"):
         raise Skip("no OpenTelemetry Collector (component collector, which needs Go)")
     right = {"endpoint": "https://otlp.example.com", "headers": {"authorization": "Bearer ${env:TOKEN}"}}
-    for exporter, taken in ((right, True), ({**right, "endpont": ""}, False)):
+    for exporter, accepted in ((right, True), ({**right, "endpont": ""}, False)):
         found = documents(render({"collector": {"enabled": True, "exporters": {"otlphttp": exporter}}}))
         [text] = [d["data"]["collector.yaml"] for d in of_kind(found, "ConfigMap") if "collector.yaml" in d["data"]]
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
             config.write(text)
             config.flush()
             done = subprocess.run(["collector", "validate", f"--config={config.name}"], env={**os.environ, "TOKEN": "t"}, capture_output=True, text=True, timeout=60)
-        assert (done.returncode == 0) == taken, f"{text}: {done.stderr}"
-        assert taken or "endpont" in done.stderr, done.stderr
+        assert (done.returncode == 0) == accepted, f"{text}: {done.stderr}"
+        assert accepted or "endpont" in done.stderr, done.stderr
 
 
-def the_values_and_their_schema_have_the_same_keys():
+def values_and_schema_have_the_same_keys():
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = helm_chart.yaml.safe_load((CHART / "values.yaml").read_text())
     unknown, missing = [], []
 
-    def walk(path, value, of):
-        while "$ref" in of:
-            of = schema["$defs"][of["$ref"].rpartition("/")[2]]
-        if of.get("additionalProperties") is False and isinstance(value, dict):
-            missing.extend(f"{path}.{key}" for key in of["properties"].keys() - value.keys())
-            unknown.extend(f"{path}.{key}" for key in value.keys() - of["properties"].keys())
-            for key in value.keys() & of["properties"].keys():
-                walk(f"{path}.{key}", value[key], of["properties"][key])
-        elif "properties" not in of and "additionalProperties" not in of and of.get("type") == "object":
-            unknown.append(f"{path} takes any key")
+    def walk(path, value, definition):
+        while "$ref" in definition:
+            definition = schema["$defs"][definition["$ref"].rpartition("/")[2]]
+        if definition.get("additionalProperties") is False and isinstance(value, dict):
+            missing.extend(f"{path}.{key}" for key in definition["properties"].keys() - value.keys())
+            unknown.extend(f"{path}.{key}" for key in value.keys() - definition["properties"].keys())
+            for key in value.keys() & definition["properties"].keys():
+                walk(f"{path}.{key}", value[key], definition["properties"][key])
+        elif "properties" not in definition and "additionalProperties" not in definition and definition.get("type") == "object":
+            unknown.append(f"{path} accepts any key")
 
     walk("", values, schema)
     # Kubernetes-defined structures, and the configuration, may be left empty.

@@ -6,7 +6,7 @@ import ollama
 import openai
 from process import Tokometer, start_sim
 
-ANTHROPIC_SAYS = {"stop": "end_turn", "length": "max_tokens"}
+ANTHROPIC_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens"}
 TOKENS = 40  # Natural length of a response.
 LIMITS = ((12, "length"), (200, "stop"))
 CACHED = ["--cached-share", "0.5"]
@@ -16,16 +16,16 @@ def _sim():
     return start_sim(*names.SIM_QUICK, "--ttft-ms", "5", "--tokens", str(TOKENS), *CACHED)
 
 
-def _hold(records, expected):
+def _check_records(records, expected):
     records.sort(key=lambda record: (record["connection"], record["sequence"]))
     for record, (finish, input_tokens, output_tokens, streaming) in zip(records, expected):
-        said = [record[name] for name in ("outcome", "finish_reasons", "input_tokens", "output_tokens", "streaming")]
-        assert said == [names.OK, [finish], input_tokens, output_tokens, streaming], (said, finish, input_tokens, output_tokens)
+        recorded = [record[name] for name in ("outcome", "finish_reasons", "input_tokens", "output_tokens", "streaming")]
+        assert recorded == [names.OK, [finish], input_tokens, output_tokens, streaming], (recorded, finish, input_tokens, output_tokens)
         assert record["operation"] == "chat" and record["output_tokens_source"] in names.EXACT, record
-    print(f"    {', '.join(f'{told[1]}+{told[2]}' for told in expected)}")
+    print(f"    {', '.join(f'{values[1]}+{values[2]}' for values in expected)}")
 
 
-def the_anthropic_client_reads_messages_and_their_errors():
+def anthropic_client_reads_messages_and_errors():
     with _sim() as sim, Tokometer(sim.port) as relay:
         client = anthropic.Anthropic(base_url=f"http://127.0.0.1:{relay.port}", api_key="none", max_retries=0)
         expected = []
@@ -35,12 +35,12 @@ def the_anthropic_client_reads_messages_and_their_errors():
                 text = "".join(stream.text_stream)
                 streamed = stream.get_final_message()
             assert text and text == streamed.content[0].text
-            for answer, streaming in ((streamed, True), (client.messages.create(**options), False)):
-                assert answer.stop_reason == ANTHROPIC_SAYS[finish] and answer.usage.output_tokens == min(limit, TOKENS), answer
-                assert answer.usage.cache_read_input_tokens > 0, answer.usage
-                input_tokens = answer.usage.input_tokens + answer.usage.cache_read_input_tokens
-                expected.append((finish, input_tokens, answer.usage.output_tokens, streaming))
-        _hold(relay.wait_for_records(len(expected)), expected)
+            for response, streaming in ((streamed, True), (client.messages.create(**options), False)):
+                assert response.stop_reason == ANTHROPIC_STOP_REASONS[finish] and response.usage.output_tokens == min(limit, TOKENS), response
+                assert response.usage.cache_read_input_tokens > 0, response.usage
+                input_tokens = response.usage.input_tokens + response.usage.cache_read_input_tokens
+                expected.append((finish, input_tokens, response.usage.output_tokens, streaming))
+        _check_records(relay.wait_for_records(len(expected)), expected)
 
         options |= {"extra_headers": {names.SIM_FAULT: "error-event:3"}}
         try:
@@ -64,7 +64,7 @@ def the_anthropic_client_reads_messages_and_their_errors():
         assert outcomes[-3:-1] == ["error_in_stream", "rejected_busy"], outcomes
 
 
-def the_openai_client_reads_responses_and_their_failures():
+def openai_client_reads_responses_and_failures():
     with _sim() as sim, Tokometer(sim.port) as relay:
         client = openai.OpenAI(base_url=f"http://127.0.0.1:{relay.port}/v1", api_key="none", max_retries=0)
         expected = []
@@ -75,16 +75,15 @@ def the_openai_client_reads_responses_and_their_failures():
             text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
             streamed = events[-1].response
             assert text and text == streamed.output_text
-            for answer, streaming in ((streamed, True), (client.responses.create(**options), False)):
-                assert answer.status == {"stop": "completed", "length": "incomplete"}[finish], answer
-                assert answer.usage.output_tokens == min(limit, TOKENS), answer.usage
-                                # What the API does not report is not guessed: a completed response may have any finish
-                                # reason but the limit.
-                told = {"stop": "completed"}.get(finish, finish)
-                expected.append((told, answer.usage.input_tokens, answer.usage.output_tokens, streaming))
+            for response, streaming in ((streamed, True), (client.responses.create(**options), False)):
+                assert response.status == {"stop": "completed", "length": "incomplete"}[finish], response
+                assert response.usage.output_tokens == min(limit, TOKENS), response.usage
+                # The record never guesses a finish reason: a completed response may have any finish reason except `length`.
+                outcome = {"stop": "completed"}.get(finish, finish)
+                expected.append((outcome, response.usage.input_tokens, response.usage.output_tokens, streaming))
         records = relay.wait_for_records(len(expected))
-        _hold(records, expected)
-        assert all(record["cached_tokens"] == answer.usage.input_tokens_details.cached_tokens > 0 for record in records)
+        _check_records(records, expected)
+        assert all(record["cached_tokens"] == response.usage.input_tokens_details.cached_tokens > 0 for record in records)
 
         events = list(client.responses.create(stream=True, **options, extra_headers={names.SIM_FAULT: "error-event:3"}))
         assert events[-1].type == "response.failed", events[-1]
@@ -93,30 +92,30 @@ def the_openai_client_reads_responses_and_their_failures():
         assert record["outcome"] == "error_in_stream", record
 
 
-def the_ollama_client_reads_chat_and_generate():
+def ollama_client_reads_chat_and_generate():
     with _sim() as sim, Tokometer(sim.port) as relay:
         client = ollama.Client(host=f"http://127.0.0.1:{relay.port}")
         messages = [{"role": "user", "content": "Say hello."}]
-        told = []
+        expected = []
         for limit, finish in LIMITS:
             options = {"num_predict": limit}
             for streaming in (True, False):
-                for operation, ask in (
+                for operation, send in (
                     ("chat", lambda: client.chat(model="sim", messages=messages, options=options, stream=streaming)),
                     ("text_completion", lambda: client.generate(model="sim", prompt="Say hello.", options=options, stream=streaming)),
                 ):
-                    answer = ask()
-                    last = list(answer)[-1] if streaming else answer
+                    response = send()
+                    last = list(response)[-1] if streaming else response
                     assert last.done and last.done_reason == finish and last.eval_count == min(limit, TOKENS), last
-                    told.append((operation, finish, last.prompt_eval_count, last.eval_count, streaming))
-        records = relay.wait_for_records(len(told))
+                    expected.append((operation, finish, last.prompt_eval_count, last.eval_count, streaming))
+        records = relay.wait_for_records(len(expected))
         records.sort(key=lambda record: (record["connection"], record["sequence"]))
-        names_of = ("operation", "finish_reasons", "input_tokens", "output_tokens", "streaming")
-        for record, (operation, finish, *rest) in zip(records, told):
-            assert [record[name] for name in names_of] == [operation, [finish], *rest], (record, operation, finish, rest)
+        fields = ("operation", "finish_reasons", "input_tokens", "output_tokens", "streaming")
+        for record, (operation, finish, *rest) in zip(records, expected):
+            assert [record[name] for name in fields] == [operation, [finish], *rest], (record, operation, finish, rest)
             assert record["outcome"] == names.OK and record["engine"] == "ollama", record
             assert record["output_tokens_source"] in names.EXACT and record["queue_time_ms"] is not None, record
-        print(f"    {', '.join(f'{one[2]}+{one[3]}' for one in told)}")
+        print(f"    {', '.join(f'{values[2]}+{values[3]}' for values in expected)}")
 
         client = ollama.Client(host=f"http://127.0.0.1:{relay.port}", headers={names.SIM_FAULT: "error-event:3"})
         try:
@@ -125,14 +124,14 @@ def the_ollama_client_reads_chat_and_generate():
             assert "running the model" in error.error, error
         else:
             raise AssertionError("the client raised no error")
-        assert relay.wait_for_records(len(told) + 1)[-1]["outcome"] == "error_in_stream"
+        assert relay.wait_for_records(len(expected) + 1)[-1]["outcome"] == "error_in_stream"
 
 
-def the_openai_client_holds_a_realtime_session():
+def openai_client_completes_a_realtime_session():
     with _sim() as sim, Tokometer(sim.port) as relay:
         address = f"127.0.0.1:{relay.port}/v1"
         client = openai.OpenAI(base_url=f"http://{address}", websocket_base_url=f"ws://{address}", api_key="none", max_retries=0)
-        told = []
+        expected = []
         with client.realtime.connect(model="sim") as session:
             assert session.recv().type == "session.created"
             session.session.update(session={"type": "realtime", "output_modalities": ["text"]})
@@ -145,16 +144,16 @@ def the_openai_client_holds_a_realtime_session():
                 text = ""
                 while (event := session.recv()).type != "response.done":
                     text += event.delta if event.type == "response.output_text.delta" else ""
-                answer = event.response
-                assert answer.status == {"stop": "completed", "length": "incomplete"}[finish], answer
-                assert text and answer.output[0].content[0].text == text, (text, answer)
-                assert answer.usage.output_tokens == min(limit, TOKENS), answer.usage
-                told.append(({"stop": "completed"}.get(finish, finish), answer.usage))
-        handshake, *records = relay.wait_for_records(1 + len(told))
+                response = event.response
+                assert response.status == {"stop": "completed", "length": "incomplete"}[finish], response
+                assert text and response.output[0].content[0].text == text, (text, response)
+                assert response.usage.output_tokens == min(limit, TOKENS), response.usage
+                expected.append(({"stop": "completed"}.get(finish, finish), response.usage))
+        handshake, *records = relay.wait_for_records(1 + len(expected))
         assert handshake["outcome"] == names.OK and handshake["output_tokens"] is None, handshake
-        for record, (finish, usage) in zip(records, told):
-            said = [record[name] for name in ("operation", "outcome", "finish_reasons", "input_tokens", "output_tokens", "output_tokens_source")]
-            assert said == ["realtime", names.OK, [finish], usage.input_tokens, usage.output_tokens, "usage"], (said, usage)
+        for record, (finish, usage) in zip(records, expected):
+            recorded = [record[name] for name in ("operation", "outcome", "finish_reasons", "input_tokens", "output_tokens", "output_tokens_source")]
+            assert recorded == ["realtime", names.OK, [finish], usage.input_tokens, usage.output_tokens, "usage"], (recorded, usage)
             assert record["cached_tokens"] == usage.input_token_details.cached_tokens > 0, record
             assert record["time_to_first_token_ms"] is not None, record
-        print(f"    {', '.join(f'{usage.input_tokens}+{usage.output_tokens}' for _, usage in told)}")
+        print(f"    {', '.join(f'{usage.input_tokens}+{usage.output_tokens}' for _, usage in expected)}")

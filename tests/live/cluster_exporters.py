@@ -15,7 +15,7 @@ class ClusterExporters:
     """Serves `/metrics` about these pods from `with` on; `rollouts` counts changes of their Deployment."""
 
     def __init__(self, pods):
-        self.pods, self.rollouts, self.began = pods, 1, time.time()
+        self.pods, self.rollouts, self.started = pods, 1, time.time()
         page = self._page
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -45,26 +45,26 @@ class ClusterExporters:
         self.rollouts += 1
 
     def _page(self):
-        lines, periods = [], int((time.time() - self.began) * PERIODS_PER_SECOND)
+        lines, periods = [], int((time.time() - self.started) * PERIODS_PER_SECOND)
         for pod in self.pods.values():
-            of = f'namespace="{pod.namespace}",pod="{pod.name}"'
-            ours = f'{of},container="tokometer"'
+            labels = f'namespace="{pod.namespace}",pod="{pod.name}"'
+            sidecar_labels = f'{labels},container="tokometer"'
             lines += [
-                f"kube_pod_init_container_info{{{ours}}} 1",
-                f"kube_pod_init_container_status_restarts_total{{{ours}}} 0",
-                f'kube_pod_container_resource_limits{{{ours},resource="memory"}} {LIMIT_BYTES}',
-                f"container_cpu_cfs_periods_total{{{ours}}} {periods}",
-                f"container_cpu_cfs_throttled_periods_total{{{ours}}} {int(periods * self._throttled(pod))}",
-                f"DCGM_FI_DEV_GPU_UTIL{{{of}}} {self._gpu_percent(pod):.0f}",
+                f"kube_pod_init_container_info{{{sidecar_labels}}} 1",
+                f"kube_pod_init_container_status_restarts_total{{{sidecar_labels}}} 0",
+                f'kube_pod_container_resource_limits{{{sidecar_labels},resource="memory"}} {LIMIT_BYTES}',
+                f"container_cpu_cfs_periods_total{{{sidecar_labels}}} {periods}",
+                f"container_cpu_cfs_throttled_periods_total{{{sidecar_labels}}} {int(periods * self._throttled(pod))}",
+                f"DCGM_FI_DEV_GPU_UTIL{{{labels}}} {self._gpu_percent(pod):.0f}",
             ]
         for namespace in sorted({pod.namespace for pod in self.pods.values()}):
-            of = f'namespace="{namespace}",deployment="vllm"'
-            lines.append(f"kube_deployment_status_observed_generation{{{of}}} {self.rollouts}")
+            labels = f'namespace="{namespace}",deployment="vllm"'
+            lines.append(f"kube_deployment_status_observed_generation{{{labels}}} {self.rollouts}")
         return "\n".join(lines) + "\n"
 
     def _throttled(self, pod):
         """The share of the quota that the process has used so far."""
-        return min(1.0, pod.relay.cpu_seconds() / max(1.0, time.time() - self.began) / QUOTA)
+        return min(1.0, pod.relay.cpu_seconds() / max(1.0, time.time() - self.started) / QUOTA)
 
     def _gpu_percent(self, pod):
         """A GPU is busy while its engine generates."""

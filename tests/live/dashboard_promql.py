@@ -1,4 +1,4 @@
-"""Dashboard queries, checked by promtool: every query is valid PromQL for old and new Prometheus, and the room estimate is correct."""
+"""Dashboard queries, checked by promtool: every query is valid PromQL for old and new Prometheus, and the spare capacity estimate is correct."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 from process import BINARY, Skip
 
 # Variables as Grafana fills them in with all values selected.
-CHOSEN = {"$__rate_interval": "5m", "$__range": "1h"}
+VARIABLES = {"$__rate_interval": "5m", "$__range": "1h"}
 POD = 'job="j",namespace="n",pod="p",instance="i"'
 
 
@@ -28,7 +28,7 @@ def _run(*command):
 
 
 def _filled(expr):
-    for name, value in CHOSEN.items():
+    for name, value in VARIABLES.items():
         expr = expr.replace(name, value)
     return re.sub(r'"\$\w+"', '".*"', expr).replace('instance=~".*"', 'instance=~".+"')
 
@@ -38,14 +38,14 @@ def _queries():
 
 
 def _query(dashboard, panel, ref="A"):
-    found = [one["expr"] for one in _queries() if (one["dashboard"], one["panel"], one["ref"]) == (dashboard, panel, ref)]
+    found = [query["expr"] for query in _queries() if (query["dashboard"], query["panel"], query["ref"]) == (dashboard, panel, ref)]
     assert len(found) == 1, (dashboard, panel, ref)
     return _filled(found[0])
 
 
-def every_query_of_every_dashboard_is_promql():
+def every_dashboard_query_is_valid_promql():
     queries = _queries()
-    rules = [{"record": f"query:{at}", "expr": _filled(one["expr"])} for at, one in enumerate(queries)]
+    rules = [{"record": f"query:{number}", "expr": _filled(query["expr"])} for number, query in enumerate(queries)]
     assert len(rules) > 150, len(rules)
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "queries.yaml"
@@ -54,14 +54,14 @@ def every_query_of_every_dashboard_is_promql():
             print(f"    {promtool}: {_run(promtool, 'check', 'rules', str(file)).strip().splitlines()[-1].strip()}")
 
 
-def _expect(series, asked):
-    """Each item of `asked`: minute, expression, expected value or None for no sample."""
+def _expect(series, samples):
+    """Each item of `samples`: minute, expression, expected value or None for no sample."""
     test = {
         "interval": "1m",
         "input_series": [{"series": name, "values": " ".join(map(str, values))} for name, values in series],
         "promql_expr_test": [
-            {"expr": expr, "eval_time": f"{at}m", "exp_samples": [] if value is None else [{"labels": "{}", "value": value}]}
-            for at, expr, value in asked
+            {"expr": expr, "eval_time": f"{minute}m", "exp_samples": [] if value is None else [{"labels": "{}", "value": value}]}
+            for minute, expr, value in samples
         ],
     }
     with tempfile.TemporaryDirectory() as directory:
@@ -91,51 +91,51 @@ def _floor():
     return [(f'tokometer_slo_threshold{{{POD},slo="decode_rate",threshold="decode_tokens_per_second"}}', [20] * 61)]
 
 
-def room_is_the_most_that_kept_the_floor_less_what_is_in_flight():
-    room = _query("tokometer-queue", "Spare capacity (estimate)")
-    # Eight are fine, sixteen are too many, five are in flight now.
+def spare_capacity_is_highest_good_concurrency_minus_in_flight():
+    spare_capacity = _query("tokometer-queue", "Spare capacity (estimate)")
+    # Eight streams keep the floor, sixteen do not, and five are in flight now.
     load = _in_flight([8] * 32 + [16] * 14 + [5] * 15)
-    _expect(_floor() + load + _streams(range(28, 50)), [(60, room, 3)])
+    _expect(_floor() + load + _streams(range(28, 50)), [(60, spare_capacity, 3)])
 
 
-def more_than_kept_the_floor_is_room_below_nothing():
-    room = _query("tokometer-queue", "Spare capacity (estimate)")
-    _expect(_floor() + _in_flight([8] * 32 + [16] * 29) + _streams(range(28, 61)), [(60, room, -8)])
+def excess_concurrency_is_negative_spare_capacity():
+    spare_capacity = _query("tokometer-queue", "Spare capacity (estimate)")
+    _expect(_floor() + _in_flight([8] * 32 + [16] * 29) + _streams(range(28, 61)), [(60, spare_capacity, -8)])
 
 
-def a_pod_that_never_kept_the_floor_has_no_room():
-    room = _query("tokometer-queue", "Spare capacity (estimate)")
-    _expect(_floor() + _in_flight([8] * 61) + _streams(range(61)), [(60, room, -8)])
+def pod_always_below_the_floor_has_no_spare_capacity():
+    spare_capacity = _query("tokometer-queue", "Spare capacity (estimate)")
+    _expect(_floor() + _in_flight([8] * 61) + _streams(range(61)), [(60, spare_capacity, -8)])
 
 
-def nothing_is_told_of_room_where_the_floor_was_never_broken_or_nobody_set_one():
-    room = _query("tokometer-queue", "Spare capacity (estimate)")
+def spare_capacity_is_absent_without_a_broken_or_configured_floor():
+    spare_capacity = _query("tokometer-queue", "Spare capacity (estimate)")
     load = _in_flight([8] * 32 + [16] * 29)
-    _expect(_floor() + load + _streams(()), [(60, room, None)])
-    _expect(load + _streams(range(28, 50)), [(60, room, None)])
+    _expect(_floor() + load + _streams(()), [(60, spare_capacity, None)])
+    _expect(load + _streams(range(28, 50)), [(60, spare_capacity, None)])
 
 
-def _exchanges(good, bad):
-    of = f'{POD},slo="availability",model="m"'
+def _requests(good, bad):
+    labels = f'{POD},slo="availability",model="m"'
     return [
-        (f'tokometer_slo_events_total{{{of},verdict="good"}}', good),
-        (f'tokometer_slo_events_total{{{of},verdict="bad",reason="http_5xx"}}', bad),
+        (f'tokometer_slo_events_total{{{labels},verdict="good"}}', good),
+        (f'tokometer_slo_events_total{{{labels},verdict="bad",reason="http_5xx"}}', bad),
         (f'tokometer_slo_objective_ratio{{{POD},slo="availability"}}', [0.99] * 61),
     ]
 
 
-def the_burn_rate_of_the_overview_is_the_bad_share_by_the_allowed_one():
+def overview_burn_rate_is_bad_share_over_allowed_share():
     burn = _query("tokometer-overview", "Budget burn rate, 1 h")
     rising = [minute * 10 for minute in range(61)]
     # As many bad as good: fifty times the allowed one percent.
-    _expect(_exchanges(rising, rising), [(60, f"round({burn})", 50)])
+    _expect(_requests(rising, rising), [(60, f"round({burn})", 50)])
 
 
 def _up():
     return [(f'tokometer_build_info{{{POD},version="0"}}', [1] * 61)]
 
 
-def an_engine_that_nobody_asks_is_idle_and_one_that_is_not_scraped_has_no_data():
+def unused_engine_is_idle_and_unscraped_engine_has_no_data():
     for panel in ("Goodput", "Decode p10", "TTFT p99", "Failures"):
         value = _query("tokometer-overview", panel)
         _expect(_up() + _floor(), [(60, f"count(({value}) != ({value}))", 1)])
@@ -145,15 +145,15 @@ def an_engine_that_nobody_asks_is_idle_and_one_that_is_not_scraped_has_no_data()
     _expect(_floor(), [(60, tokens, None)])
 
 
-def a_slow_tail_below_the_floor_breaks_the_objective_and_one_above_does_not():
+def slow_tail_breaks_the_objective_only_below_the_floor():
     panel = ("tokometer-overview", "Decode p10")
     good, broken = _query(*panel, "A"), _query(*panel, "B")
     _expect(_up() + _floor() + _streams(()), [(60, f"count({good})", 1), (60, broken, None)])
     _expect(_up() + _floor() + _streams(range(61)), [(60, good, None), (60, f"count({broken})", 1)])
 
 
-def a_quiet_hour_is_told_from_one_without_a_sidecar():
+def hour_without_traffic_differs_from_hour_without_sidecar():
     burn = _query("tokometer-overview", "Budget burn rate, 1 h")
     # No traffic yields NaN, which is not equal to anything; without a series the result is empty.
-    _expect(_exchanges([7] * 61, [0] * 61), [(60, f"count(({burn}) != ({burn}))", 1)])
+    _expect(_requests([7] * 61, [0] * 61), [(60, f"count(({burn}) != ({burn}))", 1)])
     _expect(_floor(), [(60, burn, None)])

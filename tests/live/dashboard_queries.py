@@ -20,7 +20,7 @@ def _run(*arguments):
     return done.stdout
 
 
-def made(directory, config):
+def generate(directory, config):
     """Every dashboard that `tokometer dashboards` generates for this configuration, by uid."""
     _run("--out", str(directory), "--config", str(config))
     dashboards = [json.loads(file.read_text()) for file in sorted(Path(directory).glob("*.json"))]
@@ -30,11 +30,11 @@ def made(directory, config):
 
 def may_be_empty(config):
     """Dashboard, panel and target that may return no data -> the reason."""
-    told = {}
+    reasons = {}
     for line in _run("--queries", "--config", str(config)).splitlines():
         query = json.loads(line)
-        told[query["dashboard"], query["panel"], query["ref"]] = query["may_be_empty"]
-    return told
+        reasons[query["dashboard"], query["panel"], query["ref"]] = query["may_be_empty"]
+    return reasons
 
 
 @dataclass
@@ -52,10 +52,10 @@ class Query:
 def queries(dashboard):
     """Every target of every panel, including those in collapsed rows."""
     for panel in dashboard["panels"]:
-        for one in [panel, *panel.get("panels", [])]:
-            for target in one.get("targets", []):
+        for member in [panel, *panel.get("panels", [])]:
+            for target in member.get("targets", []):
                 if target.get("expr"):
-                    yield Query(dashboard["uid"], one["title"], target["refId"], target["expr"], bool(target.get("instant")), bool(target.get("exemplar")))
+                    yield Query(dashboard["uid"], member["title"], target["refId"], target["expr"], bool(target.get("instant")), bool(target.get("exemplar")))
 
 
 class Times:
@@ -89,10 +89,10 @@ def variables(dashboard, prometheus, times):
     for variable in dashboard["templating"]["list"]:
         name, kind = variable["name"], variable["type"]
         if kind == "query":
-            asked = variable["query"]
-            asked = asked["query"] if isinstance(asked, dict) else asked
-            label = re.fullmatch(r"label_values\((?:(.+),\s*)?(\w+)\)", asked.strip(), re.DOTALL)
-            assert label, f"{dashboard['uid']}: ${name} asks {asked!r}"
+            definition = variable["query"]
+            definition = definition["query"] if isinstance(definition, dict) else definition
+            label = re.fullmatch(r"label_values\((?:(.+),\s*)?(\w+)\)", definition.strip(), re.DOTALL)
+            assert label, f"{dashboard['uid']}: ${name} has the unsupported query {definition!r}"
             match = fill(label[1], values) if label[1] else None
             options = prometheus.ask(f"label/{label[2]}/values", start=times.start, end=times.end, **({"match[]": match} if match else {}))
             found[name] = len(options)
@@ -111,10 +111,10 @@ def series(prometheus, query, values, times):
         found = [(labels, [value]) for labels, value in prometheus.at(expr, times.end)]
     else:
         found = prometheus.over(expr, times.start, times.end, times.step)
-    return sum(any(not isinstance(one, float) or math.isfinite(one) for one in numbers) for _, numbers in found)
+    return sum(any(not isinstance(number, float) or math.isfinite(number) for number in numbers) for _, numbers in found)
 
 
 def exemplars(prometheus, query, values, times):
     """The number of returned exemplars with the trace of their request."""
     found = prometheus.ask("query_exemplars", query=fill(query.expr, values), start=times.start, end=times.end)
-    return sum("trace_id" in one["labels"] for each in found for one in each["exemplars"])
+    return sum("trace_id" in exemplar["labels"] for result in found for exemplar in result["exemplars"])

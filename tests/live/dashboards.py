@@ -8,16 +8,16 @@ import time
 import dashboard_queries
 import fleet
 import names
-from crowd import Crowd
-from crowd import Phase
-from crowd import ask
 from process import Skip
 from process import start_llama_server
 from process import until
+from simulated_users import Phase
+from simulated_users import UserGroup
+from simulated_users import run_users
 
 # Long enough for one-minute windows, which subqueries evaluate in steps.
 SECONDS = int(os.environ.get("DASHBOARDS_SECONDS", "150"))
-MOST_SECONDS = SECONDS + 150
+MAX_SECONDS = SECONDS + 150
 FAULTS = {"status:503": 0.04, "status:400": 0.03, "error-event:4": 0.03, "cut:5": 0.03, "reset:5": 0.02, "stall:1.5": 0.05, "hang:2": 0.04, "bad-json:2": 0.02, "garbage": 0.01}
 
 
@@ -25,18 +25,18 @@ def _one_slot():
     return start_llama_server("--alias", "other", slots=1)
 
 
-def _crowds(port):
-    """Two groups that fit, one that waits for a slot, and one whose server goes down; one server gets no requests."""
+def _user_groups(port):
+    """Two groups within their server's capacity, one that waits for a slot, and one whose server goes down; one server gets no requests."""
     busy, slow, gone, queue = map(port, ("chat-busy", "chat-slow", "chat-gone", "other-queue"))
     return [
-        Crowd(busy, "chat", [Phase(0.3, 5), Phase(0.6, 14, leave=0.05), Phase(1, 10, FAULTS, leave=0.12)]),
-        Crowd(slow, "chat", [Phase(1, 4)], tokens=(20, 60)),
-        Crowd(gone, "chat", [Phase(1, 3)]),
-        Crowd(queue, "other", [Phase(0.3, 1), Phase(1, 6)], tokens=(100, 500), pause=2),
+        UserGroup(busy, "chat", [Phase(0.3, 5), Phase(0.6, 14, abort_share=0.05), Phase(1, 10, FAULTS, abort_share=0.12)]),
+        UserGroup(slow, "chat", [Phase(1, 4)], tokens=(20, 60)),
+        UserGroup(gone, "chat", [Phase(1, 3)]),
+        UserGroup(queue, "other", [Phase(0.3, 1), Phase(1, 6)], tokens=(100, 500), pause=2),
     ]
 
 
-def _rules_are_well(prometheus):
+def _check_rules(prometheus):
     """Checks that every rule evaluates without an error and every recorded series exists; returns the alerts that fired."""
     until(lambda: all(rule["health"] != "unknown" for rule in prometheus.rules()), "every rule was evaluated", 30)
     rules = prometheus.rules()
@@ -49,18 +49,18 @@ def _rules_are_well(prometheus):
         if not prometheus.at(f"{rule['name']}{{{matchers}}}"):
             wrong.append(f"{rule['group']}, {rule['name']}{{{matchers}}}: no series")
     alerts = collections.Counter((rule["name"], rule["state"]) for rule in rules if rule["type"] == "alerting")
-    told = {name for name, state in alerts if state != "inactive"}
-    print(f"    {len(recorded)} recorded series and {alerts.total()} alerts evaluate; fired: {', '.join(sorted(told))}")
+    fired = {name for name, state in alerts if state != "inactive"}
+    print(f"    {len(recorded)} recorded series and {alerts.total()} alerts evaluate; fired: {', '.join(sorted(fired))}")
     assert not wrong, "\n      ".join(["rules:", *wrong])
-    return told
+    return fired
 
 
-def _ask_panels(prometheus, made, excused, times):
+def _query_panels(prometheus, generated, empty_reasons, times):
     """(dashboard, panel, target) -> series, for every query of every dashboard."""
     counts, wrong, linked = {}, [], 0
-    for dashboard in made.values():
+    for dashboard in generated.values():
         values, found = dashboard_queries.variables(dashboard, prometheus, times)
-        wrong += [f"{dashboard['uid']}: ${name} finds nothing" for name, many in found.items() if not many]
+        wrong += [f"{dashboard['uid']}: ${name} has no values" for name, count in found.items() if not count]
         for query in dashboard_queries.queries(dashboard):
             key = (query.dashboard, query.panel, query.ref)
             try:
@@ -72,25 +72,26 @@ def _ask_panels(prometheus, made, excused, times):
             if annotation.get("expr"):
                 prometheus.over(dashboard_queries.fill(annotation["expr"], values), times.start, times.end, times.step)
     panels = collections.defaultdict(list)
-    for key, many in counts.items():
-        panels[key[:2]].append((many, excused.get(key)))
+    for key, count in counts.items():
+        panels[key[:2]].append((count, empty_reasons.get(key)))
     # Targets with different reasons to be empty, such as `good` and `broken`: not all of them may be empty at once.
-    wrong += [f"{key}: none of its queries has data" for key, told in panels.items() if not any(many for many, _ in told) and len(set(told)) > 1]
-    wrong += [f"{key}: not listed by --queries" for key in counts.keys() - excused.keys()]
-    wrong += [f"{key}: listed by --queries, but in no dashboard" for key in excused.keys() - counts.keys()]
+    empty = [key for key, results in panels.items() if not any(count for count, _ in results) and len(set(results)) > 1]
+    wrong += [f"{key}: none of its queries has data" for key in empty]
+    wrong += [f"{key}: not listed by --queries" for key in counts.keys() - empty_reasons.keys()]
+    wrong += [f"{key}: listed by --queries, but in no dashboard" for key in empty_reasons.keys() - counts.keys()]
     return counts, linked, wrong
 
 
-def _print_table(counts, excused):
+def _print_table(counts, empty_reasons):
     for dashboard in dict.fromkeys(dashboard for dashboard, _, _ in counts):
         print(f"    {dashboard}")
         panels = collections.defaultdict(list)
-        for (at, panel, ref), many in counts.items():
+        for (at, panel, ref), count in counts.items():
             if at == dashboard:
-                panels[panel].append((many, excused.get((at, panel, ref))))
-        for panel, told in panels.items():
-            needs = sorted({reason for many, reason in told if reason and not many})
-            print(f"      {panel:56} -> {' + '.join(str(many) for many, _ in told)}" + "".join(f" (may be empty: {reason})" for reason in needs))
+                panels[panel].append((count, empty_reasons.get((at, panel, ref))))
+        for panel, results in panels.items():
+            needs = sorted({reason for count, reason in results if reason and not count})
+            print(f"      {panel:56} -> {' + '.join(str(count) for count, _ in results)}" + "".join(f" (may be empty: {reason})" for reason in needs))
 
 
 def every_panel_and_every_rule_gets_data_from_a_real_run():
@@ -99,29 +100,29 @@ def every_panel_and_every_rule_gets_data_from_a_real_run():
         try:
             native = pods.scraped(f"{directory}/native", f"{directory}/rules.yaml", scrape_protocols=["PrometheusProto"], scrape_native_histograms=True)
         except Skip as reason:
-            native, unable = None, f"classic histograms pass; {reason}"
-        began = time.time()
-        ask(_crowds(pods.port), SECONDS, [(0.25, pods.pods["chat-gone"].server.kill)])
+            native, skip_reason = None, f"classic histograms pass; {reason}"
+        started = time.time()
+        run_users(_user_groups(pods.port), SECONDS, [(0.25, pods.pods["chat-gone"].server.kill)])
         # The data scraped while requests were being sent.
-        times = dashboard_queries.Times(began, time.time() - 2)
+        times = dashboard_queries.Times(started, time.time() - 2)
 
-        told = _rules_are_well(classic)
+        fired = _check_rules(classic)
         if native:
-            told &= _rules_are_well(native)
-        assert names.UPSTREAM_DOWN in told, told
+            fired &= _check_rules(native)
+        assert names.UPSTREAM_DOWN in fired, fired
         config = f"{directory}/tokometer.yaml"
-        made, excused = dashboard_queries.made(f"{directory}/made", config), dashboard_queries.may_be_empty(config)
-        counts, linked, wrong = _ask_panels(classic, made, excused, times)
-        _print_table(counts, excused)
-        wrong += [f"{key}: no data" for key, many in counts.items() if not many and not excused.get(key)]
+        generated, empty_reasons = dashboard_queries.generate(f"{directory}/generated", config), dashboard_queries.may_be_empty(config)
+        counts, linked, wrong = _query_panels(classic, generated, empty_reasons, times)
+        _print_table(counts, empty_reasons)
+        wrong += [f"{key}: no data" for key, count in counts.items() if not count and not empty_reasons.get(key)]
         assert not wrong, "\n      ".join(["panels:", *map(str, wrong)])
         assert linked > 0, "no exemplar leads to a trace"
 
         if not native:
-            raise Skip(unable)
+            raise Skip(skip_reason)
         # Without `_bucket` series, as with only converted or native histograms.
-        natives, _, wrong = _ask_panels(native, made, excused, times)
-        panels = {key[:2] for key, many in counts.items() if many} - {key[:2] for key, many in natives.items() if many}
+        natives, _, wrong = _query_panels(native, generated, empty_reasons, times)
+        panels = {key[:2] for key, count in counts.items() if count} - {key[:2] for key, count in natives.items() if count}
         wrong += [f"{dashboard}, {panel}: no data from native histograms" for dashboard, panel in sorted(panels)]
         assert not wrong, "\n      ".join(["panels on native histograms:", *map(str, wrong)])
-        print(f"    {len(counts)} queries of {len(made)} dashboards; {linked} exemplars lead to traces; native histograms alone give the same panels")
+        print(f"    {len(counts)} queries of {len(generated)} dashboards; {linked} exemplars lead to traces; native histograms give the same panels")

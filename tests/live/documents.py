@@ -45,11 +45,11 @@ def commands(file):
     found = []
     for block in filter(is_shell, blocks(file)):
         lines = "\n".join(block).replace("\\\n", " ").splitlines()
-        found += [" ".join(_without_note(line).split()) for line in lines]
+        found += [" ".join(_without_comment(line).split()) for line in lines]
     return found
 
 
-def _without_note(line):
+def _without_comment(line):
     # An unquoted # with a space before it starts a comment.
     at = line.find(" #")
     if at < 0:
@@ -61,10 +61,10 @@ def _without_note(line):
     return line[:at]
 
 
-def promtool(what, *arguments):
+def promtool(kind, *arguments):
     """promtool's output for a file that it must accept."""
     if not shutil.which("promtool-3"):
         raise Skip("no promtool (component promtool-3)")
-    done = subprocess.run(["promtool-3", "check", what, *arguments], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["promtool-3", "check", kind, *arguments], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
     return done.stdout

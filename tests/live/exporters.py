@@ -12,12 +12,12 @@ from process import Process, Skip, Tokometer, free_port, get, start_sim, until
 from stream import Stream, whole
 
 # Every injected fault is a tenant.
-LEDGER = {
+ACCOUNTING = {
     "tenants": {"enabled": True, "from_headers": [names.SIM_FAULT], "label": "plain", "max": 4},
     "prices": {"models": [{"model": "*", "input_per_million": 0.3, "output_per_million": 0.7}]},
     "budgets": [{"name": "tokens", "tokens_per_day": 1000}, {"name": "money", "cost_per_day": 0.5}],
 }
-OF_LEDGER = ("tokometer_tenant_output_tokens_total", "tokometer_cost_total", "tokometer_unpriced_total", "tokometer_budget_spent_total", "tokometer_budget_limit")
+ACCOUNTING_METRICS = ("tokometer_tenant_output_tokens_total", "tokometer_cost_total", "tokometer_unpriced_total", "tokometer_budget_spent_total", "tokometer_budget_limit")
 
 # Labels and metrics added by Prometheus itself, and those that represent the resource.
 NOT_OURS = ("up", "scrape_", "target_info", "otel_scope_info")
@@ -83,16 +83,16 @@ def _text(key):
 
 def _differences(scraped, pushed):
     """Series that exist on only one side, and series with different values."""
-    told = [f"only scraped: {_text(key)} = {scraped[key]:g}" for key in scraped.keys() - pushed.keys()]
+    differences = [f"only scraped: {_text(key)} = {scraped[key]:g}" for key in scraped.keys() - pushed.keys()]
     lasting = (key for key in pushed.keys() - scraped.keys() if not key[0].startswith(names.OF_THE_MOMENT))
-    told += [f"only pushed: {_text(key)} = {pushed[key]:g}" for key in lasting]
+    differences += [f"only pushed: {_text(key)} = {pushed[key]:g}" for key in lasting]
     for key in scraped.keys() & pushed.keys():
         moving = key[0].startswith(names.MOVING)
         # Sums of seconds are added in a different order on each side.
         if not moving and abs(scraped[key] - pushed[key]) > 1e-9 * max(1.0, abs(scraped[key])):
-            told.append(f"{_text(key)}: scraped {scraped[key]}, pushed {pushed[key]}")
+            differences.append(f"{_text(key)}: scraped {scraped[key]}, pushed {pushed[key]}")
     # Buckets last: the sum and count of their histogram show most differences.
-    return sorted(told, key=lambda line: ("_bucket{" in line, line))
+    return sorted(differences, key=lambda line: ("_bucket{" in line, line))
 
 
 async def _mixed_traffic(port):
@@ -111,11 +111,11 @@ async def _mixed_traffic(port):
     return len(requests) + 2
 
 
-def scrape_and_push_hold_the_same_counts_and_sums():
+def scrape_and_push_have_equal_counts_and_sums():
     with tempfile.TemporaryDirectory() as directory, start_sim(*names.SIM_QUICK) as sim:
         port = free_port()
         push = f"http://127.0.0.1:{port}/api/v1/otlp/v1/metrics"
-        with Tokometer(sim.port, otlp_metrics=push, resource={"service.name": "pushed"}, more=LEDGER) as relay:
+        with Tokometer(sim.port, otlp_metrics=push, resource={"service.name": "pushed"}, more=ACCOUNTING) as relay:
             with _start_prometheus(directory, port, relay.admin, "OpenMetricsText1.0.0") as prometheus:
                 prometheus.ready(f"http://127.0.0.1:{port}/-/ready")
                 count = asyncio.run(_mixed_traffic(relay.port))
@@ -125,16 +125,16 @@ def scrape_and_push_hold_the_same_counts_and_sums():
                 def agree():
                     state["scraped"] = _series(port, '{job="scraped"}')
                     state["pushed"] = _series(port, '{job="pushed"}')
-                    total = sum(v for (n, _), v in state["pushed"].items() if n == names.EXCHANGES)
+                    total = sum(v for (n, _), v in state["pushed"].items() if n == names.REQUESTS)
                     return total == count and not _differences(state["scraped"], state["pushed"])
 
                 def difference():
-                    told = _differences(state["scraped"], state["pushed"])
-                    return f"both exporters agree; {len(told)} differences:\n      " + "\n      ".join(told[:40])
+                    differences = _differences(state["scraped"], state["pushed"])
+                    return f"both exporters agree; {len(differences)} differences:\n      " + "\n      ".join(differences[:40])
 
                 until(agree, difference, 30)
                 metrics = {name for name, _ in state["scraped"]}
-                missing = set(OF_LEDGER) - metrics
+                missing = set(ACCOUNTING_METRICS) - metrics
                 assert not missing, f"{missing} in {sorted(metrics)}"
                 tenants = {dict(labels).get("tenant", "") for name, labels in state["scraped"] if name.startswith("tokometer_tenant_")}
                 assert len(tenants) == 4 + 2, f"four listed tenants, the others, and those without one: {tenants}"
@@ -142,7 +142,7 @@ def scrape_and_push_hold_the_same_counts_and_sums():
                 print(f"    {len(compared)} series equal, {len(state['scraped'])} in all, of {len(metrics)} sample names")
 
 
-def prometheus_takes_the_page_in_every_form():
+def prometheus_accepts_every_page_format():
     with tempfile.TemporaryDirectory() as directory, start_sim(*names.SIM_UNPACED) as sim, Tokometer(sim.port) as relay:
         asyncio.run(whole(relay.port, tokens=30))
         relay.wait_for_records(1)
@@ -152,10 +152,10 @@ def prometheus_takes_the_page_in_every_form():
                 with _start_prometheus(data, port, relay.admin, protocol) as prometheus:
                     prometheus.ready(f"http://127.0.0.1:{port}/-/ready")
                     until(lambda: _query(port, 'up{job="scraped"} == 1'), f"a scrape as {protocol}", 20)
-                    until(lambda: _query(port, f"{names.EXCHANGES} == 1"), f"the request, scraped as {protocol}", 20)
+                    until(lambda: _query(port, f"{names.REQUESTS} == 1"), f"the request, scraped as {protocol}", 20)
 
 
-def the_page_is_strict_openmetrics():
+def page_is_strict_openmetrics():
     from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
     from prometheus_client.parser import text_string_to_metric_families as text
 
@@ -170,13 +170,13 @@ def the_page_is_strict_openmetrics():
         assert status == 200 and "# EOF" not in page
         plain = {(s.name, tuple(sorted(s.labels.items()))): s.value for f in text(page) for s in f.samples}
 
-        def ours(samples):
+        def comparable(samples):
             return {
                 (name, tuple((k, _bound(v) if k == "le" else v) for k, v in labels)): value
                 for (name, labels), value in samples.items()
                 if not name.startswith(names.MOVING) and name != "target_info"
             }
 
-        assert ours(strict) == ours(plain), set(ours(strict).items()) ^ set(ours(plain).items())
-        total = sum(value for (name, _), value in strict.items() if name == names.EXCHANGES)
+        assert comparable(strict) == comparable(plain), set(comparable(strict).items()) ^ set(comparable(plain).items())
+        total = sum(value for (name, _), value in strict.items() if name == names.REQUESTS)
         assert total == count, (total, count)

@@ -37,8 +37,8 @@ RELABEL = [
     {"source_labels": ["__meta_kubernetes_pod_container_name"], "target_label": "container"},
     {"source_labels": ["__meta_kubernetes_pod_ip"], "replacement": "$1:9464", "target_label": "instance"},
 ]
-# Nothing listens there.
-NOWHERE = "http://127.0.0.1:9/v1/traces"
+# A port on which nothing listens.
+UNREACHABLE = "http://127.0.0.1:9/v1/traces"
 
 
 # The namespace of each model's pods.
@@ -80,8 +80,8 @@ class Fleet(contextlib.ExitStack):
             ("other-queue", "other", self.other),
         ):
             server = self.enter_context(start())
-            # One of them loses its pushes, which is counted; another receives its engine's spans.
-            more = {"chat-busy": {"otlp_traces": NOWHERE}, "chat-slow": {"otlp_receiver": spans}}.get(name, {})
+            # One sidecar cannot push its spans, and counts the lost ones; another receives its engine's spans.
+            more = {"chat-busy": {"otlp_traces": UNREACHABLE}, "chat-slow": {"otlp_receiver": spans}}.get(name, {})
             relay = Tokometer(server.port, scrape={"enabled": True, "interval": "1s"}, more=SETTINGS, **more)
             self.pods[name] = Pod(name, model, server, self.enter_context(relay))
         self.cluster = self.enter_context(ClusterExporters(self.pods))
@@ -117,13 +117,13 @@ def rules(directory):
     Path(directory).mkdir(parents=True, exist_ok=True)
     config, file = Path(directory) / "tokometer.yaml", Path(directory) / "rules.yaml"
     config.write_text(json.dumps(SETTINGS))
-    made = subprocess.run([BINARY, "rules", "--config", config, "--format", "prometheus"], capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stderr
-    file.write_text("\n".join(_hastened(made.stdout.splitlines())) + "\n")
+    done = subprocess.run([BINARY, "rules", "--config", config, "--format", "prometheus"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    file.write_text("\n".join(_shortened(done.stdout.splitlines())) + "\n")
     return file
 
 
-def _hastened(lines):
+def _shortened(lines):
     """Shortens evaluation intervals. Only the window of the step rules, which equals their interval, is shortened with it."""
     step = False
     for line in lines:

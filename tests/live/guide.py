@@ -23,13 +23,13 @@ from process import BINARY, Skip, until
 STAND_INS = Path(__file__).resolve().parent / "stand_ins"
 DEPLOYMENT = ROOT / "tests" / "fixtures" / "inject" / "deployment.yaml"
 # What a reader substitutes for placeholders in capitals.
-READERS = {
+PLACEHOLDERS = {
     "REGISTRY/tokometer": "registry.example/tokometer",
     "NAMESPACE": "llm",
     "IMAGE": "registry.example/tokometer:1",
     "POD": "vllm-0",
     "NEW": "0.2.0",
-    # And a path that only an administrator can write to.
+    # A path that only an administrator can write to.
     "/var/lib/grafana/dashboards": "dashboards",
 }
 
@@ -41,14 +41,14 @@ INJECT = "kubectl get deployment vllm -o yaml | tokometer inject --image IMAGE -
 NEW_IMAGE = "kubectl -n NAMESPACE set image pod/POD tokometer=REGISTRY/tokometer:NEW"
 RULES = "tokometer rules --config tokometer.yaml --format prometheusrule > rules.yaml"
 UPGRADE = "helm upgrade tokometer charts/tokometer --namespace observability --reuse-values --set-file prometheusRule.content=rules.yaml"
-OWN_RULES = "tokometer rules --config tokometer.yaml > tokometer.rules.yaml"
+CUSTOM_RULES = "tokometer rules --config tokometer.yaml > tokometer.rules.yaml"
 TRIAL_RULES = "tokometer rules --time-scale 60 > trial.rules.yaml"
 INHIBITION = "tokometer rules --format alertmanager > inhibit.yaml"
 DASHBOARDS = "tokometer dashboards --out /var/lib/grafana/dashboards --config tokometer.yaml"
 QUERIES = "tokometer dashboards --queries"
 RUN = "tokometer run --listen 0.0.0.0:8000 --upstream 127.0.0.1:8001"
 RUN_WITH_SPANS = "tokometer run --listen :8000 --upstream :8001 --otlp-receiver 127.0.0.1:4317 --set otlp.endpoint=http://collector:4318"
-LOOK = "curl -s localhost:9464/metrics | grep tokometer_requests_total"
+REQUEST_COUNTS = "curl -s localhost:9464/metrics | grep tokometer_requests_total"
 VERIFY = "tokometer verify --relay http://127.0.0.1:8000 --upstream http://127.0.0.1:8001"
 HELP = "make help"
 REPLAY = "tokometer replay production.pcap"
@@ -93,7 +93,7 @@ ELSEWHERE = {
     "make test-all": "this test is part of it",
     "make check": "make test runs the same stages",
     "make bench": "fifty minutes",
-    "cargo bench --bench relay -- --render": "figures of a run of make bench",
+    "cargo bench --bench relay -- --render": "measurements from make bench",
     "cargo build --release --manifest-path benches/peers/pingora-proxy/Cargo.toml --target-dir target/peers": "minutes of compiling (make bench)",
 }
 # Blocks that are not commands: their first lines.
@@ -113,12 +113,12 @@ NO_COMMANDS = {
 }
 
 # Commands that were started, and reasons why others could not be.
-_begun, _skipped = set(), []
+_started, _skipped = set(), []
 
 
-def _as_a_reader(command):
-    for word, meant in READERS.items():
-        command = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", meant, command)
+def _fill_placeholders(command):
+    for placeholder, value in PLACEHOLDERS.items():
+        command = re.sub(rf"(?<!\w){re.escape(placeholder)}(?!\w)", value, command)
     return command
 
 
@@ -146,17 +146,17 @@ class Reader:
         self._directory.cleanup()
 
     def _argv(self, command):
-        _begun.add(command)
-        return [*self.inside, "bash", "-euo", "pipefail", "-c", _as_a_reader(command)]
+        _started.add(command)
+        return [*self.inside, "bash", "-euo", "pipefail", "-c", _fill_placeholders(command)]
 
-    def runs(self, command, code=0):
+    def run(self, command, code=0):
         """Standard output and error of a command, which must exit with this code."""
         done = subprocess.run(self._argv(command), cwd=self.directory, env=self.environment, capture_output=True, text=True, timeout=120)
         assert done.returncode == code, f"{command}: exit code {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
         return done.stdout, done.stderr
 
     @contextlib.contextmanager
-    def goes_on(self, command, exits=0):
+    def running(self, command, exit_code=0):
         """A command that runs until it is stopped by SIGTERM, and then exits with this code."""
         with tempfile.TemporaryFile("w+") as log:
             child = subprocess.Popen(self._argv(command), cwd=self.directory, env=self.environment, stdout=log, stderr=log)
@@ -168,9 +168,9 @@ class Reader:
                 code = child.wait(30)
                 log.seek(0)
                 text = log.read()
-            assert code == exits, f"{command}: exit code {code} after SIGTERM: {text[-2000:]}"
+            assert code == exit_code, f"{command}: exit code {code} after SIGTERM: {text[-2000:]}"
 
-    def asked(self, url, body=None):
+    def fetch(self, url, body=None):
         """Curl's output where the commands run; "" while there is no response."""
         more = ["-H", "content-type: application/json", "-d", json.dumps(body)] if body else []
         done = subprocess.run([*self.inside, "curl", "-sf", "--max-time", "20", *more, url], env=self.environment, capture_output=True, text=True, timeout=60)
@@ -179,12 +179,12 @@ class Reader:
     def file(self, name):
         return (self.directory / name).read_text()
 
-    def put(self, namespace, name, found):
+    def put(self, namespace, name, content):
         file = self.directory / "cluster" / "objects" / namespace / f"{name}.json"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(found))
+        file.write_text(json.dumps(content))
 
-    def got(self, namespace, name):
+    def stored(self, namespace, name):
         return json.loads(self.file(f"cluster/objects/{namespace}/{name}.json"))
 
     def released(self):
@@ -194,80 +194,80 @@ class Reader:
 
 def chart_installs_and_its_policy_selects_the_label():
     with Reader() as reader:
-        notes, _ = reader.runs(INSTALL)
+        notes, _ = reader.run(INSTALL)
         assert "NOTHING IS INJECTED" not in notes and "default: vllm on port 8000 by address-split" in notes, notes
         [policy] = helm_chart.of_kind(reader.released(), "MutatingAdmissionPolicy")
         wanted = policy["spec"]["matchConstraints"]["objectSelector"]["matchLabels"]
         reader.put("llm", "deployment-vllm", helm_chart.yaml.safe_load(DEPLOYMENT.read_text()))
-        reader.runs(LABEL)
-        labels = reader.got("llm", "deployment-vllm")["spec"]["template"]["metadata"]["labels"]
+        reader.run(LABEL)
+        labels = reader.stored("llm", "deployment-vllm")["spec"]["template"]["metadata"]["labels"]
         assert labels == {"app": "vllm", **wanted}, (labels, wanted)
         [image] = [variable["expression"] for variable in policy["spec"]["variables"] if variable["name"] == "image"]
         assert image.startswith('"registry.example/tokometer'), f"the image of the command is not that of the sidecar: {image}"
 
 
-def without_the_policy_nothing_touches_pods():
+def without_the_policy_pods_are_unchanged():
     with Reader() as reader:
-        notes, _ = reader.runs(INSTALL_WITHOUT_SIDECAR)
+        notes, _ = reader.run(INSTALL_WITHOUT_SIDECAR)
         assert "Monitors, rules and dashboards only" in notes, notes
         assert not {d["kind"] for d in reader.released()} & {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
 
 
-def inject_in_a_pipe_changes_the_deployment_as_documented():
+def piped_inject_changes_the_deployment_as_documented():
     with Reader() as reader:
-        reader.runs(CHECK_POD)
-        _, told = reader.runs(INJECT)
+        reader.run(CHECK_POD)
+        _, report = reader.run(INJECT)
         [shown] = [block for block in documents.blocks(ROOT / "docs" / "how-to" / "attach.md") if block[0].startswith("Deployment/vllm")]
-        lines = told.splitlines()
+        lines = report.splitlines()
         for line in shown:
-            assert any(real.startswith(line.removesuffix("...")) for real in lines), f"{line!r} is not reported: {told}"
-        spec = reader.got("default", "deployment-vllm")["spec"]["template"]["spec"]
+            assert any(real.startswith(line.removesuffix("...")) for real in lines), f"{line!r} is not reported: {report}"
+        spec = reader.stored("default", "deployment-vllm")["spec"]["template"]["spec"]
         assert spec["initContainers"][0]["image"] == "registry.example/tokometer:1" and "--host=127.0.0.1" in spec["containers"][0]["args"], spec
         # A pod of it, in which only the sidecar is changed.
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "vllm-0"}, "spec": spec}
         reader.put("llm", "pod-vllm-0", pod)
-        reader.runs(NEW_IMAGE)
-        changed = reader.got("llm", "pod-vllm-0")["spec"]
+        reader.run(NEW_IMAGE)
+        changed = reader.stored("llm", "pod-vllm-0")["spec"]
         assert changed["initContainers"][0].pop("image") == "registry.example/tokometer:0.2.0"
         spec["initContainers"][0].pop("image")
         assert changed == spec, "more than the image has changed"
 
 
-def rules_of_own_objectives_are_in_the_chart():
+def chart_contains_rules_of_custom_objectives():
     with Reader() as reader:
-        reader.runs(INSTALL)
-        reader.runs(RULES)
-        reader.runs(UPGRADE)
+        reader.run(INSTALL)
+        reader.run(RULES)
+        reader.run(UPGRADE)
         # Helm sees no operator here, and reports that; the values are kept nevertheless.
         kept = json.loads(reader.file("cluster/releases/observability/tokometer.json"))["values"]
         assert kept == {"image": {"repository": "registry.example/tokometer"}, "prometheusRule": {"content": reader.file("rules.yaml")}}, kept
         assert "mine" in reader.file("rules.yaml"), "the objective is in no rule"
-        for command, file in ((OWN_RULES, "tokometer.rules.yaml"), (TRIAL_RULES, "trial.rules.yaml")):
-            reader.runs(command)
+        for command, file in ((CUSTOM_RULES, "tokometer.rules.yaml"), (TRIAL_RULES, "trial.rules.yaml")):
+            reader.run(command)
             assert "SUCCESS" in documents.promtool("rules", reader.directory / file), command
-        reader.runs(INHIBITION)
+        reader.run(INHIBITION)
         assert reader.file("inhibit.yaml") == (documents.ROOT / "config" / "rules" / "alertmanager.yaml").read_text()
 
 
-def dashboards_are_written_where_grafana_looks():
+def dashboards_are_written_to_the_grafana_directory():
     with Reader() as reader:
-        reader.runs(DASHBOARDS)
+        reader.run(DASHBOARDS)
         made = sorted(file.name for file in (reader.directory / "dashboards").glob("*.json"))
         assert made == sorted(file.name for file in (ROOT / "dashboards").glob("*.json")), made
-        listed, _ = reader.runs(QUERIES)
+        listed, _ = reader.run(QUERIES)
         assert listed.count("tokometer_") > 20, listed[:500]
-        assert "make test" in reader.runs(HELP)[0]
+        assert "make test" in reader.run(HELP)[0]
 
 
-def a_capture_of_tcpdump_is_read():
+def tcpdump_capture_is_read():
     with Reader() as reader:
         shutil.copy(ROOT / "tests" / "fixtures" / "pcap" / "veth.pcap", reader.directory / "production.pcap")
-        shown, _ = reader.runs(REPLAY)
+        shown, _ = reader.run(REPLAY)
         assert "5 requests, 0 gaps, 0 truncated packets" in shown and shown.count(" ok ") == 3, shown
 
 
-def _served():
-    """A reader with a server on port 8001, in a separate network."""
+def _separate_network():
+    """A network in which the ports of the documented commands are free."""
     try:
         if not shutil.which("curl"):
             raise Skip("no curl")
@@ -278,23 +278,23 @@ def _served():
 
 
 def proxied_request_is_counted_and_verified():
-    with _served() as namespace, Reader(namespace.inside) as reader:
+    with _separate_network() as namespace, Reader(namespace.inside) as reader:
         namespace.start("sim", [BINARY, "sim", "--listen", "127.0.0.1:8001", *names.SIM_UNPACED])
-        until(lambda: reader.asked("http://127.0.0.1:8001/v1/models"), "the server responds", 30)
-        with reader.goes_on(RUN):
-            until(lambda: reader.asked("http://127.0.0.1:9464/readyz"), "the relay is ready", 30)
+        until(lambda: reader.fetch("http://127.0.0.1:8001/v1/models"), "the server responds", 30)
+        with reader.running(RUN):
+            until(lambda: reader.fetch("http://127.0.0.1:9464/readyz"), "the relay is ready", 30)
             body = {"model": "sim", "max_tokens": 5, "messages": [{"role": "user", "content": "Say hello."}]}
-            assert "usage" in reader.asked("http://127.0.0.1:8000/v1/chat/completions", body)
-            until(lambda: reader.asked("http://127.0.0.1:9464/metrics").count(f"{names.EXCHANGES}{{") >= 1, "the request is counted")
-            shown, _ = reader.runs(LOOK)
-            assert any(line.endswith(" 1") for line in shown.splitlines() if line.startswith(names.EXCHANGES)), shown
+            assert "usage" in reader.fetch("http://127.0.0.1:8000/v1/chat/completions", body)
+            until(lambda: reader.fetch("http://127.0.0.1:9464/metrics").count(f"{names.REQUESTS}{{") >= 1, "the request is counted")
+            shown, _ = reader.run(REQUEST_COUNTS)
+            assert any(line.endswith(" 1") for line in shown.splitlines() if line.startswith(names.REQUESTS)), shown
             # The warning is the one that the document shows: nothing makes the simulator send usage.
-            report, _ = reader.runs(VERIFY)
+            report, _ = reader.run(VERIFY)
             shown = [line for block in documents.blocks(ROOT / "docs" / "how-to" / "verify.md") for line in block if line.startswith("WARN")]
             assert [line for line in report.splitlines() if line.startswith("WARN      usage")] == shown != [], (report, shown)
             assert "added, ms" in report and "byte for byte" in report, report
-        with reader.goes_on(RUN_WITH_SPANS):
-            until(lambda: reader.asked("http://127.0.0.1:9464/readyz"), "the relay is ready", 30)
+        with reader.running(RUN_WITH_SPANS):
+            until(lambda: reader.fetch("http://127.0.0.1:9464/readyz"), "the relay is ready", 30)
 
 
 def tutorial_leads_to_an_alert_and_its_cause():
@@ -303,43 +303,43 @@ def tutorial_leads_to_an_alert_and_its_cause():
         _skipped.append("no prometheus")
         raise Skip("no prometheus (component prometheus)")
     tutorial = ROOT / "docs" / "start" / "tutorial.md"
-    with _served() as namespace, Reader(namespace.inside) as reader, contextlib.ExitStack() as running:
-        def start(command, exits=0):
-            return running.enter_context(reader.goes_on(command, exits))
+    with _separate_network() as namespace, Reader(namespace.inside) as reader, contextlib.ExitStack() as running:
+        def start(command, exit_code=0):
+            return running.enter_context(reader.running(command, exit_code))
 
         def alerts(state):
-            found = json.loads(reader.runs(FIRING)[0])["data"]["alerts"]
+            found = json.loads(reader.run(FIRING)[0])["data"]["alerts"]
             return [alert for alert in found if alert["labels"]["alertname"] == "LLMTTFTErrorBudgetBurn" and alert["state"] == state]
 
         simulator = contextlib.ExitStack()
         running.push(simulator)
-        simulator.enter_context(reader.goes_on(SIM))
+        simulator.enter_context(reader.running(SIM))
         start(RUN_LOCAL)
-        until(lambda: reader.asked("http://127.0.0.1:8000/v1/models"), "the proxy forwards", 30)
-        assert "usage" in json.loads(reader.runs(CHAT)[0])
-        until(lambda: reader.asked("http://127.0.0.1:9464/metrics").count('outcome="ok"'), "the request is counted")
-        value, _ = reader.runs(FIRST_VALUE)
+        until(lambda: reader.fetch("http://127.0.0.1:8000/v1/models"), "the proxy forwards", 30)
+        assert "usage" in json.loads(reader.run(CHAT)[0])
+        until(lambda: reader.fetch("http://127.0.0.1:9464/metrics").count('outcome="ok"'), "the request is counted")
+        value, _ = reader.run(FIRST_VALUE)
         assert len(value.splitlines()) == 1 and value.endswith(" 1\n"), value
         start(FOUR_CLIENTS, -15)
-        until(lambda: json.loads(reader.asked("http://127.0.0.1:9464/live/snapshot"))["in_flight"]["streaming"] == 4, "four streams", 30)
-        reader.runs(TRIAL_RULES)
+        until(lambda: json.loads(reader.fetch("http://127.0.0.1:9464/live/snapshot"))["in_flight"]["streaming"] == 4, "four streams", 30)
+        reader.run(TRIAL_RULES)
         [settings] = documents.fenced(tutorial, "yaml")
         (reader.directory / "prometheus.yml").write_text(settings)
         start(PROMETHEUS)
-        until(lambda: reader.asked("http://127.0.0.1:9090/-/ready"), "Prometheus is ready", 60)
-        with reader.goes_on(TWELVE_CLIENTS, -15):
+        until(lambda: reader.fetch("http://127.0.0.1:9090/-/ready"), "Prometheus is ready", 60)
+        with reader.running(TWELVE_CLIENTS, -15):
             [alert] = until(lambda: alerts("firing"), "the alert fires", 90)
             assert "(target 99 %)" in alert["annotations"]["summary"] and alert["annotations"]["first_step"], alert
-            [slowest, *_] = json.loads(reader.runs(SLOWEST)[0])["slowest_first_token"]
+            [slowest, *_] = json.loads(reader.run(SLOWEST)[0])["slowest_first_token"]
             assert slowest["phase_queue_ms"] > 0.9 * slowest["time_to_first_token_ms"] > 2000, slowest
             simulator.close()
-            simulator.enter_context(reader.goes_on(SIM_WITH_SLOTS))
+            simulator.enter_context(reader.running(SIM_WITH_SLOTS))
             until(lambda: not alerts("firing"), "the alert resolves", 150)
 
 
-def objectives_of_a_configuration_are_explained():
+def check_explains_configured_objectives():
     with Reader() as reader:
-        explained, _ = reader.runs(CHECK_CONFIG)
+        explained, _ = reader.run(CHECK_CONFIG)
         assert "mine 99 %, ttft_seconds 0.9" in explained, explained
 
 
@@ -350,10 +350,10 @@ def every_command_was_run_or_has_a_reason():
         shown.update(documents.commands(file))
         others.update(block[0].strip() for block in documents.blocks(file) if not documents.is_shell(block))
     assert others == NO_COMMANDS, f"blocks that are not commands: {others ^ NO_COMMANDS}"
-    gone = (_begun | ELSEWHERE.keys()) - shown
-    assert not gone, f"not found in any document: {gone}"
-    missing = shown - _begun - ELSEWHERE.keys()
+    stale = (_started | ELSEWHERE.keys()) - shown
+    assert not stale, f"not found in any document: {stale}"
+    missing = shown - _started - ELSEWHERE.keys()
     if missing and _skipped:
         raise Skip(f"{len(missing)} commands were not run: {'; '.join(_skipped)}")
     assert not missing, f"neither run nor in ELSEWHERE: {missing}"
-    print(f"    {len(_begun)} commands run as written, {len(ELSEWHERE)} not, each with its reason")
+    print(f"    {len(_started)} commands run as written, {len(ELSEWHERE)} not, each with its reason")

@@ -35,15 +35,15 @@ def every_configuration_snippet_is_accepted():
                     key.chmod(0o600)
                     config = Path(directory) / "tokometer.yaml"
                     if "/etc/engine-tls" in piece:
-                        made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=engine", "-keyout", f"{directory}/tls.key", "-out", f"{directory}/tls.crt"]
-                        subprocess.run(made, check=True, capture_output=True, timeout=60)
+                        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=engine", "-keyout", f"{directory}/tls.key", "-out", f"{directory}/tls.crt"]
+                        subprocess.run(command, check=True, capture_output=True, timeout=60)
                         (Path(directory) / "ca.crt").write_text((Path(directory) / "tls.crt").read_text())
                     config.write_text(piece.replace("/etc/tokometer/tenant-key", str(key)).replace("/etc/engine-tls", directory))
                     done = subprocess.run([BINARY, "check", "--config", config], capture_output=True, text=True, timeout=60)
                 assert done.returncode == 0, f"{where}: {done.stderr}"
                 seen["configuration"] += 1
             elif values.get("kind") == "PeerAuthentication":
-                # Istio's own schema is not at hand.
+                # Istio's schema is not available here.
                 assert values["apiVersion"] == "security.istio.io/v1" and values["spec"]["portLevelMtls"] == {"9464": {"mode": "DISABLE"}}, where
                 seen["mesh"] += 1
             elif "scrape_configs" in values:

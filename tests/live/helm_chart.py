@@ -24,7 +24,7 @@ CACHE = Path(os.environ.get("TOKOMETER_TEST_CACHE") or Path.home() / ".cache" / 
 VERSIONS = ("1.34", "1.35", "1.36", "1.37")
 FIRST_VERSION = {("admissionregistration.k8s.io/v1", kind): "1.36" for kind in ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding")}
 # Longer JSON and rule expressions are left out of the examples, because they are already files in this repository.
-LONGEST = 4096
+MAX_EXAMPLE_CHARACTERS = 4096
 
 
 def needs_helm():
@@ -77,14 +77,14 @@ def cases():
 def example(manifests):
     """The committed form of a rendered chart."""
 
-    def short(value):
+    def shorten(value):
         if isinstance(value, dict) and "expr" in value:
             value = {key: inner for key, inner in value.items() if key in ("alert", "record", "for", "labels")}
         if isinstance(value, dict):
-            return {key: short(inner) for key, inner in value.items()}
+            return {key: shorten(inner) for key, inner in value.items()}
         if isinstance(value, list):
-            return [short(inner) for inner in value]
-        if isinstance(value, str) and len(value) > LONGEST and value.lstrip().startswith("{"):
+            return [shorten(inner) for inner in value]
+        if isinstance(value, str) and len(value) > MAX_EXAMPLE_CHARACTERS and value.lstrip().startswith("{"):
             return "(a file of dashboards/)"
         return value
 
@@ -96,10 +96,10 @@ def example(manifests):
     # An alias would hide that two objects contain the same.
     Dumper.ignore_aliases = lambda *_: True
     dump = functools.partial(yaml.dump_all, Dumper=Dumper, sort_keys=False, width=160, explicit_start=True)
-    return dump([short(document) for document in documents(manifests)])
+    return dump([shorten(document) for document in documents(manifests)])
 
 
-def _schemas_once():
+def _cache_schemas():
     """The package reads a file of several megabytes for each object; this caches it per version."""
     if not hasattr(kubernetes.schema_contents, "cache_info"):
         kubernetes.schema_contents = functools.cache(kubernetes.schema_contents)
@@ -116,13 +116,13 @@ def _problem(version, text):
 
 def kubernetes_problems(document):
     """Validation errors of a built-in Kubernetes object, by version; every unknown key is an error."""
-    _schemas_once()
-    first = FIRST_VERSION.get((document["apiVersion"], document["kind"]), VERSIONS[0])
-    found = {version: _problem(version, json.dumps(document, sort_keys=True)) for version in VERSIONS if version >= first}
+    _cache_schemas()
+    first_version = FIRST_VERSION.get((document["apiVersion"], document["kind"]), VERSIONS[0])
+    found = {version: _problem(version, json.dumps(document, sort_keys=True)) for version in VERSIONS if version >= first_version}
     return {version: problem for version, problem in found.items() if problem}
 
 
-def is_kubernetes_own(document):
+def is_builtin(document):
     group = document["apiVersion"].rpartition("/")[0]
     return "." not in group or group.endswith(".k8s.io")
 
@@ -136,21 +136,21 @@ def _definitions():
             if definition and definition.get("kind") == "CustomResourceDefinition":
                 spec = definition["spec"]
                 for version in spec["versions"]:
-                    schema = _closed(version["schema"]["openAPIV3Schema"])
+                    schema = _strict(version["schema"]["openAPIV3Schema"])
                     found[f"{spec['group']}/{version['name']}", spec["names"]["kind"]] = schema
     return found
 
 
-def _closed(schema):
+def _strict(schema):
     """A structural schema in which unknown keys, which the API server would drop, are errors."""
     if isinstance(schema, list):
-        return [_closed(inner) for inner in schema]
+        return [_strict(inner) for inner in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {key: _closed(inner) for key, inner in schema.items()}
+    result = {key: _strict(inner) for key, inner in schema.items()}
     if isinstance(schema.get("properties"), dict) and "type" in schema and "additionalProperties" not in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
-        made["additionalProperties"] = False
-    return made
+        result["additionalProperties"] = False
+    return result
 
 
 def custom_problem(document):

@@ -49,33 +49,33 @@ def _run(*argv):
     return done.stdout
 
 
-def _both(relay, server, ask):
-    """The result of `ask` with the server, which must equal the result through the relay."""
-    direct, relayed = ask(server.port), ask(relay.port)
-    assert direct == relayed, f"without: {direct!r}\nwith: {relayed!r}"
+def _compare(relay, server, send):
+    """The result of `send` with a direct connection, which must equal the result through the relay."""
+    direct, relayed = send(server.port), send(relay.port)
+    assert direct == relayed, f"direct: {direct!r}\nproxied: {relayed!r}"
     return direct
 
 
-def _counted(record, streaming):
-    said = record["outcome"], record["output_tokens"], record["input_tokens"], record["streaming"]
-    assert said == (names.OK, http2_server.TOKENS, http2_server.PROMPT_TOKENS, streaming), record
+def _check_record(record, streaming):
+    recorded = record["outcome"], record["output_tokens"], record["input_tokens"], record["streaming"]
+    assert recorded == (names.OK, http2_server.TOKENS, http2_server.PROMPT_TOKENS, streaming), record
 
 
-def curl_gets_the_same_with_and_without():
+def curl_gets_the_same_with_and_without_tokometer():
     curl = _program("curl")
     if b"HTTP2" not in _run(curl, "--version"):
         raise Skip("this curl does not support HTTP/2")
 
-    def ask(streams, *how):
+    def send(streams, *options):
         body = json.dumps({"model": "m", "stream": streams})
-        head = "content-type: application/json"
-        return lambda port: _run(curl, "-sS", "-i", *how, "-H", head, "-d", body, f"http://127.0.0.1:{port}{CHAT}")
+        header = "content-type: application/json"
+        return lambda port: _run(curl, "-sS", "-i", *options, "-H", header, "-d", body, f"http://127.0.0.1:{port}{CHAT}")
 
     with _server() as server, Tokometer(server.port) as relay:
-        assert http2_server.events() in _both(relay, server, ask(True, "--http2-prior-knowledge"))
-        assert http2_server.whole() in _both(relay, server, ask(False, "--http2-prior-knowledge"))
+        assert http2_server.events() in _compare(relay, server, send(True, "--http2-prior-knowledge"))
+        assert http2_server.whole() in _compare(relay, server, send(False, "--http2-prior-knowledge"))
         for record, streaming in zip(relay.wait_for_records(2), (True, False)):
-            _counted(record, streaming)
+            _check_record(record, streaming)
 
 
 def h2load_runs_a_hundred_streams_at_a_time():
@@ -87,20 +87,20 @@ def h2load_runs_a_hundred_streams_at_a_time():
 
         def load(port):
             url = f"http://127.0.0.1:{port}{CHAT}"
-            said = _run(h2load, "-n", str(requests), "-c", "2", "-m", str(STREAMS), "-d", str(body), url).decode()
-            counts = re.search(r"requests: (\d+) total, (\d+) started, (\d+) done, (\d+) succeeded, (\d+) failed", said)
-            data = re.search(r"\((\d+)\) data", said)
-            assert counts and data, said
+            output = _run(h2load, "-n", str(requests), "-c", "2", "-m", str(STREAMS), "-d", str(body), url).decode()
+            counts = re.search(r"requests: (\d+) total, (\d+) started, (\d+) done, (\d+) succeeded, (\d+) failed", output)
+            data = re.search(r"\((\d+)\) data", output)
+            assert counts and data, output
             return counts.groups(), data.group(1)
 
-        counts, _ = _both(relay, server, load)
+        counts, _ = _compare(relay, server, load)
         assert counts == (str(requests),) * 4 + ("0",), counts
         for record in relay.wait_for_records(requests, seconds=60):
-            _counted(record, True)
+            _check_record(record, True)
 
 
-def the_h2_package_gets_the_same_on_many_streams_and_may_cancel_one():
-    def ask(port):
+def h2_client_gets_equal_streams_and_can_cancel_one():
+    def send(port):
         connection = h2.connection.H2Connection(config=h2.config.H2Configuration(header_encoding="utf-8"))
         bodies, ended = {}, set()
         with socket.create_connection(("127.0.0.1", port)) as sock:
@@ -128,13 +128,13 @@ def the_h2_package_gets_the_same_on_many_streams_and_may_cancel_one():
         return bodies
 
     with _server() as server, Tokometer(server.port) as relay:
-        bodies = _both(relay, server, ask)
+        bodies = _compare(relay, server, send)
         assert set(bodies.values()) == {http2_server.events()}
         records = relay.wait_for_records(STREAMS + 1)
         ended = [record for record in records if record["outcome"] == names.OK]
         assert len(ended) == STREAMS, [record["outcome"] for record in records]
         for record in ended:
-            _counted(record, True)
+            _check_record(record, True)
         (cancelled,) = (record for record in records if record["outcome"] != names.OK)
         assert cancelled["outcome"] == "client_abort_before_first_token", cancelled
 
@@ -182,30 +182,30 @@ def grpcio_gets_the_same_messages_trailers_and_cancelled_calls():
     server.port = server.add_insecure_port("127.0.0.1:0")
     server.start()
 
-    def ask(port):
+    def send(port):
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             call = channel.unary_stream(METHOD)
 
-            def one(index):
+            def run_call(index):
                 prompt = (b"good", b"busy", b"fails", b"waits")[index % 4]
                 messages = []
-                answer = call(_field(2, b"m") + _field(3, prompt), timeout=60)
+                response = call(_field(2, b"m") + _field(3, prompt), timeout=60)
                 try:
-                    for message in answer:
+                    for message in response:
                         messages.append(message)
                         if prompt == b"waits" and len(messages) == 1 + http2_server.TOKENS:
-                            answer.cancel()
+                            response.cancel()
                 except grpc.RpcError:
                     pass
-                return prompt, messages, answer.code()
+                return prompt, messages, response.code()
 
             with concurrent.futures.ThreadPoolExecutor(STREAMS) as pool:
-                return list(pool.map(one, range(STREAMS)))
+                return list(pool.map(run_call, range(STREAMS)))
 
     try:
         with Tokometer(server.port) as relay:
-            said = _both(relay, server, ask)
-            codes = {prompt: code for prompt, _, code in said}
+            results = _compare(relay, server, send)
+            codes = {prompt: code for prompt, _, code in results}
             assert codes == {
                 b"good": grpc.StatusCode.OK,
                 b"busy": grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -220,32 +220,32 @@ def grpcio_gets_the_same_messages_trailers_and_cancelled_calls():
                 ("error_in_stream", tokens),
                 ("client_abort_mid_stream", tokens),
             ):
-                of = [record for record in records if record["outcome"] == outcome]
-                assert len(of) == quarter, f"{outcome}: {len(of)} of {[record['outcome'] for record in records]}"
-                for record in of:
+                matching = [record for record in records if record["outcome"] == outcome]
+                assert len(matching) == quarter, f"{outcome}: {len(matching)} of {[record['outcome'] for record in records]}"
+                for record in matching:
                     assert record["output_tokens"] == output, record
                     assert record["engine"] == "vllm" or output is None, record
     finally:
         server.stop(None)
 
 
-def h2spec_finds_the_same_with_and_without():
+def h2spec_finds_the_same_with_and_without_tokometer():
     h2spec = _program("h2spec")
 
     def spec(port):
         done = subprocess.run([h2spec, "-h", "127.0.0.1", "-p", str(port), "-o", "1"], capture_output=True, timeout=170)
-        said = done.stdout.decode()
-        summary = re.search(r"(\d+) tests, (\d+) passed, (\d+) skipped, (\d+) failed", said)
-        assert summary and int(summary.group(1)) > 100, said[-600:]
+        output = done.stdout.decode()
+        summary = re.search(r"(\d+) tests, (\d+) passed, (\d+) skipped, (\d+) failed", output)
+        assert summary and int(summary.group(1)) > 100, output[-600:]
         # The output for every case, without the duration.
-        return re.sub(r"Finished in .*", "", said), summary.groups()
+        return re.sub(r"Finished in .*", "", output), summary.groups()
 
     with _server() as server, Tokometer(server.port) as relay:
         # Some cases race with the server's response, with and without tokometer; a change by tokometer would show every
         # time.
         for last in (False, False, True):
             try:
-                _, summary = _both(relay, server, spec)
+                _, summary = _compare(relay, server, spec)
                 break
             except AssertionError:
                 if last:

@@ -25,12 +25,12 @@ def events():
     delta = {"id": "c", "choices": [{"index": 0, "delta": {"content": "a"}}]}
     finish = {"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
     usage = {"choices": [], "usage": {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": TOKENS}}
-    said = [json.dumps(event) for event in [delta] * TOKENS + [finish, usage]] + ["[DONE]"]
-    return "".join(f"data: {event}\n\n" for event in said).encode()
+    payloads = [json.dumps(event) for event in [delta] * TOKENS + [finish, usage]] + ["[DONE]"]
+    return "".join(f"data: {event}\n\n" for event in payloads).encode()
 
 
 def whole():
-    """The same as one text."""
+    """The same response as one JSON document."""
     choice = {"index": 0, "message": {"role": "assistant", "content": "a" * TOKENS}, "finish_reason": "stop"}
     usage = {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": TOKENS}
     return json.dumps({"id": "c", "choices": [choice], "usage": usage}).encode()
@@ -50,21 +50,21 @@ class Connection:
             while data := self.sock.recv(65536):
                 try:
                     for event in self.h2.receive_data(data):
-                        self.take(event)
+                        self.handle(event)
                 except h2.exceptions.ProtocolError:
                     self.sock.sendall(self.h2.data_to_send())
-                    return self.leave()
+                    return self.close()
                 for stream in list(self.waiting):
                     self.send(stream)
                 self.sock.sendall(self.h2.data_to_send())
 
-    def leave(self):
+    def close(self):
         """Closes in a way that lets the client read the last frames: data that it still sends would cause a reset."""
         self.sock.shutdown(socket.SHUT_WR)
         while self.sock.recv(65536):
             pass
 
-    def take(self, event):
+    def handle(self, event):
         if isinstance(event, h2.events.RequestReceived):
             self.paths[event.stream_id] = dict(event.headers).get(":path", "")
             self.bodies[event.stream_id] = b""
@@ -72,18 +72,18 @@ class Connection:
             self.bodies[event.stream_id] += event.data
             self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
         elif isinstance(event, h2.events.StreamEnded):
-            self.answer(event.stream_id)
+            self.respond(event.stream_id)
         elif isinstance(event, h2.events.StreamReset):
             self.waiting.pop(event.stream_id, None)
 
-    def answer(self, stream):
+    def respond(self, stream):
         path, body = self.paths.pop(stream), self.bodies.pop(stream)
-        kind, answer = "text/plain", b"hello"
+        kind, response = "text/plain", b"hello"
         if path == "/v1/chat/completions":
             streams = json.loads(body).get("stream", False)
-            kind, answer = ("text/event-stream", events()) if streams else ("application/json", whole())
+            kind, response = ("text/event-stream", events()) if streams else ("application/json", whole())
         self.h2.send_headers(stream, [(":status", "200"), ("content-type", kind), ("x-path", path)])
-        self.waiting[stream] = answer
+        self.waiting[stream] = response
         self.send(stream)
 
     def send(self, stream):

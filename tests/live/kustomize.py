@@ -11,7 +11,7 @@ from process import BINARY, Skip
 FOLDER = Path(__file__).resolve().parent.parent / "fixtures" / "inject" / "kustomize"
 
 # Only inject adds the annotation with the undo instructions.
-WITHOUT_THE_NOTE = """
+WITHOUT_ANNOTATIONS = """
 resources: [injected.yaml]
 patches:
   - target: {kind: Deployment, name: vllm}
@@ -29,17 +29,18 @@ def _kustomized(folder):
     return made.stdout
 
 
-def the_component_keeps_the_hook_of_a_server():
+def component_keeps_the_servers_prestop_hook():
     def build(**labels):
         with tempfile.TemporaryDirectory(dir=FOLDER.parent) as directory:
             for name in ("deployment.yaml", "kustomization.yaml"):
                 (Path(directory) / name).write_text((FOLDER / name).read_text())
-            more = [{"op": "add", "path": "/spec/template/spec/containers/0/lifecycle", "value": {"preStop": {"exec": {"command": ["sleep", "5"]}}}}]
-            more += [{"op": "add", "path": f"/metadata/labels/{key.replace('/', '~1')}", "value": value} for key, value in labels.items()]
+            hook = {"preStop": {"exec": {"command": ["sleep", "5"]}}}
+            operations = [{"op": "add", "path": "/spec/template/spec/containers/0/lifecycle", "value": hook}]
+            operations += [{"op": "add", "path": f"/metadata/labels/{key.replace('/', '~1')}", "value": value} for key, value in labels.items()]
             # Applied before the component, as the Deployment would have it.
             (Path(directory) / "base").mkdir()
             (Path(directory) / "deployment.yaml").rename(Path(directory) / "base" / "deployment.yaml")
-            patch = [{"target": {"kind": "Deployment", "name": "vllm"}, "patch": json.dumps(more)}]
+            patch = [{"target": {"kind": "Deployment", "name": "vllm"}, "patch": json.dumps(operations)}]
             (Path(directory) / "base" / "kustomization.yaml").write_text(json.dumps({"resources": ["deployment.yaml"], "patches": patch}))
             text = (Path(directory) / "kustomization.yaml").read_text().replace("deployment.yaml", "base")
             (Path(directory) / "kustomization.yaml").write_text(text)
@@ -47,13 +48,13 @@ def the_component_keeps_the_hook_of_a_server():
 
     if not shutil.which("kubectl"):
         raise Skip("no kubectl")
-    refused = build()
-    assert refused.returncode != 0 and "lifecycle" in refused.stderr, refused
+    rejected = build()
+    assert rejected.returncode != 0 and "lifecycle" in rejected.stderr, rejected
     kept = build(**{"tokometer/prestop": "own"})
     assert kept.returncode == 0 and "sleep" in kept.stdout and "--host=127.0.0.1" in kept.stdout and "/drain/wait" not in kept.stdout, kept
 
 
-def the_component_and_inject_make_the_same_pods():
+def component_and_inject_create_equal_pods():
     by_component = _kustomized(FOLDER)
     injected = subprocess.run(
         [BINARY, "inject", "--image", "registry.example/tokometer:1", "-f", str(FOLDER / "deployment.yaml")],
@@ -62,7 +63,7 @@ def the_component_and_inject_make_the_same_pods():
     assert injected.returncode == 0 and "Deployment/other: skipped" in injected.stderr, injected.stderr
     with tempfile.TemporaryDirectory() as directory:
         (Path(directory) / "injected.yaml").write_text(injected.stdout)
-        (Path(directory) / "kustomization.yaml").write_text(WITHOUT_THE_NOTE)
+        (Path(directory) / "kustomization.yaml").write_text(WITHOUT_ANNOTATIONS)
         # Formatted by the same program, for comparison.
         by_inject = _kustomized(directory)
     assert by_component == by_inject, f"the component produces\n{by_component}\nand inject\n{by_inject}"

@@ -87,7 +87,7 @@ class Sidecar(Process):
         return json.loads(get(f"http://{POD_IP}:{self.admin}/drain")[1])["open_streams"]
 
 
-def _answers(spans):
+def _responses(spans):
     """The spans of requests."""
     return [span for span in spans if "tokometer.outcome" in span["attributes"]]
 
@@ -96,7 +96,7 @@ async def _stream(port, **request):
     return await whole(port, host=POD_IP, **request)
 
 
-def fifty_streams_end_by_themselves_and_the_last_of_them_is_known_to_the_collector():
+def drain_completes_fifty_streams_and_exports_the_last():
     with OtelCollector() as collector, start_sim("--rate", "100", "--ttft-ms", "50") as server:
         with Sidecar("address-split", server.port, collector) as sidecar, ThreadPoolExecutor(2) as kubelet:
 
@@ -114,8 +114,8 @@ def fifty_streams_end_by_themselves_and_the_last_of_them_is_known_to_the_collect
                 waited = time.monotonic() - began
                 # No stream is left: if the server had been released early, its streams would have continued for
                 # seconds.
-                answers = await asyncio.wait_for(asyncio.gather(*streams), 2)
-                assert status == 200 and all(map(complete, answers)), "a stream was cut"
+                responses = await asyncio.wait_for(asyncio.gather(*streams), 2)
+                assert status == 200 and all(map(complete, responses)), "a stream was cut"
                 return waited
 
             waited = asyncio.run(traffic())
@@ -124,16 +124,16 @@ def fifty_streams_end_by_themselves_and_the_last_of_them_is_known_to_the_collect
             ended = time.monotonic()
             assert sidecar.ends_in_time(), "it had to be killed"
             print(f"    the server's hook waited for {waited:.1f} s; the sidecar exited {time.monotonic() - ended:.2f} s after SIGTERM")
-        until(lambda: len(_answers(collector.spans())) >= STREAMS + 1, lambda: f"{STREAMS + 1} spans, got {len(_answers(collector.spans()))}", 5)
-        spans = _answers(collector.spans())
+        until(lambda: len(_responses(collector.spans())) >= STREAMS + 1, lambda: f"{STREAMS + 1} spans, got {len(_responses(collector.spans()))}", 5)
+        spans = _responses(collector.spans())
         assert Counter(span["attributes"]["tokometer.outcome"] for span in spans) == {names.OK: STREAMS + 1}, spans[:3]
-        told = {"k8s.pod.name": "vllm-0", "k8s.namespace.name": "llm", "k8s.pod.uid": DOWNWARD["metadata.uid"], "k8s.node.name": "node-1"}
-        assert all(told.items() <= span["resource"].items() for span in spans), spans[0]["resource"]
-        until(lambda: collector.total(names.OTLP_EXCHANGES, **{"outcome": names.OK}) == STREAMS + 1, lambda: f"final counts: {collector.latest(names.OTLP_EXCHANGES)}", 5)
+        expected = {"k8s.pod.name": "vllm-0", "k8s.namespace.name": "llm", "k8s.pod.uid": DOWNWARD["metadata.uid"], "k8s.node.name": "node-1"}
+        assert all(expected.items() <= span["resource"].items() for span in spans), spans[0]["resource"]
+        until(lambda: collector.total(names.OTLP_REQUESTS, **{"outcome": names.OK}) == STREAMS + 1, lambda: f"final counts: {collector.latest(names.OTLP_REQUESTS)}", 5)
         assert collector.total(names.OTLP_OUTPUT_TOKENS) == STREAMS * 800 + 5, collector.latest(names.OTLP_OUTPUT_TOKENS)
 
 
-def what_is_cut_when_the_grace_is_used_up_is_told_before_the_kill():
+def streams_cut_at_the_grace_period_are_exported_before_sigkill():
     with OtelCollector() as collector, start_sim("--rate", "100", "--ttft-ms", "50") as server:
         with Sidecar("address-split", server.port, collector, "--set=process.lame_duck=0") as sidecar:
 
@@ -151,28 +151,28 @@ def what_is_cut_when_the_grace_is_used_up_is_told_before_the_kill():
                 return await killed
 
             assert asyncio.run(traffic()), "it had to be killed"
-        until(lambda: len(_answers(collector.spans())) >= STREAMS, lambda: f"{STREAMS} spans, got {len(_answers(collector.spans()))}", 5)
-        spans = _answers(collector.spans())
+        until(lambda: len(_responses(collector.spans())) >= STREAMS, lambda: f"{STREAMS} spans, got {len(_responses(collector.spans()))}", 5)
+        spans = _responses(collector.spans())
         outcomes = Counter(span["attributes"]["tokometer.outcome"] for span in spans)
         assert outcomes.total() == STREAMS and outcomes.keys() <= names.SERVER_DIED, outcomes
-        until(lambda: collector.total(names.OTLP_EXCHANGES) == STREAMS, lambda: f"final counts: {collector.latest(names.OTLP_EXCHANGES)}", 5)
+        until(lambda: collector.total(names.OTLP_REQUESTS) == STREAMS, lambda: f"final counts: {collector.latest(names.OTLP_REQUESTS)}", 5)
 
 
-def a_server_that_crashes_again_and_again_costs_what_it_cuts_and_nothing_else():
+def repeated_server_crashes_end_only_streams_in_flight():
     port, clients, crashes = free_port(), 20, 6
     with OtelCollector() as collector, Tokometer(port, otlp=collector.url) as relay:
         ends, stop = Counter(), False
 
         async def client(number):
             while not stop:
-                answer = await whole(relay.port, tokens=20)
-                refused = answer.startswith(b"HTTP/1.1 503 ")
-                ends["ok" if complete(answer) else "refused" if refused else "cut" if answer else "nothing"] += 1
+                response = await whole(relay.port, tokens=20)
+                refused = response.startswith(b"HTTP/1.1 503 ")
+                ends["ok" if complete(response) else "refused" if refused else "cut" if response else "nothing"] += 1
                 # A refused client retries after its own delay, so that a crash does not find all of them between two
                 # responses.
                 await asyncio.sleep(0.02 + 0.005 * number)
 
-        def answered(count):
+        def responded(count):
             until(lambda: ends["ok"] >= count, lambda: f"{count} complete responses: {ends}", 30)
 
         async def crashing():
@@ -181,38 +181,38 @@ def a_server_that_crashes_again_and_again_costs_what_it_cuts_and_nothing_else():
                 for _ in range(crashes):
                     before = ends.copy()
                     with start_sim("--rate", "200", "--ttft-ms", "20", port=port) as server:
-                        await asyncio.to_thread(answered, before["ok"] + 2 * clients)
+                        await asyncio.to_thread(responded, before["ok"] + 2 * clients)
                         server.kill()
                         await asyncio.to_thread(until, lambda: ends["refused"] > before["refused"], lambda: f"a refusal: {ends}")
                         assert get(f"http://127.0.0.1:{relay.admin}/livez")[0] == 200
                 with start_sim(port=port):
                     seen = ends.copy()
-                    await asyncio.to_thread(answered, seen["ok"] + 2 * clients)
+                    await asyncio.to_thread(responded, seen["ok"] + 2 * clients)
                     stop = True
-                    await everybody
+                    await all_clients
                 return seen
             finally:
                 stop = True
 
         async def traffic():
-            nonlocal everybody
-            everybody = asyncio.gather(*(client(number) for number in range(clients)))
+            nonlocal all_clients
+            all_clients = asyncio.gather(*(client(number) for number in range(clients)))
             return await crashing()
 
-        everybody = None
+        all_clients = None
         asyncio.run(traffic())
         until(lambda: relay.total(names.IN_FLIGHT) == 0 and relay.total(names.CONNECTIONS_OPEN) == 0, "nothing remains open")
-        records = relay.wait_for_records(int(relay.total(names.EXCHANGES)), 30)
-        told = Counter(record["outcome"] for record in records)
-        print(f"    {crashes} crashes: {dict(ends)}; recorded as {dict(told)}")
-        assert told[names.OK] == ends["ok"] and told[names.REFUSED] == ends["refused"], (told, ends)
+        records = relay.wait_for_records(int(relay.total(names.REQUESTS)), 30)
+        outcomes = Counter(record["outcome"] for record in records)
+        print(f"    {crashes} crashes: {dict(ends)}; recorded as {dict(outcomes)}")
+        assert outcomes[names.OK] == ends["ok"] and outcomes[names.REFUSED] == ends["refused"], (outcomes, ends)
         # If the server was down before the request was read, there was no request record.
-        died = sum(told[outcome] for outcome in names.SERVER_DIED)
-        assert 0 < ends["cut"] <= died <= ends["cut"] + ends["nothing"] and told.total() == ends["ok"] + ends["refused"] + died, (told, ends)
-        until(lambda: collector.total(names.OTLP_EXCHANGES) == len(records), lambda: f"the collector has received all: {collector.latest(names.OTLP_EXCHANGES)}")
+        died = sum(outcomes[outcome] for outcome in names.SERVER_DIED)
+        assert 0 < ends["cut"] <= died <= ends["cut"] + ends["nothing"] and outcomes.total() == ends["ok"] + ends["refused"] + died, (outcomes, ends)
+        until(lambda: collector.total(names.OTLP_REQUESTS) == len(records), lambda: f"the collector has received all: {collector.latest(names.OTLP_REQUESTS)}")
 
 
-def a_sidecar_is_upgraded_in_shadow_bind_and_no_request_fails():
+def shadow_bind_upgrade_fails_no_request():
     """A container's image is changed in a running pod: its hook, SIGTERM, its exit, and then the new container. The model stays.
 
     Many clients open new connections all the time, so that some do so at the moment when the sidecar stops listening.
@@ -220,29 +220,29 @@ def a_sidecar_is_upgraded_in_shadow_bind_and_no_request_fails():
     upgrades, crowd = 6, 40
     with OtelCollector() as collector, start_llama_server("--host", "0.0.0.0", "--reuse-port") as server:
         model = server.child.pid
-        failed, answers, by_sidecar, stop = [], 0, 0, False
+        failed, responses, by_sidecar, stop = [], 0, 0, False
 
         async def client():
-            nonlocal answers
+            nonlocal responses
             while not stop:
-                answer = await _stream(server.port, tokens=2)
-                answers += 1
-                if not complete(answer):
-                    failed.append((time.monotonic(), answer[-200:]))
+                response = await _stream(server.port, tokens=2)
+                responses += 1
+                if not complete(response):
+                    failed.append((time.monotonic(), response[-200:]))
 
         async def upgrading():
             nonlocal by_sidecar
             for _ in range(upgrades):
                 with Sidecar("shadow-bind", server.port, collector, "--set=process.lame_duck=0") as sidecar:
                     await asyncio.to_thread(until, lambda: len(sidecar.records()) >= 50, "new connections reach the sidecar")
-                    before = answers
+                    before = responses
                     await asyncio.to_thread(sidecar.hook)
                     sidecar.terminate()
                     assert await asyncio.to_thread(sidecar.wait, 30) == 0
                     records = sidecar.records()
                     assert {record["outcome"] for record in records} == {names.OK}, Counter(record["outcome"] for record in records)
                     by_sidecar += len(records)
-                await asyncio.to_thread(until, lambda: answers >= before + 50, "new connections reach the server without the sidecar")
+                await asyncio.to_thread(until, lambda: responses >= before + 50, "new connections reach the server without the sidecar")
 
         async def traffic():
             nonlocal stop
@@ -254,7 +254,7 @@ def a_sidecar_is_upgraded_in_shadow_bind_and_no_request_fails():
                 await clients
 
         asyncio.run(traffic())
-        print(f"    {upgrades} upgrades: {answers} responses, {by_sidecar} of them through a sidecar, {len(failed)} failed")
+        print(f"    {upgrades} upgrades: {responses} responses, {by_sidecar} of them through a sidecar, {len(failed)} failed")
         assert not failed, failed[:5]
-        assert answers > by_sidecar >= 50 * upgrades and server.child.pid == model and server.alive()
-        until(lambda: collector.total(names.OTLP_EXCHANGES) == by_sidecar, lambda: f"the collector has {collector.total(names.OTLP_EXCHANGES):g} of {by_sidecar}")
+        assert responses > by_sidecar >= 50 * upgrades and server.child.pid == model and server.alive()
+        until(lambda: collector.total(names.OTLP_REQUESTS) == by_sidecar, lambda: f"the collector has {collector.total(names.OTLP_REQUESTS):g} of {by_sidecar}")

@@ -12,7 +12,7 @@ from browser import Browser
 from process import BINARY, Process, free_port, get, start_sim, until
 
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "images"
-MOST_SECONDS = 600
+MAX_SECONDS = 600
 # The maximum number of concurrent clients of `/live/events`.
 MOST_WATCHERS = 16
 # Maximum milliseconds for drawing the bars: thirty frames a second. Wall-clock time, so other work on the machine
@@ -71,8 +71,8 @@ def _snapshot(relay):
     time.sleep(0.2)
     url = f"http://127.0.0.1:{relay.admin}/live/snapshot"
     # The admin server has a low priority: on a busy machine a response may take long.
-    answers = (get(url, timeout=20) for _ in range(5))
-    return next(json.loads(body) for status, body in answers if status == 200)
+    responses = (get(url, timeout=20) for _ in range(5))
+    return next(json.loads(body) for status, body in responses if status == 200)
 
 
 def _open(browser, relay, condition="document.querySelector('#connection').dataset.state === 'live'"):
@@ -122,7 +122,7 @@ def _bar(browser):
     raise AssertionError("no bar has a tooltip")
 
 
-def fifty_streams_are_shown_and_every_part_can_be_used():
+def page_shows_fifty_streams_and_all_controls_work():
     with _traffic(FIFTY, SLO_FIFTY) as relay, _page(1360, 900) as browser:
         _open(browser, relay)
         assert _text(browser, "#empty").startswith("No traffic yet."), _text(browser, "#empty")
@@ -213,7 +213,7 @@ def fifty_streams_are_shown_and_every_part_can_be_used():
         _picture(browser, "live-phone.png")
 
 
-def two_thousand_streams_are_bars_of_their_own_and_move_smoothly():
+def page_animates_two_thousand_streams_smoothly():
     with _traffic(MANY, SLO_MANY, faults="stall:4=0.01") as relay, _page(1360, 900) as browser:
         relay.begin()
         streams = sum(model[4] for model in MANY.values())
@@ -243,7 +243,7 @@ def two_thousand_streams_are_bars_of_their_own_and_move_smoothly():
         _picture(browser, "live-2000-light.png")
 
 
-def a_feed_that_ends_is_told_and_comes_back():
+def page_reports_a_lost_feed_and_reconnects():
     with _traffic({"sim-8b": (40, 1, 100, 8, 4, 4000)}) as relay, _page(1000, 700) as browser:
         relay.begin()
         _open(browser, relay)
@@ -257,7 +257,7 @@ def a_feed_that_ends_is_told_and_comes_back():
             assert browser.evaluate("document.querySelector('#main').className") == ""
 
 
-def one_watcher_too_many_sees_the_page_all_the_same():
+def page_works_above_the_watcher_limit():
     with _traffic({"sim-8b": (40, 1, 100, 8, 4, 4000)}) as relay, _page(1000, 700) as browser, contextlib.ExitStack() as stack:
         relay.begin()
         for _ in range(MOST_WATCHERS):
@@ -268,14 +268,14 @@ def one_watcher_too_many_sees_the_page_all_the_same():
         until(lambda: _text(browser, "#flying") == "4", lambda: _text(browser, "#flying"), 30)
 
 
-def a_name_that_is_markup_is_shown_as_text():
+def model_name_with_markup_is_shown_as_text():
     name = "<img src=x onerror=document.title='broken'>"
     with _traffic({name: (40, 1, 100, 8, 1, 4000)}) as relay, _page(1000, 700) as browser:
         port = relay.argv[relay.argv.index("--listener") + 1].split("=")[0].rsplit(":", 1)[1]
         body = json.dumps({"model": name, "stream": True, "max_tokens": 4000, "messages": [{"role": "user", "content": "hi"}]}).encode()
         request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/chat/completions", body, {"content-type": "application/json"})
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            answer.readline()
+        with urllib.request.urlopen(request, timeout=60) as response:
+            response.readline()
             _open(browser, relay)
             until(lambda: _text(browser, "#flying") == "1", lambda: _text(browser, "#flying"), 30)
             _bar(browser)

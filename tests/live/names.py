@@ -3,7 +3,7 @@
 import json
 
 # Metrics, as Prometheus sees them (docs/reference/metrics.md).
-EXCHANGES = "tokometer_requests_total"
+REQUESTS = "tokometer_requests_total"
 OUTPUT_TOKENS = "tokometer_output_tokens_total"
 INPUT_TOKENS = "tokometer_input_tokens_total"
 LIVE_TOKENS = "tokometer_live_tokens_total"
@@ -20,7 +20,7 @@ INTERCEPTION = "tokometer_interception"
 FIRST_TOKEN_COUNT = "tokometer_time_to_first_token_seconds_count"
 
 # The same in OTLP.
-OTLP_EXCHANGES = "tokometer.requests"
+OTLP_REQUESTS = "tokometer.requests"
 OTLP_OUTPUT_TOKENS = "tokometer.output.tokens"
 
 # These series exist only while they have a value. A scraped one ends with the page that lacks it; OTLP cannot express

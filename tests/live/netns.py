@@ -16,32 +16,32 @@ def _one_record(pod, count=1):
     assert pod.records()[-1]["outcome"] == names.OK and pod.records()[-1]["output_tokens"] >= 1, pod.records()
 
 
-def _stands(pod, mode, result):
+def _check_pod(pod, mode, result):
     """Checks how the sidecar reports its mode of interception."""
     labels = ('server_address="127.0.0.1"', 'server_port="8000"', f'mode="{mode}"', f'result="{result}"')
     page = lambda: pod.ask("/metrics", port=9464)[1]
-    told = lambda: [line for line in page().splitlines() if line.startswith(names.INTERCEPTION)]
-    until(lambda: any(all(label in line for label in labels) for line in told()), lambda: f"{labels}; found {told()}")
+    samples = lambda: [line for line in page().splitlines() if line.startswith(names.INTERCEPTION)]
+    until(lambda: any(all(label in line for label in labels) for line in samples()), lambda: f"{labels}; found {samples()}")
 
 
-def address_split_measures_a_real_llama_server_and_cannot_be_passed():
+def address_split_measures_llama_server_and_cannot_be_bypassed():
     spec = injected("address-split", "ghcr.io/ggml-org/llama.cpp:server")
     (variable,) = spec["containers"][0]["env"]
     assert variable == {"name": "LLAMA_ARG_HOST", "value": "127.0.0.1"}, variable
     with Pod() as pod:
         pod.llama_server(variable["value"])
         relay = pod.sidecar(spec["initContainers"][0]["args"])
-        pod.answers()
+        pod.check_response()
         status, text = pod.chat()
         assert status == 200 and "[DONE]" in text, (status, text[:300])
         _one_record(pod)
-        _stands(pod, "address_split", "closed")
+        _check_pod(pod, "address_split", "closed")
         relay.kill()
         assert pod.ask()[0] == 0, "the server is reachable around the sidecar"
         assert pod.ask(host="127.0.0.1", inside=True)[0] == 200, "the server stopped with the sidecar"
 
 
-def a_unix_socket_is_all_that_a_real_llama_server_needs():
+def llama_server_is_measured_over_a_unix_socket():
     spec = injected("uds", "ghcr.io/ggml-org/llama.cpp:server")
     socket = spec["containers"][0]["env"][0]["value"]
     security = spec["initContainers"][0]["securityContext"]
@@ -52,24 +52,24 @@ def a_unix_socket_is_all_that_a_real_llama_server_needs():
         arguments = [argument.replace(socket, path) for argument in spec["initContainers"][0]["args"]]
         # The server's user, here root, but without root's capabilities.
         pod.sidecar(arguments, rights=POWERLESS_ROOT)
-        pod.answers()
+        pod.check_response()
         status, text = pod.chat()
         assert status == 200 and "[DONE]" in text, (status, text[:300])
         _one_record(pod)
         assert pod.ask(host="127.0.0.1", inside=True)[0] == 0, "the server listens on TCP too"
 
 
-def a_sidecar_that_dies_in_shadow_bind_costs_nothing_but_its_own_connections():
+def killed_sidecar_in_shadow_bind_loses_only_its_connections():
     spec = injected("shadow-bind", "vllm/vllm-openai")
     arguments = spec["initContainers"][0]["args"]
     assert spec["containers"][0]["args"] == ["a"], "the server's arguments were changed"
     with Pod() as pod:
         pod.sharing_server()
-        pod.answers(path="/")
+        pod.check_response(path="/")
         relay = pod.sidecar(arguments)
         by_sidecar = lambda: pod.ask("/")[1] == "127.0.0.1"
         until(by_sidecar, "connections reach the sidecar")
-        _stands(pod, "shadow_bind", "closed")
+        _check_pod(pod, "shadow_bind", "closed")
         client = pod.crowd()
         time.sleep(1)
         assert by_sidecar(), "the kernel still prefers the server"
@@ -80,29 +80,29 @@ def a_sidecar_that_dies_in_shadow_bind_costs_nothing_but_its_own_connections():
         pod.sidecar(arguments)
         until(by_sidecar, "connections reach the sidecar again")
         time.sleep(1)
-        told = pod.stop_crowd(client)
-        print(f"    {told['answers']} responses, failed: {told['failures']}")
-        assert set(told["answers"]) == {"200"} and told["answers"]["200"] > 500, told
+        result = pod.stop_crowd(client)
+        print(f"    {result['responses']} responses, failed: {result['failures']}")
+        assert set(result["responses"]) == {"200"} and result["responses"]["200"] > 500, result
         # One client: at most one request was in flight at the kill.
-        assert len(told["failures"]) <= 1 and all(abs(at - killed) < 1 for at, _ in told["failures"]), told
+        assert len(result["failures"]) <= 1 and all(abs(at - killed) < 1 for at, _ in result["failures"]), result
 
 
-def a_server_that_can_be_reached_past_the_sidecar_is_told_of():
+def bypassable_server_is_reported():
     spec = injected("explicit", "vllm/vllm-openai")
     with Pod() as pod:
         pod.program("server", ["sim", "--listen", "0.0.0.0:8000", *names.SIM_UNPACED])
         pod.sidecar(spec["initContainers"][0]["args"])
-        pod.answers(port=15080)
-        _stands(pod, "other_port", "open")
+        pod.check_response(port=15080)
+        _check_pod(pod, "other_port", "open")
 
 
-def a_redirect_needs_net_admin_alone_and_the_relay_needs_nothing():
+def only_redirect_needs_net_admin():
     spec = injected("redirect", "vllm/vllm-openai", "--redirect-image", "nft")
     init, sidecar = spec["initContainers"][:2]
     assert init["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN"]}, init
     with Pod() as pod:
         pod.program("server", ["sim", "--listen", "0.0.0.0:8000", *names.SIM_UNPACED])
-        pod.answers()
+        pod.check_response()
         program, *arguments = init["command"]
         assert program == "nft", init
         nft = [pod.nft(), *arguments]
@@ -116,7 +116,7 @@ def a_redirect_needs_net_admin_alone_and_the_relay_needs_nothing():
         assert rules.count("redirect to :15080") == 1, f"an init container that runs again adds a second rule: {rules}"
         assert pod.ask()[0] == 0, "connections are not redirected to the sidecar, which is not running yet"
         pod.sidecar(sidecar["args"])
-        pod.answers()
+        pod.check_response()
         status, text = pod.chat()
         assert status == 200 and "[DONE]" in text, (status, text[:300])
         _one_record(pod)

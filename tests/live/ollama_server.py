@@ -34,11 +34,11 @@ def _start(home):
     return server
 
 
-def native_routes_are_counted_as_the_server_says():
+def native_route_counts_match_the_server():
     with tempfile.TemporaryDirectory(prefix="ollama-") as home, _start(home) as server, Tokometer(server.port) as relay:
         client = ollama.Client(host=f"http://127.0.0.1:{relay.port}")
         messages = [{"role": "user", "content": "Count."}]
-        told = []
+        expected = []
         for limit in LIMITS:
             options = OPTIONS | {"num_predict": limit}
             for streaming in (True, False):
@@ -46,17 +46,17 @@ def native_routes_are_counted_as_the_server_says():
                     ("chat", lambda: client.chat(model="tiny", messages=messages, options=options, stream=streaming)),
                     ("text_completion", lambda: client.generate(model="tiny", prompt="Count.", options=options, stream=streaming)),
                 ):
-                    answer = ask()
-                    last = list(answer)[-1] if streaming else answer
-                    told.append((operation, last.done_reason, last))
-        records = relay.wait_for_records(len(told))
+                    response = ask()
+                    last = list(response)[-1] if streaming else response
+                    expected.append((operation, last.done_reason, last))
+        records = relay.wait_for_records(len(expected))
         records.sort(key=lambda record: (record["connection"], record["sequence"]))
-        for record, (operation, finish, last) in zip(records, told):
+        for record, (operation, finish, last) in zip(records, expected):
             said = [record[name] for name in ("operation", "finish_reasons", "input_tokens", "output_tokens", "outcome", "engine")]
             assert said == [operation, [finish], last.prompt_eval_count, last.eval_count, names.OK, "ollama"], (said, last)
             queue = (last.total_duration - last.load_duration - last.prompt_eval_duration - (last.eval_duration or 0)) / 1e6
             assert abs(record["queue_time_ms"] - queue) < 0.01, (record["queue_time_ms"], queue)
-        print(f"    {', '.join(f'{last.prompt_eval_count}+{last.eval_count}' for _, _, last in told)}")
+        print(f"    {', '.join(f'{last.prompt_eval_count}+{last.eval_count}' for _, _, last in expected)}")
 
 
 def thinking_tools_and_the_openai_route_are_counted():
@@ -64,26 +64,26 @@ def thinking_tools_and_the_openai_route_are_counted():
     with tempfile.TemporaryDirectory(prefix="ollama-") as home, _start(home) as server, Tokometer(server.port) as relay:
         client = ollama.Client(host=f"http://127.0.0.1:{relay.port}")
         options = OPTIONS | {"num_predict": 200}
-        told = []
+        expected = []
         for prompt, more in (("Think about it.", {"think": True}), ("Weather in Paris?", {"tools": [tool]})):
             chunks = list(client.chat(model="tiny", messages=[{"role": "user", "content": prompt}], options=options, stream=True, **more))
-            told.append((chunks[-1].prompt_eval_count, chunks[-1].eval_count))
+            expected.append((chunks[-1].prompt_eval_count, chunks[-1].eval_count))
         with openai.OpenAI(base_url=f"http://127.0.0.1:{relay.port}/v1", api_key="none", max_retries=0) as compatible:
             chunks = list(
                 compatible.chat.completions.create(
                     model="tiny", messages=[{"role": "user", "content": "Count."}], temperature=0, stream=True, stream_options={"include_usage": True}
                 )
             )
-        told.append((chunks[-1].usage.prompt_tokens, chunks[-1].usage.completion_tokens))
-        records = relay.wait_for_records(len(told))
+        expected.append((chunks[-1].usage.prompt_tokens, chunks[-1].usage.completion_tokens))
+        records = relay.wait_for_records(len(expected))
         records.sort(key=lambda record: (record["connection"], record["sequence"]))
-        for record, (input_tokens, output_tokens) in zip(records, told):
+        for record, (input_tokens, output_tokens) in zip(records, expected):
             said = [record[name] for name in ("input_tokens", "output_tokens", "outcome", "engine")]
             assert said == [input_tokens, output_tokens, names.OK, "ollama"], (said, input_tokens, output_tokens)
-        print(f"    {', '.join(f'{one}+{two}' for one, two in told)}")
+        print(f"    {', '.join(f'{one}+{two}' for one, two in expected)}")
 
 
-def a_model_that_is_not_there_and_an_abort_are_told_apart():
+def missing_model_and_abort_have_different_outcomes():
     with tempfile.TemporaryDirectory(prefix="ollama-") as home, _start(home) as server, Tokometer(server.port) as relay:
         client = ollama.Client(host=f"http://127.0.0.1:{relay.port}")
         try:

@@ -17,13 +17,13 @@ from pathlib import Path
 import dashboard_queries
 import fleet
 from browser import Browser
-from crowd import Crowd
-from crowd import Phase
-from crowd import ask
 from process import Skip
 from process import start_sim
 from process import until
 from prometheus import Prometheus
+from simulated_users import Phase
+from simulated_users import UserGroup
+from simulated_users import run_users
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "docs" / "images" / "dashboards"
@@ -34,7 +34,7 @@ RUN = ROOT / "target" / "dashboards"
 SECONDS = int(os.environ.get("DASHBOARDS_SECONDS", "870"))
 # Duration of the run before the rendered time range, so that rates and windows are filled at its start.
 EARLIER = 150
-MOST_SECONDS = SECONDS + 400
+MAX_SECONDS = SECONDS + 400
 # Tables render only the rows within the window, so it is taller than any dashboard.
 WIDTH, HEIGHT = 1400, 4000
 FILLED = "[...document.querySelectorAll('[role=grid]')].filter(grid => grid.querySelectorAll('[role=row]').length > 1).length"
@@ -47,18 +47,18 @@ POD = "chat-slow"
 
 def _other():
     """Another model, with speculative decoding and a cache whose hits it reports."""
-    told = ("--engine", "tensorrt_llm", "--tokens-per-chunk", "3", "--cached-share", "0.4", "--request-metrics")
-    return start_sim("--model", "other", "--rate", "80", "--ttft-ms", "250", "--max-concurrency", "4", *told)
+    options = ("--engine", "tensorrt_llm", "--tokens-per-chunk", "3", "--cached-share", "0.4", "--request-metrics")
+    return start_sim("--model", "other", "--rate", "80", "--ttft-ms", "250", "--max-concurrency", "4", *options)
 
 
-def _crowds(port):
+def _user_groups(port):
     """All is well; then there are more clients than slots; then, after a rollout, responses break and a server goes down."""
     busy, slow, gone, queue = map(port, ("chat-busy", "chat-slow", "chat-gone", "other-queue"))
     return [
-        Crowd(busy, "chat", [Phase(0.40, 5), Phase(0.57, 13, leave=0.05), Phase(1, 8, FAULTS, leave=0.06)]),
-        Crowd(slow, "chat", [Phase(0.55, 1), Phase(1, 3)], tokens=(20, 60)),
-        Crowd(gone, "chat", [Phase(1, 4)]),
-        Crowd(queue, "other", [Phase(0.5, 2), Phase(0.65, 7), Phase(1, 3)], tokens=(60, 240)),
+        UserGroup(busy, "chat", [Phase(0.40, 5), Phase(0.57, 13, abort_share=0.05), Phase(1, 8, FAULTS, abort_share=0.06)]),
+        UserGroup(slow, "chat", [Phase(0.55, 1), Phase(1, 3)], tokens=(20, 60)),
+        UserGroup(gone, "chat", [Phase(1, 4)]),
+        UserGroup(queue, "other", [Phase(0.5, 2), Phase(0.65, 7), Phase(1, 3)], tokens=(60, 240)),
     ]
 
 
@@ -68,7 +68,7 @@ def _run():
     with fleet.Fleet(_other) as pods:
         prometheus = pods.scraped(RUN, fleet.rules(RUN), scrape_protocols=["OpenMetricsText1.0.0"])
         began = time.time() + min(EARLIER, SECONDS / 2)
-        ask(_crowds(pods.port), SECONDS, [(0.55, pods.cluster.roll_out), (0.58, pods.pods["chat-gone"].server.kill)])
+        run_users(_user_groups(pods.port), SECONDS, [(0.55, pods.cluster.roll_out), (0.58, pods.pods["chat-gone"].server.kill)])
         ended = time.time() - 2
         # Data in memory is written on shutdown.
         prometheus.terminate()
@@ -108,7 +108,7 @@ def _draw(browser, url, picture):
     return [f"{one['title']}: {one.get('error') or 'empty'}" for one in panels if one.get("error") or not one["frames"]], len(panels)
 
 
-def every_dashboard_dark_and_light():
+def draws_every_dashboard_dark_and_light():
     if not PAGE.is_dir():
         raise Skip("no page to render with (tests/components/fetch.sh dashboards)")
     if not (os.environ.get("DASHBOARDS_AGAIN") and (RUN / "run.json").exists()):
@@ -117,7 +117,7 @@ def every_dashboard_dark_and_light():
     PICTURES.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="dashboards-") as directory:
         shutil.copytree(PAGE, f"{directory}/page")
-        made = dashboard_queries.made(f"{directory}/page/made", RUN / "tokometer.yaml")
+        made = dashboard_queries.generate(f"{directory}/page/made", RUN / "tokometer.yaml")
         server = _serve(f"{directory}/page")
         with server, Prometheus(RUN, {}) as prometheus, Browser(directory, WIDTH, HEIGHT) as browser:
             wrong = []

@@ -28,7 +28,7 @@ def _phoenix(directory):
     return server.ready(f"http://127.0.0.1:{port}/healthz", 120)
 
 
-def _ask(port, number, together):
+def _send_request(port, number, together):
     # Each prompt is different, so that no cache holds it.
     prompt = f"{number} " + "The quick brown fox jumps over the lazy dog. " * 100
     body = {"model": "tiny", "messages": [{"role": "user", "content": prompt}], "stream": True, "max_tokens": TOKENS}
@@ -43,8 +43,8 @@ def _slowest(port):
     """Project and trace of the longest span; None until all have arrived."""
     query = "{projects{edges{node{id spans(first:100){edges{node{name latencyMs parentId trace{id traceId}}}}}}}}"
     request = urllib.request.Request(f"http://127.0.0.1:{port}/graphql", json.dumps({"query": query}).encode(), {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        data = json.load(answer)["data"]
+    with urllib.request.urlopen(request, timeout=10) as response:
+        data = json.load(response)["data"]
     for project in (edge["node"] for edge in data["projects"]["edges"]):
         roots = [edge["node"] for edge in project["spans"]["edges"] if edge["node"]["parentId"] is None]
         if len(roots) == REQUESTS:
@@ -52,13 +52,13 @@ def _slowest(port):
     return None
 
 
-def a_slow_request_as_a_trace_ui_shows_it():
+def draws_a_slow_request_in_a_trace_ui():
     with tempfile.TemporaryDirectory(prefix="phoenix-") as directory, _phoenix(directory) as phoenix, Browser(directory, 1400, 640) as browser:
         to_phoenix = f"http://127.0.0.1:{phoenix.port}/v1/traces"
         with start_llama_server("--alias", "tiny", slots=1) as server, Tokometer(server.port, otlp_traces=to_phoenix) as relay:
             together = threading.Barrier(REQUESTS)
             with ThreadPoolExecutor(REQUESTS) as pool:
-                list(pool.map(lambda number: _ask(relay.port, number, together), range(REQUESTS)))
+                list(pool.map(lambda number: _send_request(relay.port, number, together), range(REQUESTS)))
             relay.wait_for_records(REQUESTS)
             relay.terminate()
             assert relay.wait(10) == 0

@@ -25,19 +25,19 @@ POD_IP, OTHER_IP = "10.231.7.2", "10.231.7.1"
 _CLIENT = """
 import http.client, json, os, sys, time
 host, port, path, stop = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
-answers, failures = {}, []
+responses, failures = {}, []
 while not os.path.exists(stop):
     began = time.time()
     try:
         connection = http.client.HTTPConnection(host, port, timeout=10)
         connection.request("GET", path, headers={"connection": "close"})
-        answer = connection.getresponse()
-        answers[str(answer.status)] = answers.get(str(answer.status), 0) + 1
-        answer.read()
+        response = connection.getresponse()
+        responses[str(response.status)] = responses.get(str(response.status), 0) + 1
+        response.read()
         connection.close()
     except OSError as error:
         failures.append([began, repr(error)])
-print(json.dumps({"answers": answers, "failures": failures}))
+print(json.dumps({"responses": responses, "failures": failures}))
 """
 
 # A server that shares its port (SO_REUSEPORT), as vLLM does with several API servers.
@@ -130,7 +130,7 @@ class Pod:
         request = {"model": "sim", "stream": True, "max_tokens": 8, "messages": [{"role": "user", "content": "Say hello."}]}
         return self.ask("/v1/chat/completions", body=request, **where)
 
-    def answers(self, **where):
+    def check_response(self, **where):
         until(lambda: self.ask(**where)[0] == 200, lambda: f"the pod responds {where}", 60)
 
     def crowd(self, path="/"):
@@ -141,9 +141,9 @@ class Pod:
 
     def stop_crowd(self, client):
         (self.directory / "stop").touch()
-        told = json.loads(client.communicate(timeout=60)[0])
+        result = json.loads(client.communicate(timeout=60)[0])
         (self.directory / "stop").unlink()
-        return told
+        return result
 
     def sharing_server(self):
         return self.start("server", [PYTHON, "-c", _SHARING])

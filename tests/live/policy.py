@@ -42,9 +42,9 @@ def _admit(values, pods):
     return json.loads(done.stdout)
 
 
-def _left_unchanged(before, answer):
+def _left_unchanged(before, response):
     """The reason on a pod that got no sidecar; asserts that nothing else changed."""
-    after = shapes.plain(answer["pod"])
+    after = shapes.plain(response["pod"])
     reason = after["metadata"].get("annotations", {}).pop(SKIPPED, None)
     kept = [{name: shapes.plain(pod[name]) for name in ("metadata", "spec")} for pod in (before, after)]
     assert kept[0] == kept[1], shapes.difference(*kept)
@@ -72,11 +72,11 @@ def _kept(before, after, path=""):
     return [] if before == after or path in MAY_CHANGE else [path]
 
 
-def _sound(name, before, answer):
+def _check_changed(name, before, response):
     """Conditions that must hold for every pod."""
-    pod = shapes.plain(answer["pod"])
-    assert answer["errors"] == [], f"{name}: {answer['errors']}"
-    assert not answer["unsettled"], f"{name}: a second run changes it again"
+    pod = shapes.plain(response["pod"])
+    assert response["errors"] == [], f"{name}: {response['errors']}"
+    assert not response["unsettled"], f"{name}: a second run changes it again"
     assert helm_chart.kubernetes_problems(pod) == {}, f"{name}: {helm_chart.kubernetes_problems(pod)}"
     names = [c["name"] for kind in ("initContainers", "containers") for c in pod["spec"].get(kind, [])]
     assert len(set(names)) == len(names), f"{name}: {names}"
@@ -100,11 +100,11 @@ def _only_about_hooks(name, warnings):
     return [("preStop" in warning) for warning in warnings] == [True] * (name == "a hook before the end")
 
 
-def every_shape_of_pod_gets_the_sidecar_in_front():
+def every_kind_of_pod_gets_the_sidecar():
     taken = shapes.taken()
-    for (name, before), answer in zip(taken.items(), _admit({}, list(taken.values())), strict=True):
-        assert answer["changed"] and _only_about_hooks(name, answer["warnings"]), f"{name}: {answer['warnings']}"
-        pod = _sound(name, before, answer)
+    for (name, before), response in zip(taken.items(), _admit({}, list(taken.values())), strict=True):
+        assert response["changed"] and _only_about_hooks(name, response["warnings"]), f"{name}: {response['warnings']}"
+        pod = _check_changed(name, before, response)
         sidecar, engine = _sidecar_of(pod), _engine_of(pod)
         assert (sidecar["name"], sidecar["restartPolicy"]) == ("tokometer", "Always"), name
         assert [c["name"] for c in pod["spec"]["initContainers"][1:]] == [c["name"] for c in before["spec"].get("initContainers", [])], name
@@ -117,24 +117,24 @@ def every_shape_of_pod_gets_the_sidecar_in_front():
     print(f"    {len(taken)} pods")
 
 
-def pods_that_cannot_be_injected_stay_as_they_are_and_a_warning_says_why():
+def pods_that_cannot_be_injected_are_unchanged_with_a_warning():
     alone = shapes.left_alone()
-    for (name, (before, word)), answer in zip(alone.items(), _admit({}, [pod for pod, _ in alone.values()]), strict=True):
-        _sound(name, before, answer)
-        reason, warned = _left_unchanged(before, answer), "; ".join(answer["warnings"])
+    for (name, (before, word)), response in zip(alone.items(), _admit({}, [pod for pod, _ in alone.values()]), strict=True):
+        _check_changed(name, before, response)
+        reason, warned = _left_unchanged(before, response), "; ".join(response["warnings"])
         assert (word in reason) if word else reason is None, f"{name}: {reason or 'no reason on the pod'}"
         assert (word in warned) if word else warned == "", f"{name}: {warned or 'no warning'}"
 
 
 def an_outdated_reason_is_removed_or_replaced():
     for pod, expected in [(shapes.pod(), None), (shapes.left_alone()["a script"][0], "without a shell")]:
-        [answer] = _admit({}, [{**pod, "metadata": {**pod["metadata"], "annotations": {SKIPPED: "outdated", "mine": "kept"}}}])
-        annotations = answer["pod"]["metadata"]["annotations"]
-        assert answer["errors"] == [] and not answer["unsettled"] and annotations["mine"] == "kept", answer
+        [response] = _admit({}, [{**pod, "metadata": {**pod["metadata"], "annotations": {SKIPPED: "outdated", "mine": "kept"}}}])
+        annotations = response["pod"]["metadata"]["annotations"]
+        assert response["errors"] == [] and not response["unsettled"] and annotations["mine"] == "kept", response
         assert (expected in annotations[SKIPPED]) if expected else SKIPPED not in annotations, annotations
 
 
-def whoever_applies_a_deployment_is_warned():
+def applying_a_deployment_prints_the_warning():
     """The API server returns a warning to the caller: to a controller for a pod, to a user for a Deployment."""
 
     def deployment(pod):
@@ -143,31 +143,31 @@ def whoever_applies_a_deployment_is_warned():
         return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": pod["metadata"]["namespace"]}, "spec": spec}
 
     alone, taken = shapes.left_alone(), shapes.taken()
-    for (name, (_, word)), answer in zip(alone.items(), _admit({}, [deployment(pod) for pod, _ in alone.values()]), strict=True):
-        warned = "; ".join(answer["warnings"])
-        assert answer["errors"] == [], f"{name}: {answer['errors']}"
+    for (name, (_, word)), response in zip(alone.items(), _admit({}, [deployment(pod) for pod, _ in alone.values()]), strict=True):
+        warned = "; ".join(response["warnings"])
+        assert response["errors"] == [], f"{name}: {response['errors']}"
         assert (word in warned) if word else warned == "", f"{name}: {warned or 'no warning'}"
-    for name, answer in zip(taken, _admit({}, [deployment(pod) for pod in taken.values()]), strict=True):
-        assert answer["errors"] == [] and _only_about_hooks(name, answer["warnings"]), f"{name}: {answer}"
+    for name, response in zip(taken, _admit({}, [deployment(pod) for pod in taken.values()]), strict=True):
+        assert response["errors"] == [] and _only_about_hooks(name, response["warnings"]), f"{name}: {response}"
     # A target without matchLabels warns too.
     expressions = [{"key": "tokometer/inject", "operator": "In", "values": ["true", "yes"]}, {"key": "no", "operator": "DoesNotExist"}]
     values = {"targets": [{"name": "e", "objectSelector": {"matchExpressions": expressions}}]}
     pod, word = alone["a shell"]
     for labels, warns in [({"tokometer/inject": "yes"}, True), ({"tokometer/inject": "false"}, False), ({"tokometer/inject": "true", "no": ""}, False)]:
-        [answer] = _admit(values, [deployment({**pod, "metadata": {**pod["metadata"], "labels": labels}})])
-        assert answer["errors"] == [] and [word in warning for warning in answer["warnings"]] == [True] * warns, f"{labels}: {answer}"
+        [response] = _admit(values, [deployment({**pod, "metadata": {**pod["metadata"], "labels": labels}})])
+        assert response["errors"] == [] and [word in warning for warning in response["warnings"]] == [True] * warns, f"{labels}: {response}"
 
 
-def the_policy_and_the_template_give_the_same_container():
+def policy_and_template_create_the_same_container():
     for name in ("default", "uds", "shadow-bind", "port-swap", "redirect", "explicit", "tap", "configuration", "fail-closed"):
         values = {**cases()[name], "image": {"repository": "registry.example.com/tokometer"}}
-        [answer] = _admit(values, [shapes.without_ports()])
-        injected = next(c for c in answer["pod"]["spec"]["initContainers"] if c["name"] == "tokometer")
+        [response] = _admit(values, [shapes.without_ports()])
+        injected = next(c for c in response["pod"]["spec"]["initContainers"] if c["name"] == "tokometer")
         [template] = included(values)["containers"]
         assert shapes.plain(injected) == shapes.plain(template), f"{name}: {injected} is not {template}"
 
 
-def each_mode_changes_what_it_says_and_no_more():
+def each_mode_makes_only_its_documented_changes():
     for name, args, port, upstream, uid in [
         ("default", ["--host=127.0.0.1"], 8000, "127.0.0.1:8000", 65532),
         ("uds", ["--uds=/run/tokometer/engine.sock"], 8000, "unix:/run/tokometer/engine.sock", 0),
@@ -177,8 +177,8 @@ def each_mode_changes_what_it_says_and_no_more():
         ("explicit", [], 15080, "127.0.0.1:8000", 65532),
     ]:
         before = shapes.pod()
-        [answer] = _admit(cases()[name], [before])
-        pod = _sound(name, before, answer)
+        [response] = _admit(cases()[name], [before])
+        pod = _check_changed(name, before, response)
         init = {c["name"]: c for c in pod["spec"]["initContainers"]}
         sidecar = init["tokometer"]
         assert list(init) == (["tokometer-redirect", "tokometer"] if name == "redirect" else ["tokometer"]), name
@@ -188,16 +188,16 @@ def each_mode_changes_what_it_says_and_no_more():
         assert sidecar["securityContext"]["capabilities"] == {"drop": ["ALL"]}, name
         assert _engine_of(pod)["args"] == [*_engine_of(before)["args"], *args], name
     before = shapes.pod(shapes.container(command=["sh", "-c"], args=["start.sh"]))
-    [answer] = _admit(cases()["tap"], [before])
-    after = _sound("tap", before, answer)
+    [response] = _admit(cases()["tap"], [before])
+    after = _check_changed("tap", before, response)
     assert after["spec"]["containers"] == before["spec"]["containers"] and "terminationGracePeriodSeconds" not in after["spec"], after["spec"]
     sidecar = _sidecar_of(after)
     assert sidecar["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["NET_RAW"]} and not {"startupProbe", "lifecycle"} & set(sidecar), sidecar
-    [answer] = _admit(cases()["redirect"], [shapes.pod(shapes.container(command=["sh", "-c"], args=["vllm serve model"]))])
-    assert answer["changed"] and answer["warnings"] == [], "redirect needs no flags, so a shell does not matter"
+    [response] = _admit(cases()["redirect"], [shapes.pod(shapes.container(command=["sh", "-c"], args=["vllm serve model"]))])
+    assert response["changed"] and response["warnings"] == [], "redirect needs no flags, so a shell does not matter"
 
 
-def each_engine_is_told_in_its_own_words():
+def each_engine_gets_its_own_flags():
     def pod(app, **container):
         return shapes.pod({"name": app, "image": "engine:1", **container}, labels={"app": app})
 
@@ -212,8 +212,8 @@ def each_engine_is_told_in_its_own_words():
         pod("ollama", env=[{"name": "A", "value": "1"}, {"name": "OLLAMA_HOST", "value": "0.0.0.0:11434"}, {"name": "B", "value": "2"}]),
     ]
     # TGI's target is for one team's namespaces.
-    answers = _admit({**cases()["engines"], "targets": [{**t, "namespaceSelector": {}} for t in cases()["engines"]["targets"]]}, pods)
-    found = [_sound(before["metadata"]["labels"]["app"], before, answer)["spec"]["containers"][0] for before, answer in zip(pods, answers, strict=True)]
+    responses = _admit({**cases()["engines"], "targets": [{**t, "namespaceSelector": {}} for t in cases()["engines"]["targets"]]}, pods)
+    found = [_check_changed(before["metadata"]["labels"]["app"], before, response)["spec"]["containers"][0] for before, response in zip(pods, responses, strict=True)]
     assert found[0]["args"] == ["--host=127.0.0.1"]
     socket = {"name": "LLAMA_ARG_HOST", "value": "/run/tokometer/engine.sock"}
     # A flag would override the variable, so it is appended again.
@@ -222,23 +222,23 @@ def each_engine_is_told_in_its_own_words():
     assert found[3]["env"] == [socket] and "args" not in found[3]
     assert found[4]["args"] == ["--model-id", "m", "--hostname=127.0.0.1"]
     # Its parser rejects repeated flags: running without metrics is better than not running.
-    assert "only once" in answers[5]["pod"]["metadata"]["annotations"][SKIPPED], answers[5]
+    assert "only once" in responses[5]["pod"]["metadata"]["annotations"][SKIPPED], responses[5]
     assert found[6]["env"] == [{"name": "OLLAMA_HOST", "value": "127.0.0.1:11434"}] and "args" not in found[6]
     assert found[7]["env"] == [{"name": "A", "value": "1"}, {"name": "OLLAMA_HOST", "value": "127.0.0.1:11434"}, {"name": "B", "value": "2"}]
 
 
-def a_shared_socket_belongs_to_one_user():
+def shared_socket_belongs_to_one_user():
     for mode in ("uds", "shadow-bind"):
         for inner, outer, user in [({}, {}, 0), ({"runAsUser": 1000}, {}, 1000), ({}, {"runAsUser": 2000, "runAsNonRoot": True}, 2000), ({"runAsUser": 0}, {"runAsUser": 2000}, 0)]:
             before = shapes.pod(shapes.container(**({"securityContext": inner} if inner else {})), **({"securityContext": outer} if outer else {}))
-            [answer] = _admit(cases()[mode], [before])
-            context = _sidecar_of(_sound(mode, before, answer))["securityContext"]
+            [response] = _admit(cases()[mode], [before])
+            context = _sidecar_of(_check_changed(mode, before, response))["securityContext"]
             assert (context["runAsUser"], context["runAsNonRoot"]) == (user, user != 0), (mode, inner, outer, context)
-        [answer] = _admit(cases()[mode], [shapes.pod(securityContext={"runAsNonRoot": True})])
-        assert "which only the image knows" in answer["pod"]["metadata"]["annotations"][SKIPPED] and "which only the image knows" in answer["warnings"][0], answer
+        [response] = _admit(cases()[mode], [shapes.pod(securityContext={"runAsNonRoot": True})])
+        assert "which only the image knows" in response["pod"]["metadata"]["annotations"][SKIPPED] and "which only the image knows" in response["warnings"][0], response
 
 
-def inject_gives_the_same_pod():
+def inject_creates_the_same_pod():
     """`tokometer inject` and the policy produce equal pods, where both accept them, except for inject's undo annotation."""
     image = "registry.example.com/tokometer:1"
     modes = {"default": "auto", "uds": "uds", "shadow-bind": "shadow-bind", "port-swap": "port-swap", "redirect": "redirect", "explicit": "explicit", "tap": "tap"}
@@ -249,23 +249,23 @@ def inject_gives_the_same_pod():
         # inject.
         drained = {**values["sidecar"], "engine": "vllm", "serverPort": 8001, "drain": {"enabled": True}} if "sidecar" in values else {"engine": "vllm"}
         taken = shapes.taken()
-        answers = _admit({**values, "sidecar": drained}, list(taken.values()))
-        for (name, before), answer in zip(taken.items(), answers, strict=True):
+        responses = _admit({**values, "sidecar": drained}, list(taken.values()))
+        for (name, before), response in zip(taken.items(), responses, strict=True):
             arguments = [BINARY, "inject", "--image", image, "--mode", mode, "--engine", "vllm", "--port", "8000"]
             arguments += ["--container", "vllm", "--redirect-image", "registry.example.com/tokometer-redirect:1"]
             done = subprocess.run(arguments, input=json.dumps(before), capture_output=True, text=True, check=False)
             if done.returncode == 1:
-                assert _left_unchanged(before, answer), f"{case}: {name}: only the policy accepts it: {done.stderr}"
+                assert _left_unchanged(before, response), f"{case}: {name}: only the policy accepts it: {done.stderr}"
                 continue
             assert done.returncode == 0, f"{case}: {name}: {done.stderr}"
-            ours, theirs = shapes.plain(json.loads(done.stdout)), shapes.plain(answer["pod"])
+            ours, theirs = shapes.plain(json.loads(done.stdout)), shapes.plain(response["pod"])
             assert ours["spec"] == theirs["spec"], f"{case}: {name}:\n{shapes.difference(ours['spec'], theirs['spec'])}"
             compared += 1
     assert compared >= 100, compared
     print(f"    {compared} pods")
 
 
-def pods_of_serving_platforms_are_injected_or_refused_with_the_reason():
+def platform_pods_are_injected_or_refused_with_a_reason():
     """The table that `inject` is held to by tests/it/inject/fleet.rs; and where both inject, the pods are equal."""
     image = "registry.example.com/tokometer"
     table = helm_chart.yaml.safe_load((ROOT / "tests" / "fixtures" / "inject" / "fleet.yaml").read_text())
@@ -273,11 +273,11 @@ def pods_of_serving_platforms_are_injected_or_refused_with_the_reason():
         name, ports = case["name"], case.get("ports", [8000])
         before = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "llm", "labels": shapes.LABEL}, "spec": case["spec"]}
         sidecar = {"engine": "vllm", "container": case["container"], "mode": case.get("mode", "auto"), "port": ports[0], "extraPorts": ports[1:], "tlsSecret": case.get("tlsSecret", "")}
-        [answer] = _admit({"image": {"repository": image, "tag": "1"}, "dashboards": {"enabled": False}, "sidecar": sidecar}, [before])
-        assert answer["errors"] == [] and not answer["unsettled"], f"{name}: {answer['errors']}"
-        warned = "; ".join(answer["warnings"])
+        [response] = _admit({"image": {"repository": image, "tag": "1"}, "dashboards": {"enabled": False}, "sidecar": sidecar}, [before])
+        assert response["errors"] == [] and not response["unsettled"], f"{name}: {response['errors']}"
+        warned = "; ".join(response["warnings"])
         if "refused" in case:
-            reason = _left_unchanged(before, answer)
+            reason = _left_unchanged(before, response)
             assert case["refused"] in (reason or "") and case["refused"] in warned, f"{name}: {reason or 'no reason'}; {warned or 'no warning'}"
             continue
         assert case.get("warning", "") in warned and bool(warned) == ("warning" in case), f"{name}: {warned or 'no warning'}"
@@ -286,7 +286,7 @@ def pods_of_serving_platforms_are_injected_or_refused_with_the_reason():
         arguments += [f"--tls-secret={case['tlsSecret']}"] if "tlsSecret" in case else []
         done = subprocess.run(arguments, input=json.dumps(before), capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{name}: {done.stderr}"
-        ours, theirs = shapes.plain(json.loads(done.stdout))["spec"], shapes.plain(answer["pod"])["spec"]
+        ours, theirs = shapes.plain(json.loads(done.stdout))["spec"], shapes.plain(response["pod"])["spec"]
         assert ours == theirs, f"{name}:\n{shapes.difference(ours, theirs)}"
         for container in theirs["containers"] if "text" in case else []:
             text = max(container["command"] + container.get("args", []), key=len)
@@ -295,7 +295,7 @@ def pods_of_serving_platforms_are_injected_or_refused_with_the_reason():
     print(f"    {len(table)} pods")
 
 
-def a_shell_passes_the_inserted_flag_to_the_engine():
+def shell_passes_the_inserted_flag_to_the_engine():
     """The texts that the policy makes, run by bash with a program `vllm` that prints its arguments."""
     variables = {"MORE": "--max-model-len 5"}
     for text, expected in [
@@ -305,8 +305,8 @@ def a_shell_passes_the_inserted_flag_to_the_engine():
         ('exec vllm serve m "$@"', "m --x y"),
         ("vllm serve m --host '::' ${MORE} 2>&1 | cat", "m --max-model-len 5"),
     ]:
-        [answer] = _admit({}, [shapes.pod(shapes.container(command=["bash", "-c", text, "--"], args=["--x", "y"]))])
-        engine = _engine_of(answer["pod"])
+        [response] = _admit({}, [shapes.pod(shapes.container(command=["bash", "-c", text, "--"], args=["--x", "y"]))])
+        engine = _engine_of(response["pod"])
         with tempfile.TemporaryDirectory() as directory:
             (Path(directory) / "vllm").write_text('#!/bin/sh\necho "$@"\n')
             (Path(directory) / "vllm").chmod(0o755)
@@ -315,39 +315,39 @@ def a_shell_passes_the_inserted_flag_to_the_engine():
         assert done.stdout.split() == ["serve", "--host=127.0.0.1", *expected.split()], f"{text}: {done}"
 
 
-def a_cpu_limit_is_set_where_every_container_has_one():
+def cpu_limit_is_set_if_all_containers_have_one():
     for limits, expected in [({"cpu": "4", "memory": "1Gi"}, "500m"), ({"memory": "1Gi"}, None)]:
-        [answer] = _admit({}, [shapes.pod(shapes.container(resources={"limits": limits, "requests": {"cpu": "1"}}))])
-        resources = _sidecar_of(answer["pod"])["resources"]
+        [response] = _admit({}, [shapes.pod(shapes.container(resources={"limits": limits, "requests": {"cpu": "1"}}))])
+        resources = _sidecar_of(response["pod"])["resources"]
         assert resources["limits"].get("cpu") == expected and resources["requests"]["cpu"] == "100m", (limits, resources)
 
 
-def a_low_port_needs_no_root():
+def low_port_needs_no_root():
     name, values = "net.ipv4.ip_unprivileged_port_start", cases()["fail-closed"]
     other, own = {"name": "net.ipv4.tcp_rmem", "value": "1 2 3"}, {"name": name, "value": "0"}
     for context, sysctls in [(None, [{"name": name, "value": "80"}]), ({"fsGroup": 5}, [{"name": name, "value": "80"}]), ({"sysctls": [other]}, [other, {"name": name, "value": "80"}]), ({"sysctls": [own]}, [own])]:
         before = shapes.without_ports(**({"securityContext": context} if context else {}))
-        [answer] = _admit(values, [before])
-        assert _sound(str(context), before, answer)["spec"]["securityContext"]["sysctls"] == sysctls
+        [response] = _admit(values, [before])
+        assert _check_changed(str(context), before, response)["spec"]["securityContext"]["sysctls"] == sysctls
 
 
-def a_proxy_in_the_same_pod_finds_the_sidecar_where_the_engine_was():
+def proxy_in_the_same_pod_reaches_the_sidecar_at_the_engine_address():
     """llm-d's decode pods: the routing proxy connects to localhost."""
     proxy = {"name": "routing-proxy", "image": "proxy:1", "args": ["--port=8000", "--vllm-port=8200"], "restartPolicy": "Always", "ports": [{"containerPort": 8000}]}
     engine = {"name": "vllm", "image": "engine:1", "command": ["vllm", "serve"], "args": ["model", "--port", "8200"]}
     before = shapes.pod(engine, initContainers=[proxy], labels={"llm-d.ai/role": "decode"})
-    [answer] = _admit(cases()["llm-d"], [before])
-    pod = _sound("decode", before, answer)
+    [response] = _admit(cases()["llm-d"], [before])
+    pod = _check_changed("decode", before, response)
     assert {"--listen=[$(POD_IPS),127.0.0.1]:8200", "--upstream=127.0.0.1:8201"} <= set(_sidecar_of(pod)["args"])
     assert pod["spec"]["containers"][0]["args"] == [*engine["args"], "--port=8201"]
 
 
-def the_configuration_travels_with_the_pod():
+def pod_contains_its_configuration():
     before = shapes.pod(volumes=[{"name": "cache", "emptyDir": {}}])
     before["metadata"]["annotations"] = {"mine": "kept"}
     for start in (shapes.pod(), before):
-        [answer] = _admit(cases()["configuration"], [copy.deepcopy(start)])
-        pod = _sound("configuration", start, answer)
+        [response] = _admit(cases()["configuration"], [copy.deepcopy(start)])
+        pod = _check_changed("configuration", start, response)
         text = pod["metadata"]["annotations"]["tokometer/config"]
         assert helm_chart.yaml.safe_load(text) == cases()["configuration"]["sidecar"]["config"], text
         volume = next(v for v in pod["spec"]["volumes"] if v["name"] == "tokometer-config")
@@ -361,11 +361,11 @@ def the_configuration_travels_with_the_pod():
         assert restarted < (of_engine["failureThreshold"] - 1) * of_engine["periodSeconds"], (of_sidecar, of_engine)
         assert engine["args"][-2:] == ["--enable-force-include-usage", "--enable-prompt-tokens-details"]
     own = {"httpGet": {"path": "/health", "port": 8000}}
-    [answer] = _admit(cases()["configuration"], [shapes.pod(shapes.container(livenessProbe=own))])
-    assert shapes.plain(_engine_of(shapes.plain(answer["pod"]))["livenessProbe"]) == own
+    [response] = _admit(cases()["configuration"], [shapes.pod(shapes.container(livenessProbe=own))])
+    assert shapes.plain(_engine_of(shapes.plain(response["pod"]))["livenessProbe"]) == own
 
 
-def a_policy_needs_nothing_that_is_not_in_it():
+def policy_is_self_contained():
     """An API server of 1.36 stops watching ConfigMaps when the last policy with parameters is deleted, and never resumes."""
     found = documents(render({}))
     [policy] = of_kind(found, "MutatingAdmissionPolicy")

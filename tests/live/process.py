@@ -57,8 +57,8 @@ def get(url, accept=None, timeout=5.0):
     """Status and body of a GET; (0, "") without a response."""
     request = urllib.request.Request(url, headers={"Accept": accept} if accept else {})
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
-            return answer.status, answer.read().decode()
+        with urllib.request.urlopen(request, timeout=timeout) as response:
+            return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
     except OSError:

@@ -33,10 +33,10 @@ class Prometheus(Process):
         """The `data` of an API response; the API's errors are raised as ValueError."""
         given = {name: value for name, value in parameters.items() if value is not None}
         _, body = get(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(given, doseq=True)}", timeout=30.0)
-        answer = json.loads(body or '{"error": "no answer"}')
-        if answer.get("status") != "success":
-            raise ValueError(answer.get("error", body))
-        return answer["data"]
+        response = json.loads(body or '{"error": "no response"}')
+        if response.get("status") != "success":
+            raise ValueError(response.get("error", body))
+        return response["data"]
 
     def at(self, expr, time=None):
         """Series of an instant query: (labels, value)."""

@@ -36,10 +36,10 @@ class _Client:
         headers = {"content-type": "application/json", "x-request-id": f"waits-{number}"}
         connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
         self.id, self.sent = f"waits-{number}", time.monotonic()
-        answer = connection.getresponse()
+        response = connection.getresponse()
         self.began = time.monotonic()
-        assert answer.status == 200, answer.status
-        answer.read()
+        assert response.status == 200, response.status
+        response.read()
         self.ended = time.monotonic()
         connection.close()
 
@@ -48,7 +48,7 @@ def _phases(record):
     return {name: ms for name, ms in record.items() if name.startswith("phase_") and ms is not None}
 
 
-def eight_requests_for_one_slot_wait_as_its_schedule_implies():
+def eight_requests_wait_as_the_single_slot_schedule_implies():
     with Collector() as collector, start_llama_server(slots=1) as server:
         with Tokometer(server.port, otlp=collector.url) as relay:
             together = threading.Barrier(REQUESTS)

@@ -22,7 +22,7 @@ CLIENTS = 1000
 SECONDS = float(os.environ.get("RELIABILITY_SECONDS", "0"))
 
 
-def a_server_killed_in_mid_stream_is_counted_with_its_partial_tokens():
+def stream_of_a_killed_server_keeps_partial_tokens():
     with start_sim() as sim, Tokometer(sim.port) as relay:
 
         async def traffic():
@@ -41,17 +41,17 @@ def a_server_killed_in_mid_stream_is_counted_with_its_partial_tokens():
         assert relay.alive() and get(f"http://127.0.0.1:{relay.admin}/readyz")[0] == 200
 
 
-def a_server_that_is_not_up_yet_is_answered_for_and_then_served():
+def starting_server_returns_503_until_it_is_ready():
     port = free_port()
     with Tokometer(port, more={"relay": {"unreachable": "http_503"}}) as relay:
         refusals, slowest, fds, rss = 0, 0.0, [], []
         end = time.monotonic() + SECONDS
         while refusals < 50 or time.monotonic() < end:
             asked = time.monotonic()
-            answer = asyncio.run(whole(relay.port))
+            response = asyncio.run(whole(relay.port))
             slowest = max(slowest, time.monotonic() - asked)
-            assert answer.startswith(b"HTTP/1.1 503 "), answer[:200]
-            error = json.loads(answer.partition(b"\r\n\r\n")[2])
+            assert response.startswith(b"HTTP/1.1 503 "), response[:200]
+            error = json.loads(response.partition(b"\r\n\r\n")[2])
             assert "tokometer" in json.dumps(error) and f"127.0.0.1:{port}" in json.dumps(error), error
             refusals += 1
             if refusals >= 50:
@@ -79,7 +79,7 @@ def _flat(what, rss, fds, most_growth=4 << 20):
     assert max(fds) - fds[0] < 8, f"descriptors grow: {fds[0]} -> {max(fds)}"
 
 
-def a_collector_that_never_answers_costs_nothing_but_its_telemetry():
+def unresponsive_collector_loses_only_telemetry():
     with socket.create_server(("127.0.0.1", free_port())) as hole, start_sim(*names.SIM_UNPACED) as sim:
         # It accepts connections and requests into its queue, and never responds.
         with Tokometer(sim.port, otlp_metrics=f"http://127.0.0.1:{hole.getsockname()[1]}/v1/metrics") as relay:
@@ -101,7 +101,7 @@ def a_collector_that_never_answers_costs_nothing_but_its_telemetry():
             assert took < 3.0, "the last flush delays the exit"
 
 
-def a_thousand_clients_that_leave_are_all_counted():
+def thousand_aborting_clients_are_all_counted():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 3 * CLIENTS + 200
     if hard != resource.RLIM_INFINITY and hard < wanted:
@@ -137,7 +137,7 @@ def a_thousand_clients_that_leave_are_all_counted():
         until(lambda: relay.fds() <= fds, lambda: f"{fds} file descriptors as before, {relay.fds()} open")
 
 
-def a_slow_client_holds_up_the_server_and_loses_nothing():
+def slow_client_causes_backpressure_and_loses_nothing():
     # Socket buffers hold about the last 3 MB even if the client does not read: with more tokens the rest is blocked for
     # longer.
     tokens = 32_000 if SECONDS else 20_000
@@ -161,17 +161,17 @@ def a_slow_client_holds_up_the_server_and_loses_nothing():
             await asyncio.to_thread(until, stopped, "the flow stops while the client does not read", 30)
             held = relay.rss_bytes() - before
             assert held < 8 << 20, f"{held >> 10} KiB buffered for a client that does not read"
-            answer = await trickle(stream)
-            answer += await asyncio.wait_for(stream.rest(), 60)
+            response = await trickle(stream)
+            response += await asyncio.wait_for(stream.rest(), 60)
             await stream.close()
-            return answer, moved[0]
+            return response, moved[0]
 
         async def trickle(stream):
             """Reads the response evenly over most of the time, while other clients are served as usual."""
-            start, answer, rss, fds, others = time.monotonic(), b"", [], [], 0
+            start, response, rss, fds, others = time.monotonic(), b"", [], [], 0
             while (gone := time.monotonic() - start) < SECONDS:
-                if len(answer) < len(expected) * 0.95 * gone / SECONDS:
-                    answer += await asyncio.wait_for(stream.reader.read(4096), 10)
+                if len(response) < len(expected) * 0.95 * gone / SECONDS:
+                    response += await asyncio.wait_for(stream.reader.read(4096), 10)
                 elif others <= gone:
                     assert complete(await asyncio.wait_for(whole(relay.port, tokens=5), 5))
                     others += 1
@@ -180,11 +180,11 @@ def a_slow_client_holds_up_the_server_and_loses_nothing():
                 else:
                     await asyncio.sleep(0.02)
             if rss:
-                _flat(f"{len(answer)} bytes read in {gone:.0f} s, {others} other requests served meanwhile", rss, fds)
-            return answer
+                _flat(f"{len(response)} bytes read in {gone:.0f} s, {others} other requests served meanwhile", rss, fds)
+            return response
 
-        answer, stopped_at = asyncio.run(slowly())
-        assert complete(answer) and answer.count(b"data: ") == expected.count(b"data: ")
+        response, stopped_at = asyncio.run(slowly())
+        assert complete(response) and response.count(b"data: ") == expected.count(b"data: ")
         assert stopped_at < len(expected) * 0.9, "the whole response fitted into buffers: nothing was blocked"
         (record,) = until(
             lambda: [record for record in relay.records() if record["output_tokens"] != 5], "its line in the access log"
@@ -197,7 +197,7 @@ def a_slow_client_holds_up_the_server_and_loses_nothing():
         until(lambda: relay.total(names.DELIVERY_BLOCKED_SUM) >= 1.0, "the wait is recorded as delivery blocked")
 
 
-def sigterm_lets_streams_end_and_sends_the_last_telemetry():
+def sigterm_drains_streams_and_exports_the_last_telemetry():
     with Collector() as collector, start_sim() as sim:
         with Tokometer(sim.port, otlp=collector.url) as relay:
 
@@ -232,7 +232,7 @@ def sigterm_lets_streams_end_and_sends_the_last_telemetry():
                 assert any(at >= ended - 0.05 for at in pushes), f"no {signal_name} after the last stream"
 
 
-def a_stream_longer_than_the_grace_period_is_cut_and_counted():
+def stream_longer_than_the_grace_period_is_cut_and_counted():
     with start_sim() as sim, Tokometer(sim.port, grace_secs=1) as relay:
 
         async def traffic():
@@ -249,7 +249,7 @@ def a_stream_longer_than_the_grace_period_is_cut_and_counted():
         assert record["outcome"] == names.DRAINED and record["output_tokens"] >= 2, record
 
 
-def at_the_limit_of_open_files_it_lives_on():
+def tokometer_survives_the_open_file_limit():
     def served(tasks):
         return sum(task.done() and not task.cancelled() and task.exception() is None and task.result() for task in tasks)
 
@@ -288,6 +288,6 @@ def at_the_limit_of_open_files_it_lives_on():
         assert get(f"http://127.0.0.1:{relay.admin}/livez")[0] == 200
 
 
-def a_bad_configuration_ends_with_exit_code_two():
+def invalid_configuration_exits_with_code_two():
     ended = subprocess.run([BINARY, "run", "--listen", "nonsense"], capture_output=True, text=True, timeout=20)
     assert ended.returncode == 2 and "nonsense" in ended.stderr, (ended.returncode, ended.stderr)

@@ -22,7 +22,7 @@ def _mask(event):
     return {name: None if name in VOLATILE else value for name, value in event.items()}
 
 
-def _asked(prompt, **more):
+def _request_body(prompt, **more):
     return {"model": "tiny", "temperature": 0, "max_tokens": 100, "messages": [{"role": "user", "content": prompt}]} | more
 
 
@@ -30,22 +30,22 @@ def _client(port):
     return openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0)
 
 
-def the_openai_client_gets_the_same_events_and_counts_are_exact():
+def openai_client_gets_equal_events_and_exact_counts():
     with start_llama_server() as server, Tokometer(server.port, more=REWRITE) as relay:
         direct, through = _client(server.port), _client(relay.port)
         expected = []
         for prompt in PROMPTS:
             # The first request fills the server's cache, so that both of the compared ones find the same.
-            list(direct.chat.completions.create(stream=True, **_asked(prompt)))
+            list(direct.chat.completions.create(stream=True, **_request_body(prompt)))
             plain, rewritten = (
-                [_mask(chunk.model_dump(exclude_unset=True)) for chunk in client.chat.completions.create(stream=True, **_asked(prompt))]
+                [_mask(chunk.model_dump(exclude_unset=True)) for chunk in client.chat.completions.create(stream=True, **_request_body(prompt))]
                 for client in (direct, through)
             )
             assert plain == rewritten, (plain[-2:], rewritten[-2:])
             assert all(chunk["choices"] and "usage" not in chunk for chunk in rewritten), rewritten[-1]
-            whole, unstreamed = (client.chat.completions.create(**_asked(prompt)) for client in (direct, through))
+            whole, unstreamed = (client.chat.completions.create(**_request_body(prompt)) for client in (direct, through))
             assert whole.choices == unstreamed.choices, (whole, unstreamed)
-            asked = list(through.chat.completions.create(stream=True, stream_options={"include_usage": True}, **_asked(prompt)))
+            asked = list(through.chat.completions.create(stream=True, stream_options={"include_usage": True}, **_request_body(prompt)))
             usage = asked[-1].usage
             assert usage.completion_tokens == whole.usage.completion_tokens, (usage, whole.usage)
             expected += [usage.completion_tokens] * 3
@@ -63,7 +63,7 @@ def curl_gets_the_same_events():
         for prompt in PROMPTS:
             def ask(port):
                 argv = ["curl", "-sSN", f"http://127.0.0.1:{port}/v1/chat/completions", "-H", "content-type: application/json"]
-                argv += ["-d", json.dumps(_asked(prompt, stream=True))]
+                argv += ["-d", json.dumps(_request_body(prompt, stream=True))]
                 return subprocess.run(argv, capture_output=True, check=True, text=True, timeout=60).stdout
 
             ask(server.port)

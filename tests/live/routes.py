@@ -20,7 +20,7 @@ class Expected:
         self.input_tokens, self.output_tokens = input_tokens, output_tokens
 
 
-def _hold(record, expected, what):
+def _check(record, expected, what):
     said = {name: record[name] for name in ("operation", "streaming", "finish_reasons", "input_tokens", "output_tokens")}
     wanted = {
         "operation": expected.operation,
@@ -42,9 +42,9 @@ def _compare(exchanges):
         expected = [(what, run(relay.port)) for what, run in exchanges]
         records = relay.wait_for_records(len(expected))
         records.sort(key=lambda record: (record["connection"], record["sequence"]))
-        for (what, told), record in zip(expected, records):
-            _hold(record, told, what)
-        print(f"    {len(expected)} requests: {', '.join(f'{told.input_tokens}+{told.output_tokens}' for _, told in expected)}")
+        for (what, values), record in zip(expected, records):
+            _check(record, values, what)
+        print(f"    {len(expected)} requests: {', '.join(f'{values.input_tokens}+{values.output_tokens}' for _, values in expected)}")
 
 
 def _openai(port):
@@ -55,12 +55,12 @@ def _anthropic(port):
     return anthropic.Anthropic(base_url=f"http://127.0.0.1:{port}", api_key="none", max_retries=0)
 
 
-def completions_are_counted_as_the_client_is_told():
+def completion_counts_match_the_client():
     def run(limit, stream):
         def exchange(port):
             with _openai(port) as client:
-                answer = client.completions.create(model="tiny", prompt=PROMPT, temperature=0, max_tokens=limit, stream=stream)
-                last = list(answer)[-1] if stream else answer
+                response = client.completions.create(model="tiny", prompt=PROMPT, temperature=0, max_tokens=limit, stream=stream)
+                last = list(response)[-1] if stream else response
             usage, finish = last.usage, last.choices[0].finish_reason
             return Expected("text_completion", stream, finish, usage.prompt_tokens, usage.completion_tokens)
 
@@ -69,7 +69,7 @@ def completions_are_counted_as_the_client_is_told():
     _compare([(f"{limit} tokens, stream {stream}", run(limit, stream)) for limit in LIMITS for stream in (True, False)])
 
 
-def responses_are_counted_as_the_client_is_told():
+def responses_counts_match_the_client():
     def run(limit, stream):
         def exchange(port):
             with _openai(port) as client:
@@ -77,19 +77,19 @@ def responses_are_counted_as_the_client_is_told():
                 if stream:
                     events = list(client.responses.create(stream=True, **options))
                     text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
-                    answer = events[-1].response
-                    assert text and text == answer.output_text, (text, answer)
+                    response = events[-1].response
+                    assert text and text == response.output_text, (text, response)
                 else:
-                    answer = client.responses.create(**options)
-            finish = {"completed": "completed", "incomplete": "length"}[answer.status]
-            return Expected("chat", stream, finish, answer.usage.input_tokens, answer.usage.output_tokens)
+                    response = client.responses.create(**options)
+            finish = {"completed": "completed", "incomplete": "length"}[response.status]
+            return Expected("chat", stream, finish, response.usage.input_tokens, response.usage.output_tokens)
 
         return exchange
 
     _compare([(f"{limit} tokens, stream {stream}", run(limit, stream)) for limit in LIMITS for stream in (True, False)])
 
 
-def messages_are_counted_as_the_client_is_told():
+def messages_counts_match_the_client():
     def run(limit, stream):
         def exchange(port):
             with _anthropic(port) as client:
@@ -97,26 +97,26 @@ def messages_are_counted_as_the_client_is_told():
                 options["messages"] = [{"role": "user", "content": PROMPT}]
                 if stream:
                     with client.messages.stream(**options) as events:
-                        answer = events.get_final_message()
+                        response = events.get_final_message()
                 else:
-                    answer = client.messages.create(**options)
-            finish = {"end_turn": "stop", "max_tokens": "length"}[answer.stop_reason]
-            cached = answer.usage.cache_read_input_tokens or 0
-            return Expected("chat", stream, finish, answer.usage.input_tokens + cached, answer.usage.output_tokens)
+                    response = client.messages.create(**options)
+            finish = {"end_turn": "stop", "max_tokens": "length"}[response.stop_reason]
+            cached = response.usage.cache_read_input_tokens or 0
+            return Expected("chat", stream, finish, response.usage.input_tokens + cached, response.usage.output_tokens)
 
         return exchange
 
     _compare([(f"{limit} tokens, stream {stream}", run(limit, stream)) for limit in LIMITS for stream in (True, False)])
 
 
-def native_completions_are_counted_as_the_server_says():
+def native_completion_counts_match_the_server():
     def run(limit, stream):
         def exchange(port):
             body = {"prompt": PROMPT, "temperature": 0, "n_predict": limit, "stream": stream}
-            answer = httpx.post(f"http://127.0.0.1:{port}/completion", json=body, timeout=60)
-            assert answer.status_code == 200, answer.text
-            events = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: ")]
-            last = json.loads(events[-1] if stream else answer.text)
+            response = httpx.post(f"http://127.0.0.1:{port}/completion", json=body, timeout=60)
+            assert response.status_code == 200, response.text
+            events = [line.removeprefix("data: ") for line in response.text.splitlines() if line.startswith("data: ")]
+            last = json.loads(events[-1] if stream else response.text)
             finish = {"limit": "length", "eos": "stop", "word": "stop"}[last["stop_type"]]
             return Expected("text_completion", stream, finish, last["tokens_evaluated"], last["tokens_predicted"])
 
@@ -125,7 +125,7 @@ def native_completions_are_counted_as_the_server_says():
     _compare([(f"{limit} tokens, stream {stream}", run(limit, stream)) for limit in LIMITS for stream in (True, False)])
 
 
-def chat_with_reasoning_and_tools_is_counted_as_the_client_is_told():
+def chat_counts_with_reasoning_and_tools_match_the_client():
     tool = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}
 
     def run(prompt, stream, more):
@@ -138,8 +138,8 @@ def chat_with_reasoning_and_tools_is_counted_as_the_client_is_told():
                     (finish,) = [choice.finish_reason for chunk in chunks for choice in chunk.choices if choice.finish_reason]
                     usage = chunks[-1].usage
                 else:
-                    answer = client.chat.completions.create(**options)
-                    finish, usage = answer.choices[0].finish_reason, answer.usage
+                    response = client.chat.completions.create(**options)
+                    finish, usage = response.choices[0].finish_reason, response.usage
             return Expected("chat", stream, finish, usage.prompt_tokens, usage.completion_tokens)
 
         return exchange

@@ -10,7 +10,7 @@ from process import BINARY, Skip
 
 NAMES = {"availability": "Availability", "ttft": "TTFT", "decode_rate": "DecodeRate", "stall": "Stall", "goodput": "Goodput"}
 # Both promtools run each test; those that cover days take a minute.
-MOST_SECONDS = 300
+MAX_SECONDS = 300
 
 # Severity, hours of the long window, burn rate over 30 days, minutes until the alert fires. Two pairs of windows share
 # an alert: the one that is exceeded first fires it.
@@ -98,7 +98,7 @@ def _firing(name, more=""):
     return f'count(ALERTS{{alertname="{name}",alertstate="firing"{more}}})'
 
 
-def _ever(name, over, more=""):
+def _fired_within(name, over, more=""):
     return f'count(count_over_time(ALERTS{{alertname=~"{name}",alertstate="firing"{more}}}[{over}]))'
 
 
@@ -119,14 +119,14 @@ def _steps(*parts):
     return " ".join(text)
 
 
-def every_form_is_made_and_every_expression_is_promql():
+def every_format_renders_and_every_expression_is_promql():
     with tempfile.TemporaryDirectory() as directory:
         print("    " + _promtool("check", "rules", str(_rules(directory))).strip().replace("\n", " "))
         for form in ("prometheusrule", "sloth", "pyrra", "openslo"):
             assert _rules(directory, form=form).stat().st_size > 1000, form
 
 
-def a_total_outage_pages_within_ten_minutes_whatever_the_target():
+def total_outage_pages_within_ten_minutes_for_any_target():
     series = [s for target in TARGETS for s in _events(_name(target), _steps((60, 60), (0, 60)), _steps((0, 60), (60, 60)))]
     alert = "LLMAvailabilityErrorBudgetBurn"
     expected = []
@@ -185,7 +185,7 @@ def _each_pair(pairs, targets, step):
         _run(_objectives(targets), [(f"{step}m", series, expected)], f"{step}m")
 
 
-def low_traffic_pages_nobody():
+def low_traffic_sends_no_page():
     """One bad of three in an hour; the only request of a night; four bad ones in a row."""
     burns, targets = "LLM.*ErrorBudgetBurn", [90, 99, 99.9]
     # In steps of two minutes.
@@ -197,14 +197,14 @@ def low_traffic_pages_nobody():
     tests = []
     for good, bad in cases.values():
         series = [s for target in targets for s in _events(_name(target), _steps(*good), _steps(*bad))]
-        tests.append(("2m", series, [(632, _ever(burns, "11h"), None)]))
+        tests.append(("2m", series, [(632, _fired_within(burns, "11h"), None)]))
     # The guard is what holds them back: with more bad requests the alert fires.
     series = [s for target in targets for s in _events(_name(target), _steps((0, 317)), _steps((0, 105), (3, 3), (0, 209)))]
-    tests.append(("2m", series, [(632, f"{_ever(burns, '11h')} > bool 0", 1)]))
+    tests.append(("2m", series, [(632, f"{_fired_within(burns, '11h')} > bool 0", 1)]))
     _run(_objectives(targets), tests, "2m")
 
 
-def a_page_clears_after_an_outage():
+def page_resolves_after_an_outage():
     """A total outage of 20 minutes: the page lasts until the longest of its windows that was exceeded allows no more."""
     series = _events("a99", _steps((60, 120), (0, 20), (60, 460)), _steps((0, 120), (60, 20), (0, 460)))
     alert = "LLMAvailabilityErrorBudgetBurn"
@@ -214,7 +214,7 @@ def a_page_clears_after_an_outage():
     _run(_objectives([99]), [("1m", series, [(139, _firing(alert, of), 1), (160, _firing(alert, of), 1), (180, _firing(alert, of), None)])])
 
 
-def a_spent_budget_is_told_and_counts_are_weighed_not_hours():
+def exhausted_budget_alert_weighs_requests_not_hours():
     """An hour of heavy traffic with 2 % bad spends the budget of 99 %, even after a long idle night of only good requests."""
     name = "LLMErrorBudgetExhausted"
     spent = _events("a99", _steps((1, 600), (9800, 60)), _steps((0, 600), (200, 60)))
@@ -225,8 +225,8 @@ def a_spent_budget_is_told_and_counts_are_weighed_not_hours():
         _objectives([99]),
         [
             ("1m", spent, [(600, _firing(name), None), (600, left, 1), (655, _firing(name), 1), (655, left, -1)]),
-            ("1m", kept, [(655, _ever(name, "11h"), None), (655, left, 0.9)]),
-            ("1m", few, [(95, _ever(name, "2h"), None)]),
+            ("1m", kept, [(655, _fired_within(name, "11h"), None), (655, left, 0.9)]),
+            ("1m", few, [(95, _fired_within(name, "2h"), None)]),
         ],
         # With the interval of the group of budgets: promtool ignores it, and counts that are sampled more often add up
         # to more.
@@ -234,17 +234,17 @@ def a_spent_budget_is_told_and_counts_are_weighed_not_hours():
     )
 
 
-def a_missing_objective_is_told():
-    """For the namespace that stops evaluating it; a namespace that never did is told only if nobody does."""
+def missing_objective_alerts():
+    """For the namespace that stops evaluating it; a namespace that never did gets the alert only if no namespace does."""
     name = "LLMSLOMetricAbsent"
     of = lambda namespace: f'{{slo="a99",model="m",namespace="{namespace}",pod="p",verdict="good"}}'  # noqa: E731
     info = lambda namespace: (f'tokometer_build_info{{namespace="{namespace}",pod="p"}}', "1x200")  # noqa: E731
     here, gone = (f"tokometer_slo_events_total{of('here')}", "0+1x200"), (f"tokometer_slo_events_total{of('gone')}", "0+1x60 stale")
     at = lambda namespace: _firing(name, f',namespace="{namespace}"')  # noqa: E731
     _run(_objectives([99]), [
-        ("1m", [], [(100, _ever(name, "2h"), None)]),
+        ("1m", [], [(100, _fired_within(name, "2h"), None)]),
         ("1m", [info("here"), info("other")], [(9, _firing(name), None), (12, at("here"), 1), (12, at("other"), 1)]),
-        ("1m", [info("here"), info("other"), here], [(100, _ever(name, "2h"), None)]),
+        ("1m", [info("here"), info("other"), here], [(100, _fired_within(name, "2h"), None)]),
         ("1m", [info("here"), info("gone"), here, gone], [(65, _firing(name), None), (75, at("gone"), 1), (75, at("here"), None)]),
     ])
 
@@ -387,7 +387,7 @@ def _catalogue():
     }
 
 
-def one_server_is_a_ticket_and_half_of_them_are_one_page():
+def one_down_server_is_a_ticket_and_half_down_is_a_page():
     """Of four servers in a namespace one, two and three hang or are gone."""
     of = lambda name, pod: f'{name}{{namespace="n",pod="{pod}",instance="{pod}",job="j"}}'  # noqa: E731
     tests = []
@@ -412,31 +412,31 @@ def one_server_is_a_ticket_and_half_of_them_are_one_page():
     _run({"enabled": False}, tests)
 
 
-def every_alert_of_the_catalogue_fires_and_is_silent_when_it_must():
+def every_catalogued_alert_fires_and_stays_silent_as_specified():
     tests = []
     for case, (series, not_yet, due, quiet) in _catalogue().items():
         name = case.partition(" ")[0]
         nowhere = _firing(name, ',namespace="",pod="",model=""')
-        tests.append(("1m", series, [(not_yet, _ever(name, "2h"), None), (due, f"{_firing(name)} > bool 0", 1), (due, nowhere, None)]))
-        tests += [("1m", silent, [(119, _ever(name, "2h"), None)]) for silent in quiet]
+        tests.append(("1m", series, [(not_yet, _fired_within(name, "2h"), None), (due, f"{_firing(name)} > bool 0", 1), (due, nowhere, None)]))
+        tests += [("1m", silent, [(119, _fired_within(name, "2h"), None)]) for silent in quiet]
     _run({"enabled": False}, tests)
     print(f"    {len(_catalogue())} alerts, {len(tests)} cases")
 
 
-def a_budget_of_the_day_is_foretold_and_told_and_ends_at_midnight():
+def daily_budget_alerts_warn_fire_and_resolve_at_midnight():
     """In steps of a minute, from midnight on; the group is evaluated every 5 minutes, its interval."""
     limit = 1_000_000
     of = f'budget="daily",unit="tokens",{POD}'
     soon, gone = "LLMTokenBudgetBurn", "LLMTokenBudgetExhausted"
     day = 24 * 60
     budget = lambda *steps: [(f"tokometer_budget_spent_total{{{of}}}", _steps(*steps)), (f"tokometer_budget_limit{{{of}}}", _flat(limit, 3000))]  # noqa: E731
-    quiet = lambda over: [(at, _ever(f"{soon}|{gone}", f"{at}m"), None) for at in over]  # noqa: E731
+    quiet = lambda over: [(at, _fired_within(f"{soon}|{gone}", f"{at}m"), None) for at in over]  # noqa: E731
     today, by_midnight = "max(tokometer:budget_spent:today)", "max(tokometer:budget_spent:by_midnight)"
     scenes = {
         # 1.2 of the budget in a day: predicted when a tenth is used, after 120 minutes, plus 15 minutes. Used up after
         # 1200.
         "a fifth too much": (budget((limit * 1.2 / day, day + 60)), [
-            (115, _ever(soon, "115m"), None), (150, _firing(soon), 1),
+            (115, _fired_within(soon, "115m"), None), (150, _firing(soon), 1),
             (1190, _firing(gone), None), (1190, _firing(soon), 1), (1215, _firing(gone), 1), (1215, _firing(soon), None),
             (600, f"round({today}, 1000)", 500_000), (600, f"round({by_midnight}, 10000)", limit * 1.2),
             # Resolved at midnight: the new day starts with only the step that ends there.
@@ -448,7 +448,7 @@ def a_budget_of_the_day_is_foretold_and_told_and_ends_at_midnight():
         # Ten minutes at ten times the rate: the hourly rate rises, but the day's budget suffices.
         "a burst at noon": (budget((300, 720), (3500, 10), (300, 400)), quiet((1100,))),
         # All within minutes: not predicted, but the exhausted alert fires.
-        "used up at once": (budget((0, 30), (250_000, 5), (0, 200)), [(25, _ever(gone, "25m"), None), (45, _firing(gone), 1), (230, _firing(gone), 1)]),
+        "used up at once": (budget((0, 30), (250_000, 5), (0, 200)), [(25, _fired_within(gone, "25m"), None), (45, _firing(gone), 1), (230, _firing(gone), 1)]),
         # Two servers of one namespace: each is below its share, together they exceed the budget.
         "two servers": (
             [(s.replace('instance="i"', f'instance="{i}"'), v) for i in "ij" for s, v in budget((limit * 0.6 / day, day))],
@@ -460,7 +460,7 @@ def a_budget_of_the_day_is_foretold_and_told_and_ends_at_midnight():
     print(f"    {len(scenes)} cases: {', '.join(scenes)}")
 
 
-def no_alert_is_left_without_a_test():
+def every_alert_has_a_test():
     with tempfile.TemporaryDirectory() as directory:
         text = _rules(directory).read_text()
     made = {line.split(":")[1].strip() for line in text.splitlines() if line.strip().startswith("- alert:")}

@@ -44,7 +44,7 @@ def memory_and_descriptors_stay_flat():
         idle_fds = relay.fds()
         asyncio.run(traffic())
         relay_records = exchanges + 1
-        until(lambda: relay.total(names.EXCHANGES) == relay_records, lambda: f"{relay_records} requests counted, got {relay.total(names.EXCHANGES):g}", 30)
+        until(lambda: relay.total(names.REQUESTS) == relay_records, lambda: f"{relay_records} requests counted, got {relay.total(names.REQUESTS):g}", 30)
         until(lambda: relay.fds() <= idle_fds, lambda: f"{idle_fds} descriptors as before, {relay.fds()} open")
 
         # Buffers, pools and the allocator reach their size in the first third.

@@ -22,7 +22,7 @@ def _message(spans):
     return _field(1, _field(2, b"".join(_field(2, span) for span in made)))
 
 
-def messages_of_a_real_client_reach_the_collector_as_they_were():
+def otlp_messages_reach_the_collector_unmodified():
     import grpc
 
     receiver = f"127.0.0.1:{free_port()}"
@@ -45,7 +45,7 @@ def messages_of_a_real_client_reach_the_collector_as_they_were():
             assert proxy.total(names.ENGINE_SPANS_FORWARDED) == proxy.total(names.ENGINE_SPANS_RECEIVED) == 2 * 208
 
 
-def a_real_collector_gets_every_span_of_200_requests_and_each_has_its_queue_time():
+def collector_gets_200_spans_with_queue_times():
     try:
         import rotel
     except ImportError:

@@ -88,6 +88,6 @@ async def whole(port, **request):
         await stream.close()
 
 
-def complete(answer):
+def complete(response):
     """True for a stream that ended regularly."""
-    return answer.startswith(b"HTTP/1.1 200") and b"data: [DONE]" in answer and answer.endswith(b"0\r\n\r\n")
+    return response.startswith(b"HTTP/1.1 200") and b"data: [DONE]" in response and response.endswith(b"0\r\n\r\n")

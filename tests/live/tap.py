@@ -42,7 +42,7 @@ def _is_measured_exactly(mtu, seed):
                 assert all(record["rtt_ms"] is None or record["rtt_ms"] >= 2 for record in records), "the link takes 1 ms each way"
 
 
-def loss_reordering_and_repetition_change_no_count():
+def loss_reordering_and_duplicates_change_no_count():
     _is_measured_exactly(1500, 1)
 
 

@@ -98,7 +98,7 @@ def _compare(proxied, captured, side, times):
             assert value == other, (side, key, value, other, proxied)
 
 
-def proxy_and_tap_record_the_same():
+def proxy_and_tap_records_are_equal():
     with start_llama_server() as server, Tokometer(server.port) as relay, _tap(relay, server) as tap:
         url = f"http://127.0.0.1:{relay.port}"
         client = httpx.Client(timeout=60)

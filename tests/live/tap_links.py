@@ -35,7 +35,7 @@ def every_request_is_measured_once_on_all_interfaces():
             for listener, port in enumerate((8000, 8001)):
                 expected = sum(load["requests"] for of, load in seen if of == port)
                 assert sum(record["listener"] == listener for record in records) == expected, (name, port)
-                assert summed(page, names.EXCHANGES, f'server_port="{port}"') == expected, page
+                assert summed(page, names.REQUESTS, f'server_port="{port}"') == expected, page
 
 
 def packets_of_64_kib_are_read():

@@ -48,7 +48,7 @@ def _ends(terminal, code=0):
     assert re.search(r"^(?:isig,icanon,echo,opost|opost,isig,icanon,echo),", text, re.M), text
 
 
-def what_passes_is_on_the_screen_and_moves():
+def screen_shows_and_updates_traffic():
     with _traffic() as relay, Terminal(80, 24) as terminal:
         terminal.type(_top(relay) + "; echo ended=$?")
         text = terminal.shows("tokometer top", re.compile(rf"in flight +{STREAMS} "), "decode", re.compile(r"tok/s +[1-9]"), "q quit", "█", seconds=30)
@@ -81,7 +81,7 @@ def keys_pause_sort_and_scroll():
         _ends(terminal)
 
 
-def it_takes_any_size_while_it_runs():
+def screen_adapts_to_any_terminal_size():
     with _traffic() as relay, Terminal(200, 60) as terminal:
         terminal.type(_top(relay) + "; echo ended=$?")
         terminal.shows("route", "waited", "target 99", seconds=30)
@@ -94,7 +94,7 @@ def it_takes_any_size_while_it_runs():
         _ends(terminal)
 
 
-def the_terminal_is_given_back_when_a_signal_ends_it():
+def signal_restores_the_terminal():
     with _traffic() as relay, Terminal(80, 24) as terminal:
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             # The shell writes its process id and is then replaced.
@@ -106,7 +106,7 @@ def the_terminal_is_given_back_when_a_signal_ends_it():
             until(lambda: "ended" not in terminal.text(), "the screen is clear")
 
 
-def a_tokometer_that_goes_away_is_told_and_waited_for():
+def lost_tokometer_is_reported_and_awaited():
     with _traffic() as relay, Terminal(100, 24) as terminal:
         terminal.type(_top(relay) + "; echo ended=$?")
         terminal.shows("q quit", seconds=30)
@@ -117,7 +117,7 @@ def a_tokometer_that_goes_away_is_told_and_waited_for():
         _ends(terminal)
 
 
-def without_colours_no_word_is_missing():
+def without_colors_all_text_remains():
     with _traffic() as relay, Terminal(80, 24, NO_COLOR="1") as terminal:
         terminal.type(_top(relay) + "; echo ended=$?")
         terminal.shows("q quit", "engine", seconds=30)
@@ -129,7 +129,7 @@ def without_colours_no_word_is_missing():
         assert terminal.shows("q quit", "###", seconds=30).isascii()
 
 
-def without_a_terminal_there_are_lines():
+def without_a_terminal_lines_are_printed():
     with _traffic() as relay:
         shown = subprocess.run(f"{_top(relay, '--interval', '300ms')} | head -n 3", shell=True, capture_output=True, text=True, timeout=60, check=True)
         lines = shown.stdout.splitlines()

@@ -17,7 +17,7 @@ def _verify(relay, upstream, admin, *flags):
     return done.returncode, {check["name"]: check for check in report["checks"]}, report
 
 
-def a_real_engine_is_relayed_and_counted_exactly():
+def real_engine_passes_all_checks():
     with start_llama_server("--alias", "tiny") as server, Tokometer(server.port) as relay:
         code, checks, report = _verify(relay.port, server.port, relay.admin, "--requests", "10")
         assert code == 0 and report["passed"], checks
@@ -29,7 +29,7 @@ def a_real_engine_is_relayed_and_counted_exactly():
         assert len(report["latency"]) == 6, report["latency"]
 
 
-def an_engine_without_usage_is_a_warning_and_a_server_that_is_down_a_failure():
+def missing_usage_warns_and_unreachable_server_fails():
     with start_sim("--rate", "1000", "--ttft-ms", "5") as sim, Tokometer(sim.port) as relay:
         code, checks, _ = _verify(relay.port, sim.port, relay.admin, "--requests", "6")
         assert code == 0 and checks["usage"]["grade"] == "warn" and "--enable-force-include-usage" in checks["usage"]["fix"], checks

@@ -13,7 +13,7 @@ from process import Skip, Tokometer
 from vllm_process import MODEL, engine, samples
 
 # vLLM takes a minute or two to start, more on a busy machine.
-MOST_SECONDS = 1200
+MAX_SECONDS = 1200
 
 REQUESTS, AT_A_TIME, TOKENS = 60, 4, 64
 # Metrics of aiperf in its export file, and the record's value that is to be compared.

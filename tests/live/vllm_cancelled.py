@@ -10,7 +10,7 @@ from process import Tokometer, until
 from stream import Stream
 from vllm_process import engine, samples
 
-MOST_SECONDS = 1200
+MAX_SECONDS = 1200
 
 REQUESTS = 64
 # The engine works on so few at a time that most requests wait, and many are cancelled before their first token.
@@ -83,9 +83,9 @@ def _compare(front_end):
         print(f"    | seconds waited without a first token | - | {waited:.1f} |")
 
 
-def the_python_front_end_on_cancelled_requests():
+def cancelled_requests_on_the_python_front_end():
     _compare("python")
 
 
-def the_rust_front_end_on_cancelled_requests():
+def cancelled_requests_on_the_rust_front_end():
     _compare("rust")

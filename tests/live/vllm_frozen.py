@@ -11,7 +11,7 @@ from process import Tokometer, get, until
 from vllm_process import engine, engine_cores, state
 
 # vLLM takes a minute or two to start.
-MOST_SECONDS = 900
+MAX_SECONDS = 900
 
 
 def _freeze_and_kill(server):
@@ -22,8 +22,8 @@ def _freeze_and_kill(server):
         def client():
             body = {"model": "tiny", "prompt": "Once", "stream": True, "max_tokens": 900, "ignore_eos": True}
             while not stop.is_set():
-                with contextlib.suppress(httpx.HTTPError), httpx.stream("POST", url, json=body, timeout=120) as answer:
-                    for _ in answer.iter_lines():
+                with contextlib.suppress(httpx.HTTPError), httpx.stream("POST", url, json=body, timeout=120) as response:
+                    for _ in response.iter_lines():
                         if stop.is_set():
                             break
 
@@ -53,11 +53,11 @@ def _freeze_and_kill(server):
         print(f"    killed: unreachable after {time.monotonic() - began:.1f} s")
 
 
-def an_engine_frozen_for_30_s_is_noticed_by_default_and_a_killed_one_is_unreachable():
+def default_settings_detect_a_frozen_and_a_killed_engine():
     with engine("python") as server:
         _freeze_and_kill(server)
 
 
-def the_same_is_noticed_behind_the_rust_front_end():
+def default_settings_detect_a_frozen_engine_behind_the_rust_front_end():
     with engine("rust") as server:
         _freeze_and_kill(server)

@@ -11,7 +11,7 @@ from process import Tokometer, until
 from vllm_process import PROGRAM, engine, samples
 
 # A front end takes a minute or two to start, more on a busy machine.
-MOST_SECONDS = 1200
+MAX_SECONDS = 1200
 
 REQUESTS = 240
 # Clients at a time, and requests that the engine works on at a time: the others wait.
@@ -41,12 +41,12 @@ class _Client:
             async def one(number):
                 async with gate:
                     kind = KINDS[number % len(KINDS)]
-                    await self._ask(kind, number)
+                    await self._send_request(kind, number)
                     self.ended[kind] += 1
 
             await asyncio.gather(*(one(number) for number in range(REQUESTS)))
 
-    async def _ask(self, kind, number):
+    async def _send_request(self, kind, number):
         cancelled = kind.startswith("cancel")
         body = {"model": "tiny", "max_tokens": ENDLESS if cancelled else TOKENS, "ignore_eos": True, "temperature": 1}
         path = "completions" if kind.startswith("completion") else "chat/completions"
@@ -54,12 +54,12 @@ class _Client:
         if kind == "error":
             body["model"] = "unknown"
         if "stream" not in kind and not cancelled:
-            answer = await self.http.post(f"{self.base}/{path}", json=body)
-            assert answer.status_code == (200 if kind != "error" else answer.status_code), answer.text
+            response = await self.http.post(f"{self.base}/{path}", json=body)
+            assert response.status_code == (200 if kind != "error" else response.status_code), response.text
             if kind == "error":
-                assert 400 <= answer.status_code < 500, answer.text
+                assert 400 <= response.status_code < 500, response.text
             else:
-                self._count(answer.json()["usage"])
+                self._count(response.json()["usage"])
             return
         body["stream"] = True
         if "without" not in kind:
@@ -70,10 +70,10 @@ class _Client:
             assert kind == "cancel early", kind
 
     async def _read(self, path, body, most):
-        async with self.http.stream("POST", f"{self.base}/{path}", json=body) as answer:
-            assert answer.status_code == 200
+        async with self.http.stream("POST", f"{self.base}/{path}", json=body) as response:
+            assert response.status_code == 200
             events = 0
-            async for line in answer.aiter_lines():
+            async for line in response.aiter_lines():
                 if not line.startswith("data: {"):
                     continue
                 events += 1
@@ -89,7 +89,7 @@ class _Client:
 
 # vLLM's metric, what it counts, and tokometer's value.
 ROWS = (
-    ("vllm:request_success_total", "requests ended", lambda relay: relay.total(names.EXCHANGES)),
+    ("vllm:request_success_total", "requests ended", lambda relay: relay.total(names.REQUESTS)),
     ("vllm:prompt_tokens_total", "prompt tokens", lambda relay: relay.total(names.INPUT_TOKENS)),
     ("vllm:generation_tokens_total", "output tokens", lambda relay: relay.total(names.OUTPUT_TOKENS)),
     ("vllm:time_to_first_token_seconds_count", "times to first token", lambda relay: relay.total(names.FIRST_TOKEN_COUNT)),
@@ -156,12 +156,12 @@ def _by_source(records):
     return sums
 
 
-def the_python_front_end_and_tokometer_on_mixed_requests():
+def mixed_requests_on_the_python_front_end():
     with engine("python", "--max-num-seqs", str(AT_A_TIME), "--enable-per-request-metrics") as server:
         _compare("python", server)
 
 
-def the_rust_front_end_and_tokometer_on_mixed_requests():
+def mixed_requests_on_the_rust_front_end():
     # 0.32 exits if it gets the flag.
     metrics = [] if PROGRAM == "vllm" else ["--enable-per-request-metrics"]
     with engine("rust", "--max-num-seqs", str(AT_A_TIME), *metrics) as server:

@@ -8,7 +8,7 @@ from process import Tokometer, until
 from vllm_process import engine, samples
 
 # A front end takes a minute or two to start.
-MOST_SECONDS = 900
+MAX_SECONDS = 900
 
 PROMPT = [{"role": "user", "content": "Count. Say hello."}]
 LIMITS = (1, 40)
@@ -39,28 +39,28 @@ class _Session:
 
     def __init__(self, server, relay):
         self.server, self.relay = server, relay
-        self.told = []
+        self.expected = []
         self.before = _counters(server.port)
         self.openai = openai.OpenAI(base_url=f"http://127.0.0.1:{relay.port}/v1", api_key="none", max_retries=0)
         self.anthropic = anthropic.Anthropic(base_url=f"http://127.0.0.1:{relay.port}", api_key="none", max_retries=0)
 
-    def tell(self, what, operation, streaming, finishes, tokens, source="usage"):
-        self.told.append((what, operation, streaming, finishes, tokens, source))
+    def add(self, what, operation, streaming, finishes, tokens, source="usage"):
+        self.expected.append((what, operation, streaming, finishes, tokens, source))
 
     def chat(self, limit, stream, usage=True, continuous=False, **more):
         options = {"model": "tiny", "messages": PROMPT, "temperature": 0, "max_tokens": limit, "extra_body": ENDLESS} | more
         what = f"chat {limit} {more.get('n', 1)} stream={stream} usage={usage} continuous={continuous} tools={'tools' in more}"
         if not stream:
-            answer = self.openai.chat.completions.create(**options)
-            finishes = [choice.finish_reason for choice in answer.choices]
-            return self.tell(what, "chat", False, finishes, (answer.usage.prompt_tokens, answer.usage.completion_tokens))
+            response = self.openai.chat.completions.create(**options)
+            finishes = [choice.finish_reason for choice in response.choices]
+            return self.add(what, "chat", False, finishes, (response.usage.prompt_tokens, response.usage.completion_tokens))
         if usage:
             options["stream_options"] = {"include_usage": True, "continuous_usage_stats": continuous}
         chunks = list(self.openai.chat.completions.create(stream=True, **options))
         finishes = [choice.finish_reason for chunk in chunks for choice in chunk.choices if choice.finish_reason]
-        told = chunks[-1].usage
-        tokens = (told.prompt_tokens, told.completion_tokens) if usage else (None, None)
-        return self.tell(what, "chat", True, finishes, tokens, "usage" if usage else None)
+        counted = chunks[-1].usage
+        tokens = (counted.prompt_tokens, counted.completion_tokens) if usage else (None, None)
+        return self.add(what, "chat", True, finishes, tokens, "usage" if usage else None)
 
     def completions(self, limit, stream, **more):
         options = {"model": "tiny", "prompt": "Count.", "temperature": 0, "max_tokens": limit, "extra_body": ENDLESS} | more
@@ -69,37 +69,37 @@ class _Session:
             finishes = [choice.finish_reason for chunk in chunks for choice in chunk.choices if choice.finish_reason]
             usage = chunks[-1].usage
         else:
-            answer = self.openai.completions.create(**options)
-            finishes, usage = [choice.finish_reason for choice in answer.choices], answer.usage
+            response = self.openai.completions.create(**options)
+            finishes, usage = [choice.finish_reason for choice in response.choices], response.usage
         what = f"completions {limit} {more.get('n', 1)} stream={stream}"
-        self.tell(what, "text_completion", stream, finishes, (usage.prompt_tokens, usage.completion_tokens))
+        self.add(what, "text_completion", stream, finishes, (usage.prompt_tokens, usage.completion_tokens))
 
     def responses(self, limit, stream):
         options = {"model": "tiny", "input": "Count.", "temperature": 0, "max_output_tokens": limit, "extra_body": ENDLESS}
         if stream:
-            answer = list(self.openai.responses.create(stream=True, **options))[-1].response
+            response = list(self.openai.responses.create(stream=True, **options))[-1].response
         else:
-            answer = self.openai.responses.create(**options)
-        finish = {"completed": "completed", "incomplete": "length"}[answer.status]
-        tokens = (answer.usage.input_tokens, answer.usage.output_tokens)
-        self.tell(f"responses {limit} stream={stream}", "chat", stream, [finish], tokens)
+            response = self.openai.responses.create(**options)
+        finish = {"completed": "completed", "incomplete": "length"}[response.status]
+        tokens = (response.usage.input_tokens, response.usage.output_tokens)
+        self.add(f"responses {limit} stream={stream}", "chat", stream, [finish], tokens)
 
     def messages(self, limit, stream):
         options = {"model": "tiny", "max_tokens": limit, "messages": PROMPT, "extra_body": {"temperature": 0} | ENDLESS}
         if stream:
             with self.anthropic.messages.stream(**options) as events:
-                answer = events.get_final_message()
+                response = events.get_final_message()
         else:
-            answer = self.anthropic.messages.create(**options)
-        finish = {"end_turn": "stop", "max_tokens": "length"}[answer.stop_reason]
-        cached = answer.usage.cache_read_input_tokens or 0
-        tokens = (answer.usage.input_tokens + cached, answer.usage.output_tokens)
-        self.tell(f"messages {limit} stream={stream}", "chat", stream, [finish], tokens)
+            response = self.anthropic.messages.create(**options)
+        finish = {"end_turn": "stop", "max_tokens": "length"}[response.stop_reason]
+        cached = response.usage.cache_read_input_tokens or 0
+        tokens = (response.usage.input_tokens + cached, response.usage.output_tokens)
+        self.add(f"messages {limit} stream={stream}", "chat", stream, [finish], tokens)
 
     def hold(self, engine):
         """Compares each record with what its client received, and their sum with the engine's own counters."""
-        records = self.relay.wait_for_records(len(self.told))
-        for record, (what, operation, streaming, finishes, (input_tokens, output_tokens), source) in zip(records, self.told):
+        records = self.relay.wait_for_records(len(self.expected))
+        for record, (what, operation, streaming, finishes, (input_tokens, output_tokens), source) in zip(records, self.expected):
             said = (record["operation"], record["streaming"], record["outcome"], record["status"], record["engine"])
             assert said == (operation, streaming, names.OK, 200, engine), f"{what}: {record}"
             assert sorted(record["finish_reasons"]) == sorted(finishes), f"{what}: {record}, received {finishes}"
@@ -111,15 +111,15 @@ class _Session:
                 assert said == (input_tokens, output_tokens, source), f"{what}: {record}, received {input_tokens}+{output_tokens}"
             if streaming:
                 assert record["time_to_first_token_ms"] is not None, f"{what}: {record}"
-        unknown = [told for told in self.told if told[5] is None]
+        unknown = [request for request in self.expected if request[5] is None]
         counted = _counters(self.server.port)
         engine_generated = counted[1] - self.before[1]
         ours = sum(record["output_tokens"] for record in records)
-        exact = sum(told[4][1] for told in self.told if told[5])
+        exact = sum(request[4][1] for request in self.expected if request[5])
         assert ours <= engine_generated and exact <= engine_generated, (ours, exact, engine_generated)
         if not unknown:
             assert ours == engine_generated, (ours, engine_generated)
-        print(f"    {len(self.told)} requests, {ours} tokens counted, {engine_generated:.0f} generated, {len(unknown)} responses without usage")
+        print(f"    {len(self.expected)} requests, {ours} tokens counted, {engine_generated:.0f} generated, {len(unknown)} responses without usage")
 
 
 def _abort(relay, server):
@@ -139,7 +139,7 @@ def _abort(relay, server):
     print(f"    aborted after {len(read)} events: {record['output_tokens']} tokens, {record['outcome']}")
 
 
-def the_python_front_end_is_counted_as_it_counts():
+def counts_match_the_python_front_end():
     with engine("python", "--enable-per-request-metrics", "--enable-auto-tool-choice", "--tool-call-parser", "hermes") as server, Tokometer(server.port) as relay:
         session = _Session(server, relay)
         for limit in LIMITS:
@@ -164,7 +164,7 @@ def the_python_front_end_is_counted_as_it_counts():
         _abort(relay, server)
 
 
-def the_rust_front_end_is_counted_as_it_counts():
+def counts_match_the_rust_front_end():
     with engine("rust") as server, Tokometer(server.port) as relay:
         session = _Session(server, relay)
         for limit in LIMITS:

@@ -10,27 +10,27 @@ from process import Process, Skip, Tokometer, free_port, until
 from vllm_process import PROGRAM
 
 # Start-up takes a minute or two, more on a busy machine.
-MOST_SECONDS = 1200
+MAX_SECONDS = 1200
 
 
-def _ask(port, body):
+def _send_request(port, body):
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=300) as answer:
-        answer.read()
+    with urllib.request.urlopen(request, timeout=300) as response:
+        response.read()
 
 
-def _ask_all(port, count, usage):
+def _send_requests(port, count, usage):
     body = {"model": "tiny", "stream": True, "max_tokens": 12, "ignore_eos": True}
     body["messages"] = [{"role": "user", "content": "Say hello."}]
     if usage:
         body["stream_options"] = {"include_usage": True}
     with ThreadPoolExecutor(count) as threads:
-        list(threads.map(lambda _: _ask(port, body), range(count)))
+        list(threads.map(lambda _: _send_request(port, body), range(count)))
 
 
-def queue_times_of_a_real_vllm_are_those_of_its_answers():
+def queue_times_match_vllm_responses():
     receiver, port = f"127.0.0.1:{free_port()}", free_port()
     argv = [PROGRAM, "--host", "127.0.0.1", "--port", str(port), "--otlp-traces-endpoint", f"http://{receiver}"]
     argv += ["--max-num-seqs", "4", "--enable-per-request-metrics"]
@@ -52,16 +52,16 @@ def _queue_times(proxy, collector):
         return proxy.total(names.SPAN_JOINS, result=result)
 
     # With usage each response reports its own queue time: it must equal that of its span.
-    _ask_all(proxy.port, 100, usage=True)
+    _send_requests(proxy.port, 100, usage=True)
     until(lambda: joins("confirmed") + joins("differs") >= 100, lambda: f"100 comparisons, got {joins('confirmed'):g}", 60)
     assert joins("differs") == 0
     # Without usage, only the span reports it.
-    _ask_all(proxy.port, 100, usage=False)
+    _send_requests(proxy.port, 100, usage=False)
     records = proxy.wait_for_records(200, 60)
-    told = [record for record in records if record["queue_time_source"] == "engine_span"]
-    assert len(told) >= 100, f"{len(told)} of 100 queue times were joined"
-    assert max(record["queue_time_ms"] for record in told) > 1, "some request waited"
-    assert all(record["output_tokens"] == 12 for record in told)
+    joined = [record for record in records if record["queue_time_source"] == "engine_span"]
+    assert len(joined) >= 100, f"{len(joined)} of 100 queue times were joined"
+    assert max(record["queue_time_ms"] for record in joined) > 1, "some request waited"
+    assert all(record["output_tokens"] == 12 for record in joined)
     until(lambda: requests_seen() >= 200, lambda: f"200 spans at the collector, got {requests_seen()}", 60)
     assert requests_seen() == 200
     assert proxy.total(names.ENGINE_SPANS_RECEIVED) == proxy.total(names.ENGINE_SPANS_FORWARDED)

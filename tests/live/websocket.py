@@ -23,8 +23,8 @@ GOOD_BYE = struct.pack("!H", 1000)
 
 
 @contextlib.contextmanager
-def _server(answer, **options):
-    server = serve(answer, "127.0.0.1", 0, max_size=1 << 24, **options)
+def _server(handler, **options):
+    server = serve(handler, "127.0.0.1", 0, max_size=1 << 24, **options)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     server.port = server.socket.getsockname()[1]
@@ -40,7 +40,7 @@ def _echo(session):
         session.send(message)
 
 
-def _head(received):
+def _headers(received):
     """Length of the request headers; None while they are incomplete."""
     end = received.find(b"\r\n\r\n")
     return None if end < 0 else end + 4
@@ -67,7 +67,7 @@ def _echo_in_order(sock):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while part := sock.recv(1 << 20):
             received += part
-            while end := _first_frame(received) if upgraded else _head(received):
+            while end := _first_frame(received) if upgraded else _headers(received):
                 protocol.receive_data(received[:end])
                 received = received[end:]
                 for event in protocol.events_received():
@@ -147,7 +147,7 @@ def _cases():
     yield "7 no mask", b"\x81\x01a"
 
 
-def _exchange(port, frames, chop):
+def _send_frames(port, frames, chop):
     """All bytes that the server sends in reply to this input, sent `chop` bytes at a time; without the Date header."""
     head = f"GET {PATH} HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     head += "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
@@ -175,7 +175,7 @@ def _exchange(port, frames, chop):
     return [line for line in head.split(b"\r\n") if not line.startswith(b"Date:")], rest
 
 
-def every_kind_of_frame_passes_unchanged_and_is_followed():
+def every_frame_type_passes_unmodified_and_is_parsed():
     cases = 0
     with _orderly_server() as port, Tokometer(port) as relay:
         for name, frames in _cases():
@@ -184,7 +184,7 @@ def every_kind_of_frame_passes_unchanged_and_is_followed():
             for chop in (1, 7, 1 << 22):
                 if len(frames) // chop > 5000:
                     continue
-                direct, relayed = _exchange(port, frames, chop), _exchange(relay.port, frames, chop)
+                direct, relayed = _send_frames(port, frames, chop), _send_frames(relay.port, frames, chop)
                 assert direct == relayed, f"{name}, {chop} at a time\nwithout: {direct!r:.400}\nwith: {relayed!r:.400}"
                 cases += 1
         relay.wait_for_records(cases)
@@ -192,7 +192,7 @@ def every_kind_of_frame_passes_unchanged_and_is_followed():
     print(f"    {cases} cases, the same with and without, all followed")
 
 
-def compressed_messages_pass_and_are_followed():
+def compressed_messages_pass_and_are_parsed():
     texts = [("word " * n + str(n)) for n in (0, 1, 10, 1000, 100_000)]
 
     def ask(port):
@@ -226,21 +226,21 @@ def _transcribe(session):
             session.send(json.dumps({"type": "transcription.done", "text": "a" * TOKENS, "usage": usage}))
 
 
-def each_answer_of_a_realtime_session_is_recorded():
-    answers = 4
+def each_realtime_response_is_recorded():
+    responses = 4
     with _server(_transcribe, compression="deflate") as server, Tokometer(server.port) as relay:
         for compression in ("deflate", None):
             with connect(f"ws://127.0.0.1:{relay.port}{PATH}", compression=compression) as session:
                 assert json.loads(session.recv())["type"] == "session.created"
-                for _ in range(answers):
+                for _ in range(responses):
                     session.send(json.dumps({"type": "input_audio_buffer.append", "audio": "UklG" * 1000}))
                     session.send(json.dumps({"type": "input_audio_buffer.commit", "final": True}))
                     while json.loads(session.recv())["type"] != "transcription.done":
                         pass
-        records = relay.wait_for_records(2 * (1 + answers))
-        told = [record for record in records if record["operation"] == "realtime"]
-        assert len(told) == 2 * answers, [record["operation"] for record in records]
-        for record in told:
+        records = relay.wait_for_records(2 * (1 + responses))
+        realtime = [record for record in records if record["operation"] == "realtime"]
+        assert len(realtime) == 2 * responses, [record["operation"] for record in records]
+        for record in realtime:
             said = record["outcome"], record["output_tokens"], record["output_tokens_source"], record["input_tokens"]
             assert said == (names.OK, TOKENS, "usage", PROMPT_TOKENS), record
             assert record["model"] == "voxtral" and record["time_to_first_token_ms"] is not None, record

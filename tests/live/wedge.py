@@ -19,7 +19,7 @@ BOUNDS = {"decode": f"{DECODE}s", "prefill": f"{PREFILL}s"}
 LATE = 1.5
 
 
-class _Asker(threading.Thread):
+class _StreamClient(threading.Thread):
     """One streamed chat, read to its end by a thread."""
 
     def __init__(self, port, prompt, max_tokens=3000, fault=None):
@@ -31,9 +31,9 @@ class _Asker(threading.Thread):
         self.start()
 
     def run(self):
-        with httpx.stream("POST", self.url, json=self.body, headers=self.headers, timeout=150.0) as answer:
-            assert answer.status_code == 200, answer.status_code
-            for line in answer.iter_lines():
+        with httpx.stream("POST", self.url, json=self.body, headers=self.headers, timeout=150.0) as response:
+            assert response.status_code == 200, response.status_code
+            for line in response.iter_lines():
                 self.chunks += line.startswith("data: {")
                 self.done |= line == "data: [DONE]"
 
@@ -48,24 +48,24 @@ def _open(relay):
     return json.loads(get(f"http://127.0.0.1:{relay.admin}/requests")[1])["open"]
 
 
-def _becomes(relay, status, seconds):
+def _wait_status(relay, status, seconds):
     """Waits for this status; returns how long that took, and the body."""
     began = time.monotonic()
     pair = until(lambda: (lambda said: said[0] == status and said[1])(_health(relay)), lambda: f"{status}: {_health(relay)}", seconds)
     return time.monotonic() - began, pair
 
 
-def _stopped(server, relay, rule, bound, answers):
+def _stopped(server, relay, rule, bound, responses):
     """After the server was stopped: the wedged state is reported within the bound, and cleared with the next token."""
     assert _health(relay)[0] == 200
-    took, pair = _becomes(relay, 503, bound + LATE)
+    took, pair = _wait_status(relay, 503, bound + LATE)
     assert (pair["state"], pair["rule"]) == ("wedged", rule), pair
     assert bound - 0.2 < took, f"reported {took:.2f} s after the stop, before the bound of {bound:.2f} s"
     assert relay.total("tokometer_engine_wedged") == 1
     assert relay.total("tokometer_engine_silence_seconds") > pair["bound_secs"]
     server.child.send_signal(signal.SIGCONT)
-    back, _ = _becomes(relay, 200, 10.0)
-    for asker in answers:
+    back, _ = _wait_status(relay, 200, 10.0)
+    for asker in responses:
         asker.join(60)
         assert asker.done, "the response was completed"
     print(f"    {rule}: 503 after {took:.2f} s (bound {pair['bound_secs']:.2f} s), 200 again {back * 1000:.0f} ms after SIGCONT")
@@ -73,9 +73,9 @@ def _stopped(server, relay, rule, bound, answers):
     assert relay.total("tokometer_engine_wedged") == 0
 
 
-def a_server_stopped_while_it_decodes():
+def server_stopped_during_decode_is_wedged():
     with start_llama_server() as server, Tokometer(server.port, wedge=BOUNDS) as relay:
-        askers = [_Asker(relay.port, "Loop.") for _ in range(3)]
+        askers = [_StreamClient(relay.port, "Loop.") for _ in range(3)]
         until(lambda: all(asker.chunks > 5 for asker in askers), "every stream decodes")
         server.child.send_signal(signal.SIGSTOP)
         # Tokens that it sent before may still be in transit.
@@ -89,12 +89,12 @@ def a_server_stopped_while_it_decodes():
         assert points[-1][0] <= slowest["last_token_ms"] + 0.01, slowest
 
 
-def a_server_stopped_while_it_prefills():
+def server_stopped_during_prefill_is_wedged():
     with start_llama_server() as server, Tokometer(server.port, wedge=BOUNDS) as relay:
         for attempt in range(10):
             # As much as fits in the model's context of 2,048 tokens.
             prompt = f"{attempt} " + "The quick brown fox jumps over the lazy dog. " * 95
-            asker = _Asker(relay.port, prompt, max_tokens=20)
+            asker = _StreamClient(relay.port, prompt, max_tokens=20)
             until(lambda: _open(relay) or asker.done, "the request is in flight")
             server.child.send_signal(signal.SIGSTOP)
             doing = [one["doing"] for one in _open(relay)]
@@ -108,24 +108,24 @@ def a_server_stopped_while_it_prefills():
         _stopped(server, relay, "prefill", PREFILL + more, [asker])
 
 
-def an_engine_that_hangs_behind_a_healthy_api_server():
+def engine_frozen_behind_a_healthy_api_server_is_wedged():
     with start_sim(*names.SIM_QUICK, "--model", "tiny") as server, Tokometer(server.port, wedge=BOUNDS) as relay:
-        asker = _Asker(relay.port, "hi", max_tokens=20, fault="hang:6")
-        took, pair = _becomes(relay, 503, PREFILL + LATE)
+        asker = _StreamClient(relay.port, "hi", max_tokens=20, fault="hang:6")
+        took, pair = _wait_status(relay, 503, PREFILL + LATE)
         assert get(f"http://127.0.0.1:{server.port}/health")[0] == 200, "the server's own health check"
         assert get(f"http://127.0.0.1:{relay.admin}/livez")[0] == 200, "tokometer itself is live"
         asker.join(60)
-        assert asker.done and _becomes(relay, 200, 5.0), "its response arrived"
+        assert asker.done and _wait_status(relay, 200, 5.0), "its response arrived"
         print(f"    503 after {took:.2f} s, while the server's /health returns 200")
 
 
-def a_prefill_of_a_minute_raises_no_alarm_by_the_default_bounds():
+def one_minute_prefill_is_not_wedged_by_default():
     with start_sim("--ttft-ms", "60000", "--model", "tiny", "--tokens", "20") as slow, Tokometer(slow.port) as relay:
-        long = _Asker(relay.port, "The quick brown fox jumps over the lazy dog. " * 300, max_tokens=20)
+        long = _StreamClient(relay.port, "The quick brown fox jumps over the lazy dog. " * 300, max_tokens=20)
         with start_sim(*names.SIM_QUICK, "--model", "tiny") as quick, Tokometer(quick.port) as beside:
             # Alongside a stream that waits as long for its next token.
-            stalled = _Asker(beside.port, "hi", max_tokens=20, fault="stall:61")
-            _Asker(beside.port, "The quick brown fox jumps over the lazy dog. " * 300, max_tokens=20, fault="hang:61")
+            stalled = _StreamClient(beside.port, "hi", max_tokens=20, fault="stall:61")
+            _StreamClient(beside.port, "The quick brown fox jumps over the lazy dog. " * 300, max_tokens=20, fault="hang:61")
             until(lambda: {one["doing"] for one in _open(beside)} == {"prefill", "decode"}, "both are in flight")
             asked, worst = 0, 0.0
             while not (long.done and stalled.done):
@@ -139,7 +139,7 @@ def a_prefill_of_a_minute_raises_no_alarm_by_the_default_bounds():
         print(f"    {asked} probes, all 200; the slowest took {worst * 1000:.0f} ms")
 
 
-def a_client_that_does_not_read_is_no_evidence():
+def client_that_does_not_read_is_not_evidence():
     with start_sim(*names.SIM_UNPACED, "--model", "tiny", "--tokens", "30000") as server, Tokometer(server.port, wedge=BOUNDS) as relay:
         body = json.dumps({"model": "tiny", "stream": True, "max_tokens": 30000, "messages": [{"role": "user", "content": "hi"}]})
         with socket.create_connection(("127.0.0.1", relay.port)) as client:
@@ -152,7 +152,7 @@ def a_client_that_does_not_read_is_no_evidence():
             assert relay.total("tokometer_in_flight_blocked") == 1
 
 
-def a_probe_is_answered_at_once_while_five_hundred_streams_run():
+def probe_responds_promptly_during_five_hundred_streams():
     with start_sim("--rate", "20", "--model", "tiny", "--tokens", "200", "--max-concurrency", "600") as server, Tokometer(server.port) as relay:
         argv = [BINARY, "load", "--url", f"http://127.0.0.1:{relay.port}", "--model", "tiny", "--concurrency", "500", "--for", "30s", "--max-tokens", "200"]
         load = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

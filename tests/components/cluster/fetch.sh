@@ -51,7 +51,7 @@ fetch_runc() {
         ln -sf "$(command -v runc)" "$program"
         return
     fi
-    mirror=$(debian_mirror) || { reason="no runc on PATH, and this is no Debian whose mirror could be asked"; return 1; }
+    mirror=$(debian_mirror) || { reason="no runc on PATH, and this machine has no Debian mirror"; return 1; }
     logged runc release_package "$mirror" runc usr/sbin/runc "$program" || { reason="no runc: $reason"; return 1; }
     logged runc-version "$program" --version || { rm -f "$program"; reason="runc does not start: $reason"; return 1; }
 }

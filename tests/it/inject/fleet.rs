@@ -31,7 +31,7 @@ pub(super) fn options_of(case: &Value) -> Options {
 }
 
 #[test]
-fn pods_of_serving_platforms_are_injected_or_refused_with_the_reason() {
+fn platform_pods_are_injected_or_refused_with_a_reason() {
     let cases = read(include_str!("../../fixtures/inject/fleet.yaml"));
     let cases = cases.as_array().unwrap();
     assert!(cases.len() > 30, "{}", cases.len());

@@ -5,4 +5,4 @@ import os
 # In this order: creating pods, measuring without a proxy, traffic, shutdown, faults, what readers of the documents do, releases.
 PARTS = ("attach", "platforms", "ephemeral", "traffic", "endings", "faults", "readers", "runbooks", "chaos", "releases")
 # The first test starts the node.
-MOST_SECONDS = 900 + int(float(os.environ.get("CHAOS_SECONDS", "0")))
+MAX_SECONDS = 900 + int(float(os.environ.get("CHAOS_SECONDS", "0")))

@@ -32,7 +32,7 @@ class Refused(Exception):
 
 
 @dataclass
-class Answer:
+class Response:
     object: dict
     warnings: list = field(default_factory=list)
 
@@ -58,7 +58,7 @@ class Api:
         connection.request(method, target, text, self.headers | {"content-type": content})
         return connection, connection.getresponse()
 
-    def ask(self, method, target, body=None, content="application/json"):
+    def request(self, method, target, body=None, content="application/json"):
         connection, response = self._open(method, target, body, content)
         try:
             text = response.read().decode()
@@ -69,26 +69,26 @@ class Api:
             raise Refused(response.status, message)
         # `299 - "text"`, with `\` before quotation marks.
         warnings = [value.split(" ", 2)[2].strip('"').replace('\\"', '"') for value in response.headers.get_all("warning") or []]
-        return Answer(json.loads(text) if text.startswith("{") else {"text": text}, warnings)
+        return Response(json.loads(text) if text.startswith("{") else {"text": text}, warnings)
 
     def get(self, kind, namespace=None, name=None):
-        """One object, or the list of them."""
-        found = self.ask("GET", path(kind, namespace, name)).object
+        """One object, or the list of all."""
+        found = self.request("GET", path(kind, namespace, name)).object
         return found if name else found["items"]
 
-    def make(self, manifest, namespace=None, try_only=False):
-        """Creates an object; with `try_only` as a dry run, which includes admission."""
-        query = "?dryRun=All" if try_only else ""
-        return self.ask("POST", path(manifest["kind"], namespace) + query, manifest)
+    def create(self, manifest, namespace=None, dry_run=False):
+        """Creates an object; with `dry_run` as a dry run, which includes admission."""
+        query = "?dryRun=All" if dry_run else ""
+        return self.request("POST", path(manifest["kind"], namespace) + query, manifest)
 
     def patch(self, kind, namespace, name, change):
-        return self.ask("PATCH", path(kind, namespace, name), change, PATCH).object
+        return self.request("PATCH", path(kind, namespace, name), change, PATCH).object
 
-    def remove(self, kind, namespace, name, **options):
-        return self.ask("DELETE", path(kind, namespace, name), options or None).object
+    def delete(self, kind, namespace, name, **options):
+        return self.request("DELETE", path(kind, namespace, name), options or None).object
 
     def _changes(self, target, version, seconds):
-        """Changes of the objects under a path since this version, for at most this many seconds."""
+        """Yields the changes of the objects under a path since this version, for at most this many seconds."""
         query = urllib.parse.urlencode({"watch": "1", "resourceVersion": version, "timeoutSeconds": max(1, round(seconds))})
         connection, response = self._open("GET", f"{target}?{query}", timeout=seconds + 30)
         try:
@@ -103,18 +103,18 @@ class Api:
         finally:
             connection.close()
 
-    def wait(self, kind, namespace, condition, what, seconds=180.0):
+    def wait(self, kind, namespace, condition, expected, seconds=180.0):
         """Watches the objects of a kind until the condition on them (by name) holds; returns its value."""
         deadline = time.monotonic() + seconds
         target = path(kind, namespace)
         while True:
-            listed = self.ask("GET", target).object
+            listed = self.request("GET", target).object
             found = {item["metadata"]["name"]: item for item in listed["items"]}
             if value := condition(found):
                 return value
-            left = deadline - time.monotonic()
-            assert left > 0, f"not within {seconds:g} s: {what(found) if callable(what) else what}"
-            for change in self._changes(target, listed["metadata"]["resourceVersion"], left):
+            remaining = deadline - time.monotonic()
+            assert remaining > 0, f"not within {seconds:g} s: {expected(found) if callable(expected) else expected}"
+            for change in self._changes(target, listed["metadata"]["resourceVersion"], remaining):
                 name = change["object"]["metadata"]["name"]
                 if change["type"] == "DELETED":
                     found.pop(name, None)

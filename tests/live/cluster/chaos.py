@@ -1,6 +1,6 @@
 """Random failures under streaming load, with tokometer and without it: `make chaos` for CHAOS_SECONDS.
 
-Two Deployments of the same engine run side by side, one with the sidecar. The same seeded sequence of failures hits both at the same
+Two Deployments of the same engine run in parallel, one with the sidecar. The same seeded sequence of failures hits both at the same
 moments. Clients send streaming requests to ready pods all the time, and repeat only refused connects, as a gateway does. The requests lost
 with tokometer may exceed those lost without it by at most the requests that were in flight through a killed sidecar.
 """
@@ -42,22 +42,22 @@ class Side:
     requests: itertools.count = field(default_factory=itertools.count)
     complete: int = 0
     refused: int = 0
-    # Kind of end -> number of requests.
+    # Kind of failure -> number of requests.
     lost: dict = field(default_factory=dict)
     # Requests in flight: number -> address.
     open: dict = field(default_factory=dict)
-    # Requests opened while a sidecar was being killed, or in flight before: these may be lost.
-    hit: set = field(default_factory=set)
+    # Requests opened while a sidecar was being killed, or in flight before: they may be lost.
+    exposed: set = field(default_factory=set)
     # Address whose sidecar is being killed now.
     killing: str = ""
 
     def addresses(self, node, namespace):
         slices = [s for s in node.api.get("EndpointSlice", namespace) if s["metadata"]["labels"].get("kubernetes.io/service-name") == self.name]
-        endpoints = [endpoint for one in slices for endpoint in one.get("endpoints") or []]
+        endpoints = [endpoint for item in slices for endpoint in item.get("endpoints") or []]
         return sorted(endpoint["addresses"][0] for endpoint in endpoints if endpoint["conditions"].get("ready"))
 
-    async def connected(self, node, namespace, turn):
-        """A stream to a ready pod; refused connects are repeated."""
+    async def connect(self, node, namespace, turn):
+        """Opens a stream to a ready pod; repeats refused connects."""
         for attempt in itertools.count():
             addresses = await asyncio.to_thread(self.addresses, node, namespace)
             if addresses:
@@ -68,26 +68,26 @@ class Side:
                     self.refused += 1
             await asyncio.sleep(0.1)
 
-    async def ask(self, node, namespace, number, deadline):
+    async def send_requests(self, node, namespace, number, deadline):
         for turn in itertools.count(number):
             if time.monotonic() > deadline:
                 return
-            address, stream = await self.connected(node, namespace, turn)
+            address, stream = await self.connect(node, namespace, turn)
             request = next(self.requests)
             self.open[request] = address
             if address == self.killing:
-                self.hit.add(request)
+                self.exposed.add(request)
             try:
-                answer = await asyncio.wait_for(stream.rest(), 60)
+                response = await asyncio.wait_for(stream.rest(), 60)
             except TimeoutError:
-                answer = b"no end within 60 s"
+                response = b"no end within 60 s"
             finally:
                 del self.open[request]
                 await stream.close()
-            if complete(answer):
+            if complete(response):
                 self.complete += 1
             else:
-                kind = "cut" if b"data: " in answer else answer[:12].decode(errors="replace") or "no response"
+                kind = "cut" if b"data: " in response else response[:12].decode(errors="replace") or "no response"
                 self.lost[kind] = self.lost.get(kind, 0) + 1
 
     def total(self):
@@ -101,10 +101,10 @@ class Chaos:
     def __init__(self, node, namespace):
         self.node, self.namespace, self.random = node, namespace, random.Random(SEED)
         self.sides = {name: Side(name) for name in ("with", "without")}
-        self.done = {}
+        self.performed = {}
 
     def pods(self, name):
-        """The pods that can be hit, in the order of their creation."""
+        """The ready pods, in the order of their creation."""
         mine = [pod for pod in self.node.api.get("Pod", self.namespace) if pod["metadata"]["labels"].get("app") == name and workloads.ready(pod)]
         return sorted(mine, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
 
@@ -115,7 +115,7 @@ class Chaos:
             match action:
                 case "kill sidecar":
                     side.killing = workloads.address(pod)
-                    side.hit |= {request for request, address in side.open.items() if address == side.killing}
+                    side.exposed |= {request for request, address in side.open.items() if address == side.killing}
                     try:
                         self.node.kill_container(pod, "tokometer")
                     finally:
@@ -123,12 +123,12 @@ class Chaos:
                 case "kill engine":
                     self.node.kill_container(pod, "vllm")
                 case "delete pod":
-                    self.node.api.remove("Pod", self.namespace, pod["metadata"]["name"])
+                    self.node.api.delete("Pod", self.namespace, pod["metadata"]["name"])
                 case "kill pod":
-                    self.node.api.remove("Pod", self.namespace, pod["metadata"]["name"], gracePeriodSeconds=0)
+                    self.node.api.delete("Pod", self.namespace, pod["metadata"]["name"], gracePeriodSeconds=0)
                 case "evict":
                     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod["metadata"]["name"], "namespace": self.namespace}}
-                    self.node.api.ask("POST", path("Pod", self.namespace, pod["metadata"]["name"]) + "/eviction", eviction)
+                    self.node.api.request("POST", path("Pod", self.namespace, pod["metadata"]["name"]) + "/eviction", eviction)
                 case "upgrade":
                     change = {"spec": {"template": {"metadata": {"annotations": {"version": str(version)}}}}}
                     self.node.api.patch("Deployment", self.namespace, name, change)
@@ -136,24 +136,24 @@ class Chaos:
             return False
         return True
 
-    async def fail(self, deadline):
+    async def inject_failures(self, deadline):
         for version in itertools.count(1):
             await asyncio.sleep(self.random.uniform(*PAUSE))
-            # No failure so late that a restart would not be seen.
+            # No failure in the last seconds, when its restart could not be observed.
             if time.monotonic() > deadline - 5:
                 return
             action = self.random.choices(list(ACTIONS), list(ACTIONS.values()))[0]
-            pick = self.random.randrange(REPLICAS)
+            index = self.random.randrange(REPLICAS)
             if action == "upgrade":
                 await asyncio.to_thread(self.switch_image, version)
             names = ["with"] if action == "kill sidecar" else list(self.sides)
             pods = dict(zip(names, await asyncio.gather(*(asyncio.to_thread(self.pods, name) for name in names)), strict=True))
-            # Both sides or none; and the last ready pod is left alone, because without any there is nothing to compare.
+            # Act on both sides or on none, and never on the last ready pod: without it there is nothing to compare.
             if action != "upgrade" and min(map(len, pods.values())) < 2:
                 continue
-            chosen = {name: ready[pick % len(ready)] if ready else None for name, ready in pods.items()}
+            chosen = {name: ready[index % len(ready)] if ready else None for name, ready in pods.items()}
             done = await asyncio.gather(*(asyncio.to_thread(self.act, action, pod, name, version) for name, pod in chosen.items()))
-            self.done[action] = self.done.get(action, 0) + any(done)
+            self.performed[action] = self.performed.get(action, 0) + any(done)
 
     def switch_image(self, version):
         """New pods get the sidecar of another release."""
@@ -162,29 +162,33 @@ class Chaos:
 
     async def run(self):
         deadline = time.monotonic() + SECONDS
-        people = [
-            asyncio.create_task(side.ask(self.node, self.namespace, number, deadline)) for side in self.sides.values() for number in range(CLIENTS)
+        clients = [
+            asyncio.create_task(side.send_requests(self.node, self.namespace, number, deadline))
+            for side in self.sides.values()
+            for number in range(CLIENTS)
         ]
-        await self.fail(deadline)
-        await asyncio.wait_for(asyncio.gather(*people), SECONDS + 300)
+        await self.inject_failures(deadline)
+        await asyncio.wait_for(asyncio.gather(*clients), SECONDS + 300)
 
 
-def requests_lost_under_chaos_are_those_through_killed_sidecars():
+def chaos_loses_only_requests_through_killed_sidecars():
     node = cluster()
     node.rename_image(TOKOMETER, TOKOMETER.rpartition(":")[0] + ":newer")
     with node.namespace("chaos") as namespace, release.installed(node, namespace):
         for name in ("with", "without"):
             labels = workloads.LABEL if name == "with" else {}
-            node.api.make(workloads.service(name), namespace)
-            node.api.make(workloads.deployment(name, workloads.server(rate=RATE), replicas=REPLICAS, labels=labels), namespace)
+            node.api.create(workloads.service(name), namespace)
+            node.api.create(workloads.deployment(name, workloads.server(rate=RATE), replicas=REPLICAS, labels=labels), namespace)
         for name in ("with", "without"):
             workloads.wait_ready(node, namespace, name, REPLICAS)
         chaos = Chaos(node, namespace)
         until(lambda: all(len(side.addresses(node, namespace)) == REPLICAS for side in chaos.sides.values()), "every pod is an endpoint", 60)
         asyncio.run(chaos.run())
-        ours, theirs = chaos.sides["with"], chaos.sides["without"]
-        more = ours.total() - theirs.total()
-        for line in (json.dumps(chaos.done), ours.report(), theirs.report(), f"{len(ours.hit)} requests in flight through killed sidecars, {more} more lost with tokometer"):
+        with_tokometer, without_tokometer = chaos.sides["with"], chaos.sides["without"]
+        excess = with_tokometer.total() - without_tokometer.total()
+        exposed = len(with_tokometer.exposed)
+        summary = f"{exposed} requests in flight through killed sidecars, {excess} more lost with tokometer"
+        for line in (json.dumps(chaos.performed), with_tokometer.report(), without_tokometer.report(), summary):
             print(f"    {line}", flush=True)
-        assert chaos.done and ours.complete > CLIENTS and theirs.complete > CLIENTS, "nothing was tested"
-        assert more <= len(ours.hit), f"{more} more requests lost with tokometer; {len(ours.hit)} were in flight through killed sidecars"
+        assert chaos.performed and with_tokometer.complete > CLIENTS and without_tokometer.complete > CLIENTS, "nothing was tested"
+        assert excess <= exposed, f"{excess} more requests lost with tokometer; {exposed} were in flight through killed sidecars"

@@ -1,6 +1,6 @@
 """Describes the state of a namespace's pods, to explain a failed test."""
 
-MOST_EVENTS, MOST_LINES = 12, 12
+MAX_EVENTS, MAX_LINES = 12, 12
 
 
 def explain(cluster, namespace, error):
@@ -12,15 +12,15 @@ def explain(cluster, namespace, error):
         for pod in pods:
             for status in _statuses(pod):
                 name = pod["metadata"]["name"], status["name"]
-                log = cluster.kubectl("-n", namespace, "logs", name[0], "-c", name[1], f"--tail={MOST_LINES}", check=False, seconds=30)
+                log = cluster.kubectl("-n", namespace, "logs", name[0], "-c", name[1], f"--tail={MAX_LINES}", check=False, seconds=30)
                 print(f"    last lines of {name[0]}/{name[1]}:", *log.splitlines(), sep="\n      ")
         # The kubelet's own log contains the reason why a container does not start.
         log = (cluster.directory / "log" / "kubelet.log").read_text(errors="replace").splitlines()
-        print("    the kubelet:", *[line for line in log if f"{namespace}/" in line and line.startswith("E")][-MOST_LINES:], sep="\n      ")
+        print("    the kubelet:", *[line for line in log if f"{namespace}/" in line and line.startswith("E")][-MAX_LINES:], sep="\n      ")
         if hasattr(error, "add_note"):
             error.add_note("\n".join(states[:8]))
-    except Exception as also:  # noqa: BLE001 what failed first is what must be read
-        print(f"    cannot describe {namespace} further: {also!r}")
+    except Exception as failure:  # noqa: BLE001 must not hide the test's own error
+        print(f"    cannot describe {namespace} further: {failure!r}")
 
 
 def _statuses(pod):
@@ -28,18 +28,18 @@ def _statuses(pod):
 
 
 def _states(pod):
-    yield f"{pod['metadata']['name']}: {pod['status']['phase']} {_untrue(pod)}".rstrip()
+    yield f"{pod['metadata']['name']}: {pod['status']['phase']} {_unmet_conditions(pod)}".rstrip()
     for status in _statuses(pod):
-        (state, about), *_ = (status.get("state") or {"unknown": {}}).items()
+        (state, details), *_ = (status.get("state") or {"unknown": {}}).items()
         last = status.get("lastState", {}).get("terminated", {})
-        before = f", before: {last.get('reason')} {last.get('exitCode')}" if last else ""
-        yield f"  {status['name']}: {state} {about.get('reason', '')} {about.get('message', '')} restarts {status['restartCount']}{before}"
+        previous = f", before: {last.get('reason')} {last.get('exitCode')}" if last else ""
+        yield f"  {status['name']}: {state} {details.get('reason', '')} {details.get('message', '')} restarts {status['restartCount']}{previous}"
 
 
-def _untrue(pod):
+def _unmet_conditions(pod):
     return ", ".join(f"{c['type']}: {c.get('message') or c.get('reason') or 'not yet'}" for c in pod["status"].get("conditions", []) if c["status"] != "True")
 
 
 def _events(cluster, namespace):
     found = sorted(cluster.api.get("Event", namespace), key=lambda event: event["metadata"]["creationTimestamp"])
-    return [f"{event['involvedObject']['name']}: {event.get('reason')} {event.get('message', '')[:300]}" for event in found[-MOST_EVENTS:]]
+    return [f"{event['involvedObject']['name']}: {event.get('reason')} {event.get('message', '')[:300]}" for event in found[-MAX_EVENTS:]]

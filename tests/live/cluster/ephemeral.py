@@ -1,4 +1,4 @@
-"""`tokometer tap` in an ephemeral container of running pods: the commands of the page on the tap, as written."""
+"""`tokometer tap` in an ephemeral container of running pods: the commands of docs/how-to/tap.md, as written."""
 
 import json
 import re
@@ -15,21 +15,21 @@ from cluster.images import TOKOMETER
 from cluster.rig import cluster
 
 REQUESTS, TOKENS = 12, 30
-# The exit code of a usage error, which a missing capability is.
+# The exit code of a usage error; a missing capability counts as one.
 NOT_PERMITTED = 2
 NON_ROOT = {"runAsUser": 65532, "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def _commands():
-    """The commands of the page that attach to a pod: the short one for pods that run as root, and the two for any pod."""
+    """The commands of the page that attach to a pod: the short one for pods that run as root, and the two commands for any pod."""
     lines = [line for block in blocks(ROOT / "docs" / "how-to" / "tap.md") for line in block]
     custom, short = [line for line in lines if line.startswith("kubectl debug") and "tokometer tap" in line]
-    [written] = [line for line in lines if line.startswith("echo") and "NET_RAW" in line]
-    return short, written, custom
+    [write_profile] = [line for line in lines if line.startswith("echo") and "NET_RAW" in line]
+    return short, write_profile, custom
 
 
-def _filled(command, namespace, pod):
-    """The command as a user of this namespace enters it."""
+def _fill_in(command, namespace, pod):
+    """The command with this namespace, pod and image filled in."""
     for word, value in {"POD": pod, "IMAGE": TOKOMETER, "CONTAINER": "vllm"}.items():
         command = re.sub(rf"\b{word}\b", value, command)
     return command.replace("kubectl", f"kubectl --namespace {namespace}", 1)
@@ -37,8 +37,8 @@ def _filled(command, namespace, pod):
 
 def _pods(node, namespace):
     """A pod that runs as root, and one that runs as another user without any capability."""
-    node.api.make(workloads.pod("root", labels={}, securityContext={"runAsUser": 0}), namespace)
-    node.api.make(workloads.pod("user", workloads.server(securityContext=workloads.RESTRICTED), labels={}, securityContext=NON_ROOT), namespace)
+    node.api.create(workloads.pod("root", labels={}, securityContext={"runAsUser": 0}), namespace)
+    node.api.create(workloads.pod("user", workloads.server(securityContext=workloads.RESTRICTED), labels={}, securityContext=NON_ROOT), namespace)
     return [workloads.wait_ready(node, namespace, app)[0] for app in ("root", "user")]
 
 
@@ -50,18 +50,18 @@ def _debugger(node, namespace, name):
     return next((state for state in states if state["name"] == newest), {}), pod
 
 
-def _is_measured(node, namespace, pod, commands):
+def _check_measured(node, namespace, pod, commands):
     """Runs the commands in a terminal, sends requests, and quits with `q`."""
     name = pod["metadata"]["name"]
     with tempfile.TemporaryDirectory() as directory:
         with Terminal(120, 30, **{key: node.environment[key] for key in ("PATH", "KUBECONFIG")}, HOME=directory) as terminal:
             terminal.type(f"cd {shlex.quote(directory)}")
             for command in commands:
-                terminal.type(_filled(command, namespace, name) + "; echo ended=$?")
+                terminal.type(_fill_in(command, namespace, name) + "; echo ended=$?")
                 terminal.shows("ended=0" if command.startswith("echo") else "q quit", seconds=60)
             for _ in range(REQUESTS):
-                workloads.answers(pod, tokens=TOKENS)
-            workloads.wait_figure(pod, REQUESTS, names.EXCHANGES, outcome=names.OK)
+                workloads.check_response(pod, tokens=TOKENS)
+            workloads.wait_metric_value(pod, REQUESTS, names.REQUESTS, outcome=names.OK)
             page = metrics(workloads.admin(pod))
             assert total(page, names.OUTPUT_TOKENS) == REQUESTS * TOKENS, total(page, names.OUTPUT_TOKENS)
             assert total(page, "tokometer_capture_packets_lost_total") == 0
@@ -74,7 +74,7 @@ def _is_measured(node, namespace, pod, commands):
     print(f"    {name}: {REQUESTS} requests of {TOKENS} tokens, {packets:g} packets, 0 lost")
 
 
-def _is_unchanged(node, namespace, before):
+def _check_unchanged(node, namespace, before):
     """The pod is the same, nothing restarted, nothing listens, and requests still pass."""
     name = before["metadata"]["name"]
     after = node.api.get("Pod", namespace, name)
@@ -83,31 +83,31 @@ def _is_unchanged(node, namespace, before):
     for status in after["status"]["containerStatuses"]:
         assert status["restartCount"] == 0, status
     assert get(workloads.admin(after)) == (0, ""), f"the admin port of {name} still responds"
-    workloads.answers(after)
+    workloads.check_response(after)
 
 
-def a_tap_in_an_ephemeral_container_measures_every_request():
+def tap_in_an_ephemeral_container_measures_every_request():
     node = cluster()
-    short, written, custom = _commands()
+    short, write_profile, custom = _commands()
     with node.namespace("ephemeral") as namespace:
         root, user = _pods(node, namespace)
-        _is_measured(node, namespace, root, [short])
-        _is_measured(node, namespace, user, [written, custom])
+        _check_measured(node, namespace, root, [short])
+        _check_measured(node, namespace, user, [write_profile, custom])
         for pod in (root, user):
-            _is_unchanged(node, namespace, pod)
+            _check_unchanged(node, namespace, pod)
 
 
-def a_tap_without_net_raw_names_the_capability_and_the_fix():
+def tap_without_net_raw_names_the_capability_and_the_fix():
     node = cluster()
     short, _, _ = _commands()
     plain = short.replace(" -it", "").replace(" --top", "")
     with node.namespace("not-permitted") as namespace:
         _, user = _pods(node, namespace)
         # Its image runs as another user than root.
-        node.api.make(workloads.pod("plain", labels={}), namespace)
+        node.api.create(workloads.pod("plain", labels={}), namespace)
         workloads.wait_ready(node, namespace, "plain")
         for pod, profile in (("user", "general"), ("user", "netadmin"), ("user", "restricted"), ("plain", "general"), ("plain", "sysadmin")):
-            command = _filled(plain, namespace, pod).replace("--profile=general", f"--profile={profile}")
+            command = _fill_in(plain, namespace, pod).replace("--profile=general", f"--profile={profile}")
             node.run(*shlex.split(command))
             state = until(lambda: _debugger(node, namespace, pod)[0].get("state", {}).get("terminated"), f"the container of {profile} has ended", 60)
             name = _debugger(node, namespace, pod)[0]["name"]
@@ -116,4 +116,4 @@ def a_tap_without_net_raw_names_the_capability_and_the_fix():
             assert "the capability NET_RAW is missing" in log, (profile, log)
             [fix] = re.findall(r"\{.*\}", log)
             assert json.loads(fix)["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["NET_RAW"]}, log
-        _is_unchanged(node, namespace, user)
+        _check_unchanged(node, namespace, user)

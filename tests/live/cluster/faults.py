@@ -19,29 +19,29 @@ WEDGE = {"wedge": {"decode": f"{SILENCE}s", "prefill": f"{SILENCE}s"}}
 LIVENESS = {"enabled": True, "periodSeconds": 2, "failureThreshold": 3}
 
 
-def a_killed_engine_restarts_and_its_cut_streams_are_recorded():
+def killed_engine_restarts_and_cut_streams_are_recorded():
     node = cluster()
     with node.namespace("engine-killed") as namespace, release.installed(node, namespace):
-        node.api.make(workloads.pod("engine", workloads.server(rate=20)), namespace)
+        node.api.create(workloads.pod("engine", workloads.server(rate=20)), namespace)
         [pod] = workloads.wait_ready(node, namespace, "engine")
-        workloads.answers(pod)
-        started = workloads.figure(pod, "process_start_time_seconds")
-        seen, _ = while_streaming([pod], lambda: node.kill_container(pod, "vllm"), STREAMS, tokens=2000)
-        assert len(seen.cut) == STREAMS, f"{len(seen.whole)} streams survived their engine"
+        workloads.check_response(pod)
+        started = workloads.metric_value(pod, "process_start_time_seconds")
+        results, _ = while_streaming([pod], lambda: node.kill_container(pod, "vllm"), STREAMS, tokens=2000)
+        assert len(results.cut) == STREAMS, f"{len(results.complete)} streams survived their engine"
         after = workloads.wait_restarted(node, namespace, pod, "vllm")
         assert workloads.status(after, "tokometer")["restartCount"] == 0, after["status"]
-        workloads.answers(after)
-        assert started and workloads.figure(after, "process_start_time_seconds") == started, "the sidecar is another process"
-        workloads.wait_figure(after, 2, names.EXCHANGES, outcome=names.OK)
-        died = sum(workloads.figure(after, names.EXCHANGES, outcome=outcome) for outcome in names.SERVER_DIED)
+        workloads.check_response(after)
+        assert started and workloads.metric_value(after, "process_start_time_seconds") == started, "the sidecar was restarted"
+        workloads.wait_metric_value(after, 2, names.REQUESTS, outcome=names.OK)
+        died = sum(workloads.metric_value(after, names.REQUESTS, outcome=outcome) for outcome in names.SERVER_DIED)
         assert died == STREAMS, f"{died} of {STREAMS} cut streams are recorded as such"
 
 
-def a_wedged_engine_is_restarted_by_its_liveness_probe():
+def liveness_probe_restarts_a_wedged_engine():
     node = cluster()
     with node.namespace("wedged") as namespace:
         with release.installed(node, namespace, {"sidecar": {"engineLiveness": LIVENESS, "config": WEDGE}}):
-            node.api.make(workloads.pod("engine"), namespace)
+            node.api.create(workloads.pod("engine"), namespace)
             [pod] = workloads.wait_ready(node, namespace, "engine")
             probe = pod["spec"]["containers"][0]["livenessProbe"]["httpGet"]
             assert (probe["path"], probe["port"]) == ("/engine/healthz", workloads.ADMIN), probe
@@ -49,7 +49,7 @@ def a_wedged_engine_is_restarted_by_its_liveness_probe():
             async def hang():
                 stream = await Stream.open(workloads.PORT, host=workloads.address(pod), fault="hang:600", tokens=20)
                 assert get(f"http://{workloads.address(pod)}:{workloads.PORT}/health")[0] == 200, "the engine's own health check"
-                # It ends when the engine does.
+                # The stream ends when the engine does.
                 rest = await asyncio.wait_for(stream.rest(), 240)
                 await stream.close()
                 return rest
@@ -62,20 +62,20 @@ def a_wedged_engine_is_restarted_by_its_liveness_probe():
             assert workloads.status(after, "tokometer")["restartCount"] == 0, after["status"]
             events = [event for event in node.api.get("Event", namespace) if event.get("reason") == "Unhealthy" and "Liveness" in event.get("message", "")]
             assert any("503" in event["message"] for event in events), events
-            workloads.answers(after)
-            print(f"    its client was disconnected {took:.0f} s after it asked")
+            workloads.check_response(after)
+            print(f"    its client was disconnected {took:.0f} s after its request")
 
 
-def a_busy_engine_is_not_restarted_by_its_liveness_probe():
+def liveness_probe_does_not_restart_a_busy_engine():
     node = cluster()
     with node.namespace("busy") as namespace:
         with release.installed(node, namespace, {"sidecar": {"engineLiveness": LIVENESS, "config": WEDGE}}):
             # Four at a time: the others wait longer than the bound for a silent engine.
             server = workloads.server("--max-concurrency", "4", rate=40)
-            node.api.make(workloads.pod("engine", server), namespace)
+            node.api.create(workloads.pod("engine", server), namespace)
             [pod] = workloads.wait_ready(node, namespace, "engine")
 
-            async def crowd():
+            async def send_all():
                 began = time.monotonic()
                 opened = [await Stream.open(workloads.PORT, host=workloads.address(pod), tokens=80) for _ in range(STREAMS)]
                 rests = await asyncio.wait_for(asyncio.gather(*(stream.rest() for stream in opened)), 240)
@@ -83,7 +83,7 @@ def a_busy_engine_is_not_restarted_by_its_liveness_probe():
                     await stream.close()
                 return rests, time.monotonic() - began
 
-            rests, took = asyncio.run(crowd())
+            rests, took = asyncio.run(send_all())
             bounds = SILENCE + LIVENESS["periodSeconds"] * LIVENESS["failureThreshold"]
             assert took > 2 * bounds, f"no request waited for long: {took:.0f} s"
             assert all(b"data: [DONE]" in rest for rest in rests)
@@ -92,28 +92,28 @@ def a_busy_engine_is_not_restarted_by_its_liveness_probe():
             print(f"    {STREAMS} requests, four at a time: the last got its response after {took:.0f} s")
 
 
-def a_killed_sidecar_cuts_only_its_own_streams_and_restarts():
+def killed_sidecar_cuts_only_its_streams_and_restarts():
     node = cluster()
     with node.namespace("sidecar-killed") as namespace, release.installed(node, namespace):
-        node.api.make(workloads.deployment("vllm", workloads.server(rate=20), replicas=2), namespace)
+        node.api.create(workloads.deployment("vllm", workloads.server(rate=20), replicas=2), namespace)
         killed, other = workloads.wait_ready(node, namespace, "vllm", 2)
 
         def kill():
             node.kill_container(killed, "tokometer")
-            return _refused(killed)
+            return _count_refused_connects(killed)
 
-        both = lambda: while_streaming([killed], kill, STREAMS, tokens=2000)  # noqa: E731
-        untouched, (cut, (connects, seconds)) = while_streaming([other], both, STREAMS, tokens=300)
-        print(f"    {len(cut.cut)} streams cut; then {connects} connects refused within {seconds:.1f} s")
-        assert len(cut.cut) == STREAMS, f"{len(cut.whole)} streams survived their relay"
-        assert len(untouched.whole) == STREAMS, f"{len(untouched.cut)} streams of another pod were cut"
+        stream_and_kill = lambda: while_streaming([killed], kill, STREAMS, tokens=2000)  # noqa: E731
+        other_results, (results, (refused, seconds)) = while_streaming([other], stream_and_kill, STREAMS, tokens=300)
+        print(f"    {len(results.cut)} streams cut; then {refused} connects refused within {seconds:.1f} s")
+        assert len(results.cut) == STREAMS, f"{len(results.complete)} streams survived their sidecar"
+        assert len(other_results.complete) == STREAMS, f"{len(other_results.cut)} streams of another pod were cut"
         after = workloads.wait_restarted(node, namespace, killed, "tokometer")
         assert workloads.status(after, "vllm")["restartCount"] == 0, after["status"]
-        workloads.answers(after)
-        workloads.wait_figure(after, 1, names.EXCHANGES)
+        workloads.check_response(after)
+        workloads.wait_metric_value(after, 1, names.REQUESTS)
 
 
-def _refused(pod):
+def _count_refused_connects(pod):
     """Connects until the restarted sidecar accepts; returns how many connects were refused, and for how long. Any other error fails."""
     refused, began, deadline = 0, None, time.monotonic() + 60
     while time.monotonic() < deadline:
@@ -128,37 +128,37 @@ def _refused(pod):
     raise AssertionError(f"{refused} connects refused, and none accepted again")
 
 
-def a_sidecar_out_of_memory_restarts_alone():
+def sidecar_out_of_memory_restarts_alone():
     node = cluster()
     with node.namespace("memory") as namespace:
         limits = {"requests": {"cpu": "50m", "memory": "40Mi"}, "limits": {"memory": "40Mi"}}
         with release.installed(node, namespace, {"sidecar": {"resources": limits}}):
-            node.api.make(workloads.pod("engine"), namespace)
+            node.api.create(workloads.pod("engine"), namespace)
             [pod] = workloads.wait_ready(node, namespace, "engine")
-            held = []
+            connections = []
             try:
-                # Request headers that never end: each connection's are kept until then.
-                until(lambda: _killed_by(node, namespace, pod, held), "the sidecar runs out of memory", 240)
+                # Request headers that never end: the sidecar stores those of each connection.
+                until(lambda: _exhaust_memory(node, namespace, pod, connections), "the sidecar runs out of memory", 240)
             finally:
-                for connection in held:
+                for connection in connections:
                     connection.close()
             after = workloads.wait_restarted(node, namespace, pod, "tokometer")
             last = workloads.status(after, "tokometer")["lastState"]["terminated"]
             assert last["reason"] == "OOMKilled", last
             assert workloads.status(after, "vllm")["restartCount"] == 0, after["status"]
-            workloads.answers(after)
-            print(f"    {len(held)} unfinished request headers exceeded 40 MiB")
+            workloads.check_response(after)
+            print(f"    {len(connections)} unfinished request headers exceeded 40 MiB")
 
 
-def _killed_by(node, namespace, pod, held):
+def _exhaust_memory(node, namespace, pod, connections):
     """Sends fifty more unfinished request headers; returns true once the sidecar has been killed."""
-    head = b"GET /health HTTP/1.1\r\nhost: engine\r\n" + b"".join(b"x-%d: %s\r\n" % (n, b"y" * 4000) for n in range(12))
+    headers = b"GET /health HTTP/1.1\r\nhost: engine\r\n" + b"".join(b"x-%d: %s\r\n" % (n, b"y" * 4000) for n in range(12))
     try:
         for _ in range(50):
             connection = socket.create_connection((workloads.address(pod), workloads.PORT), 10)
-            held.append(connection)
+            connections.append(connection)
             connection.settimeout(10)
-            connection.sendall(head)
+            connection.sendall(headers)
     except OSError:
         pass
     now = node.api.get("Pod", namespace, pod["metadata"]["name"])

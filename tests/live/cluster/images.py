@@ -15,7 +15,7 @@ from process import MODEL, Skip
 
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine())
 OCI = "application/vnd.oci.image"
-# The chart's default name; its registry is this node.
+# The chart's default name, without a registry.
 TOKOMETER = "localhost/tokometer:" + re.search(r"^appVersion: (\S+)", (CHART / "Chart.yaml").read_text(), re.M)[1]
 VLLM, LLAMA = "localhost/vllm:test", "localhost/llama.cpp:test"
 # A user and a group that only containers have.
@@ -23,39 +23,39 @@ USER = "65532:65532"
 
 
 def read_dockerfile(text, context):
-    """Files and configuration of the image that such a Dockerfile describes. Supports only what a single-program image needs."""
+    """The files and the configuration of the image that a Dockerfile describes. Supports only the instructions of a single-program image."""
     files, config, arguments = {}, {}, {}
     lines = (line.strip() for line in text.splitlines())
     for line in filter(lambda line: line and not line.startswith("#"), lines):
-        word, _, rest = line.partition(" ")
+        instruction, _, rest = line.partition(" ")
         rest = re.sub(r"\$\{(\w+)\}", lambda found: arguments[found[1]], rest)
-        if word == "FROM":
+        if instruction == "FROM":
             assert rest == "scratch", f"unsupported base image: {line}"
-        elif word == "ARG":
+        elif instruction == "ARG":
             name, _, value = rest.partition("=")
             arguments[name] = ARCHITECTURE if name == "TARGETARCH" else value
-        elif word == "COPY":
+        elif instruction == "COPY":
             source, target = shlex.split(rest)
             files[target] = Path(context) / source
-        elif word == "ENV":
+        elif instruction == "ENV":
             config.setdefault("Env", []).append(rest)
-        elif word == "USER":
+        elif instruction == "USER":
             config["User"] = rest
-        elif word == "EXPOSE":
+        elif instruction == "EXPOSE":
             config["ExposedPorts"] = {f"{port}/tcp": {} for port in rest.split()}
-        elif word in ("ENTRYPOINT", "CMD"):
-            config[word.capitalize()] = json.loads(rest)
+        elif instruction in ("ENTRYPOINT", "CMD"):
+            config[instruction.capitalize()] = json.loads(rest)
         else:
             raise AssertionError(f"unsupported instruction: {line}")
     return files, config
 
 
 def write_archive(target, name, files, config):
-    """Writes an OCI archive of one layer with these files (path inside -> local path), all executable by everyone."""
+    """Writes an OCI archive of one layer with these files (image path -> local path), all executable by everyone."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
-        for inside, source in sorted(files.items()):
-            entry = tarfile.TarInfo(inside.lstrip("/"))
+        for image_path, source in sorted(files.items()):
+            entry = tarfile.TarInfo(image_path.lstrip("/"))
             entry.mode, entry.size = 0o755, source.stat().st_size
             with source.open("rb") as content:
                 tar.addfile(entry, content)
@@ -66,9 +66,9 @@ def write_archive(target, name, files, config):
         blobs[f"blobs/{digest.replace(':', '/')}"] = data
         return {"mediaType": f"{OCI}.{kind}", "digest": digest, "size": len(data)}
 
-    packed = blob("layer.v1.tar", layer.getvalue())
-    about = {"architecture": ARCHITECTURE, "os": "linux", "config": config, "rootfs": {"type": "layers", "diff_ids": [packed["digest"]]}}
-    manifest = {"schemaVersion": 2, "mediaType": f"{OCI}.manifest.v1+json", "config": blob("config.v1+json", json.dumps(about).encode()), "layers": [packed]}
+    layer_blob = blob("layer.v1.tar", layer.getvalue())
+    image_config = {"architecture": ARCHITECTURE, "os": "linux", "config": config, "rootfs": {"type": "layers", "diff_ids": [layer_blob["digest"]]}}
+    manifest = {"schemaVersion": 2, "mediaType": f"{OCI}.manifest.v1+json", "config": blob("config.v1+json", json.dumps(image_config).encode()), "layers": [layer_blob]}
     entry = blob("manifest.v1+json", json.dumps(manifest).encode()) | {"annotations": {"io.containerd.image.name": name}}
     blobs["index.json"] = json.dumps({"schemaVersion": 2, "manifests": [entry]}).encode()
     blobs["oci-layout"] = b'{"imageLayoutVersion": "1.0.0"}'
@@ -85,7 +85,7 @@ def tokometer(context):
 
 
 def vllm(binary, programs):
-    """The simulator, invoked like vLLM, and a shell that may invoke it."""
+    """The simulator with vLLM's command line, and a shell that can start it."""
     bash = Path("/bin/bash")
     listed = subprocess.run(["ldd", str(bash)], capture_output=True, text=True, check=True).stdout
     shell = {path: Path(path) for path in [str(bash), *re.findall(r"(/\S+) \(0x", listed)]}
@@ -103,11 +103,11 @@ def llama_server(wrapper):
     if not wrapper.exists():
         raise Skip("no llama-server")
     text = wrapper.read_text(errors="replace")
-    started = re.search(r"exec '(\S+)' --library-path '(\S+)' '(\S+)'", text)
+    command = re.search(r"exec '(\S+)' --library-path '(\S+)' '(\S+)'", text)
     backend = re.search(r"GGML_BACKEND_PATH='(\S+)'", text)
-    if not (started and backend):
+    if not (command and backend):
         raise Skip("the system's llama-server cannot be put into an image")
-    loader, libraries, program = started.groups()
+    loader, libraries, program = command.groups()
     files = {"/llama/server": Path(program), "/llama/backend.so": Path(backend[1]), "/models/tiny-chat.gguf": MODEL}
     for binary in (program, backend[1]):
         listed = subprocess.run([loader, "--library-path", libraries, "--list", binary], capture_output=True, text=True, check=True).stdout

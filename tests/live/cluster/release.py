@@ -30,12 +30,12 @@ def target(namespace, **sidecar):
 
 
 @contextlib.contextmanager
-def installed(cluster, namespace, values=None, name=NAME, known_by=None, pods=None):
-    """Installs a release in a test's namespace; ready once the API server applies its policy to new pods like this one. `pods` is
-    another namespace for the pods."""
+def installed(cluster, namespace, values=None, name=NAME, sample_pod=None, pods=None):
+    """Installs a release in a test's namespace, and waits until the API server applies its policy to new pods like `sample_pod`.
+    `pods` is the namespace of the pods, if it is another one."""
     apply(cluster, "install", namespace, {"targets": [target(pods or namespace)], **(values or {})}, name)
     try:
-        wait_known(cluster, pods or namespace, known_by)
+        wait_known(cluster, pods or namespace, sample_pod)
         yield
     finally:
         cluster.helm("uninstall", name, "--namespace", namespace, "--ignore-not-found", "--wait")
@@ -43,18 +43,18 @@ def installed(cluster, namespace, values=None, name=NAME, known_by=None, pods=No
 
 def wait_known(cluster, namespace, pod=None):
     """Waits until the API server applies the policy to new pods like this one."""
-    until(lambda: workloads.has_sidecar(tried(cluster, namespace, pod=pod)), "the API server knows the policy", 120)
+    until(lambda: workloads.has_sidecar(dry_run(cluster, namespace, pod=pod)), "the API server knows the policy", 120)
 
 
-def tried(cluster, namespace, labels=workloads.LABEL, pod=None):
-    """The API server's result for a pod now. It learns of a policy and its parameters with a delay."""
-    return cluster.api.make(pod or workloads.pod("tried", labels=labels), namespace, try_only=True).object
+def dry_run(cluster, namespace, labels=workloads.LABEL, pod=None):
+    """The pod that the API server would create now. A changed policy and its parameters take effect with a delay."""
+    return cluster.api.create(pod or workloads.pod("dry-run", labels=labels), namespace, dry_run=True).object
 
 
-def apply(cluster, word, namespace, values, name=NAME):
-    """`helm install` or `helm upgrade`. The API server learns of the result with a delay."""
+def apply(cluster, command, namespace, values, name=NAME):
+    """Runs `helm install` or `helm upgrade`. The API server applies the result with a delay."""
     values = {"image": image(), "dashboards": {"enabled": False}, "targets": [target(namespace)], **values}
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(values, file)
         file.flush()
-        cluster.helm(word, name, str(CHART), "--namespace", namespace, "--values", file.name)
+        cluster.helm(command, name, str(CHART), "--namespace", namespace, "--values", file.name)

@@ -25,9 +25,9 @@ from cluster.shell import Shell
 
 PAGES = sorted((ROOT / "docs" / "runbooks").glob("*.md"))
 RELEASE, APP, SKIPPED, MODEL, TENANT = "observability", "vllm", "skipped", "sim", "acme"
-# Times of the rules are divided by this.
+# The durations of the rules are divided by this.
 SCALE = 60
-# Another version, for the eyes of Kubernetes.
+# A second tag of the same image, which Kubernetes treats as another version.
 OTHER = TOKOMETER.rpartition(":")[0] + ":other"
 # Every objective, tenants, prices and a budget.
 CONFIG = {
@@ -36,12 +36,12 @@ CONFIG = {
     "prices": {"currency": "USD", "models": [{"model": "*", "input_per_million": 0.5, "output_per_million": 1.5}]},
     "budgets": [{"name": "day", "tokens_per_day": 1000000}],
 }
-# Commands that change something; they run after all others. Their results are waited for.
+# Commands that change something; they run after all others. The test waits for their results.
 CHANGES = re.compile(r"^(kubectl (delete|rollout|scale|cordon|uncordon|patch|set|exec .* --container tokometer) |helm (upgrade|rollback) |tokometer inject )")
-# Those of them that replace pods or containers.
+# The commands among them that replace pods or containers.
 REPLACES = re.compile(r"^kubectl (delete|rollout (undo|restart)|scale|patch|exec) ")
-# What this node lacks: a part of the command -> the error. The pages name both.
-LACKING = {"kubectl top ": "Metrics API not available", " -- nvidia-smi": '"nvidia-smi": executable file not found'}
+# Commands that this node does not support: a part of the command -> the error. The pages mention both.
+UNSUPPORTED = {"kubectl top ": "Metrics API not available", " -- nvidia-smi": '"nvidia-smi": executable file not found'}
 # Parts of commands without output here, and why.
 EMPTY = {
     " offset 1d": "Prometheus is younger than a day",
@@ -91,12 +91,12 @@ def _blocks(page):
 
 
 class Incident(Shell):
-    """What a reader of the pages has: the alert's labels, a shell, and Prometheus."""
+    """The means of a reader of the pages: the alert's labels, a shell, and Prometheus."""
 
     prometheus = None
 
     def pod(self, app=APP):
-        """The oldest ready pod of an app; the failures before the first command hit it."""
+        """The oldest ready pod of an app, to which the failures are applied before the first command."""
         found = [pod for pod in self.node.api.get("Pod", self.namespace) if pod["metadata"]["labels"].get("app") == app and "deletionTimestamp" not in pod["metadata"]]
         return min(found, key=lambda pod: (not workloads.ready(pod), pod["metadata"]["creationTimestamp"]))
 
@@ -120,7 +120,7 @@ class Incident(Shell):
 
 
 def _shape(text):
-    """What outputs of a command have in common: the labels of a query, the columns of a table, or the fields of an object."""
+    """The part that all outputs of a command share: the labels of a query, the columns of a table, or the fields of an object."""
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         return None
@@ -135,8 +135,8 @@ def _shape(text):
     return None
 
 
-def _differs(expected, actual):
-    """Why the actual output does not look like the expected one."""
+def _difference(expected, actual):
+    """The difference between the shapes of the expected and the actual output; None if there is none."""
     wanted, found = _shape("\n".join(expected)), _shape(actual)
     if wanted is None:
         return None
@@ -145,40 +145,40 @@ def _differs(expected, actual):
         return f"no {missing}" if missing else None
     if found is None or found[0] != wanted[0]:
         return f"no {wanted[0]}"
-    return None if wanted[1] <= found[1] and (wanted[0] == "columns" or wanted[1] == found[1]) else f"{found[1]} in place of {wanted[1]}"
+    return None if wanted[1] <= found[1] and (wanted[0] == "columns" or wanted[1] == found[1]) else f"{found[1]} instead of {wanted[1]}"
 
 
 @contextlib.contextmanager
-def _deployed(node, namespace):
+def _deployment(node, namespace):
     """The Deployment with its sidecar, and a pod that the policy refuses."""
-    # It stays, as `helm install --create-namespace` leaves it.
-    if RELEASE not in {one["metadata"]["name"] for one in node.api.get("Namespace")}:
-        node.api.make({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": RELEASE}})
+    # It is not deleted: Helm does not delete the namespace that `--create-namespace` creates.
+    if RELEASE not in {item["metadata"]["name"] for item in node.api.get("Namespace")}:
+        node.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": RELEASE}})
     with traffic._prometheus_operator(node), release.installed(node, RELEASE, {"sidecar": {"config": CONFIG}}, pods=namespace):
         # Two revisions, so that the second can be undone.
-        node.api.make(workloads.deployment(APP, workloads.server("--request-metrics"), replicas=0), namespace)
+        node.api.create(workloads.deployment(APP, workloads.server("--request-metrics"), replicas=0), namespace)
         node.api.patch("Deployment", namespace, APP, {"spec": {"replicas": 2, "template": {"metadata": {"annotations": {"revision": "2"}}}}})
-        node.api.make(workloads.pod(SKIPPED, workloads.server("--port", "8001", readinessProbe=workloads.READINESS | {"httpGet": {"path": "/health", "port": 8001}})), namespace)
-        node.api.make(workloads.service(APP), namespace)
+        node.api.create(workloads.pod(SKIPPED, workloads.server("--port", "8001", readinessProbe=workloads.READINESS | {"httpGet": {"path": "/health", "port": 8001}})), namespace)
+        node.api.create(workloads.service(APP), namespace)
         workloads.wait_ready(node, namespace, APP, 2)
         workloads.wait_ready(node, namespace, SKIPPED)
         yield
 
 
-def _restarted(node, namespace, pod):
-    """The pod after its sidecar and its engine have been killed, so that `logs --previous` has something."""
+def _restart_containers(node, namespace, pod):
+    """Kills the sidecar and the engine of the pod, so that `logs --previous` has output; returns the restarted pod."""
     for container in ("tokometer", "vllm"):
         node.kill_container(pod, container)
         pod = workloads.wait_restarted(node, namespace, pod, container)
     return pod
 
 
-async def _requests(pod):
-    """Requests with each kind of end: good ones, and at least one that misses each objective. Returns one that stays open."""
+async def _send_requests(pod):
+    """Sends requests with each outcome: successful ones, and at least one that misses each objective. Returns one that stays open."""
     faults = [None, None, None, "status:503", "error-event", "cut", "stall:6", "slow-headers:3"]
-    where = {"host": workloads.address(pod), "headers": {"x-tenant": TENANT}, "tokens": 200}
-    streams = [await Stream.open(workloads.PORT, fault=fault, **where) for fault in faults]
-    aborted, waiting = [await Stream.open(workloads.PORT, fault="hang:600", **where) for _ in range(2)]
+    options = {"host": workloads.address(pod), "headers": {"x-tenant": TENANT}, "tokens": 200}
+    streams = [await Stream.open(workloads.PORT, fault=fault, **options) for fault in faults]
+    aborted, waiting = [await Stream.open(workloads.PORT, fault="hang:600", **options) for _ in range(2)]
     await asyncio.wait_for(asyncio.gather(*(stream.rest() for stream in streams)), 60)
     aborted.leave()
     for stream in (*streams, aborted):
@@ -187,7 +187,7 @@ async def _requests(pod):
 
 
 def _scrape_configs(node, namespace):
-    """The scrape configuration of the documents for a Prometheus without the operator, as a user of this cluster, and the same one for vLLM's own page."""
+    """The documented scrape configuration for a Prometheus without the operator, with this cluster's credentials, and the same for vLLM's page."""
     found = [text for file in (ROOT / "docs").rglob("*.md") for text in fenced(file, "yaml") if "kubernetes_sd_configs" in text]
     [config] = yaml.safe_load(found[0])["scrape_configs"]
     config["kubernetes_sd_configs"][0] |= {"kubeconfig_file": node.environment["KUBECONFIG"], "namespaces": {"names": [namespace]}}
@@ -198,79 +198,83 @@ def _scrape_configs(node, namespace):
 
 @contextlib.contextmanager
 def _prometheus(node, namespace, directory, config, **more):
-    """A Prometheus with the rules of this configuration, whose times run faster, that finds the pods by itself."""
+    """A Prometheus that discovers the pods, with the rules of this configuration and shorter times."""
     if not shutil.which("promtool-3"):
         raise Skip("no promtool (component promtool-3)")
     settings_file, rules = Path(directory) / "tokometer.yaml", Path(directory) / "tokometer.rules.yaml"
     settings_file.write_text(json.dumps(config))
     rules.write_text(node.run(BINARY, "rules", "--config", str(settings_file), "--time-scale", str(SCALE)).stdout)
-    made = {"global": {"scrape_interval": "1s", "evaluation_interval": "1s"}, "rule_files": [str(rules)], "scrape_configs": _scrape_configs(node, namespace)}
-    with Prometheus(Path(directory) / "prometheus", made | more) as prometheus:
+    prometheus_config = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(rules)],
+        "scrape_configs": _scrape_configs(node, namespace),
+    }
+    with Prometheus(Path(directory) / "prometheus", prometheus_config | more) as prometheus:
         until(lambda: len(prometheus.at("tokometer_build_info")) == 2, "both pods are scraped", 60)
         yield prometheus
 
 
-def every_command_of_the_runbooks_runs():
+def every_runbook_command_runs():
     node = cluster()
     node.rename_image(TOKOMETER, OTHER)
-    with node.namespace("runbooks") as namespace, tempfile.TemporaryDirectory() as directory, _deployed(node, namespace):
+    with node.namespace("runbooks") as namespace, tempfile.TemporaryDirectory() as directory, _deployment(node, namespace):
         with Incident(node, namespace, directory) as incident, _prometheus(node, namespace, directory, CONFIG) as incident.prometheus:
-            pod = _restarted(node, namespace, incident.pod())
+            pod = _restart_containers(node, namespace, incident.pod())
             blocks = [block for page in PAGES for block in _blocks(page)]
             loop = asyncio.new_event_loop()
-            waiting = loop.run_until_complete(_requests(pod))
+            waiting = loop.run_until_complete(_send_requests(pod))
             # Rates need two scrapes.
             rates = 'rate(tokometer_wait_without_first_token_seconds_count{outcome="client_abort_before_first_token"}[1m]) and on () rate(tokometer_slo_events_total{slo="goodput",verdict="bad"}[1m])'
             until(lambda: incident.prometheus.at(rates), "the aborted request is scraped", 60)
-            failures = _reads(incident, blocks)
+            failures = _run_readonly_commands(incident, blocks)
             loop.run_until_complete(waiting.close())
-            failures += _changes(incident, blocks)
+            failures += _run_changing_commands(incident, blocks)
             assert not failures, f"{len(failures)} commands:\n" + "\n".join(failures)
 
 
-def _reads(incident, blocks):
-    """Runs everything that changes nothing, once each; returns what failed."""
+def _run_readonly_commands(incident, blocks):
+    """Runs each command that changes nothing once; returns the failures."""
     done, failures, empty = set(), [], 0
     for block in blocks:
         for line in block.lines:
-            # The page on pods without tokometer begins with such a pod.
+            # The commands of this page apply to a pod without tokometer.
             command = incident.filled(line, incident.pod(SKIPPED) if block.page == "LLMSidecarMissing" and "/proxy/" not in line else None)
             if command in done or CHANGES.match(command):
                 continue
             done.add(command)
             result = incident.run(command) if command.split()[0] in PROGRAMS else incident.query(command)
-            lacking = next((error for part, error in LACKING.items() if part in command), None)
-            if lacking:
-                failures += [] if lacking in result.stderr else [f"{block.page}: {command}: not {lacking}: {result.stderr}"]
+            missing_feature = next((error for part, error in UNSUPPORTED.items() if part in command), None)
+            if missing_feature:
+                failures += [] if missing_feature in result.stderr else [f"{block.page}: {command}: not {missing_feature}: {result.stderr}"]
             elif result.returncode != 0:
                 failures.append(f"{block.page}: {command}: {result.stderr.strip() or result.stdout}")
             elif not (result.stdout or result.stderr).strip() and " > " not in command and not command.endswith("&"):
                 empty += 1
                 failures += [] if any(part in line for part in EMPTY) else [f"{block.page}: {command}: no output"]
-            elif block.expected and line is block.lines[-1] and (why := _differs(block.expected[0], result.stdout)):
+            elif block.expected and line is block.lines[-1] and (why := _difference(block.expected[0], result.stdout)):
                 failures.append(f"{block.page}: {command}: {why}:\n{result.stdout[:600]}")
     print(f"    {len(done)} commands and queries that change nothing, {empty} without output")
     return failures
 
 
-def _changes(incident, blocks):
-    """Runs everything that changes something, once each, and waits until the Deployment is ready again; returns what failed."""
+def _run_changing_commands(incident, blocks):
+    """Runs each command that changes something once, and waits until the Deployment is ready again; returns the failures."""
     node, namespace = incident.node, incident.namespace
     (incident.directory / "values.yaml").write_text("{}")
-    given = workloads.deployment("throwaway", replicas=1, labels={})
-    injected = subprocess.run([BINARY, "inject", "--image", TOKOMETER], input=json.dumps(given), capture_output=True, text=True, check=True, timeout=60)
+    manifest = workloads.deployment("throwaway", replicas=1, labels={})
+    injected = subprocess.run([BINARY, "inject", "--image", TOKOMETER], input=json.dumps(manifest), capture_output=True, text=True, check=True, timeout=60)
     (incident.directory / "injected.yaml").write_text(injected.stdout)
     incident.run(f"kubectl apply --namespace {namespace} -f injected.yaml")
     done, failures, is_installed = set(), [], True
     for block in blocks:
         for line in block.lines:
-            # Words, because the name of a replaced pod differs each time.
+            # Compare the unfilled lines, because the name of a replaced pod differs each time.
             if line in done or not CHANGES.match(line):
                 continue
             done.add(line)
             command = incident.filled(line).replace("kubectl apply -f", f"kubectl apply --namespace {namespace} -f")
             if not (is_installed or command.startswith("helm")):
-                # New pods get what the release was installed with.
+                # Restore the values of the installation, so that new pods get the sidecar.
                 release.apply(node, "upgrade", RELEASE, {"targets": [release.target(namespace)], "sidecar": {"config": CONFIG}})
                 release.wait_known(node, namespace)
             is_installed = not command.startswith("helm")
@@ -280,12 +284,12 @@ def _changes(incident, blocks):
             if REPLACES.match(command):
                 node.kubectl("--namespace", namespace, "rollout", "status", "deployment", APP, "--timeout=240s")
     print(f"    {len(done)} commands that change something")
-    left = [one["spec"].get("unschedulable") for one in node.api.get("Node")]
-    assert left == [None], "the node accepts pods again"
+    unschedulable = [item["spec"].get("unschedulable") for item in node.api.get("Node")]
+    assert unschedulable == [None], "the node does not accept pods again"
     return failures
 
 
-def log_lines_of_the_runbooks_are_those_of_the_program():
+def runbook_log_lines_match_the_program():
     """Needs no node: the first sentence of each expected line is in the source."""
     source = "\n".join(file.read_text() for folder in ("src", "crates") for file in (ROOT / folder).rglob("*.rs"))
     checked = 0

@@ -16,7 +16,7 @@ USERS = {
     "controllers": ("system:kube-controller-manager", "system:masters"),
     "scheduler": ("system:kube-scheduler", "system:masters"),
 }
-# Kernel settings that the kubelet would change on the whole machine: it is shown files with the expected values.
+# Kernel settings that the kubelet would change on the whole machine. Files with the expected values are mounted over them.
 KERNEL = {
     "vm/overcommit_memory": 1,
     "vm/panic_on_oom": 0,
@@ -118,7 +118,7 @@ def _containerd(directory, plugins):
 version = 3
 root = "{directory}/containerd"
 state = "{directory}/containerd-state"
-# Both would make folders at fixed places.
+# Both would create directories at fixed paths.
 disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"]
 [grpc]
   address = "{directory}/containerd.sock"

@@ -10,7 +10,7 @@ from process import BINARY, Process, until
 
 
 class Shell:
-    """Runs commands as written in the documents, in the namespace of the user's context. `with` ends the port-forwards."""
+    """Runs commands as written in the documentation, in the namespace of the user's context. `with` stops the port-forwards."""
 
     def __init__(self, node, namespace, directory, log=False):
         self.node, self.namespace, self.directory, self.forwards = node, namespace, Path(directory), {}
@@ -19,9 +19,9 @@ class Shell:
         programs.mkdir()
         (programs / "tokometer").symlink_to(BINARY)
         (self.directory / "charts").symlink_to(ROOT / "charts")
-        own = self.directory / "kubeconfig"
-        own.write_bytes(Path(node.environment["KUBECONFIG"]).read_bytes())
-        self.environment = node.environment | {"PATH": f"{programs}:{node.environment['PATH']}", "KUBECONFIG": str(own)}
+        kubeconfig = self.directory / "kubeconfig"
+        kubeconfig.write_bytes(Path(node.environment["KUBECONFIG"]).read_bytes())
+        self.environment = node.environment | {"PATH": f"{programs}:{node.environment['PATH']}", "KUBECONFIG": str(kubeconfig)}
         assert self.run(f"kubectl config set-context --current --namespace {namespace}").returncode == 0
 
     def __enter__(self):
@@ -42,14 +42,14 @@ class Shell:
             return subprocess.CompletedProcess(command, 0, "", "")
         return subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], cwd=self.directory, env=self.environment, capture_output=True, text=True, timeout=seconds)
 
-    def does(self, command, expected=""):
-        """Runs a command that must succeed, and logs when it ended, and its first lines; returns its output."""
+    def check_run(self, command, expected=""):
+        """Runs a command that must succeed; logs the time and the first lines of the output, and returns it."""
         result = self.run(command)
         assert result.returncode == 0, f"{command}: {result.stderr or result.stdout}"
-        shown = result.stdout + result.stderr
-        assert expected in shown, f"{command}: no {expected!r} in {shown}"
+        output = result.stdout + result.stderr
+        assert expected in output, f"{command}: no {expected!r} in {output}"
         self.note(f"$ {command}")
-        for line in [line for line in shown.splitlines() if not expected or expected in line][:4]:
+        for line in [line for line in output.splitlines() if not expected or expected in line][:4]:
             print(f"             {line[:200]}")
         return result.stdout
 

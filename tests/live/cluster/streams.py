@@ -8,14 +8,14 @@ from stream import Stream, complete, whole
 from cluster import workloads
 
 # Timeout of a client.
-PATIENCE = 240
+TIMEOUT = 240
 
 
 @dataclass
-class Seen:
+class Results:
     """Results of the clients: complete responses, and the received parts of those that were cut."""
 
-    whole: list = field(default_factory=list)
+    complete: list = field(default_factory=list)
     cut: list = field(default_factory=list)
 
 
@@ -24,51 +24,51 @@ def while_streaming(pods, act, count=50, **request):
 
     async def run():
         opened = [await Stream.open(workloads.PORT, host=workloads.address(pods[n % len(pods)]), **request) for n in range(count)]
-        assert all(await asyncio.wait_for(asyncio.gather(*(stream.events(3) for stream in opened)), PATIENCE)), "a stream ended too early"
+        assert all(await asyncio.wait_for(asyncio.gather(*(stream.events(3) for stream in opened)), TIMEOUT)), "a stream ended too early"
         acting = asyncio.create_task(asyncio.to_thread(act))
-        rests = await asyncio.wait_for(asyncio.gather(*(stream.rest() for stream in opened)), PATIENCE)
+        rests = await asyncio.wait_for(asyncio.gather(*(stream.rest() for stream in opened)), TIMEOUT)
         for stream in opened:
             await stream.close()
         return rests, await acting
 
-    rests, given = asyncio.run(run())
-    seen = Seen()
+    rests, returned = asyncio.run(run())
+    results = Results()
     for rest in rests:
-        (seen.whole if b"data: [DONE]" in rest and rest.endswith(b"0\r\n\r\n") else seen.cut).append(rest)
-    return seen, given
+        (results.complete if b"data: [DONE]" in rest and rest.endswith(b"0\r\n\r\n") else results.cut).append(rest)
+    return results, returned
 
 
-class Askers:
+class ServiceClients:
     """Clients that send requests to a Service continuously: each looks up the ready pods, as a gateway does, and picks one."""
 
     def __init__(self, cluster, namespace, service, count=4, **request):
         self.cluster, self.namespace, self.service, self.count, self.request = cluster, namespace, service, count, request
-        self.seen, self.stopped = Seen(), False
+        self.results, self.stopped = Results(), False
 
     def _ready(self):
         slices = [s for s in self.cluster.api.get("EndpointSlice", self.namespace) if s["metadata"]["labels"].get("kubernetes.io/service-name") == self.service]
-        endpoints = [endpoint for one in slices for endpoint in one.get("endpoints") or []]
+        endpoints = [endpoint for item in slices for endpoint in item.get("endpoints") or []]
         return sorted(endpoint["addresses"][0] for endpoint in endpoints if endpoint["conditions"].get("ready"))
 
-    async def _ask(self, number):
-        asked = number
+    async def _send_request(self, number):
+        turn = number
         while not self.stopped:
             addresses = await asyncio.to_thread(self._ready)
             assert addresses, f"no pod is ready behind {self.service}"
-            answer = await whole(workloads.PORT, host=addresses[asked % len(addresses)], **self.request)
-            (self.seen.whole if complete(answer) else self.seen.cut).append(answer)
-            asked += 1
+            response = await whole(workloads.PORT, host=addresses[turn % len(addresses)], **self.request)
+            (self.results.complete if complete(response) else self.results.cut).append(response)
+            turn += 1
 
-    def ask_while(self, act):
+    def send_while(self, act):
         """Sends requests until `act` has returned."""
 
         async def run():
-            people = [asyncio.create_task(self._ask(number)) for number in range(self.count)]
+            clients = [asyncio.create_task(self._send_request(number)) for number in range(self.count)]
             try:
                 await asyncio.to_thread(act)
             finally:
                 self.stopped = True
-                await asyncio.wait_for(asyncio.gather(*people), PATIENCE)
+                await asyncio.wait_for(asyncio.gather(*clients), TIMEOUT)
 
         asyncio.run(run())
-        return self.seen
+        return self.results

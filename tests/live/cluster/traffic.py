@@ -1,4 +1,4 @@
-"""Traffic through a pod's sidecar, and where it is recorded."""
+"""Traffic through a pod's sidecar, and its records."""
 
 import contextlib
 
@@ -7,7 +7,7 @@ from helm_chart import CACHE
 from process import Skip, get, metrics, total, until
 
 from cluster import release, settings, workloads
-from cluster.receiver import WHO, Receiver, tokens
+from cluster.receiver import POD_ATTRIBUTES, Receiver, tokens
 from cluster.rig import cluster
 
 MONITORING = "/apis/monitoring.coreos.com/v1"
@@ -29,53 +29,53 @@ def _prometheus_operator(node):
 
 
 def _port(pod, name):
-    every = pod["spec"].get("initContainers", []) + pod["spec"]["containers"]
-    [port] = [port["containerPort"] for container in every for port in container.get("ports", []) if port.get("name") == name]
+    containers = pod["spec"].get("initContainers", []) + pod["spec"]["containers"]
+    [port] = [port["containerPort"] for container in containers for port in container.get("ports", []) if port.get("name") == name]
     return port
 
 
-def a_chat_is_counted_for_the_podmonitor_and_the_otlp_receiver():
+def chat_is_counted_for_podmonitor_and_otlp_receiver():
     node = cluster()
     with _prometheus_operator(node), Receiver() as receiver, node.namespace("traffic") as namespace:
         values = {"sidecar": receiver.sidecar()}
         with release.installed(node, namespace, values):
-            node.api.make(workloads.deployment("vllm", workloads.server(), replicas=2), namespace)
-            asked, idle = workloads.wait_ready(node, namespace, "vllm", 2)
-            tokens_sent = tokens(workloads.answers(asked, tokens=33))
+            node.api.create(workloads.deployment("vllm", workloads.server(), replicas=2), namespace)
+            busy, idle = workloads.wait_ready(node, namespace, "vllm", 2)
+            tokens_sent = tokens(workloads.check_response(busy, tokens=33))
             assert tokens_sent == 33, tokens_sent
-            monitor = node.api.ask("GET", f"{MONITORING}/namespaces/{namespace}/podmonitors/tokometer").object
+            monitor = node.api.request("GET", f"{MONITORING}/namespaces/{namespace}/podmonitors/tokometer").object
             [endpoint] = monitor["spec"]["podMetricsEndpoints"]
             assert monitor["spec"]["namespaceSelector"] == {"any": True} and monitor["spec"]["selector"] == {}, monitor["spec"]
-            workloads.wait_figure(asked, 1, names.EXCHANGES)
-            for pod, exchanges in ((asked, 1), (idle, 0)):
+            workloads.wait_metric_value(busy, 1, names.REQUESTS)
+            for pod, requests in ((busy, 1), (idle, 0)):
                 page = metrics(f"http://{workloads.address(pod)}:{_port(pod, endpoint['port'])}{endpoint['path']}")
-                assert total(page, names.EXCHANGES) == exchanges, (pod["metadata"]["name"], exchanges)
-                assert total(page, names.OUTPUT_TOKENS) == tokens_sent * exchanges
-            name = asked["metadata"]["name"]
+                assert total(page, names.REQUESTS) == requests, (pod["metadata"]["name"], requests)
+                assert total(page, names.OUTPUT_TOKENS) == tokens_sent * requests
+            name = busy["metadata"]["name"]
             until(lambda: receiver.outcomes(name), "the span of the chat", 120)
-            until(lambda: receiver.counted(names.OTLP_EXCHANGES, name), "the count of the chat", 120)
-            [span] = receiver.exchanges()
-            expected = (name, namespace, settings.NODE, asked["metadata"]["uid"])
-            assert tuple(span["resource"].get(key) for key in WHO) == expected, span["resource"]
+            until(lambda: receiver.counter_total(names.OTLP_REQUESTS, name), "the count of the chat", 120)
+            [span] = receiver.requests()
+            expected = (name, namespace, settings.NODE, busy["metadata"]["uid"])
+            assert tuple(span["resource"].get(key) for key in POD_ATTRIBUTES) == expected, span["resource"]
             assert span["attributes"]["tokometer.outcome"] == names.OK, span
-            assert receiver.counted(names.OTLP_OUTPUT_TOKENS, name) == tokens_sent
+            assert receiver.counter_total(names.OTLP_OUTPUT_TOKENS, name) == tokens_sent
 
 
-def health_checks_get_the_engines_own_response():
+def health_checks_get_the_engine_response():
     node = cluster()
     probes = {"startupProbe": workloads.READINESS | {"failureThreshold": 120}, "livenessProbe": workloads.READINESS}
     with node.namespace("probes") as namespace, release.installed(node, namespace):
-        node.api.make(workloads.pod("injected", workloads.server(**probes)), namespace)
-        node.api.make(workloads.pod("plain", workloads.server(**probes), labels={}), namespace)
+        node.api.create(workloads.pod("injected", workloads.server(**probes)), namespace)
+        node.api.create(workloads.pod("plain", workloads.server(**probes), labels={}), namespace)
         [injected], [plain] = (workloads.wait_ready(node, namespace, app) for app in ("injected", "plain"))
         # The kubelet probes every second, and none of its requests is counted.
-        assert workloads.figure(injected, names.EXCHANGES) == 0, "probes are counted as requests"
+        assert workloads.metric_value(injected, names.REQUESTS) == 0, "probes are counted as requests"
         for page in ("startz", "livez", "readyz", "engine/healthz"):
             assert get(workloads.admin(injected, page))[0] == 200, page
-        asked = lambda pod, path: get(f"http://{workloads.address(pod)}:{workloads.PORT}{path}")  # noqa: E731
+        fetch = lambda pod, path: get(f"http://{workloads.address(pod)}:{workloads.PORT}{path}")  # noqa: E731
         for path in ("/health", "/nowhere"):
-            assert asked(injected, path) == asked(plain, path), f"{path}: {asked(injected, path)} through the sidecar, {asked(plain, path)} without it"
-        assert "vllm:" in asked(injected, "/metrics")[1], "the engine's own metrics page"
+            assert fetch(injected, path) == fetch(plain, path), f"{path}: {fetch(injected, path)} through the sidecar, {fetch(plain, path)} without it"
+        assert "vllm:" in fetch(injected, "/metrics")[1], "the engine's own metrics page"
         assert workloads.status(injected, "vllm")["restartCount"] == workloads.status(plain, "vllm")["restartCount"] == 0
 
 
@@ -87,13 +87,14 @@ def each_unprivileged_mode_measures_the_traffic():
         targets = [{"name": mode, "objectSelector": {"matchLabels": {"app": mode}}, "sidecar": {"mode": mode}} for mode in modes]
         with release.installed(node, namespace, {"targets": [release.target(namespace), *targets]}):
             for mode in modes:
-                until(lambda: workloads.has_sidecar(release.tried(node, namespace, {"app": mode})), f"the API server knows the policy of {mode}", 120)
-                node.api.make(workloads.pod(mode, workloads.server(), labels={}, securityContext=users), namespace)
+                known = lambda: workloads.has_sidecar(release.dry_run(node, namespace, {"app": mode}))  # noqa: E731
+                until(known, f"the API server knows the policy of {mode}", 120)
+                node.api.create(workloads.pod(mode, workloads.server(), labels={}, securityContext=users), namespace)
             for mode, port in modes.items():
                 [pod] = workloads.wait_ready(node, namespace, mode)
-                workloads.answers(pod, port=port)
-                workloads.wait_figure(pod, 1, names.EXCHANGES)
+                workloads.check_response(pod, port=port)
+                workloads.wait_metric_value(pod, 1, names.REQUESTS)
                 expected = {"port-swap": "other_port", "explicit": "other_port", "address-split": "address_split"}.get(mode, mode)
                 reported = lambda: {dict(labels)["mode"] for (name, labels), value in metrics(workloads.admin(pod)).items() if name == names.INTERCEPTION and value == 1}  # noqa: E731
-                # It checks repeatedly until the server listens.
+                # The sidecar checks repeatedly until the server listens.
                 until(lambda: reported() == {expected}, lambda: f"{mode} is reported as {expected}; found {reported()}", 120)

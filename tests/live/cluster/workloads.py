@@ -15,10 +15,10 @@ RESTRICTED = {"allowPrivilegeEscalation": False, "runAsNonRoot": True, "capabili
 READINESS = {"httpGet": {"path": "/health", "port": PORT}, "periodSeconds": 1, "timeoutSeconds": 5}
 
 
-def server(*flags, rate=200, **more):
+def server(*flags, rate=200, **fields):
     """The container of a server invoked like vLLM, with `rate` tokens per second; flags are those of the simulator."""
-    made = {"name": "vllm", "image": VLLM, "args": ["serve", "sim", "--rate", str(rate), "--ttft-ms", "20", *flags]}
-    return made | {"ports": [{"containerPort": PORT, "name": "http"}], "readinessProbe": READINESS} | more
+    container = {"name": "vllm", "image": VLLM, "args": ["serve", "sim", "--rate", str(rate), "--ttft-ms", "20", *flags]}
+    return container | {"ports": [{"containerPort": PORT, "name": "http"}], "readinessProbe": READINESS} | fields
 
 
 def pod(name, *containers, labels=LABEL, **spec):
@@ -26,18 +26,18 @@ def pod(name, *containers, labels=LABEL, **spec):
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": list(containers) or [server()], **spec}}
 
 
-def deployment(name, *containers, replicas=1, **how):
-    return _workload("Deployment", name, replicas, pod(name, *containers, **how))
+def deployment(name, *containers, replicas=1, **options):
+    return _workload("Deployment", name, replicas, pod(name, *containers, **options))
 
 
-def stateful_set(name, *containers, replicas=1, **how):
-    made = _workload("StatefulSet", name, replicas, pod(name, *containers, **how))
-    made["spec"]["serviceName"] = name
-    return made
+def stateful_set(name, *containers, replicas=1, **options):
+    manifest = _workload("StatefulSet", name, replicas, pod(name, *containers, **options))
+    manifest["spec"]["serviceName"] = name
+    return manifest
 
 
-def _workload(kind, name, replicas, made):
-    template = {"metadata": {"labels": made["metadata"]["labels"]}, "spec": made["spec"]}
+def _workload(kind, name, replicas, pod):
+    template = {"metadata": {"labels": pod["metadata"]["labels"]}, "spec": pod["spec"]}
     spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template}
     return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
@@ -58,31 +58,31 @@ def ready(pod):
 
 def status(pod, container):
     """The kubelet's status of a container or sidecar; an empty dictionary if there is none yet."""
-    every = pod["status"].get("initContainerStatuses", []) + pod["status"].get("containerStatuses", [])
-    return next((one for one in every if one["name"] == container), {})
+    statuses = pod["status"].get("initContainerStatuses", []) + pod["status"].get("containerStatuses", [])
+    return next((item for item in statuses if item["name"] == container), {})
 
 
 def wait_ready(cluster, namespace, app, count=1, seconds=240):
     """The pods of an app, once exactly this many exist and all are ready."""
 
-    def as_wanted(found):
-        mine = [one for one in found.values() if one["metadata"]["labels"].get("app") == app]
-        return mine if len(mine) == count and all(map(ready, mine)) else None
+    def all_ready(found):
+        pods = [item for item in found.values() if item["metadata"]["labels"].get("app") == app]
+        return pods if len(pods) == count and all(map(ready, pods)) else None
 
-    states = lambda found: {name: one["status"].get("conditions") for name, one in found.items()}  # noqa: E731
-    return cluster.api.wait("Pod", namespace, as_wanted, lambda found: f"{count} pods of {app} ready: {states(found)}", seconds)
+    states = lambda found: {name: item["status"].get("conditions") for name, item in found.items()}  # noqa: E731
+    return cluster.api.wait("Pod", namespace, all_ready, lambda found: f"{count} pods of {app} ready: {states(found)}", seconds)
 
 
 def wait_restarted(cluster, namespace, pod, container, count=1, seconds=240):
     """The pod, once its container has restarted this many times, and the whole pod is ready and responds."""
     name = pod["metadata"]["name"]
 
-    def again(found):
+    def restarted(found):
         now = status(found[name], container)
         return found[name] if now.get("restartCount", 0) >= count and now.get("started") and ready(found[name]) else None
 
-    states = lambda found: {one["name"]: one for one in found[name]["status"].get("containerStatuses", [])}  # noqa: E731
-    after = cluster.api.wait("Pod", namespace, again, lambda found: f"{container} of {name} has restarted: {states(found)}", seconds)
+    states = lambda found: {item["name"]: item for item in found[name]["status"].get("containerStatuses", [])}  # noqa: E731
+    after = cluster.api.wait("Pod", namespace, restarted, lambda found: f"{container} of {name} has restarted: {states(found)}", seconds)
     # The kubelet reports a restarted sidecar as running shortly before its probe succeeds.
     until(lambda: get(f"http://{address(after)}:{PORT}/health")[0] == 200, f"{name} responds again", seconds)
     return after
@@ -100,19 +100,20 @@ def admin(pod, page="metrics"):
     return f"http://{address(pod)}:{ADMIN}/{page}"
 
 
-def figure(pod, name, **labels):
+def metric_value(pod, name, **labels):
     """The current value of a metric of a pod's sidecar."""
     return total(metrics(admin(pod)), name, **labels)
 
 
-def wait_figure(pod, expected, name, **labels):
+def wait_metric_value(pod, expected, name, **labels):
     """Waits: the relay records a request shortly after the client has the complete response."""
-    until(lambda: figure(pod, name, **labels) >= expected, lambda: f"{name}{labels or ''} is {figure(pod, name, **labels)}, not {expected}", 60)
-    assert figure(pod, name, **labels) == expected, (name, labels, figure(pod, name, **labels))
+    value = lambda: metric_value(pod, name, **labels)  # noqa: E731
+    until(lambda: value() >= expected, lambda: f"{name}{labels or ''} is {value()}, not {expected}", 60)
+    assert value() == expected, (name, labels, value())
 
 
-def answers(pod, port=PORT, **request):
+def check_response(pod, port=PORT, **request):
     """One streamed chat with the pod, to its end."""
-    answer = asyncio.run(asyncio.wait_for(whole(port, host=address(pod), **request), 60))
-    assert complete(answer), f"{pod['metadata']['name']} responds {answer[:300]}"
-    return answer
+    response = asyncio.run(asyncio.wait_for(whole(port, host=address(pod), **request), 60))
+    assert complete(response), f"{pod['metadata']['name']} responds {response[:300]}"
+    return response

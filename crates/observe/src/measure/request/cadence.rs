@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn few_gaps_are_judged_by_their_tokens() {
+    fn few_gaps_are_evaluated_by_their_tokens() {
         assert_eq!(pauses(&unknown(&[1500]), true), [1500], "one token after it");
         assert_eq!(pauses(&unknown(&[1500, 300]), false), NONE, "perhaps many tokens after it");
         assert_eq!(pauses(&known(&[(1500, 1), (1500, 40)]), false), [1500]);
