@@ -49,7 +49,7 @@ pub struct VerifyArgs {
     pub max_tokens: u32,
     /// Maximum time that the proxy may add to a median
     #[arg(long, value_name = "DURATION", default_value = "5ms", value_parser = duration::parse)]
-    pub most_added: Duration,
+    pub max_added: Duration,
     /// Timeout of one response
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = positive_duration)]
     pub timeout: Duration,
@@ -84,7 +84,7 @@ pub(super) fn verify(arguments: &VerifyArgs) -> ExitCode {
         max_tokens: arguments.max_tokens,
         headers: arguments.headers.clone(),
         timeout: arguments.timeout,
-        most_added: arguments.most_added,
+        max_added: arguments.max_added,
         accept: arguments.accept.clone(),
         ..defaults
     };
@@ -120,7 +120,7 @@ mod tests {
         };
         assert_eq!(verify.accept, [CheckName::Usage, CheckName::Bypass]);
         assert_eq!(verify.headers, [("a".to_owned(), "b".to_owned())]);
-        assert_eq!((verify.requests, verify.most_added), (20, Duration::from_millis(5)));
+        assert_eq!((verify.requests, verify.max_added), (20, Duration::from_millis(5)));
     }
 
     #[test]

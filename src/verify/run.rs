@@ -136,7 +136,7 @@ fn verify(settings: &Settings, progress: &mut dyn FnMut(u32), report: &mut Repor
     ));
 
     report.latency = verdict::rows(&direct_canaries, &proxied_canaries);
-    report.checks.push(verdict::latency(&report.latency, settings.most_added));
+    report.checks.push(verdict::latency(&report.latency, settings.max_added));
 
     let recordings = |canaries: &[Canary]| canaries.iter().map(|canary| canary.recording.clone()).collect::<Vec<_>>();
     let mut outcomes = vec![compare::compare_streams(&recordings(&direct_canaries), &recordings(&proxied_canaries))];

@@ -66,7 +66,7 @@ pub struct Settings {
     pub timeout: Duration,
     /// Maximum latency that the proxy may add to the median time to first byte, time to first token and inter-token
     /// gap.
-    pub most_added: Duration,
+    pub max_added: Duration,
     /// Checks that may fail.
     pub accept: Vec<CheckName>,
     /// Addresses of this host at which to look for the server; `None`: all except loopback.
@@ -87,7 +87,7 @@ impl Settings {
             max_tokens: 32,
             headers: Vec::new(),
             timeout: Duration::from_secs(60),
-            most_added: Duration::from_millis(5),
+            max_added: Duration::from_millis(5),
             accept: Vec::new(),
             own_addresses: None,
         }

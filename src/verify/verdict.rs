@@ -44,7 +44,7 @@ pub(super) fn latency(rows: &[Row], most: Duration) -> Check {
         return made(Grade::Pass, format!("the proxy adds at most {most} ms to any median"));
     }
     made(Grade::Fail, format!("the proxy adds {} at the median; {most} ms are allowed", slow.join(" and ")))
-        .fix("check for other hops (a mesh, a remote host) and check tokometer_event_loop_lag_seconds; --most-added sets the limit")
+        .fix("check for other hops (a mesh, a remote host) and check tokometer_event_loop_lag_seconds; --max-added sets the limit")
 }
 
 fn words(time: &str) -> &'static str {

@@ -36,10 +36,10 @@ def _check(record, expected, what):
         assert record["time_to_first_token_ms"] is not None, record
 
 
-def _compare(exchanges):
+def _compare(routes):
     """Runs requests, each with a client on a new relay, and compares every record with what the client received."""
     with start_llama_server() as server, Tokometer(server.port) as relay:
-        expected = [(what, run(relay.port)) for what, run in exchanges]
+        expected = [(what, run(relay.port)) for what, run in routes]
         records = relay.wait_for_records(len(expected))
         records.sort(key=lambda record: (record["connection"], record["sequence"]))
         for (what, values), record in zip(expected, records):
@@ -57,21 +57,21 @@ def _anthropic(port):
 
 def completion_counts_match_the_client():
     def run(limit, stream):
-        def exchange(port):
+        def send(port):
             with _openai(port) as client:
                 response = client.completions.create(model="tiny", prompt=PROMPT, temperature=0, max_tokens=limit, stream=stream)
                 last = list(response)[-1] if stream else response
             usage, finish = last.usage, last.choices[0].finish_reason
             return Expected("text_completion", stream, finish, usage.prompt_tokens, usage.completion_tokens)
 
-        return exchange
+        return send
 
     _compare([(f"{limit} tokens, stream {stream}", run(limit, stream)) for limit in LIMITS for stream in (True, False)])
 
 
 def responses_counts_match_the_client():
     def run(limit, stream):
-        def exchange(port):
+        def send(port):
             with _openai(port) as client:
                 options = {"model": "tiny", "input": PROMPT, "temperature": 0, "max_output_tokens": limit}
                 if stream:
@@ -84,14 +84,14 @@ def responses_counts_match_the_client():
             finish = {"completed": "completed", "incomplete": "length"}[response.status]
             return Expected("chat", stream, finish, response.usage.input_tokens, response.usage.output_tokens)
 
-        return exchange
+        return send
 
     _compare([(f"{limit} tokens, stream {stream}", run(limit, stream)) for limit in LIMITS for stream in (True, False)])
 
 
 def messages_counts_match_the_client():
     def run(limit, stream):
-        def exchange(port):
+        def send(port):
             with _anthropic(port) as client:
                 options = {"model": "tiny", "max_tokens": limit, "extra_body": {"temperature": 0}}
                 options["messages"] = [{"role": "user", "content": PROMPT}]
@@ -104,14 +104,14 @@ def messages_counts_match_the_client():
             cached = response.usage.cache_read_input_tokens or 0
             return Expected("chat", stream, finish, response.usage.input_tokens + cached, response.usage.output_tokens)
 
-        return exchange
+        return send
 
     _compare([(f"{limit} tokens, stream {stream}", run(limit, stream)) for limit in LIMITS for stream in (True, False)])
 
 
 def native_completion_counts_match_the_server():
     def run(limit, stream):
-        def exchange(port):
+        def send(port):
             body = {"prompt": PROMPT, "temperature": 0, "n_predict": limit, "stream": stream}
             response = httpx.post(f"http://127.0.0.1:{port}/completion", json=body, timeout=60)
             assert response.status_code == 200, response.text
@@ -120,7 +120,7 @@ def native_completion_counts_match_the_server():
             finish = {"limit": "length", "eos": "stop", "word": "stop"}[last["stop_type"]]
             return Expected("text_completion", stream, finish, last["tokens_evaluated"], last["tokens_predicted"])
 
-        return exchange
+        return send
 
     _compare([(f"{limit} tokens, stream {stream}", run(limit, stream)) for limit in LIMITS for stream in (True, False)])
 
@@ -129,7 +129,7 @@ def chat_counts_with_reasoning_and_tools_match_the_client():
     tool = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}
 
     def run(prompt, stream, more):
-        def exchange(port):
+        def send(port):
             with _openai(port) as client:
                 options = {"model": "tiny", "temperature": 0, "max_tokens": 200} | more
                 options["messages"] = [{"role": "user", "content": prompt}]
@@ -142,7 +142,7 @@ def chat_counts_with_reasoning_and_tools_match_the_client():
                     finish, usage = response.choices[0].finish_reason, response.usage
             return Expected("chat", stream, finish, usage.prompt_tokens, usage.completion_tokens)
 
-        return exchange
+        return send
 
     cases = [("Think about it.", {}), ("Weather in Paris?", {"tools": [tool]})]
     _compare([(f"{prompt} stream {stream}", run(prompt, stream, more)) for prompt, more in cases for stream in (True, False)])

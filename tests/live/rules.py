@@ -269,12 +269,12 @@ def _buckets(instance, slow):
 def _catalogue():
     """Alert: series that make it fire, minute before which it must not fire, minute at which it must; series on which it never may."""
     in_flight = 'tokometer_in_flight{phase="%s",%s}'
-    exchanges = "tokometer_requests_total"
+    requests_total = "tokometer_requests_total"
     waiting, streaming = in_flight % ("waiting_first_token", POD), in_flight % ("streaming", POD)
     info = _pod("tokometer_build_info", 'version="x"')
     info_of_pod = (info, _flat(1))
     reload = _pod("tokometer_config_last_reload_successful")
-    ended = lambda outcome, operation="chat": _pod(exchanges, f'outcome="{outcome}",gen_ai_operation_name="{operation}"')  # noqa: E731
+    ended = lambda outcome, operation="chat": _pod(requests_total, f'outcome="{outcome}",gen_ai_operation_name="{operation}"')  # noqa: E731
     up = f'up{{{POD}}}'
     pod_skipped = 'kube_pod_annotations{namespace="n",pod="p",annotation_tokometer_skipped="its --port is not 8000"}'
     pod_labels = 'kube_pod_labels{namespace="n",pod="p",label_tokometer_inject="true"}'

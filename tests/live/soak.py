@@ -15,10 +15,10 @@ FAULTS = [None, None, None, None, "cut:5", "reset:5", "error-event:5", "status:5
 
 def memory_and_descriptors_stay_flat():
     with start_sim(*names.SIM_UNPACED) as sim, Tokometer(sim.port) as relay:
-        samples, exchanges = [], 0
+        samples, request_count = [], 0
 
         async def client(number, end):
-            nonlocal exchanges
+            nonlocal request_count
             turn = number
             while time.monotonic() < end:
                 turn += 1
@@ -28,7 +28,7 @@ def memory_and_descriptors_stay_flat():
                     stream.leave()
                 else:
                     await whole(relay.port, tokens=20 + turn % 180, fault=FAULTS[turn % len(FAULTS)])
-                exchanges += 1
+                request_count += 1
 
         async def watch(start, end):
             while time.monotonic() < end:
@@ -43,7 +43,7 @@ def memory_and_descriptors_stay_flat():
         assert b" 200 " in asyncio.run(whole(relay.port, tokens=2))
         idle_fds = relay.fds()
         asyncio.run(traffic())
-        relay_records = exchanges + 1
+        relay_records = request_count + 1
         until(lambda: relay.total(names.REQUESTS) == relay_records, lambda: f"{relay_records} requests counted, got {relay.total(names.REQUESTS):g}", 30)
         until(lambda: relay.fds() <= idle_fds, lambda: f"{idle_fds} descriptors as before, {relay.fds()} open")
 
@@ -53,9 +53,9 @@ def memory_and_descriptors_stay_flat():
         early = sorted(rss for _, rss, _ in settled[:half])[half // 2]
         late = sorted(rss for _, rss, _ in settled[half:])[half // 2]
         print(
-            f"    {exchanges} requests in {SECONDS:g} s; RSS {early / 2**20:.1f} -> {late / 2**20:.1f} MiB;"
+            f"    {request_count} requests in {SECONDS:g} s; RSS {early / 2**20:.1f} -> {late / 2**20:.1f} MiB;"
             f" at most {max(fds for *_, fds in samples)} descriptors"
         )
         assert late <= early * 1.03 + (1 << 20), f"RSS grows: {early} -> {late} bytes"
-        most = max(fds for *_, fds in samples)
-        assert most <= idle_fds + 4 * CLIENTS, f"{most} descriptors for {CLIENTS} clients"
+        peak = max(fds for *_, fds in samples)
+        assert peak <= idle_fds + 4 * CLIENTS, f"{peak} descriptors for {CLIENTS} clients"

@@ -9,7 +9,7 @@ from process import BINARY, Tokometer, free_port, start_llama_server, start_sim
 def _verify(relay, upstream, admin, *flags):
     """Exit code, checks by name, and the whole report."""
     to = [f"http://127.0.0.1:{port}" for port in (relay, upstream, admin)]
-    argv = [BINARY, "verify", "--relay", to[0], "--upstream", to[1], "--admin", to[2], "--most-added", "100ms", *flags]
+    argv = [BINARY, "verify", "--relay", to[0], "--upstream", to[1], "--admin", to[2], "--max-added", "100ms", *flags]
     done = subprocess.run([*argv, "--json"], capture_output=True, text=True, timeout=150, check=False)
     report = json.loads(done.stdout)
     for check in report["checks"]:

@@ -69,7 +69,7 @@ class _Client:
         except TimeoutError:
             assert kind == "cancel early", kind
 
-    async def _read(self, path, body, most):
+    async def _read(self, path, body, limit):
         async with self.http.stream("POST", f"{self.base}/{path}", json=body) as response:
             assert response.status_code == 200
             events = 0
@@ -77,7 +77,7 @@ class _Client:
                 if not line.startswith("data: {"):
                     continue
                 events += 1
-                if most and events >= most:
+                if limit and events >= limit:
                     return
                 if usage := json.loads(line[6:]).get("usage"):
                     self._count(usage)

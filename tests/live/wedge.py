@@ -51,38 +51,38 @@ def _open(relay):
 def _wait_status(relay, status, seconds):
     """Waits for this status; returns how long that took, and the body."""
     began = time.monotonic()
-    pair = until(lambda: (lambda said: said[0] == status and said[1])(_health(relay)), lambda: f"{status}: {_health(relay)}", seconds)
-    return time.monotonic() - began, pair
+    listener = until(lambda: (lambda said: said[0] == status and said[1])(_health(relay)), lambda: f"{status}: {_health(relay)}", seconds)
+    return time.monotonic() - began, listener
 
 
-def _stopped(server, relay, rule, bound, responses):
+def _stopped(server, relay, rule, bound, clients):
     """After the server was stopped: the wedged state is reported within the bound, and cleared with the next token."""
     assert _health(relay)[0] == 200
-    took, pair = _wait_status(relay, 503, bound + LATE)
-    assert (pair["state"], pair["rule"]) == ("wedged", rule), pair
+    took, listener = _wait_status(relay, 503, bound + LATE)
+    assert (listener["state"], listener["rule"]) == ("wedged", rule), listener
     assert bound - 0.2 < took, f"reported {took:.2f} s after the stop, before the bound of {bound:.2f} s"
     assert relay.total("tokometer_engine_wedged") == 1
-    assert relay.total("tokometer_engine_silence_seconds") > pair["bound_secs"]
+    assert relay.total("tokometer_engine_silence_seconds") > listener["bound_secs"]
     server.child.send_signal(signal.SIGCONT)
     back, _ = _wait_status(relay, 200, 10.0)
-    for asker in responses:
-        asker.join(60)
-        assert asker.done, "the response was completed"
-    print(f"    {rule}: 503 after {took:.2f} s (bound {pair['bound_secs']:.2f} s), 200 again {back * 1000:.0f} ms after SIGCONT")
+    for client in clients:
+        client.join(60)
+        assert client.done, "the response was completed"
+    print(f"    {rule}: 503 after {took:.2f} s (bound {listener['bound_secs']:.2f} s), 200 again {back * 1000:.0f} ms after SIGCONT")
     until(lambda: _health(relay)[1]["state"] == "idle", "no request is pending at the end")
     assert relay.total("tokometer_engine_wedged") == 0
 
 
 def server_stopped_during_decode_is_wedged():
     with start_llama_server() as server, Tokometer(server.port, wedge=BOUNDS) as relay:
-        askers = [_StreamClient(relay.port, "Loop.") for _ in range(3)]
-        until(lambda: all(asker.chunks > 5 for asker in askers), "every stream decodes")
+        clients = [_StreamClient(relay.port, "Loop.") for _ in range(3)]
+        until(lambda: all(client.chunks > 5 for client in clients), "every stream decodes")
         server.child.send_signal(signal.SIGSTOP)
         # Tokens that it sent before may still be in transit.
         assert all(one["doing"] == "decode" for one in _open(relay)), _open(relay)
-        _stopped(server, relay, "decode", DECODE, askers)
-        exchanges = json.loads(get(f"http://127.0.0.1:{relay.admin}/requests")[1])
-        slowest = exchanges["longest_gap"][0]
+        _stopped(server, relay, "decode", DECODE, clients)
+        requests = json.loads(get(f"http://127.0.0.1:{relay.admin}/requests")[1])
+        slowest = requests["longest_gap"][0]
         points = slowest["timeline"]["points"]
         assert slowest["longest_gap_ms"] > 2000 and len(points) <= 48, slowest
         assert max(point[2] for point in points) > 0.998 * slowest["longest_gap_ms"], slowest
@@ -94,45 +94,45 @@ def server_stopped_during_prefill_is_wedged():
         for attempt in range(10):
             # As much as fits in the model's context of 2,048 tokens.
             prompt = f"{attempt} " + "The quick brown fox jumps over the lazy dog. " * 95
-            asker = _StreamClient(relay.port, prompt, max_tokens=20)
-            until(lambda: _open(relay) or asker.done, "the request is in flight")
+            client = _StreamClient(relay.port, prompt, max_tokens=20)
+            until(lambda: _open(relay) or client.done, "the request is in flight")
             server.child.send_signal(signal.SIGSTOP)
             doing = [one["doing"] for one in _open(relay)]
             if doing == ["prefill"]:
                 break
             print(f"    the prompt was processed before the stop ({doing}): retrying")
             server.child.send_signal(signal.SIGCONT)
-            asker.join(60)
+            client.join(60)
         assert doing == ["prefill"], doing
         more = _open(relay)[0]["request_bytes"] / 4 / 200
-        _stopped(server, relay, "prefill", PREFILL + more, [asker])
+        _stopped(server, relay, "prefill", PREFILL + more, [client])
 
 
 def engine_frozen_behind_a_healthy_api_server_is_wedged():
     with start_sim(*names.SIM_QUICK, "--model", "tiny") as server, Tokometer(server.port, wedge=BOUNDS) as relay:
-        asker = _StreamClient(relay.port, "hi", max_tokens=20, fault="hang:6")
-        took, pair = _wait_status(relay, 503, PREFILL + LATE)
+        client = _StreamClient(relay.port, "hi", max_tokens=20, fault="hang:6")
+        took, listener = _wait_status(relay, 503, PREFILL + LATE)
         assert get(f"http://127.0.0.1:{server.port}/health")[0] == 200, "the server's own health check"
         assert get(f"http://127.0.0.1:{relay.admin}/livez")[0] == 200, "tokometer itself is live"
-        asker.join(60)
-        assert asker.done and _wait_status(relay, 200, 5.0), "its response arrived"
+        client.join(60)
+        assert client.done and _wait_status(relay, 200, 5.0), "its response arrived"
         print(f"    503 after {took:.2f} s, while the server's /health returns 200")
 
 
 def one_minute_prefill_is_not_wedged_by_default():
     with start_sim("--ttft-ms", "60000", "--model", "tiny", "--tokens", "20") as slow, Tokometer(slow.port) as relay:
         long = _StreamClient(relay.port, "The quick brown fox jumps over the lazy dog. " * 300, max_tokens=20)
-        with start_sim(*names.SIM_QUICK, "--model", "tiny") as quick, Tokometer(quick.port) as beside:
+        with start_sim(*names.SIM_QUICK, "--model", "tiny") as quick, Tokometer(quick.port) as second:
             # Alongside a stream that waits as long for its next token.
-            stalled = _StreamClient(beside.port, "hi", max_tokens=20, fault="stall:61")
-            _StreamClient(beside.port, "The quick brown fox jumps over the lazy dog. " * 300, max_tokens=20, fault="hang:61")
-            until(lambda: {one["doing"] for one in _open(beside)} == {"prefill", "decode"}, "both are in flight")
+            stalled = _StreamClient(second.port, "hi", max_tokens=20, fault="stall:61")
+            _StreamClient(second.port, "The quick brown fox jumps over the lazy dog. " * 300, max_tokens=20, fault="hang:61")
+            until(lambda: {one["doing"] for one in _open(second)} == {"prefill", "decode"}, "both are in flight")
             asked, worst = 0, 0.0
             while not (long.done and stalled.done):
-                for one in (relay, beside):
+                for one in (relay, second):
                     began = time.monotonic()
-                    status, pair = _health(one)
-                    assert status == 200, pair
+                    status, listener = _health(one)
+                    assert status == 200, listener
                     asked, worst = asked + 1, max(worst, time.monotonic() - began)
                 time.sleep(0.05)
         assert relay.records()[0]["time_to_first_token_ms"] > 59_000, relay.records()
@@ -147,8 +147,8 @@ def client_that_does_not_read_is_not_evidence():
             until(lambda: _health(relay)[1]["blocked"] == 1, "it is blocked on the client")
             began = time.monotonic()
             while time.monotonic() - began < 2 * DECODE:
-                status, pair = _health(relay)
-                assert status == 200, pair
+                status, listener = _health(relay)
+                assert status == 200, listener
             assert relay.total("tokometer_in_flight_blocked") == 1
 
 
@@ -161,12 +161,12 @@ def probe_responds_promptly_during_five_hundred_streams():
             times = []
             while len(times) < 200:
                 began = time.monotonic()
-                status, pair = _health(relay)
+                status, listener = _health(relay)
                 times.append(time.monotonic() - began)
-                assert status == 200, pair
+                assert status == 200, listener
         finally:
             load.terminate()
             load.wait()
         times.sort()
-        print(f"    {pair['in_flight']} in flight: median {times[100] * 1000:.1f} ms, worst {times[-1] * 1000:.1f} ms of 200 probes")
+        print(f"    {listener['in_flight']} in flight: median {times[100] * 1000:.1f} ms, worst {times[-1] * 1000:.1f} ms of 200 probes")
         assert times[-1] < 2.0, "a liveness probe of Kubernetes waits for a second or two"

@@ -1,9 +1,9 @@
 // Admission runs the admission policies of a rendered chart on pods, with the API server's own code and without an API server.
 //
-//	admission MANIFESTS.yaml < PODS.json > ANSWERS.json
+//	admission MANIFESTS.yaml < PODS.json > RESPONSES.json
 //
 // MANIFESTS holds MutatingAdmissionPolicy and ValidatingAdmissionPolicy objects without parameters, and their bindings. PODS is a list
-// of pods and Deployments; these are only asked for warnings. Each answer has the pod after the policies, whether they changed it,
+// of pods and Deployments; Deployments only get warnings. Each response has the pod after the policies, whether they changed it,
 // whether a second round would change it again (as the API server does with `reinvocationPolicy: IfNeeded`), the policies' errors, and
 // warnings.
 package main
@@ -43,8 +43,8 @@ var (
 	deploymentKind = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
 )
 
-// Answer is what became of one pod.
-type Answer struct {
+// Response is the result for one pod.
+type Response struct {
 	Pod       *core.Pod `json:"pod,omitempty"`
 	Changed   bool      `json:"changed"`
 	Unsettled bool      `json:"unsettled"`
@@ -52,7 +52,7 @@ type Answer struct {
 	Warnings  []string  `json:"warnings"`
 }
 
-// Manifests is what of a rendered chart has to do with admission.
+// Manifests holds the admission policies and bindings of a rendered chart.
 type Manifests struct {
 	mutating        []*admissionregistration.MutatingAdmissionPolicy
 	mutatingBinding map[string]*admissionregistration.MutatingAdmissionPolicyBinding
@@ -80,9 +80,9 @@ func run(file string) error {
 	if err := json.NewDecoder(os.Stdin).Decode(&given); err != nil {
 		return fmt.Errorf("stdin: %w", err)
 	}
-	answers := []Answer{}
+	responses := []Response{}
 	for _, raw := range given {
-		answer := Answer{Errors: []string{}, Warnings: []string{}}
+		response := Response{Errors: []string{}, Warnings: []string{}}
 		var kind meta.TypeMeta
 		if err := json.Unmarshal(raw, &kind); err != nil {
 			return fmt.Errorf("stdin: %w", err)
@@ -94,8 +94,8 @@ func run(file string) error {
 			if err := decoder.Decode(deployment); err != nil {
 				return fmt.Errorf("stdin: %w", err)
 			}
-			manifests.validate(deployment, deploymentKind, deployments, &answer)
-			answers = append(answers, answer)
+			manifests.validate(deployment, deploymentKind, deployments, &response)
+			responses = append(responses, response)
 			continue
 		}
 		pod := &core.Pod{}
@@ -103,15 +103,15 @@ func run(file string) error {
 			return fmt.Errorf("stdin: %w", err)
 		}
 		before := pod.DeepCopy()
-		after := manifests.mutate(pod, &answer)
-		answer.Changed = !reflect.DeepEqual(before, after)
-		again := manifests.mutate(after, &answer)
-		answer.Unsettled = !reflect.DeepEqual(after, again)
-		manifests.validate(after, podKind, pods, &answer)
-		answer.Pod = after
-		answers = append(answers, answer)
+		after := manifests.mutate(pod, &response)
+		response.Changed = !reflect.DeepEqual(before, after)
+		again := manifests.mutate(after, &response)
+		response.Unsettled = !reflect.DeepEqual(after, again)
+		manifests.validate(after, podKind, pods, &response)
+		response.Pod = after
+		responses = append(responses, response)
 	}
-	return json.NewEncoder(os.Stdout).Encode(answers)
+	return json.NewEncoder(os.Stdout).Encode(responses)
 }
 
 // read takes both v1 and v1beta1: their fields are the same.
@@ -167,29 +167,29 @@ func read(file string) (*Manifests, error) {
 	}
 }
 
-func (m *Manifests) mutate(pod *core.Pod, answer *Answer) *core.Pod {
+func (m *Manifests) mutate(pod *core.Pod, response *Response) *core.Pod {
 	for _, policy := range m.mutating {
 		if !selects(policy.Spec.MatchConstraints, pod) {
 			continue
 		}
-		tell := func(err error) {
-			answer.Errors = append(answer.Errors, policy.Name+": "+err.Error())
+		report := func(err error) {
+			response.Errors = append(response.Errors, policy.Name+": "+err.Error())
 		}
 		if m.mutatingBinding[policy.Name] == nil {
-			tell(errors.New("no binding"))
+			report(errors.New("no binding"))
 			continue
 		}
 		if m.compiled[policy.Name] == nil {
 			compiled, err := compile(policy)
 			if err != nil {
-				tell(err)
+				report(err)
 				continue
 			}
 			m.compiled[policy.Name] = compiled
 		}
 		changed, err := m.compiled[policy.Name].apply(pod)
 		if err != nil {
-			tell(err)
+			report(err)
 			continue
 		}
 		pod = changed
@@ -197,22 +197,22 @@ func (m *Manifests) mutate(pod *core.Pod, answer *Answer) *core.Pod {
 	return pod
 }
 
-// Compiled is a policy whose expressions were compiled, which takes longer than to evaluate them.
+// Compiled is a policy with compiled expressions. Compiling takes longer than evaluating them.
 type Compiled struct {
 	compiler *plugincel.CompositedCompiler
 	matcher  matchconditions.Matcher
 	patchers []patch.Patcher
 }
 
-// compile does what the API server's plugin does with a policy (apiserver 0.36, plugin/policy/mutating/compilation.go), with
-// expressions taken for new ones, as they are when a policy is made: an API server that is one version older must know them.
+// compile compiles a policy as the API server does (apiserver 0.36, plugin/policy/mutating/compilation.go). Expressions are compiled as new
+// ones, as when a policy is created: an API server that is one version older must support them.
 func compile(policy *admissionregistration.MutatingAdmissionPolicy) (*Compiled, error) {
 	compiler, err := plugincel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 	if err != nil {
 		return nil, err
 	}
 	made := &Compiled{compiler: compiler}
-	// Conditions are asked before there are variables: they must do without.
+	// Match conditions are evaluated before variables exist, so they cannot use them.
 	bare, err := plugincel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 	if err != nil {
 		return nil, err
@@ -228,7 +228,7 @@ func compile(policy *admissionregistration.MutatingAdmissionPolicy) (*Compiled, 
 		conditions = append(conditions, (*matchconditions.MatchCondition)(&policy.Spec.MatchConditions[i]))
 	}
 	if len(conditions) > 0 {
-		fail := admissionregistration.Fail // So that an error is told in place of being taken for "does not match".
+		fail := admissionregistration.Fail // An error is reported instead of being treated as "does not match".
 		compiled := bare.CompileCondition(conditions, options, environment.NewExpressions)
 		made.matcher = matchconditions.NewMatcher(compiled, &fail, "policy", "mutate", policy.Name)
 	}
@@ -244,7 +244,7 @@ func compile(policy *admissionregistration.MutatingAdmissionPolicy) (*Compiled, 
 	return made, nil
 }
 
-// apply does what the API server does with a pod that a policy selects (plugin/policy/mutating/dispatcher.go).
+// apply applies a policy to a selected pod as the API server does (plugin/policy/mutating/dispatcher.go).
 func (c *Compiled) apply(pod *core.Pod) (*core.Pod, error) {
 	ctx := c.compiler.CreateContext(context.Background())
 	attributes := attributesOf(pod, pod, podKind, pods)
@@ -276,8 +276,8 @@ func (c *Compiled) apply(pod *core.Pod) (*core.Pod, error) {
 	return changed, nil
 }
 
-// validate asks the validating policies, all of whose refusals are warnings here.
-func (m *Manifests) validate(object runtime.Object, kind schema.GroupVersionKind, resource schema.GroupVersionResource, answer *Answer) {
+// validate evaluates the validating policies, whose refusals are all warnings.
+func (m *Manifests) validate(object runtime.Object, kind schema.GroupVersionKind, resource schema.GroupVersionResource, response *Response) {
 	about, isObject := object.(meta.Object)
 	if !isObject {
 		return
@@ -286,10 +286,10 @@ func (m *Manifests) validate(object runtime.Object, kind schema.GroupVersionKind
 		if !selects(policy.Spec.MatchConstraints, about) {
 			continue
 		}
-		tell := func(err error) { answer.Errors = append(answer.Errors, policy.Name+": "+err.Error()) }
+		report := func(err error) { response.Errors = append(response.Errors, policy.Name+": "+err.Error()) }
 		compiler, err := plugincel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 		if err != nil {
-			tell(err)
+			report(err)
 			continue
 		}
 		options := plugincel.OptionalVariableDeclarations{HasAuthorizer: true}
@@ -307,14 +307,14 @@ func (m *Manifests) validate(object runtime.Object, kind schema.GroupVersionKind
 		results, _, err := compiler.CompileCondition(rules, options, environment.NewExpressions).ForInput(
 			compiler.CreateContext(context.Background()), attributes, request, plugincel.OptionalVariableBindings{}, nil, celconfig.RuntimeCELCostBudget)
 		if err != nil {
-			tell(err)
+			report(err)
 			continue
 		}
 		for i, result := range results {
 			if result.Error != nil {
-				tell(result.Error)
+				report(result.Error)
 			} else if result.EvalResult.Value() != true {
-				answer.Warnings = append(answer.Warnings, policy.Spec.Validations[i].Message)
+				response.Warnings = append(response.Warnings, policy.Spec.Validations[i].Message)
 			}
 		}
 	}
@@ -325,7 +325,7 @@ func attributesOf(object runtime.Object, about meta.Object, kind schema.GroupVer
 	return &admission.VersionedAttributes{Attributes: record, VersionedObject: object.DeepCopyObject(), VersionedKind: kind}
 }
 
-// selects tells whether the selectors take this object; the rules of all our policies are about new ones of its kind.
+// selects reports whether the selectors match this object. The rules of all policies match CREATE of its kind.
 func selects(match *admissionregistration.MatchResources, object meta.Object) bool {
 	if match == nil {
 		return false

@@ -67,7 +67,7 @@ impl Rig {
             admin: url(self.admin),
             admin_is_named: true,
             requests: 6,
-            most_added: Duration::from_millis(50),
+            max_added: Duration::from_millis(50),
             // No addresses of the test machine are tried.
             own_addresses: Some(vec![[127, 0, 0, 2].into()]),
             ..Settings::of(url(self.relay), url(self.upstream))
