@@ -13,16 +13,21 @@ FLAGS += ["--disable-background-networking", "--disable-component-update", "--di
 FLAGS += ["--remote-debugging-port=0", "--remote-allow-origins=*"]
 
 
+def chromium():
+    """The Chromium program; skips the test if there is none."""
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if not program:
+        raise Skip("no chromium on PATH")
+    return program
+
+
 class Browser(Process):
     """One page of this size in pixels. `with` closes it."""
 
     def __init__(self, directory, width, height):
         from websockets.sync.client import connect
 
-        program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-        if not program:
-            raise Skip("no chromium on PATH")
-        super().__init__("chromium", ["nice", "-n", "19", program, *FLAGS, f"--user-data-dir={directory}/chromium", "about:blank"])
+        super().__init__("chromium", ["nice", "-n", "19", chromium(), *FLAGS, f"--user-data-dir={directory}/chromium", "about:blank"])
         found = until(lambda: re.search(r"ws://([^/]+)/", self.output()), "chromium reports its port", 60)
         pages = json.loads(urllib.request.urlopen(f"http://{found[1]}/json/list", timeout=30).read())
         url = next(page["webSocketDebuggerUrl"] for page in pages if page["type"] == "page")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import dashboard_queries
 import fleet
-from browser import Browser
+from browser import Browser, chromium
 from process import Skip
 from process import start_sim
 from process import until
@@ -111,6 +111,7 @@ def _draw(browser, url, picture):
 def draws_every_dashboard_dark_and_light():
     if not PAGE.is_dir():
         raise Skip("no page to render with (tests/components/fetch.sh dashboards)")
+    chromium()
     if not (os.environ.get("DASHBOARDS_AGAIN") and (RUN / "run.json").exists()):
         _run()
     began, ended = json.loads((RUN / "run.json").read_text())

@@ -33,7 +33,7 @@ pub struct Settings {
     pub max_models: usize,
 }
 
-/// Counting by tenant: the block `tenants` of the configuration, except the keys that identify the tenant.
+/// Accounting by tenant: the keys of `tenants` in the configuration, except those that identify the tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Tenants {

@@ -99,8 +99,8 @@ pub struct Verdict {
 /// If the engine's own count of iterations confirms the silence, [`Bounds::decode`] is divided by this.
 const WITNESSED_PART: u32 = 3;
 
-/// The count of iterations must have stopped for the bound divided by this: pages are read at intervals, so they
-/// confirm only a part of the silence.
+/// The count of iterations must have stopped for at least the bound divided by this. It is known only from scrapes, which
+/// confirm only part of the silence.
 const WITNESS_LAGS: u32 = 2;
 
 /// Maximum time that a long prompt adds to the bound.

@@ -21,7 +21,7 @@ pub(crate) struct Handles {
     pub(crate) counts: Arc<LiveCounts>,
     /// The prompt classes admitted in this label set.
     pub(crate) admitted: Admitted,
-    /// The labels of its model names, which are marked as used together with the label set.
+    /// Labels of the model names in this label set. Using the label set also marks them as used.
     names: [Option<Arc<Label>>; 2],
     /// Time of the last use, in milliseconds as in [`Label`].
     used: AtomicU64,
