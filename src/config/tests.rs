@@ -165,7 +165,7 @@ fn section(entry: &Entry, text: &mut String) {
     if !matches!(entry.node.value, Value::List(_)) {
         let name = shape::variable(&format!("{block}.key")).unwrap_or_default();
         text.push_str(&format!(
-            "\nEnvironment variables: `{}` followed by the key in uppercase, with `_` for each dot.\n",
+            "\nEnvironment variables: `TOKOMETER_` followed by the key in uppercase, with `_` for each dot (`{}...`).\n",
             name.trim_end_matches("KEY")
         ));
     }
