@@ -150,7 +150,7 @@ def page_shows_fifty_streams_and_all_controls_work():
         # A bar shows its values on hover and by keyboard.
         place = _bar(browser)
         tip = _text(browser, "#tip")
-        assert any(model in tip for model in FIFTY) and "first token after" in tip and "chat" in tip, tip
+        assert any(model in tip for model in FIFTY) and "first token" in tip and "chat" in tip, tip
         _move(browser, 5, 5)
         until(lambda: browser.evaluate("document.querySelector('#tip').hidden"), "the tooltip is hidden", 5)
         browser.evaluate("document.querySelector('#bars').focus()")

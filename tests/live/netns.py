@@ -51,11 +51,12 @@ def llama_server_is_measured_over_a_unix_socket():
         pod.llama_server(path)
         arguments = [argument.replace(socket, path) for argument in spec["initContainers"][0]["args"]]
         # The server's user, here root, but without root's capabilities.
-        pod.sidecar(arguments, rights=POWERLESS_ROOT)
+        relay = pod.sidecar(arguments, rights=POWERLESS_ROOT)
         pod.check_response()
         status, text = pod.chat()
         assert status == 200 and "[DONE]" in text, (status, text[:300])
         _one_record(pod)
+        relay.kill()
         assert pod.ask(host="127.0.0.1", inside=True)[0] == 0, "the server listens on TCP too"
 
 

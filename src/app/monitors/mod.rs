@@ -112,6 +112,23 @@ const CHECK: Duration = Duration::from_secs(60);
 /// Interval between checks while a server does not respond, for example while it loads its model.
 const STARTUP_CHECK: Duration = Duration::from_secs(2);
 
+/// Interval before a check that confirms a result.
+const CONFIRMATION: Duration = Duration::from_secs(1);
+
+/// The results of the last check.
+#[derive(Default)]
+struct LastCheck(Vec<Option<Interception>>);
+
+impl LastCheck {
+    /// Replaces the results; false if a bypass is among them that the last check did not find. A listener of tokometer
+    /// that opens or closes during a check looks like a bypass, but not in the next check.
+    fn confirms(&mut self, results: &[Option<Interception>]) -> bool {
+        let last = std::mem::replace(&mut self.0, results.to_vec());
+        let is_open = |result: &Option<Interception>| result.is_some_and(|found| found.result == "open");
+        results.iter().enumerate().all(|(listener, result)| !is_open(result) || last.get(listener) == Some(result))
+    }
+}
+
 /// Checks once a minute whether the server can be reached directly, bypassing tokometer.
 ///
 /// # Errors
@@ -122,11 +139,15 @@ pub(super) fn interception(
     found: Arc<ListenerStats>,
 ) -> io::Result<Monitor> {
     let mut last: Vec<Option<Interception>> = vec![None; listeners.len()];
+    let mut last_check = LastCheck::default();
     Monitor::start("interception", Duration::ZERO, move || {
         let open = found.doors.open();
         let look =
             |(listener, listen): (&Listener, &Address)| intercepts(listen, &listener.upstream, &addresses, &open);
         let now: Vec<Option<Interception>> = listeners.iter().zip(&addresses).map(look).collect();
+        if !last_check.confirms(&now) {
+            return CONFIRMATION;
+        }
         for ((listener, now), last) in listeners.iter().zip(&now).zip(&last) {
             if let (Some(now), true) = (now, now != last) {
                 log(listener, now);
@@ -215,6 +236,29 @@ impl Collect for ListenerStats {
             let delays = buckets.into_iter().flat_map(|(delay, timers)| (0..timers).map(move |_| delay));
             let thread = [(Key::Thread, thread.into())];
             delays.for_each(|delay| points.put(Id::EventLoopDelay, &thread, delay));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bypass_counts_when_two_consecutive_checks_find_it() {
+        let result = |result| Some(Interception { mode: "address_split", result });
+        let (open, closed) = (result("open"), result("closed"));
+        let mut last = LastCheck::default();
+        for (results, expected) in [
+            ([open, None], false),
+            ([closed, closed], true),
+            ([open, closed], false),
+            ([open, closed], true),
+            ([open, open], false),
+            ([open, open], true),
+            ([closed, None], true),
+        ] {
+            assert_eq!(last.confirms(&results), expected, "{results:?}");
         }
     }
 }
