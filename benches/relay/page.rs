@@ -54,21 +54,22 @@ The rows were measured on commit 3c59c951.
 
 /// Descriptions of the rows.
 const ROWS: &str = "
-- **s16, s1, s2**: 16, 256 and 1,024 streams of 50 tokens per second, with one event of about 250 bytes per token.
-  Responses have 150 tokens and follow one another on keep-alive connections.
-- **rss**: 5,000 streams of one token per second.
-- **long**: 4 streams of 4,000 tokens per second, measured over 60,000 tokens each.
+- **s16, s1, s2**: 16, 256 and 1,024 streams of 50 tokens per second each, with one event of about 250 bytes per token.
+  Each response has 150 tokens. Clients send the next request on the same connection.
+- **rss**: 5,000 streams of one token per second each.
+- **long**: 4 streams of 4,000 tokens per second each, measured over 60,000 tokens per stream.
 - **idle**: no connections.
 - **saturation**: 16 streams at full speed.
 - **short**: non-streamed responses of one token on 64 keep-alive connections.
 - **body**: 4 clients that post 10 MB per request.
 - **connect**: 16 clients that open a new connection for each request.
-- **ends1, ends2, ends3**: the streams of s1, s2 and rss, but the server sleeps until the next event; in the other rows
-  it polls the clock for exact times. `ends_cpu_us_per_token` is the CPU time of the server and the clients.
-- `tap` captures packets while clients connect to the server directly. `tap-stopped` is a stopped tap with a buffer for
-  all packets; it shows the cost of the kernel's copies alone.
-- One core can serve 20,000 / `cpu_us_per_token` streams of 50 tokens per second.
-- The gap between two tokens grows by the difference of their transits, so at most by the transit of the later token.
+- **ends1, ends2, ends3**: the streams of s1, s2 and rss, to measure the CPU time of both ends of the connection:
+  `ends_cpu_us_per_token` is the CPU time of the server and the clients. The server sleeps between events. In the other
+  rows, it waits in a busy loop to send events at exact times.
+- `tap` captures packets while clients connect to the server directly. `tap-stopped` is a tap paused with SIGSTOP, with
+  a buffer for all packets; it shows only the cost of the kernel's copies.
+- One core can serve 20,000 / `cpu_us_per_token` streams of 50 tokens per second each.
+- A proxy lengthens the gap between two tokens by at most the transit of the second token.
 ";
 
 /// Description of the table of attacks.

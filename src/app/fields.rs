@@ -85,7 +85,7 @@ static FIELDS: [Field; 55] = fields! { |r|
     time_to_headers_ms = since(r, r.headers),
     /// Time to the first event of a stream.
     time_to_first_event_ms = since(r, r.first_event),
-    /// Time to the first token of a stream on any channel.
+    /// Time to the first token of any kind in a stream.
     time_to_first_token_ms = since(r, r.first_token),
     /// Time to the first visible content of a stream.
     time_to_first_visible_ms = since(r, r.first_visible),
@@ -112,8 +112,8 @@ static FIELDS: [Field; 55] = fields! { |r|
     longest_pause_ms = milliseconds(r.longest_pause),
     /// Number of pauses above the stall threshold.
     stalls = r.stalls,
-    /// Time for which tokometer's own thread did not run, during the request or before reading it. Each delay is
-    /// underreported by up to 100 ms.
+    /// Time for which tokometer's thread was not scheduled, during the request or before reading its first bytes. Each
+    /// delay is underreported by up to 100 ms.
     late_ms = milliseconds(Some(r.late)),
     /// Time blocked on a slow client (backpressure).
     delivery_blocked_ms = milliseconds(Some(r.delivery_blocked)),

@@ -41,8 +41,8 @@ const FLAGS: [(&str, &str); 8] = [
     ("--config FILE", "Configuration file (YAML)."),
     (
         "--listen ADDRESS",
-        "`listeners[0].listen`, if there is only one listener. A list in brackets, `[10.0.0.7,fd00::7]:8000`, creates one listener per address: \
-         `[$(POD_IPS)]:8000` works in every Kubernetes pod.",
+        "`listeners[0].listen`, if there is only one listener. A list in brackets, `[10.0.0.7,fd00::7]:8000`, creates one listener per address. \
+         In Kubernetes, set the environment variable `POD_IPS` from the field `status.podIPs` and use `[$(POD_IPS)]:8000`.",
     ),
     ("--upstream ADDRESS", "`listeners[0].upstream`, if there is only one listener."),
     (
@@ -82,7 +82,7 @@ invalid value of an `OTEL_*` variable is ignored with a warning, because those v
 in a cluster. An empty variable counts as not set. In variables, separate list entries with commas, and write maps as
 `name=value,name=value`, percent-encoded where needed.
 
-tokometer reloads a changed file within 2 s, or immediately on SIGHUP (in a terminal, SIGHUP stops tokometer). If the
+Tokometer reloads a changed file within 2 s, or immediately on SIGHUP (in a terminal, SIGHUP stops tokometer). If the
 file has errors, nothing changes: the errors are logged, and `tokometer_config_last_reload_successful` is 0. After a
 reload, keys marked *reload* apply to new connections. Changes to all other keys need a restart; the log lists them.
 

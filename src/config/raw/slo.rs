@@ -147,7 +147,7 @@ block! {
 block! {
     /// Counting by tenant.
     Tenants {
-        /// True counts tokens and requests by tenant (`tokometer.tenant.*`). tokometer does not verify the tenant name
+        /// True counts tokens and requests by tenant (`tokometer.tenant.*`). Tokometer does not verify the tenant name
         /// that the client sends: put an authenticating gateway in front, or use a server that rejects unknown clients.
         enabled: bool = false,
         /// Request headers that may name the tenant, also for objectives; the first header present is used.

@@ -25,8 +25,8 @@ pub use vocabulary::{Error, Tokenize, Vocabularies};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Settings {
-    /// File `tokenizer.json` (Hugging Face format) for models that are not in `models`. null: their responses are not
-    /// counted.
+    /// File `tokenizer.json` (Hugging Face format) for models that are not in `models`. null: their output
+    /// tokens are not estimated.
     pub path: Option<PathBuf>,
     /// Files by model name in requests or responses, `name: path`.
     pub models: BTreeMap<String, PathBuf>,

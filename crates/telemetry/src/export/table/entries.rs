@@ -145,7 +145,7 @@ catalogue! {
     /// Time from the last byte of the request to the first event of a streamed response
     OwnTimeToFirstEvent = Histogram(Scope::Request, "tokometer.time_to_first_event", "s")
         { buckets: WAIT, extra: &[Key::OutcomeClass], exemplar: true },
-    /// Time from the last byte of the request to the first token on any channel of a streamed response, regardless of
+    /// Time from the last byte of the request to the first token of any kind in a streamed response, regardless of
     /// the outcome
     OwnTimeToFirstToken = Histogram(Scope::Request, "tokometer.time_to_first_token", "s")
         { buckets: WAIT, extra: &[Key::OutcomeClass], optional: PROMPT_CLASSES, exemplar: true },
@@ -303,7 +303,7 @@ catalogue! {
     /// delayed equally (docs/concepts/stalls.md)
     EventLoopDelay = Histogram(Scope::Process, "tokometer.event_loop.delay", "s")
         { buckets: DELAY, extra: &[Key::Thread] },
-    /// Responses that neither the engine nor the tokenizer counted; only with a configured tokenizer
+    /// Responses whose tokens neither the engine nor the tokenizer counted; recorded only with `observe.tokenizer`
     TokenizerUncounted = Counter(Scope::Process, "tokometer.tokenizer.uncounted", "{response}")
         { extra: &[Key::Reason] },
 
