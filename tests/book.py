@@ -6,7 +6,6 @@ names in tables, and replaces `->` with one character, so that it does not break
 `book.py check DIRECTORY` lists the broken links of a built book.
 """
 
-import html
 import json
 import os
 import re

@@ -25,7 +25,7 @@ logged() {
     local log=$cache/log/$1.log
     shift
     "$@" >"$log" 2>&1 && return 0
-    reason="$(tail -n 1 "$log" | cut -c -160) (whole log: $log)"
+    reason="$(tail -n 1 "$log" | cut -c -160) (full log: $log)"
     return 1
 }
 

@@ -15,7 +15,7 @@ import urllib.request
 from pathlib import Path
 
 from process import BINARY, Process, Skip, Tokometer, free_port, get, start_sim, until
-from stream import complete, whole
+from stream import complete, send_request
 
 MAX_SECONDS = 290
 
@@ -28,7 +28,7 @@ PACE_SECONDS, CLIENTS = 2.8, 8
 HEALTHY = ["--rate", "60", "--ttft-ms", "20"]
 SLOWED = ["--rate", "10", "--ttft-ms", "20"]
 HEALTHY_SECONDS = 20.0
-# Named, so that their counters exist (at zero) before the first request, and a rate includes it.
+# Listed models have counters from the start, at zero: rates then include the first request.
 MODELS = ["control", "slowed"]
 RUNBOOKS = "https://runbooks.example.org/llm"
 GRAFANA = "https://grafana.example.org"
@@ -87,8 +87,8 @@ class _OnCall:
 
     def find(self, status, **labels):
         """The first notification of this status for an alert with these labels: (arrival time, the alert)."""
-        wanted = labels.items()
-        return next(((at, a) for at, a in list(self.received) if a["status"] == status and wanted <= a["labels"].items()), None)
+        expected = labels.items()
+        return next(((at, a) for at, a in list(self.received) if a["status"] == status and expected <= a["labels"].items()), None)
 
 
 class _Traffic:
@@ -102,7 +102,7 @@ class _Traffic:
         due = time.monotonic() + number * PACE_SECONDS / CLIENTS
         while not self.done.wait(max(0.0, due - time.monotonic())):
             due += PACE_SECONDS
-            response = asyncio.run(whole(self.port, tokens=TOKENS, model=self.model))
+            response = asyncio.run(send_request(self.port, tokens=TOKENS, model=self.model))
             if not complete(response):
                 self.broken.append(response[:200])
 
@@ -134,9 +134,9 @@ def _rules(directory):
     config, file = Path(directory) / "tokometer.yaml", Path(directory) / "rules.yaml"
     config.write_text(json.dumps({"slo": _slo()}))
     argv = [BINARY, "rules", "--config", config, "--time-scale", str(SCALE)]
-    made = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stderr
-    file.write_text(made.stdout)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    file.write_text(done.stdout)
     return file
 
 
@@ -148,18 +148,18 @@ def _seconds(text):
 
 
 def _due(burn, healthy):
-    """Seconds from the first bad request until the alert fires, if all are bad after `healthy` seconds of good ones."""
+    """Seconds from the first bad request until the alert fires, if all requests are bad after `healthy` seconds of good requests."""
     window, share, pending = burn
     window = window * 60 / SCALE
-    # The good ones leave the window, or are outweighed in it.
+    # The good requests leave the window, or the bad ones exceed the share before that.
     outweighed = share / (1 - share) * healthy
     return (share * window if healthy >= (1 - share) * window else outweighed) + pending * 60 / SCALE
 
 
 def _inhibition():
-    made = subprocess.run([BINARY, "rules", "--format", "alertmanager"], capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stderr
-    return made.stdout
+    done = subprocess.run([BINARY, "rules", "--format", "alertmanager"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @contextlib.contextmanager
@@ -176,7 +176,7 @@ def _alertmanager(directory, on_call):
 
 
 @contextlib.contextmanager
-def _watched(directory, on_call, admins):
+def _prometheus(directory, on_call, admins):
     """A Prometheus that scrapes these admin servers, and an Alertmanager that it notifies."""
     _require_program("prometheus")
     port = free_port()
@@ -204,7 +204,7 @@ def slow_tokens_send_one_page_and_recovery_resolves_it():
         control_relay = stack.enter_context(Tokometer(control.port, slo=_slo()))
         server = stack.enter_context(start_sim(*HEALTHY, "--model", "slowed"))
         relay = stack.enter_context(Tokometer(server.port, slo=_slo()))
-        stack.enter_context(_watched(directory, on_call, [relay.admin, control_relay.admin]))
+        stack.enter_context(_prometheus(directory, on_call, [relay.admin, control_relay.admin]))
         stack.enter_context(_Traffic(control_relay.port, "control"))
 
         with _Traffic(relay.port, "slowed"):
@@ -212,7 +212,7 @@ def slow_tokens_send_one_page_and_recovery_resolves_it():
             until(lambda: time.monotonic() - started >= HEALTHY_SECONDS, "the healthy period", HEALTHY_SECONDS + 5)
         healthy = time.monotonic() - started
         server.kill()
-        assert _events(relay, "bad") == 0 and _events(relay, "good") > 0, "no bad requests at first"
+        assert _events(relay, "bad") == 0 and _events(relay, "good") > 0, "no bad requests before the slowdown"
         assert not on_call.received, f"unexpected notifications: {on_call.received}"
 
         labels = {"alertname": "LLMDecodeRateErrorBudgetBurn", "severity": "critical", "model": "slowed"}
@@ -240,8 +240,8 @@ def slow_tokens_send_one_page_and_recovery_resolves_it():
         assert page.is_file(), "the runbook page exists"
         with start_sim(*HEALTHY, "--model", "slowed", port=server.port), _Traffic(relay.port, "slowed"):
             recovered = time.time()
-            # At the earliest when the 5 minutes of the outage have a tenth of good requests; at the latest when the last
-            # window is filled with enough of them. Then the alert is kept firing.
+            # Earliest: 10 % of the requests in the 5-minute window are good. Latest: enough of the requests in the last window
+            # are good. After that the alert keeps firing for KEEP_FIRING_MINUTES.
             earliest = (5 * 0.1 + KEEP_FIRING_MINUTES) * 60 / SCALE
             latest = (LAST_TO_CLEAR[0] * (1 - LAST_TO_CLEAR[1]) + KEEP_FIRING_MINUTES) * 60 / SCALE + MAX_DELAY_SECONDS
             at, alert = until(lambda: on_call.find("resolved", **labels), "the page is resolved", latest + 10)

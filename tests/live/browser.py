@@ -55,11 +55,11 @@ class Browser(Process):
         """Clicks the element that the selector finds; among several, the one with this text."""
         found = f"[...document.querySelectorAll({json.dumps(selector)})].find(e => e.innerText.startsWith({json.dumps(text)}))"
         until(lambda: self.evaluate(f"!!{found}"), f"{selector} {text} exists", 30)
-        place = self.evaluate(f"(r => [r.x + r.width / 2, r.y + r.height / 2])({found}.getBoundingClientRect())")
+        position = self.evaluate(f"(r => [r.x + r.width / 2, r.y + r.height / 2])({found}.getBoundingClientRect())")
         for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
+            self.call("Input.dispatchMouseEvent", type=kind, x=position[0], y=position[1], button="left", clickCount=1)
 
     def picture(self, path, width=None, height=None):
         """A screenshot of the window, or of the given part of the page."""
-        whole = {"captureBeyondViewport": True, "clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}} if height else {}
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png", **whole)["data"]))
+        clip = {"captureBeyondViewport": True, "clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}} if height else {}
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png", **clip)["data"]))

@@ -101,44 +101,44 @@ def every_case_renders_to_its_committed_example():
 
 
 def every_object_is_valid_in_every_kubernetes_version():
-    seen, bad = 0, []
+    checked, problems = 0, []
     for name, values in {"nothing set": {}, **cases()}.items():
         for document in documents(render(values)):
             if helm_chart.is_builtin(document):
-                seen += 1
+                checked += 1
                 for version, problem in helm_chart.kubernetes_problems(document).items():
-                    bad.append(f"{name}: {document['kind']} on {version}: {problem}")
-    assert not bad, "\n".join(bad)
-    print(f"    {seen} objects, Kubernetes {', '.join(helm_chart.VERSIONS)}")
+                    problems.append(f"{name}: {document['kind']} on {version}: {problem}")
+    assert not problems, "\n".join(problems)
+    print(f"    {checked} objects, Kubernetes {', '.join(helm_chart.VERSIONS)}")
     # Validation is strict: an unknown key is an error.
-    wrong = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n"}, "date": {}}
-    assert len(helm_chart.kubernetes_problems(wrong)) == len(helm_chart.VERSIONS)
+    invalid = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n"}, "date": {}}
+    assert len(helm_chart.kubernetes_problems(invalid)) == len(helm_chart.VERSIONS)
 
 
 def every_custom_resource_matches_its_definition():
-    seen = set()
+    kinds = set()
     for name, values in cases().items():
         for document in documents(render(values)):
             if not helm_chart.is_builtin(document):
                 problem = helm_chart.custom_problem(document)
                 assert problem is None, f"{name}: {document['kind']}: {problem}"
-                seen.add(document["kind"])
+                kinds.add(document["kind"])
                 document["spec"]["unknownKey"] = 1
                 assert "unknownKey" in (helm_chart.custom_problem(document) or ""), f"{document['kind']} accepts unknown keys"
-    wanted = {"PodMonitor", "ServiceMonitor", "PrometheusRule", "ScaledObject"}
-    wanted |= {"GrafanaDashboard"} if list((CHART / "files" / "dashboards").glob("*.json")) else set()
-    assert seen == wanted, seen ^ wanted
+    expected = {"PodMonitor", "ServiceMonitor", "PrometheusRule", "ScaledObject"}
+    expected |= {"GrafanaDashboard"} if list((CHART / "files" / "dashboards").glob("*.json")) else set()
+    assert kinds == expected, kinds ^ expected
 
 
 def every_object_has_common_labels_and_a_unique_name():
-    own = {"team": "t"}
+    team_labels = {"team": "t"}
     for name, values in cases().items():
-        found = documents(render({**values, "commonLabels": own, "extraObjects": []}))
+        found = documents(render({**values, "commonLabels": team_labels, "extraObjects": []}))
         keys = [(d["kind"], d["metadata"].get("namespace"), d["metadata"]["name"]) for d in found]
         assert len(set(keys)) == len(keys), f"{name}: {sorted(keys)}"
         for document in found:
             labels = document["metadata"]["labels"]
-            assert labels.items() >= own.items() and labels["app.kubernetes.io/managed-by"] == "Helm", (name, document["metadata"])
+            assert labels.items() >= team_labels.items() and labels["app.kubernetes.io/managed-by"] == "Helm", (name, document["metadata"])
     # Two releases with the same name in two namespaces do not conflict.
     names = [{(d["kind"], d["metadata"]["name"]) for d in documents(render({}, namespace=n)) if "namespace" not in d["metadata"]} for n in ("a", "b")]
     assert names[0] and not names[0] & names[1], names
@@ -153,9 +153,10 @@ def chart_rules_match_the_program():
     with tempfile.TemporaryDirectory() as directory:
         config = Path(directory) / "tokometer.yaml"
         config.write_text('{"slo": {"ttft": [{"name": "mine", "max": "900ms"}]}}')
-        own = subprocess.run([BINARY, "rules", "--config", config, "--format", "prometheusrule"], capture_output=True, text=True, check=True).stdout
-    [rule] = of_kind(documents(render({**plain, "prometheusRule": {"content": own}})), "PrometheusRule")
-    assert rule["spec"]["groups"] == helm_chart.yaml.safe_load(own)["spec"]["groups"] != generated
+        argv = [BINARY, "rules", "--config", config, "--format", "prometheusrule"]
+        custom_rules = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    [rule] = of_kind(documents(render({**plain, "prometheusRule": {"content": custom_rules}})), "PrometheusRule")
+    assert rule["spec"]["groups"] == helm_chart.yaml.safe_load(custom_rules)["spec"]["groups"] != generated
     # The alert about a missing sidecar covers the pods of every target.
     labels = {"matchLabels": {"llm-d.ai/inferenceServing": "true"}, "matchExpressions": [{"key": "llm-d.ai/role", "operator": "In", "values": ["prefill", "both"]}]}
     targets = [{"name": "a", "objectSelector": labels}, {"name": "b", "objectSelector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]}}]
@@ -185,7 +186,7 @@ def scaled_object_counts_only_pods_of_its_target():
     cases_of = {"Deployment": (hashed, ("vllm-0", "vllm-0-1")), "StatefulSet": (("vllm-0", "vllm-1"), (*hashed, "vllm-0-1"))}
     cases_of |= {"LeaderWorkerSet": (("vllm-0", "vllm-0-1"), hashed), "Other": (hashed, ())}
     tests = []
-    for kind, (own, others) in cases_of.items():
+    for kind, (target_pods, others) in cases_of.items():
         similar = ("vllm-large-6c9d8b7f5d-x2x4k", "vllm-large-0") if kind != "Other" else ("llm-0",)
         keda = {"enabled": True, "serverAddress": "http://p:9090"}
         target = {"apiVersion": "apps/v1", "kind": kind, "name": "vllm"}
@@ -193,13 +194,16 @@ def scaled_object_counts_only_pods_of_its_target():
         assert scaled["spec"]["fallback"]["behavior"] == "currentReplicasIfHigher", scaled["spec"]["fallback"]
         queue, burn = (trigger["metadata"]["query"] for trigger in scaled["spec"]["triggers"])
         series = [("slo:error_budget:ratio{slo=\"ttft\",service=\"llm\"}", "0.01x20")]
-        for namespace, pod in [("llm", pod) for pod in (*own, *others, *similar)] + [("other", own[0])]:
-            labels, is_own = f'namespace="{namespace}",pod="{pod}"', namespace == "llm" and pod in own
+        for namespace, pod in [("llm", pod) for pod in (*target_pods, *others, *similar)] + [("other", target_pods[0])]:
+            labels, in_target = f'namespace="{namespace}",pod="{pod}"', namespace == "llm" and pod in target_pods
             series += [
-                (f'tokometer_in_flight{{{labels},phase="waiting_first_token"}}', "3x20" if is_own else "100x20"),
+                (f'tokometer_in_flight{{{labels},phase="waiting_first_token"}}', "3x20" if in_target else "100x20"),
                 (f"tokometer_build_info{{{labels}}}", "1x20"),
-                (f'tokometer_slo_events_total{{{labels},slo="ttft",verdict="good"}}', "0+95x20" if is_own else "0x20"),
-                (f'tokometer_slo_events_total{{{labels},slo="ttft",verdict="bad",reason="late_first_token"}}', "0+5x20" if is_own else "0+100x20"),
+                (f'tokometer_slo_events_total{{{labels},slo="ttft",verdict="good"}}', "0+95x20" if in_target else "0x20"),
+                (
+                    f'tokometer_slo_events_total{{{labels},slo="ttft",verdict="bad",reason="late_first_token"}}',
+                    "0+5x20" if in_target else "0+100x20",
+                ),
             ]
         # 5 % bad of 1 % allowed, times two pods.
         expected = [(queue, 6), (f"round({burn}, 0.001)", 10)]
@@ -244,10 +248,10 @@ def notes_warn_of_settings_with_a_cost():
 def _arguments(values, directory, address):
     """tokometer's arguments in a pod of each target, with the pod's address filled in."""
     for policy in of_kind(documents(render(values)), "MutatingAdmissionPolicy"):
-        given = {variable["name"]: variable["expression"] for variable in policy["spec"]["variables"]}
+        expressions = {variable["name"]: variable["expression"] for variable in policy["spec"]["variables"]}
         config = Path(directory) / f"{policy['metadata']['name']}.yaml"
-        config.write_text(json.loads(given.get("config", '""')))
-        yield json.loads(given["args"].replace("$(POD_IPS)", address).replace("/etc/tokometer/tokometer.yaml", str(config)))
+        config.write_text(json.loads(expressions.get("config", '""')))
+        yield json.loads(expressions["args"].replace("$(POD_IPS)", address).replace("/etc/tokometer/tokometer.yaml", str(config)))
 
 
 def tokometer_accepts_every_argument_and_configuration():
@@ -304,17 +308,19 @@ def another_chart_can_include_the_container():
     context = included(_sidecar(runAsUser=None))["containers"][0]["securityContext"]
     assert context["runAsNonRoot"] and "runAsUser" not in context
     values = _sidecar(mode="uds", config={"log": {"level": "debug"}})
-    made = included(values)
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "vllm"}], "initContainers": made["containers"], "volumes": made["volumes"]}}
+    rendered = included(values)
+    spec = {"containers": [{"name": "vllm"}], "initContainers": rendered["containers"], "volumes": rendered["volumes"]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
     assert helm_chart.kubernetes_problems(pod) == {}
-    assert {v["name"] for v in made["volumes"]} == {m["name"] for m in made["containers"][0]["volumeMounts"]} == {"tokometer-socket", "tokometer-config"}
+    volumes, mounts = rendered["volumes"], rendered["containers"][0]["volumeMounts"]
+    assert {v["name"] for v in volumes} == {m["name"] for m in mounts} == {"tokometer-socket", "tokometer-config"}
 
 
 def real_collector_accepts_the_gateway_configuration():
     if not shutil.which("collector"):
         raise Skip("no OpenTelemetry Collector (component collector, which needs Go)")
-    right = {"endpoint": "https://otlp.example.com", "headers": {"authorization": "Bearer ${env:TOKEN}"}}
-    for exporter, accepted in ((right, True), ({**right, "endpont": ""}, False)):
+    valid = {"endpoint": "https://otlp.example.com", "headers": {"authorization": "Bearer ${env:TOKEN}"}}
+    for exporter, accepted in ((valid, True), ({**valid, "endpont": ""}, False)):
         found = documents(render({"collector": {"enabled": True, "exporters": {"otlphttp": exporter}}}))
         [text] = [d["data"]["collector.yaml"] for d in of_kind(found, "ConfigMap") if "collector.yaml" in d["data"]]
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:

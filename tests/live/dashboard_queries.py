@@ -94,7 +94,8 @@ def variables(dashboard, prometheus, times):
             label = re.fullmatch(r"label_values\((?:(.+),\s*)?(\w+)\)", definition.strip(), re.DOTALL)
             assert label, f"{dashboard['uid']}: ${name} has the unsupported query {definition!r}"
             match = fill(label[1], values) if label[1] else None
-            options = prometheus.ask(f"label/{label[2]}/values", start=times.start, end=times.end, **({"match[]": match} if match else {}))
+            selector = {"match[]": match} if match else {}
+            options = prometheus.get_api(f"label/{label[2]}/values", start=times.start, end=times.end, **selector)
             found[name] = len(options)
             everything = variable.get("allValue") or "(" + "|".join(map(re.escape, options)) + ")"
             # A variable without `All` has its first value.
@@ -108,13 +109,13 @@ def series(prometheus, query, values, times):
     """The number of returned series that contain a number."""
     expr = fill(query.expr, values)
     if query.instant:
-        found = [(labels, [value]) for labels, value in prometheus.at(expr, times.end)]
+        found = [(labels, [value]) for labels, value in prometheus.query(expr, times.end)]
     else:
-        found = prometheus.over(expr, times.start, times.end, times.step)
+        found = prometheus.query_range(expr, times.start, times.end, times.step)
     return sum(any(not isinstance(number, float) or math.isfinite(number) for number in numbers) for _, numbers in found)
 
 
 def exemplars(prometheus, query, values, times):
     """The number of returned exemplars with the trace of their request."""
-    found = prometheus.ask("query_exemplars", query=fill(query.expr, values), start=times.start, end=times.end)
+    found = prometheus.get_api("query_exemplars", query=fill(query.expr, values), start=times.start, end=times.end)
     return sum("trace_id" in exemplar["labels"] for result in found for exemplar in result["exemplars"])

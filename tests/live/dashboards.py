@@ -27,11 +27,11 @@ def _one_slot():
 
 def _user_groups(port):
     """Two groups within their server's capacity, one that waits for a slot, and one whose server goes down; one server gets no requests."""
-    busy, slow, gone, queue = map(port, ("chat-busy", "chat-slow", "chat-gone", "other-queue"))
+    busy, slow, down, queue = map(port, ("chat-busy", "chat-slow", "chat-gone", "other-queue"))
     return [
         UserGroup(busy, "chat", [Phase(0.3, 5), Phase(0.6, 14, abort_share=0.05), Phase(1, 10, FAULTS, abort_share=0.12)]),
         UserGroup(slow, "chat", [Phase(1, 4)], tokens=(20, 60)),
-        UserGroup(gone, "chat", [Phase(1, 3)]),
+        UserGroup(down, "chat", [Phase(1, 3)]),
         UserGroup(queue, "other", [Phase(0.3, 1), Phase(1, 6)], tokens=(100, 500), pause=2),
     ]
 
@@ -40,46 +40,47 @@ def _check_rules(prometheus):
     """Checks that every rule evaluates without an error and every recorded series exists; returns the alerts that fired."""
     until(lambda: all(rule["health"] != "unknown" for rule in prometheus.rules()), "every rule was evaluated", 30)
     rules = prometheus.rules()
-    wrong = [f"{rule['group']}, {rule['name']}: {rule.get('lastError') or rule['health']}" for rule in rules if rule["health"] != "ok" or rule.get("lastError")]
+    failing = [rule for rule in rules if rule["health"] != "ok" or rule.get("lastError")]
+    problems = [f"{rule['group']}, {rule['name']}: {rule.get('lastError') or rule['health']}" for rule in failing]
     recorded = [rule for rule in rules if rule["type"] == "recording"]
     for rule in recorded:
         # Series are recorded for either even or odd days, so one of the two is missing.
         labels = {label: value for label, value in rule.get("labels", {}).items() if label != "day"}
         matchers = ",".join(f'{label}="{value}"' for label, value in labels.items())
-        if not prometheus.at(f"{rule['name']}{{{matchers}}}"):
-            wrong.append(f"{rule['group']}, {rule['name']}{{{matchers}}}: no series")
+        if not prometheus.query(f"{rule['name']}{{{matchers}}}"):
+            problems.append(f"{rule['group']}, {rule['name']}{{{matchers}}}: no series")
     alerts = collections.Counter((rule["name"], rule["state"]) for rule in rules if rule["type"] == "alerting")
     fired = {name for name, state in alerts if state != "inactive"}
     print(f"    {len(recorded)} recorded series and {alerts.total()} alerts evaluate; fired: {', '.join(sorted(fired))}")
-    assert not wrong, "\n      ".join(["rules:", *wrong])
+    assert not problems, "\n      ".join(["rules:", *problems])
     return fired
 
 
 def _query_panels(prometheus, generated, empty_reasons, times):
     """(dashboard, panel, target) -> series, for every query of every dashboard."""
-    counts, wrong, linked = {}, [], 0
+    counts, problems, linked = {}, [], 0
     for dashboard in generated.values():
         values, found = dashboard_queries.variables(dashboard, prometheus, times)
-        wrong += [f"{dashboard['uid']}: ${name} has no values" for name, count in found.items() if not count]
+        problems += [f"{dashboard['uid']}: ${name} has no values" for name, count in found.items() if not count]
         for query in dashboard_queries.queries(dashboard):
             key = (query.dashboard, query.panel, query.ref)
             try:
                 counts[key] = dashboard_queries.series(prometheus, query, values, times)
                 linked += dashboard_queries.exemplars(prometheus, query, values, times) if query.exemplar else 0
             except ValueError as error:
-                wrong.append(f"{key}: {error}")
+                problems.append(f"{key}: {error}")
         for annotation in dashboard.get("annotations", {}).get("list", []):
             if annotation.get("expr"):
-                prometheus.over(dashboard_queries.fill(annotation["expr"], values), times.start, times.end, times.step)
+                prometheus.query_range(dashboard_queries.fill(annotation["expr"], values), times.start, times.end, times.step)
     panels = collections.defaultdict(list)
     for key, count in counts.items():
         panels[key[:2]].append((count, empty_reasons.get(key)))
     # Targets with different reasons to be empty, such as `good` and `broken`: not all of them may be empty at once.
     empty = [key for key, results in panels.items() if not any(count for count, _ in results) and len(set(results)) > 1]
-    wrong += [f"{key}: none of its queries has data" for key in empty]
-    wrong += [f"{key}: not listed by --queries" for key in counts.keys() - empty_reasons.keys()]
-    wrong += [f"{key}: listed by --queries, but in no dashboard" for key in empty_reasons.keys() - counts.keys()]
-    return counts, linked, wrong
+    problems += [f"{key}: none of its queries has data" for key in empty]
+    problems += [f"{key}: not listed by --queries" for key in counts.keys() - empty_reasons.keys()]
+    problems += [f"{key}: listed by --queries, but in no dashboard" for key in empty_reasons.keys() - counts.keys()]
+    return counts, linked, problems
 
 
 def _print_table(counts, empty_reasons):
@@ -112,17 +113,17 @@ def every_panel_and_every_rule_gets_data_from_a_real_run():
         assert names.UPSTREAM_DOWN in fired, fired
         config = f"{directory}/tokometer.yaml"
         generated, empty_reasons = dashboard_queries.generate(f"{directory}/generated", config), dashboard_queries.may_be_empty(config)
-        counts, linked, wrong = _query_panels(classic, generated, empty_reasons, times)
+        counts, linked, problems = _query_panels(classic, generated, empty_reasons, times)
         _print_table(counts, empty_reasons)
-        wrong += [f"{key}: no data" for key, count in counts.items() if not count and not empty_reasons.get(key)]
-        assert not wrong, "\n      ".join(["panels:", *map(str, wrong)])
+        problems += [f"{key}: no data" for key, count in counts.items() if not count and not empty_reasons.get(key)]
+        assert not problems, "\n      ".join(["panels:", *map(str, problems)])
         assert linked > 0, "no exemplar leads to a trace"
 
         if not native:
             raise Skip(skip_reason)
         # Without `_bucket` series, as with only converted or native histograms.
-        natives, _, wrong = _query_panels(native, generated, empty_reasons, times)
+        natives, _, problems = _query_panels(native, generated, empty_reasons, times)
         panels = {key[:2] for key, count in counts.items() if count} - {key[:2] for key, count in natives.items() if count}
-        wrong += [f"{dashboard}, {panel}: no data from native histograms" for dashboard, panel in sorted(panels)]
-        assert not wrong, "\n      ".join(["panels on native histograms:", *map(str, wrong)])
+        problems += [f"{dashboard}, {panel}: no data from native histograms" for dashboard, panel in sorted(panels)]
+        assert not problems, "\n      ".join(["panels on native histograms:", *map(str, problems)])
         print(f"    {len(counts)} queries of {len(generated)} dashboards; {linked} exemplars lead to traces; native histograms give the same panels")

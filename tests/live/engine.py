@@ -1,4 +1,4 @@
-"""A real llama-server with the official openai client through tokometer: its records match what client and server saw."""
+"""A real llama-server with the official openai client through tokometer: its records match the values of the client and the server."""
 
 import socketserver
 import statistics

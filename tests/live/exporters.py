@@ -9,7 +9,7 @@ from pathlib import Path
 
 import names
 from process import Process, Skip, Tokometer, free_port, get, start_sim, until
-from stream import Stream, whole
+from stream import Stream, send_request
 
 # Every injected fault is a tenant.
 ACCOUNTING = {
@@ -20,7 +20,7 @@ ACCOUNTING = {
 ACCOUNTING_METRICS = ("tokometer_tenant_output_tokens_total", "tokometer_cost_total", "tokometer_unpriced_total", "tokometer_budget_spent_total", "tokometer_budget_limit")
 
 # Labels and metrics added by Prometheus itself, and those that represent the resource.
-NOT_OURS = ("up", "scrape_", "target_info", "otel_scope_info")
+EXTERNAL_METRICS = ("up", "scrape_", "target_info", "otel_scope_info")
 IDENTITY = ("__name__", "job", "instance")
 
 CONFIG = """
@@ -65,7 +65,7 @@ def _series(port, selector):
     for series in _query(port, selector):
         metric = series["metric"]
         name = metric["__name__"]
-        if name.startswith(NOT_OURS):
+        if name.startswith(EXTERNAL_METRICS):
             continue
         labels = {
             key: _bound(value) if key == "le" else value
@@ -84,10 +84,10 @@ def _text(key):
 def _differences(scraped, pushed):
     """Series that exist on only one side, and series with different values."""
     differences = [f"only scraped: {_text(key)} = {scraped[key]:g}" for key in scraped.keys() - pushed.keys()]
-    lasting = (key for key in pushed.keys() - scraped.keys() if not key[0].startswith(names.OF_THE_MOMENT))
+    lasting = (key for key in pushed.keys() - scraped.keys() if not key[0].startswith(names.TRANSIENT))
     differences += [f"only pushed: {_text(key)} = {pushed[key]:g}" for key in lasting]
     for key in scraped.keys() & pushed.keys():
-        moving = key[0].startswith(names.MOVING)
+        moving = key[0].startswith(names.VARYING)
         # Sums of seconds are added in a different order on each side.
         if not moving and abs(scraped[key] - pushed[key]) > 1e-9 * max(1.0, abs(scraped[key])):
             differences.append(f"{_text(key)}: scraped {scraped[key]}, pushed {pushed[key]}")
@@ -98,16 +98,16 @@ def _differences(scraped, pushed):
 async def _mixed_traffic(port):
     """Sends requests of every kind that produce different series; returns their number."""
     faults = [None, None, "status:400", "status:503", "status:500", "error-event:4", "cut:4", "reset:4", "no-done", "empty", "bad-json:2"]
-    requests = [whole(port, tokens=10 + 7 * n, fault=fault) for n, fault in enumerate(faults)]
-    requests += [whole(port, tokens=30, stream=False) for _ in range(3)]
+    requests = [send_request(port, tokens=10 + 7 * n, fault=fault) for n, fault in enumerate(faults)]
+    requests += [send_request(port, tokens=30, stream=False) for _ in range(3)]
     await asyncio.gather(*requests)
     for fault in ("hang", None):
         stream = await Stream.open(port, tokens=2000, fault=fault)
         if fault:
             await stream.reader.readuntil(b"\r\n\r\n")
         else:
-            await stream.events(5)
-        stream.leave()
+            await stream.read_events(5)
+        stream.abort()
     return len(requests) + 2
 
 
@@ -138,13 +138,13 @@ def scrape_and_push_have_equal_counts_and_sums():
                 assert not missing, f"{missing} in {sorted(metrics)}"
                 tenants = {dict(labels).get("tenant", "") for name, labels in state["scraped"] if name.startswith("tokometer_tenant_")}
                 assert len(tenants) == 4 + 2, f"four listed tenants, the others, and those without one: {tenants}"
-                compared = [key for key in state["scraped"] if not key[0].startswith(names.MOVING)]
+                compared = [key for key in state["scraped"] if not key[0].startswith(names.VARYING)]
                 print(f"    {len(compared)} series equal, {len(state['scraped'])} in all, of {len(metrics)} sample names")
 
 
 def prometheus_accepts_every_page_format():
     with tempfile.TemporaryDirectory() as directory, start_sim(*names.SIM_UNPACED) as sim, Tokometer(sim.port) as relay:
-        asyncio.run(whole(relay.port, tokens=30))
+        asyncio.run(send_request(relay.port, tokens=30))
         relay.wait_for_records(1)
         for protocol in ("PrometheusProto", "OpenMetricsText1.0.0", "PrometheusText0.0.4"):
             port = free_port()
@@ -174,7 +174,7 @@ def page_is_strict_openmetrics():
             return {
                 (name, tuple((k, _bound(v) if k == "le" else v) for k, v in labels)): value
                 for (name, labels), value in samples.items()
-                if not name.startswith(names.MOVING) and name != "target_info"
+                if not name.startswith(names.VARYING) and name != "target_info"
             }
 
         assert comparable(strict) == comparable(plain), set(comparable(strict).items()) ^ set(comparable(plain).items())

@@ -9,8 +9,8 @@ from cluster_exporters import ClusterExporters
 from process import BINARY, Tokometer, free_port, start_sim
 from prometheus import Prometheus
 
-# Objectives that the slow server, the full one and the faults violate and the others meet, plus features that are off
-# by default.
+# Objectives that the slow server, the saturated server and the faults violate and the other servers meet, plus
+# features that are off by default.
 SETTINGS = {
     "slo": {
         "availability": [{"name": "availability", "target_percent": 99.5}],

@@ -53,7 +53,7 @@ VERIFY = "tokometer verify --relay http://127.0.0.1:8000 --upstream http://127.0
 HELP = "make help"
 REPLAY = "tokometer replay production.pcap"
 
-# The tutorial's, in its order.
+# Commands of the tutorial, in order.
 SIM = "tokometer sim --listen 127.0.0.1:8001 --max-concurrency 4 --request-metrics"
 RUN_LOCAL = "tokometer run --listen 127.0.0.1:8000 --upstream 127.0.0.1:8001"
 CHAT = """curl -s localhost:8000/v1/chat/completions -H 'content-type: application/json' -d '{"model": "sim", "max_tokens": 8, "messages": [{"role": "user", "content": "Say hello."}]}'"""
@@ -125,9 +125,9 @@ def _fill_placeholders(command):
 class Reader:
     """A reader in a checkout of this repository, with a configuration, and with the Deployment `vllm` in a cluster."""
 
-    def __init__(self, inside=()):
+    def __init__(self, command_prefix=()):
         helm_chart.needs_helm()
-        self.inside = inside
+        self.command_prefix = command_prefix
         self._directory = tempfile.TemporaryDirectory(prefix="tokometer-guide-")
         self.directory = Path(self._directory.name)
         (self.directory / "bin").mkdir()
@@ -136,8 +136,9 @@ class Reader:
             (self.directory / name).symlink_to(ROOT / name)
         (self.directory / "tokometer.yaml").write_text('{"slo": {"ttft": [{"name": "mine", "max": "900ms"}]}}')
         self.put("default", "deployment-vllm", helm_chart.yaml.safe_load(DEPLOYMENT.read_text()))
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("TOKOMETER_", "OTEL_"))}
-        self.environment = {**kept, "STAND_IN": str(self.directory / "cluster"), "PATH": f"{self.directory}/bin:{STAND_INS}:{os.environ['PATH']}"}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TOKOMETER_", "OTEL_"))}
+        path = f"{self.directory}/bin:{STAND_INS}:{os.environ['PATH']}"
+        self.environment = {**inherited, "STAND_IN": str(self.directory / "cluster"), "PATH": path}
 
     def __enter__(self):
         return self
@@ -147,7 +148,7 @@ class Reader:
 
     def _argv(self, command):
         _started.add(command)
-        return [*self.inside, "bash", "-euo", "pipefail", "-c", _fill_placeholders(command)]
+        return [*self.command_prefix, "bash", "-euo", "pipefail", "-c", _fill_placeholders(command)]
 
     def run(self, command, code=0):
         """Standard output and error of a command, which must exit with this code."""
@@ -173,7 +174,8 @@ class Reader:
     def fetch(self, url, body=None):
         """Curl's output where the commands run; "" while there is no response."""
         more = ["-H", "content-type: application/json", "-d", json.dumps(body)] if body else []
-        done = subprocess.run([*self.inside, "curl", "-sf", "--max-time", "20", *more, url], env=self.environment, capture_output=True, text=True, timeout=60)
+        argv = [*self.command_prefix, "curl", "-sf", "--max-time", "20", *more, url]
+        done = subprocess.run(argv, env=self.environment, capture_output=True, text=True, timeout=60)
         return done.stdout if done.returncode == 0 else ""
 
     def file(self, name):
@@ -197,11 +199,11 @@ def chart_installs_and_its_policy_selects_the_label():
         notes, _ = reader.run(INSTALL)
         assert "NOTHING IS INJECTED" not in notes and "default: vllm on port 8000 by address-split" in notes, notes
         [policy] = helm_chart.of_kind(reader.released(), "MutatingAdmissionPolicy")
-        wanted = policy["spec"]["matchConstraints"]["objectSelector"]["matchLabels"]
+        selector = policy["spec"]["matchConstraints"]["objectSelector"]["matchLabels"]
         reader.put("llm", "deployment-vllm", helm_chart.yaml.safe_load(DEPLOYMENT.read_text()))
         reader.run(LABEL)
         labels = reader.stored("llm", "deployment-vllm")["spec"]["template"]["metadata"]["labels"]
-        assert labels == {"app": "vllm", **wanted}, (labels, wanted)
+        assert labels == {"app": "vllm", **selector}, (labels, selector)
         [image] = [variable["expression"] for variable in policy["spec"]["variables"] if variable["name"] == "image"]
         assert image.startswith('"registry.example/tokometer'), f"the image of the command is not that of the sidecar: {image}"
 
@@ -239,9 +241,10 @@ def chart_contains_rules_of_custom_objectives():
         reader.run(RULES)
         reader.run(UPGRADE)
         # Helm sees no operator here, and reports that; the values are kept nevertheless.
-        kept = json.loads(reader.file("cluster/releases/observability/tokometer.json"))["values"]
-        assert kept == {"image": {"repository": "registry.example/tokometer"}, "prometheusRule": {"content": reader.file("rules.yaml")}}, kept
-        assert "mine" in reader.file("rules.yaml"), "the objective is in no rule"
+        values = json.loads(reader.file("cluster/releases/observability/tokometer.json"))["values"]
+        rules = reader.file("rules.yaml")
+        assert values == {"image": {"repository": "registry.example/tokometer"}, "prometheusRule": {"content": rules}}, values
+        assert "mine" in rules, "the objective is in no rule"
         for command, file in ((CUSTOM_RULES, "tokometer.rules.yaml"), (TRIAL_RULES, "trial.rules.yaml")):
             reader.run(command)
             assert "SUCCESS" in documents.promtool("rules", reader.directory / file), command
@@ -252,8 +255,8 @@ def chart_contains_rules_of_custom_objectives():
 def dashboards_are_written_to_the_grafana_directory():
     with Reader() as reader:
         reader.run(DASHBOARDS)
-        made = sorted(file.name for file in (reader.directory / "dashboards").glob("*.json"))
-        assert made == sorted(file.name for file in (ROOT / "dashboards").glob("*.json")), made
+        written = sorted(file.name for file in (reader.directory / "dashboards").glob("*.json"))
+        assert written == sorted(file.name for file in (ROOT / "dashboards").glob("*.json")), written
         listed, _ = reader.run(QUERIES)
         assert listed.count("tokometer_") > 20, listed[:500]
         assert "make test" in reader.run(HELP)[0]
@@ -278,7 +281,7 @@ def _separate_network():
 
 
 def proxied_request_is_counted_and_verified():
-    with _separate_network() as namespace, Reader(namespace.inside) as reader:
+    with _separate_network() as namespace, Reader(namespace.command_prefix) as reader:
         namespace.start("sim", [BINARY, "sim", "--listen", "127.0.0.1:8001", *names.SIM_UNPACED])
         until(lambda: reader.fetch("http://127.0.0.1:8001/v1/models"), "the server responds", 30)
         with reader.running(RUN):
@@ -303,7 +306,7 @@ def tutorial_leads_to_an_alert_and_its_cause():
         _skipped.append("no prometheus")
         raise Skip("no prometheus (component prometheus)")
     tutorial = ROOT / "docs" / "start" / "tutorial.md"
-    with _separate_network() as namespace, Reader(namespace.inside) as reader, contextlib.ExitStack() as running:
+    with _separate_network() as namespace, Reader(namespace.command_prefix) as reader, contextlib.ExitStack() as running:
         def start(command, exit_code=0):
             return running.enter_context(reader.running(command, exit_code))
 

@@ -20,52 +20,52 @@ def every_configuration_snippet_is_accepted():
     load = helm_chart.yaml.safe_load
     chart = load((CHART / "values.yaml").read_text())
     own = json.loads((ROOT / "config" / "schema.json").read_text())["properties"].keys()
-    seen = {"values": 0, "configuration": 0, "prometheus": 0, "adapter": 0, "pod": 0, "mesh": 0}
+    counts = {"values": 0, "configuration": 0, "prometheus": 0, "adapter": 0, "pod": 0, "mesh": 0}
     for file in documents.FILES:
-        for piece in documents.fenced(file, "yaml"):
-            values = load(piece)
-            where = f"{file.name}: {piece}"
+        for snippet in documents.fenced(file, "yaml"):
+            values = load(snippet)
+            where = f"{file.name}: {snippet}"
             if values.keys() <= chart.keys():
                 assert helm_chart.documents(helm_chart.render({"sidecar": {}, **values})), where
-                seen["values"] += 1
+                counts["values"] += 1
             elif values.keys() <= own:
                 with tempfile.TemporaryDirectory() as directory:
                     key = Path(directory) / "tenant-key"
                     key.write_text("a key that nobody knows, of 32 bytes")
                     key.chmod(0o600)
                     config = Path(directory) / "tokometer.yaml"
-                    if "/etc/engine-tls" in piece:
+                    if "/etc/engine-tls" in snippet:
                         command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=engine", "-keyout", f"{directory}/tls.key", "-out", f"{directory}/tls.crt"]
                         subprocess.run(command, check=True, capture_output=True, timeout=60)
                         (Path(directory) / "ca.crt").write_text((Path(directory) / "tls.crt").read_text())
-                    config.write_text(piece.replace("/etc/tokometer/tenant-key", str(key)).replace("/etc/engine-tls", directory))
+                    config.write_text(snippet.replace("/etc/tokometer/tenant-key", str(key)).replace("/etc/engine-tls", directory))
                     done = subprocess.run([BINARY, "check", "--config", config], capture_output=True, text=True, timeout=60)
                 assert done.returncode == 0, f"{where}: {done.stderr}"
-                seen["configuration"] += 1
+                counts["configuration"] += 1
             elif values.get("kind") == "PeerAuthentication":
                 # Istio's schema is not available here.
                 assert values["apiVersion"] == "security.istio.io/v1" and values["spec"]["portLevelMtls"] == {"9464": {"mode": "DISABLE"}}, where
-                seen["mesh"] += 1
+                counts["mesh"] += 1
             elif "scrape_configs" in values:
                 with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
-                    config.write(piece)
+                    config.write(snippet)
                     config.flush()
                     documents.promtool("config", "--syntax-only", config.name)
-                seen["prometheus"] += 1
+                counts["prometheus"] += 1
             elif values.keys() == {"rules"}:
                 # The template of prometheus-adapter, filled in: an expression over an existing series.
                 [rule] = values["rules"]
                 series = re.match(r"\w+", rule["seriesQuery"])[0]
                 assert series == names.IN_FLIGHT and "<<.LabelMatchers>>" in rule["metricsQuery"], where
                 assert rule["name"]["as"] == chart["autoscaling"]["hpa"]["metric"], where
-                seen["adapter"] += 1
+                counts["adapter"] += 1
             else:
                 # Part of a pod.
                 pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": values}
                 assert helm_chart.kubernetes_problems(pod) == {}, f"{where}: {helm_chart.kubernetes_problems(pod)}"
-                seen["pod"] += 1
-    assert all(seen.values()) and seen["values"] >= 9, seen
-    print(f"    {seen}")
+                counts["pod"] += 1
+    assert all(counts.values()) and counts["values"] >= 9, counts
+    print(f"    {counts}")
 
 
 def every_named_value_exists():
@@ -83,7 +83,7 @@ def every_named_value_exists():
 def every_query_is_valid_promql():
     checked = 0
     for file in documents.FILES:
-        for query in (line for piece in documents.fenced(file, "promql") for line in piece.splitlines() if line.strip()):
+        for query in (line for snippet in documents.fenced(file, "promql") for line in snippet.splitlines() if line.strip()):
             done = subprocess.run(["promtool-3", "promql", "format", "--experimental", query], capture_output=True, text=True, timeout=60)
             assert done.returncode == 0, f"{file.name}: {query}: {done.stderr}"
             checked += 1

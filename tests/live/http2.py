@@ -61,7 +61,7 @@ def _check_record(record, streaming):
     assert recorded == (names.OK, http2_server.TOKENS, http2_server.PROMPT_TOKENS, streaming), record
 
 
-def curl_gets_the_same_with_and_without_tokometer():
+def curl_gets_equal_responses_with_and_without_tokometer():
     curl = _program("curl")
     if b"HTTP2" not in _run(curl, "--version"):
         raise Skip("this curl does not support HTTP/2")
@@ -72,8 +72,8 @@ def curl_gets_the_same_with_and_without_tokometer():
         return lambda port: _run(curl, "-sS", "-i", *options, "-H", header, "-d", body, f"http://127.0.0.1:{port}{CHAT}")
 
     with _server() as server, Tokometer(server.port) as relay:
-        assert http2_server.events() in _compare(relay, server, send(True, "--http2-prior-knowledge"))
-        assert http2_server.whole() in _compare(relay, server, send(False, "--http2-prior-knowledge"))
+        assert http2_server.event_stream() in _compare(relay, server, send(True, "--http2-prior-knowledge"))
+        assert http2_server.json_response() in _compare(relay, server, send(False, "--http2-prior-knowledge"))
         for record, streaming in zip(relay.wait_for_records(2), (True, False)):
             _check_record(record, streaming)
 
@@ -129,7 +129,7 @@ def h2_client_gets_equal_streams_and_can_cancel_one():
 
     with _server() as server, Tokometer(server.port) as relay:
         bodies = _compare(relay, server, send)
-        assert set(bodies.values()) == {http2_server.events()}
+        assert set(bodies.values()) == {http2_server.event_stream()}
         records = relay.wait_for_records(STREAMS + 1)
         ended = [record for record in records if record["outcome"] == names.OK]
         assert len(ended) == STREAMS, [record["outcome"] for record in records]
@@ -229,7 +229,7 @@ def grpcio_gets_the_same_messages_trailers_and_cancelled_calls():
         server.stop(None)
 
 
-def h2spec_finds_the_same_with_and_without_tokometer():
+def h2spec_results_are_equal_with_and_without_tokometer():
     h2spec = _program("h2spec")
 
     def spec(port):

@@ -20,7 +20,7 @@ TOKENS = 5
 PROMPT_TOKENS = 3
 
 
-def events():
+def event_stream():
     """A stream of TOKENS tokens."""
     delta = {"id": "c", "choices": [{"index": 0, "delta": {"content": "a"}}]}
     finish = {"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
@@ -29,7 +29,7 @@ def events():
     return "".join(f"data: {event}\n\n" for event in payloads).encode()
 
 
-def whole():
+def json_response():
     """The same response as one JSON document."""
     choice = {"index": 0, "message": {"role": "assistant", "content": "a" * TOKENS}, "finish_reason": "stop"}
     usage = {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": TOKENS}
@@ -81,7 +81,7 @@ class Connection:
         kind, response = "text/plain", b"hello"
         if path == "/v1/chat/completions":
             streams = json.loads(body).get("stream", False)
-            kind, response = ("text/event-stream", events()) if streams else ("application/json", whole())
+            kind, response = ("text/event-stream", event_stream()) if streams else ("application/json", json_response())
         self.h2.send_headers(stream, [(":status", "200"), ("content-type", kind), ("x-path", path)])
         self.waiting[stream] = response
         self.send(stream)

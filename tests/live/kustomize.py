@@ -24,9 +24,9 @@ patches:
 def _kustomized(folder):
     if not shutil.which("kubectl"):
         raise Skip("no kubectl")
-    made = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, timeout=60)
-    assert made.returncode == 0, made.stderr
-    return made.stdout
+    done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def component_keeps_the_servers_prestop_hook():
@@ -50,8 +50,9 @@ def component_keeps_the_servers_prestop_hook():
         raise Skip("no kubectl")
     rejected = build()
     assert rejected.returncode != 0 and "lifecycle" in rejected.stderr, rejected
-    kept = build(**{"tokometer/prestop": "own"})
-    assert kept.returncode == 0 and "sleep" in kept.stdout and "--host=127.0.0.1" in kept.stdout and "/drain/wait" not in kept.stdout, kept
+    done = build(**{"tokometer/prestop": "own"})
+    assert done.returncode == 0, done.stderr
+    assert "sleep" in done.stdout and "--host=127.0.0.1" in done.stdout and "/drain/wait" not in done.stdout, done.stdout
 
 
 def component_and_inject_create_equal_pods():

@@ -16,7 +16,7 @@ import names
 from otel_collector import OtelCollector
 from pods import injected
 from process import BINARY, Process, Tokometer, free_port, get, start_llama_server, start_sim, until
-from stream import Stream, complete, whole
+from stream import Stream, complete, send_request
 
 POD_IP = "127.0.0.2"
 DOWNWARD = {
@@ -65,7 +65,7 @@ class Sidecar(Process):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def hook_of_the_server(self):
+    def server_hook(self):
         """Sends the request of the server's hook; returns when the kubelet may stop the server."""
         wait = self.pod["containers"][0]["lifecycle"]["preStop"]["httpGet"]
         return get(f"http://{POD_IP}:{wait['port']}{wait['path']}", timeout=330)
@@ -93,7 +93,7 @@ def _responses(spans):
 
 
 async def _stream(port, **request):
-    return await whole(port, host=POD_IP, **request)
+    return await send_request(port, host=POD_IP, **request)
 
 
 def drain_completes_fifty_streams_and_exports_the_last():
@@ -105,12 +105,12 @@ def drain_completes_fifty_streams_and_exports_the_last():
                 streams = [asyncio.ensure_future(_stream(server.port, tokens=800)) for _ in range(STREAMS)]
                 await asyncio.to_thread(until, lambda: sidecar.open_streams() == STREAMS, "all streams are open")
                 began = time.monotonic()
-                ours, servers = kubelet.submit(sidecar.hook), kubelet.submit(sidecar.hook_of_the_server)
+                sidecar_hook, server_hook = kubelet.submit(sidecar.hook), kubelet.submit(sidecar.server_hook)
                 await asyncio.to_thread(until, lambda: get(f"http://{POD_IP}:{sidecar.admin}/readyz")[0] == 503, "readiness reports the drain")
                 late = await _stream(server.port, tokens=5)
                 assert complete(late), "late clients are still served"
-                assert f"{STREAMS} streams are open" in await asyncio.wrap_future(ours)
-                status, _ = await asyncio.wrap_future(servers)
+                assert f"{STREAMS} streams are open" in await asyncio.wrap_future(sidecar_hook)
+                status, _ = await asyncio.wrap_future(server_hook)
                 waited = time.monotonic() - began
                 # No stream is left: if the server had been released early, its streams would have continued for
                 # seconds.
@@ -122,7 +122,7 @@ def drain_completes_fifty_streams_and_exports_the_last():
             server.terminate()
             server.wait(10)
             ended = time.monotonic()
-            assert sidecar.ends_in_time(), "it had to be killed"
+            assert sidecar.ends_in_time(), "the sidecar exits before SIGKILL"
             print(f"    the server's hook waited for {waited:.1f} s; the sidecar exited {time.monotonic() - ended:.2f} s after SIGTERM")
         until(lambda: len(_responses(collector.spans())) >= STREAMS + 1, lambda: f"{STREAMS + 1} spans, got {len(_responses(collector.spans()))}", 5)
         spans = _responses(collector.spans())
@@ -139,18 +139,18 @@ def streams_cut_at_the_grace_period_are_exported_before_sigkill():
 
             async def traffic():
                 streams = [await Stream.open(server.port, host=POD_IP, tokens=20_000) for _ in range(STREAMS)]
-                assert all(await asyncio.gather(*(stream.events(3) for stream in streams)))
+                assert all(await asyncio.gather(*(stream.read_events(3) for stream in streams)))
                 await asyncio.to_thread(sidecar.hook)
                 # The grace period has expired: all containers get SIGTERM, and SIGKILL two seconds later.
                 killed = asyncio.get_running_loop().run_in_executor(None, sidecar.ends_in_time)
                 server.kill()
-                rests = await asyncio.gather(*(stream.rest() for stream in streams))
+                rests = await asyncio.gather(*(stream.read_rest() for stream in streams))
                 assert not any(b"[DONE]" in rest for rest in rests)
                 for stream in streams:
                     await stream.close()
                 return await killed
 
-            assert asyncio.run(traffic()), "it had to be killed"
+            assert asyncio.run(traffic()), "the sidecar exits before SIGKILL"
         until(lambda: len(_responses(collector.spans())) >= STREAMS, lambda: f"{STREAMS} spans, got {len(_responses(collector.spans()))}", 5)
         spans = _responses(collector.spans())
         outcomes = Counter(span["attributes"]["tokometer.outcome"] for span in spans)
@@ -165,7 +165,7 @@ def repeated_server_crashes_end_only_streams_in_flight():
 
         async def client(number):
             while not stop:
-                response = await whole(relay.port, tokens=20)
+                response = await send_request(relay.port, tokens=20)
                 refused = response.startswith(b"HTTP/1.1 503 ")
                 ends["ok" if complete(response) else "refused" if refused else "cut" if response else "nothing"] += 1
                 # A refused client retries after its own delay, so that a crash does not find all of them between two
@@ -186,11 +186,11 @@ def repeated_server_crashes_end_only_streams_in_flight():
                         await asyncio.to_thread(until, lambda: ends["refused"] > before["refused"], lambda: f"a refusal: {ends}")
                         assert get(f"http://127.0.0.1:{relay.admin}/livez")[0] == 200
                 with start_sim(port=port):
-                    seen = ends.copy()
-                    await asyncio.to_thread(responded, seen["ok"] + 2 * clients)
+                    ends_at_restart = ends.copy()
+                    await asyncio.to_thread(responded, ends_at_restart["ok"] + 2 * clients)
                     stop = True
                     await all_clients
-                return seen
+                return ends_at_restart
             finally:
                 stop = True
 
@@ -217,7 +217,7 @@ def shadow_bind_upgrade_fails_no_request():
 
     Many clients open new connections all the time, so that some do so at the moment when the sidecar stops listening.
     """
-    upgrades, crowd = 6, 40
+    upgrades, client_count = 6, 40
     with OtelCollector() as collector, start_llama_server("--host", "0.0.0.0", "--reuse-port") as server:
         model = server.child.pid
         failed, responses, by_sidecar, stop = [], 0, 0, False
@@ -246,7 +246,7 @@ def shadow_bind_upgrade_fails_no_request():
 
         async def traffic():
             nonlocal stop
-            clients = asyncio.gather(*(client() for _ in range(crowd)))
+            clients = asyncio.gather(*(client() for _ in range(client_count)))
             try:
                 await upgrading()
             finally:

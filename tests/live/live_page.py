@@ -83,13 +83,13 @@ def _text(browser, selector):
     return browser.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
 
 
-def _is_whole(browser):
+def _check_layout(browser):
     """Checks that nothing is wider than the window, and that no script failed."""
     wide = browser.evaluate("document.documentElement.scrollWidth - innerWidth")
     assert wide <= 0, f"the page is {wide} px wider than the window"
 
 
-def _whole_height(browser, width):
+def _fit_window_to_page(browser, width):
     """Makes the window as tall as the page, so that a screenshot shows all of it."""
     browser.call("Emulation.setDeviceMetricsOverride", width=width, height=browser.evaluate("document.documentElement.scrollHeight"), deviceScaleFactor=1, mobile=False)
 
@@ -113,7 +113,7 @@ def _key(browser, key, text=None):
 
 
 def _bar(browser):
-    """A place in the first lane that has a stream, found by checking each lane for a tooltip."""
+    """The position of a stream in the first lane that has one; checks each lane for a tooltip."""
     x, y, width, height = browser.evaluate("(r => [r.x, r.y, r.width, r.height])(document.querySelector('#bars').getBoundingClientRect())")
     for step in range(2, int(height) - 20, 3):
         _move(browser, x + width * 0.62, y + step)
@@ -126,7 +126,7 @@ def page_shows_fifty_streams_and_all_controls_work():
     with _traffic(FIFTY, SLO_FIFTY) as relay, _page(1360, 900) as browser:
         _open(browser, relay)
         assert _text(browser, "#empty").startswith("No traffic yet."), _text(browser, "#empty")
-        _is_whole(browser)
+        _check_layout(browser)
         relay.begin()
         streams = sum(model[4] for model in FIFTY.values())
         until(lambda: _snapshot(relay)["in_flight"]["requests"] == streams, f"{streams} streams", 30)
@@ -148,17 +148,17 @@ def page_shows_fifty_streams_and_all_controls_work():
         assert browser.evaluate("document.querySelectorAll('#ttft-chart .bar').length") > 3
 
         # A bar shows its values on hover and by keyboard.
-        place = _bar(browser)
+        position = _bar(browser)
         tip = _text(browser, "#tip")
         assert any(model in tip for model in FIFTY) and "first token" in tip and "chat" in tip, tip
         _move(browser, 5, 5)
         until(lambda: browser.evaluate("document.querySelector('#tip').hidden"), "the tooltip is hidden", 5)
         browser.evaluate("document.querySelector('#bars').focus()")
         _key(browser, "ArrowDown")
-        one = browser.evaluate("document.querySelector('#tip').innerText")
+        first = browser.evaluate("document.querySelector('#tip').innerText")
         _key(browser, "ArrowDown")
-        other = browser.evaluate("document.querySelector('#tip').innerText")
-        assert one and other and one.splitlines()[-1] != other.splitlines()[-1], (one, other)
+        second = browser.evaluate("document.querySelector('#tip').innerText")
+        assert first and second and first.splitlines()[-1] != second.splitlines()[-1], (first, second)
         _key(browser, "Escape")
         assert browser.evaluate("document.querySelector('#tip').hidden")
 
@@ -176,16 +176,16 @@ def page_shows_fifty_streams_and_all_controls_work():
         browser.evaluate("document.activeElement.blur()")
         _key(browser, " ", " ")
         assert _text(browser, "#connection") == "paused"
-        held, made = _text(browser, "#about"), _snapshot(relay)["uptime_seconds"]
-        until(lambda: _snapshot(relay)["uptime_seconds"] > made + 2, "two more snapshots", 10)
-        assert _text(browser, "#about") == held
+        paused_text, paused_at = _text(browser, "#about"), _snapshot(relay)["uptime_seconds"]
+        until(lambda: _snapshot(relay)["uptime_seconds"] > paused_at + 2, "two more snapshots", 10)
+        assert _text(browser, "#about") == paused_text
         browser.click("#pause")
-        until(lambda: _text(browser, "#about") != held, "it resumes", 10)
+        until(lambda: _text(browser, "#about") != paused_text, "the page resumes", 10)
 
         # Dark by system preference, light by the button, kept over a reload; and every order of the bars.
         dark = browser.evaluate("getComputedStyle(document.body).backgroundColor")
-        _whole_height(browser, 1360)
-        _move(browser, *place)
+        _fit_window_to_page(browser, 1360)
+        _move(browser, *position)
         _picture(browser, "live-50.png")
         browser.click("#theme")
         assert browser.evaluate("getComputedStyle(document.body).backgroundColor") != dark
@@ -197,12 +197,12 @@ def page_shows_fifty_streams_and_all_controls_work():
             browser.evaluate(f"(s => {{ s.value = '{order}'; s.dispatchEvent(new Event('change')); }})(document.querySelector('#order'))")
             _bar(browser)
 
-        # On a phone nothing is cut off.
+        # No content is cut off at the width of a phone.
         browser.call("Emulation.setDeviceMetricsOverride", width=360, height=780, deviceScaleFactor=2, mobile=True)
         browser.click("#theme")
         _open(browser, relay)
         until(lambda: _text(browser, "#flying") == str(streams), "the page is filled", 10)
-        _is_whole(browser)
+        _check_layout(browser)
         # Two device pixels per CSS pixel: every stream still has its bar.
         column = "(c => [...c.getContext('2d').getImageData(2, 0, 1, c.height - 40).data])(document.querySelector('#bars'))"
         dots = browser.evaluate(column)
@@ -217,7 +217,7 @@ def page_animates_two_thousand_streams_smoothly():
     with _traffic(MANY, SLO_MANY, faults="stall:4=0.01") as relay, _page(1360, 900) as browser:
         relay.begin()
         streams = sum(model[4] for model in MANY.values())
-        # Some requests have always just ended, and their clients send new ones.
+        # At any moment some requests have just ended, and their clients send new ones.
         until(lambda: _snapshot(relay)["in_flight"]["requests"] >= 2000, lambda: f"{streams} streams, {_snapshot(relay)['in_flight']['requests']} present", 120)
         _open(browser, relay)
         until(lambda: int(_text(browser, "#flying")) >= 2000, lambda: _text(browser, "#flying"), 30)
@@ -235,8 +235,8 @@ def page_animates_two_thousand_streams_smoothly():
         print(f"    {listed} bars: {cost:.1f} ms to draw; a frame every {gaps[len(gaps) // 2]:.1f} ms (median), {gaps[len(gaps) * 99 // 100]:.1f} ms (p99), {len(gaps)} in 3 s")
         assert cost < MAX_DRAW_MS, f"{cost} ms"
         _bar(browser)
-        _is_whole(browser)
-        _whole_height(browser, 1360)
+        _check_layout(browser)
+        _fit_window_to_page(browser, 1360)
         _move(browser, 5, 5)
         _picture(browser, "live-2000.png")
         browser.click("#theme")
@@ -249,11 +249,12 @@ def page_reports_a_lost_feed_and_reconnects():
         _open(browser, relay)
         until(lambda: _text(browser, "#flying") == "4", lambda: _text(browser, "#flying"), 30)
         relay.kill()
-        until(lambda: browser.evaluate("document.querySelector('#connection').dataset.state") == "lost", "it says that it is lost", 20)
+        connection = lambda: browser.evaluate("document.querySelector('#connection').dataset.state")  # noqa: E731
+        until(lambda: connection() == "lost", "the page reports the lost connection", 20)
         assert "reconnecting" in _text(browser, "#connection") and browser.evaluate("document.querySelector('#main').className") == "stale"
-        with Process("tokometer", relay.argv) as again:
-            again.ready(f"http://127.0.0.1:{relay.admin}/readyz")
-            until(lambda: browser.evaluate("document.querySelector('#connection').dataset.state") == "live", "it is back", 30)
+        with Process("tokometer", relay.argv) as restarted:
+            restarted.ready(f"http://127.0.0.1:{relay.admin}/readyz")
+            until(lambda: connection() == "live", "the connection is live again", 30)
             assert browser.evaluate("document.querySelector('#main').className") == ""
 
 

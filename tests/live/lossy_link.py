@@ -20,16 +20,16 @@ import time
 CLONE_NEWNET = 0x40000000
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 
-LOST, REPEATED, SWAPPED = 0.02, 0.02, 0.05
-# Seconds: of every packet, and more for a swapped one, which others overtake.
-DELAY, LATE = 0.001, 0.004
+LOSS_SHARE, REPEATED_SHARE, SWAPPED_SHARE = 0.02, 0.02, 0.05
+# Delay of every packet in seconds, and the additional delay of a swapped packet, which others then overtake.
+DELAY, SWAPPED_DELAY = 0.001, 0.004
 
 
 def interface(namespace, mtu):
-    """A TUN device in the namespace, which belongs to it although this process leaves it again."""
+    """A TUN device in the namespace; it stays there when this process enters the next namespace."""
     libc = ctypes.CDLL(None, use_errno=True)
-    with open(f"/run/netns/{namespace}") as place:
-        if libc.setns(place.fileno(), CLONE_NEWNET) != 0:
+    with open(f"/run/netns/{namespace}") as namespace_file:
+        if libc.setns(namespace_file.fileno(), CLONE_NEWNET) != 0:
             raise OSError(ctypes.get_errno(), "setns")
     device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH", b"link0", IFF_TUN | IFF_NO_PI))
@@ -37,23 +37,23 @@ def interface(namespace, mtu):
     return device
 
 
-def forward(devices, chance):
-    waiting, number = [], 0
+def forward(devices, rng):
+    queue, number = [], 0
     while True:
-        timeout = max(0.0, waiting[0][0] - time.monotonic()) if waiting else None
+        timeout = max(0.0, queue[0][0] - time.monotonic()) if queue else None
         for device in select.select(devices, [], [], timeout)[0]:
             packet = os.read(device, 65536)
-            [to] = [other for other in devices if other != device]
-            copies = 0 if chance.random() < LOST else 2 if chance.random() < REPEATED else 1
-            due = time.monotonic() + DELAY + (LATE if chance.random() < SWAPPED else 0.0)
+            [target] = [candidate for candidate in devices if candidate != device]
+            copies = 0 if rng.random() < LOSS_SHARE else 2 if rng.random() < REPEATED_SHARE else 1
+            due = time.monotonic() + DELAY + (SWAPPED_DELAY if rng.random() < SWAPPED_SHARE else 0.0)
             for _ in range(copies):
                 number += 1
-                heapq.heappush(waiting, (due, number, to, packet))
-        while waiting and waiting[0][0] <= time.monotonic():
-            _, _, to, packet = heapq.heappop(waiting)
-            os.write(to, packet)
+                heapq.heappush(queue, (due, number, target, packet))
+        while queue and queue[0][0] <= time.monotonic():
+            _, _, target, packet = heapq.heappop(queue)
+            os.write(target, packet)
 
 
 if __name__ == "__main__":
-    one, other, mtu, seed = sys.argv[1:]
-    forward([interface(one, mtu), interface(other, mtu)], random.Random(int(seed)))
+    first, second, mtu, seed = sys.argv[1:]
+    forward([interface(first, mtu), interface(second, mtu)], random.Random(int(seed)))

@@ -1,4 +1,4 @@
-"""Every name of tokometer's interface that these tests use, in one place."""
+"""Names of tokometer's interface that these tests use: metrics, outcomes, headers and configuration."""
 
 import json
 
@@ -19,22 +19,22 @@ SPAN_JOINS = "tokometer_span_joins_total"
 INTERCEPTION = "tokometer_interception"
 FIRST_TOKEN_COUNT = "tokometer_time_to_first_token_seconds_count"
 
-# The same in OTLP.
+# OTLP names of the same metrics.
 OTLP_REQUESTS = "tokometer.requests"
 OTLP_OUTPUT_TOKENS = "tokometer.output.tokens"
 
-# These series exist only while they have a value. A scraped one ends with the page that lacks it; OTLP cannot express
-# that, so a pushed one remains for some minutes.
-OF_THE_MOMENT = (
+# These series exist only while they have a value. A scraped series ends with the first scrape without it. OTLP cannot
+# express the end of a series, so a pushed series remains for some minutes.
+TRANSIENT = (
     "tokometer_engine_silence",
     "tokometer_in_flight_age",
     "tokometer_in_flight_wait",
     "tokometer_queue_time_estimate",
 )
 
-# Metrics about the process itself, and ages, differ between a scrape and a push: only their labels are compared.
-MOVING = (
-    *OF_THE_MOMENT,
+# Metrics about the process itself, and ages, differ between a scrape and a push; only their labels are compared.
+VARYING = (
+    *TRANSIENT,
     "process_",
     "tokometer_engine_scrape_age",
     "tokometer_engine_scrape_duration",
@@ -58,7 +58,7 @@ EXACT = {"usage", "engine_span", "token_ids", "native_counter", "logprobs"}
 
 # The request header that selects the simulator's fault.
 SIM_FAULT = "x-sim-fault"
-# As many tokens as the client reads.
+# Generates tokens as fast as the client reads them.
 SIM_UNPACED = ["--rate", "1000000", "--ttft-ms", "0"]
 SIM_QUICK = ["--rate", "400"]
 

@@ -1,4 +1,4 @@
-"""A separate network in which the documented ports are free. Needs no root where users may create namespaces."""
+"""A network namespace in which the documented ports are free. Needs no root if users may create namespaces."""
 
 import contextlib
 import socket
@@ -8,7 +8,7 @@ from process import Process, Skip
 
 
 class Namespace:
-    """`inside` is the command prefix to run there; it is empty without namespaces, if the ports are free."""
+    """`command_prefix` is the command prefix to run there; it is empty without namespaces, if the ports are free."""
 
     def __init__(self, ports):
         self._stack = contextlib.ExitStack()
@@ -18,17 +18,17 @@ class Namespace:
         )
         self._stack.callback(keeper.communicate)
         if keeper.stdout.readline() == "up\n":
-            self.inside = ["nsenter", f"--target={keeper.pid}", "--user", "--net", "--preserve-credentials", "--"]
+            self.command_prefix = ["nsenter", f"--target={keeper.pid}", "--user", "--net", "--preserve-credentials", "--"]
             return
         reason = keeper.communicate()[1].strip()
-        self.inside = []
+        self.command_prefix = []
         for port in ports:
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
                     probe.bind(("", port))
                 except OSError:
-                    raise Skip(f"port {port} is in use, and cannot create a network namespace: {reason}") from None
+                    raise Skip(f"port {port} is in use, and no network namespace can be created: {reason}") from None
 
     def __enter__(self):
         return self
@@ -37,5 +37,5 @@ class Namespace:
         self._stack.__exit__(*error)
 
     def start(self, name, argv):
-        """Starts a program there, stopped with the namespace."""
-        return self._stack.enter_context(Process(name, [*self.inside, *argv]))
+        """Starts a program in the namespace; it is stopped with the namespace."""
+        return self._stack.enter_context(Process(name, [*self.command_prefix, *argv]))

@@ -7,7 +7,7 @@ server's user.
 import time
 
 import names
-from pods import POD_IP, POWERLESS_ROOT, UNPRIVILEGED, Pod, injected
+from pods import POD_IP, ROOT_WITHOUT_CAPABILITIES, UNPRIVILEGED, Pod, injected
 from process import until
 
 
@@ -17,9 +17,9 @@ def _one_record(pod, count=1):
 
 
 def _check_pod(pod, mode, result):
-    """Checks how the sidecar reports its mode of interception."""
+    """Checks that the sidecar reports this interception mode and result."""
     labels = ('server_address="127.0.0.1"', 'server_port="8000"', f'mode="{mode}"', f'result="{result}"')
-    page = lambda: pod.ask("/metrics", port=9464)[1]
+    page = lambda: pod.fetch("/metrics", port=9464)[1]
     samples = lambda: [line for line in page().splitlines() if line.startswith(names.INTERCEPTION)]
     until(lambda: any(all(label in line for label in labels) for line in samples()), lambda: f"{labels}; found {samples()}")
 
@@ -37,8 +37,8 @@ def address_split_measures_llama_server_and_cannot_be_bypassed():
         _one_record(pod)
         _check_pod(pod, "address_split", "closed")
         relay.kill()
-        assert pod.ask()[0] == 0, "the server is reachable around the sidecar"
-        assert pod.ask(host="127.0.0.1", inside=True)[0] == 200, "the server stopped with the sidecar"
+        assert pod.fetch()[0] == 0, "the server is reachable around the sidecar"
+        assert pod.fetch(host="127.0.0.1", from_pod=True)[0] == 200, "the server stopped with the sidecar"
 
 
 def llama_server_is_measured_over_a_unix_socket():
@@ -51,13 +51,13 @@ def llama_server_is_measured_over_a_unix_socket():
         pod.llama_server(path)
         arguments = [argument.replace(socket, path) for argument in spec["initContainers"][0]["args"]]
         # The server's user, here root, but without root's capabilities.
-        relay = pod.sidecar(arguments, rights=POWERLESS_ROOT)
+        relay = pod.sidecar(arguments, privileges=ROOT_WITHOUT_CAPABILITIES)
         pod.check_response()
         status, text = pod.chat()
         assert status == 200 and "[DONE]" in text, (status, text[:300])
         _one_record(pod)
         relay.kill()
-        assert pod.ask(host="127.0.0.1", inside=True)[0] == 0, "the server listens on TCP too"
+        assert pod.fetch(host="127.0.0.1", from_pod=True)[0] == 0, "the server listens on TCP too"
 
 
 def killed_sidecar_in_shadow_bind_loses_only_its_connections():
@@ -65,23 +65,23 @@ def killed_sidecar_in_shadow_bind_loses_only_its_connections():
     arguments = spec["initContainers"][0]["args"]
     assert spec["containers"][0]["args"] == ["a"], "the server's arguments were changed"
     with Pod() as pod:
-        pod.sharing_server()
+        pod.start_port_sharing_server()
         pod.check_response(path="/")
         relay = pod.sidecar(arguments)
-        by_sidecar = lambda: pod.ask("/")[1] == "127.0.0.1"
-        until(by_sidecar, "connections reach the sidecar")
+        reaches_sidecar = lambda: pod.fetch("/")[1] == "127.0.0.1"
+        until(reaches_sidecar, "connections reach the sidecar")
         _check_pod(pod, "shadow_bind", "closed")
-        client = pod.crowd()
+        client = pod.start_client()
         time.sleep(1)
-        assert by_sidecar(), "the kernel still prefers the server"
+        assert reaches_sidecar(), "the kernel still prefers the server"
         killed = time.time()
         relay.kill()
-        until(lambda: pod.ask("/")[1] not in ("", "127.0.0.1"), "connections reach the server without the sidecar")
+        until(lambda: pod.fetch("/")[1] not in ("", "127.0.0.1"), "connections reach the server without the sidecar")
         time.sleep(1)
         pod.sidecar(arguments)
-        until(by_sidecar, "connections reach the sidecar again")
+        until(reaches_sidecar, "connections reach the sidecar again")
         time.sleep(1)
-        result = pod.stop_crowd(client)
+        result = pod.stop_client(client)
         print(f"    {result['responses']} responses, failed: {result['failures']}")
         assert set(result["responses"]) == {"200"} and result["responses"]["200"] > 500, result
         # One client: at most one request was in flight at the kill.
@@ -107,15 +107,15 @@ def only_redirect_needs_net_admin():
         program, *arguments = init["command"]
         assert program == "nft", init
         nft = [pod.nft(), *arguments]
-        none = pod.inside([*UNPRIVILEGED, *nft])
-        assert none.returncode != 0 and "Operation not permitted" in none.stderr, f"without any capability: {none}"
+        unprivileged = pod.run([*UNPRIVILEGED, *nft])
+        assert unprivileged.returncode != 0 and "Operation not permitted" in unprivileged.stderr, f"without any capability: {unprivileged}"
         allowed = ["setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all,+net_admin", "--no-new-privs"]
         for _ in range(2):
-            written = pod.inside([*allowed, *nft])
-            assert written.returncode == 0, written.stderr
-        rules = pod.inside([nft[0], "list", "ruleset"]).stdout
+            added = pod.run([*allowed, *nft])
+            assert added.returncode == 0, added.stderr
+        rules = pod.run([nft[0], "list", "ruleset"]).stdout
         assert rules.count("redirect to :15080") == 1, f"an init container that runs again adds a second rule: {rules}"
-        assert pod.ask()[0] == 0, "connections are not redirected to the sidecar, which is not running yet"
+        assert pod.fetch()[0] == 0, "connections are not redirected to the sidecar, which is not running yet"
         pod.sidecar(sidecar["args"])
         pod.check_response()
         status, text = pod.chat()
@@ -123,7 +123,7 @@ def only_redirect_needs_net_admin():
         _one_record(pod)
         before = len(pod.records())
         for host in ("127.0.0.1", POD_IP):
-            assert pod.chat(host=host, inside=True)[0] == 200
+            assert pod.chat(host=host, from_pod=True)[0] == 200
         pod.chat()
         _one_record(pod, before + 1)
         assert len(pod.records()) == before + 1, "requests inside the pod are redirected too"

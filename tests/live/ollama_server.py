@@ -42,18 +42,18 @@ def native_route_counts_match_the_server():
         for limit in LIMITS:
             options = OPTIONS | {"num_predict": limit}
             for streaming in (True, False):
-                for operation, ask in (
+                for operation, send in (
                     ("chat", lambda: client.chat(model="tiny", messages=messages, options=options, stream=streaming)),
                     ("text_completion", lambda: client.generate(model="tiny", prompt="Count.", options=options, stream=streaming)),
                 ):
-                    response = ask()
+                    response = send()
                     last = list(response)[-1] if streaming else response
                     expected.append((operation, last.done_reason, last))
         records = relay.wait_for_records(len(expected))
         records.sort(key=lambda record: (record["connection"], record["sequence"]))
         for record, (operation, finish, last) in zip(records, expected):
-            said = [record[name] for name in ("operation", "finish_reasons", "input_tokens", "output_tokens", "outcome", "engine")]
-            assert said == [operation, [finish], last.prompt_eval_count, last.eval_count, names.OK, "ollama"], (said, last)
+            recorded = [record[name] for name in ("operation", "finish_reasons", "input_tokens", "output_tokens", "outcome", "engine")]
+            assert recorded == [operation, [finish], last.prompt_eval_count, last.eval_count, names.OK, "ollama"], (recorded, last)
             queue = (last.total_duration - last.load_duration - last.prompt_eval_duration - (last.eval_duration or 0)) / 1e6
             assert abs(record["queue_time_ms"] - queue) < 0.01, (record["queue_time_ms"], queue)
         print(f"    {', '.join(f'{last.prompt_eval_count}+{last.eval_count}' for _, _, last in expected)}")
@@ -78,9 +78,9 @@ def thinking_tools_and_the_openai_route_are_counted():
         records = relay.wait_for_records(len(expected))
         records.sort(key=lambda record: (record["connection"], record["sequence"]))
         for record, (input_tokens, output_tokens) in zip(records, expected):
-            said = [record[name] for name in ("input_tokens", "output_tokens", "outcome", "engine")]
-            assert said == [input_tokens, output_tokens, names.OK, "ollama"], (said, input_tokens, output_tokens)
-        print(f"    {', '.join(f'{one}+{two}' for one, two in expected)}")
+            recorded = [record[name] for name in ("input_tokens", "output_tokens", "outcome", "engine")]
+            assert recorded == [input_tokens, output_tokens, names.OK, "ollama"], (recorded, input_tokens, output_tokens)
+        print(f"    {', '.join(f'{input_tokens}+{output_tokens}' for input_tokens, output_tokens in expected)}")
 
 
 def missing_model_and_abort_have_different_outcomes():

@@ -53,16 +53,21 @@ class OtelCollector(Process):
 
     def _lines(self, name):
         file = self.directory / f"{name}.jsonl"
-        whole = file.read_text().rpartition("\n")[0] if file.exists() else ""
-        return [json.loads(line) for line in whole.splitlines()]
+        complete_lines = file.read_text().rpartition("\n")[0] if file.exists() else ""
+        return [json.loads(line) for line in complete_lines.splitlines()]
 
     def spans(self):
         """Every span: its name, kind, attributes, and those of its resource."""
         return [
-            {"name": span["name"], "kind": span["kind"], "attributes": _plain(span.get("attributes", [])), "resource": _plain(of["resource"]["attributes"])}
+            {
+                "name": span["name"],
+                "kind": span["kind"],
+                "attributes": _plain(span.get("attributes", [])),
+                "resource": _plain(resource_spans["resource"]["attributes"]),
+            }
             for line in self._lines("traces")
-            for of in line["resourceSpans"]
-            for scope in of["scopeSpans"]
+            for resource_spans in line["resourceSpans"]
+            for scope in resource_spans["scopeSpans"]
             for span in scope["spans"]
         ]
 
@@ -70,12 +75,12 @@ class OtelCollector(Process):
         """The latest value of each series of a sum, by its resource, attributes and start: a new process counts from zero."""
         found = {}
         for line in self._lines("metrics"):
-            for of in line["resourceMetrics"]:
-                resource = _plain(of["resource"]["attributes"])
-                for scope in of["scopeMetrics"]:
-                    for one in scope["metrics"]:
-                        if one["name"] == metric:
-                            for point in one["sum"]["dataPoints"]:
+            for resource_metrics in line["resourceMetrics"]:
+                resource = _plain(resource_metrics["resource"]["attributes"])
+                for scope in resource_metrics["scopeMetrics"]:
+                    for candidate in scope["metrics"]:
+                        if candidate["name"] == metric:
+                            for point in candidate["sum"]["dataPoints"]:
                                 key = json.dumps([resource, _plain(point.get("attributes", [])), point["startTimeUnixNano"]], sort_keys=True)
                                 value = float(point.get("asInt", point.get("asDouble")))
                                 found[key] = max(found.get(key, (0, 0)), (int(point["timeUnixNano"]), value))
@@ -83,5 +88,5 @@ class OtelCollector(Process):
 
     def total(self, metric, **attributes):
         """The sum of the latest values of the series that have these attributes."""
-        wanted = attributes.items()
-        return sum(value for key, value in self.latest(metric).items() if wanted <= json.loads(key)[1].items())
+        expected = attributes.items()
+        return sum(value for key, value in self.latest(metric).items() if expected <= json.loads(key)[1].items())

@@ -1,4 +1,5 @@
-"""`make picture-dashboards`: renders every dashboard, dark and light, on a run that is calm, then full, then broken. Not part of `make test`.
+"""`make picture-dashboards`: renders every dashboard, dark and light. The run has normal load, then saturation,
+then failures. Not part of `make test`.
 
 DASHBOARDS_AGAIN=1 reuses the data of the last run, which takes seconds.
 """
@@ -52,12 +53,12 @@ def _other():
 
 
 def _user_groups(port):
-    """All is well; then there are more clients than slots; then, after a rollout, responses break and a server goes down."""
-    busy, slow, gone, queue = map(port, ("chat-busy", "chat-slow", "chat-gone", "other-queue"))
+    """Normal load; then more clients than slots; then, after a rollout, faulty responses and a server that goes down."""
+    busy, slow, down, queue = map(port, ("chat-busy", "chat-slow", "chat-gone", "other-queue"))
     return [
         UserGroup(busy, "chat", [Phase(0.40, 5), Phase(0.57, 13, abort_share=0.05), Phase(1, 8, FAULTS, abort_share=0.06)]),
         UserGroup(slow, "chat", [Phase(0.55, 1), Phase(1, 3)], tokens=(20, 60)),
-        UserGroup(gone, "chat", [Phase(1, 4)]),
+        UserGroup(down, "chat", [Phase(1, 4)]),
         UserGroup(queue, "other", [Phase(0.5, 2), Phase(0.65, 7), Phase(1, 3)], tokens=(60, 240)),
     ]
 
@@ -93,19 +94,20 @@ def _draw(browser, url, picture):
     assert not failed, failed
     panels = browser.evaluate("window.drawn")
     # Tables fill in their rows some time after their layout, and again after a late change of the layout.
-    tables = sum(one["type"] == "table" and one["frames"] > 0 for one in panels)
+    tables = sum(panel["type"] == "table" and panel["frames"] > 0 for panel in panels)
 
     def filled():
         return browser.evaluate(FILLED) >= tables
 
-    def taken():
+    def picture_is_complete():
         browser.picture(picture, WIDTH, browser.evaluate("document.getElementById('root').lastElementChild.offsetHeight"))
         return filled()
 
-    until(lambda: filled() and taken(), lambda: f"{tables} tables have rows, {browser.evaluate(FILLED)} have", 60)
+    until(lambda: filled() and picture_is_complete(), lambda: f"{tables} tables have rows, {browser.evaluate(FILLED)} have", 60)
     text = browser.evaluate("document.body.innerText")
     assert "unexpected error" not in text and "${" not in text, f"a panel failed, or a variable is not filled in: {text[:400]}"
-    return [f"{one['title']}: {one.get('error') or 'empty'}" for one in panels if one.get("error") or not one["frames"]], len(panels)
+    incomplete = [panel for panel in panels if panel.get("error") or not panel["frames"]]
+    return [f"{panel['title']}: {panel.get('error') or 'empty'}" for panel in incomplete], len(panels)
 
 
 def draws_every_dashboard_dark_and_light():
@@ -118,18 +120,19 @@ def draws_every_dashboard_dark_and_light():
     PICTURES.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="dashboards-") as directory:
         shutil.copytree(PAGE, f"{directory}/page")
-        made = dashboard_queries.generate(f"{directory}/page/made", RUN / "tokometer.yaml")
+        dashboards = dashboard_queries.generate(f"{directory}/page/generated", RUN / "tokometer.yaml")
         server = _serve(f"{directory}/page")
         with server, Prometheus(RUN, {}) as prometheus, Browser(directory, WIDTH, HEIGHT) as browser:
-            wrong = []
-            for uid, dashboard in made.items():
+            problems = []
+            for uid, dashboard in dashboards.items():
                 (Path(directory) / "page" / f"{uid}.json").write_text(json.dumps(dashboard))
                 for theme in ("dark", "light"):
-                    asked = {"dashboard": f"{uid}.json", "prometheus": prometheus.url, "theme": theme, "width": WIDTH, "scrape": SCRAPE}
-                    asked |= {"from": int(began * 1000), "to": int(ended * 1000), "var-pod": POD}
+                    parameters = {"dashboard": f"{uid}.json", "prometheus": prometheus.url, "theme": theme}
+                    parameters |= {"width": WIDTH, "scrape": SCRAPE, "from": int(began * 1000), "to": int(ended * 1000), "var-pod": POD}
                     picture = PICTURES / f"{uid.removeprefix('tokometer-')}-{theme}.png"
-                    empty, panels = _draw(browser, f"http://127.0.0.1:{server.server_address[1]}/?{urllib.parse.urlencode(asked)}", picture)
+                    url = f"http://127.0.0.1:{server.server_address[1]}/?{urllib.parse.urlencode(parameters)}"
+                    empty, panels = _draw(browser, url, picture)
                     print(f"    {picture.name}: {panels} panels, {picture.stat().st_size >> 10} KiB" + "".join(f"\n      {line}" for line in empty))
-                    wrong += [line for line in empty if not line.endswith(": empty")]
+                    problems += [line for line in empty if not line.endswith(": empty")]
             server.shutdown()
-        assert not wrong, wrong
+        assert not problems, problems

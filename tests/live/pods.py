@@ -1,4 +1,6 @@
-"""Two network namespaces connected by a veth pair: a pod, and the outside world. Needs root, and drops it for the programs in the pod."""
+"""Two network namespaces connected by a veth pair: one for a pod and one for its clients.
+
+Needs root; the programs in the pod run without root privileges."""
 
 import contextlib
 import json
@@ -15,10 +17,10 @@ from process import BINARY, MODEL, Process, Skip, until
 USER = 65532
 UNPRIVILEGED = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
 # Root without its capabilities.
-POWERLESS_ROOT = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
+ROOT_WITHOUT_CAPABILITIES = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
 # The base interpreter: the tests' own may be in a directory that other users cannot read.
 PYTHON = sys._base_executable
-POD_IP, OTHER_IP = "10.231.7.2", "10.231.7.1"
+POD_IP, CLIENT_IP = "10.231.7.2", "10.231.7.1"
 
 # Sends requests repeatedly, each on a new connection, until the stop file exists; prints the statuses and the failures with
 # their times.
@@ -41,7 +43,7 @@ print(json.dumps({"responses": responses, "failures": failures}))
 """
 
 # A server that shares its port (SO_REUSEPORT), as vLLM does with several API servers.
-_SHARING = """
+_PORT_SHARING_SERVER = """
 import http.server, socketserver
 class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
     allow_reuse_port, daemon_threads, request_queue_size = True, True, 256
@@ -65,7 +67,7 @@ def _ip(*arguments, check=True):
 
 
 class Pod:
-    """The namespaces and the programs in them. `with` stops all of it."""
+    """The namespaces and the programs in them. `with` stops and removes them."""
 
     def __enter__(self):
         if os.geteuid() != 0:
@@ -74,14 +76,14 @@ class Pod:
             if not shutil.which(program):
                 raise Skip(f"no {program}")
         self.stack = contextlib.ExitStack()
-        self.pod, self.other = f"tokometer-pod-{os.getpid()}", f"tokometer-other-{os.getpid()}"
+        self.pod, self.client = f"tokometer-pod-{os.getpid()}", f"tokometer-client-{os.getpid()}"
         try:
-            for name in (self.pod, self.other):
+            for name in (self.pod, self.client):
                 _ip("netns", "add", name)
                 self.stack.callback(_ip, "netns", "del", name, check=False)
                 _ip("-n", name, "link", "set", "lo", "up")
-            _ip("link", "add", "eth0", "netns", self.pod, "type", "veth", "peer", "name", "eth0", "netns", self.other)
-            for name, address in ((self.pod, POD_IP), (self.other, OTHER_IP)):
+            _ip("link", "add", "eth0", "netns", self.pod, "type", "veth", "peer", "name", "eth0", "netns", self.client)
+            for name, address in ((self.pod, POD_IP), (self.client, CLIENT_IP)):
                 _ip("-n", name, "address", "add", f"{address}/24", "dev", "eth0")
                 _ip("-n", name, "link", "set", "eth0", "up")
             self.directory = Path(self.stack.enter_context(tempfile.TemporaryDirectory(prefix="tokometer-pod-")))
@@ -98,20 +100,20 @@ class Pod:
     def __exit__(self, *error):
         self.stack.__exit__(*error)
 
-    def _in(self, namespace, argv, rights=()):
-        return ["ip", "netns", "exec", namespace, *rights, *argv]
+    def _in(self, namespace, argv, privileges=()):
+        return ["ip", "netns", "exec", namespace, *privileges, *argv]
 
-    def start(self, name, argv, rights=UNPRIVILEGED):
-        """Starts a program in the pod, stopped with the pod."""
-        process = Process(name, self._in(self.pod, argv, rights))
+    def start(self, name, argv, privileges=UNPRIVILEGED):
+        """Starts a program in the pod; it is stopped with the pod."""
+        process = Process(name, self._in(self.pod, argv, privileges))
         self.stack.enter_context(process)
         return process
 
-    def inside(self, argv):
+    def run(self, argv):
         return subprocess.run(self._in(self.pod, argv), capture_output=True, text=True, timeout=60)
 
-    def ask(self, path="/health", *, port=8000, host=POD_IP, body=None, inside=False):
-        """Status and body as a client outside the pod gets them (or one inside); (0, "") without a response."""
+    def fetch(self, path="/health", *, port=8000, host=POD_IP, body=None, from_pod=False):
+        """Status and body for a client outside the pod, or with `from_pod` inside it; (0, "") without a response."""
         code = (
             "import sys, urllib.request, urllib.error\n"
             "data = sys.argv[2].encode() or None\n"
@@ -121,32 +123,32 @@ class Pod:
             "except OSError: print(0)\n"
         )
         argv = [sys.executable, "-c", code, f"http://{host}:{port}{path}", json.dumps(body) if body else ""]
-        done = subprocess.run(self._in(self.pod if inside else self.other, argv), capture_output=True, text=True, timeout=60)
+        done = subprocess.run(self._in(self.pod if from_pod else self.client, argv), capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
         status, _, text = done.stdout.partition("\n")
         return int(status), text.strip()
 
-    def chat(self, **where):
+    def chat(self, **options):
         request = {"model": "sim", "stream": True, "max_tokens": 8, "messages": [{"role": "user", "content": "Say hello."}]}
-        return self.ask("/v1/chat/completions", body=request, **where)
+        return self.fetch("/v1/chat/completions", body=request, **options)
 
-    def check_response(self, **where):
-        until(lambda: self.ask(**where)[0] == 200, lambda: f"the pod responds {where}", 60)
+    def check_response(self, **options):
+        until(lambda: self.fetch(**options)[0] == 200, lambda: f"the pod responds {options}", 60)
 
-    def crowd(self, path="/"):
-        """A client that sends requests repeatedly; `stop_crowd` stops it."""
+    def start_client(self, path="/"):
+        """Starts a client that sends requests repeatedly; `stop_client` stops it."""
         stop = self.directory / "stop"
-        argv = self._in(self.other, [sys.executable, "-c", _CLIENT, POD_IP, "8000", path, str(stop)])
+        argv = self._in(self.client, [sys.executable, "-c", _CLIENT, POD_IP, "8000", path, str(stop)])
         return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
 
-    def stop_crowd(self, client):
+    def stop_client(self, client):
         (self.directory / "stop").touch()
         result = json.loads(client.communicate(timeout=60)[0])
         (self.directory / "stop").unlink()
         return result
 
-    def sharing_server(self):
-        return self.start("server", [PYTHON, "-c", _SHARING])
+    def start_port_sharing_server(self):
+        return self.start("server", [PYTHON, "-c", _PORT_SHARING_SERVER])
 
     def llama_server(self, host):
         if not shutil.which("llama-server"):
@@ -156,22 +158,22 @@ class Pod:
             shutil.copy(MODEL, model)
         argv = ["llama-server", "-m", str(model), "--host", host, "--port", "8000", "-c", "8192", "-np", "2", "-t", "1", "--jinja", "--no-webui"]
         # Its files may be in a directory that only root can read.
-        return self.start("llama-server", argv, rights=())
+        return self.start("llama-server", argv, privileges=())
 
-    def sidecar(self, arguments, rights=UNPRIVILEGED):
-        """tokometer with the arguments that `inject` gives it; `$(POD_IPS)` is expanded as the kubelet does."""
+    def sidecar(self, arguments, privileges=UNPRIVILEGED):
+        """Starts tokometer with the arguments that `inject` sets; `$(POD_IPS)` is expanded as by the kubelet."""
         arguments = [argument.replace("$(POD_IPS)", POD_IP) for argument in arguments]
         log = self.logs / "access.jsonl"
-        more = ["--set=access_log.enabled=true", f"--set=access_log.path={log}", "--set=access_log.format=json"]
-        return self.program("tokometer", [*arguments, *more], rights)
+        log_options = ["--set=access_log.enabled=true", f"--set=access_log.path={log}", "--set=access_log.format=json"]
+        return self.program("tokometer", [*arguments, *log_options], privileges)
 
-    def program(self, name, arguments, rights=UNPRIVILEGED):
-        """tokometer's binary, at a path that every user can read."""
+    def program(self, name, arguments, privileges=UNPRIVILEGED):
+        """Starts tokometer's binary from a path that every user can read."""
         binary = self.directory / "tokometer"
         if not binary.exists():
             shutil.copy(BINARY, binary)
             binary.chmod(0o755)
-        return self.start(name, [str(binary), *arguments], rights)
+        return self.start(name, [str(binary), *arguments], privileges)
 
     def nft(self):
         """The path of nft: copied to where every user can read it, if it is in a directory that only root can read."""

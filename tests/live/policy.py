@@ -44,9 +44,9 @@ def _admit(values, pods):
 
 def _left_unchanged(before, response):
     """The reason on a pod that got no sidecar; asserts that nothing else changed."""
-    after = shapes.plain(response["pod"])
+    after = shapes.without_empty_values(response["pod"])
     reason = after["metadata"].get("annotations", {}).pop(SKIPPED, None)
-    kept = [{name: shapes.plain(pod[name]) for name in ("metadata", "spec")} for pod in (before, after)]
+    kept = [{name: shapes.without_empty_values(pod[name]) for name in ("metadata", "spec")} for pod in (before, after)]
     assert kept[0] == kept[1], shapes.difference(*kept)
     return reason
 
@@ -59,22 +59,27 @@ def _engine_of(pod):
     return next(c for c in pod["spec"]["containers"] if any(p.get("containerPort") == 8000 for p in c.get("ports", [])) or len(pod["spec"]["containers"]) == 1)
 
 
-def _kept(before, after, path=""):
+def _missing_parts(before, after, path=""):
     """The parts of a pod that are missing afterwards: keys may be added, and items prepended or appended to a list."""
     if isinstance(before, dict):
-        return [lost for key, value in before.items() for lost in (_kept(value, after[key], f"{path}/{key}") if key in after else [f"{path}/{key}"])]
+        parts = [_missing_parts(value, after[key], f"{path}/{key}") if key in after else [f"{path}/{key}"] for key, value in before.items()]
+        return [part for missing in parts for part in missing]
     if isinstance(before, list):
         if before and isinstance(before[0], dict) and "name" in before[0]:
             # A name may occur twice in an environment.
-            of = lambda name: [item for item in after if item["name"] == name]  # noqa: E731
-            return [f"{path}/{item['name']}" for item in before if all(_kept(item, one, f"{path}/{item['name']}") for one in of(item["name"]))]
+            items_named = lambda name: [item for item in after if item["name"] == name]  # noqa: E731
+
+            def is_lost(item):
+                return all(_missing_parts(item, candidate, f"{path}/{item['name']}") for candidate in items_named(item["name"]))
+
+            return [f"{path}/{item['name']}" for item in before if is_lost(item)]
         return [] if before == after[: len(before)] else [path]
     return [] if before == after or path in MAY_CHANGE else [path]
 
 
 def _check_changed(name, before, response):
     """Conditions that must hold for every pod."""
-    pod = shapes.plain(response["pod"])
+    pod = shapes.without_empty_values(response["pod"])
     assert response["errors"] == [], f"{name}: {response['errors']}"
     assert not response["unsettled"], f"{name}: a second run changes it again"
     assert helm_chart.kubernetes_problems(pod) == {}, f"{name}: {helm_chart.kubernetes_problems(pod)}"
@@ -83,7 +88,7 @@ def _check_changed(name, before, response):
     volumes = {v["name"] for v in pod["spec"].get("volumes", [])}
     mounts = {m["name"] for kind in ("initContainers", "containers") for c in pod["spec"].get(kind, []) for m in c.get("volumeMounts", [])}
     assert mounts <= volumes, f"{name}: {mounts - volumes} is mounted but missing"
-    lost = _kept(shapes.plain(before), pod)
+    lost = _missing_parts(shapes.without_empty_values(before), pod)
     assert not lost, f"{name}: lost {lost}"
     return pod
 
@@ -96,13 +101,13 @@ def _is_guaranteed(pod):
 
 
 def _only_about_hooks(name, warnings):
-    """A hook of the engine's own is the only thing to warn of in the shapes that are injected."""
+    """Among pods that get the sidecar, only one whose engine has its own preStop hook causes a warning."""
     return [("preStop" in warning) for warning in warnings] == [True] * (name == "a hook before the end")
 
 
 def every_kind_of_pod_gets_the_sidecar():
-    taken = shapes.taken()
-    for (name, before), response in zip(taken.items(), _admit({}, list(taken.values())), strict=True):
+    pods = shapes.pods_with_sidecar()
+    for (name, before), response in zip(pods.items(), _admit({}, list(pods.values())), strict=True):
         assert response["changed"] and _only_about_hooks(name, response["warnings"]), f"{name}: {response['warnings']}"
         pod = _check_changed(name, before, response)
         sidecar, engine = _sidecar_of(pod), _engine_of(pod)
@@ -112,22 +117,22 @@ def every_kind_of_pod_gets_the_sidecar():
         assert engine.get("command") == _engine_of(before).get("command"), name
         assert _is_guaranteed(pod) == _is_guaranteed(before) == (name in ("guaranteed", "guaranteed by limits")), f"{name}: {sidecar['resources']}"
         hook = _engine_of(before).get("lifecycle", {}).get("preStop") or {"httpGet": {"path": "/drain/wait", "port": 9464}}
-        assert shapes.plain(engine["lifecycle"]["preStop"]) == hook, f"{name}: {engine['lifecycle']}"
+        assert shapes.without_empty_values(engine["lifecycle"]["preStop"]) == hook, f"{name}: {engine['lifecycle']}"
         assert pod["spec"]["terminationGracePeriodSeconds"] == max(330, before["spec"].get("terminationGracePeriodSeconds", 0)), name
-    print(f"    {len(taken)} pods")
+    print(f"    {len(pods)} pods")
 
 
 def pods_that_cannot_be_injected_are_unchanged_with_a_warning():
-    alone = shapes.left_alone()
-    for (name, (before, word)), response in zip(alone.items(), _admit({}, [pod for pod, _ in alone.values()]), strict=True):
+    unsupported = shapes.pods_without_sidecar()
+    for (name, (before, word)), response in zip(unsupported.items(), _admit({}, [pod for pod, _ in unsupported.values()]), strict=True):
         _check_changed(name, before, response)
         reason, warned = _left_unchanged(before, response), "; ".join(response["warnings"])
         assert (word in reason) if word else reason is None, f"{name}: {reason or 'no reason on the pod'}"
         assert (word in warned) if word else warned == "", f"{name}: {warned or 'no warning'}"
 
 
-def an_outdated_reason_is_removed_or_replaced():
-    for pod, expected in [(shapes.pod(), None), (shapes.left_alone()["a script"][0], "without a shell")]:
+def outdated_reason_is_removed_or_replaced():
+    for pod, expected in [(shapes.pod(), None), (shapes.pods_without_sidecar()["a script"][0], "without a shell")]:
         [response] = _admit({}, [{**pod, "metadata": {**pod["metadata"], "annotations": {SKIPPED: "outdated", "mine": "kept"}}}])
         annotations = response["pod"]["metadata"]["annotations"]
         assert response["errors"] == [] and not response["unsettled"] and annotations["mine"] == "kept", response
@@ -142,17 +147,18 @@ def applying_a_deployment_prints_the_warning():
         spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
         return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": pod["metadata"]["namespace"]}, "spec": spec}
 
-    alone, taken = shapes.left_alone(), shapes.taken()
-    for (name, (_, word)), response in zip(alone.items(), _admit({}, [deployment(pod) for pod, _ in alone.values()]), strict=True):
+    unsupported, supported = shapes.pods_without_sidecar(), shapes.pods_with_sidecar()
+    responses = _admit({}, [deployment(pod) for pod, _ in unsupported.values()])
+    for (name, (_, word)), response in zip(unsupported.items(), responses, strict=True):
         warned = "; ".join(response["warnings"])
         assert response["errors"] == [], f"{name}: {response['errors']}"
         assert (word in warned) if word else warned == "", f"{name}: {warned or 'no warning'}"
-    for name, response in zip(taken, _admit({}, [deployment(pod) for pod in taken.values()]), strict=True):
+    for name, response in zip(supported, _admit({}, [deployment(pod) for pod in supported.values()]), strict=True):
         assert response["errors"] == [] and _only_about_hooks(name, response["warnings"]), f"{name}: {response}"
     # A target without matchLabels warns too.
     expressions = [{"key": "tokometer/inject", "operator": "In", "values": ["true", "yes"]}, {"key": "no", "operator": "DoesNotExist"}]
     values = {"targets": [{"name": "e", "objectSelector": {"matchExpressions": expressions}}]}
-    pod, word = alone["a shell"]
+    pod, word = unsupported["a shell"]
     for labels, warns in [({"tokometer/inject": "yes"}, True), ({"tokometer/inject": "false"}, False), ({"tokometer/inject": "true", "no": ""}, False)]:
         [response] = _admit(values, [deployment({**pod, "metadata": {**pod["metadata"], "labels": labels}})])
         assert response["errors"] == [] and [word in warning for warning in response["warnings"]] == [True] * warns, f"{labels}: {response}"
@@ -164,7 +170,7 @@ def policy_and_template_create_the_same_container():
         [response] = _admit(values, [shapes.without_ports()])
         injected = next(c for c in response["pod"]["spec"]["initContainers"] if c["name"] == "tokometer")
         [template] = included(values)["containers"]
-        assert shapes.plain(injected) == shapes.plain(template), f"{name}: {injected} is not {template}"
+        assert shapes.without_empty_values(injected) == shapes.without_empty_values(template), f"{name}: {injected} is not {template}"
 
 
 def each_mode_makes_only_its_documented_changes():
@@ -248,9 +254,9 @@ def inject_creates_the_same_pod():
         # For modes without changes to the engine the chart sets no engine; and the server port is one higher, as with
         # inject.
         drained = {**values["sidecar"], "engine": "vllm", "serverPort": 8001, "drain": {"enabled": True}} if "sidecar" in values else {"engine": "vllm"}
-        taken = shapes.taken()
-        responses = _admit({**values, "sidecar": drained}, list(taken.values()))
-        for (name, before), response in zip(taken.items(), responses, strict=True):
+        pods = shapes.pods_with_sidecar()
+        responses = _admit({**values, "sidecar": drained}, list(pods.values()))
+        for (name, before), response in zip(pods.items(), responses, strict=True):
             arguments = [BINARY, "inject", "--image", image, "--mode", mode, "--engine", "vllm", "--port", "8000"]
             arguments += ["--container", "vllm", "--redirect-image", "registry.example.com/tokometer-redirect:1"]
             done = subprocess.run(arguments, input=json.dumps(before), capture_output=True, text=True, check=False)
@@ -258,15 +264,15 @@ def inject_creates_the_same_pod():
                 assert _left_unchanged(before, response), f"{case}: {name}: only the policy accepts it: {done.stderr}"
                 continue
             assert done.returncode == 0, f"{case}: {name}: {done.stderr}"
-            ours, theirs = shapes.plain(json.loads(done.stdout)), shapes.plain(response["pod"])
-            assert ours["spec"] == theirs["spec"], f"{case}: {name}:\n{shapes.difference(ours['spec'], theirs['spec'])}"
+            by_inject, by_policy = shapes.without_empty_values(json.loads(done.stdout)), shapes.without_empty_values(response["pod"])
+            assert by_inject["spec"] == by_policy["spec"], f"{case}: {name}:\n{shapes.difference(by_inject['spec'], by_policy['spec'])}"
             compared += 1
     assert compared >= 100, compared
     print(f"    {compared} pods")
 
 
 def platform_pods_are_injected_or_refused_with_a_reason():
-    """The table that `inject` is held to by tests/it/inject/fleet.rs; and where both inject, the pods are equal."""
+    """Uses the table of tests/it/inject/fleet.rs. Where `inject` and the policy both inject, the pods are equal."""
     image = "registry.example.com/tokometer"
     table = helm_chart.yaml.safe_load((ROOT / "tests" / "fixtures" / "inject" / "fleet.yaml").read_text())
     for case in table:
@@ -286,9 +292,10 @@ def platform_pods_are_injected_or_refused_with_a_reason():
         arguments += [f"--tls-secret={case['tlsSecret']}"] if "tlsSecret" in case else []
         done = subprocess.run(arguments, input=json.dumps(before), capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{name}: {done.stderr}"
-        ours, theirs = shapes.plain(json.loads(done.stdout))["spec"], shapes.plain(response["pod"])["spec"]
-        assert ours == theirs, f"{name}:\n{shapes.difference(ours, theirs)}"
-        for container in theirs["containers"] if "text" in case else []:
+        by_inject = shapes.without_empty_values(json.loads(done.stdout))["spec"]
+        by_policy = shapes.without_empty_values(response["pod"])["spec"]
+        assert by_inject == by_policy, f"{name}:\n{shapes.difference(by_inject, by_policy)}"
+        for container in by_policy["containers"] if "text" in case else []:
             text = max(container["command"] + container.get("args", []), key=len)
             done = subprocess.run(["bash", "-n", "-c", text], capture_output=True, text=True, check=False)
             assert done.returncode == 0, f"{name}: {done.stderr}"
@@ -362,7 +369,7 @@ def pod_contains_its_configuration():
         assert engine["args"][-2:] == ["--enable-force-include-usage", "--enable-prompt-tokens-details"]
     own = {"httpGet": {"path": "/health", "port": 8000}}
     [response] = _admit(cases()["configuration"], [shapes.pod(shapes.container(livenessProbe=own))])
-    assert shapes.plain(_engine_of(shapes.plain(response["pod"]))["livenessProbe"]) == own
+    assert shapes.without_empty_values(_engine_of(shapes.without_empty_values(response["pod"]))["livenessProbe"]) == own
 
 
 def policy_is_self_contained():

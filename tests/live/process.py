@@ -24,8 +24,8 @@ class Skip(Exception):
     """This machine cannot run the test; the message is the reason."""
 
 
-# Ports handed out, which may not be in use yet: a server that starts later has one too.
-given = set()
+# Ports already returned by free_port: a server may start on its port later.
+_used_ports = set()
 
 
 def free_port():
@@ -37,19 +37,19 @@ def free_port():
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-        if port not in given:
-            given.add(port)
+        if port not in _used_ports:
+            _used_ports.add(port)
             return port
 
 
-def until(condition, what, seconds=15.0):
-    """Polls until the condition holds and returns its value. Fails after `seconds`, with `what` as the missing condition."""
+def until(condition, description, seconds=15.0):
+    """Polls until the condition holds and returns its value. Fails after `seconds`, and reports `description`."""
     deadline = time.monotonic() + seconds
     while True:
         value = condition()
         if value:
             return value
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what() if callable(what) else what}"
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {description() if callable(description) else description}"
         time.sleep(0.01)
 
 
@@ -77,8 +77,8 @@ def metrics(url):
 
 def total(samples, name, **labels):
     """Sum over the series of this name that have these labels."""
-    wanted = set(labels.items())
-    return sum(value for (n, have), value in samples.items() if n == name and wanted <= set(have))
+    expected = set(labels.items())
+    return sum(value for (n, sample_labels), value in samples.items() if n == name and expected <= set(sample_labels))
 
 
 class Process:
@@ -109,11 +109,11 @@ class Process:
         return self.child.poll() is None
 
     def ready(self, url, seconds=30.0):
-        def asked():
+        def responds():
             assert self.alive(), f"{self.name} exited with {self.child.returncode} before it was ready: {self.output()[-600:]}"
             return get(url)[0] == 200
 
-        until(asked, f"{self.name} responds to {url}", seconds)
+        until(responds, f"{self.name} responds to {url}", seconds)
         return self
 
     def terminate(self):
@@ -165,8 +165,8 @@ class Tokometer(Process):
         """The access log so far: one dictionary per finished request."""
         if not self.access_log.exists():
             return []
-        whole = self.access_log.read_text().rpartition("\n")[0]
-        return [json.loads(line) for line in whole.splitlines()]
+        complete_lines = self.access_log.read_text().rpartition("\n")[0]
+        return [json.loads(line) for line in complete_lines.splitlines()]
 
     def wait_for_records(self, count, seconds=15.0):
         until(lambda: len(self.records()) >= count, lambda: f"{count} requests in the access log, got {len(self.records())}", seconds)

@@ -29,28 +29,29 @@ class Prometheus(Process):
                 raise Skip("this build of prometheus cannot scrape native histograms (with Go, tests/components/fetch.sh builds one)") from None
             raise
 
-    def ask(self, path, **parameters):
+    def get_api(self, path, **parameters):
         """The `data` of an API response; the API's errors are raised as ValueError."""
-        given = {name: value for name, value in parameters.items() if value is not None}
-        _, body = get(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(given, doseq=True)}", timeout=30.0)
+        parameters = {name: value for name, value in parameters.items() if value is not None}
+        _, body = get(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters, doseq=True)}", timeout=30.0)
         response = json.loads(body or '{"error": "no response"}')
         if response.get("status") != "success":
             raise ValueError(response.get("error", body))
         return response["data"]
 
-    def at(self, expr, time=None):
+    def query(self, expr, time=None):
         """Series of an instant query: (labels, value)."""
-        found = self.ask("query", query=expr, time=time)
-        if found["resultType"] == "scalar":
-            return [({}, float(found["result"][1]))]
-        return [(one["metric"], float(one["value"][1]) if "value" in one else one["histogram"][1]) for one in found["result"]]
+        data = self.get_api("query", query=expr, time=time)
+        if data["resultType"] == "scalar":
+            return [({}, float(data["result"][1]))]
+        return [(series["metric"], float(series["value"][1]) if "value" in series else series["histogram"][1]) for series in data["result"]]
 
-    def over(self, expr, start, end, step):
+    def query_range(self, expr, start, end, step):
         """Series of a range query: (labels, values)."""
-        found = self.ask("query_range", query=expr, start=start, end=end, step=step)
-        return [(one["metric"], [float(value) for _, value in one.get("values", [])] or one.get("histograms")) for one in found["result"]]
+        data = self.get_api("query_range", query=expr, start=start, end=end, step=step)
+        values = lambda series: [float(value) for _, value in series.get("values", [])]  # noqa: E731
+        return [(series["metric"], values(series) or series.get("histograms")) for series in data["result"]]
 
     def rules(self):
         """Every rule, with its health and its last error."""
-        return [rule | {"group": group["name"]} for group in self.ask("rules")["groups"] for rule in group["rules"]]
+        return [rule | {"group": group["name"]} for group in self.get_api("rules")["groups"] for rule in group["rules"]]
 

@@ -16,7 +16,7 @@ import time
 import names
 from collector import Collector
 from process import BINARY, Skip, Tokometer, free_port, get, start_sim, until
-from stream import Stream, complete, whole
+from stream import Stream, complete, send_request
 
 CLIENTS = 1000
 SECONDS = float(os.environ.get("RELIABILITY_SECONDS", "0"))
@@ -27,9 +27,9 @@ def stream_of_a_killed_server_keeps_partial_tokens():
 
         async def traffic():
             streams = [await Stream.open(relay.port, tokens=1000) for _ in range(5)]
-            assert all(await asyncio.gather(*(stream.events(4) for stream in streams)))
+            assert all(await asyncio.gather(*(stream.read_events(4) for stream in streams)))
             sim.child.send_signal(signal.SIGKILL)
-            rests = await asyncio.wait_for(asyncio.gather(*(stream.rest() for stream in streams)), 10)
+            rests = await asyncio.wait_for(asyncio.gather(*(stream.read_rest() for stream in streams)), 10)
             assert not any(b"[DONE]" in rest for rest in rests)
             for stream in streams:
                 await stream.close()
@@ -47,9 +47,9 @@ def starting_server_returns_503_until_it_is_ready():
         refusals, slowest, fds, rss = 0, 0.0, [], []
         end = time.monotonic() + SECONDS
         while refusals < 50 or time.monotonic() < end:
-            asked = time.monotonic()
-            response = asyncio.run(whole(relay.port))
-            slowest = max(slowest, time.monotonic() - asked)
+            sent = time.monotonic()
+            response = asyncio.run(send_request(relay.port))
+            slowest = max(slowest, time.monotonic() - sent)
             assert response.startswith(b"HTTP/1.1 503 "), response[:200]
             error = json.loads(response.partition(b"\r\n\r\n")[2])
             assert "tokometer" in json.dumps(error) and f"127.0.0.1:{port}" in json.dumps(error), error
@@ -65,17 +65,17 @@ def starting_server_returns_503_until_it_is_ready():
         assert slowest < 5.0, f"an error response took {slowest:.1f} s"
         assert {record["outcome"] for record in relay.wait_for_records(refusals)} == {names.REFUSED}
         with start_sim(port=port):
-            assert complete(asyncio.run(whole(relay.port)))
+            assert complete(asyncio.run(send_request(relay.port)))
             assert relay.wait_for_records(refusals + 1)[-1]["outcome"] == names.OK
 
 
-def _flat(what, rss, fds, most_growth=4 << 20):
+def _flat(label, rss, fds, max_growth=4 << 20):
     """Prints the samples; fails if memory or descriptors grew after the first sample."""
     print(
-        f"    {what}; RSS {rss[0] / 2**20:.1f} -> {rss[-1] / 2**20:.1f}, at most {max(rss) / 2**20:.1f} MiB;"
+        f"    {label}; RSS {rss[0] / 2**20:.1f} -> {rss[-1] / 2**20:.1f}, at most {max(rss) / 2**20:.1f} MiB;"
         f" {min(fds)} to {max(fds)} descriptors"
     )
-    assert max(rss) - rss[0] < most_growth, f"RSS grows: {rss[0]} -> {max(rss)} bytes"
+    assert max(rss) - rss[0] < max_growth, f"RSS grows: {rss[0]} -> {max(rss)} bytes"
     assert max(fds) - fds[0] < 8, f"descriptors grow: {fds[0]} -> {max(fds)}"
 
 
@@ -87,7 +87,7 @@ def unresponsive_collector_loses_only_telemetry():
             before, count = relay.rss_bytes(), 0
             deadline = time.monotonic() + 60
             while relay.total(names.EXPORTS_FAILED) < 4:
-                assert complete(asyncio.run(whole(relay.port)))
+                assert complete(asyncio.run(send_request(relay.port)))
                 count += 1
                 assert time.monotonic() < deadline, "exports no longer fail, or are no longer attempted"
             assert all(record["outcome"] == names.OK for record in relay.wait_for_records(count))
@@ -103,12 +103,12 @@ def unresponsive_collector_loses_only_telemetry():
 
 def thousand_aborting_clients_are_all_counted():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 3 * CLIENTS + 200
-    if hard != resource.RLIM_INFINITY and hard < wanted:
-        raise Skip(f"the limit of open files is {hard}, {wanted} required")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    required_files = 3 * CLIENTS + 200
+    if hard != resource.RLIM_INFINITY and hard < required_files:
+        raise Skip(f"the limit of open files is {hard}, {required_files} required")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, required_files), hard))
     with start_sim() as sim, Tokometer(sim.port) as relay:
-        assert complete(asyncio.run(whole(relay.port, tokens=2)))
+        assert complete(asyncio.run(send_request(relay.port, tokens=2)))
         fds = relay.fds()
 
         async def client(number):
@@ -117,16 +117,16 @@ def thousand_aborting_clients_are_all_counted():
             if early:
                 # Headers are sent immediately, and then nothing.
                 assert await stream.reader.readuntil(b"\r\n\r\n")
-            elif not await stream.events(2):
+            elif not await stream.read_events(2):
                 raise AssertionError("the stream ended before its client disconnected")
-            stream.leave()
+            stream.abort()
 
-        async def crowd():
+        async def all_clients():
             # The simulator serves 256 at a time, so streams are opened in groups, to get a first token on each.
             for start in range(0, CLIENTS, 200):
                 await asyncio.gather(*(client(n) for n in range(start, start + 200)))
 
-        asyncio.run(crowd())
+        asyncio.run(all_clients())
         records = relay.wait_for_records(CLIENTS + 1, 30)
         outcomes = [record["outcome"] for record in records]
         assert outcomes.count(names.ABORTED_EARLY) == CLIENTS // 2, {o: outcomes.count(o) for o in outcomes}
@@ -142,13 +142,13 @@ def slow_client_causes_backpressure_and_loses_nothing():
     # longer.
     tokens = 32_000 if SECONDS else 20_000
     with start_sim(*names.SIM_UNPACED) as sim, Tokometer(sim.port) as relay:
-        expected = asyncio.run(whole(sim.port, tokens=tokens))
+        expected = asyncio.run(send_request(sim.port, tokens=tokens))
         assert complete(expected)
         before = relay.rss_bytes()
 
         async def slowly():
             stream = await Stream.open(relay.port, tokens=tokens, receive_buffer=8192)
-            # Nothing is read until the server has been blocked for a while: bytes in, none out.
+            # The client reads nothing until the server has been blocked for a while.
             loop = asyncio.get_running_loop()
             moved = [-1, loop.time()]
 
@@ -159,35 +159,35 @@ def slow_client_causes_backpressure_and_loses_nothing():
                 return loop.time() - moved[1] > 1.0
 
             await asyncio.to_thread(until, stopped, "the flow stops while the client does not read", 30)
-            held = relay.rss_bytes() - before
-            assert held < 8 << 20, f"{held >> 10} KiB buffered for a client that does not read"
+            buffered = relay.rss_bytes() - before
+            assert buffered < 8 << 20, f"{buffered >> 10} KiB buffered for a client that does not read"
             response = await trickle(stream)
-            response += await asyncio.wait_for(stream.rest(), 60)
+            response += await asyncio.wait_for(stream.read_rest(), 60)
             await stream.close()
             return response, moved[0]
 
         async def trickle(stream):
             """Reads the response evenly over most of the time, while other clients are served as usual."""
             start, response, rss, fds, others = time.monotonic(), b"", [], [], 0
-            while (gone := time.monotonic() - start) < SECONDS:
-                if len(response) < len(expected) * 0.95 * gone / SECONDS:
+            while (elapsed := time.monotonic() - start) < SECONDS:
+                if len(response) < len(expected) * 0.95 * elapsed / SECONDS:
                     response += await asyncio.wait_for(stream.reader.read(4096), 10)
-                elif others <= gone:
-                    assert complete(await asyncio.wait_for(whole(relay.port, tokens=5), 5))
+                elif others <= elapsed:
+                    assert complete(await asyncio.wait_for(send_request(relay.port, tokens=5), 5))
                     others += 1
                     rss.append(relay.rss_bytes())
                     fds.append(relay.fds())
                 else:
                     await asyncio.sleep(0.02)
             if rss:
-                _flat(f"{len(response)} bytes read in {gone:.0f} s, {others} other requests served meanwhile", rss, fds)
+                _flat(f"{len(response)} bytes read in {elapsed:.0f} s, {others} other requests served meanwhile", rss, fds)
             return response
 
         response, stopped_at = asyncio.run(slowly())
         assert complete(response) and response.count(b"data: ") == expected.count(b"data: ")
-        assert stopped_at < len(expected) * 0.9, "the whole response fitted into buffers: nothing was blocked"
+        assert stopped_at < len(expected) * 0.9, "the response fit into buffers: nothing was blocked"
         (record,) = until(
-            lambda: [record for record in relay.records() if record["output_tokens"] != 5], "its line in the access log"
+            lambda: [record for record in relay.records() if record["output_tokens"] != 5], "the access log has the request"
         )
         assert record["outcome"] == names.OK and record["output_tokens"] == tokens, record
         if SECONDS:
@@ -203,7 +203,7 @@ def sigterm_drains_streams_and_exports_the_last_telemetry():
 
             async def traffic():
                 stream = await Stream.open(relay.port, tokens=100)
-                assert await stream.events(3)
+                assert await stream.read_events(3)
                 relay.terminate()
 
                 def refused():
@@ -214,8 +214,8 @@ def sigterm_drains_streams_and_exports_the_last_telemetry():
                         return True
 
                 await asyncio.to_thread(until, refused, "new connections are refused while it drains")
-                assert relay.alive(), "it exited before its stream ended"
-                rest = await asyncio.wait_for(stream.rest(), 20)
+                assert relay.alive(), "tokometer runs until its stream ends"
+                rest = await asyncio.wait_for(stream.read_rest(), 20)
                 await stream.close()
                 return rest, time.monotonic()
 
@@ -237,9 +237,9 @@ def stream_longer_than_the_grace_period_is_cut_and_counted():
 
         async def traffic():
             stream = await Stream.open(relay.port, tokens=5000)
-            assert await stream.events(3)
+            assert await stream.read_events(3)
             relay.terminate()
-            rest = await asyncio.wait_for(stream.rest(), 20)
+            rest = await asyncio.wait_for(stream.read_rest(), 20)
             await stream.close()
             return rest
 
@@ -261,30 +261,30 @@ def tokometer_survives_the_open_file_limit():
             )
             opened = [stream for stream in streams if isinstance(stream, Stream)]
             # Some are served while many wait or are rejected.
-            first = [asyncio.ensure_future(stream.events(2)) for stream in opened]
+            first = [asyncio.ensure_future(stream.read_events(2)) for stream in opened]
             done, _ = await asyncio.wait(first, timeout=5, return_when=asyncio.FIRST_COMPLETED)
             assert done and relay.alive()
             cpu, since = relay.cpu_seconds(), time.monotonic()
             await asyncio.wait(first, timeout=2)
             busy = (relay.cpu_seconds() - cpu) / (time.monotonic() - since)
             # The number of streams served at first depends on whether client or upstream connections get the
-            # descriptors; rejected clients leave theirs to the waiting ones.
+            # descriptors; descriptors of rejected clients become free for waiting clients.
             deadline = time.monotonic() + 20
             while served(first) < 10 and time.monotonic() < deadline and (rest := [task for task in first if not task.done()]):
                 await asyncio.wait(rest, timeout=1, return_when=asyncio.FIRST_COMPLETED)
-            at_last = served(first)
+            served_count = served(first)
             for task in first:
                 task.cancel()
             await asyncio.gather(*first, return_exceptions=True)
             for stream in opened:
-                stream.leave()
-            return at_last, busy
+                stream.abort()
+            return served_count, busy
 
-        at_last, busy = asyncio.run(traffic())
-        print(f"    {at_last} of 200 streams served with 96 descriptors, {busy:.0%} of a processor")
-        assert at_last >= 10, f"only {at_last} streams were served"
-        assert busy < 0.8, "it spins on accept"
-        until(lambda: complete(asyncio.run(whole(relay.port, tokens=2))), "it serves again once descriptors are free", 20)
+        served_count, busy = asyncio.run(traffic())
+        print(f"    {served_count} of 200 streams served with 96 descriptors, {busy:.0%} of a processor")
+        assert served_count >= 10, f"only {served_count} streams were served"
+        assert busy < 0.8, "tokometer does not spin on accept"
+        until(lambda: complete(asyncio.run(send_request(relay.port, tokens=2))), "tokometer serves again once descriptors are free", 20)
         assert get(f"http://127.0.0.1:{relay.admin}/livez")[0] == 200
 
 

@@ -1,4 +1,5 @@
-"""A real llama-server through rewrite mode: official client and curl get what they get without tokometer, and counts are exact."""
+"""A real llama-server through rewrite mode: the official client and curl get the same responses as without tokometer,
+and counts are exact."""
 
 import json
 import shutil
@@ -32,22 +33,22 @@ def _client(port):
 
 def openai_client_gets_equal_events_and_exact_counts():
     with start_llama_server() as server, Tokometer(server.port, more=REWRITE) as relay:
-        direct, through = _client(server.port), _client(relay.port)
+        direct, proxied = _client(server.port), _client(relay.port)
         expected = []
         for prompt in PROMPTS:
             # The first request fills the server's cache, so that both of the compared ones find the same.
             list(direct.chat.completions.create(stream=True, **_request_body(prompt)))
             plain, rewritten = (
                 [_mask(chunk.model_dump(exclude_unset=True)) for chunk in client.chat.completions.create(stream=True, **_request_body(prompt))]
-                for client in (direct, through)
+                for client in (direct, proxied)
             )
             assert plain == rewritten, (plain[-2:], rewritten[-2:])
             assert all(chunk["choices"] and "usage" not in chunk for chunk in rewritten), rewritten[-1]
-            whole, unstreamed = (client.chat.completions.create(**_request_body(prompt)) for client in (direct, through))
-            assert whole.choices == unstreamed.choices, (whole, unstreamed)
-            asked = list(through.chat.completions.create(stream=True, stream_options={"include_usage": True}, **_request_body(prompt)))
-            usage = asked[-1].usage
-            assert usage.completion_tokens == whole.usage.completion_tokens, (usage, whole.usage)
+            direct_response, proxied_response = (client.chat.completions.create(**_request_body(prompt)) for client in (direct, proxied))
+            assert direct_response.choices == proxied_response.choices, (direct_response, proxied_response)
+            chunks = list(proxied.chat.completions.create(stream=True, stream_options={"include_usage": True}, **_request_body(prompt)))
+            usage = chunks[-1].usage
+            assert usage.completion_tokens == direct_response.usage.completion_tokens, (usage, direct_response.usage)
             expected += [usage.completion_tokens] * 3
         records = relay.wait_for_records(len(expected))
         assert [record["output_tokens"] for record in records] == expected, (records, expected)
@@ -61,13 +62,13 @@ def curl_gets_the_same_events():
         raise Skip("no curl")
     with start_llama_server() as server, Tokometer(server.port, more=REWRITE) as relay:
         for prompt in PROMPTS:
-            def ask(port):
+            def send(port):
                 argv = ["curl", "-sSN", f"http://127.0.0.1:{port}/v1/chat/completions", "-H", "content-type: application/json"]
                 argv += ["-d", json.dumps(_request_body(prompt, stream=True))]
                 return subprocess.run(argv, capture_output=True, check=True, text=True, timeout=60).stdout
 
-            ask(server.port)
-            plain, rewritten = ask(server.port), ask(relay.port)
+            send(server.port)
+            plain, rewritten = send(server.port), send(relay.port)
 
             def events(text):
                 parts = text.split("\n\n")

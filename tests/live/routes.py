@@ -20,16 +20,16 @@ class Expected:
         self.input_tokens, self.output_tokens = input_tokens, output_tokens
 
 
-def _check(record, expected, what):
-    said = {name: record[name] for name in ("operation", "streaming", "finish_reasons", "input_tokens", "output_tokens")}
-    wanted = {
+def _check(record, expected, label):
+    actual = {name: record[name] for name in ("operation", "streaming", "finish_reasons", "input_tokens", "output_tokens")}
+    received = {
         "operation": expected.operation,
         "streaming": expected.streaming,
         "finish_reasons": [expected.finish],
         "input_tokens": expected.input_tokens,
         "output_tokens": expected.output_tokens,
     }
-    assert said == wanted, f"{what}: the record has {said}, the client received {wanted}"
+    assert actual == received, f"{label}: the record has {actual}, the client received {received}"
     assert record["outcome"] == names.OK and record["status"] == 200, record
     assert record["engine"] == "llama_cpp" and record["output_tokens_source"] in names.EXACT, record
     if expected.streaming:
@@ -39,11 +39,11 @@ def _check(record, expected, what):
 def _compare(routes):
     """Runs requests, each with a client on a new relay, and compares every record with what the client received."""
     with start_llama_server() as server, Tokometer(server.port) as relay:
-        expected = [(what, run(relay.port)) for what, run in routes]
+        expected = [(label, run(relay.port)) for label, run in routes]
         records = relay.wait_for_records(len(expected))
         records.sort(key=lambda record: (record["connection"], record["sequence"]))
-        for (what, values), record in zip(expected, records):
-            _check(record, values, what)
+        for (label, values), record in zip(expected, records):
+            _check(record, values, label)
         print(f"    {len(expected)} requests: {', '.join(f'{values.input_tokens}+{values.output_tokens}' for _, values in expected)}")
 
 

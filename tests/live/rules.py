@@ -13,27 +13,27 @@ NAMES = {"availability": "Availability", "ttft": "TTFT", "decode_rate": "DecodeR
 MAX_SECONDS = 300
 
 # Severity, hours of the long window, burn rate over 30 days, minutes until the alert fires. Two pairs of windows share
-# an alert: the one that is exceeded first fires it.
+# an alert: the pair that is exceeded first fires it.
 BURNS = [("critical", 1, 14.4, 2), ("critical", 6, 6, 2), ("warning", 24, 3, 60), ("warning", 72, 1, 60)]
 TARGETS = [90, 93, 95, 99, 99.5, 99.9]
 POD = 'namespace="n",pod="p",instance="i",job="j"'
 
 
-# The release of the machine's distribution, an old one, and the newest: ranges are left-open since Prometheus 3.
+# The old release of the machine's distribution, and the newest release: ranges are left-open since Prometheus 3.
 PROMTOOLS = ("promtool", "promtool-3")
 
 
 def _promtool(*arguments):
     """The output of each promtool; all run concurrently."""
-    found = [name for name in PROMTOOLS if shutil.which(name)]
-    if not found:
+    programs = [name for name in PROMTOOLS if shutil.which(name)]
+    if not programs:
         raise Skip("no promtool (see the stage components)")
     pipe = subprocess.PIPE
-    running = [(name, subprocess.Popen([name, *arguments], stdout=pipe, stderr=subprocess.STDOUT, text=True)) for name in found]
-    said = [(name, process.communicate()[0], process.returncode) for name, process in running]
-    for name, text, code in said:
+    running = [(name, subprocess.Popen([name, *arguments], stdout=pipe, stderr=subprocess.STDOUT, text=True)) for name in programs]
+    results = [(name, process.communicate()[0], process.returncode) for name, process in running]
+    for name, text, code in results:
         assert code == 0, f"{name}: {text[-4000:]}"
-    return "".join(text for _, text, _ in said)
+    return "".join(text for _, text, _ in results)
 
 
 def old_and_new_promtool_run_every_test():
@@ -50,29 +50,29 @@ def old_and_new_promtool_run_every_test():
 def _rules(directory, slo=None, form="prometheus"):
     config, file = Path(directory) / "tokometer.yaml", Path(directory) / f"{form}.yaml"
     config.write_text(json.dumps({"slo": slo} if slo else {}))
-    made = subprocess.run([BINARY, "rules", "--config", config, "--format", form], capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stderr
-    file.write_text(made.stdout)
+    done = subprocess.run([BINARY, "rules", "--config", config, "--format", form], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    file.write_text(done.stdout)
     return file
 
 
 def _objectives(targets):
     """One availability objective per target, and nothing else."""
     none = {kind: [] for kind in NAMES if kind != "availability"}
-    return {**none, "availability": [{"name": _name(target), "target_percent": target} for target in targets]}
+    return {**none, "availability": [{"name": _slo_name(target), "target_percent": target} for target in targets]}
 
 
-def _name(target):
+def _slo_name(target):
     return f"a{target}".replace(".", "-")
 
 
-def _run(slo, tests, every="1m"):
+def _run(slo, tests, evaluation_interval="1m"):
     """Each test: interval, series and expectations as (time, expression, expected value or None for no sample)."""
     with tempfile.TemporaryDirectory() as directory:
         rules = _rules(directory, slo)
-        unit = {
+        test_file = {
             "rule_files": [str(rules)],
-            "evaluation_interval": every,
+            "evaluation_interval": evaluation_interval,
             "tests": [
                 {
                     "interval": interval,
@@ -90,28 +90,28 @@ def _run(slo, tests, every="1m"):
             ],
         }
         file = Path(directory) / "test.yaml"
-        file.write_text(json.dumps(unit))
+        file.write_text(json.dumps(test_file))
         _promtool("test", "rules", str(file))
 
 
-def _firing(name, more=""):
-    return f'count(ALERTS{{alertname="{name}",alertstate="firing"{more}}})'
+def _firing(name, matchers=""):
+    return f'count(ALERTS{{alertname="{name}",alertstate="firing"{matchers}}})'
 
 
-def _fired_within(name, over, more=""):
-    return f'count(count_over_time(ALERTS{{alertname=~"{name}",alertstate="firing"{more}}}[{over}]))'
+def _fired_within(name, window, matchers=""):
+    return f'count(count_over_time(ALERTS{{alertname=~"{name}",alertstate="firing"{matchers}}}[{window}]))'
 
 
 def _events(slo, good, bad, reason="http_5xx"):
-    of = f'slo="{slo}",model="m",{POD}'
+    labels = f'slo="{slo}",model="m",{POD}'
     return [
-        (f'tokometer_slo_events_total{{{of},verdict="good"}}', good),
-        (f'tokometer_slo_events_total{{{of},verdict="bad",reason="{reason}"}}', bad),
+        (f'tokometer_slo_events_total{{{labels},verdict="good"}}', good),
+        (f'tokometer_slo_events_total{{{labels},verdict="bad",reason="{reason}"}}', bad),
     ]
 
 
 def _steps(*parts):
-    """A counter: parts of (increase per step, steps)."""
+    """The samples of a counter, from parts of (increase per step, number of steps)."""
     total, text = 0, []
     for increase, steps in parts:
         text.append(f"{total}+{increase:g}x{steps - 1}" if increase else f"{total}x{steps - 1}")
@@ -119,7 +119,7 @@ def _steps(*parts):
     return " ".join(text)
 
 
-def every_format_renders_and_every_expression_is_promql():
+def all_formats_render_and_all_expressions_are_promql():
     with tempfile.TemporaryDirectory() as directory:
         print("    " + _promtool("check", "rules", str(_rules(directory))).strip().replace("\n", " "))
         for form in ("prometheusrule", "sloth", "pyrra", "openslo"):
@@ -127,17 +127,17 @@ def every_format_renders_and_every_expression_is_promql():
 
 
 def total_outage_pages_within_ten_minutes_for_any_target():
-    series = [s for target in TARGETS for s in _events(_name(target), _steps((60, 60), (0, 60)), _steps((0, 60), (60, 60)))]
+    series = [s for target in TARGETS for s in _events(_slo_name(target), _steps((60, 60), (0, 60)), _steps((0, 60), (60, 60)))]
     alert = "LLMAvailabilityErrorBudgetBurn"
     expected = []
     for target in TARGETS:
-        of = f',slo="{_name(target)}",severity="critical"'
-        expected += [(60, _firing(alert, of), None)]
-        expected += [(70, f"{_firing(alert, of)} > bool 0", 1)]
+        matchers = f',slo="{_slo_name(target)}",severity="critical"'
+        expected += [(60, _firing(alert, matchers), None)]
+        expected += [(70, f"{_firing(alert, matchers)} > bool 0", 1)]
     _run(_objectives(TARGETS), [("1m", series, expected)])
 
 
-def every_kind_of_objective_has_its_own_page():
+def each_objective_kind_fires_its_own_page():
     tests = []
     for slo, word in NAMES.items():
         series = _events(slo, _steps((60, 60), (0, 60)), _steps((0, 60), (60, 60)), "stalled")
@@ -148,104 +148,108 @@ def every_kind_of_objective_has_its_own_page():
     _run(None, tests)
 
 
-def each_pair_of_windows_that_pages_fires_at_the_calculated_time():
+def critical_burn_rate_windows_fire_at_the_calculated_time():
     # The total outage is above 90 %, which is also the limit for 1h with a target of 90 %.
-    _each_pair(BURNS[:1], [95, 99, 99.9], 1)
-    _each_pair(BURNS[1:2], [90, 95, 99, 99.9], 2)
+    _check_burn_rate_windows(BURNS[:1], [95, 99, 99.9], 1)
+    _check_burn_rate_windows(BURNS[1:2], [90, 95, 99, 99.9], 2)
 
 
-def each_pair_of_windows_that_opens_a_ticket_fires_at_the_calculated_time():
+def warning_burn_rate_windows_fire_at_the_calculated_time():
     # promtool evaluates groups in any order: a recorded sample must be at most five minutes old when an alert queries
     # it.
-    _each_pair(BURNS[2:], [99], 4)
+    _check_burn_rate_windows(BURNS[2:], [99], 4)
 
 
-def _each_pair(pairs, targets, step):
-    """At a constant share e of bad requests the long window exceeds its limit after limit / e of its length."""
+def _check_burn_rate_windows(burns, targets, step):
+    """At a constant share of bad requests, the long window exceeds its limit after limit / share of its length."""
     alert = "LLMAvailabilityErrorBudgetBurn"
-    for severity, hours, factor, pending in pairs:
+    for severity, hours, factor, pending in burns:
         series, expected = [], []
-        # Many requests, so that the shares are integers and the low-traffic guard does not hold back the alert.
-        each = 10_000 * step
-        # Good ones for as long as the longest window of this severity, so that it is not exceeded first.
+        # Many requests, so that the shares are integers and the low-traffic guard does not suppress the alert.
+        per_step = 10_000 * step
+        # Good requests for the length of the longest window of this severity, so that this window is not exceeded first.
         longest = max(hours for other, hours, *_ in BURNS if other == severity)
         before, bad = longest * 60 // step + 1, int(1.2 * (hours * 60 + pending) / step) + 10
         for target in targets:
             limit = min(factor * (100 - target) / 100, 0.9)
             share = min(1.25 * limit, 0.88)
-            good = _steps((each, before), (each * (1 - share), bad))
-            series += _events(_name(target), good, _steps((0, before), (each * share, bad)))
+            good = _steps((per_step, before), (per_step * (1 - share), bad))
+            series += _events(_slo_name(target), good, _steps((0, before), (per_step * share, bad)))
             due = before * step + limit / share * hours * 60 + pending
             slack = 2 * step + hours * 60 * 0.01
-            of = f',slo="{_name(target)}",severity="{severity}"'
+            matchers = f',slo="{_slo_name(target)}",severity="{severity}"'
             # Checked at evaluation times: there are no samples between two distant evaluations.
             early, late = int((due - slack) // step * step), int(-(-(due + slack) // step) * step)
-            expected += [(early, _firing(alert, of), None), (late, _firing(alert, of), 1)]
+            expected += [(early, _firing(alert, matchers), None), (late, _firing(alert, matchers), 1)]
             print(f"    {target:5} %: {share:8.3%} bad, above {limit:.3%} in {hours}h: due after {due - before * step:.0f} min")
         _run(_objectives(targets), [(f"{step}m", series, expected)], f"{step}m")
 
 
 def low_traffic_sends_no_page():
-    """One bad of three in an hour; the only request of a night; four bad ones in a row."""
+    """One bad of three in an hour; the only request of a night; four bad requests in a row."""
     burns, targets = "LLM.*ErrorBudgetBurn", [90, 99, 99.9]
     # In steps of two minutes.
     cases = {
         "one bad of three in an hour": ([(0, 100), (1, 1), (0, 15), (1, 1), (0, 200)], [(0, 105), (1, 1), (0, 211)]),
-        "the only exchange of a night": ([(0, 317)], [(0, 105), (1, 1), (0, 211)]),
-        "four bad ones in a row": ([(0, 317)], [(0, 105), (2, 2), (0, 210)]),
+        "the only request of a night": ([(0, 317)], [(0, 105), (1, 1), (0, 211)]),
+        "four bad requests in a row": ([(0, 317)], [(0, 105), (2, 2), (0, 210)]),
     }
     tests = []
     for good, bad in cases.values():
-        series = [s for target in targets for s in _events(_name(target), _steps(*good), _steps(*bad))]
+        series = [s for target in targets for s in _events(_slo_name(target), _steps(*good), _steps(*bad))]
         tests.append(("2m", series, [(632, _fired_within(burns, "11h"), None)]))
-    # The guard is what holds them back: with more bad requests the alert fires.
-    series = [s for target in targets for s in _events(_name(target), _steps((0, 317)), _steps((0, 105), (3, 3), (0, 209)))]
+    # The low-traffic guard suppresses these alerts: with more bad requests the alert fires.
+    series = [s for target in targets for s in _events(_slo_name(target), _steps((0, 317)), _steps((0, 105), (3, 3), (0, 209)))]
     tests.append(("2m", series, [(632, f"{_fired_within(burns, '11h')} > bool 0", 1)]))
     _run(_objectives(targets), tests, "2m")
 
 
 def page_resolves_after_an_outage():
-    """A total outage of 20 minutes: the page lasts until the longest of its windows that was exceeded allows no more."""
+    """A total outage of 20 minutes: the page lasts until no pair of windows is exceeded."""
     series = _events("a99", _steps((60, 120), (0, 20), (60, 460)), _steps((0, 120), (60, 20), (0, 460)))
     alert = "LLMAvailabilityErrorBudgetBurn"
-    of = ',severity="critical"'
-    # 5m: 0.1 of it good after 1 min. 1h and 5m, above 14.4 %: until 5m is below, after 5 min. 6h and 30m, above 6 %: 30m
-    # is below after 29 min.
-    _run(_objectives([99]), [("1m", series, [(139, _firing(alert, of), 1), (160, _firing(alert, of), 1), (180, _firing(alert, of), None)])])
+    matchers = ',severity="critical"'
+    # The limit of 1h and 5m is 14.4 %: 5m falls below it after 5 min. The limit of 6h and 30m is 6 %: 30m falls below
+    # it after 29 min.
+    firing = _firing(alert, matchers)
+    _run(_objectives([99]), [("1m", series, [(139, firing, 1), (160, firing, 1), (180, firing, None)])])
 
 
 def exhausted_budget_alert_weighs_requests_not_hours():
     """An hour of heavy traffic with 2 % bad spends the budget of 99 %, even after a long idle night of only good requests."""
     name = "LLMErrorBudgetExhausted"
     spent = _events("a99", _steps((1, 600), (9800, 60)), _steps((0, 600), (200, 60)))
-    left = 'round(max(slo:period_error_budget_remaining:ratio{slo="a99"}), 0.1)'
-    kept = _events("a99", _steps((1, 600), (9990, 60)), _steps((0, 600), (10, 60)))
+    remaining = 'round(max(slo:period_error_budget_remaining:ratio{slo="a99"}), 0.1)'
+    within_budget = _events("a99", _steps((1, 600), (9990, 60)), _steps((0, 600), (10, 60)))
     few = _events("a99", _steps((1, 100)), _steps((0, 50), (1, 4), (0, 46)))
     _run(
         _objectives([99]),
         [
-            ("1m", spent, [(600, _firing(name), None), (600, left, 1), (655, _firing(name), 1), (655, left, -1)]),
-            ("1m", kept, [(655, _fired_within(name, "11h"), None), (655, left, 0.9)]),
+            ("1m", spent, [(600, _firing(name), None), (600, remaining, 1), (655, _firing(name), 1), (655, remaining, -1)]),
+            ("1m", within_budget, [(655, _fired_within(name, "11h"), None), (655, remaining, 0.9)]),
             ("1m", few, [(95, _fired_within(name, "2h"), None)]),
         ],
-        # With the interval of the group of budgets: promtool ignores it, and counts that are sampled more often add up
-        # to more.
+        # The evaluation interval of the budget rules: promtool ignores the interval of the group, and more samples would
+        # add up to higher counts.
         "5m",
     )
 
 
-def missing_objective_alerts():
-    """For the namespace that stops evaluating it; a namespace that never did gets the alert only if no namespace does."""
+def missing_objective_fires_its_alert():
+    """The alert fires for a namespace that stops evaluating the objective. If no namespace evaluates it, it fires for all."""
     name = "LLMSLOMetricAbsent"
-    of = lambda namespace: f'{{slo="a99",model="m",namespace="{namespace}",pod="p",verdict="good"}}'  # noqa: E731
+    labels = lambda namespace: f'{{slo="a99",model="m",namespace="{namespace}",pod="p",verdict="good"}}'  # noqa: E731
     info = lambda namespace: (f'tokometer_build_info{{namespace="{namespace}",pod="p"}}', "1x200")  # noqa: E731
-    here, gone = (f"tokometer_slo_events_total{of('here')}", "0+1x200"), (f"tokometer_slo_events_total{of('gone')}", "0+1x60 stale")
-    at = lambda namespace: _firing(name, f',namespace="{namespace}"')  # noqa: E731
+    evaluated = (f"tokometer_slo_events_total{labels('here')}", "0+1x200")
+    stopped = (f"tokometer_slo_events_total{labels('gone')}", "0+1x60 stale")
+    firing_in = lambda namespace: _firing(name, f',namespace="{namespace}"')  # noqa: E731
     _run(_objectives([99]), [
         ("1m", [], [(100, _fired_within(name, "2h"), None)]),
-        ("1m", [info("here"), info("other")], [(9, _firing(name), None), (12, at("here"), 1), (12, at("other"), 1)]),
-        ("1m", [info("here"), info("other"), here], [(100, _fired_within(name, "2h"), None)]),
-        ("1m", [info("here"), info("gone"), here, gone], [(65, _firing(name), None), (75, at("gone"), 1), (75, at("here"), None)]),
+        ("1m", [info("here"), info("other")], [(9, _firing(name), None), (12, firing_in("here"), 1), (12, firing_in("other"), 1)]),
+        ("1m", [info("here"), info("other"), evaluated], [(100, _fired_within(name, "2h"), None)]),
+        ("1m", [info("here"), info("gone"), evaluated, stopped], [
+            (65, _firing(name), None), (75, firing_in("gone"), 1), (75, firing_in("here"), None),
+        ]),
     ])
 
 
@@ -259,15 +263,16 @@ def _pod(name, labels=""):
 
 def _buckets(instance, slow):
     """Streams of one server: at 20 to 25, or at 80 to 100 tokens per second."""
-    of = f'namespace="n",pod="{instance}",instance="{instance}",gen_ai_response_model="m"'
+    labels = f'namespace="n",pod="{instance}",instance="{instance}",gen_ai_response_model="m"'
     name = "tokometer_decode_tokens_per_second"
     counts = [("15", 0), ("25", 30 if slow else 0), ("75", 30 if slow else 0), ("100", 30), ("+Inf", 30)]
-    series = [(f'{name}_bucket{{{of},le="{le}"}}', f"0+{count}x120") for le, count in counts]
-    return [*series, (f"{name}_count{{{of}}}", "0+30x120")]
+    series = [(f'{name}_bucket{{{labels},le="{le}"}}', f"0+{count}x120") for le, count in counts]
+    return [*series, (f"{name}_count{{{labels}}}", "0+30x120")]
 
 
-def _catalogue():
-    """Alert: series that make it fire, minute before which it must not fire, minute at which it must; series on which it never may."""
+def _alert_cases():
+    """Alert -> series that make it fire, the last minute at which it must not fire, the minute at which it must fire, and
+    series on which it must never fire."""
     in_flight = 'tokometer_in_flight{phase="%s",%s}'
     requests_total = "tokometer_requests_total"
     waiting, streaming = in_flight % ("waiting_first_token", POD), in_flight % ("streaming", POD)
@@ -280,20 +285,20 @@ def _catalogue():
     pod_labels = 'kube_pod_labels{namespace="n",pod="p",label_tokometer_inject="true"}'
     phase = lambda phase: f'kube_pod_status_phase{{namespace="n",pod="p",phase="{phase}"}}'  # noqa: E731
     running = (phase("Running"), _flat(1))
-    # vLLM's page is a target of its own.
+    # vLLM's metrics page is a separate target.
     vllm = 'namespace="n",pod="p",instance="p:8000",job="vllm"'
     served = lambda handler="/v1/chat/completions": f'http_requests_total{{{vllm},method="POST",handler="{handler}",status="2xx"}}'  # noqa: E731
     engine = (f"vllm:num_requests_running{{{vllm}}}", _flat(1))
     choices = f'vllm:request_success_total{{{vllm},finished_reason="stop"}}'
     detached = lambda reason: _pod("tokometer_observer_detached_total", f'reason="{reason}"')  # noqa: E731
     failures, opened = _pod("tokometer_connect_failures_total", 'reason="refused"'), _pod("tokometer_connections_opened_total")
-    at = lambda port, name: _pod(name, f'server_address="127.0.0.1",server_port="{port}"')  # noqa: E731
+    of_port = lambda port, name: _pod(name, f'server_address="127.0.0.1",server_port="{port}"')  # noqa: E731
     reachable, wedged = _pod("tokometer_engine_reachable"), _pod("tokometer_engine_wedged")
     lag, started = _pod("tokometer_event_loop_lag_seconds"), _pod("process_start_time_seconds")
     restarts = 'kube_pod_init_container_status_restarts_total{namespace="n",pod="p",container="tokometer"}'
     fleet = [s for pod in ("a", "b", "c") for s in _buckets(pod, False)]
     return {
-        # Open requests without tokens, as of one long response that is not streamed, are no reason for an alert.
+        # Open requests without tokens do not fire the alert: one long response may not be streamed.
         "LLMTokensStalled": (
             [(wedged, "0x30 1x90"), (info, _flat(1))], 30, 33,
             [[(wedged, _flat(0)), (streaming, _flat(1)), (info, _flat(1))]],
@@ -322,16 +327,19 @@ def _catalogue():
             ],
         ),
         # It still fires when the last success is more than an hour ago.
-        "LLMUpstreamDown gone": ([(reachable, "1x30 0x90")], 30, 33, []),
+        "LLMUpstreamDown after success": ([(reachable, "1x30 0x90")], 30, 33, []),
         "LLMUpstreamDown still": ([(reachable, "1x30 0x400")], 30, 400, []),
-        # One data-parallel rank of two: the connections of the other one, or its first start, hide nothing.
+        # One data-parallel rank of two: connections to the other rank, or its first start, do not suppress the alert.
         "LLMUpstreamDown rank": (
-            [(at(8000, "tokometer_connect_failures_total"), "0x30 0+5x90"), *((at(port, "tokometer_connections_opened_total"), f"0+{n}x120") for port, n in ((8000, 5), (8001, 100)))],
+            [
+                (of_port(8000, "tokometer_connect_failures_total"), "0x30 0+5x90"),
+                *((of_port(port, "tokometer_connections_opened_total"), f"0+{n}x120") for port, n in ((8000, 5), (8001, 100))),
+            ],
             30, 35, [],
         ),
-        "LLMUpstreamDown rank gone": (
-            [(at(8000, "tokometer_engine_reachable"), "1x30 0x90"), (at(8001, "tokometer_engine_reachable"), "0x120")], 30, 33,
-            [[(at(8000, "tokometer_engine_reachable"), _flat(1)), (at(8001, "tokometer_engine_reachable"), _flat(0))]],
+        "LLMUpstreamDown rank after success": (
+            [(of_port(8000, "tokometer_engine_reachable"), "1x30 0x90"), (of_port(8001, "tokometer_engine_reachable"), "0x120")], 30, 33,
+            [[(of_port(8000, "tokometer_engine_reachable"), _flat(1)), (of_port(8001, "tokometer_engine_reachable"), _flat(0))]],
         ),
         "LLMClientDisconnectsHigh": (
             [(ended("ok"), "0+10x120"), (ended("client_abort_mid_stream"), "0x30 0+5x90")], 45, 65,
@@ -363,13 +371,16 @@ def _catalogue():
                 # Two choices for each request, requests for lists of models, and another program in the pod.
                 [(choices, "0+60x120"), (served(), "0+30x120"), engine, (ended("ok"), "0+30x120")],
                 [(served("/v1/models"), "0+60x120"), engine, info_of_pod], [(served(), "0+60x120"), info_of_pod],
-                # A pod without tokometer is the matter of another alert.
+                # Another alert covers pods without tokometer.
                 [(served(), "0+60x120"), engine],
             ],
         ),
         # No request has ever passed through tokometer.
         "LLMSidecarBypassed entirely": ([(served(), "0+60x120"), engine, info_of_pod], 14, 35, []),
-        "LLMSidecarBypassed taken": ([(_pod("tokometer_listening", 'state="address_in_use"'), _flat(1))], 14, 17, [[(_pod("tokometer_listening", 'state="open"'), _flat(1))]]),
+        "LLMSidecarBypassed address in use": (
+            [(_pod("tokometer_listening", 'state="address_in_use"'), _flat(1))], 14, 17,
+            [[(_pod("tokometer_listening", 'state="open"'), _flat(1))]],
+        ),
         "LLMSidecarTelemetryDropped": (
             [(_pod("tokometer_telemetry_spans_dropped_total"), "0x30 0+1x90")], 35, 45,
             [[(_pod("tokometer_telemetry_spans_dropped_total"), _flat(7)), (_pod("tokometer_telemetry_exports_failed_total", 'signal="traces"'), _flat(3))]],
@@ -387,83 +398,91 @@ def _catalogue():
     }
 
 
-def one_down_server_is_a_ticket_and_half_down_is_a_page():
-    """Of four servers in a namespace one, two and three hang or are gone."""
-    of = lambda name, pod: f'{name}{{namespace="n",pod="{pod}",instance="{pod}",job="j"}}'  # noqa: E731
+def one_down_server_opens_a_ticket_and_half_down_pages():
+    """Of four servers in a namespace one, two or three hang or are unreachable."""
+    series_of = lambda name, pod: f'{name}{{namespace="n",pod="{pod}",instance="{pod}",job="j"}}'  # noqa: E731
     tests = []
     for alert, metric, bad, good in (("LLMTokensStalled", "tokometer_engine_wedged", 1, 0), ("LLMUpstreamDown", "tokometer_engine_reachable", 0, 1)):
         for affected in (1, 2, 3):
-            series = [(of(name, pod), _flat(1)) for name in ("tokometer_build_info", "tokometer_listening") for pod in "abcd"]
-            series += [(of(metric, pod), f"{good}x30 {bad if n < affected else good}x90") for n, pod in enumerate("abcd")]
+            series = [(series_of(name, pod), _flat(1)) for name in ("tokometer_build_info", "tokometer_listening") for pod in "abcd"]
+            series += [(series_of(metric, pod), f"{good}x30 {bad if n < affected else good}x90") for n, pod in enumerate("abcd")]
             page = f'count(ALERTS{{alertname="{alert}",severity="critical",alertstate="firing",namespace="n",pod=""}})'
             ticket = f'count(ALERTS{{alertname="{alert}",severity="warning",alertstate="firing",pod!=""}})'
             tests.append(("1m", series, [(60, ticket, affected), (60, page, 1 if affected >= 2 else None), (29, _firing(alert), None)]))
     # The same for the data-parallel ranks of two pods.
-    rank = lambda name, pod, port: f'{name}{{namespace="n",pod="{pod}",instance="{pod}",job="j",server_address="127.0.0.1",server_port="{port}"}}'  # noqa: E731
+    series_of_rank = lambda name, pod, port: (  # noqa: E731
+        f'{name}{{namespace="n",pod="{pod}",instance="{pod}",job="j",server_address="127.0.0.1",server_port="{port}"}}'
+    )
     ranks = [(pod, port) for pod in "ab" for port in (8000, 8001)]
     for affected in (1, 2):
-        series = [(rank("tokometer_listening", *one), _flat(1)) for one in ranks]
-        # One of each pod.
-        gone = ranks[::2][:affected]
-        series += [(rank("tokometer_engine_reachable", *one), "1x30 0x90" if one in gone else _flat(1)) for one in ranks]
+        series = [(series_of_rank("tokometer_listening", *rank), _flat(1)) for rank in ranks]
+        # One rank of each pod.
+        unreachable = ranks[::2][:affected]
+        reachable = [(rank, "1x30 0x90" if rank in unreachable else _flat(1)) for rank in ranks]
+        series += [(series_of_rank("tokometer_engine_reachable", *rank), samples) for rank, samples in reachable]
         ticket = _firing("LLMUpstreamDown", ',severity="warning",server_port="8000"')
         page = _firing("LLMUpstreamDown", ',severity="critical"')
         tests.append(("1m", series, [(60, ticket, affected), (60, page, 1 if affected == 2 else None)]))
     _run({"enabled": False}, tests)
 
 
-def every_catalogued_alert_fires_and_stays_silent_as_specified():
+def every_alert_fires_and_stays_silent_as_specified():
     tests = []
-    for case, (series, not_yet, due, quiet) in _catalogue().items():
+    for case, (series, not_yet, due, silent_cases) in _alert_cases().items():
         name = case.partition(" ")[0]
-        nowhere = _firing(name, ',namespace="",pod="",model=""')
-        tests.append(("1m", series, [(not_yet, _fired_within(name, "2h"), None), (due, f"{_firing(name)} > bool 0", 1), (due, nowhere, None)]))
-        tests += [("1m", silent, [(119, _fired_within(name, "2h"), None)]) for silent in quiet]
+        unlabeled = _firing(name, ',namespace="",pod="",model=""')
+        expected = [(not_yet, _fired_within(name, "2h"), None), (due, f"{_firing(name)} > bool 0", 1), (due, unlabeled, None)]
+        tests.append(("1m", series, expected))
+        tests += [("1m", silent, [(119, _fired_within(name, "2h"), None)]) for silent in silent_cases]
     _run({"enabled": False}, tests)
-    print(f"    {len(_catalogue())} alerts, {len(tests)} cases")
+    print(f"    {len(_alert_cases())} alerts, {len(tests)} cases")
 
 
 def daily_budget_alerts_warn_fire_and_resolve_at_midnight():
     """In steps of a minute, from midnight on; the group is evaluated every 5 minutes, its interval."""
     limit = 1_000_000
-    of = f'budget="daily",unit="tokens",{POD}'
-    soon, gone = "LLMTokenBudgetBurn", "LLMTokenBudgetExhausted"
+    labels = f'budget="daily",unit="tokens",{POD}'
+    burning, exhausted = "LLMTokenBudgetBurn", "LLMTokenBudgetExhausted"
     day = 24 * 60
-    budget = lambda *steps: [(f"tokometer_budget_spent_total{{{of}}}", _steps(*steps)), (f"tokometer_budget_limit{{{of}}}", _flat(limit, 3000))]  # noqa: E731
-    quiet = lambda over: [(at, _fired_within(f"{soon}|{gone}", f"{at}m"), None) for at in over]  # noqa: E731
+    budget = lambda *steps: [  # noqa: E731
+        (f"tokometer_budget_spent_total{{{labels}}}", _steps(*steps)), (f"tokometer_budget_limit{{{labels}}}", _flat(limit, 3000)),
+    ]
+    silent_until = lambda minutes: [(at, _fired_within(f"{burning}|{exhausted}", f"{at}m"), None) for at in minutes]  # noqa: E731
     today, by_midnight = "max(tokometer:budget_spent:today)", "max(tokometer:budget_spent:by_midnight)"
-    scenes = {
-        # 1.2 of the budget in a day: predicted when a tenth is used, after 120 minutes, plus 15 minutes. Used up after
-        # 1200.
-        "a fifth too much": (budget((limit * 1.2 / day, day + 60)), [
-            (115, _fired_within(soon, "115m"), None), (150, _firing(soon), 1),
-            (1190, _firing(gone), None), (1190, _firing(soon), 1), (1215, _firing(gone), 1), (1215, _firing(soon), None),
+    cases = {
+        # 1.2 of the budget in a day: predicted when a tenth is used, after 120 minutes, plus 15 minutes. Exhausted after
+        # 1200 minutes.
+        "20 percent too much": (budget((limit * 1.2 / day, day + 60)), [
+            (115, _fired_within(burning, "115m"), None), (150, _firing(burning), 1),
+            (1190, _firing(exhausted), None), (1190, _firing(burning), 1), (1215, _firing(exhausted), 1), (1215, _firing(burning), None),
             (600, f"round({today}, 1000)", 500_000), (600, f"round({by_midnight}, 10000)", limit * 1.2),
-            # Resolved at midnight: the new day starts with only the step that ends there.
-            (day + 10, _firing(gone), None), (day + 50, f"round({today}, 1000)", 46_000),
+            # Resolved at midnight: the new day starts with only the step that ends at midnight.
+            (day + 10, _firing(exhausted), None), (day + 50, f"round({today}, 1000)", 46_000),
         ]),
-        "nine tenths of it, day after day": (budget((limit * 0.9 / day, 2 * day)), quiet((day - 5, 2 * day - 5))),
+        "90 percent each day": (budget((limit * 0.9 / day, 2 * day)), silent_until((day - 5, 2 * day - 5))),
         # An hour's burst at ten times the rate, early: less than a tenth of the budget.
-        "a burst in the night": (budget((0, 60), (1500, 60), (100, 900)), quiet((1000,))),
+        "a burst at night": (budget((0, 60), (1500, 60), (100, 900)), silent_until((1000,))),
         # Ten minutes at ten times the rate: the hourly rate rises, but the day's budget suffices.
-        "a burst at noon": (budget((300, 720), (3500, 10), (300, 400)), quiet((1100,))),
-        # All within minutes: not predicted, but the exhausted alert fires.
-        "used up at once": (budget((0, 30), (250_000, 5), (0, 200)), [(25, _fired_within(gone, "25m"), None), (45, _firing(gone), 1), (230, _firing(gone), 1)]),
+        "a burst at noon": (budget((300, 720), (3500, 10), (300, 400)), silent_until((1100,))),
+        # Not predicted, but the exhausted alert fires.
+        "exhausted within minutes": (budget((0, 30), (250_000, 5), (0, 200)), [
+            (25, _fired_within(exhausted, "25m"), None), (45, _firing(exhausted), 1), (230, _firing(exhausted), 1),
+        ]),
         # Two servers of one namespace: each is below its share, together they exceed the budget.
         "two servers": (
             [(s.replace('instance="i"', f'instance="{i}"'), v) for i in "ij" for s, v in budget((limit * 0.6 / day, day))],
-            [(600, f"round({today}, 1000)", 500_000), (600, _firing(soon), 1)],
+            [(600, f"round({today}, 1000)", 500_000), (600, _firing(burning), 1)],
         ),
-        "no budget": ([], quiet((100,))),
+        "no budget": ([], silent_until((100,))),
     }
-    _run({"enabled": False}, [("1m", series, expected) for series, expected in scenes.values()], "5m")
-    print(f"    {len(scenes)} cases: {', '.join(scenes)}")
+    _run({"enabled": False}, [("1m", series, expected) for series, expected in cases.values()], "5m")
+    print(f"    {len(cases)} cases: {', '.join(cases)}")
 
 
 def every_alert_has_a_test():
     with tempfile.TemporaryDirectory() as directory:
         text = _rules(directory).read_text()
-    made = {line.split(":")[1].strip() for line in text.splitlines() if line.strip().startswith("- alert:")}
-    tested = {*(case.partition(" ")[0] for case in _catalogue()), *(f"LLM{word}ErrorBudgetBurn" for word in NAMES.values()), "LLMErrorBudgetExhausted", "LLMSLOMetricAbsent"}
-    tested |= {"LLMTokenBudgetBurn", "LLMTokenBudgetExhausted"}
-    assert made == tested, made ^ tested
+    alerts = {line.split(":")[1].strip() for line in text.splitlines() if line.strip().startswith("- alert:")}
+    tested = {*(case.partition(" ")[0] for case in _alert_cases()), *(f"LLM{word}ErrorBudgetBurn" for word in NAMES.values())}
+    tested |= {"LLMErrorBudgetExhausted", "LLMSLOMetricAbsent", "LLMTokenBudgetBurn", "LLMTokenBudgetExhausted"}
+    assert alerts == tested, alerts ^ tested

@@ -21,11 +21,11 @@ def without(container, *keys):
 
 
 def without_ports(**spec):
-    """A pod for a target of any port."""
+    """A pod that declares no port."""
     return pod(without(container(), "ports"), **spec)
 
 
-def filled_in():
+def with_api_defaults():
     """A pod as policies see it: after the API server's defaults and its admission of service accounts."""
     token = {"name": "kube-api-access", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
     server = container(
@@ -40,12 +40,12 @@ def filled_in():
     )
 
 
-def taken():
+def pods_with_sidecar():
     """Pods that get a sidecar."""
     guaranteed = {"resources": {"limits": QUANTITIES, "requests": QUANTITIES}}
     return {
         "args alone": pod(),
-        "as the API server has filled it in": filled_in(),
+        "with the API server's defaults": with_api_defaults(),
         "command alone": pod(without(container(command=["vllm", "serve", "model"]), "args")),
         "command and args": pod(container(command=["python3", "-m", "vllm.entrypoints.openai.api_server"])),
         "no port declared": pod(without(container(), "ports")),
@@ -54,7 +54,7 @@ def taken():
         "two containers": pod({"name": "logs", "image": "logs:1"}, container()),
         "guaranteed": pod(container(**guaranteed)),
         "guaranteed by limits": pod(container(resources={"limits": QUANTITIES})),
-        "guaranteed but for an init container": pod(container(**guaranteed), initContainers=[{"name": "download", "image": "fetch:1"}]),
+        "guaranteed except for an init container": pod(container(**guaranteed), initContainers=[{"name": "download", "image": "fetch:1"}]),
         "burstable": pod(container(resources={"limits": QUANTITIES, "requests": {"cpu": "2", "memory": "16Gi"}})),
         "restricted": pod(container(securityContext=RESTRICTED), securityContext={"runAsNonRoot": True}),
         "a hook after the start": pod(container(lifecycle={"postStart": {"exec": {"command": ["true"]}}})),
@@ -68,7 +68,7 @@ def taken():
     }
 
 
-def left_alone():
+def pods_without_sidecar():
     """Pods that get no sidecar, and a part of the reason on the pod and in the warning; None for no reason."""
     already = included({})["containers"]
     return {
@@ -77,7 +77,7 @@ def left_alone():
         "a system namespace": (pod(namespace="kube-system"), None),
         "injected already": (pod(initContainers=already), None),
         "a container of that name": (pod(container(), container("tokometer")), None),
-        "a port of ours": (pod(container(ports=[{"containerPort": 8000}, {"containerPort": 9464}])), "declares the port 9464"),
+        "the admin port": (pod(container(ports=[{"containerPort": 8000}, {"containerPort": 9464}])), "declares the port 9464"),
         "windows": (pod(os={"name": "windows"}), "Windows"),
         "a script": (pod(container(command=["/start.sh"])), "without a shell"),
         "the node's network": (pod(hostNetwork=True), "node's network"),
@@ -85,7 +85,7 @@ def left_alone():
         "a shell": (pod(container(command=["/bin/sh", "-c"], args=["start-engine model"])), "without a shell"),
         "a shell with its command": (pod(without(container(command=["bash", "-lc", "exec start-engine model"]), "args")), "without a shell"),
         "a script for the image's shell": (pod(container(args=["-c", "start-engine model"])), "without a shell"),
-        "nothing is said of the command": (pod(without(container(), "args")), "set command and args"),
+        "neither command nor args": (pod(without(container(), "args")), "set command and args"),
         "another port": (pod(container(args=["serve", "model", "--port", "8080"])), "its --port is not 8000"),
         "a second rank": (pod(container(ports=[{"containerPort": 8000}, {"containerPort": 8001}])), "data-parallel rank"),
         "a Unix socket": (pod(container(args=["serve", "model", "--uds=/run/vllm.sock"])), "Unix socket"),
@@ -93,17 +93,19 @@ def left_alone():
     }
 
 
-def plain(value):
+def without_empty_values(value):
     """Without the empty values that the API's Go types write."""
     if isinstance(value, dict):
-        return {key: plain(inner) for key, inner in value.items() if inner not in ({}, None) or key in ("emptyDir",)}
-    return [plain(inner) for inner in value] if isinstance(value, list) else value
+        return {key: without_empty_values(inner) for key, inner in value.items() if inner not in ({}, None) or key in ("emptyDir",)}
+    return [without_empty_values(inner) for inner in value] if isinstance(value, list) else value
 
 
-def difference(ours, theirs, path=""):
+def difference(injected, admitted, path=""):
     """The differences between inject's and the policy's result."""
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        return "".join(difference(ours.get(key), theirs.get(key), f"{path}/{key}") for key in sorted(ours.keys() | theirs.keys()))
-    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-        return "".join(difference(one, other, f"{path}/{at}") for at, (one, other) in enumerate(zip(ours, theirs, strict=True)))
-    return "" if ours == theirs else f"  {path}: inject {ours}, policy {theirs}\n"
+    if isinstance(injected, dict) and isinstance(admitted, dict):
+        keys = sorted(injected.keys() | admitted.keys())
+        return "".join(difference(injected.get(key), admitted.get(key), f"{path}/{key}") for key in keys)
+    if isinstance(injected, list) and isinstance(admitted, list) and len(injected) == len(admitted):
+        pairs = enumerate(zip(injected, admitted, strict=True))
+        return "".join(difference(left, right, f"{path}/{index}") for index, (left, right) in pairs)
+    return "" if injected == admitted else f"  {path}: inject {injected}, policy {admitted}\n"

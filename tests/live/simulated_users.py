@@ -51,7 +51,7 @@ async def _send_request(group, phase, rng):
             tokens=rng.randint(*group.tokens),
             fault=fault,
             stream=streamed,
-            each_usage=True,
+            continuous_usage=True,
             headers={
                 "traceparent": f"00-{rng.getrandbits(128) | 1:032x}-{rng.getrandbits(64) | 1:016x}-01",
                 "x-tenant": rng.choices(TENANTS, TENANT_WEIGHTS)[0],
@@ -61,12 +61,12 @@ async def _send_request(group, phase, rng):
         return
     try:
         if rng.random() < phase.abort_share:
-            await stream.events(rng.randint(1, 6))
+            await stream.read_events(rng.randint(1, 6))
         else:
-            await stream.rest()
+            await stream.read_rest()
     finally:
         # Reading to the end closes the response; anything else is a user who disconnects.
-        stream.leave()
+        stream.abort()
 
 
 async def _run_user(group, number, started, seconds):

@@ -6,7 +6,7 @@ import time
 
 import names
 from process import Tokometer, start_sim, until
-from stream import Stream, whole
+from stream import Stream, send_request
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "60"))
 CLIENTS = 24
@@ -24,10 +24,10 @@ def memory_and_descriptors_stay_flat():
                 turn += 1
                 if turn % 11 == 0:
                     stream = await Stream.open(relay.port, tokens=5000)
-                    await stream.events(3)
-                    stream.leave()
+                    await stream.read_events(3)
+                    stream.abort()
                 else:
-                    await whole(relay.port, tokens=20 + turn % 180, fault=FAULTS[turn % len(FAULTS)])
+                    await send_request(relay.port, tokens=20 + turn % 180, fault=FAULTS[turn % len(FAULTS)])
                 request_count += 1
 
         async def watch(start, end):
@@ -40,11 +40,12 @@ def memory_and_descriptors_stay_flat():
             end = start + SECONDS
             await asyncio.gather(watch(start, end), *(client(number, end) for number in range(CLIENTS)))
 
-        assert b" 200 " in asyncio.run(whole(relay.port, tokens=2))
+        assert b" 200 " in asyncio.run(send_request(relay.port, tokens=2))
         idle_fds = relay.fds()
         asyncio.run(traffic())
-        relay_records = request_count + 1
-        until(lambda: relay.total(names.REQUESTS) == relay_records, lambda: f"{relay_records} requests counted, got {relay.total(names.REQUESTS):g}", 30)
+        expected_records = request_count + 1
+        counted = lambda: relay.total(names.REQUESTS)
+        until(lambda: counted() == expected_records, lambda: f"{expected_records} requests counted, got {counted():g}", 30)
         until(lambda: relay.fds() <= idle_fds, lambda: f"{idle_fds} descriptors as before, {relay.fds()} open")
 
         # Buffers, pools and the allocator reach their size in the first third.

@@ -30,46 +30,46 @@ def _fields(message):
         yield key >> 3, value if kind == 2 else int.from_bytes(value, "little")
 
 
-def _each(message, number):
+def _values(message, number):
     return [value for field, value in _fields(message) if field == number]
 
 
 def _attributes(pairs):
     """The attributes with string or integer values."""
-    found = {}
-    for key, value in ((_each(pair, 1)[0].decode(), dict(_fields(_each(pair, 2)[0]))) for pair in pairs):
+    attributes = {}
+    for key, value in ((_values(pair, 1)[0].decode(), dict(_fields(_values(pair, 2)[0]))) for pair in pairs):
         if 1 in value or 3 in value:
-            found[key] = value[1].decode() if 1 in value else value[3]
-    return found
+            attributes[key] = value[1].decode() if 1 in value else value[3]
+    return attributes
 
 
-def _resource(whole):
-    """Attributes of the resource that a part of a push belongs to."""
-    return _attributes(pair for resource in _each(whole, 1) for pair in _each(resource, 1))
+def _resource(part):
+    """The resource attributes of a ResourceSpans or ResourceMetrics message."""
+    return _attributes(pair for resource in _values(part, 1) for pair in _values(resource, 1))
 
 
 def counters(body):
     """(resource, name, attributes, value) of each data point of a sum in an ExportMetricsServiceRequest."""
-    for resource_metrics in _each(body, 1):
+    for resource_metrics in _values(body, 1):
         resource = _resource(resource_metrics)
-        for scope_metrics in _each(resource_metrics, 2):
-            for metric in _each(scope_metrics, 2):
-                for point in (point for total in _each(metric, 7) for point in _each(total, 1)):
+        for scope_metrics in _values(resource_metrics, 2):
+            for metric in _values(scope_metrics, 2):
+                for point in (point for total in _values(metric, 7) for point in _values(total, 1)):
                     fields = dict(_fields(point))
                     value = fields[6] if 6 in fields else struct.unpack("<d", struct.pack("<Q", fields[4]))[0]
-                    yield resource, _each(metric, 1)[0].decode(), _attributes(_each(point, 7)), value
+                    yield resource, _values(metric, 1)[0].decode(), _attributes(_values(point, 7)), value
 
 
 def spans(body):
     """The spans of an ExportTraceServiceRequest (opentelemetry-proto 1.9): names, hexadecimal ids, nanoseconds, attributes."""
-    for resource_spans in _each(body, 1):
+    for resource_spans in _values(body, 1):
         resource = _resource(resource_spans)
-        for scope_spans in _each(resource_spans, 2):
-            for encoded in _each(scope_spans, 2):
+        for scope_spans in _values(resource_spans, 2):
+            for encoded in _values(scope_spans, 2):
                 span = dict(_fields(encoded))
                 yield {
                     "resource": resource,
-                    "attributes": _attributes(_each(encoded, 9)),
+                    "attributes": _attributes(_values(encoded, 9)),
                     "kind": span.get(6, 0),
                     "trace": span[1].hex(),
                     "id": span[2].hex(),

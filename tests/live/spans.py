@@ -18,8 +18,8 @@ def _field(number, data):
 
 def _message(spans):
     """An export request with these spans, encoded by hand."""
-    made = (_field(1, bytes([n // 256 + 1, n % 256]) * 8) + _field(2, bytes([1] * 8)) + _field(5, b"step") for n in range(spans))
-    return _field(1, _field(2, b"".join(_field(2, span) for span in made)))
+    encoded = (_field(1, bytes([n // 256 + 1, n % 256]) * 8) + _field(2, bytes([1] * 8)) + _field(5, b"step") for n in range(spans))
+    return _field(1, _field(2, b"".join(_field(2, span) for span in encoded)))
 
 
 def otlp_messages_reach_the_collector_unmodified():

@@ -14,14 +14,17 @@ class Stream:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def open(cls, port, *, model="sim", prompt="Say hello.", tokens=20, fault=None, stream=True, each_usage=False, headers=None, receive_buffer=None, host="127.0.0.1"):
+    async def open(
+        cls, port, *, model="sim", prompt="Say hello.", tokens=20, fault=None, stream=True, continuous_usage=False, headers=None,
+        receive_buffer=None, host="127.0.0.1",
+    ):
         sock = socket.socket()
         sock.setblocking(False)
         if receive_buffer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         try:
             await asyncio.get_running_loop().sock_connect(sock, (host, port))
-            # The limit is small, so that unread data stays in the kernel and the sender is blocked.
+            # The limit is small: unread data stays in the kernel, and the sender is blocked.
             reader, writer = await asyncio.open_connection(sock=sock, limit=4096)
         except BaseException:
             sock.close()
@@ -29,43 +32,43 @@ class Stream:
         body = {"model": model, "stream": stream, "max_tokens": tokens, "ignore_eos": True}
         body["messages"] = [{"role": "user", "content": prompt}]
         if stream:
-            body["stream_options"] = {"include_usage": True} | ({"continuous_usage_stats": True} if each_usage else {})
+            body["stream_options"] = {"include_usage": True} | ({"continuous_usage_stats": True} if continuous_usage else {})
         body = json.dumps(body).encode()
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}:{port}\r\nconnection: close\r\n"
-        head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
-        head += f"{names.SIM_FAULT}: {fault}\r\n" if fault else ""
-        head += "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
-        writer.write(head.encode() + b"\r\n" + body)
+        request_headers = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}:{port}\r\nconnection: close\r\n"
+        request_headers += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        request_headers += f"{names.SIM_FAULT}: {fault}\r\n" if fault else ""
+        request_headers += "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+        writer.write(request_headers.encode() + b"\r\n" + body)
         await writer.drain()
         return cls(reader, writer)
 
-    async def events(self, count):
+    async def read_events(self, count):
         """Reads this many events; returns whether they arrived before the end."""
-        seen = b""
-        while seen.count(b"data: ") < count:
+        received = b""
+        while received.count(b"data: ") < count:
             try:
-                piece = await self.reader.read(4096)
+                chunk = await self.reader.read(4096)
             except ConnectionError:
                 return False
-            if not piece:
+            if not chunk:
                 return False
-            seen += piece
+            received += chunk
         return True
 
-    async def rest(self):
+    async def read_rest(self):
         """Reads until the end of the connection, orderly or not."""
-        pieces = []
+        chunks = []
         while True:
             try:
-                piece = await self.reader.read(65536)
+                chunk = await self.reader.read(65536)
             except ConnectionError:
-                return b"".join(pieces)
-            if not piece:
-                return b"".join(pieces)
-            pieces.append(piece)
+                return b"".join(chunks)
+            if not chunk:
+                return b"".join(chunks)
+            chunks.append(chunk)
 
-    def leave(self):
-        """Closes without reading on: unread bytes make it a reset."""
+    def abort(self):
+        """Closes without reading the rest: unread bytes cause a reset."""
         self.writer.transport.abort()
 
     async def close(self):
@@ -76,18 +79,18 @@ class Stream:
             pass
 
 
-async def whole(port, **request):
+async def send_request(port, **request):
     """One request from start to end; returns the received bytes, or b"" if the connection was refused."""
     try:
         stream = await Stream.open(port, **request)
     except OSError:
         return b""
     try:
-        return await stream.rest()
+        return await stream.read_rest()
     finally:
         await stream.close()
 
 
 def complete(response):
-    """True for a stream that ended regularly."""
+    """True for a stream that ended with its end marker."""
     return response.startswith(b"HTTP/1.1 200") and b"data: [DONE]" in response and response.endswith(b"0\r\n\r\n")

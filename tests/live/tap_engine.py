@@ -15,18 +15,18 @@ CHAT, TEXT, NATIVE = "/v1/chat/completions", "/v1/completions", "/completion"
 PROMPTS = ("Say hello.", "Count.", "Emoji please.", "Loop.", "Think about it.")
 STREAMS = 20
 
-# The number of the connection and of the listener, and what depends on times: whether a pause was a stall.
-DIFFERENT = {"time", "connection", "listener", "stalls", "ttft_network_share"}
+# Values that may differ: connection and listener numbers, and values that depend on times (whether a pause was a stall).
+MAY_DIFFER = {"time", "connection", "listener", "stalls", "ttft_network_share"}
 # A tap on the server's side may see one more event than the proxy read before the client disconnected.
-UNREAD = {"output_tokens", "events", "chunks", "response_bytes", "retransmits", "error_type"}
+MAY_BE_UNREAD = {"output_tokens", "events", "chunks", "response_bytes", "retransmits", "error_type"}
 
-# Of a value that is a difference of two times, in milliseconds, in the median: on a busy machine too.
-NEAR_MS = 5.0
+# Maximum median difference between the two records of a time, in milliseconds; holds on a busy machine too.
+MAX_DIFFERENCE_MS = 5.0
 
 
 def _body(path, prompt, stream, **more):
-    asked = {"messages": [{"role": "user", "content": prompt}]} if path == CHAT else {"prompt": prompt}
-    return {"model": "tiny", "temperature": 0, "stream": stream, "n_predict" if path == NATIVE else "max_tokens": 60} | asked | more
+    prompt_field = {"messages": [{"role": "user", "content": prompt}]} if path == CHAT else {"prompt": prompt}
+    return {"model": "tiny", "temperature": 0, "stream": stream, "n_predict" if path == NATIVE else "max_tokens": 60} | prompt_field | more
 
 
 def _requests():
@@ -35,9 +35,9 @@ def _requests():
     yield "usage", CHAT, _body(CHAT, "Count.", True, **usage)
     yield "no-usage", CHAT, _body(CHAT, "Say hello.", True)
     yield "embedding", "/v1/embeddings", {"model": "tiny", "input": "hello"}
-    yield "native-whole", NATIVE, _body(NATIVE, "Once", False)
-    yield "whole", CHAT, _body(CHAT, "Emoji please.", False)
-    yield "two", CHAT, _body(CHAT, "Think about it.", True, n=2, **usage)
+    yield "native-not-streamed", NATIVE, _body(NATIVE, "Once", False)
+    yield "not-streamed", CHAT, _body(CHAT, "Emoji please.", False)
+    yield "two-choices", CHAT, _body(CHAT, "Think about it.", True, n=2, **usage)
     yield "text", TEXT, _body(TEXT, "Once", True, **usage)
     yield "native", NATIVE, _body(NATIVE, "Once", True)
     yield "prompt", CHAT, _body(CHAT, "The quick brown fox. " * 200, True, **usage)
@@ -59,14 +59,14 @@ def _abort(url):
                 next(events)
 
 
-def _crowd(url):
-    def one(number):
+def _send_concurrent_streams(url):
+    def send_stream(number):
         with httpx.Client(timeout=60) as client:
             body = _body(CHAT, PROMPTS[number % len(PROMPTS)], True, max_tokens=100 + 7 * number, stream_options={"include_usage": True})
             _send(client, url, f"stream-{number}", CHAT, body)
 
     with ThreadPoolExecutor(STREAMS) as pool:
-        list(pool.map(one, range(STREAMS)))
+        list(pool.map(send_stream, range(STREAMS)))
 
 
 @contextlib.contextmanager
@@ -88,13 +88,13 @@ def _tap(relay, server):
 def _compare(proxied, captured, side, times):
     for key, value in proxied.items():
         other = captured[key]
-        if key in DIFFERENT or key.startswith("decode_tokens_per_second"):
+        if key in MAY_DIFFER or key.startswith("decode_tokens_per_second"):
             assert (value is None) == (other is None), (side, key, value, other, proxied)
         elif key.endswith("_ms"):
-            # Only a proxy's side has a client; only a stalled client blocks.
+            # A time may exist on one side only: only the proxy has a client, and only a stalled client blocks.
             if value is not None and other is not None:
                 times.setdefault(key, []).append(abs(value - other))
-        elif not (side == 1 and key in UNREAD and proxied["outcome"] == names.ABORTED):
+        elif not (side == 1 and key in MAY_BE_UNREAD and proxied["outcome"] == names.ABORTED):
             assert value == other, (side, key, value, other, proxied)
 
 
@@ -105,12 +105,12 @@ def proxy_and_tap_records_are_equal():
         for name, path, body in _requests():
             status = _send(client, url, name, path, body)
             if body.get("stream") or status != 200:
-                # The server closes some connections afterwards, perhaps while the next request is on its way.
+                # The server closes some connections afterwards, perhaps while the next request is in transit.
                 client.close()
                 client = httpx.Client(timeout=60)
         client.close()
         _abort(url)
-        _crowd(url)
+        _send_concurrent_streams(url)
         count = 11 + 1 + STREAMS
         proxied = {record["request_id"]: record for record in relay.wait_for_records(count)}
         assert len(proxied) == count, sorted(proxied)
@@ -125,7 +125,7 @@ def proxy_and_tap_records_are_equal():
             for key in ("time_to_first_token_ms", "longest_gap_ms", "ended_ms"):
                 median, worst = statistics.median(times[key]), max(times[key])
                 print(f"    {('client', 'server')[side]}'s side, {key}: median {median * 1000:.0f} us, worst {worst * 1000:.0f} us of {len(times[key])}")
-                assert median < NEAR_MS, (side, key, sorted(times[key]))
+                assert median < MAX_DIFFERENCE_MS, (side, key, sorted(times[key]))
         print(f"    {count} requests: {sorted({record['outcome'] for record in proxied.values()})}")
         samples = metrics(tap.page)
         for name in ("packets_lost", "gaps", "packets_unread"):

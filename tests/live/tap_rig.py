@@ -10,8 +10,8 @@ from pathlib import Path
 
 from process import BINARY, Process, Skip, until
 
-POD_IP, OTHER_IP = "10.231.9.2", "10.231.9.1"
-POD_IP6, OTHER_IP6 = "fd00:231:9::2", "fd00:231:9::1"
+POD_IP, CLIENT_IP = "10.231.9.2", "10.231.9.1"
+POD_IP6, CLIENT_IP6 = "fd00:231:9::2", "fd00:231:9::1"
 
 
 def ip(*arguments):
@@ -27,7 +27,7 @@ def _add_namespace(name):
 
 
 class Network:
-    """Two namespaces with the interface `link0`: of a pod, and of its clients. `with` stops everything in them."""
+    """Two namespaces, one for a pod and one for its clients, each with the interface `link0`. `with` stops everything in them."""
 
     mtu = 1500
 
@@ -35,14 +35,14 @@ class Network:
         if os.geteuid() != 0:
             raise Skip("network namespaces need root")
         self.stack = contextlib.ExitStack()
-        self.pod, self.other = f"tokometer-tap-pod-{os.getpid()}", f"tokometer-tap-other-{os.getpid()}"
+        self.pod, self.client = f"tokometer-tap-pod-{os.getpid()}", f"tokometer-tap-client-{os.getpid()}"
         try:
-            for namespace in (self.pod, self.other):
+            for namespace in (self.pod, self.client):
                 _add_namespace(namespace)
                 self.stack.callback(ip, "netns", "del", namespace)
                 ip("-n", namespace, "link", "set", "lo", "up")
             self.connect()
-            for namespace, address, address6 in ((self.pod, POD_IP, POD_IP6), (self.other, OTHER_IP, OTHER_IP6)):
+            for namespace, address, address6 in ((self.pod, POD_IP, POD_IP6), (self.client, CLIENT_IP, CLIENT_IP6)):
                 ip("-n", namespace, "address", "add", f"{address}/24", "dev", "link0")
                 # IPv6 needs an MTU of at least 1280 bytes (RFC 8200, section 5).
                 if self.mtu >= 1280:
@@ -58,8 +58,8 @@ class Network:
 
     def connect(self):
         """Connects the namespaces by a veth pair."""
-        ip("-n", self.pod, "link", "add", "link0", "type", "veth", "peer", "name", "link0", "netns", self.other)
-        for namespace in (self.pod, self.other):
+        ip("-n", self.pod, "link", "add", "link0", "type", "veth", "peer", "name", "link0", "netns", self.client)
+        for namespace in (self.pod, self.client):
             ip("-n", namespace, "link", "set", "link0", "up")
 
     def start(self, namespace, name, *argv):
@@ -69,20 +69,20 @@ class Network:
         sim = self.start(self.pod, "sim", BINARY, "sim", "--listen", listen, *(flags or ("--rate", "200", "--ttft-ms", "20")))
         until(lambda: "on http://" in sim.output(), lambda: f"the simulator runs: {sim.output()}")
 
-    def inside(self, namespace, *argv, seconds=120):
+    def run(self, namespace, *argv, seconds=120):
         done = subprocess.run(["ip", "netns", "exec", namespace, *argv], capture_output=True, text=True, timeout=seconds)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def feed(self, namespace, script, data):
-        """Runs a script of Python with this input."""
+    def run_script(self, namespace, script, data):
+        """Runs a Python script with this input."""
         argv = ["ip", "netns", "exec", namespace, sys.executable, "-c", script]
         done = subprocess.run(argv, input=data, capture_output=True, timeout=60)
         assert done.returncode == 0, done.stderr
 
     def load(self, namespace, url, requests, tokens, *flags):
         argv = [BINARY, "load", "--url", url, "--requests", str(requests), "--max-tokens", str(tokens), "--json", *flags]
-        summary = json.loads(self.inside(namespace, *argv))
+        summary = json.loads(self.run(namespace, *argv))
         assert summary["requests"] == requests and summary["tokens_from_usage"] > 0, summary
         return summary
 
@@ -95,7 +95,7 @@ class Network:
         return tap
 
     def records(self, name, count):
-        """The access log of a tap, once it has this many records, and no more."""
+        """The records in the access log of a tap, once there are this many; fails if there are more."""
         log = self.directory / name
         lines = lambda: log.read_text().rpartition("\n")[0].splitlines() if log.exists() else []
         until(lambda: len(lines()) >= count, lambda: f"{count} records, got {len(lines())} ({name})", 30)
@@ -103,7 +103,7 @@ class Network:
         return [json.loads(line) for line in lines()]
 
     def page(self, namespace):
-        return self.inside(namespace, "curl", "-s", "http://127.0.0.1:9464/metrics")
+        return self.run(namespace, "curl", "-s", "http://127.0.0.1:9464/metrics")
 
 
 class BadNetwork(Network):
@@ -116,19 +116,19 @@ class BadNetwork(Network):
         if not os.path.exists("/dev/net/tun"):
             raise Skip("the link needs /dev/net/tun")
         script = Path(__file__).with_name("lossy_link.py")
-        argv = [sys._base_executable, str(script), self.pod, self.other, str(self.mtu), str(self.seed)]
+        argv = [sys._base_executable, str(script), self.pod, self.client, str(self.mtu), str(self.seed)]
         link = self.stack.enter_context(Process("link", argv))
         has_link = lambda namespace: subprocess.run(["ip", "-n", namespace, "link", "show", "link0"], capture_output=True).returncode == 0
-        for namespace in (self.pod, self.other):
+        for namespace in (self.pod, self.client):
             until(lambda: has_link(namespace), lambda: f"{namespace} has the link: {link.output()}")
 
 
-def summed(page, name, part=""):
-    values = [line.rsplit(" ", 1)[1] for line in page.splitlines() if line.startswith(name) and part in line]
+def metric_sum(page, name, labels=""):
+    values = [line.rsplit(" ", 1)[1] for line in page.splitlines() if line.startswith(name) and labels in line]
     return sum(map(float, values))
 
 
 def check_complete(page):
-    """Everything was captured and understood."""
+    """All packets were captured and parsed."""
     for name in ("packets_lost", "gaps", "packets_unread"):
-        assert summed(page, f"tokometer_capture_{name}_total") == 0, page
+        assert metric_sum(page, f"tokometer_capture_{name}_total") == 0, page

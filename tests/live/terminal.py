@@ -1,4 +1,4 @@
-"""A terminal of a given size, in which programs run like a user starts them: a separate tmux server."""
+"""A terminal of a given size, in which programs run as a user would start them: a separate tmux server."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from process import Skip, until
 
 # Size of a character in the pictures.
 CELL_WIDTH, CELL_HEIGHT = 8.2, 17
-COLOURS = {31: "r", 32: "g", 33: "y", 36: "c"}
+COLORS = {31: "r", 32: "g", 33: "y", 36: "c"}
 
 
 class Terminal:
@@ -23,14 +23,14 @@ class Terminal:
             raise Skip("no tmux")
         self.directory = tempfile.TemporaryDirectory(prefix="terminal-")
         self.socket = Path(self.directory.name) / "tmux"
-        kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
-        self.environment = {**kept, "LANG": "C.UTF-8", "TERM": "xterm-256color", **environment}
+        inherited = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
+        self.environment = {**inherited, "LANG": "C.UTF-8", "TERM": "xterm-256color", **environment}
         self._tmux("-f", "/dev/null", "new-session", "-d", "-x", str(width), "-y", str(height), "sh")
         self._tmux("set-option", "-g", "status", "off")
         self.resize(width, height)
-        self.shows(re.compile(r"^[#$]", re.M))
+        self.wait_for(re.compile(r"^[#$]", re.M))
         self.type("PS1='shell> '; clear")
-        self.shows(re.compile(r"\Ashell>"))
+        self.wait_for(re.compile(r"\Ashell>"))
 
     def __enter__(self):
         return self
@@ -65,20 +65,20 @@ class Terminal:
         """The text with its style codes."""
         return self._tmux("capture-pane", "-p", "-e", "-N")
 
-    def shows(self, *words, seconds=15.0):
+    def wait_for(self, *words, seconds=15.0):
         """Waits until all of these words and patterns are on the screen; returns its text."""
 
-        def whole():
+        def text_if_complete():
             text = self.text()
             found = (word.search(text) if isinstance(word, re.Pattern) else word in text for word in words)
             return text if all(found) else None
 
-        return until(whole, lambda: f"{words} in:\n{self.text()}", seconds)
+        return until(text_if_complete, lambda: f"{words} in:\n{self.text()}", seconds)
 
 
-def _styled(style, code):
-    """The style after a code (ECMA-48, SGR): bold, faint, inverse, and the colour."""
-    # The first eight of 256 colours (38;5;N) are the basic ones.
+def _apply_code(style, code):
+    """The style after a code (ECMA-48, SGR): bold, faint, inverse, and the color."""
+    # The first eight of 256 colors (38;5;N) are the basic ones.
     code = re.sub(r"38;5;([0-7])(?=;|$)", r"3\1", code)
     for number in (int(number or 0) for number in code.split(";")):
         match number:
@@ -90,8 +90,8 @@ def _styled(style, code):
                 style = {name: value for name, value in style.items() if name not in "bd"}
             case 27:
                 style = {name: value for name, value in style.items() if name != "i"}
-            case _ if number in COLOURS or number == 39:
-                style = style | {"colour": COLOURS.get(number)}
+            case _ if number in COLORS or number == 39:
+                style = style | {"color": COLORS.get(number)}
     return style
 
 
@@ -99,23 +99,23 @@ def _rows(codes, height):
     """The SVG elements of each row of a terminal's contents, with text as text."""
     rows, style = [], {}
     for row, line in enumerate(codes.splitlines()[:height]):
-        found, column, y = [], 0, 58 + row * CELL_HEIGHT
+        elements, column, y = [], 0, 58 + row * CELL_HEIGHT
         for code, text in re.findall(r"\x1b\[([0-9;]*)m|([^\x1b]+)", line):
             if not text:
-                style = _styled(style, code)
+                style = _apply_code(style, code)
                 continue
-            names = " ".join([name for name in "bdi" if name in style] + ([style["colour"]] if style.get("colour") else []))
-            # Each run has its own position, so that no font can shift what follows it.
+            classes = " ".join([name for name in "bdi" if name in style] + ([style["color"]] if style.get("color") else []))
+            # Each run of text has its own position, so that fonts cannot shift the next run.
             x, length = 18 + column * CELL_WIDTH, len(text) * CELL_WIDTH
             if "i" in style:
-                found.append(f'<rect x="{x:g}" y="{y - 13:g}" width="{length:g}" height="{CELL_HEIGHT}" fill="#d7dae0"/>')
+                elements.append(f'<rect x="{x:g}" y="{y - 13:g}" width="{length:g}" height="{CELL_HEIGHT}" fill="#d7dae0"/>')
             if text.strip():
                 lead = len(text) - len(text.lstrip())
                 shown = text.strip()
-                place = f'x="{x + lead * CELL_WIDTH:g}" y="{y:g}" textLength="{len(shown) * CELL_WIDTH:g}"'
-                found.append(f'<text {place}{f" class={chr(34)}{names}{chr(34)}" if names else ""}>{escape(shown)}</text>')
+                attributes = f'x="{x + lead * CELL_WIDTH:g}" y="{y:g}" textLength="{len(shown) * CELL_WIDTH:g}"'
+                elements.append(f'<text {attributes}{f" class={chr(34)}{classes}{chr(34)}" if classes else ""}>{escape(shown)}</text>')
             column += len(text)
-        rows.append("\n".join(found))
+        rows.append("\n".join(elements))
     return rows
 
 
@@ -124,8 +124,10 @@ def _document(content, width, height, label, css=""):
     css = "text{font:13.5px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#d7dae0;white-space:pre}" + css
     css += ".b{font-weight:700;fill:#fff}.d{fill:#7d8590}.g{fill:#3fb950}.y{fill:#d29922}.r,.r.b{fill:#f85149}.c{fill:#39c5cf}.i{fill:#0d1117}"
     dots = "".join(f'<circle cx="{x}" cy="18" r="5.5" fill="{fill}"/>' for x, fill in ((20, "#f85149"), (38, "#d29922"), (56, "#3fb950")))
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:g} {high:g}" width="{wide:g}" height="{high:g}" role="img" aria-label="{escape(label)}">'
-    return "\n".join([head, f"<style>{css}</style>", f'<rect width="{wide:g}" height="{high:g}" rx="10" fill="#0d1117"/>', dots, *filter(None, content), "</svg>", ""])
+    opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:g} {high:g}" width="{wide:g}" height="{high:g}" '
+    opening += f'role="img" aria-label="{escape(label)}">'
+    background = f'<rect width="{wide:g}" height="{high:g}" rx="10" fill="#0d1117"/>'
+    return "\n".join([opening, f"<style>{css}</style>", background, dots, *filter(None, content), "</svg>", ""])
 
 
 def svg(codes, width, height, label):
@@ -134,8 +136,8 @@ def svg(codes, width, height, label):
 
 
 def moving_svg(screens, seconds, width, height, label):
-    """An SVG that shows the contents of a terminal one after the other, each for `seconds`, and repeats. A row that does not
-    change is in it once. Readers who prefer no motion see the last one."""
+    """An SVG that shows the contents of a terminal one after the other, each for `seconds`, in a loop. It contains an
+    unchanged row once. With `prefers-reduced-motion` it shows the last contents."""
     frames = [_rows(codes, height) for codes in screens]
     frames = [rows + [""] * (height - len(rows)) for rows in frames]
     count, content, periods = len(frames), [], set()

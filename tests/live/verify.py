@@ -8,8 +8,8 @@ from process import BINARY, Tokometer, free_port, start_llama_server, start_sim
 
 def _verify(relay, upstream, admin, *flags):
     """Exit code, checks by name, and the whole report."""
-    to = [f"http://127.0.0.1:{port}" for port in (relay, upstream, admin)]
-    argv = [BINARY, "verify", "--relay", to[0], "--upstream", to[1], "--admin", to[2], "--max-added", "100ms", *flags]
+    urls = [f"http://127.0.0.1:{port}" for port in (relay, upstream, admin)]
+    argv = [BINARY, "verify", "--relay", urls[0], "--upstream", urls[1], "--admin", urls[2], "--max-added", "100ms", *flags]
     done = subprocess.run([*argv, "--json"], capture_output=True, text=True, timeout=150, check=False)
     report = json.loads(done.stdout)
     for check in report["checks"]:
@@ -39,12 +39,12 @@ def missing_usage_warns_and_unreachable_server_fails():
         assert code == 1 and list(checks) == ["reach"] and "cannot be reached" in checks["reach"]["detail"], checks
 
 
-def words_and_wrong_usage():
+def text_report_and_usage_error():
     with start_sim("--rate", "1000", "--ttft-ms", "5", "--request-metrics") as sim, Tokometer(sim.port) as relay:
-        ports = [f"http://127.0.0.1:{port}" for port in (relay.port, sim.port, relay.admin)]
-        argv = [BINARY, "verify", "--relay", ports[0], "--upstream", ports[1], "--admin", ports[2], "--requests", "6"]
+        urls = [f"http://127.0.0.1:{port}" for port in (relay.port, sim.port, relay.admin)]
+        argv = [BINARY, "verify", "--relay", urls[0], "--upstream", urls[1], "--admin", urls[2], "--requests", "6"]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
         print("      " + done.stdout.replace("\n", "\n      "))
         assert done.returncode == 0 and "WARN      usage" in done.stdout and "first token p50" in done.stdout, done
-    wrong = subprocess.run([BINARY, "verify", "--relay", "here"], capture_output=True, text=True, timeout=30, check=False)
-    assert wrong.returncode == 2 and "http://HOST:PORT" in wrong.stderr, wrong
+    invalid = subprocess.run([BINARY, "verify", "--relay", "here"], capture_output=True, text=True, timeout=30, check=False)
+    assert invalid.returncode == 2 and "http://HOST:PORT" in invalid.stderr, invalid

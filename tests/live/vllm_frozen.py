@@ -8,7 +8,7 @@ import time
 
 import httpx2 as httpx
 from process import Tokometer, get, until
-from vllm_process import engine, engine_cores, state
+from vllm_process import engine, engine_cores, engine_health
 
 # vLLM takes a minute or two to start.
 MAX_SECONDS = 900
@@ -30,26 +30,27 @@ def _freeze_and_kill(server):
         clients = [threading.Thread(target=client, daemon=True) for _ in range(4)]
         for thread in clients:
             thread.start()
-        until(lambda: state(relay)[1]["decoding"] == 4, lambda: f"four streams decode: {state(relay)}", 60)
-        until(lambda: relay.total("tokometer_engine_iterations_total") > 100, "its iterations are read", 60)
+        until(lambda: engine_health(relay)[1]["decoding"] == 4, lambda: f"four streams decode: {engine_health(relay)}", 60)
+        until(lambda: relay.total("tokometer_engine_iterations_total") > 100, "vLLM's iterations are scraped", 60)
         (core,), began = engine_cores(server), time.monotonic()
         os.kill(core, signal.SIGSTOP)
         try:
-            verdict = until(lambda: (lambda said: said[0] == 503 and said[1])(state(relay)), lambda: f"wedged: {state(relay)}", 30)
-            took = time.monotonic() - began
+            wedged = lambda: (lambda health: health[0] == 503 and health[1])(engine_health(relay))
+            verdict = until(wedged, lambda: f"wedged: {engine_health(relay)}", 30)
+            detected_after = time.monotonic() - began
             health = get(f"http://127.0.0.1:{server.port}/health")[0]
             time.sleep(max(0, 30 - (time.monotonic() - began)))
-            assert state(relay)[0] == 503, state(relay)
+            assert engine_health(relay)[0] == 503, engine_health(relay)
         finally:
             os.kill(core, signal.SIGCONT)
-        assert verdict["state"] == "wedged" and verdict["rule"] == "decode" and 19 < took < 27, (took, verdict)
-        until(lambda: state(relay)[0] == 200, lambda: f"it recovers: {state(relay)}", 20)
-        print(f"    503 after {took:.1f} s, while vLLM's /health said {health}")
+        assert verdict["state"] == "wedged" and verdict["rule"] == "decode" and 19 < detected_after < 27, (detected_after, verdict)
+        until(lambda: engine_health(relay)[0] == 200, lambda: f"the engine recovers: {engine_health(relay)}", 20)
+        print(f"    503 after {detected_after:.1f} s, while vLLM's /health returned {health}")
         stop.set()
         server.kill()
         began = time.monotonic()
-        until(lambda: state(relay)[1]["state"] == "unreachable", lambda: f"unreachable: {state(relay)}", 10)
-        assert state(relay)[0] == 503
+        until(lambda: engine_health(relay)[1]["state"] == "unreachable", lambda: f"unreachable: {engine_health(relay)}", 10)
+        assert engine_health(relay)[0] == 503
         print(f"    killed: unreachable after {time.monotonic() - began:.1f} s")
 
 

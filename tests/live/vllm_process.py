@@ -24,11 +24,11 @@ def engine(front_end, *flags):
     if not program:
         raise Skip(f"no {PROGRAM}; `make live-vllm` installs it")
     port = free_port()
-    # The wrapper reads this from its environment, as vLLM does. What vLLM finds out about the model is kept: it starts
-    # another Python for that, which takes as long as everything else.
+    # The wrapper reads this variable, as vLLM does. vLLM's findings about the model are cached: to collect them it starts
+    # another Python process, which takes as long as the rest of the start.
     rust = "1" if front_end == "rust" else "0"
     # vLLM's processes poll with sched_yield(), which on two CPUs and Linux 6.18 keeps all other processes waiting for seconds. Tokometer
-    # and the clients get real-time priority if that is permitted: in front of a GPU, CPUs are free too.
+    # and the clients get real-time priority if that is permitted: with a GPU, CPUs are free too.
     with contextlib.suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     argv = ["chrt", "--other", "0", "env", f"VLLM_USE_RUST_FRONTEND={rust}", f"VLLM_CACHE_ROOT={CACHE / PROGRAM}-cache", program]
@@ -43,22 +43,22 @@ def engine(front_end, *flags):
 
 def engine_cores(server):
     """The processes that run the model, one per data-parallel rank, in the order of their start: children of the API server."""
-    found = []
+    processes = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             fields = stat.read_text().rpartition(")")[2].split()
             if int(fields[2]) == server.child.pid and b"EngineCore" in (stat.parent / "cmdline").read_bytes():
-                found.append((int(fields[19]), int(stat.parent.name)))
-    assert found, "no engine process"
-    return [process for _, process in sorted(found)]
+                processes.append((int(fields[19]), int(stat.parent.name)))
+    assert processes, "no engine process"
+    return [pid for _, pid in sorted(processes)]
 
 
-def state(relay):
+def engine_health(relay):
     status, body = get(f"http://127.0.0.1:{relay.admin}/engine/healthz")
     return status, json.loads(body)["listeners"][0]
 
 
-def samples(port, name):
+def metric_total(port, name):
     """The sum of the engine's samples of this name."""
     from prometheus_client.parser import text_string_to_metric_families
 

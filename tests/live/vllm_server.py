@@ -1,20 +1,20 @@
 """A real vLLM on the CPU with either of its front ends and the official clients, through tokometer (`make live-vllm`;
-not part of `make test`). Its weights are random: its output is nonsense, but its counts are real."""
+not part of `make test`). Its weights are random: its output is meaningless, but its token counts are real."""
 
 import anthropic
 import names
 import openai
 from process import Tokometer, until
-from vllm_process import engine, samples
+from vllm_process import engine, metric_total
 
 # A front end takes a minute or two to start.
 MAX_SECONDS = 900
 
 PROMPT = [{"role": "user", "content": "Count. Say hello."}]
 LIMITS = (1, 40)
-# A stop string that the model never generates, so that a response has exactly the maximum number of tokens.
+# The model does not stop early: a response has exactly the maximum number of tokens.
 ENDLESS = {"ignore_eos": True}
-# Grammars that only allow the end: every response is a complete call.
+# The grammar of this tool allows one call only: every response is a complete call.
 TOOL = {
     "type": "function",
     "function": {
@@ -31,11 +31,11 @@ TOOL = {
 
 def _counters(port):
     """The engine's own counts: prompt and generated tokens."""
-    return samples(port, "vllm:prompt_tokens_total"), samples(port, "vllm:generation_tokens_total")
+    return metric_total(port, "vllm:prompt_tokens_total"), metric_total(port, "vllm:generation_tokens_total")
 
 
 class _Session:
-    """Requests through one relay, with what each client received, to compare the records with."""
+    """Requests through one sidecar, and the values that each client received, to compare with the records."""
 
     def __init__(self, server, relay):
         self.server, self.relay = server, relay
@@ -44,23 +44,23 @@ class _Session:
         self.openai = openai.OpenAI(base_url=f"http://127.0.0.1:{relay.port}/v1", api_key="none", max_retries=0)
         self.anthropic = anthropic.Anthropic(base_url=f"http://127.0.0.1:{relay.port}", api_key="none", max_retries=0)
 
-    def add(self, what, operation, streaming, finishes, tokens, source="usage"):
-        self.expected.append((what, operation, streaming, finishes, tokens, source))
+    def add(self, label, operation, streaming, finishes, tokens, source="usage"):
+        self.expected.append((label, operation, streaming, finishes, tokens, source))
 
     def chat(self, limit, stream, usage=True, continuous=False, **more):
         options = {"model": "tiny", "messages": PROMPT, "temperature": 0, "max_tokens": limit, "extra_body": ENDLESS} | more
-        what = f"chat {limit} {more.get('n', 1)} stream={stream} usage={usage} continuous={continuous} tools={'tools' in more}"
+        label = f"chat {limit} {more.get('n', 1)} stream={stream} usage={usage} continuous={continuous} tools={'tools' in more}"
         if not stream:
             response = self.openai.chat.completions.create(**options)
             finishes = [choice.finish_reason for choice in response.choices]
-            return self.add(what, "chat", False, finishes, (response.usage.prompt_tokens, response.usage.completion_tokens))
+            return self.add(label, "chat", False, finishes, (response.usage.prompt_tokens, response.usage.completion_tokens))
         if usage:
             options["stream_options"] = {"include_usage": True, "continuous_usage_stats": continuous}
         chunks = list(self.openai.chat.completions.create(stream=True, **options))
         finishes = [choice.finish_reason for chunk in chunks for choice in chunk.choices if choice.finish_reason]
         counted = chunks[-1].usage
         tokens = (counted.prompt_tokens, counted.completion_tokens) if usage else (None, None)
-        return self.add(what, "chat", True, finishes, tokens, "usage" if usage else None)
+        return self.add(label, "chat", True, finishes, tokens, "usage" if usage else None)
 
     def completions(self, limit, stream, **more):
         options = {"model": "tiny", "prompt": "Count.", "temperature": 0, "max_tokens": limit, "extra_body": ENDLESS} | more
@@ -71,8 +71,8 @@ class _Session:
         else:
             response = self.openai.completions.create(**options)
             finishes, usage = [choice.finish_reason for choice in response.choices], response.usage
-        what = f"completions {limit} {more.get('n', 1)} stream={stream}"
-        self.add(what, "text_completion", stream, finishes, (usage.prompt_tokens, usage.completion_tokens))
+        label = f"completions {limit} {more.get('n', 1)} stream={stream}"
+        self.add(label, "text_completion", stream, finishes, (usage.prompt_tokens, usage.completion_tokens))
 
     def responses(self, limit, stream):
         options = {"model": "tiny", "input": "Count.", "temperature": 0, "max_output_tokens": limit, "extra_body": ENDLESS}
@@ -96,30 +96,31 @@ class _Session:
         tokens = (response.usage.input_tokens + cached, response.usage.output_tokens)
         self.add(f"messages {limit} stream={stream}", "chat", stream, [finish], tokens)
 
-    def hold(self, engine):
-        """Compares each record with what its client received, and their sum with the engine's own counters."""
+    def check(self, engine):
+        """Compares each record with what its client received, and the sum of the records with the engine's own counters."""
         records = self.relay.wait_for_records(len(self.expected))
-        for record, (what, operation, streaming, finishes, (input_tokens, output_tokens), source) in zip(records, self.expected):
-            said = (record["operation"], record["streaming"], record["outcome"], record["status"], record["engine"])
-            assert said == (operation, streaming, names.OK, 200, engine), f"{what}: {record}"
-            assert sorted(record["finish_reasons"]) == sorted(finishes), f"{what}: {record}, received {finishes}"
+        for record, (label, operation, streaming, finishes, (input_tokens, output_tokens), source) in zip(records, self.expected):
+            actual = (record["operation"], record["streaming"], record["outcome"], record["status"], record["engine"])
+            assert actual == (operation, streaming, names.OK, 200, engine), f"{label}: {record}"
+            assert sorted(record["finish_reasons"]) == sorted(finishes), f"{label}: {record}, received {finishes}"
             if source is None:
-                # The client received no usage: the relay's count is at most a lower bound.
-                assert record["output_tokens_source"] == names.LOWER_BOUND, f"{what}: {record}"
+                # The client received no usage: the recorded count is a lower bound.
+                assert record["output_tokens_source"] == names.LOWER_BOUND, f"{label}: {record}"
             else:
-                said = (record["input_tokens"], record["output_tokens"], record["output_tokens_source"])
-                assert said == (input_tokens, output_tokens, source), f"{what}: {record}, received {input_tokens}+{output_tokens}"
+                actual = (record["input_tokens"], record["output_tokens"], record["output_tokens_source"])
+                assert actual == (input_tokens, output_tokens, source), f"{label}: {record}, received {input_tokens}+{output_tokens}"
             if streaming:
-                assert record["time_to_first_token_ms"] is not None, f"{what}: {record}"
-        unknown = [request for request in self.expected if request[5] is None]
+                assert record["time_to_first_token_ms"] is not None, f"{label}: {record}"
+        without_usage = [request for request in self.expected if request[5] is None]
         counted = _counters(self.server.port)
         engine_generated = counted[1] - self.before[1]
-        ours = sum(record["output_tokens"] for record in records)
-        exact = sum(request[4][1] for request in self.expected if request[5])
-        assert ours <= engine_generated and exact <= engine_generated, (ours, exact, engine_generated)
-        if not unknown:
-            assert ours == engine_generated, (ours, engine_generated)
-        print(f"    {len(self.expected)} requests, {ours} tokens counted, {engine_generated:.0f} generated, {len(unknown)} responses without usage")
+        recorded = sum(record["output_tokens"] for record in records)
+        received = sum(request[4][1] for request in self.expected if request[5])
+        assert recorded <= engine_generated and received <= engine_generated, (recorded, received, engine_generated)
+        if not without_usage:
+            assert recorded == engine_generated, (recorded, engine_generated)
+        counts = f"{recorded} tokens counted, {engine_generated:.0f} generated, {len(without_usage)} responses without usage"
+        print(f"    {len(self.expected)} requests, {counts}")
 
 
 def _abort(relay, server):
@@ -128,15 +129,15 @@ def _abort(relay, server):
     with openai.OpenAI(base_url=f"http://127.0.0.1:{relay.port}/v1", api_key="none", max_retries=0) as client:
         options = {"model": "tiny", "messages": PROMPT, "max_tokens": 900, "extra_body": ENDLESS}
         stream = client.chat.completions.create(stream=True, stream_options={"include_usage": True}, **options)
-        read = [next(stream) for _ in range(6)]
+        chunks = [next(stream) for _ in range(6)]
         stream.close()
     record = relay.wait_for_records(before + 1)[-1]
     assert record["outcome"] == names.ABORTED, record
-    seen = sum(1 for chunk in read for choice in chunk.choices if choice.delta.content)
-    assert record["output_tokens"] >= seen and record["output_tokens_source"] == names.LOWER_BOUND, (record, seen)
+    received = sum(1 for chunk in chunks for choice in chunk.choices if choice.delta.content)
+    assert record["output_tokens"] >= received and record["output_tokens_source"] == names.LOWER_BOUND, (record, received)
     running = "vllm:num_requests_running"
-    until(lambda: samples(server.port, running) == 0, "the engine has stopped generating")
-    print(f"    aborted after {len(read)} events: {record['output_tokens']} tokens, {record['outcome']}")
+    until(lambda: metric_total(server.port, running) == 0, "the engine has stopped generating")
+    print(f"    aborted after {len(chunks)} events: {record['output_tokens']} tokens, {record['outcome']}")
 
 
 def counts_match_the_python_front_end():
@@ -149,18 +150,18 @@ def counts_match_the_python_front_end():
                 session.responses(limit, stream)
                 session.messages(limit, stream)
         session.chat(40, True, continuous=True)
-        # It rejects a request for several responses that would be identical.
+        # vLLM rejects a request for several choices that would be identical.
         session.chat(20, True, n=2, temperature=1)
         session.chat(20, False, n=2, temperature=1)
         session.completions(20, True, n=2, temperature=1)
         for stream in (True, False):
             session.chat(200, stream, tools=[TOOL], tool_choice={"type": "function", "function": {"name": "get_weather"}}, extra_body={})
-        session.hold("vllm")
+        session.check("vllm")
         queued = [record for record in relay.records() if record["queue_time_ms"] is not None]
         assert len(queued) >= 8, [record["queue_time_ms"] for record in relay.records()]
 
         session.chat(40, True, usage=False)
-        session.hold("vllm")
+        session.check("vllm")
         _abort(relay, server)
 
 
@@ -172,5 +173,5 @@ def counts_match_the_rust_front_end():
                 session.chat(limit, stream)
                 session.completions(limit, stream)
         session.chat(40, True, continuous=True)
-        session.hold("vllm")
+        session.check("vllm")
         _abort(relay, server)

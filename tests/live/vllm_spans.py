@@ -41,17 +41,17 @@ def queue_times_match_vllm_responses():
     with vllm, Collector() as collector, Tokometer(port, otlp=collector.url, otlp_receiver=receiver) as proxy:
         # Through tokometer, whose listener opens after the server's.
         vllm.ready(f"http://127.0.0.1:{proxy.port}/health", 900)
-        _queue_times(proxy, collector)
+        _check_queue_times(proxy, collector)
 
 
-def _queue_times(proxy, collector):
-    def requests_seen():
+def _check_queue_times(proxy, collector):
+    def spans_received():
         return sum(body.count(b"llm_request") for body in collector.traces())
 
     def joins(result):
         return proxy.total(names.SPAN_JOINS, result=result)
 
-    # With usage each response reports its own queue time: it must equal that of its span.
+    # With usage, each response reports its own queue time, which must equal that of its span.
     _send_requests(proxy.port, 100, usage=True)
     until(lambda: joins("confirmed") + joins("differs") >= 100, lambda: f"100 comparisons, got {joins('confirmed'):g}", 60)
     assert joins("differs") == 0
@@ -62,6 +62,6 @@ def _queue_times(proxy, collector):
     assert len(joined) >= 100, f"{len(joined)} of 100 queue times were joined"
     assert max(record["queue_time_ms"] for record in joined) > 1, "some request waited"
     assert all(record["output_tokens"] == 12 for record in joined)
-    until(lambda: requests_seen() >= 200, lambda: f"200 spans at the collector, got {requests_seen()}", 60)
-    assert requests_seen() == 200
+    until(lambda: spans_received() >= 200, lambda: f"200 spans at the collector, got {spans_received()}", 60)
+    assert spans_received() == 200
     assert proxy.total(names.ENGINE_SPANS_RECEIVED) == proxy.total(names.ENGINE_SPANS_FORWARDED)

@@ -1,5 +1,5 @@
-"""WebSocket with third-party programs on both sides: the same bytes with and without tokometer for all kinds of frames, an
-observer that follows all of them, and a correct record of every response of a realtime session."""
+"""WebSocket with third-party programs on both sides: the bytes are the same with and without tokometer for all kinds
+of frames, the observer parses all of them, and every response of a realtime session has a correct record."""
 
 import contextlib
 import itertools
@@ -19,7 +19,7 @@ from websockets.sync.server import serve
 PATH = "/v1/realtime"
 TOKENS, PROMPT_TOKENS = 3, 38
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
-GOOD_BYE = struct.pack("!H", 1000)
+NORMAL_CLOSURE = struct.pack("!H", 1000)
 
 
 @contextlib.contextmanager
@@ -40,13 +40,13 @@ def _echo(session):
         session.send(message)
 
 
-def _headers(received):
+def _headers_length(received):
     """Length of the request headers; None while they are incomplete."""
     end = received.find(b"\r\n\r\n")
     return None if end < 0 else end + 4
 
 
-def _first_frame(received):
+def _first_frame_length(received):
     """Length of the first frame; None while it is incomplete."""
     if len(received) < 2:
         return None
@@ -67,7 +67,7 @@ def _echo_in_order(sock):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while part := sock.recv(1 << 20):
             received += part
-            while end := _first_frame(received) if upgraded else _headers(received):
+            while end := _first_frame_length(received) if upgraded else _headers_length(received):
                 protocol.receive_data(received[:end])
                 received = received[end:]
                 for event in protocol.events_received():
@@ -81,7 +81,7 @@ def _echo_in_order(sock):
                     sock.sendall(data) if data else sock.shutdown(socket.SHUT_WR)
             if protocol.close_expected():
                 break
-        # Reads what the client still sends, so that it receives a FIN and no reset.
+        # Reads the client's remaining bytes, so that the client receives a FIN and no reset.
         with contextlib.suppress(OSError):
             while sock.recv(1 << 20):
                 pass
@@ -123,7 +123,7 @@ def _cases():
             yield f"1 {kind} of {size}", _frame(opcode, b"*" * size)
     for size in (0, 4, 125, 126):
         yield f"2 ping of {size}", _frame(PING, b"p" * size) + _frame(TEXT, b"after")
-    yield "2 pong that nobody asked for", _frame(PONG, b"x") + _frame(TEXT, b"after")
+    yield "2 unsolicited pong", _frame(PONG, b"x") + _frame(TEXT, b"after")
     yield "2 ten pings", b"".join(_frame(PING, bytes([n])) for n in range(10))
     for reserved in range(1, 8):
         yield f"3 reserved bits {reserved}", _frame(TEXT, b"a") + _frame(TEXT, b"b", reserved=reserved)
@@ -133,46 +133,46 @@ def _cases():
     yield "5 fragments", b"".join(fragments)
     yield "5 fragments with pings between", _frame(PING, b"x").join(fragments)
     yield "5 a fragmented ping", _frame(PING, b"x", fin=False) + _frame(0, b"y")
-    yield "5 a continuation of nothing", _frame(0, b"x") + _frame(TEXT, b"y")
+    yield "5 a continuation without a message", _frame(0, b"x") + _frame(TEXT, b"y")
     yield "5 a message within a message", fragments[0] + _frame(TEXT, b"x")
     yield "6 letters cut by frames", _frame(TEXT, b"\xce\xba\xe1\xbd", fin=False) + _frame(0, b"\xb9\xcf\x83")
     yield "6 no text", _frame(TEXT, b"\xce\xba\xed\xa0\x80edited")
     for code in (1000, 1001, 1002, 1003, 1007, 1011, 3000, 4999):
         yield f"7 close {code}", _frame(CLOSE, struct.pack("!H", code) + b"bye")
     for code in (0, 999, 1004, 1005, 1006, 1016, 2999, 5000):
-        yield f"7 close with no code {code}", _frame(CLOSE, struct.pack("!H", code))
+        yield f"7 close with invalid code {code}", _frame(CLOSE, struct.pack("!H", code))
     yield "7 an empty close", _frame(CLOSE)
     yield "7 a close of one byte", _frame(CLOSE, b"\x03")
-    yield "7 a message after the close", _frame(CLOSE, GOOD_BYE) + _frame(TEXT, b"late")
+    yield "7 a message after the close", _frame(CLOSE, NORMAL_CLOSURE) + _frame(TEXT, b"late")
     yield "7 no mask", b"\x81\x01a"
 
 
-def _send_frames(port, frames, chop):
-    """All bytes that the server sends in reply to this input, sent `chop` bytes at a time; without the Date header."""
-    head = f"GET {PATH} HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    head += "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+def _send_frames(port, frames, chunk_size):
+    """All bytes that the server sends in reply to this input, sent `chunk_size` bytes at a time; without the Date header."""
+    request_headers = f"GET {PATH} HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    request_headers += "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     with socket.create_connection(("127.0.0.1", port)) as sock:
         sock.settimeout(30)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.sendall(head.encode())
-        said = b""
-        while b"\r\n\r\n" not in said:
-            said += sock.recv(65536)
+        sock.sendall(request_headers.encode())
+        received = b""
+        while b"\r\n\r\n" not in received:
+            received += sock.recv(65536)
 
         def send():
             # A server closes on invalid input while the rest is still being sent.
             with contextlib.suppress(OSError):
-                for start in range(0, len(frames), chop):
-                    sock.sendall(frames[start : start + chop])
+                for start in range(0, len(frames), chunk_size):
+                    sock.sendall(frames[start : start + chunk_size])
 
         sender = threading.Thread(target=send)
         sender.start()
         with contextlib.suppress(ConnectionResetError):
-            while part := sock.recv(65536):
-                said += part
+            while data := sock.recv(65536):
+                received += data
         sender.join()
-    head, _, rest = said.partition(b"\r\n\r\n")
-    return [line for line in head.split(b"\r\n") if not line.startswith(b"Date:")], rest
+    headers, _, rest = received.partition(b"\r\n\r\n")
+    return [line for line in headers.split(b"\r\n") if not line.startswith(b"Date:")], rest
 
 
 def every_frame_type_passes_unmodified_and_is_parsed():
@@ -180,22 +180,22 @@ def every_frame_type_passes_unmodified_and_is_parsed():
     with _orderly_server() as port, Tokometer(port) as relay:
         for name, frames in _cases():
             # The server closes after the close frame, if not earlier.
-            frames += _frame(CLOSE, GOOD_BYE)
-            for chop in (1, 7, 1 << 22):
-                if len(frames) // chop > 5000:
+            frames += _frame(CLOSE, NORMAL_CLOSURE)
+            for chunk_size in (1, 7, 1 << 22):
+                if len(frames) // chunk_size > 5000:
                     continue
-                direct, relayed = _send_frames(port, frames, chop), _send_frames(relay.port, frames, chop)
-                assert direct == relayed, f"{name}, {chop} at a time\nwithout: {direct!r:.400}\nwith: {relayed!r:.400}"
+                direct, relayed = _send_frames(port, frames, chunk_size), _send_frames(relay.port, frames, chunk_size)
+                assert direct == relayed, f"{name}, {chunk_size} at a time\nwithout: {direct!r:.400}\nwith: {relayed!r:.400}"
                 cases += 1
         relay.wait_for_records(cases)
-        assert relay.total(names.DETACHED) == 0, f"{relay.total(names.DETACHED)} of {cases} were not followed"
-    print(f"    {cases} cases, the same with and without, all followed")
+        assert relay.total(names.DETACHED) == 0, f"{relay.total(names.DETACHED)} of {cases} were not parsed"
+    print(f"    {cases} cases, the same with and without tokometer, all parsed")
 
 
 def compressed_messages_pass_and_are_parsed():
     texts = [("word " * n + str(n)) for n in (0, 1, 10, 1000, 100_000)]
 
-    def ask(port):
+    def check_echo(port):
         with connect(f"ws://127.0.0.1:{port}{PATH}", compression="deflate", max_size=1 << 24) as session:
             for text in texts:
                 session.send(text)
@@ -209,8 +209,8 @@ def compressed_messages_pass_and_are_parsed():
             assert session.protocol.extensions, "compression was not negotiated"
 
     with _server(_echo, compression="deflate") as server, Tokometer(server.port) as relay:
-        ask(server.port)
-        ask(relay.port)
+        check_echo(server.port)
+        check_echo(relay.port)
         relay.wait_for_records(1)
         assert relay.total(names.DETACHED) == 0
 
@@ -241,7 +241,7 @@ def each_realtime_response_is_recorded():
         realtime = [record for record in records if record["operation"] == "realtime"]
         assert len(realtime) == 2 * responses, [record["operation"] for record in records]
         for record in realtime:
-            said = record["outcome"], record["output_tokens"], record["output_tokens_source"], record["input_tokens"]
-            assert said == (names.OK, TOKENS, "usage", PROMPT_TOKENS), record
+            actual = record["outcome"], record["output_tokens"], record["output_tokens_source"], record["input_tokens"]
+            assert actual == (names.OK, TOKENS, "usage", PROMPT_TOKENS), record
             assert record["model"] == "voxtral" and record["time_to_first_token_ms"] is not None, record
         assert relay.total(names.DETACHED) == 0

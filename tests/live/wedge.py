@@ -1,4 +1,5 @@
-"""Servers that stop while working: the engine's health reports it within its bound, and recovers immediately."""
+"""Servers that stop during requests: the engine's health endpoint reports them as wedged within the bound, and recovers
+immediately."""
 
 import json
 import signal
@@ -15,8 +16,8 @@ from process import BINARY, Tokometer, get, start_llama_server, start_sim, until
 # The bounds of these tests in seconds, far below the defaults.
 DECODE, PREFILL = 2, 3
 BOUNDS = {"decode": f"{DECODE}s", "prefill": f"{PREFILL}s"}
-# Maximum delay of a verdict on a busy machine: this test probes every 20 ms.
-LATE = 1.5
+# Maximum delay of a verdict on a busy machine.
+MAX_DELAY = 1.5
 
 
 class _StreamClient(threading.Thread):
@@ -44,31 +45,33 @@ def _health(relay):
     return status, json.loads(body)["listeners"][0]
 
 
-def _open(relay):
+def _open_requests(relay):
     return json.loads(get(f"http://127.0.0.1:{relay.admin}/requests")[1])["open"]
 
 
 def _wait_status(relay, status, seconds):
     """Waits for this status; returns how long that took, and the body."""
     began = time.monotonic()
-    listener = until(lambda: (lambda said: said[0] == status and said[1])(_health(relay)), lambda: f"{status}: {_health(relay)}", seconds)
+    listener_if_status = lambda: (lambda health: health[0] == status and health[1])(_health(relay))
+    listener = until(listener_if_status, lambda: f"{status}: {_health(relay)}", seconds)
     return time.monotonic() - began, listener
 
 
-def _stopped(server, relay, rule, bound, clients):
-    """After the server was stopped: the wedged state is reported within the bound, and cleared with the next token."""
+def _check_stopped_server(server, relay, rule, bound, clients):
+    """Checks that a stopped server is reported as wedged within the bound, and that the next token after SIGCONT clears it."""
     assert _health(relay)[0] == 200
-    took, listener = _wait_status(relay, 503, bound + LATE)
+    detected_after, listener = _wait_status(relay, 503, bound + MAX_DELAY)
     assert (listener["state"], listener["rule"]) == ("wedged", rule), listener
-    assert bound - 0.2 < took, f"reported {took:.2f} s after the stop, before the bound of {bound:.2f} s"
+    assert bound - 0.2 < detected_after, f"reported {detected_after:.2f} s after the stop, before the bound of {bound:.2f} s"
     assert relay.total("tokometer_engine_wedged") == 1
     assert relay.total("tokometer_engine_silence_seconds") > listener["bound_secs"]
     server.child.send_signal(signal.SIGCONT)
-    back, _ = _wait_status(relay, 200, 10.0)
+    recovered_after, _ = _wait_status(relay, 200, 10.0)
     for client in clients:
         client.join(60)
         assert client.done, "the response was completed"
-    print(f"    {rule}: 503 after {took:.2f} s (bound {listener['bound_secs']:.2f} s), 200 again {back * 1000:.0f} ms after SIGCONT")
+    detected = f"503 after {detected_after:.2f} s (bound {listener['bound_secs']:.2f} s)"
+    print(f"    {rule}: {detected}, 200 again {recovered_after * 1000:.0f} ms after SIGCONT")
     until(lambda: _health(relay)[1]["state"] == "idle", "no request is pending at the end")
     assert relay.total("tokometer_engine_wedged") == 0
 
@@ -78,9 +81,9 @@ def server_stopped_during_decode_is_wedged():
         clients = [_StreamClient(relay.port, "Loop.") for _ in range(3)]
         until(lambda: all(client.chunks > 5 for client in clients), "every stream decodes")
         server.child.send_signal(signal.SIGSTOP)
-        # Tokens that it sent before may still be in transit.
-        assert all(one["doing"] == "decode" for one in _open(relay)), _open(relay)
-        _stopped(server, relay, "decode", DECODE, clients)
+        # Tokens that the server sent before the stop may still be in transit.
+        assert all(request["doing"] == "decode" for request in _open_requests(relay)), _open_requests(relay)
+        _check_stopped_server(server, relay, "decode", DECODE, clients)
         requests = json.loads(get(f"http://127.0.0.1:{relay.admin}/requests")[1])
         slowest = requests["longest_gap"][0]
         points = slowest["timeline"]["points"]
@@ -92,27 +95,27 @@ def server_stopped_during_decode_is_wedged():
 def server_stopped_during_prefill_is_wedged():
     with start_llama_server() as server, Tokometer(server.port, wedge=BOUNDS) as relay:
         for attempt in range(10):
-            # As much as fits in the model's context of 2,048 tokens.
+            # The longest prompt that fits in the model's context of 2,048 tokens.
             prompt = f"{attempt} " + "The quick brown fox jumps over the lazy dog. " * 95
             client = _StreamClient(relay.port, prompt, max_tokens=20)
-            until(lambda: _open(relay) or client.done, "the request is in flight")
+            until(lambda: _open_requests(relay) or client.done, "the request is in flight")
             server.child.send_signal(signal.SIGSTOP)
-            doing = [one["doing"] for one in _open(relay)]
+            doing = [request["doing"] for request in _open_requests(relay)]
             if doing == ["prefill"]:
                 break
             print(f"    the prompt was processed before the stop ({doing}): retrying")
             server.child.send_signal(signal.SIGCONT)
             client.join(60)
         assert doing == ["prefill"], doing
-        more = _open(relay)[0]["request_bytes"] / 4 / 200
-        _stopped(server, relay, "prefill", PREFILL + more, [client])
+        prompt_seconds = _open_requests(relay)[0]["request_bytes"] / 4 / 200
+        _check_stopped_server(server, relay, "prefill", PREFILL + prompt_seconds, [client])
 
 
 def engine_frozen_behind_a_healthy_api_server_is_wedged():
     with start_sim(*names.SIM_QUICK, "--model", "tiny") as server, Tokometer(server.port, wedge=BOUNDS) as relay:
         client = _StreamClient(relay.port, "hi", max_tokens=20, fault="hang:6")
-        took, listener = _wait_status(relay, 503, PREFILL + LATE)
-        assert get(f"http://127.0.0.1:{server.port}/health")[0] == 200, "the server's own health check"
+        took, listener = _wait_status(relay, 503, PREFILL + MAX_DELAY)
+        assert get(f"http://127.0.0.1:{server.port}/health")[0] == 200, "the server's own health check passes"
         assert get(f"http://127.0.0.1:{relay.admin}/livez")[0] == 200, "tokometer itself is live"
         client.join(60)
         assert client.done and _wait_status(relay, 200, 5.0), "its response arrived"
@@ -123,28 +126,28 @@ def one_minute_prefill_is_not_wedged_by_default():
     with start_sim("--ttft-ms", "60000", "--model", "tiny", "--tokens", "20") as slow, Tokometer(slow.port) as relay:
         long = _StreamClient(relay.port, "The quick brown fox jumps over the lazy dog. " * 300, max_tokens=20)
         with start_sim(*names.SIM_QUICK, "--model", "tiny") as quick, Tokometer(quick.port) as second:
-            # Alongside a stream that waits as long for its next token.
+            # Alongside, a stream waits equally long for its next token.
             stalled = _StreamClient(second.port, "hi", max_tokens=20, fault="stall:61")
             _StreamClient(second.port, "The quick brown fox jumps over the lazy dog. " * 300, max_tokens=20, fault="hang:61")
-            until(lambda: {one["doing"] for one in _open(second)} == {"prefill", "decode"}, "both are in flight")
-            asked, worst = 0, 0.0
+            until(lambda: {request["doing"] for request in _open_requests(second)} == {"prefill", "decode"}, "both are in flight")
+            probes, worst = 0, 0.0
             while not (long.done and stalled.done):
-                for one in (relay, second):
+                for proxy in (relay, second):
                     began = time.monotonic()
-                    status, listener = _health(one)
+                    status, listener = _health(proxy)
                     assert status == 200, listener
-                    asked, worst = asked + 1, max(worst, time.monotonic() - began)
+                    probes, worst = probes + 1, max(worst, time.monotonic() - began)
                 time.sleep(0.05)
         assert relay.records()[0]["time_to_first_token_ms"] > 59_000, relay.records()
-        print(f"    {asked} probes, all 200; the slowest took {worst * 1000:.0f} ms")
+        print(f"    {probes} probes, all 200; the slowest took {worst * 1000:.0f} ms")
 
 
-def client_that_does_not_read_is_not_evidence():
+def server_blocked_on_its_client_is_not_wedged():
     with start_sim(*names.SIM_UNPACED, "--model", "tiny", "--tokens", "30000") as server, Tokometer(server.port, wedge=BOUNDS) as relay:
         body = json.dumps({"model": "tiny", "stream": True, "max_tokens": 30000, "messages": [{"role": "user", "content": "hi"}]})
         with socket.create_connection(("127.0.0.1", relay.port)) as client:
             client.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
-            until(lambda: _health(relay)[1]["blocked"] == 1, "it is blocked on the client")
+            until(lambda: _health(relay)[1]["blocked"] == 1, "the stream is blocked on the client")
             began = time.monotonic()
             while time.monotonic() - began < 2 * DECODE:
                 status, listener = _health(relay)

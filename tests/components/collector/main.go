@@ -1,5 +1,5 @@
-// A real OpenTelemetry Collector with what the tests need of it: it takes OTLP, and writes what it got into a file, one JSON
-// document a line. It has what the chart's gateway is configured with too.
+// An OpenTelemetry Collector with only the components that the tests need: it receives OTLP and writes the data to a file, one
+// JSON document per line. It also contains the components of the chart's gateway configuration.
 package main
 
 import (

@@ -1,5 +1,5 @@
 """Writes a tiny model into a directory: a Llama without weights, which vLLM initializes at random (`--load-format dummy`),
-and a tokenizer trained on the spot. Its output is nonsense, but has vLLM's real format."""
+and a tokenizer trained on a few lines of text. Its output is meaningless, but has vLLM's real format."""
 
 import json
 import sys

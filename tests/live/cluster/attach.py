@@ -96,7 +96,7 @@ def policy_and_inject_create_equal_pods():
             for mode in MODES:
                 known = lambda: workloads.has_sidecar(release.dry_run(node, namespace, {label: mode}))  # noqa: E731
                 until(known, f"the API server knows the policy of {mode}", 120)
-                for name, shape in shapes.taken().items():
+                for name, shape in shapes.pods_with_sidecar().items():
                     manifest = _in_namespace(namespace, shape | {"metadata": {"name": "p", "labels": {label: mode}}})
                     by_policy = node.api.create(manifest, namespace, dry_run=True)
                     injected = _inject(mode, manifest)
@@ -205,7 +205,7 @@ def cpu_quota_admits_pods_with_the_sidecar():
 def injected_pod_is_not_injected_again():
     node = cluster()
     with node.namespace("again-injected") as namespace, release.installed(node, namespace):
-        for name, shape in shapes.taken().items():
+        for name, shape in shapes.pods_with_sidecar().items():
             first = node.api.create(_in_namespace(namespace, shape), namespace, dry_run=True)
             assert workloads.has_sidecar(first.object), name
             again = node.api.create(_in_namespace(namespace, shape) | {"spec": first.object["spec"]}, namespace, dry_run=True)
@@ -270,9 +270,9 @@ def unselected_and_refused_pods_are_unchanged_with_a_warning():
         target = {"name": "default", "objectSelector": {"matchLabels": workloads.LABEL}, "namespaceSelector": {"matchExpressions": [
             {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace, "kube-system"]}]}}
         with release.installed(node, namespace, {"targets": [target]}):
-            shell_pod = _in_namespace(namespace, shapes.left_alone()["a shell"][0])
+            shell_pod = _in_namespace(namespace, shapes.pods_without_sidecar()["a shell"][0])
             until(lambda: node.api.create(shell_pod, namespace, dry_run=True).warnings, "the API server knows the warning policy", 120)
-            for name, (shape, word) in shapes.left_alone().items():
+            for name, (shape, word) in shapes.pods_without_sidecar().items():
                 pod_namespace = shape["metadata"]["namespace"].replace("llm", namespace)
                 response = node.api.create(_in_namespace(pod_namespace, shape), pod_namespace, dry_run=True)
                 before = [c["name"] for c in shape["spec"].get("initContainers", [])]

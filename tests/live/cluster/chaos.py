@@ -78,7 +78,7 @@ class Side:
             if address == self.killing:
                 self.exposed.add(request)
             try:
-                response = await asyncio.wait_for(stream.rest(), 60)
+                response = await asyncio.wait_for(stream.read_rest(), 60)
             except TimeoutError:
                 response = b"no end within 60 s"
             finally:
@@ -105,10 +105,11 @@ class Chaos:
 
     def pods(self, name):
         """The ready pods, in the order of their creation."""
-        mine = [pod for pod in self.node.api.get("Pod", self.namespace) if pod["metadata"]["labels"].get("app") == name and workloads.ready(pod)]
-        return sorted(mine, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
+        pods = self.node.api.get("Pod", self.namespace)
+        ready_pods = [pod for pod in pods if pod["metadata"]["labels"].get("app") == name and workloads.ready(pod)]
+        return sorted(ready_pods, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
 
-    def act(self, action, pod, name, version):
+    def apply(self, action, pod, name, version):
         """Applies an action to one side. A pod that disappears meanwhile is no error."""
         side = self.sides[name]
         try:
@@ -152,7 +153,7 @@ class Chaos:
             if action != "upgrade" and min(map(len, pods.values())) < 2:
                 continue
             chosen = {name: ready[index % len(ready)] if ready else None for name, ready in pods.items()}
-            done = await asyncio.gather(*(asyncio.to_thread(self.act, action, pod, name, version) for name, pod in chosen.items()))
+            done = await asyncio.gather(*(asyncio.to_thread(self.apply, action, pod, name, version) for name, pod in chosen.items()))
             self.performed[action] = self.performed.get(action, 0) + any(done)
 
     def switch_image(self, version):

@@ -58,7 +58,7 @@ def _check_measured(node, namespace, pod, commands):
             terminal.type(f"cd {shlex.quote(directory)}")
             for command in commands:
                 terminal.type(_fill_in(command, namespace, name) + "; echo ended=$?")
-                terminal.shows("ended=0" if command.startswith("echo") else "q quit", seconds=60)
+                terminal.wait_for("ended=0" if command.startswith("echo") else "q quit", seconds=60)
             for _ in range(REQUESTS):
                 workloads.check_response(pod, tokens=TOKENS)
             workloads.wait_metric_value(pod, REQUESTS, names.REQUESTS, outcome=names.OK)
@@ -68,7 +68,7 @@ def _check_measured(node, namespace, pod, commands):
             assert total(page, "target_info", tokometer_capture_mode="tap") == 1
             packets = total(page, "tokometer_capture_packets_total")
             terminal.press("q")
-            terminal.shows("ended=0", seconds=60)
+            terminal.wait_for("ended=0", seconds=60)
     ended = lambda: _debugger(node, namespace, name)[0].get("state", {}).get("terminated")  # noqa: E731
     assert until(ended, "the ephemeral container has ended", 60)["exitCode"] == 0, ended()
     print(f"    {name}: {REQUESTS} requests of {TOKENS} tokens, {packets:g} packets, 0 lost")

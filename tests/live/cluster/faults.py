@@ -50,7 +50,7 @@ def liveness_probe_restarts_a_wedged_engine():
                 stream = await Stream.open(workloads.PORT, host=workloads.address(pod), fault="hang:600", tokens=20)
                 assert get(f"http://{workloads.address(pod)}:{workloads.PORT}/health")[0] == 200, "the engine's own health check"
                 # The stream ends when the engine does.
-                rest = await asyncio.wait_for(stream.rest(), 240)
+                rest = await asyncio.wait_for(stream.read_rest(), 240)
                 await stream.close()
                 return rest
 
@@ -78,7 +78,7 @@ def liveness_probe_does_not_restart_a_busy_engine():
             async def send_all():
                 began = time.monotonic()
                 opened = [await Stream.open(workloads.PORT, host=workloads.address(pod), tokens=80) for _ in range(STREAMS)]
-                rests = await asyncio.wait_for(asyncio.gather(*(stream.rest() for stream in opened)), 240)
+                rests = await asyncio.wait_for(asyncio.gather(*(stream.read_rest() for stream in opened)), 240)
                 for stream in opened:
                     await stream.close()
                 return rests, time.monotonic() - began

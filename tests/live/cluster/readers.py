@@ -75,7 +75,7 @@ def _freeze_engine(node, namespace, loop):
 
     async def open_streams():
         streams = [await Stream.open(workloads.PORT, host=workloads.address(pod), tokens=4000) for _ in range(CLIENTS)]
-        assert all(await asyncio.wait_for(asyncio.gather(*(stream.events(3) for stream in streams)), 60))
+        assert all(await asyncio.wait_for(asyncio.gather(*(stream.read_events(3) for stream in streams)), 60))
         return streams
 
     streams = loop.run_until_complete(open_streams())

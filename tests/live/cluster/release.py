@@ -20,7 +20,7 @@ def image():
 
 
 def target(namespace, **sidecar):
-    """Selects the labelled pods of one test's namespace, so that other tests' pods are not affected."""
+    """Selects the labeled pods of one test's namespace, so that other tests' pods are not affected."""
     return {
         "name": "default",
         "objectSelector": {"matchLabels": {"tokometer/inject": "true"}},

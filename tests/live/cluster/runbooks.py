@@ -68,14 +68,14 @@ class Block:
 
 def _blocks(page):
     """The indented blocks of a page; a fenced text belongs to the block before it."""
-    found, inside, before = [], None, ""
+    found, fenced_lines, before = [], None, ""
     for line in [*page.read_text().splitlines(), ""]:
         if line.lstrip().startswith("```"):
-            inside = None if inside is not None else []
-            if inside is not None:
-                found[-1].expected.append(inside)
-        elif inside is not None:
-            inside.append(line)
+            fenced_lines = None if fenced_lines is not None else []
+            if fenced_lines is not None:
+                found[-1].expected.append(fenced_lines)
+        elif fenced_lines is not None:
+            fenced_lines.append(line)
         elif re.match(r" {4,}\S", line) and (not before.strip() or before is found[-1].lines[-1]):
             if not before.strip():
                 found.append(Block(page.stem, []))
@@ -179,8 +179,8 @@ async def _send_requests(pod):
     options = {"host": workloads.address(pod), "headers": {"x-tenant": TENANT}, "tokens": 200}
     streams = [await Stream.open(workloads.PORT, fault=fault, **options) for fault in faults]
     aborted, waiting = [await Stream.open(workloads.PORT, fault="hang:600", **options) for _ in range(2)]
-    await asyncio.wait_for(asyncio.gather(*(stream.rest() for stream in streams)), 60)
-    aborted.leave()
+    await asyncio.wait_for(asyncio.gather(*(stream.read_rest() for stream in streams)), 60)
+    aborted.abort()
     for stream in (*streams, aborted):
         await stream.close()
     return waiting
@@ -210,7 +210,7 @@ def _prometheus(node, namespace, directory, config, **more):
         "scrape_configs": _scrape_configs(node, namespace),
     }
     with Prometheus(Path(directory) / "prometheus", prometheus_config | more) as prometheus:
-        until(lambda: len(prometheus.at("tokometer_build_info")) == 2, "both pods are scraped", 60)
+        until(lambda: len(prometheus.query("tokometer_build_info")) == 2, "both pods are scraped", 60)
         yield prometheus
 
 
@@ -225,7 +225,7 @@ def every_runbook_command_runs():
             waiting = loop.run_until_complete(_send_requests(pod))
             # Rates need two scrapes.
             rates = 'rate(tokometer_wait_without_first_token_seconds_count{outcome="client_abort_before_first_token"}[1m]) and on () rate(tokometer_slo_events_total{slo="goodput",verdict="bad"}[1m])'
-            until(lambda: incident.prometheus.at(rates), "the aborted request is scraped", 60)
+            until(lambda: incident.prometheus.query(rates), "the aborted request is scraped", 60)
             failures = _run_readonly_commands(incident, blocks)
             loop.run_until_complete(waiting.close())
             failures += _run_changing_commands(incident, blocks)

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from stream import Stream, complete, whole
+from stream import Stream, complete, send_request
 
 from cluster import workloads
 
@@ -19,17 +19,18 @@ class Results:
     cut: list = field(default_factory=list)
 
 
-def while_streaming(pods, act, count=50, **request):
-    """Opens `count` streams over these pods, calls `act` once all have events; returns the streams' results and that of `act`."""
+def while_streaming(pods, action, count=50, **request):
+    """Opens `count` streams over these pods, calls `action` once all have events; returns the streams' results and that of `action`."""
 
     async def run():
         opened = [await Stream.open(workloads.PORT, host=workloads.address(pods[n % len(pods)]), **request) for n in range(count)]
-        assert all(await asyncio.wait_for(asyncio.gather(*(stream.events(3) for stream in opened)), TIMEOUT)), "a stream ended too early"
-        acting = asyncio.create_task(asyncio.to_thread(act))
-        rests = await asyncio.wait_for(asyncio.gather(*(stream.rest() for stream in opened)), TIMEOUT)
+        started = await asyncio.wait_for(asyncio.gather(*(stream.read_events(3) for stream in opened)), TIMEOUT)
+        assert all(started), "a stream ended too early"
+        action_task = asyncio.create_task(asyncio.to_thread(action))
+        rests = await asyncio.wait_for(asyncio.gather(*(stream.read_rest() for stream in opened)), TIMEOUT)
         for stream in opened:
             await stream.close()
-        return rests, await acting
+        return rests, await action_task
 
     rests, returned = asyncio.run(run())
     results = Results()
@@ -55,17 +56,17 @@ class ServiceClients:
         while not self.stopped:
             addresses = await asyncio.to_thread(self._ready)
             assert addresses, f"no pod is ready behind {self.service}"
-            response = await whole(workloads.PORT, host=addresses[turn % len(addresses)], **self.request)
+            response = await send_request(workloads.PORT, host=addresses[turn % len(addresses)], **self.request)
             (self.results.complete if complete(response) else self.results.cut).append(response)
             turn += 1
 
-    def send_while(self, act):
-        """Sends requests until `act` has returned."""
+    def send_while(self, action):
+        """Sends requests until `action` has returned."""
 
         async def run():
             clients = [asyncio.create_task(self._send_request(number)) for number in range(self.count)]
             try:
-                await asyncio.to_thread(act)
+                await asyncio.to_thread(action)
             finally:
                 self.stopped = True
                 await asyncio.wait_for(asyncio.gather(*clients), TIMEOUT)

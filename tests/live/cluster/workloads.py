@@ -3,7 +3,7 @@
 import asyncio
 
 from process import get, metrics, total, until
-from stream import complete, whole
+from stream import complete, send_request
 
 from cluster.images import VLLM
 
@@ -114,6 +114,6 @@ def wait_metric_value(pod, expected, name, **labels):
 
 def check_response(pod, port=PORT, **request):
     """One streamed chat with the pod, to its end."""
-    response = asyncio.run(asyncio.wait_for(whole(port, host=address(pod), **request), 60))
+    response = asyncio.run(asyncio.wait_for(send_request(port, host=address(pod), **request), 60))
     assert complete(response), f"{pod['metadata']['name']} responds {response[:300]}"
     return response

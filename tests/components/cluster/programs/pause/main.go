@@ -1,4 +1,4 @@
-// What holds the namespaces of a pod: it waits until it is told to end, and takes in what ends before it.
+// Pause holds the namespaces of a pod: it reaps exited processes until it receives SIGTERM or SIGINT.
 package main
 
 import (

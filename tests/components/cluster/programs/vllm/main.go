@@ -1,9 +1,9 @@
-// A server with the command line of vLLM that is the project's simulator: `vllm serve MODEL [--host HOST] [--port PORT] [--uds PATH]
+// The simulator with the command line of vLLM: `vllm serve MODEL [--host HOST] [--port PORT] [--uds PATH]
 // [--ssl-certfile FILE --ssl-keyfile FILE]`, and any flag of `tokometer sim`. Other flags of vLLM are ignored. Under the names `python3`
 // and `ray` it ignores the module and the subcommand, so that commands of real manifests start it.
 //
-// Variables set what real servers do without a flag: SIM_PORTS (further ports, as of data-parallel ranks), SIM_ANY_HOST (ignores --host)
-// and SIM_LOAD (seconds before it listens). `vllm proxy --port PORT --vllm-port PORT` forwards connections to the second port on localhost,
+// Environment variables set what vLLM has no flag for: SIM_PORTS (further ports, as of data-parallel ranks), SIM_ANY_HOST (ignores
+// --host) and SIM_LOAD (seconds before it listens). `vllm proxy --port PORT --vllm-port PORT` forwards connections to the second port on localhost,
 // as llm-d's routing proxy does.
 package main
 
@@ -25,24 +25,24 @@ import (
 const simulator = "/tokometer"
 
 // Flags of the simulator, and whether each has a value.
-var own = map[string]bool{
+var simulatorFlags = map[string]bool{
 	"--rate": true, "--ttft-ms": true, "--tokens": true, "--engine": true, "--cached-share": true, "--max-concurrency": true,
 	"--tokens-per-chunk": true, "--otlp-traces-endpoint": true, "--faults": true, "--request-metrics": false,
 }
 
-// Server is what a command line asks for.
+// Server holds the parsed command line: the values of vLLM's flags, and the arguments for the simulator.
 type Server struct {
-	values map[string]string
-	rest   []string
+	values    map[string]string
+	simulator []string
 }
 
-func parse(given []string) (*Server, error) {
+func parse(arguments []string) (*Server, error) {
 	server := &Server{values: map[string]string{"--model": "sim", "--port": "8000"}}
-	for len(given) > 0 {
-		word := given[0]
-		given = given[1:]
-		if word == "-m" && len(given) > 0 {
-			given = given[1:]
+	for len(arguments) > 0 {
+		word := arguments[0]
+		arguments = arguments[1:]
+		if word == "-m" && len(arguments) > 0 {
+			arguments = arguments[1:]
 			continue
 		}
 		name, value, joined := strings.Cut(word, "=")
@@ -52,16 +52,16 @@ func parse(given []string) (*Server, error) {
 			}
 			continue
 		}
-		hasValue, known := own[name]
-		separate := !joined && len(given) > 0 && !strings.HasPrefix(given[0], "-") && (!known || hasValue)
+		hasValue, known := simulatorFlags[name]
+		separate := !joined && len(arguments) > 0 && !strings.HasPrefix(arguments[0], "-") && (!known || hasValue)
 		if separate {
-			value, given = given[0], given[1:]
+			value, arguments = arguments[0], arguments[1:]
 		}
 		switch {
 		case known && hasValue:
-			server.rest = append(server.rest, name, value)
+			server.simulator = append(server.simulator, name, value)
 		case known:
-			server.rest = append(server.rest, name)
+			server.simulator = append(server.simulator, name)
 		default:
 			server.values[name] = value
 		}
@@ -77,7 +77,7 @@ func parse(given []string) (*Server, error) {
 }
 
 func (s *Server) command(listen string) []string {
-	return append([]string{simulator, "sim", "--listen", listen, "--model", s.values["--model"]}, s.rest...)
+	return append([]string{simulator, "sim", "--listen", listen, "--model", s.values["--model"]}, s.simulator...)
 }
 
 func (s *Server) run() error {
@@ -171,9 +171,9 @@ func forward(listener net.Listener, to string) error {
 func replace(words []string) error { return syscall.Exec(words[0], words, os.Environ()) }
 
 func main() {
-	given := os.Args[1:]
-	isProxy := len(given) > 0 && given[0] == "proxy"
-	server, err := parse(given)
+	arguments := os.Args[1:]
+	isProxy := len(arguments) > 0 && arguments[0] == "proxy"
+	server, err := parse(arguments)
 	switch {
 	case err != nil:
 	case isProxy:
