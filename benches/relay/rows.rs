@@ -308,6 +308,8 @@ async fn streams(
         max_tokens: tokens,
         ramp: lasts.min(window.warm_up.mul_f64(0.75)),
         stamp: Some(epoch),
+        // Rewrite mode then requests the counts, and removes them from the response.
+        include_usage: false,
         ..load::Settings::default()
     };
     let (mut measurements, summary, generated, wall) =

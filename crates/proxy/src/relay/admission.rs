@@ -297,10 +297,14 @@ impl Guard {
 
     /// Reports and returns this thread's lateness since the last report. Call it before the event at `at` is reported.
     pub(crate) fn late(&mut self, at: Instant) -> Duration {
-        let total = lateness(at).total_ms;
-        let by = Duration::from_millis(total.wrapping_sub(self.known_ms).into());
+        self.late_until(lateness(at).total_ms)
+    }
+
+    /// As [`late`](Guard::late), with the thread's total lateness at the time of the event.
+    pub(crate) fn late_until(&mut self, total_ms: u32) -> Duration {
+        let by = Duration::from_millis(total_ms.wrapping_sub(self.known_ms).into());
         if !by.is_zero() {
-            self.known_ms = total;
+            self.known_ms = total_ms;
             self.call(|observer| observer.late(by));
         }
         by

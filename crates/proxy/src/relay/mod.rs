@@ -29,5 +29,5 @@ pub use unreached::Unreached;
 
 pub(crate) use admission::Guard;
 pub(crate) use drain::Listening;
-pub(crate) use lag::watch as watch_lag;
+pub(crate) use lag::{lateness, watch as watch_lag};
 pub(crate) use refuse::error_body;

@@ -49,6 +49,7 @@ impl Connection {
     /// Sets the request in progress.
     pub(crate) fn begin(&self, messages: &Arc<Mutex<Messages>>) {
         *lock(&self.current) = Arc::downgrade(messages);
+        self.joins.store(false, Ordering::Relaxed);
     }
 
     /// Sends the headers of an HTTP/1 response in one write with an event that arrived with them.
@@ -232,23 +233,21 @@ impl AsyncWrite for Client {
         self.wrote(result)
     }
 
+    /// Small chunks are copied; the stream can write the others in parts.
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        true
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.connection.joins.swap(false, Ordering::Relaxed) {
+        // Looks at the connection only for headers: during a stream, its memory is in no CPU cache.
+        if self.waiting.starts_with(b"HTTP/1.") && self.connection.joins.swap(false, Ordering::Relaxed) {
             return Poll::Ready(Ok(()));
         }
         let result = match self.poll_send(cx) {
             Poll::Ready(Ok(())) => Pin::new(&mut self.stream).poll_flush(cx),
             other => other,
         };
-        let result = self.wrote(result);
-        if result.is_ready() {
-            self.with_messages(Messages::show);
-        }
-        result
+        self.wrote(result)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -4,16 +4,15 @@
 //! from the server's `usage` even if the client does not get them. An HTTP/2 message is passed as the equivalent
 //! HTTP/1.1 message.
 //!
-//! Bytes are forwarded first and passed to the observer afterwards. Until they are sent, they are pending, with their
-//! arrival time.
+//! Bytes are forwarded first and passed to the observer afterwards ([`deferred`](super::deferred)). Until then, they are
+//! pending, with their arrival time.
 
 use std::io::Write as _;
 use std::time::Instant;
 
-use bytes::Bytes;
 use pingora::http::{RequestHeader, ResponseHeader};
 
-use crate::relay::Guard;
+use crate::relay::{Guard, lateness};
 use tokometer_observe::input::{Close, Direction, TraceParent};
 
 /// One request and its response, which the observer sees as a separate connection.
@@ -22,26 +21,35 @@ pub(crate) struct Messages {
     request: Side,
     response: Side,
     /// Not passed to the observer yet, in order.
-    pending: Vec<(Instant, Pending)>,
-    /// Bytes of the bodies in `pending`.
-    pending_bytes: usize,
-    /// A chunk with its framing; kept to reuse its memory.
-    scratch: Vec<u8>,
+    pending: Vec<Pending>,
+    /// The bytes of the pending items.
+    bytes: Vec<u8>,
+    /// The pending items will be passed by [`Deferred`](super::deferred::Deferred).
+    is_deferred: bool,
+    /// How and when the connection ended.
+    close: Option<(Close, Instant)>,
     ended: bool,
 }
 
 /// An item for the observer.
-enum Pending {
-    /// The headers of a message.
-    Head(Direction, Vec<u8>),
+struct Pending {
+    at: Instant,
+    /// Lateness of the thread when the item arrived; the thread may be late again before the item is passed.
+    late_ms: u32,
+    what: Item,
+}
+
+enum Item {
+    /// This many bytes of a message.
+    Bytes(Direction, usize),
     Trace(TraceParent),
-    /// A piece of a body; true at its end.
-    Body(Direction, Bytes, bool),
+    /// The server closed the connection.
+    Finished,
 }
 
 /// Maximum number of pending items and of their bytes; limits the memory per connection.
-const PENDING: usize = 8;
-const PENDING_BYTES: usize = 16 * 1024;
+const PENDING: usize = 16;
+const PENDING_BYTES: usize = 4 * 1024;
 
 /// One direction.
 #[derive(Debug, Default)]
@@ -65,12 +73,6 @@ enum Framing {
 /// Bytes after which the totals are updated.
 const REPORT_BYTES: u64 = 256 * 1024;
 
-/// Initial capacity for headers.
-const HEAD_BYTES: usize = 512;
-
-/// Maximum capacity of `scratch` kept between chunks.
-const SCRATCH_BYTES: usize = 2 * 1024;
-
 impl Messages {
     pub(crate) fn new(guard: Guard) -> Messages {
         Messages {
@@ -78,8 +80,9 @@ impl Messages {
             request: Side::default(),
             response: Side::default(),
             pending: Vec::new(),
-            pending_bytes: 0,
-            scratch: Vec::new(),
+            bytes: Vec::new(),
+            is_deferred: false,
+            close: None,
             ended: false,
         }
     }
@@ -92,73 +95,86 @@ impl Messages {
 
     /// Passes the pending items to the observer.
     pub(crate) fn show(&mut self) {
+        self.is_deferred = false;
         if self.pending.is_empty() {
             return;
         }
-        let mut pending = std::mem::take(&mut self.pending);
-        self.pending_bytes = 0;
-        for (at, what) in pending.drain(..) {
+        let (mut pending, mut bytes) = (std::mem::take(&mut self.pending), std::mem::take(&mut self.bytes));
+        let mut rest = &bytes[..];
+        for Pending { at, late_ms, what } in pending.drain(..) {
+            self.guard.late_until(late_ms);
             match what {
-                Pending::Head(direction, head) => self.pass(direction, &head, at),
-                Pending::Trace(sent) => self.guard.sent_trace(sent),
-                Pending::Body(direction, bytes, end) => self.show_body(direction, &bytes, end, at),
+                Item::Bytes(direction, length) => {
+                    let (these, others) = rest.split_at(length);
+                    self.pass(direction, these, at);
+                    rest = others;
+                }
+                Item::Trace(sent) => self.guard.sent_trace(sent),
+                Item::Finished => self.guard.finished(Direction::Response, at),
             }
         }
         self.pending = pending;
+        // A long prompt must not occupy memory during the response.
+        if bytes.capacity() <= PENDING_BYTES {
+            bytes.clear();
+            self.bytes = bytes;
+        }
     }
 
-    fn push(&mut self, what: Pending) {
-        if let Pending::Body(_, bytes, _) = &what {
-            self.pending_bytes += bytes.len();
-        }
-        self.pending.push((Instant::now(), what));
-        if self.pending.len() >= PENDING || self.pending_bytes > PENDING_BYTES {
+    /// True once if items are pending: they must be passed later.
+    pub(crate) fn must_defer(&mut self) -> bool {
+        !self.pending.is_empty() && !std::mem::replace(&mut self.is_deferred, true)
+    }
+
+    fn push(&mut self, what: Item) {
+        let at = Instant::now();
+        self.pending.push(Pending { at, late_ms: lateness(at).total_ms, what });
+        if self.pending.len() >= PENDING || self.bytes.len() > PENDING_BYTES {
             self.show();
         }
+    }
+
+    /// Pushes the bytes that `write` adds.
+    fn push_bytes(&mut self, direction: Direction, write: impl FnOnce(&mut Vec<u8>)) {
+        let before = self.bytes.len();
+        write(&mut self.bytes);
+        self.push(Item::Bytes(direction, self.bytes.len() - before));
     }
 
     /// The headers of the request; `added` are the headers that the server gets in addition. `has_body`: a body follows
     /// even if no header announces it, as in HTTP/2.
     pub(crate) fn request_head(&mut self, head: &RequestHeader, added: &[(&str, &str)], has_body: bool) {
-        let mut text = Vec::with_capacity(HEAD_BYTES);
-        text.extend_from_slice(head.method.as_str().as_bytes());
-        text.push(b' ');
-        text.extend_from_slice(head.raw_path());
-        text.extend_from_slice(b" HTTP/1.1\r\n");
-        let mut announced = false;
-        for (name, value) in &head.headers {
-            announced |= matches!(name.as_str(), "content-length" | "transfer-encoding");
-            line(&mut text, name.as_str(), value.as_bytes());
-        }
-        let authority = head.uri.authority().filter(|_| !head.headers.contains_key("host"));
-        if let Some(authority) = authority {
-            line(&mut text, "host", authority.as_str().as_bytes());
-        }
-        added.iter().for_each(|(name, value)| line(&mut text, name, value.as_bytes()));
         let chunked = head.headers.contains_key("transfer-encoding");
-        if has_body && !announced {
-            line(&mut text, "transfer-encoding", b"chunked");
-        }
-        text.extend_from_slice(b"\r\n");
+        let announced = chunked || head.headers.contains_key("content-length");
         self.request.framing = if chunked || (has_body && !announced) { Framing::Chunked } else { Framing::Plain };
         self.request.ended = false;
-        self.push(Pending::Head(Direction::Request, text));
+        self.push_bytes(Direction::Request, |text| {
+            text.extend_from_slice(head.method.as_str().as_bytes());
+            text.push(b' ');
+            text.extend_from_slice(head.raw_path());
+            text.extend_from_slice(b" HTTP/1.1\r\n");
+            for (name, value) in &head.headers {
+                line(text, name.as_str(), value.as_bytes());
+            }
+            let authority = head.uri.authority().filter(|_| !head.headers.contains_key("host"));
+            if let Some(authority) = authority {
+                line(text, "host", authority.as_str().as_bytes());
+            }
+            added.iter().for_each(|(name, value)| line(text, name, value.as_bytes()));
+            if has_body && !announced {
+                line(text, "transfer-encoding", b"chunked");
+            }
+            text.extend_from_slice(b"\r\n");
+        });
     }
 
     /// The server received this trace context.
     pub(crate) fn sent_trace(&mut self, sent: TraceParent) {
-        self.push(Pending::Trace(sent));
+        self.push(Item::Trace(sent));
     }
 
     /// Headers of a response, including informational responses. `to_head`: the request was HEAD.
     pub(crate) fn response_head(&mut self, head: &ResponseHeader, to_head: bool) {
-        let mut text = Vec::with_capacity(HEAD_BYTES);
-        text.extend_from_slice(b"HTTP/1.1 ");
-        text.extend_from_slice(head.status.as_str().as_bytes());
-        text.extend_from_slice(b" \r\n");
-        for (name, value) in &head.headers {
-            line(&mut text, name.as_str(), value.as_bytes());
-        }
         let code = head.status.as_u16();
         if code == 101 {
             // The client's bytes after the upgrade follow.
@@ -167,75 +183,87 @@ impl Messages {
         let bodiless = to_head || code < 200 || code == 204 || code == 304;
         let length = head.headers.contains_key("content-length");
         let is_chunked = head.headers.contains_key("transfer-encoding");
+        // HTTP/2 marks the end of a body; a close alone does not.
         let http2 = head.version == http::Version::HTTP_2;
-        self.response.framing = match (bodiless, is_chunked, length) {
+        let adds_chunks = !bodiless && !is_chunked && !length && http2;
+        self.response.framing = match (bodiless, is_chunked || adds_chunks, length) {
             (true, ..) | (_, false, true) => Framing::Plain,
             (_, true, _) => Framing::Chunked,
-            // HTTP/2 marks the end of a body; a close alone does not.
-            _ if http2 => {
-                line(&mut text, "transfer-encoding", b"chunked");
-                Framing::Chunked
-            }
             _ => Framing::Close,
         };
-        text.extend_from_slice(b"\r\n");
-        self.push(Pending::Head(Direction::Response, text));
+        self.push_bytes(Direction::Response, |text| {
+            text.extend_from_slice(b"HTTP/1.1 ");
+            text.extend_from_slice(head.status.as_str().as_bytes());
+            text.extend_from_slice(b" \r\n");
+            for (name, value) in &head.headers {
+                line(text, name.as_str(), value.as_bytes());
+            }
+            if adds_chunks {
+                line(text, "transfer-encoding", b"chunked");
+            }
+            text.extend_from_slice(b"\r\n");
+        });
     }
 
     /// A piece of a body, or bytes after an upgrade. `end`: the message is complete.
-    pub(crate) fn body(&mut self, direction: Direction, bytes: Bytes, end: bool) {
-        self.push(Pending::Body(direction, bytes, end));
-    }
-
-    fn show_body(&mut self, direction: Direction, bytes: &[u8], end: bool, at: Instant) {
+    pub(crate) fn body(&mut self, direction: Direction, bytes: &[u8], end: bool) {
         let side = self.side(direction);
         if side.ended {
             return;
         }
         side.ended = end;
-        if side.framing != Framing::Chunked {
+        let framing = side.framing;
+        if bytes.len() > PENDING_BYTES {
+            self.show();
+        }
+        if framing != Framing::Chunked {
             if !bytes.is_empty() {
-                self.pass(direction, bytes, at);
+                self.push_bytes(direction, |text| text.extend_from_slice(bytes));
             }
         } else if !bytes.is_empty() || end {
-            let mut scratch = std::mem::take(&mut self.scratch);
-            scratch.clear();
-            if !bytes.is_empty() {
-                write!(scratch, "{:x}\r\n", bytes.len()).ok();
-                scratch.extend_from_slice(bytes);
-                scratch.extend_from_slice(b"\r\n");
-            }
-            if end {
-                scratch.extend_from_slice(b"0\r\n\r\n");
-            }
-            self.pass(direction, &scratch, at);
-            // A long prompt in one piece must not occupy memory during the response.
-            if scratch.capacity() <= SCRATCH_BYTES {
-                self.scratch = scratch;
-            }
+            self.push_bytes(direction, |text| {
+                if !bytes.is_empty() {
+                    write!(text, "{:x}\r\n", bytes.len()).ok();
+                    text.extend_from_slice(bytes);
+                    text.extend_from_slice(b"\r\n");
+                }
+                if end {
+                    text.extend_from_slice(b"0\r\n\r\n");
+                }
+            });
         }
-        if end && direction == Direction::Response && self.response.framing == Framing::Close {
-            self.guard.finished(Direction::Response, at);
+        if end && direction == Direction::Response && framing == Framing::Close {
+            self.push(Item::Finished);
         }
+    }
+
+    /// The server closed the connection after an upgrade.
+    pub(crate) fn finished(&mut self) {
+        self.push(Item::Finished);
     }
 
     /// The trailers of the response, which end it.
     pub(crate) fn trailers<'a>(&mut self, trailers: impl Iterator<Item = (&'a str, &'a [u8])>) {
-        self.show();
         if self.response.ended || self.response.framing != Framing::Chunked {
             return;
         }
-        let mut text = b"0\r\n".to_vec();
-        for (name, value) in trailers {
-            line(&mut text, name, value);
-        }
-        text.extend_from_slice(b"\r\n");
         self.response.ended = true;
-        self.pass(Direction::Response, &text, Instant::now());
+        self.push_bytes(Direction::Response, |text| {
+            text.extend_from_slice(b"0\r\n");
+            for (name, value) in trailers {
+                line(text, name, value);
+            }
+            text.extend_from_slice(b"\r\n");
+        });
+    }
+
+    /// The connection ended now; the observer learns it with the next call of [`close`](Messages::close).
+    pub(crate) fn end(&mut self, close: Close) {
+        self.close.get_or_insert((close, Instant::now()));
     }
 
     /// Ends both messages; only the first call has an effect.
-    pub(crate) fn close(&mut self, close: Close) {
+    pub(crate) fn close(&mut self) {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
@@ -243,11 +271,12 @@ impl Messages {
         for direction in [Direction::Request, Direction::Response] {
             self.report(direction);
         }
-        self.guard.closed(close, Instant::now());
+        // A stopping runtime drops its tasks.
+        let (close, at) = self.close.unwrap_or_else(|| (Close::Drained, Instant::now()));
+        self.guard.closed(close, at);
     }
 
     fn pass(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
-        self.guard.late(at);
         self.guard.seen(direction, bytes, at);
         let side = self.side(direction);
         side.unreported += bytes.len() as u64;
@@ -274,8 +303,7 @@ fn line(into: &mut Vec<u8>, name: &str, value: &[u8]) {
 }
 
 impl Drop for Messages {
-    /// A stopping runtime drops its tasks: record the end then too.
     fn drop(&mut self) {
-        self.close(Close::Drained);
+        self.close();
     }
 }

@@ -6,6 +6,7 @@
 
 mod body;
 mod client;
+mod deferred;
 mod events;
 mod framing;
 mod include_usage;

@@ -1,7 +1,6 @@
 //! The HTTP proxy of one listener on one thread, as pingora filters.
 
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -19,6 +18,7 @@ use tokio::time::timeout;
 use crate::relay::{Guard, Outcome, Phase, Relay, Rewrite, Stream, Unreachable, Unreached, error_body};
 use crate::rewrite::body::Body;
 use crate::rewrite::client::{Client, Connection, connection, lock};
+use crate::rewrite::deferred::Deferred;
 use crate::rewrite::framing::ambiguous;
 use crate::rewrite::message::Messages;
 use crate::rewrite::settings::Settings;
@@ -48,11 +48,12 @@ struct Filters {
     relay: Arc<Relay>,
     listener: usize,
     peers: Peers,
+    deferred: Arc<Deferred>,
 }
 
 /// State of one request.
 #[derive(Default)]
-pub(crate) struct Exchange {
+pub(crate) struct RequestState {
     connection: Option<Arc<Connection>>,
     messages: Option<Arc<Mutex<Messages>>>,
     /// Sent to the server and added to the response.
@@ -83,14 +84,6 @@ pub(crate) struct Exchange {
     counted: bool,
 }
 
-impl Exchange {
-    fn messages(&self, with: impl FnOnce(&mut Messages)) {
-        if let Some(messages) = &self.messages {
-            with(&mut lock(messages));
-        }
-    }
-}
-
 impl Proxy {
     pub(crate) fn new(settings: &Arc<Settings>, relay: &Arc<Relay>, listener: usize, server: Arc<dyn Server>) -> Proxy {
         let conf = ServerConf {
@@ -104,6 +97,7 @@ impl Proxy {
             relay: Arc::clone(relay),
             listener,
             peers: Peers::new(server, Arc::clone(relay)),
+            deferred: Arc::default(),
         };
         let mut http = http_proxy(&Arc::new(conf), filters);
         let mut options = HttpServerOptions::default();
@@ -153,7 +147,7 @@ impl Filters {
     }
 
     /// Reads the whole body if its length is known, because the headers must contain the length of the changed body.
-    async fn read_body(&self, session: &mut Session, ctx: &mut Exchange) -> Result<()> {
+    async fn read_body(&self, session: &mut Session, ctx: &mut RequestState) -> Result<()> {
         let length = content_length(&session.req_header().headers).filter(|length| *length > 0);
         let Some(length) = length else { return Ok(()) };
         let mut body = self.body(session);
@@ -178,9 +172,9 @@ impl Filters {
             };
             let Some(piece) = piece.map_err(|error| error.into_down())? else { break };
             fits &= body.add(&piece);
-            ctx.messages(|messages| messages.body(Direction::Request, piece, false));
+            self.messages(ctx, |messages| messages.body(Direction::Request, &piece, false));
         }
-        ctx.messages(|messages| messages.body(Direction::Request, Bytes::new(), true));
+        self.messages(ctx, |messages| messages.body(Direction::Request, &[], true));
         if session.get_retry_buffer().is_none() {
             return Error::e_explain(ErrorType::HTTPStatus(400), "the body is shorter than announced");
         }
@@ -198,7 +192,17 @@ impl Filters {
         Body::new(&session.req_header().headers, self.settings.max_body.0 as usize)
     }
 
-    fn begin(&self, session: &mut Session, ctx: &mut Exchange) {
+    /// Adds to the messages of this request; its observer sees them later.
+    fn messages(&self, ctx: &RequestState, add: impl FnOnce(&mut Messages)) {
+        let Some(messages) = &ctx.messages else { return };
+        let mut locked = lock(messages);
+        add(&mut locked);
+        if locked.must_defer() {
+            self.deferred.add(messages);
+        }
+    }
+
+    fn begin(&self, session: &mut Session, ctx: &mut RequestState) {
         let Some(connection) = connection(session.digest()) else { return };
         let guard = Guard::of_request(&self.relay, self.listener, Arc::clone(&connection.upstream), connection.peer);
         let has_body = !session.is_body_empty();
@@ -219,7 +223,7 @@ impl Filters {
             (ctx.trace, ctx.new_trace) = (Some(context), !continued);
         }
         if !has_body {
-            messages.body(Direction::Request, Bytes::new(), true);
+            messages.body(Direction::Request, &[], true);
         }
         let method = head.method.as_str();
         let target = String::from_utf8_lossy(head.raw_path());
@@ -230,13 +234,6 @@ impl Filters {
         }
         ctx.messages = Some(messages);
         ctx.connection = Some(connection);
-    }
-}
-
-/// On HTTP/1, the client's connection shows pending items once they are sent. On HTTP/2 it is unknown when that is.
-fn show_on_http2(session: &Session, messages: &mut Messages) {
-    if session.as_http2().is_some() {
-        messages.show();
     }
 }
 
@@ -251,16 +248,16 @@ fn is_grpc(head: &RequestHeader) -> bool {
 #[async_trait]
 impl ProxyHttp for Filters {
     /// Boxed, because pingora's futures contain it several times.
-    type CTX = Box<Exchange>;
+    type CTX = Box<RequestState>;
 
-    fn new_ctx(&self) -> Box<Exchange> {
+    fn new_ctx(&self) -> Box<RequestState> {
         Box::default()
     }
 
     /// Adds none: pingora's default is a disabled compression module, which is called for every event.
     fn init_downstream_modules(&self, _: &mut HttpModules) {}
 
-    async fn early_request_filter(&self, session: &mut Session, ctx: &mut Box<Exchange>) -> Result<()> {
+    async fn early_request_filter(&self, session: &mut Session, ctx: &mut Box<RequestState>) -> Result<()> {
         let is_http1 = session.as_http1().is_some();
         if is_http1 && let Some(why) = ambiguous(session.req_header(), &session.to_h1_raw()) {
             self.count(Rewrite::Framing, Outcome::Rejected);
@@ -274,7 +271,7 @@ impl ProxyHttp for Filters {
         Ok(())
     }
 
-    async fn request_filter(&self, session: &mut Session, ctx: &mut Box<Exchange>) -> Result<bool> {
+    async fn request_filter(&self, session: &mut Session, ctx: &mut Box<RequestState>) -> Result<bool> {
         if ctx.candidate {
             self.read_body(session, ctx).await?;
             if ctx.candidate && ctx.read.is_none() {
@@ -288,7 +285,7 @@ impl ProxyHttp for Filters {
         Ok(false)
     }
 
-    async fn upstream_peer(&self, session: &mut Session, ctx: &mut Box<Exchange>) -> Result<Box<HttpPeer>> {
+    async fn upstream_peer(&self, session: &mut Session, ctx: &mut Box<RequestState>) -> Result<Box<HttpPeer>> {
         let Some(connection) = &ctx.connection else {
             return Error::e_explain(ErrorType::InternalError, "not a connection of this listener");
         };
@@ -305,12 +302,8 @@ impl ProxyHttp for Filters {
         &self,
         session: &mut Session,
         request: &mut RequestHeader,
-        ctx: &mut Box<Exchange>,
+        ctx: &mut Box<RequestState>,
     ) -> Result<()> {
-        if let Some(messages) = ctx.messages.clone() {
-            // Runs when this task waits for the server.
-            tokio::spawn(async move { lock(&messages).show() });
-        }
         if let Some(context) = ctx.trace {
             request.insert_header("traceparent", trace::header(context))?;
             if ctx.new_trace {
@@ -339,7 +332,7 @@ impl ProxyHttp for Filters {
         session: &mut Session,
         body: &mut Option<Bytes>,
         end: bool,
-        ctx: &mut Box<Exchange>,
+        ctx: &mut Box<RequestState>,
     ) -> Result<()> {
         if let Some(read) = &ctx.read {
             // The whole body was read and shown before. A retry sends the same body again.
@@ -359,10 +352,7 @@ impl ProxyHttp for Filters {
         let new = piece.slice((ctx.shown - ctx.passed).min(piece.len())..);
         ctx.passed += piece.len();
         ctx.shown = ctx.shown.max(ctx.passed);
-        ctx.messages(|messages| {
-            messages.body(Direction::Request, new, end_of_message);
-            messages.show();
-        });
+        self.messages(ctx, |messages| messages.body(Direction::Request, &new, end_of_message));
         let Some(collected) = &mut ctx.body else { return Ok(()) };
         let outcome = if !collected.add(&piece) {
             *body = Some(collected.take());
@@ -389,7 +379,7 @@ impl ProxyHttp for Filters {
         _: &HttpPeer,
         _: std::os::fd::RawFd,
         _: Option<&pingora::protocols::Digest>,
-        ctx: &mut Box<Exchange>,
+        ctx: &mut Box<RequestState>,
     ) -> Result<()> {
         ctx.connected = true;
         if !reused {
@@ -404,7 +394,7 @@ impl ProxyHttp for Filters {
         _: &HttpPeer,
         session: &mut Session,
         mut error: Box<Error>,
-        _: &mut Box<Exchange>,
+        _: &mut Box<RequestState>,
         reused: bool,
     ) -> Box<Error> {
         let whole = !session.as_ref().retry_buffer_truncated() && session.response_written().is_none();
@@ -416,13 +406,10 @@ impl ProxyHttp for Filters {
         &self,
         session: &mut Session,
         response: &mut ResponseHeader,
-        ctx: &mut Box<Exchange>,
+        ctx: &mut Box<RequestState>,
     ) -> Result<()> {
         let to_head = session.req_header().method == http::Method::HEAD;
-        ctx.messages(|messages| {
-            messages.response_head(response, to_head);
-            show_on_http2(session, messages);
-        });
+        self.messages(ctx, |messages| messages.response_head(response, to_head));
         ctx.upgraded = response.status == http::StatusCode::SWITCHING_PROTOCOLS;
         if response.status.is_informational() {
             return Ok(());
@@ -458,7 +445,7 @@ impl ProxyHttp for Filters {
         &self,
         session: &mut Session,
         response: &mut ResponseHeader,
-        _: &mut Box<Exchange>,
+        _: &mut Box<RequestState>,
     ) -> Result<()> {
         let has_chunks = session.as_http1().is_none() || session.req_header().version >= http::Version::HTTP_11;
         if !has_chunks && response.remove_header(&header::TRANSFER_ENCODING).is_some() {
@@ -469,16 +456,13 @@ impl ProxyHttp for Filters {
 
     fn upstream_response_body_filter(
         &self,
-        session: &mut Session,
+        _: &mut Session,
         body: &mut Option<Bytes>,
         end: bool,
-        ctx: &mut Box<Exchange>,
+        ctx: &mut Box<RequestState>,
     ) -> Result<Option<std::time::Duration>> {
-        let piece = body.clone().unwrap_or_default();
-        ctx.messages(|messages| {
-            messages.body(Direction::Response, piece, end);
-            show_on_http2(session, messages);
-        });
+        let piece = body.as_deref().unwrap_or_default();
+        self.messages(ctx, |messages| messages.body(Direction::Response, piece, end));
         if let Some(strip) = &mut ctx.strip {
             let mut out = strip.feed(body.take().unwrap_or_default());
             if end {
@@ -496,14 +480,14 @@ impl ProxyHttp for Filters {
         &self,
         _: &mut Session,
         trailers: &mut HeaderMap,
-        ctx: &mut Box<Exchange>,
+        ctx: &mut Box<RequestState>,
     ) -> Result<()> {
         let all = trailers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        ctx.messages(|messages| messages.trailers(all));
+        self.messages(ctx, |messages| messages.trailers(all));
         Ok(())
     }
 
-    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, ctx: &mut Box<Exchange>) -> FailToProxy {
+    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, ctx: &mut Box<RequestState>) -> FailToProxy {
         let (code, kind) = status(error, ctx.connected);
         let reset = self.relay.settings().unreachable == Unreachable::Reset;
         if code == 0 || (kind == UNREACHABLE && reset) {
@@ -523,7 +507,7 @@ impl ProxyHttp for Filters {
         FailToProxy { error_code: code, can_reuse_downstream: false }
     }
 
-    async fn logging(&self, _: &mut Session, error: Option<&Error>, ctx: &mut Box<Exchange>) {
+    async fn logging(&self, _: &mut Session, error: Option<&Error>, ctx: &mut Box<RequestState>) {
         let close = match error {
             None => Close::Finished { first: if ctx.upgraded { Side::Server } else { Side::Client } },
             // The drain closed the connection.
@@ -538,24 +522,26 @@ impl ProxyHttp for Filters {
             (Close::Refused, Some(error)) => self.relay.note_unreached(self.listener, unreached(error)),
             _ => {}
         }
-        ctx.messages(|messages| {
-            if error.is_none() && !ctx.upgraded {
-                messages.body(Direction::Response, Bytes::new(), true);
-            } else if close == (Close::Finished { first: Side::Server }) {
-                messages.guard().finished(Direction::Response, Instant::now());
-            }
-            messages.close(close);
-        });
+        let Some(messages) = ctx.messages.take() else { return };
+        let mut locked = lock(&messages);
+        if error.is_none() && !ctx.upgraded {
+            locked.body(Direction::Response, &[], true);
+        } else if close == (Close::Finished { first: Side::Server }) {
+            locked.finished();
+        }
+        locked.end(close);
+        drop(locked);
+        self.deferred.end(messages);
     }
 
-    fn suppress_error_log(&self, _: &Session, _: &Box<Exchange>, _: &Error) -> bool {
+    fn suppress_error_log(&self, _: &Session, _: &Box<RequestState>, _: &Error) -> bool {
         true
     }
 
     fn suppress_proxy_warn_log(
         &self,
         _: &Session,
-        _: &Box<Exchange>,
+        _: &Box<RequestState>,
         error: &Error,
         context: ProxyWarnLogContext,
     ) -> bool {

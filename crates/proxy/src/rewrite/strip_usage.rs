@@ -72,7 +72,8 @@ impl StripUsage {
             start += gone;
         }
         self.held.extend_from_slice(bytes.get(start..).unwrap_or_default());
-        out.finish()
+        let out = out.finish();
+        out.unwrap_or(bytes)
     }
 
     /// The bytes that are still held back when the stream ends.
@@ -184,7 +185,7 @@ fn moved(finish: &[u8], counts: &[u8]) -> Option<Bytes> {
     Some([finish.get(..end)?, &moved, finish.get(end..)?].concat().into())
 }
 
-/// The bytes to send: a slice of the input if nothing else is sent, otherwise a copy.
+/// The bytes to send: the input or a slice of it if nothing else is sent, otherwise a copy.
 struct Output<'a> {
     input: &'a Bytes,
     /// The slice of the input.
@@ -220,12 +221,14 @@ impl<'a> Output<'a> {
         self.copy.extend_from_slice(self.input.get(kept).unwrap_or_default());
     }
 
-    fn finish(mut self) -> Bytes {
-        if self.copy.is_empty() {
-            return self.input.slice(self.kept);
+    /// `None`: the whole input.
+    fn finish(mut self) -> Option<Bytes> {
+        if !self.copy.is_empty() {
+            self.flush();
+            return Some(self.copy.freeze());
         }
-        self.flush();
-        self.copy.freeze()
+        // A slice of the whole input would cost an allocation.
+        (self.kept != (0..self.input.len())).then(|| self.input.slice(self.kept))
     }
 }
 
