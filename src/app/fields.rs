@@ -91,7 +91,7 @@ static FIELDS: [Field; 55] = fields! { |r|
     time_to_first_visible_ms = since(r, r.first_visible),
     /// Time to the last token of a stream.
     last_token_ms = since(r, r.last_token),
-    /// Time to the end of the request. For a cancelled request: until the client closed its side of the connection.
+    /// Time to the end of the request. For a canceled request: until the client closed its side of the connection.
     ended_ms = since(r, Some(r.ended)),
     /// Time from the first byte of the request to its end.
     duration_ms = milliseconds(Some(r.ended)),
@@ -112,8 +112,8 @@ static FIELDS: [Field; 55] = fields! { |r|
     longest_pause_ms = milliseconds(r.longest_pause),
     /// Number of pauses above the stall threshold.
     stalls = r.stalls,
-    /// Time for which tokometer's thread was not scheduled, during the request or before reading its first bytes. Each
-    /// delay is underreported by up to 100 ms.
+    /// Total delay because tokometer's thread was not scheduled, during the request or before reading its first bytes.
+    /// Each delay is underreported by up to 100 ms.
     late_ms = milliseconds(Some(r.late)),
     /// Time blocked on a slow client (backpressure).
     delivery_blocked_ms = milliseconds(Some(r.delivery_blocked)),
@@ -121,7 +121,7 @@ static FIELDS: [Field; 55] = fields! { |r|
     rtt_ms = milliseconds(network(r).rtt),
     /// TCP segments sent to the client more than once during the request; null if unknown.
     retransmits = network(r).retransmits,
-    /// Time for which the client's receive window was full because the client did not read; null if unknown.
+    /// Time with a full receive window at the client, because the client did not read; null if unknown.
     zero_window_ms = milliseconds(network(r).zero_window),
     /// Share of the network (transfer of the request plus one round trip) in the client's time to first token, from 0
     /// to 1; null if unknown.

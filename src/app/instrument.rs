@@ -11,7 +11,7 @@ use tokometer_observe::measure::{Labels, Sink};
 use tokometer_proxy::listen::Address;
 use tokometer_telemetry::accounting::{self, Accounting};
 use tokometer_telemetry::backlog::Backlog;
-use tokometer_telemetry::export::{self, Collect, Exporters, Passage, Process};
+use tokometer_telemetry::export::{self, Collect, Exporters, CollectorClient, Process};
 use tokometer_telemetry::live::{InFlight, Signs};
 use tokometer_telemetry::slo::{self, Evaluator};
 use tokometer_telemetry::tokenizer::{self, Counting, Vocabularies};
@@ -19,7 +19,7 @@ use tokometer_telemetry::tokenizer::{self, Counting, Vocabularies};
 use crate::admin;
 use crate::app::access_log::{self, AccessLog};
 use crate::app::data_path::{self, DataPath, Handles, Opening, capturing, descriptors};
-use crate::app::monitors::{self, Doors, ListenerStats, Monitor, Reloads};
+use crate::app::monitors::{self, ListenerStates, ListenerStats, Monitor, Reloads};
 use crate::app::pages::control::{LAST_TELEMETRY, ProgramControl};
 use crate::app::pages::{requests, snapshot};
 use crate::app::tee::Tee;
@@ -129,7 +129,7 @@ impl Instrument {
         let mut sink = Tee::of(sinks);
         let spans = match &settings.queue {
             Some(queue) => {
-                let collector = settings.export.traces.endpoint.as_ref().map(Passage::new).transpose()?;
+                let collector = settings.export.traces.endpoint.as_ref().map(CollectorClient::new).transpose()?;
                 let collector = collector.map(|collector| Arc::new(collector) as Arc<dyn Collector>);
                 Some(engine_spans::Receiver::start(queue, Arc::clone(&sink), collector)?)
             }
@@ -169,15 +169,15 @@ impl Instrument {
         let threads = Arc::downgrade(&relay);
         in_flight.set_overdue(move |now| threads.upgrade().map_or(Duration::ZERO, |relay| relay.overdue(now)));
         let gates = path.take_gates();
-        let doors = Doors::new(&settings.listeners, path.addresses(), gates);
-        let (servers, engines) = (Arc::clone(&doors), scraper.engines());
-        in_flight.consult(Box::new(move |listener, now| Signs {
+        let listener_states = ListenerStates::new(&settings.listeners, path.addresses(), gates);
+        let (servers, engines) = (Arc::clone(&listener_states), scraper.engines());
+        in_flight.set_signs_source(Box::new(move |listener, now| Signs {
             reach: servers.status(listener).map(|status| status.reach(now)).unwrap_or_default(),
             still: engines.still(listener, now),
         }));
         let listeners = Arc::new(ListenerStats {
             relay: Arc::clone(&relay),
-            doors: Arc::clone(&doors),
+            listener_states: Arc::clone(&listener_states),
             interceptions: Mutex::default(),
         });
         let mut monitors = vec![objectives];
@@ -215,12 +215,12 @@ impl Instrument {
             window,
             engines: scraper.engines(),
             handles: path.handles(),
-            doors: Arc::clone(&doors),
+            listener_states: Arc::clone(&listener_states),
         };
         let scraped = Arc::clone(&exporters);
         let (lame_duck, grace) = (settings.lame_duck, settings.grace_period);
         let control =
-            ProgramControl::new(path.handles(), Arc::clone(&doors), captured, lame_duck, grace, Arc::clone(&exporters));
+            ProgramControl::new(path.handles(), Arc::clone(&listener_states), captured, lame_duck, grace, Arc::clone(&exporters));
         let control = Arc::new(control);
         let pages = admin::Pages {
             metrics: Arc::new(move |accept| {
@@ -228,7 +228,7 @@ impl Instrument {
                 (page.content_type.to_owned(), page.body)
             }),
             config,
-            engine: requests::engine_health(&in_flight, &doors),
+            engine: requests::engine_health(&in_flight, &listener_states),
             requests: requests::requests(&in_flight),
             live: sources.snapshots(),
             control: Arc::clone(&control) as Arc<dyn admin::Control>,
@@ -240,7 +240,7 @@ impl Instrument {
         }
         // Opens the listeners after every step that an invalid configuration can make fail: a failed start would
         // disconnect accepted clients. Probes get a response only afterwards: a ready process refuses no client.
-        monitors.extend(doors.watch(&relay).map_err(thread("checks whether the servers accept connections"))?);
+        monitors.extend(listener_states.watch(&relay).map_err(thread("checks whether the servers accept connections"))?);
         let admin = admin.serve(pages)?;
         Ok(Instrument {
             path,

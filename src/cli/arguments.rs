@@ -25,7 +25,7 @@ use tokometer_operator::rules::Format;
 #[command(after_help = "\
 Examples:
   tokometer demo                                  self-contained demonstration
-  tokometer run --listen :8000 --upstream :8001   put it in front of your server
+  tokometer run --listen :8000 --upstream :8001   run it in front of your server
   tokometer check --config tokometer.yaml         explain a configuration
   tokometer top                                   watch live requests
 
@@ -75,10 +75,10 @@ Examples:
   OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 \\
     tokometer run --listen :8000 --upstream :8001
 
-SIGTERM drains and exits. A changed configuration file is reloaded within 2 s, or immediately on SIGHUP. In a \
-terminal, SIGHUP stops tokometer. docs/reference/configuration.md lists every key and variable.
+On SIGTERM, tokometer drains and exits. A changed configuration file is reloaded within 2 s, or immediately on \
+SIGHUP. In a terminal, SIGHUP stops tokometer. docs/reference/configuration.md lists every key and variable.
 
-Exit codes: 0 exit after a signal or a drain, 1 failure, 2 wrong usage or configuration.")]
+Exit codes: 0 after a signal or a drain, 1 failure, 2 wrong usage or configuration.")]
     Run(Flags),
     /// Measure a running server from captured packets, without forwarding its traffic.
     Tap(TapArgs),
@@ -148,7 +148,7 @@ Examples:
   tokometer rules --format sloth | sloth generate -i /dev/stdin
   tokometer rules --time-scale 60    for a trial: an hour becomes a minute
 
-docs/concepts/objectives.md describes the rules, and docs/runbooks the response to each alert.")]
+docs/concepts/objectives.md describes the rules. docs/runbooks has a runbook for each alert.")]
 pub struct RulesArgs {
     /// Output format: a Prometheus rule file, a PrometheusRule for the Prometheus operator, or input for Sloth, Pyrra
     /// or OpenSLO tools

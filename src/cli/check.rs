@@ -93,7 +93,7 @@ fn traffic(config: &Config) -> Vec<String> {
     let others = [
         format!("When the server cannot be reached, clients get {response}; connect timeout: {timeout}."),
         idle,
-        format!("tokometer runs on {threads}; after SIGTERM open streams may continue for {grace}."),
+        format!("Tokometer runs on {threads}; after SIGTERM, open streams may continue for {grace}."),
     ];
     listeners.chain(others).collect()
 }

@@ -22,13 +22,13 @@ Examples:
 
 docs/how-to/dashboards.md describes each dashboard and the Grafana requirements.")]
 pub struct DashboardsArgs {
-    /// Write every dashboard into this directory, one file each
+    /// Write all dashboards to this directory, one file per dashboard
     #[arg(long, value_name = "DIR", conflicts_with_all = ["dashboard", "queries"])]
     pub out: Option<PathBuf>,
     /// Print only this dashboard
     #[arg(long, value_name = "NAME", value_parser = dashboards::NAMES, conflicts_with = "queries")]
     pub dashboard: Option<String>,
-    /// Use the format of Grafana's import page, which asks for the data source
+    /// Use the format of Grafana's import page, which prompts for the data source
     #[arg(long, conflicts_with = "queries")]
     pub import: bool,
     /// Print the queries of every panel, one JSON object per line

@@ -20,7 +20,7 @@ Examples:
   tokometer demo | tee demo.txt
   docker run --rm -it -p 9464:9464 IMAGE demo
 
-Without a terminal it prints plain lines and exits after 20 s.")]
+Without a terminal, demo prints plain lines and exits after 20 s.")]
 pub struct DemoArgs {
     /// Exit after this time with a summary, such as 10s, 500ms or 2m
     #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
@@ -33,7 +33,7 @@ pub struct DemoArgs {
     pub admin: Option<String>,
 }
 
-/// The variable with the admin address. Images set it: loopback is not reachable from outside a container.
+/// The variable with the admin address. Images set this variable: loopback is not reachable from outside a container.
 const ADMIN: &str = "TOKOMETER_DEMO_ADMIN";
 
 /// Runs the command.

@@ -27,7 +27,7 @@ Examples:
   tokometer drain --wait --timeout 300s
   tokometer drain --admin http://127.0.0.1:9464 --wait
 
-New connections are accepted for the time process.lame_duck. Open streams continue.
+New connections are still accepted until process.lame_duck has passed. Open streams continue.
 
 Exit codes: 0 draining (with --wait: no stream is open), 1 failure, 2 wrong usage.")]
 pub struct DrainArgs {

@@ -26,8 +26,8 @@ Examples:
     --env OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318
   tokometer inject -f deployment.yaml --remove
 
-The mode auto uses address-split; if that is impossible, it leaves the pod unchanged and reports the reason. \
-docs/how-to/attach.md describes the modes. The operation is idempotent. YAML comments are lost.
+The mode auto uses address-split. If address-split is not possible, the pod stays unchanged, and the reason is \
+reported. docs/how-to/attach.md describes the modes. The operation is idempotent. YAML comments are lost.
 
 Exit codes: 0 success, 1 nothing was injected (the manifest is still written), 2 wrong usage or no manifest.")]
 pub struct InjectArgs {
@@ -38,13 +38,13 @@ pub struct InjectArgs {
     #[arg(long, value_name = "MODE", default_value = Mode::Auto.as_str(),
         value_parser = one_of(Mode::ALL.map(|mode| (mode.as_str(), mode))))]
     pub mode: Mode,
-    /// The server's engine, if it is not detected
+    /// Engine of the server, if not detected
     #[arg(long, value_name = "ENGINE", value_parser = one_of(engines()))]
     pub engine: Option<Engine>,
-    /// The server's container, if it is not detected
+    /// Container of the server, if not detected
     #[arg(long, value_name = "NAME")]
     pub container: Option<String>,
-    /// The server's port, if it is not detected; can be repeated, for example for data-parallel ranks
+    /// Port of the server, if not detected; can be repeated, for example for data-parallel ranks
     #[arg(long = "port", value_name = "PORT", value_parser = value_parser!(u16).range(1..))]
     pub ports: Vec<u16>,
     /// Image of the sidecar
@@ -56,11 +56,11 @@ pub struct InjectArgs {
     /// Port of /metrics, health and drain
     #[arg(long, value_name = "PORT", default_value_t = inject::ADMIN_PORT, value_parser = value_parser!(u16).range(1..))]
     pub admin_port: u16,
-    /// Maximum time that open streams may continue when the pod terminates, such as 300s or 5m
+    /// How long open streams may continue when the pod terminates, such as 300s or 5m
     #[arg(long, value_name = "DURATION", default_value = "300s", value_parser = positive_duration)]
     pub drain: Duration,
-    /// Secret with the engine's certificate (tls.crt, tls.key), mounted in the pod; the sidecar terminates TLS with it.
-    /// A leading * matches any prefix
+    /// Secret with the engine's certificate (tls.crt, tls.key), mounted in the pod; used by the sidecar to terminate
+    /// TLS. A leading * matches any prefix
     #[arg(long, value_name = "NAME")]
     pub tls_secret: Option<String>,
     /// Environment variable of the sidecar, such as OTEL_SERVICE_NAME=vllm; can be repeated
@@ -138,7 +138,7 @@ fn read(file: &Path) -> Result<String, String> {
     fs::read_to_string(file).map_err(|error| format!("cannot read {path}: {error}; check the path with -f"))
 }
 
-/// Reports warnings and skipped objects always, because skipped objects are written unchanged.
+/// Always reports warnings and skipped objects, because skipped objects are written unchanged.
 fn report(reports: &[Report], explain: bool) {
     for report in reports {
         let shown = explain || report.outcome == Outcome::Skipped;

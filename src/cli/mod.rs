@@ -132,7 +132,7 @@ fn check(flags: &Flags, environment: &Environment) -> ExitCode {
     }
 }
 
-/// Prints the reasons why a configuration is rejected; `None` if there are none.
+/// Prints the reasons for rejecting a configuration; `None` if there are none.
 fn refused(reasons: &[String]) -> Option<ExitCode> {
     reasons.iter().for_each(|reason| complain(reason));
     (!reasons.is_empty()).then(|| ExitCode::from(WRONG_USAGE))

@@ -41,7 +41,7 @@ pub struct SimArgs {
     /// Engine to imitate for chat requests. Each engine's own paths are always served
     #[arg(long, value_name = "ENGINE", default_value = "vllm", value_parser = one_of(Imitation::NAMES.iter().copied()))]
     pub engine: Imitation,
-    /// Share of each prompt that is read from the cache, from 0 to 1; if above 0, it is reported for each request
+    /// Share of each prompt that is read from the cache, from 0 to 1; if above 0, reported for each request
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     pub cached_share: f64,
     /// Maximum number of concurrent requests; further requests wait
@@ -53,7 +53,7 @@ pub struct SimArgs {
     /// Tokens per event of a stream
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=100_000))]
     pub tokens_per_chunk: u32,
-    /// Endpoint for request spans, as with vLLM: http://127.0.0.1:4317
+    /// Endpoint for request spans, as in vLLM: http://127.0.0.1:4317
     #[arg(long, value_name = "URL", value_parser = plain_url)]
     pub otlp_traces_endpoint: Option<String>,
     /// Faults, separated by commas: NAME[:ARGUMENT][=SHARE OF REQUESTS]. NAME is status:CODE; error-event, cut, reset
@@ -171,7 +171,7 @@ Examples:
   tokometer load --requests 100 --max-tokens 64 --model my-model --json
   tokometer load --api messages --http2 --requests 20
 
-Without --for and --requests it exits after 10 s.")]
+Without --for and --requests, load exits after 10 s.")]
 pub struct LoadArgs {
     /// URL of the server, optionally with a path that replaces the API's default path
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000")]

@@ -19,14 +19,14 @@ Examples:
   kubectl debug POD -it --image IMAGE --target CONTAINER --profile=general \\
     --custom tap.json -- tokometer tap --port 8000 --top
 
-tap reads copies of the packets and never affects the traffic. It needs the capability NET_RAW, and cannot read TLS. \
-docs/how-to/tap.md contains tap.json, and compares tap with `run`. On SIGTERM, tap exits when no request is in flight. \
-SIGHUP reloads the configuration; in a terminal, it stops tap.")]
+tap reads copies of the packets and never changes the traffic. It needs the capability NET_RAW, and cannot read TLS. \
+docs/how-to/tap.md contains tap.json and compares tap with `run`. After SIGTERM, tap exits when no request is in \
+flight. SIGHUP reloads the configuration; in a terminal, SIGHUP stops tap.")]
 pub struct TapArgs {
-    /// What is captured
+    /// The captured ports and interface
     #[command(flatten)]
     pub captured: TapFlags,
-    /// Show live requests in the terminal, as `tokometer top`
+    /// Show live requests in the terminal, like `tokometer top`
     #[arg(long)]
     pub top: bool,
     /// Configuration file (YAML); also TOKOMETER_CONFIG

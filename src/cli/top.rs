@@ -35,7 +35,7 @@ pub struct TopArgs {
     pub interval: Duration,
 }
 
-/// Shorter intervals show nothing new: a snapshot is made once per second.
+/// Shorter intervals show nothing new: one snapshot is created per second.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 fn interval(text: &str) -> Result<Duration, String> {

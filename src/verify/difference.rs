@@ -21,15 +21,15 @@ pub struct Difference {
 
 /// Times in milliseconds of one direct and one proxied canary, sent in direct succession.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Pair {
+pub(super) struct CanaryPair {
     pub(super) direct: Vec<f64>,
     pub(super) proxied: Vec<f64>,
 }
 
-impl Pair {
-    pub(super) fn of(direct: &[Duration], proxied: &[Duration]) -> Pair {
+impl CanaryPair {
+    pub(super) fn of(direct: &[Duration], proxied: &[Duration]) -> CanaryPair {
         let ms = |times: &[Duration]| times.iter().map(|time| time.as_secs_f64() * 1e3).collect();
-        Pair { direct: ms(direct), proxied: ms(proxied) }
+        CanaryPair { direct: ms(direct), proxied: ms(proxied) }
     }
 }
 
@@ -47,9 +47,9 @@ const MIN_PAIRS: usize = 6;
 /// The confidence interval is from a paired bootstrap: pairs are drawn with replacement, and the middle 99 % of their
 /// differences is the interval. A pair is drawn as a whole, with all gaps of its two responses, because the same load
 /// slows down both responses.
-pub(super) fn difference(pairs: &[Pair], quantile: f64) -> Option<Difference> {
+pub(super) fn difference(pairs: &[CanaryPair], quantile: f64) -> Option<Difference> {
     let (mut direct, mut proxied) = (Vec::new(), Vec::new());
-    let mut of = |drawn: &mut dyn Iterator<Item = &Pair>| {
+    let mut of = |drawn: &mut dyn Iterator<Item = &CanaryPair>| {
         direct.clear();
         proxied.clear();
         for pair in drawn {
@@ -86,10 +86,10 @@ mod tests {
     use super::*;
 
     /// Pairs with one time on each side: 10 ms plus noise, and `added` on the proxied side.
-    fn pairs(count: usize, added: f64) -> Vec<Pair> {
+    fn pairs(count: usize, added: f64) -> Vec<CanaryPair> {
         let mut chance = fastrand::Rng::with_seed(7);
         let mut time = || 10.0 + chance.f64();
-        (0..count).map(|_| Pair { direct: vec![time()], proxied: vec![time() + added] }).collect()
+        (0..count).map(|_| CanaryPair { direct: vec![time()], proxied: vec![time() + added] }).collect()
     }
 
     #[test]
@@ -124,8 +124,8 @@ mod tests {
     fn few_differences_are_significant_by_chance() {
         let mut chance = fastrand::Rng::with_seed(1);
         let over = (0..200).filter(|_| {
-            let pairs: Vec<Pair> =
-                (0..12).map(|_| Pair { direct: vec![chance.f64()], proxied: vec![chance.f64()] }).collect();
+            let pairs: Vec<CanaryPair> =
+                (0..12).map(|_| CanaryPair { direct: vec![chance.f64()], proxied: vec![chance.f64()] }).collect();
             difference(&pairs, 0.5).unwrap().added_ms.is_some()
         });
         let over = over.count();
@@ -138,6 +138,6 @@ mod tests {
             assert_eq!(difference(&pairs(count, 100.0), 0.5).unwrap().added_ms, None, "{count}");
         }
         assert_eq!(difference(&[], 0.5), None);
-        assert_eq!(difference(&[Pair { direct: vec![1.0], proxied: Vec::new() }], 0.5), None);
+        assert_eq!(difference(&[CanaryPair { direct: vec![1.0], proxied: Vec::new() }], 0.5), None);
     }
 }

@@ -5,22 +5,22 @@ use std::time::Duration;
 use crate::verify::canary::Canary;
 use crate::verify::compare::Outcome;
 use crate::verify::counted::{Counted, Counter};
-use crate::verify::difference::{Pair, difference};
+use crate::verify::difference::{CanaryPair, difference};
 use crate::verify::report::{Check, Grade, Row};
 use crate::verify::settings::CheckName;
 use tokometer_decode::engine::Advice;
 
 /// Times of both sides: median and 99th percentile.
 pub(super) fn rows(direct: &[Canary], proxied: &[Canary]) -> Vec<Row> {
-    let pairs = |times: fn(&Canary) -> Vec<Duration>| -> Vec<Pair> {
-        direct.iter().zip(proxied).map(|(direct, proxied)| Pair::of(&times(direct), &times(proxied))).collect()
+    let pairs = |times: fn(&Canary) -> Vec<Duration>| -> Vec<CanaryPair> {
+        direct.iter().zip(proxied).map(|(direct, proxied)| CanaryPair::of(&times(direct), &times(proxied))).collect()
     };
     let measured = [
         ("first_byte", pairs(|canary| vec![canary.first_byte])),
         ("first_token", pairs(|canary| canary.first_token.into_iter().collect())),
         ("between_tokens", pairs(|canary| canary.gaps.clone())),
     ];
-    let row = |time, pairs: &[Pair], percentile: u8| {
+    let row = |time, pairs: &[CanaryPair], percentile: u8| {
         Some(Row { time, percentile, difference: difference(pairs, f64::from(percentile) / 100.0)? })
     };
     measured
@@ -119,8 +119,8 @@ pub(super) fn queue(advice: Advice, gained: Option<&Counted>) -> Check {
     }
 }
 
-/// Whether the admin server counted every canary once, with the tokens of its usage. Retried requests (`again`), whose
-/// connection was being closed, may have been counted too, without tokens.
+/// Checks that the admin server counted each canary once, with the token count of its usage. The first attempt of a
+/// retried request (`again`) may be counted too, without tokens.
 pub(super) fn counts(gained: &Counted, canaries: &[&Canary], again: u64) -> Check {
     let made = |grade, detail: String| Check::new(CheckName::Counts, grade, detail);
     let sent = canaries.len() as f64;

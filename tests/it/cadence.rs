@@ -81,7 +81,7 @@ fn silence_before_a_cancel_is_judged_by_the_cadence() {
 
 /// Tokometer is stopped for 2.5 s while the engine sends a token every 30 ms.
 #[test]
-fn pause_of_tokometer_itself_is_no_stall_of_the_engine() {
+fn pause_of_tokometer_itself_is_not_a_stall_of_the_engine() {
     let frozen = |reported: Duration| {
         let mut wire = stream(&[30; 5]);
         wire.now += ms(2499);

@@ -94,7 +94,7 @@ fn check_explains_the_configuration_and_warns() {
         "\n  clients connect to 0.0.0.0:8000; all bytes are forwarded to unix:/run/vllm.sock.",
         "Prometheus scrapes http://0.0.0.0:9464/metrics",
         "OTLP is not configured",
-        "after SIGTERM open streams may continue for 30 s",
+        "after SIGTERM, open streams may continue for 30 s",
     ] {
         assert!(reported.contains(part), "{part} in\n{reported}");
     }

@@ -250,7 +250,7 @@ fn error_statuses_determine_the_outcome() {
 }
 
 #[test]
-fn complete_response_without_tokens_is_no_output() {
+fn complete_response_without_tokens_has_outcome_no_output() {
     assert_eq!(Wire::asked().server(HEAD).server(LAST).outcome(), Outcome::NoOutput);
     assert_eq!(Wire::asked().server(HEAD).events(&[ROLE, FINISH, DONE]).server(LAST).outcome(), Outcome::NoOutput);
 }

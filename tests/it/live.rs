@@ -293,7 +293,7 @@ fn killed_server_is_unreachable() {
 }
 
 #[test]
-fn queued_request_is_no_wedge_while_a_stream_progresses() {
+fn queued_request_is_not_a_wedge_while_a_stream_progresses() {
     let stage = Stage::new(Pace { tokens_per_second: 50.0, ..quick() }, 150);
     let mut moving = stage.ask(true, None);
     let queued = stage.ask(true, Some("hang"));
@@ -310,7 +310,7 @@ fn queued_request_is_no_wedge_while_a_stream_progresses() {
 }
 
 #[test]
-fn backpressure_is_no_wedge() {
+fn backpressure_is_not_a_wedge() {
     let unpaced = Pace { tokens_per_second: 0.0, ..quick() };
     let stage = Stage::new(unpaced, 30_000);
     let response = stage.ask(true, None);

@@ -42,7 +42,7 @@ mod pcap;
 mod phases;
 mod pod_end;
 mod program;
-mod queue;
+mod engine_spans;
 mod reach;
 mod recognition;
 mod reference;

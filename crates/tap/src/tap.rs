@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokometer_observe::budget::Share;
 use tokometer_observe::input::{Direction, Observe};
 
-use crate::flow::{Ends, Fate, Flow};
+use crate::flow::{Ends, Action, Flow};
 use crate::packet::{Clock, Packet};
 use crate::segment::{Endpoint, NoSegment, Segment, parse};
 use crate::settings::{Limits, Server};
@@ -95,8 +95,8 @@ impl Tap {
         let key = key(direction, segment);
         if let Some(flow) = self.flows.get_mut(&key) {
             match flow.segment(direction, segment, at, &mut self.shared) {
-                Fate::Keep => return,
-                Fate::Remove => self.remove(&key),
+                Action::Keep => return,
+                Action::Remove => self.remove(&key),
             }
         } else if segment.len == 0 && !segment.syn() || segment.rst() {
             // The last segments of a connection, or keep-alives of a connection that can be attached to later.
@@ -170,7 +170,7 @@ impl Tap {
         self.checked = Some(at);
         self.shared.suspects_gap = false;
         let Tap { flows, shared, .. } = self;
-        flows.retain(|_, flow| flow.tick(at, shared) == Fate::Keep);
+        flows.retain(|_, flow| flow.tick(at, shared) == Action::Keep);
         self.charge();
     }
 

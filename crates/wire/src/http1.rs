@@ -11,7 +11,7 @@ use crate::message::{Fault, ResponseHead, Visitor};
 use crate::websocket::Extensions;
 
 /// The first part of the HTTP/2 connection preface (RFC 9113, section 3.4), which parses as the headers of a request.
-/// The method PRI has no other use (section 11.6), so the parser need not wait for the `SM` that follows.
+/// The method PRI has no other use (RFC 7540, section 11.6), so the parser need not wait for the `SM` that follows.
 pub(super) const HTTP2_PREFACE_HEAD: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
 
 /// The start of every HTTP/1 response (RFC 9112, section 2.3).

@@ -66,7 +66,7 @@ impl Capturing {
         let mut tap = Tap::new(servers, Arc::clone(&observers) as Arc<_>, limits, capture.clock());
         let what = Captured { settings: settings.clone(), stats: Arc::clone(tap.stats()) };
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, hold, mut news) = (Arc::clone(&stop), drain.hold(), News::default());
+        let (stopped, hold, mut news) = (Arc::clone(&stop), drain.hold(), LoggedCounts::default());
         let thread = thread::Builder::new().name("capture".to_owned()).spawn(move || {
             let stats = Arc::clone(tap.stats());
             let goes_on = || {
@@ -130,12 +130,12 @@ impl Captured {
 
 /// Counts already logged.
 #[derive(Debug, Default)]
-struct News {
+struct LoggedCounts {
     tls: u64,
     kernel_drops: u64,
 }
 
-impl News {
+impl LoggedCounts {
     fn log(&mut self, stats: &Stats) {
         let (tls, kernel_drops) = (stats.tls.get(), stats.kernel_drops.get());
         if tls != self.tls {
@@ -150,6 +150,6 @@ impl News {
                 "Packets were lost, because the capture was too slow: open requests are marked (`capture_loss`). Raise tap.buffer or the CPU limit."
             );
         }
-        *self = News { tls, kernel_drops };
+        *self = LoggedCounts { tls, kernel_drops };
     }
 }

@@ -19,7 +19,7 @@ use tokometer_telemetry::export::{Collect, Points};
 use tokometer_telemetry::live::InFlight;
 use tokometer_telemetry::slo::{Evaluator, Window};
 
-pub(super) use reach::Doors;
+pub(super) use reach::ListenerStates;
 pub(super) use thread::Monitor;
 
 /// Why scraping cannot start.
@@ -141,7 +141,7 @@ pub(super) fn interception(
     let mut last: Vec<Option<Interception>> = vec![None; listeners.len()];
     let mut last_check = LastCheck::default();
     Monitor::start("interception", Duration::ZERO, move || {
-        let open = found.doors.open();
+        let open = found.listener_states.open();
         let look =
             |(listener, listen): (&Listener, &Address)| intercepts(listen, &listener.upstream, &addresses, &open);
         let now: Vec<Option<Interception>> = listeners.iter().zip(&addresses).map(look).collect();
@@ -195,7 +195,7 @@ impl Collect for Reloads {
 #[derive(Debug)]
 pub(super) struct ListenerStats {
     pub(super) relay: Arc<Relay>,
-    pub(super) doors: Arc<Doors>,
+    pub(super) listener_states: Arc<ListenerStates>,
     /// `None` while the server does not respond.
     pub(super) interceptions: Mutex<Vec<Option<Interception>>>,
 }
@@ -221,7 +221,7 @@ impl Collect for ListenerStats {
             points.put_at(listener, Id::HandshakeFailures, &[], stats.handshake_failures.get());
             points.put_at(listener, Id::ConnectionsOpen, &[], stats.open());
         }
-        for (listener, status) in self.doors.statuses().into_iter().enumerate() {
+        for (listener, status) in self.listener_states.statuses().into_iter().enumerate() {
             points.put_at(listener, Id::Listening, &[(Key::State, status.listening.as_str().into())], 1.0);
         }
         let interceptions = self.interceptions.lock().unwrap_or_else(PoisonError::into_inner);

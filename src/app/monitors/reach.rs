@@ -74,13 +74,13 @@ impl Status {
 
 /// The listeners of a process and the servers behind them.
 #[derive(Debug)]
-pub(in crate::app) struct Doors {
-    doors: Vec<Arc<Door>>,
+pub(in crate::app) struct ListenerStates {
+    listener_states: Vec<Arc<ListenerState>>,
 }
 
 /// One listener and its server.
 #[derive(Debug)]
-struct Door {
+struct ListenerState {
     name: String,
     listen: Address,
     upstream: Address,
@@ -135,11 +135,11 @@ impl Connects {
     }
 }
 
-impl Doors {
-    pub(in crate::app) fn new(listeners: &[Listener], addresses: &[Address], gates: Vec<Gate>) -> Arc<Doors> {
+impl ListenerStates {
+    pub(in crate::app) fn new(listeners: &[Listener], addresses: &[Address], gates: Vec<Gate>) -> Arc<ListenerStates> {
         let status = Status { listening: Listening::Waiting, error: None, accepts: None, failed: None };
-        let door = |((listener, listen), gate): ((&Listener, &Address), Gate)| {
-            Arc::new(Door {
+        let state = |((listener, listen), gate): ((&Listener, &Address), Gate)| {
+            Arc::new(ListenerState {
                 name: listener.name.clone(),
                 listen: listen.clone(),
                 upstream: listener.upstream.clone(),
@@ -147,28 +147,28 @@ impl Doors {
                 status: Mutex::new(status.clone()),
             })
         };
-        Arc::new(Doors { doors: listeners.iter().zip(addresses).zip(gates).map(door).collect() })
+        Arc::new(ListenerStates { listener_states: listeners.iter().zip(addresses).zip(gates).map(state).collect() })
     }
 
     /// State of each listener.
     pub(in crate::app) fn statuses(&self) -> Vec<Status> {
-        self.doors.iter().map(|door| door.status()).collect()
+        self.listener_states.iter().map(|state| state.status()).collect()
     }
 
     /// State of one listener.
     pub(in crate::app) fn status(&self, listener: usize) -> Option<Status> {
-        self.doors.get(listener).map(|door| door.status())
+        self.listener_states.get(listener).map(|state| state.status())
     }
 
     /// The addresses that tokometer listens on now.
     pub(in crate::app) fn open(&self) -> Vec<Address> {
-        let open = self.doors.iter().filter(|door| door.status().listening == Listening::Open);
-        open.map(|door| door.listen.clone()).collect()
+        let open = self.listener_states.iter().filter(|state| state.status().listening == Listening::Open);
+        open.map(|state| state.listen.clone()).collect()
     }
 
     /// One sentence for each listener that is not open.
     pub(in crate::app) fn closed(&self) -> Vec<String> {
-        self.doors.iter().filter_map(|door| door.why_closed()).collect()
+        self.listener_states.iter().filter_map(|state| state.why_closed()).collect()
     }
 
     /// Checks every server now and then regularly, and opens and closes the listeners. Each server has its own thread,
@@ -188,17 +188,17 @@ impl Doors {
         first_checks: Duration,
     ) -> io::Result<Vec<Monitor>> {
         let (checking, checked) = channel::<()>();
-        let watch = |(listener, door): (usize, &Arc<Door>)| {
-            let (door, relay, reach, mut watch) =
-                (Arc::clone(door), Arc::clone(relay), reach.clone(), Watch::default());
-            let mut first = is_local(&door.upstream).then(|| checking.clone());
+        let watch = |(listener, state): (usize, &Arc<ListenerState>)| {
+            let (state, relay, reach, mut watch) =
+                (Arc::clone(state), Arc::clone(relay), reach.clone(), Watch::default());
+            let mut first = is_local(&state.upstream).then(|| checking.clone());
             Monitor::start(&format!("reach-{listener}"), Duration::ZERO, move || {
-                let delay = watch.run(&door, &relay, listener, &reach);
+                let delay = watch.run(&state, &relay, listener, &reach);
                 drop(first.take());
                 delay
             })
         };
-        let monitors = self.doors.iter().enumerate().map(watch).collect::<io::Result<Vec<_>>>()?;
+        let monitors = self.listener_states.iter().enumerate().map(watch).collect::<io::Result<Vec<_>>>()?;
         let triggers: Vec<_> = monitors.iter().map(Monitor::trigger).collect();
         relay.on_refused(move |listener| triggers.get(listener).into_iter().for_each(|trigger| trigger()));
         drop(checking);
@@ -228,16 +228,16 @@ impl Watch {
     }
 
     /// Checks the server if a check is due or a client was refused; returns the time until the next check.
-    fn run(&mut self, door: &Door, relay: &Relay, listener: usize, reach: impl Fn(&Address) -> Reached) -> Duration {
+    fn run(&mut self, state: &ListenerState, relay: &Relay, listener: usize, reach: impl Fn(&Address) -> Reached) -> Duration {
         let now = Instant::now();
         match self.due {
             Some(due) if due > now && !self.is_refused(relay, listener) => due - now,
             due => {
-                let delay = self.look(door, relay, listener, reach);
+                let delay = self.look(state, relay, listener, reach);
                 self.due = Some(Instant::now() + delay);
-                let status = door.status();
+                let status = state.status();
                 if due.is_none() && self.connects.failures > 0 && status.listening == Listening::Waiting {
-                    let (listener, upstream, error) = (&door.name, &door.upstream, status.reason());
+                    let (listener, upstream, error) = (&state.name, &state.upstream, status.reason());
                     tracing::info!(%listener, %upstream, error, "The server does not accept connections yet: the listener opens when it does.");
                 }
                 delay
@@ -246,19 +246,19 @@ impl Watch {
     }
 
     /// Checks the server, opens or closes the listener, and returns the time until the next check.
-    fn look(&mut self, door: &Door, relay: &Relay, listener: usize, reach: impl Fn(&Address) -> Reached) -> Duration {
+    fn look(&mut self, state: &ListenerState, relay: &Relay, listener: usize, reach: impl Fn(&Address) -> Reached) -> Duration {
         let always =
-            relay.settings().unreachable != Unreachable::Refuse || door.upstream == Address::OriginalDestination;
-        let opened = always.then(|| door.open());
+            relay.settings().unreachable != Unreachable::Refuse || state.upstream == Address::OriginalDestination;
+        let opened = always.then(|| state.open());
         if let Some(listening) = opened {
             // Published first, because the check may take long.
-            door.set(Status { listening, ..door.status() });
+            state.set(Status { listening, ..state.status() });
         }
         let stats = relay.stats_of(listener);
         let (connected, refused) = (stats.connected.get(), stats.unreached(Unreached::Refused).get());
         let is_refused = std::mem::replace(&mut self.refused, refused) != refused;
         let is_proven = std::mem::replace(&mut self.connected, connected) != connected && !is_refused;
-        let result = if is_proven { Reached::Accepts } else { reach(&door.upstream) };
+        let result = if is_proven { Reached::Accepts } else { reach(&state.upstream) };
         self.connects.note(&result, Instant::now());
         if is_refused && matches!(result, Reached::Refuses(_)) {
             self.connects.confirm();
@@ -266,21 +266,21 @@ impl Watch {
         let wanted = if always { Some(true) } else { self.connects.wanted() };
         let listening = match (opened, wanted) {
             (Some(listening), _) => listening,
-            (None, Some(true)) => door.open(),
+            (None, Some(true)) => state.open(),
             (None, Some(false)) => {
-                door.gate.close();
+                state.gate.close();
                 Listening::Waiting
             }
-            (None, None) => door.status().listening,
+            (None, None) => state.status().listening,
         };
         let Connects { accepts, failed, failures, ref error, .. } = self.connects;
-        door.set(Status { listening, error: error.clone(), accepts, failed });
+        state.set(Status { listening, error: error.clone(), accepts, failed });
         match (listening, failures) {
             (Listening::InUse | Listening::Unusable, _) => SLOW_RETRY,
             // The old sockets are still being closed.
             (Listening::Waiting, 0) if wanted == Some(true) => RETRY,
             (_, 0) => CHECK,
-            _ if is_local(&door.upstream) => RETRY,
+            _ if is_local(&state.upstream) => RETRY,
             _ => SLOW_RETRY,
         }
     }
@@ -295,7 +295,7 @@ fn is_local(upstream: &Address) -> bool {
     }
 }
 
-impl Door {
+impl ListenerState {
     fn status(&self) -> Status {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -305,11 +305,11 @@ impl Door {
             Ok(true) => Listening::Open,
             Ok(false) => Listening::Waiting,
             Err(error) => {
-                let state = if error.is_address_in_use() { Listening::InUse } else { Listening::Unusable };
-                if self.status().listening != state {
+                let listening = if error.is_address_in_use() { Listening::InUse } else { Listening::Unusable };
+                if self.status().listening != listening {
                     self.complain(&error);
                 }
-                state
+                listening
             }
         }
     }
@@ -390,7 +390,7 @@ mod tests {
     }
 
     /// A listener on a free port for each of these servers.
-    fn doors(upstreams: &[&str], settings: Settings) -> (Arc<Doors>, Arc<Relay>) {
+    fn listener_states(upstreams: &[&str], settings: Settings) -> (Arc<ListenerStates>, Arc<Relay>) {
         let listener = |upstream: &&str| Listener {
             name: (*upstream).to_owned(),
             listen: Address::from(SocketAddr::from(([127, 0, 0, 1], 0))),
@@ -404,7 +404,7 @@ mod tests {
         let addresses: Vec<Address> = bound.iter().map(|bound| bound.address.clone()).collect();
         let relay = Relay::new(settings, listeners.len(), Arc::new(Unobserved), Drain::new());
         let (_workers, gates) = listen::gated(bound, &relay, 1).unwrap();
-        (Doors::new(&listeners, &addresses, gates), relay)
+        (ListenerStates::new(&listeners, &addresses, gates), relay)
     }
 
     fn host(address: &Address) -> &str {
@@ -416,7 +416,7 @@ mod tests {
 
     #[test]
     fn start_does_not_wait_for_remote_servers_whose_checks_run_concurrently() {
-        let (doors, relay) = doors(&["a.example", "127.0.0.1", "b.example"], Settings::default());
+        let (listener_states, relay) = listener_states(&["a.example", "127.0.0.1", "b.example"], Settings::default());
         // A check of a remote server returns only at the end, like name resolution without a DNS server.
         let (checking, checks) = channel();
         let resolver = Arc::new(Mutex::new(()));
@@ -428,8 +428,8 @@ mod tests {
             }
             Reached::Accepts
         };
-        let monitors = doors.watch_with(&relay, check, WAIT).unwrap();
-        let listening = || doors.statuses().into_iter().map(|status| status.listening).collect::<Vec<_>>();
+        let monitors = listener_states.watch_with(&relay, check, WAIT).unwrap();
+        let listening = || listener_states.statuses().into_iter().map(|status| status.listening).collect::<Vec<_>>();
         assert_eq!(listening(), [Listening::Waiting, Listening::Open, Listening::Waiting]);
         for _ in 0..2 {
             checks.recv_timeout(WAIT).unwrap();
@@ -439,37 +439,37 @@ mod tests {
 
     #[test]
     fn start_does_not_wait_long_for_a_frozen_local_server() {
-        let (doors, relay) = doors(&["127.0.0.1"], Settings::default());
+        let (listener_states, relay) = listener_states(&["127.0.0.1"], Settings::default());
         let (frozen, until) = sync_channel::<()>(0);
         let check = move |_: &Address| {
             frozen.send(()).ok();
             fails()
         };
-        let _monitors = doors.watch_with(&relay, check, Duration::ZERO).unwrap();
-        assert_eq!(doors.statuses()[0].reach(Instant::now()), Reach::Unknown);
+        let _monitors = listener_states.watch_with(&relay, check, Duration::ZERO).unwrap();
+        assert_eq!(listener_states.statuses()[0].reach(Instant::now()), Reach::Unknown);
         drop(until);
     }
 
     #[test]
     fn closed_listener_reports_why_its_server_cannot_be_reached() {
-        let (doors, relay) = doors(&["127.0.0.1"], Settings::default());
-        let _monitors = doors.watch_with(&relay, |_| fails(), WAIT).unwrap();
-        let closed = doors.closed();
+        let (listener_states, relay) = listener_states(&["127.0.0.1"], Settings::default());
+        let _monitors = listener_states.watch_with(&relay, |_| fails(), WAIT).unwrap();
+        let closed = listener_states.closed();
         assert!(closed[0].ends_with("accepts connections; last error: the name has no address"), "{closed:?}");
-        assert_eq!(doors.statuses()[0].error.as_deref(), Some("the name has no address"));
+        assert_eq!(listener_states.statuses()[0].error.as_deref(), Some("the name has no address"));
     }
 
     #[test]
     fn listener_that_is_always_open_does_not_wait_for_a_check() {
         let settings = Settings { unreachable: Unreachable::Http503, ..Settings::default() };
-        let (doors, relay) = doors(&["a.example"], settings);
+        let (listener_states, relay) = listener_states(&["a.example"], settings);
         let (checking, checks) = sync_channel(0);
-        let opened = Arc::clone(&doors);
+        let opened = Arc::clone(&listener_states);
         let check = move |_: &Address| {
             checking.send(opened.statuses()[0].listening).ok();
             fails()
         };
-        let _monitors = doors.watch_with(&relay, check, WAIT).unwrap();
+        let _monitors = listener_states.watch_with(&relay, check, WAIT).unwrap();
         assert_eq!(checks.recv_timeout(WAIT), Ok(Listening::Open));
     }
 

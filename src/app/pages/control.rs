@@ -12,7 +12,7 @@ use crate::admin;
 use crate::admin::Draining;
 use crate::app::data_path::Handles;
 use crate::app::data_path::capturing::Captured;
-use crate::app::monitors::Doors;
+use crate::app::monitors::ListenerStates;
 use tokometer_proxy::relay;
 use tokometer_telemetry::export::Exporters;
 
@@ -23,7 +23,7 @@ pub(in crate::app) const LAST_TELEMETRY: Duration = Duration::from_millis(1500);
 #[derive(Debug)]
 pub(in crate::app) struct ProgramControl {
     handles: Handles,
-    doors: Arc<Doors>,
+    listener_states: Arc<ListenerStates>,
     /// The capture that replaces the listeners.
     captured: Option<Captured>,
     /// Time for which connections are accepted after a drain request.
@@ -38,7 +38,7 @@ pub(in crate::app) struct ProgramControl {
 impl ProgramControl {
     pub(in crate::app) fn new(
         handles: Handles,
-        doors: Arc<Doors>,
+        listener_states: Arc<ListenerStates>,
         captured: Option<Captured>,
         lame_duck: Duration,
         grace: Duration,
@@ -46,7 +46,7 @@ impl ProgramControl {
     ) -> ProgramControl {
         ProgramControl {
             handles,
-            doors,
+            listener_states,
             captured,
             lame_duck,
             grace: ArcSwap::from_pointee(grace),
@@ -107,7 +107,7 @@ impl admin::Control for ProgramControl {
 
     fn notes(&self) -> Vec<String> {
         let captured = self.captured.as_ref().map(Captured::notes);
-        captured.unwrap_or_else(|| self.doors.closed())
+        captured.unwrap_or_else(|| self.listener_states.closed())
     }
 
     fn grace_period(&self) -> Duration {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::admin::{JsonPage, TextPage};
 use crate::app::fields::members;
-use crate::app::monitors::Doors;
+use crate::app::monitors::ListenerStates;
 use tokometer_observe::measure::TimeLine;
 use tokometer_telemetry::live::{Finished, InFlight, Open, Reach, Verdict};
 
@@ -21,8 +21,8 @@ const MAX_LISTED: usize = 200;
 const MAX_BYTES: usize = 2 << 20;
 
 /// `/engine/healthz`: 503 if the engine of a listener is wedged or unreachable.
-pub(in crate::app) fn engine_health(in_flight: &Arc<InFlight>, doors: &Arc<Doors>) -> JsonPage {
-    let (in_flight, doors) = (Arc::clone(in_flight), Arc::clone(doors));
+pub(in crate::app) fn engine_health(in_flight: &Arc<InFlight>, listener_states: &Arc<ListenerStates>) -> JsonPage {
+    let (in_flight, listener_states) = (Arc::clone(in_flight), Arc::clone(listener_states));
     Arc::new(move |query| {
         let wanted = match only(query, &["listener"]) {
             Ok(value) => value,
@@ -41,7 +41,7 @@ pub(in crate::app) fn engine_health(in_flight: &Arc<InFlight>, doors: &Arc<Doors
         }
         let healthy = listeners.iter().all(|(_, (_, verdict))| verdict.state.is_healthy());
         let reported = |(at, (name, verdict)): &(usize, (&str, Verdict))| {
-            let error = doors.status(*at).and_then(|status| status.error);
+            let error = listener_states.status(*at).and_then(|status| status.error);
             reported(name, verdict, error.as_deref())
         };
         let listeners: Vec<Value> = listeners.iter().map(reported).collect();

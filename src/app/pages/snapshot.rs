@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::admin::Snapshots;
 use crate::app::data_path::Handles;
-use crate::app::monitors::Doors;
+use crate::app::monitors::ListenerStates;
 use tokometer_engine::scrape;
 use tokometer_engine::scrape::Engines;
 use tokometer_operator::rules;
@@ -26,7 +26,7 @@ pub(in crate::app) struct Sources {
     pub(in crate::app) window: Arc<Window>,
     pub(in crate::app) engines: Engines,
     pub(in crate::app) handles: Handles,
-    pub(in crate::app) doors: Arc<Doors>,
+    pub(in crate::app) listener_states: Arc<ListenerStates>,
 }
 
 impl Sources {
@@ -43,7 +43,7 @@ impl Sources {
         let engines = self.engines.measurements(now);
         for (at, listener) in snapshot.listeners.iter_mut().enumerate() {
             listener.engine = self.handles.observers.engine(at).map(str::to_owned);
-            let status = self.doors.status(at);
+            let status = self.listener_states.status(at);
             listener.listening = status.map_or("", |status| status.listening.as_str()).to_owned();
             listener.own = engines.get(at).and_then(|fields| own(fields.as_ref()?));
         }

@@ -2,8 +2,8 @@
 //! default.
 //!
 //! The JSON schema, the default file, `docs/reference/configuration.md`, the variables, validation and the list of keys
-//! that a reload applies are generated from these fields (`shape`). `x-range` bounds a duration or size; `x-reload`
-//! marks a key or block that takes effect on a reload; `x-variable` marks a key that only an `OTEL_*` variable can set.
+//! that a reload applies are generated from these fields (`shape`). `x-range` bounds a duration or size. `x-reload`
+//! marks a key or block that takes effect on a reload. `x-variable` marks a key that only an `OTEL_*` variable can set.
 //!
 //! A block whose keys a module uses unchanged is the module's own type (`relay`, `wedge`, `prices`, `slo.rules`).
 //! Blocks that need a conversion are defined here; `checked` converts them to the module's type.
@@ -54,26 +54,26 @@ block! {
         tap: Tap = Tap::default(),
         /// Process-wide settings: threads and shutdown.
         process: Process = Process::default(),
-        /// How connections are forwarded. No setting here changes the forwarded bytes; only rewrite mode does.
+        /// How connections are forwarded. These settings do not change the forwarded bytes; only rewrite mode does.
         relay: relay::Settings = relay::Settings::default(),
         /// Changes made by listeners in rewrite mode (`listeners[].mode: rewrite`), and their limits. These listeners
         /// require that at least one of `include_usage`, `traceparent` and `request_id` is true.
         rewrite: rewrite::Settings = rewrite::Settings::default(),
-        /// How requests are parsed and measured. No setting here changes the traffic between client and server.
+        /// How requests are parsed and measured. These settings do not change the traffic between client and server.
         #[schemars(extend("x-reload" = true))]
         observe: Observe = Observe::default(),
         /// Scraping of the engine's own metrics, to show the engine's state next to the request metrics.
         scrape: Scrape = Scrape::default(),
         /// Wedge detection, reported by `/engine/healthz`. An engine counts as wedged if it has pending requests and no
         /// client has received a token for longer than a healthy engine needs. docs/concepts/frozen-engine.md describes
-        /// the rules. Bounds that are too long prolong an outage; bounds that are too short restart healthy engines.
+        /// the rules. If the bounds are too long, outages last longer; if too short, healthy engines are restarted.
         #[schemars(extend("x-reload" = true))]
         wedge: Bounds = Bounds::default(),
         /// Settings common to all metrics and spans.
         telemetry: Telemetry = Telemetry::default(),
-        /// The Prometheus endpoint `/metrics` on the admin address. It is always enabled.
+        /// The Prometheus endpoint `/metrics` on the admin address, which is always enabled.
         prometheus: Prometheus = Prometheus::default(),
-        /// Push of metrics and traces to an OpenTelemetry collector. Off until an endpoint is set.
+        /// Push of metrics and traces to an OpenTelemetry Collector. Off until an endpoint is set.
         otlp: Otlp = Otlp::default(),
         /// Queue times from the engine's own spans.
         engine_spans: EngineSpans = EngineSpans::default(),
@@ -84,8 +84,8 @@ block! {
         log: Log = Log::default(),
         /// Access log: one line per request with its measurements. It never contains prompts or responses.
         access_log: AccessLog = AccessLog::default(),
-        /// Service level objectives. Each request is evaluated against every objective that applies to it and counted
-        /// as good or bad; `tokometer rules` generates the alerts.
+        /// Service level objectives. Each request is evaluated against every objective that applies to it, and counted
+        /// as good or bad. `tokometer rules` generates the alerts.
         #[schemars(extend("x-reload" = true))]
         slo: Slo = Slo::default(),
         /// Token and request counts by tenant.
@@ -106,12 +106,12 @@ block! {
         /// Number of threads that forward traffic. 0: one per CPU available to the process (cgroup limits included).
         #[schemars(range(min = 0, max = 1024))]
         threads: u64 = 0,
-        /// Maximum time that open streams may continue after SIGTERM. 0: they are closed immediately. Set it below the
-        /// pod's `terminationGracePeriodSeconds`.
+        /// How long open streams may continue after SIGTERM. 0: open streams are closed immediately. Use a value below
+        /// the pod's `terminationGracePeriodSeconds`.
         #[schemars(extend("x-range" = ["0s", "24h"], "x-reload" = true))]
         grace_period: Duration = Duration::from_millis(30_000),
-        /// Time for which new connections are still accepted after a drain request (`/drain`, `tokometer drain`),
-        /// because load balancers react with a delay. SIGTERM stops accepting immediately.
+        /// How long new connections are still accepted after a drain request (`/drain`, `tokometer drain`), because
+        /// load balancers react with a delay. After SIGTERM, no new connections are accepted.
         #[schemars(extend("x-range" = ["0s", "1h"]))]
         lame_duck: Duration = Duration::from_millis(5000),
     }
@@ -124,12 +124,12 @@ block! {
         /// port.
         listen: String = admin::Settings::default().listen.to_string(),
         /// Additional allowed values of the `Host` header, without port. `.example.com` matches every name below that
-        /// domain, `*` every name. Always allowed: IP addresses, the local host name, names without a dot, and names
-        /// below `.svc`, `.cluster.local`, `.internal` and `.localhost`. Requests with any other host name get a 403
-        /// (protection against DNS rebinding), except requests to probe endpoints.
+        /// domain; `*` matches every name. Always allowed: IP addresses, the local host name, names without a dot, and
+        /// names below `.svc`, `.cluster.local`, `.internal` and `.localhost`. Requests with any other host name get a
+        /// 403 (protection against DNS rebinding), except requests to probe endpoints.
         allowed_hosts: Vec<String> = Vec::new(),
-        /// True accepts `POST /drain` from any client that can reach the port. False accepts it only from clients in
-        /// the same pod or on the same machine.
+        /// If true, any client that can reach the port may send `POST /drain`. If false, only clients in the same pod
+        /// or on the same machine may do so.
         remote_drain: bool = false,
     }
 }
@@ -160,9 +160,9 @@ block! {
 block! {
     /// The access log.
     AccessLog {
-        /// True writes one line per request when the request ends.
+        /// If true, one line is written per request, when the request ends.
         enabled: bool = false,
-        /// Log file, opened for appending; SIGHUP reopens it after a log rotation. null: stdout.
+        /// Log file, opened for appending. SIGHUP reopens the file after a log rotation. null: stdout.
         path: Option<String> = None,
         /// Format of access log lines: text or JSON. JSON uses the field names of `tokometer replay --json`.
         format: LogFormat = LogFormat::Text,

@@ -10,25 +10,25 @@ use tokometer_telemetry::slo::{self, ReadingSpeed, RuleSettings};
 block! {
     /// Service level objectives.
     Slo {
-        /// True evaluates every request when it ends, and counts it in `tokometer.slo.events`.
+        /// If true, every request is evaluated when it ends, and counted in `tokometer.slo.events`.
         enabled: bool = true,
         /// Availability objectives: a request is good if it gets a complete response without an error. Empty list: no
-        /// such objective (this applies to the lists below too).
+        /// such objective (as for the lists below).
         availability: Vec<Availability> = vec![Availability::default()],
         /// Time-to-first-token objectives: a streamed request is good if its first token arrives in time. A request
         /// that ends without a first token is bad if it waited longer than the limit.
         ttft: Vec<Ttft> = vec![Ttft::default()],
         /// Decode rate objectives: a streamed request is good if its decode rate reaches the minimum.
         decode_rate: Vec<DecodeRate> = vec![DecodeRate::default()],
-        /// Stall objectives: a streamed request is good if no gap between its tokens is too long.
+        /// Stall objectives: a streamed request is good if all gaps between its tokens are short enough.
         stall: Vec<Stall> = vec![Stall::default()],
         /// Goodput objectives: a request is good if it is available and not bad under any other objective that applies
         /// to it. The output tokens of good requests are counted in `tokometer.slo.good_output.tokens`.
         goodput: Vec<Goodput> = vec![Goodput::default()],
         /// Models whose counters are exported as zero from the start, so that rates include their first bad request.
-        /// Counters of other models start when the server first names the model.
+        /// Counters of other models start when a response first names the model.
         models: Vec<String> = Vec::new(),
-        /// True counts responses with status 429, 503 or 529 as bad; false excludes these requests from the objectives.
+        /// If true, responses with status 429, 503 or 529 are bad. If false, the objectives exclude these requests.
         busy_is_bad: bool = true,
         /// Minimum output tokens of a request for its decode rate to be evaluated.
         #[schemars(range(min = 2, max = 1000000))]
@@ -45,14 +45,14 @@ block! {
 }
 
 block! {
-    /// Requests that an objective applies to. An empty list does not restrict them.
+    /// Requests that an objective applies to.
     AppliesTo {
-        /// Model names; a trailing `*` matches any suffix.
+        /// Model names; a trailing `*` matches any suffix. Empty: all models.
         models: Vec<String> = Vec::new(),
-        /// Route names, as in `observe.routes`. Empty: routes that generate tokens.
+        /// Route names, as in `observe.routes`. Empty: all routes that generate tokens.
         routes: Vec<String> = Vec::new(),
-        /// Tenant names, as sent by clients. The block `tenants` sets the headers and the token claim that name the
-        /// tenant, even if `tenants.enabled` is false.
+        /// Tenant names, as sent by clients. Empty: all tenants. The block `tenants` sets the headers and the token
+        /// claim that name the tenant, even if `tenants.enabled` is false.
         tenants: Vec<String> = Vec::new(),
     }
 }
@@ -81,7 +81,7 @@ block! {
         /// Maximum time from the last byte of the request to the first token.
         #[schemars(extend("x-range" = ["1ms", "24h"]))]
         max: Duration = Duration::from_millis(2000),
-        /// Time added to `max` per 1000 prompt tokens that were not in the engine's cache. 0: same limit for all
+        /// Time added to `max` per 1000 prompt tokens that were not in the engine's cache. 0: the same limit for all
         /// prompts. If the engine does not report the prompt length, one token per four request bytes is assumed.
         #[schemars(extend("x-range" = ["0s", "24h"]))]
         per_1k_uncached_tokens: Duration = Duration::from_millis(500),
@@ -147,10 +147,10 @@ block! {
 block! {
     /// Counting by tenant.
     Tenants {
-        /// True counts tokens and requests by tenant (`tokometer.tenant.*`). Tokometer does not verify the tenant name
-        /// that the client sends: put an authenticating gateway in front, or use a server that rejects unknown clients.
+        /// If true, tokens and requests are counted by tenant (`tokometer.tenant.*`). Tokometer does not verify tenant
+        /// names: put an authenticating gateway in front, or use a server that rejects unknown clients.
         enabled: bool = false,
-        /// Request headers that may name the tenant, also for objectives; the first header present is used.
+        /// Request headers that may name the tenant, also for objectives. The first header that is present is used.
         from_headers: Vec<String> = vec!["x-tenant".to_owned()],
         /// Claim of the bearer token (a signed JWT) that names the tenant if no header does: `sub`, or `org.id` for
         /// `id` in the object `org`. The signature is not verified, and no other claim is read or stored. null: tokens
@@ -175,7 +175,7 @@ block! {
         cost_per_day: Option<f64> = None,
         /// Model names that the budget applies to; a trailing `*` matches any suffix. Empty: all.
         models: Vec<String> = Vec::new(),
-        /// Tenants that the budget applies to, as named by the clients. Empty: all.
+        /// Tenants that the budget applies to, as named by clients. Empty: all.
         tenants: Vec<String> = Vec::new(),
     }
 }

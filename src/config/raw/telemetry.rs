@@ -20,17 +20,17 @@ block! {
         /// Maximum number of model names in labels; further models are counted as `other`. A model gets a slot when a
         /// response with status 200-299 and tokens proves that the model exists. When all slots are used, a new name
         /// replaces the least recently used name if that name was unused for at least 10 minutes. The replaced model's
-        /// series disappear, and restart at zero if the model is used again.
+        /// series disappear; if the model is used again, they restart at zero.
         #[schemars(range(min = 1, max = 100000))]
         max_models: u64 = export::Settings::default().max_models as u64,
-        /// Maximum number of label sets; further ones are counted in the label set `other`. At the maximum, a new label
-        /// set replaces the least recently used one if that one was unused for at least 10 minutes. When OTLP metrics
-        /// are exported, memory for the maximum is reserved.
+        /// Maximum number of label sets; further sets are counted in the label set `other`. At the maximum, a new label
+        /// set replaces the least recently used set if that set was unused for at least 10 minutes. If OTLP metrics are
+        /// exported, memory for the maximum is reserved.
         #[schemars(range(min = 1, max = 20000))]
         max_label_sets: u64 = export::Settings::default().max_label_sets as u64,
         /// Prompt classes as attributes of the time-to-first-token metrics, to distinguish a change in the prompt mix
         /// from a change in the server. Each class is a separate series. At most `max_label_sets` combinations of label
-        /// set and class are counted separately; further ones are counted in the class `other`.
+        /// set and class are counted separately; further combinations are counted in the class `other`.
         prompt_classes: PromptClasses = PromptClasses::default(),
     }
 }
@@ -38,11 +38,11 @@ block! {
 block! {
     /// Prompt classes as attributes of the time-to-first-token metrics.
     PromptClasses {
-        /// True adds `input_length_class`: the prompt length in tokens (up to 1024, 8192, 32768, 131072, or more), or
-        /// `unknown` if the engine does not report the length.
+        /// If true, adds `input_length_class`: the prompt length in tokens (up to 1024, 8192, 32768, 131072, or more),
+        /// or `unknown` if the engine does not report the length.
         input_length: bool = false,
-        /// True adds `cache_hit_class`: whether `none`, `partial` (up to half) or `most` of the prompt was read from
-        /// the engine's cache, or `unknown` if the engine does not report it.
+        /// If true, adds `cache_hit_class`: the share of the prompt that was read from the engine's cache (`none`,
+        /// `partial`, which is up to half, or `most`), or `unknown` if the engine does not report the share.
         cache_hit: bool = false,
     }
 }
@@ -50,7 +50,8 @@ block! {
 block! {
     /// The Prometheus endpoint.
     Prometheus {
-        /// True exports native histograms in addition to classic ones, for scrapers that accept the protobuf format.
+        /// If true, exports native histograms in addition to classic ones, for scrapers that accept the protobuf
+        /// format.
         native_histograms: bool = export::Settings::default().native_histograms,
         /// Exemplars with trace ids, for scrapers that accept the OpenMetrics format: `always_off` disables them,
         /// `trace_based` and `always_on` enable them.
@@ -101,8 +102,8 @@ pub enum Sampler {
 }
 
 block! {
-    /// Push to an OpenTelemetry collector. Metrics and traces use these settings; variables can override them for one
-    /// signal.
+    /// Push to an OpenTelemetry Collector. These settings apply to metrics and traces; variables can override them for
+    /// one signal.
     Otlp {
         /// URL of the collector: `http://127.0.0.1:4318`. For HTTP, `/v1/metrics` and `/v1/traces` are appended. null:
         /// OTLP is off, except for signals whose own variable sets an endpoint.
@@ -116,7 +117,7 @@ block! {
         /// Maximum time for one export, including retries.
         #[schemars(extend("x-range" = ["1ms", "10m"]))]
         timeout: Duration = Duration::from_millis(10_000),
-        /// For a gRPC endpoint without a scheme: true uses plain text, false TLS.
+        /// For a gRPC endpoint without a scheme: plain text if true, TLS if false.
         #[schemars(extend("x-variable" = true))]
         insecure: bool = false,
         /// File (PEM) with the CA certificates to trust. null: the built-in web roots.
@@ -135,8 +136,8 @@ block! {
 block! {
     /// Destination of one signal. null: the value under `otlp`.
     Destination {
-        /// True exports this signal, by default to `http://localhost:4318` (gRPC: `http://localhost:4317`); false does
-        /// not. null: exports the signal if an endpoint is set.
+        /// Whether to export this signal, by default to `http://localhost:4318` (gRPC: `http://localhost:4317`). null:
+        /// the signal is exported if an endpoint is set.
         enabled: Option<bool> = None,
         /// URL for this signal only, used unchanged: for HTTP, it ends in `/v1/metrics` or `/v1/traces`. null: derived
         /// from `otlp.endpoint`.
@@ -154,7 +155,7 @@ block! {
         /// Maximum time for one export, including retries. null: `otlp.timeout`.
         #[schemars(extend("x-range" = ["1ms", "10m"], "x-variable" = true))]
         timeout: Option<Duration> = None,
-        /// For a gRPC endpoint without a scheme: true uses plain text, false TLS. null: `otlp.insecure`.
+        /// For a gRPC endpoint without a scheme: plain text if true, TLS if false. null: `otlp.insecure`.
         #[schemars(extend("x-variable" = true))]
         insecure: Option<bool> = None,
         /// File (PEM) with the CA certificates to trust. null: `otlp.certificate`.

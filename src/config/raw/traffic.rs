@@ -28,11 +28,11 @@ pub struct Listener {
     /// How traffic is forwarded.
     #[serde(default)]
     pub mode: Mode,
-    /// TLS towards clients. Enabled when a certificate is set. The files are PEM, and are reloaded when they change.
+    /// TLS for client connections. Enabled if a certificate is set. The PEM files are reloaded when they change.
     #[serde(default)]
     pub tls: Tls,
-    /// TLS towards the server. Enabled with `enabled`, or when the upstream starts with `https://`. The files are
-    /// reloaded when they change.
+    /// TLS for connections to the server. Enabled by `enabled`, or if the upstream starts with `https://`. The files
+    /// are reloaded when they change.
     #[serde(default)]
     pub upstream_tls: UpstreamTls,
     /// Overrides of the block `scrape` for this upstream.
@@ -58,16 +58,16 @@ impl Default for Listener {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// A byte relay: every byte is forwarded unmodified.
+    /// Byte relay: every byte is forwarded unmodified.
     #[default]
     Proxy,
-    /// An HTTP proxy that makes the changes set in the block `rewrite`. It has more overhead than `proxy`, and other
-    /// bytes may change too (docs/how-to/rewrite.md).
+    /// HTTP proxy that makes the changes set in the block `rewrite`. This mode has more overhead than `proxy`, and may
+    /// also change other bytes (docs/how-to/rewrite.md).
     Rewrite,
 }
 
 block! {
-    /// TLS towards clients.
+    /// TLS for client connections.
     Tls {
         /// File with the server certificate chain. null: no TLS.
         certificate: Option<String> = None,
@@ -80,9 +80,9 @@ block! {
 }
 
 block! {
-    /// TLS towards the server.
+    /// TLS for connections to the server.
     UpstreamTls {
-        /// True uses TLS for connections to the server.
+        /// If true, connections to the server use TLS.
         enabled: bool = false,
         /// File with the CA certificates to trust. null: the built-in web roots.
         ca: Option<String> = None,
@@ -92,7 +92,8 @@ block! {
         certificate: Option<String> = None,
         /// File with the private key of the client certificate.
         key: Option<String> = None,
-        /// True accepts any certificate: for tests, or for a server on the same machine with a self-signed certificate.
+        /// If true, any certificate is accepted. Use this for tests, or for a server on the same machine with a
+        /// self-signed certificate.
         insecure: bool = false,
     }
 }
@@ -100,7 +101,7 @@ block! {
 block! {
     /// Scraping of the metrics of one listener's upstream.
     ListenerScrape {
-        /// True scrapes this upstream, false does not. null: `scrape.enabled`.
+        /// Whether to scrape this upstream. null: `scrape.enabled`.
         enabled: Option<bool> = None,
         /// Path of the upstream's metrics. null: `scrape.path`.
         path: Option<String> = None,
@@ -113,13 +114,13 @@ block! {
 block! {
     /// How requests are parsed and measured.
     Observe {
-        /// False forwards traffic without parsing it: no request metrics, no traces.
+        /// If false, traffic is forwarded without being parsed: no request metrics, no traces.
         enabled: bool = true,
         /// Engine behind tokometer, for `gen_ai.provider.name` and for the interpretation of its responses.
         engine: Engine = Engine::default(),
         /// Memory budget for observer state that clients can create: open requests, decoders, header tables, split
         /// headers. A single connection or client address can use at most half of the budget. Above the budget, new
-        /// requests are recorded as `unobserved`, bodies are not parsed, and new connections are not observed; traffic
+        /// requests are recorded as `unobserved`, bodies are not parsed, and new connections are not observed. Traffic
         /// is not affected. 0: half of the container's memory limit, at most 64 MiB.
         #[schemars(extend("x-range" = ["0B", "1024GiB"]))]
         memory: Size = Size::default(),
@@ -130,25 +131,26 @@ block! {
         /// Minimum output tokens of a request for its decode rate to be recorded.
         #[schemars(range(min = 2, max = 1000000))]
         min_rate_tokens: u64 = observer::Settings::default().min_rate_tokens,
-        /// Path prefixes that are removed before a path is matched, such as `/engine1`. Each starts with `/`.
+        /// Path prefixes that are removed before a path is matched, such as `/engine1`. Each prefix starts with `/`.
         path_prefixes: Vec<String> = Vec::new(),
-        /// Custom routes, as `path: name`; they override the built-in ones. `/llm` matches that path only, `/llm/*`
-        /// every path below it. Names: `chat`, `completions`, `responses`, `messages`, `generate`, `tgi_stream`,
-        /// `tgi_compat`, `llama_completion`, `infill`, `ollama_chat`, `ollama_generate`, `triton_generate`,
-        /// `vllm_generate`, `cohere_chat`, `audio_transcription`, `audio_translation`, `realtime`, `embeddings`,
-        /// `rerank`, `score`, `classify`, `pooling`, `prefill` and `invocations` (detected from the body),
-        /// `vllm_inference`, `vllm_inference_stream`, `vllm_engine`, `sglang_scheduler`, `tensorrt_service`,
+        /// Custom routes, as `path: name`; they override built-in routes. `/llm` matches only that path; `/llm/*`
+        /// matches every path below `/llm`. Names: `chat`, `completions`, `responses`, `messages`, `generate`,
+        /// `tgi_stream`, `tgi_compat`, `llama_completion`, `infill`, `ollama_chat`, `ollama_generate`,
+        /// `triton_generate`, `vllm_generate`, `cohere_chat`, `audio_transcription`, `audio_translation`, `realtime`,
+        /// `embeddings`, `rerank`, `score`, `classify`, `pooling`, `prefill` and `invocations` (detected from the
+        /// body), `vllm_inference`, `vllm_inference_stream`, `vllm_engine`, `sglang_scheduler`, `tensorrt_service`,
         /// `triton_infer`, `triton_infer_stream` (gRPC), `probe` (see `probes`), `other` (counted, not parsed).
         routes: BTreeMap<String, String> = BTreeMap::new(),
-        /// True also records probes, as requests of the operation `other`. Probes are GET and HEAD requests about the
-        /// server itself (`/`, `/health`, `/metrics`, `/v1/models` and similar paths, and paths set to `probe` in
-        /// `routes`). Probes do not use the model; they are always forwarded, and counted in connections and bytes.
+        /// If true, probes are also recorded, as requests of the operation `other`. Probes are GET and HEAD requests
+        /// about the server itself (`/`, `/health`, `/metrics`, `/v1/models` and similar paths, and paths set to
+        /// `probe` in `routes`). Probes do not use the model. They are always forwarded, and counted in connections and
+        /// bytes.
         probes: bool = false,
-        /// Counts tokens from the response text if the engine does not report a count. Off until a vocabulary is set.
-        /// Requires a build with the feature `tokenizer`, such as the images. Such counts, including those of truncated
-        /// responses, have the source `tokenizer`: an estimate, not the engine's count
+        /// Counting of tokens from the response text if the engine does not report a count. Off until a vocabulary is
+        /// set. Requires a build with the feature `tokenizer`, such as the images. The counts, also of truncated
+        /// responses, have the source `tokenizer`: they are estimates, not the engine's counts
         /// (docs/reference/engine-support.md describes the differences). The text is stored only for this purpose, in
-        /// memory, until it is counted; it is never written to metrics, traces or logs.
+        /// memory, until it is counted. It is never written to metrics, traces or logs.
         tokenizer: tokenizer::Settings = tokenizer::Settings::default(),
     }
 }
@@ -156,8 +158,8 @@ block! {
 block! {
     /// Scraping of the engine's own metrics.
     Scrape {
-        /// True scrapes the engine's metrics, false does not. null: scrapes unless a scrape affects other scrapers
-        /// (llama.cpp resets two averages on every scrape, but no counters).
+        /// Whether to scrape the engine's metrics. null: scraped, unless a scrape affects other scrapers (llama.cpp
+        /// resets two averages on every scrape, but no counters).
         enabled: Option<bool> = None,
         /// Path of the engine's Prometheus metrics. null: `/metrics`, or `/prometheus/metrics` for TensorRT-LLM, where
         /// every read empties `/metrics`. Without `observe.engine`, an `OPTIONS` request determines which path to use.
@@ -165,7 +167,7 @@ block! {
         /// Port of the engine's metrics. null: the port of the upstream, or 8002 with `observe.engine: triton`.
         #[schemars(range(min = 1, max = 65535))]
         port_number: Option<u64> = None,
-        /// Interval between scrapes. After failures the interval grows, up to one minute.
+        /// Interval between scrapes. After failures, the interval increases to at most one minute.
         #[schemars(extend("x-range" = ["100ms", "1h"]))]
         interval: Duration = Duration(scrape::Settings::default().interval),
     }
@@ -178,10 +180,10 @@ block! {
     EngineSpans {
         /// Addresses that receive OTLP traces over gRPC and HTTP (protobuf): `127.0.0.1:4317`, `localhost:4318`. Set
         /// the engine's `--otlp-traces-endpoint` to one of these addresses. Empty: off. Anyone who can reach these
-        /// addresses can send spans: keep them on the loopback interface.
+        /// addresses can send spans, so use loopback addresses.
         listen: Vec<String> = Vec::new(),
-        /// Maximum time that the record of a request without a queue time waits for the engine's span: engines send
-        /// spans in batches (vLLM: every 5 s). If no spans arrive, only a few records wait.
+        /// Maximum time to hold the record of a request without a queue time until the engine's span arrives. Engines
+        /// send spans in batches (vLLM: every 5 s). If no spans arrive, only a few records are held.
         #[schemars(extend("x-range" = ["100ms", "10m"]))]
         wait: Duration = Duration(engine_spans::Settings::default().wait),
     }
@@ -195,8 +197,8 @@ block! {
         ports: Vec<u16> = Vec::new(),
         /// Network interface, as with `--interface`: `eth0`, `lo`, or `any` for all interfaces.
         interface: String = capture::Interface::Any.to_string(),
-        /// Buffer size for captured packets that wait to be processed, in multiples of 512KiB. When the buffer is full,
-        /// packets are lost and counted; the traffic is not affected.
+        /// Buffer size for captured packets that wait to be processed, in multiples of 512KiB. If the buffer is full,
+        /// packets are lost and counted. Traffic is not affected.
         #[schemars(extend("x-range" = ["2MiB", "1GiB"]))]
         buffer: Size = Size(16 << 20),
     }

@@ -1,4 +1,4 @@
-//! Model names as labels: which names get or lose a place, without losing tokens.
+//! Model names as label values: which names are kept and which become `other`; no token count is lost.
 
 use std::sync::Arc;
 use std::time::Duration;

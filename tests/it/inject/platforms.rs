@@ -13,7 +13,7 @@ use crate::config_documents::same_as_committed;
 const HEAD: &str = "\
 # Platforms
 
-The pods that tokometer measures, and the reasons for leaving others unchanged. Generated from
+The pods that tokometer measures, and the reasons why other pods stay unchanged. Generated from
 [fleet.yaml](../../tests/fixtures/inject/fleet.yaml) by the test `inject::platforms`; do not edit.
 
 The pods were produced by the platforms' own manifests in November 2026 and are shortened to the relevant parts. The
@@ -21,16 +21,16 @@ columns are:
 
 - **Settings**: settings of the injection target in the chart. `tokometer inject` has flags with the same names.
 - **Result**: outcome with these settings. `tokometer inject` and the chart's admission policy produce the same pod, or
-  leave it unchanged for the same reason. For every row, `make test` compares the two with the API server's code, and
+  leave the pod unchanged for the same reason. For every row, `make test` compares the two with the API server's code, and
   `make test-cluster` on a real node.
 - **`tap`**: outcome with `mode: tap`, which adds one container that reads copies of the packets and changes nothing
   else. The container needs NET_RAW, which the Pod Security levels `baseline` and `restricted` forbid.
 
 *measured* means that the pod is injected without a warning. `make test-cluster` also starts the injected pods on the
-node, once through the policy and once through `inject`, with a simulated engine that has vLLM's command line. It checks
-that each pod is ready, that no container restarted, and that a request to each port is counted. It does not start pods
-in mode `redirect` or the head of production-stack's Ray cluster. In mode `tap` it starts only four pods: llm-d decode,
-wide expert parallelism, KServe's Hugging Face runtime, and KubeRay.
+node, once through the policy and once through `inject`, with a simulated engine that has vLLM's command line. The
+test checks that each pod is ready, that no container restarted, and that a request to each port is counted. Pods in
+mode `redirect` and the head of production-stack's Ray cluster are not started. In mode `tap`, only four pods are
+started: llm-d decode, wide expert parallelism, KServe's Hugging Face runtime, and KubeRay.
 ";
 
 /// What `inject` does with this pod.

@@ -401,8 +401,9 @@ fn half_close_timeout_restarts_with_each_byte_of_the_server() {
         let begun = Instant::now();
         let mut moved = begun;
         while begun.elapsed() < Duration::from_secs(4) {
-            upstream.write_all(b"x").unwrap();
+            // The timeout restarts no earlier than this.
             moved = Instant::now();
+            upstream.write_all(b"x").unwrap();
             client.read_exact(&mut [0; 1]).unwrap();
             std::thread::sleep(Duration::from_millis(100));
         }

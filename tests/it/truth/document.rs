@@ -20,7 +20,7 @@ Measurements available per engine and API. Each row summarizes recordings of the
 and compare token counts with the engine's own counters, outcomes with the recorder's observations, and times with a
 naive parser (`tests/it/truth`).
 
-- **Output tokens**, **Prompt tokens**: source of the count. `deltas_lower_bound` is a lower bound: the stream carried
+- **Output tokens**, **Prompt tokens**: source of the count. `deltas_lower_bound` is a lower bound: the stream contained
   no count, or was aborted before the count was sent. With `observe.tokenizer`, the response text is tokenized instead
   ([Sources of token counts](#sources-of-token-counts)).
 - **First token**: when the first token arrived, relative to the response headers and the first event of the stream.
@@ -29,9 +29,9 @@ naive parser (`tests/it/truth`).
 - **Queue time**: source of the queue time, if the response reports one.
 
 Other protocols have separate tests: `tests/it/http2` (HTTP/2 and gRPC) and `tests/it/websocket` (`/v1/realtime`). gRPC
-responses of vLLM, SMG and TensorRT-LLM carry token counts or ids; those of Triton do not.
+responses of vLLM, SMG and TensorRT-LLM contain token counts or ids; responses of Triton do not.
 
-A `ModelStreamInfer` call to Triton is recorded as one request, even if it carries several, and its count is a lower
+A `ModelStreamInfer` call to Triton is recorded as one request, even if it contains several. Its count is a lower
 bound. The requests in a call cannot be separated reliably: clients choose the request ids, which may be empty or
 duplicated, and a decoupled model marks a request's last response only if the client asks for it. In a realtime session,
 each response is recorded as one request.
@@ -53,7 +53,7 @@ tokenizer produces for the same text, so the estimate may also be too high. If a
 text is counted.
 
 Tool calls, multiple choices in one response (`n`), echoed prompts, audio, gRPC and realtime sessions have no estimate.
-An estimate below the number of tokens seen is discarded, because the vocabulary cannot be the model's.
+An estimate below the number of observed tokens is discarded, because the vocabulary cannot be the model's.
 `tokometer.tokenizer.uncounted` counts these cases by reason. Prompts are not tokenized, because tokometer does not know
 the server's chat template.
 
@@ -148,7 +148,7 @@ fn made() -> String {
     let mut text = INTRODUCTION.to_owned();
     for (engine, rows) in engines {
         writeln!(text, "## {engine}\n").expect("cannot fail");
-        text += "| Route | Streaming | Recognised as | Output tokens | Prompt tokens | First token | Finish reason | Other outcomes | Queue time | Recordings |\n";
+        text += "| Route | Streaming | Recognized as | Output tokens | Prompt tokens | First token | Finish reason | Other outcomes | Queue time | Recordings |\n";
         text += "|---|---|---|---|---|---|---|---|---|---|\n";
         for ((route, streaming), row) in rows {
             let streaming = if streaming { "yes" } else { "no" };

@@ -24,9 +24,9 @@ const INTRODUCTION: &str = "\
 
 <!-- Generated from the results of tests/it/truth: `UPDATE=1 cargo test --test it truth::queue` rewrites it. -->
 
-The queue time is how long a request waits in the server before processing begins. The metric is
-`tokometer.queue.time`, by `source`; in a trace, it is the phase `queue` ([Traces](traces.md)). Values of different
-sources are never mixed in one series, because their meanings differ slightly:
+The queue time is the time that a request waits in the server before processing begins. The metric is
+`tokometer.queue.time`, by `source`. In a trace, the queue time is the phase `queue` ([Traces](traces.md)). A series
+never contains values of several sources, because the meanings of the sources differ slightly:
 
 | Source | Engine | Meaning | Also included |
 |---|---|---|---|
@@ -36,35 +36,34 @@ sources are never mixed in one series, because their meanings differ slightly:
 | `response_header` | TGI (non-streamed responses): `x-queue-time` | from validation to batching | nothing; whole milliseconds, rounded down |
 | `remainder` | Ollama (native API): total minus load, prompt and eval durations | waiting for a slot of the runner | templating, tokenizing, forwarding: about 5 ms, and 0.1 ms per token |
 | `header_timing` | llama.cpp (streams): from the request's last byte to the response headers, which are sent when a slot begins | waiting for a slot | templating and tokenizing: 0.5 to 8 ms in the recordings |
-| `engine_span` | vLLM, SGLang and TensorRT-LLM, if they send their spans to Tokometer: [Receive engine spans](../how-to/engine-spans.md) | waiting for the scheduler | nothing |
+| `engine_span` | vLLM, SGLang and TensorRT-LLM, if they send their spans to tokometer: [Receive engine spans](../how-to/engine-spans.md) | waiting for the scheduler | nothing |
 
-Without a source, the queue time is missing. It is never estimated from the time to first token.
+Without a source, the queue time is missing. Tokometer never estimates it from the time to first token.
 
 ## Pitfalls
 
-Fields with misleading names, and how they are interpreted:
+Some fields and messages are easy to misinterpret. Tokometer interprets them as follows:
 
-- vLLM's `metrics.time_to_first_token_ms` starts when the request is *scheduled*. It excludes the queue and is used as
-  the prefill time. Tokometer measures the time to first token on the wire.
-- vLLM's `gen_ai.latency.time_to_first_token` in its spans starts at arrival and includes the queue, although the name
-  is the same.
-- vLLM's `metrics.tokens_per_second` includes the prefill and is not used; `mean_itl_ms` and `generation_time_ms`
-  exclude it.
-- Only llama.cpp sends the response headers when work begins. vLLM, TGI, TensorRT-LLM, LMDeploy, Dynamo and transformers
-  send them before the request is queued; SGLang (chats and completions), Ollama and Triton send them with the first
-  token.
-- If llama.cpp's response headers arrive together with the first token, the server or a socket delayed them. Tokometer
-  then subtracts `prompt_ms` from their time.
-- Comments (`: ping`) and role events sent while a request waits are neither work nor tokens.
-- Ollama's `load_duration` is long if a model was loaded, and is not queue time; SGLang's copy of Ollama's API reports
-  only a total, from which nothing can be subtracted.
+- vLLM's `metrics.time_to_first_token_ms` starts when the request is *scheduled*, so it excludes the queue. Tokometer
+  uses it as the prefill time, and measures the time to first token on the wire.
+- `gen_ai.latency.time_to_first_token` in vLLM's spans starts when the request arrives, so it includes the queue.
+- vLLM's `metrics.tokens_per_second` includes the prefill and is not used. `mean_itl_ms` and `generation_time_ms`
+  exclude the prefill.
+- Only llama.cpp sends the response headers when processing begins. vLLM, TGI, TensorRT-LLM, LMDeploy, Dynamo and
+  transformers send them before the request is queued. SGLang (chats and completions), Ollama and Triton send them with
+  the first token.
+- If llama.cpp's response headers arrive together with the first token, the server or a socket delayed the headers.
+  Tokometer then subtracts `prompt_ms` from the arrival time of the headers.
+- Comments (`: ping`) and role events that arrive while a request waits are neither processing nor tokens.
+- Ollama's `load_duration` is long if a model was loaded. It is not queue time. SGLang's copy of Ollama's API reports
+  only a total, so no queue time can be computed.
 
 ## Comparison with the recordings
 
 The table compares the queue time of each recording ([tests/fixtures](../../tests/fixtures)) with the engine's own value
-for the same request, in milliseconds. The engine's value is a field of the response, or the increase of the
-engine's counter if this was the only request between two scrapes. llama.cpp has neither; its value is the time of the
-first token minus `prompt_ms`, which is when the slot began.
+for the same request, in milliseconds. The engine's value is a field of the response, or the increase of the engine's
+counter if no other request ran between the two scrapes. llama.cpp has neither. The value for llama.cpp is the time of
+the first token minus `prompt_ms`, which is the time when the slot began.
 
 ";
 
@@ -72,7 +71,7 @@ first token minus `prompt_ms`, which is when the slot began.
 fn engines(case: &Case) -> Option<(f64, &'static str)> {
     counter(case).or_else(|| field(case)).or_else(|| {
         let ns = case.meta["ollama_ns"]["remainder"].as_f64();
-        ns.map(|ns| (ns / 1e6, "its durations"))
+        ns.map(|ns| (ns / 1e6, "response durations"))
     })
 }
 
@@ -82,7 +81,7 @@ fn counter(case: &Case) -> Option<(f64, &'static str)> {
     let of = |name: &str| delta.iter().find(|(key, _)| key.starts_with(name)).and_then(|(_, value)| value.as_f64());
     for family in ["vllm:request_queue_time_seconds", "sglang:queue_time_seconds"] {
         if of(&format!("{family}_count")) == Some(1.0) {
-            return Some((of(&format!("{family}_sum"))? * 1e3, "its counter"));
+            return Some((of(&format!("{family}_sum"))? * 1e3, "engine counter"));
         }
     }
     None
@@ -99,7 +98,7 @@ fn field(case: &Case) -> Option<(f64, &'static str)> {
     let in_band = events(case).iter().filter_map(|(_, json)| reported(json)).next_back();
     let head = case.meta["response_head"].as_str().unwrap_or_default();
     let header = || head.lines().find_map(|line| line.strip_prefix("x-queue-time: ")?.parse().ok());
-    in_band.or_else(header).map(|ms| (ms, "its field"))
+    in_band.or_else(header).map(|ms| (ms, "response field"))
 }
 
 /// llama.cpp: the time of the first token minus the prompt time.
@@ -173,9 +172,9 @@ fn made() -> (String, Vec<String>) {
         wrong.push(format!("only {compared} compared"));
     }
     let after = format!(
-        "\n{compared} recordings were compared: reported queue times are exact, those of `header_timing` within {HEADER_TIMING_MS} ms. In \
-         {silent} more recordings only the engine's counter has a queue time: the response has none, so tokometer reports none. \
-         Recordings without an engine's value to compare with: {}.\n",
+        "\n{compared} recordings were compared. Queue times that the engine reports are exact; those of `header_timing` are within \
+         {HEADER_TIMING_MS} ms. In {silent} other recordings, only the engine's counter has a queue time. The response has none, so \
+         tokometer reports none. These recordings have no engine's value to compare with: {}.\n",
         alone.join(", ")
     );
     text.write_str(&after).expect("cannot fail");

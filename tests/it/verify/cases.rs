@@ -154,7 +154,7 @@ fn server_on_all_addresses_can_be_bypassed() {
 }
 
 #[test]
-fn proxy_on_the_server_port_is_no_bypass() {
+fn proxy_on_the_server_port_is_not_a_bypass() {
     let rig = Rig::new(reporting());
     // The proxy listens on one address, the server on the same port of another.
     let listen = Address::Tcp { host: "127.0.0.2".to_owned(), port: rig.upstream.port() };

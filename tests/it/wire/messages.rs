@@ -240,7 +240,7 @@ fn request_begins_at_its_first_byte_and_headers_at_their_last() {
 }
 
 #[test]
-fn possible_http2_preface_is_no_request_until_complete() {
+fn possible_http2_preface_is_not_a_request_until_complete() {
     let mut http1 = Http1::new(Limits::default());
     let mut trace = Trace::default();
     let start = Instant::now();

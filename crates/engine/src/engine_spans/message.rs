@@ -11,8 +11,8 @@ const MAX_HEADERS: usize = 16;
 /// Maximum total bytes of the names and values of these headers.
 const HEADER_BYTES: usize = 4096;
 
-/// Headers of a single hop, or of the message's encoding (RFC 9110 section 7.6.1; gRPC over HTTP/2).
-const HOP_HEADERS: [&str; 17] = [
+/// Headers that are not forwarded: hop-by-hop headers (RFC 9110, section 7.6.1), and headers of the message's encoding.
+const DROPPED_HEADERS: [&str; 17] = [
     "accept",
     "accept-encoding",
     "connection",
@@ -57,9 +57,9 @@ pub(crate) fn forwarded_headers(headers: &HeaderMap) -> HeaderMap {
     let mut kept = HeaderMap::new();
     let mut bytes = 0;
     for (name, value) in headers {
-        let of_one_hop = HOP_HEADERS.contains(&name.as_str()) || name.as_str().starts_with("grpc-");
-        bytes += if of_one_hop { 0 } else { name.as_str().len() + value.len() };
-        if !of_one_hop && kept.len() < MAX_HEADERS && bytes <= HEADER_BYTES {
+        let is_dropped = DROPPED_HEADERS.contains(&name.as_str()) || name.as_str().starts_with("grpc-");
+        bytes += if is_dropped { 0 } else { name.as_str().len() + value.len() };
+        if !is_dropped && kept.len() < MAX_HEADERS && bytes <= HEADER_BYTES {
             kept.append(name.clone(), value.clone());
         }
     }

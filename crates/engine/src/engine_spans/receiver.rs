@@ -250,7 +250,8 @@ async fn serve(stream: TcpStream, intake: Arc<Intake>, mut stopped: Stopping) {
     }
 }
 
-/// Waits for the stop, for a first request that does not arrive in time, or for [`IDLE`] without another request.
+/// Returns when the receiver stops, when no request arrives within `first_request`, or when [`IDLE`] passes without a
+/// further request.
 async fn stopped_or_idle(stopped: &mut Stopping, requests: &AtomicU64, first_request: Duration) {
     let (mut seen, mut limit) = (0, first_request);
     while tokio::time::timeout(limit, stopped.changed()).await.is_err() {

@@ -1,4 +1,4 @@
-//! Alerts that need no objective: hanging or unreachable engines, problems of tokometer itself, and daily budgets.
+//! Alerts that need no objective: frozen or unreachable engines, problems of tokometer itself, and daily budgets.
 //! `alerts.yaml` defines them, with metric identifiers in braces.
 
 use std::collections::BTreeMap;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::rules::format::stream;
 use tokometer_telemetry::slo::Settings;
 
-/// Alerts caused by a server that hangs or is unreachable.
+/// Alerts caused by a frozen or unreachable server.
 const OF_SERVER: &str =
     "LLM.+ErrorBudgetBurn|LLMQueueGrowing|LLMTruncatedStreams|LLMClientDisconnectsHigh|LLMPodSlowOutlier";
 
@@ -24,7 +24,7 @@ pub(super) fn alertmanager(settings: &Settings) -> String {
     let of_objective: Vec<&str> = by.iter().copied().chain(["alertname", "slo"]).collect();
     let server = ["namespace", "pod", "instance"];
     let rules: Vec<Value> = vec![
-        // The page of an objective makes its ticket unnecessary.
+        // The page for an objective inhibits the ticket for the same objective.
         rule(&[among("LLM.+ErrorBudgetBurn"), page()], &[among("LLM.+ErrorBudgetBurn"), ticket()], &of_objective),
         // Failed requests have no first token, and a request that misses any objective also misses goodput.
         rule(

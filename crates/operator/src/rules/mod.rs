@@ -47,7 +47,7 @@ pub(crate) fn burn_factor(long_window: &str, period_days: u32) -> Option<f64> {
     Some((burn.factor(period_days) * 1e6).round() / 1e6)
 }
 
-/// This objective's fast burn alert fires if both windows exceed this share of bad requests.
+/// The objective's fast burn alert fires if both windows exceed this share of bad requests.
 pub fn fast_threshold(objective: &Objective, period_days: u32) -> f64 {
     let [fast, ..] = objective::BURNS;
     fast.threshold(objective, period_days)

@@ -71,7 +71,7 @@ impl Burn {
         (self.share * f64::from(period_days) * 24.0 / self.long_hours).max(1.0)
     }
 
-    /// Share of bad requests above which the alert fires. With a low target the factor would require more than 100 %
+    /// Share of bad requests above which the alert fires. With a low target, the factor would require more than 100 %
     /// bad requests, so the threshold is at most 90 %.
     pub(super) fn threshold(&self, objective: &Objective, period_days: u32) -> f64 {
         (self.factor(period_days) * (1.0 - objective.target)).min(HARD_FAILURE)
@@ -186,7 +186,7 @@ impl Rules<'_> {
         let (events, info) = (events(self.objective, false), metric(Id::BuildInfo).prometheus().full());
         let absent = self.alert(
             "LLMSLOMetricAbsent",
-            // Namespaces that stopped evaluating it within a day, and all namespaces if no tokometer evaluates it.
+            // Namespaces that stopped the evaluation within a day, and all namespaces if no tokometer evaluates it.
             format!(
                 "count by (namespace) (last_over_time({events}[1d]))\nunless on (namespace)\ncount by (namespace) \
                  ({events})\nor\ncount by (namespace) ({info})\nunless on ()\ncount ({events})"
@@ -196,7 +196,7 @@ impl Rules<'_> {
                 "{service}: the objective {slo} has no data: no scraped tokometer{} evaluates it",
                 place(&["namespace".to_owned()])
             ),
-            "Until the data is back, no alert fires if the objective is missed.",
+            "Without this data, no alert fires if the objective is missed.",
             "count by (namespace, job) (tokometer_build_info)",
         );
         vec![self.burn(PAGE), self.burn(TICKET), absent.pending("10m")]

@@ -9,7 +9,7 @@ use tokometer_telemetry::slo::RuleSettings;
 /// Evaluation interval of alerts.
 pub(super) const INTERVAL: &str = "30s";
 
-/// Evaluation interval of counts per step, and length of a step. They are equal, so each event is counted in exactly
+/// Evaluation interval of counts per step, and length of a step. Both are equal, so each event is counted in exactly
 /// one step.
 pub(super) const STEP: &str = "5m";
 

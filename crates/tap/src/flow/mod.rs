@@ -83,7 +83,7 @@ enum State {
 
 /// What to do with a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum Action {
     Keep,
     Remove,
 }
@@ -120,7 +120,7 @@ impl Flow {
         segment: &Segment<'_>,
         at: Instant,
         shared: &mut Shared,
-    ) -> Fate {
+    ) -> Action {
         if !matches!(self.state, State::Ended) {
             self.last = at;
         }
@@ -128,7 +128,7 @@ impl Flow {
         let (print, printed) = half.print.replace((segment.print, at)).unzip();
         if print == Some(segment.print) && printed.is_some_and(|then| at.saturating_duration_since(then) < COPIES) {
             shared.stats.duplicates.add(1);
-            return Fate::Keep;
+            return Action::Keep;
         }
         // If a segment is captured twice, the sent copy is the first.
         half.outgoing = half.outgoing.max(segment.outgoing);
@@ -139,14 +139,14 @@ impl Flow {
             shared.stats.segments.add(1);
         }
         if segment.syn() && !is_copy && self.is_replaced_by(direction, segment, at, shared) {
-            return Fate::Remove;
+            return Action::Remove;
         }
         if matches!(self.state, State::Ended) {
-            return Fate::Keep;
+            return Action::Keep;
         }
         if segment.rst() {
             self.reset(direction, segment, at, shared);
-            return Fate::Keep;
+            return Action::Keep;
         }
         self.begin(direction, segment, at, shared);
         self.acknowledge(direction, segment, is_copy, at, shared);
@@ -159,7 +159,7 @@ impl Flow {
             _ => self.follow(direction, segment, at, shared),
         }
         self.check_gap(at, shared);
-        Fate::Keep
+        Action::Keep
     }
 
     fn half(&mut self, direction: Direction) -> &mut Half {
@@ -312,19 +312,19 @@ impl Flow {
     }
 
     /// Checks for gaps and for an idle timeout.
-    pub(crate) fn tick(&mut self, at: Instant, shared: &mut Shared) -> Fate {
+    pub(crate) fn tick(&mut self, at: Instant, shared: &mut Shared) -> Action {
         self.check_gap(at, shared);
         let quiet = at.saturating_duration_since(self.last);
         if matches!(self.state, State::Ended) {
-            return if quiet < LINGER { Fate::Keep } else { Fate::Remove };
+            return if quiet < LINGER { Action::Keep } else { Action::Remove };
         }
         let in_handshake = !self.request.bytes.is_started() || !self.response.bytes.is_started();
         if quiet < shared.limits.idle && !(in_handshake && quiet >= HANDSHAKE) {
-            return Fate::Keep;
+            return Action::Keep;
         }
         // If the connection has ended, its end was not captured.
         self.close(Close::CaptureEnded, at, shared);
-        Fate::Remove
+        Action::Remove
     }
 
     /// Ends the connection with the capture. Only if the server has finished is its response certainly complete.

@@ -30,7 +30,7 @@ fn first_captured_segment_can_begin_a_request() {
 }
 
 #[test]
-fn request_during_a_response_is_no_boundary() {
+fn request_during_a_response_is_not_a_boundary() {
     let mut talk = Talk::new();
     let before = talk.down;
     talk.s("part of a response");

@@ -20,7 +20,7 @@ pub use collect::{Collect, Number, Points, Process, open_descriptors};
 pub use exporters::{Error, Exporters};
 pub use labels::Value;
 pub use labels::failure::outcome_class;
-pub use otlp::{Passage, usable_endpoint};
+pub use otlp::{CollectorClient, usable_endpoint};
 pub use page::{Page, protobuf};
 pub use series::histograms::{Histogram, Histograms};
 pub use settings::{

@@ -72,7 +72,7 @@ pub struct Phases {
 }
 
 /// Returns evidence about a listener's engine other than its traffic. Must be fast: probes call it.
-pub type Witness = Box<dyn Fn(usize, Instant) -> Signs + Send + Sync>;
+pub type SignsSource = Box<dyn Fn(usize, Instant) -> Signs + Send + Sync>;
 
 /// Tracks every request in flight and keeps recently finished ones.
 pub struct InFlight {
@@ -83,7 +83,7 @@ pub struct InFlight {
     history: History,
     settings: ArcSwap<Settings>,
     overdue: OnceLock<Box<Overdue>>,
-    witness: OnceLock<Witness>,
+    signs_source: OnceLock<SignsSource>,
 }
 
 /// How long the data path has not run at a given moment.
@@ -112,13 +112,13 @@ impl InFlight {
             history,
             settings: ArcSwap::from_pointee(settings),
             overdue: OnceLock::new(),
-            witness: OnceLock::new(),
+            signs_source: OnceLock::new(),
         }))
     }
 
     /// Sets the source of evidence about the engines. Only the first call has an effect.
-    pub fn consult(&self, witness: Witness) {
-        self.witness.set(witness).ok();
+    pub fn set_signs_source(&self, source: SignsSource) {
+        self.signs_source.set(source).ok();
     }
 
     /// Applies new wedge bounds and a new stall threshold. Other settings need a restart.
@@ -182,7 +182,7 @@ impl InFlight {
         let stats = listeners.into_iter().enumerate().map(|(at, sums)| {
             let silent_since = self.requests.engine(at).map_or(0, Listener::silent_since);
             let silent = Duration::from_nanos(self.requests.nanos(now).saturating_sub(silent_since));
-            let signs = self.witness.get().map(|witness| witness(at, now)).unwrap_or_default();
+            let signs = self.signs_source.get().map(|signs| signs(at, now)).unwrap_or_default();
             let evidence = engines.get(self.requests.server(at)).copied().unwrap_or_default();
             let verdict = evidence.verdict(silent, signs, &settings.bounds);
             Stats { phases: sums.phases, stalled: sums.stalled, blocked: sums.blocked, verdict }

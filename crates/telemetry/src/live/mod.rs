@@ -19,7 +19,7 @@ mod view;
 mod watch;
 mod wedge;
 
-pub use in_flight::{InFlight, Phases, Settings, Stats, Witness};
+pub use in_flight::{InFlight, Phases, Settings, SignsSource, Stats};
 pub use recent::{Finished, Kept};
 pub use requests::{Doing, Open};
 pub use view::View;

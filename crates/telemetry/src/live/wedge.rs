@@ -97,11 +97,11 @@ pub struct Verdict {
 }
 
 /// If the engine's own count of iterations confirms the silence, [`Bounds::decode`] is divided by this.
-const WITNESSED_PART: u32 = 3;
+const CONFIRMED_PART: u32 = 3;
 
-/// The count of iterations must have stopped for at least the bound divided by this. It is known only from scrapes, which
-/// confirm only part of the silence.
-const WITNESS_LAGS: u32 = 2;
+/// The count of iterations must be unchanged for at least the bound divided by this. Scrapes are the only source of the
+/// count, so they cover only part of the silence.
+const EVIDENCE_DELAY: u32 = 2;
 
 /// Maximum time that a long prompt adds to the bound.
 const PREFILL_MORE: Duration = Duration::from_secs(480);
@@ -264,18 +264,18 @@ impl Evidence {
         let (rank, still) = verdict.signs.still.rank?;
         let prefill = bounds.prefill.saturating_add(self.prompt);
         let rules = [
-            (Rule::Decode, self.stalled, (bounds.decode / WITNESSED_PART).saturating_add(self.prompt)),
+            (Rule::Decode, self.stalled, (bounds.decode / CONFIRMED_PART).saturating_add(self.prompt)),
             (Rule::Prefill, self.waited_first, prefill),
             (Rule::Whole, self.waited_whole, prefill.max(bounds.prefill.saturating_add(self.response))),
         ];
         let (rule, silent, bound) =
-            rules.into_iter().find(|(_, waited, bound)| waited > bound && still >= *bound / WITNESS_LAGS)?;
+            rules.into_iter().find(|(_, waited, bound)| waited > bound && still >= *bound / EVIDENCE_DELAY)?;
         Some(Verdict { state: State::Wedged, rule: Some(rule), silent, bound, rank: Some(rank), ..verdict })
     }
 }
 
 /// Maximum time between two tokens.
 fn between_tokens(bounds: &Bounds, signs: Signs) -> Duration {
-    let witnessed = bounds.decode / WITNESSED_PART;
-    if signs.still.engine >= Some(witnessed / WITNESS_LAGS) { witnessed } else { bounds.decode }
+    let confirmed = bounds.decode / CONFIRMED_PART;
+    if signs.still.engine >= Some(confirmed / EVIDENCE_DELAY) { confirmed } else { bounds.decode }
 }

@@ -40,14 +40,14 @@ pub struct Objective {
     pub goal: Goal,
 }
 
-/// The requests that an objective applies to. An empty list of models or tenants does not restrict.
+/// The requests that an objective applies to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scope {
-    /// Model names; a trailing `*` matches any suffix.
+    /// Model names; a trailing `*` matches any suffix. Empty: all models.
     pub models: Vec<String>,
     /// Routes. Empty: all routes that generate tokens.
     pub routes: Vec<Route>,
-    /// Tenants, as named in their header.
+    /// Tenant names, as sent by clients. Empty: all tenants.
     pub tenants: Vec<String>,
 }
 

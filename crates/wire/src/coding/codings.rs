@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_is_no_coding_and_unknown_names_are_errors() {
+    fn identity_is_not_a_coding_and_unknown_names_are_errors() {
         assert_eq!(of(&[]), Ok(vec![]));
         assert_eq!(of(&["", " identity,", "Chunked"]), Ok(vec![]));
         assert!(Codings::default().is_empty());

@@ -52,10 +52,10 @@ pub(super) struct Cadence {
 }
 
 impl Cadence {
-    /// Adds a gap in nanoseconds, and the token count of the event after it if known. Calls `pause` with each gap now
-    /// known to be unexplained: this gap, or one of the first, which are evaluated once enough gaps are known.
+    /// Adds a gap in nanoseconds, and the token count of the event after it if known. Calls `pause` for each
+    /// gap without an explanation: this gap, or one of the first gaps, which are evaluated once enough gaps are known.
     ///
-    /// Returns the usual gap when watches need it: when it becomes known, and while it is long.
+    /// Returns the usual gap if watches need an update: when the gap becomes known, and while it is long.
     pub(super) fn add(&mut self, gap: u64, tokens: Option<u32>, pause: &mut impl FnMut(u64)) -> Option<Duration> {
         if gap < nanos(TOGETHER) {
             return None;

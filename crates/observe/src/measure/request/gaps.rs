@@ -54,8 +54,8 @@ pub(super) struct Gaps {
 }
 
 impl Gaps {
-    /// A token-bearing event of `choice` arrived at `at` with this many tokens (`None`: unknown, counted as one).
-    /// Returns the usual gap when watches need it.
+    /// Adds an event with tokens of `choice` that arrived at `at`. `None` tokens: unknown, counted as one.
+    /// Returns the usual gap if watches need an update.
     pub(super) fn token(
         &mut self,
         choice: u32,

@@ -55,14 +55,14 @@ impl Parameters {
         self.prompts.unwrap_or(1).max(1)
     }
 
-    /// Number of responses per prompt.
-    pub(in crate::measure) fn responses(&self) -> u64 {
+    /// Number of choices per prompt.
+    pub(in crate::measure) fn choices_per_prompt(&self) -> u64 {
         self.n.unwrap_or(1).max(1)
     }
 
     /// Number of choices in the response.
     pub(in crate::measure) fn choices(&self) -> u64 {
-        self.responses().saturating_mul(self.prompts())
+        self.choices_per_prompt().saturating_mul(self.prompts())
     }
 
     /// True if an empty response is not an error: `max_tokens` is 0, or the response contains an echoed prompt with an

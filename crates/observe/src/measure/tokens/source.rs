@@ -116,7 +116,7 @@ impl Tokens {
     /// Sum over choices, reduced to one choice per prompt. `None` if a choice is missing.
     fn per_prompt(&self, sum: fn(&NativeCounters) -> Option<u64>, context: &Context<'_>) -> Option<u64> {
         let native = self.native.as_ref().filter(|_| !self.untracked)?;
-        let (counted, responses) = (u64::from(native.choices), context.parameters.responses());
+        let (counted, responses) = (u64::from(native.choices), context.parameters.choices_per_prompt());
         let times = match context.parameters.prompts() {
             1 if counted <= responses => counted,
             prompts if counted == prompts.saturating_mul(responses) => responses,

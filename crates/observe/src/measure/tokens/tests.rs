@@ -22,7 +22,7 @@ const ONE: Context<'static> = Context {
 };
 
 /// A request for `n` responses.
-fn responses(n: u64) -> Parameters {
+fn with_choices(n: u64) -> Parameters {
     Parameters { n: Some(n), ..ONE_RESPONSE }
 }
 
@@ -52,7 +52,7 @@ fn implausible_sum_of_totals_is_ignored() {
     for _ in 0..2 {
         tokens.event(&StreamEvent { usage: Some(usage), ..StreamEvent::default() }, habits, false);
     }
-    assert_eq!(tokens.output(&Context { parameters: &responses(2), habits, ..ONE }), None);
+    assert_eq!(tokens.output(&Context { parameters: &with_choices(2), habits, ..ONE }), None);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn stop() -> Finishes {
 /// vLLM 0.32: both front ends send `token_ids` with each token. The Rust front end ends with an empty delta that is not
 /// a token.
 #[test]
-fn empty_delta_without_token_ids_is_no_token_if_others_have_ids() {
+fn empty_delta_without_token_ids_is_not_a_token_if_others_have_ids() {
     let habits = EngineHabits { empty_delta_is_token: true, ..EngineHabits::default() };
     let empty = StreamEvent { choices: 1, empty_delta: true, finishes: stop(), ..StreamEvent::default() };
     let mut tokens = Tokens::default();
@@ -197,5 +197,5 @@ fn ends_of_untracked_choices_are_counted() {
         tokens.event(&event, EngineHabits::default(), false);
         assert_eq!(tokens.finished(), u64::from(choice) + 1);
     }
-    assert!(tokens.output(&Context { parameters: &responses(6), ..ONE }).is_some_and(|count| !count.source.is_exact()));
+    assert!(tokens.output(&Context { parameters: &with_choices(6), ..ONE }).is_some_and(|count| !count.source.is_exact()));
 }

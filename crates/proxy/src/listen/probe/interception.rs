@@ -39,11 +39,11 @@ pub fn intercepts(listen: &Address, upstream: &Address, all: &[Address], open: &
             _ => return unknown("remote"),
         },
     };
-    if !responses(server, port) {
+    if !accepts_connections(server, port) {
         return None;
     }
     let mode = match listen {
-        Address::Tcp { port: same, .. } if *same == port && responses(OTHER_LOOPBACK, port) => "shadow_bind",
+        Address::Tcp { port: same, .. } if *same == port && accepts_connections(OTHER_LOOPBACK, port) => "shadow_bind",
         Address::Tcp { port: same, .. } if *same == port => "address_split",
         _ => "other_port",
     };
@@ -53,7 +53,7 @@ pub fn intercepts(listen: &Address, upstream: &Address, all: &[Address], open: &
     }
     // At the addresses that tokometer listens on, tokometer itself would respond.
     let ours = |ip: IpAddr| open.iter().any(|address| specific(address) == Some((ip, port)));
-    let open = own.into_iter().any(|ip| !ours(ip) && responses(ip, port));
+    let open = own.into_iter().any(|ip| !ours(ip) && accepts_connections(ip, port));
     Some(Interception { mode, result: if open { "open" } else { "closed" } })
 }
 
@@ -64,7 +64,7 @@ fn specific(address: &Address) -> Option<(IpAddr, u16)> {
     (!ip.is_loopback() && !ip.is_unspecified()).then_some((ip, *port))
 }
 
-fn responses(ip: IpAddr, port: u16) -> bool {
+fn accepts_connections(ip: IpAddr, port: u16) -> bool {
     TcpStream::connect_timeout(&SocketAddr::new(ip, port), PATIENCE).is_ok()
 }
 

@@ -5,7 +5,7 @@
 mod delivery;
 mod endpoint;
 mod metrics;
-mod passage;
+mod collector_client;
 mod traces;
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::export::{Error, Settings};
 
 pub use endpoint::usable_endpoint;
 pub(crate) use metrics::Pipeline;
-pub use passage::Passage;
+pub use collector_client::CollectorClient;
 pub(crate) use traces::{Layout, SpanQueue};
 
 use traces::Batcher;

@@ -9,13 +9,13 @@ tokometer_observe::closed_enum! {
         /// `chat`, `text_completion`, or another operation: `embeddings`, `rerank`, `pooling`, ...; `other` for paths
         /// that are not parsed.
         Operation = "gen_ai.operation.name",
-        /// The engine: `vllm`, `sglang`, `llama_cpp`, ... Absent until the engine is recognised.
+        /// The engine: `vllm`, `sglang`, `llama_cpp`, ... Absent until the engine is recognized.
         Provider = "gen_ai.provider.name",
-        /// `model` of the request; `other` over the cap, or until a response with status 200-299 and tokens has proved
+        /// `model` of the request; `other` above the maximum, or until a response with status 200-299 and tokens proves
         /// that the model exists.
         RequestModel = "gen_ai.request.model",
-        /// `model` of the response; `other` over the cap, or until a response with status 200-299 and tokens has proved
-        /// that the model exists.
+        /// `model` of the response; `other` above the maximum, or until a response with status 200-299 and tokens
+        /// proves that the model exists.
         ResponseModel = "gen_ai.response.model",
         /// Upstream address of the listener.
         ServerAddress = "server.address",
@@ -28,7 +28,7 @@ tokometer_observe::closed_enum! {
         DataParallelRank = "data_parallel_rank",
         /// `true` when the response is a stream of events.
         Streaming = "streaming",
-        /// Only on failures: the status (`429`, `500`) or the outcome.
+        /// Only for failures: the status (`429`, `500`) or the outcome.
         ErrorType = "error.type",
         /// `input` or `output`.
         TokenType = "gen_ai.token.type",
@@ -42,10 +42,10 @@ tokometer_observe::closed_enum! {
         /// `2xx`, `4xx`, `5xx`, ...; absent without response headers.
         StatusClass = "status_class",
         /// Prompt tokens: `up_to_1024`, `up_to_8192`, `up_to_32768`, `up_to_131072`, `over_131072`; `unknown` if the
-        /// engine does not report them, `other` over the cap.
+        /// engine does not report the number, `other` above the maximum.
         InputLengthClass = "input_length_class",
         /// Share of the prompt found in the engine's cache: `none`, `partial` (up to half), `most`; `unknown` if the
-        /// engine does not report it, `other` over the cap.
+        /// engine does not report the share, `other` above the maximum.
         CacheHitClass = "cache_hit_class",
         /// `stop`, `length`, `tool_calls`, ...
         FinishReason = "finish_reason",
@@ -57,7 +57,7 @@ tokometer_observe::closed_enum! {
         Phase = "phase",
         /// The reason; values depend on the metric.
         Reason = "reason",
-        /// `request` (towards the server) or `response`.
+        /// `request` (to the server) or `response` (to the client).
         Direction = "direction",
         /// `metrics` or `traces`.
         Signal = "signal",
@@ -66,8 +66,9 @@ tokometer_observe::closed_enum! {
         Kind = "kind",
         /// Name of an objective.
         Slo = "slo",
-        /// Model that responded. If the response proves no model (an error, or no response): the model that earlier
-        /// requests with the same `model` resolved to. `other` over the cap, absent while no model is known.
+        /// Model that generated the response. If the response confirms no model (an error, or no response): the model
+        /// to which earlier requests with the same `model` resolved. `other` above the maximum; absent if no model is
+        /// known.
         Model = "model",
         /// `good` or `bad`.
         Verdict = "verdict",
@@ -77,12 +78,12 @@ tokometer_observe::closed_enum! {
         /// `unknown`. Rewrites: see `docs/how-to/rewrite.md`.
         Result = "result",
         /// Client-supplied tenant of the request: a hash, a configured name, or, if the settings allow it, the client's
-        /// own value; `other` over the cap, absent if the request names no tenant (docs/how-to/tenants.md).
+        /// value; `other` above the maximum, absent if the request names no tenant (docs/how-to/tenants.md).
         Tenant = "tenant",
         /// Priority class of the request, from the header `x-llm-d-inference-objective` or its old name
-        /// `x-gateway-inference-objective`; `other` over the cap, absent without these headers.
+        /// `x-gateway-inference-objective`; `other` above the maximum, absent without these headers.
         PriorityClass = "priority_class",
-        /// The currency of the prices.
+        /// Currency of the prices.
         Currency = "currency",
         /// Name of a budget.
         Budget = "budget",

@@ -112,7 +112,7 @@ pub struct Metric {
 }
 
 impl Metric {
-    /// Defaults for the fields that a catalogue entry does not set.
+    /// Defaults for the fields that a catalog entry does not set.
     const PLAIN: Metric = Metric {
         id: Id::Requests,
         name: "",

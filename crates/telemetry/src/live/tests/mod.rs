@@ -142,7 +142,7 @@ fn prompt_length_extends_the_first_token_bound() {
 }
 
 #[test]
-fn prefill_of_a_minute_is_no_wedge_even_while_others_decode() {
+fn prefill_of_a_minute_is_not_a_wedge_even_while_others_decode() {
     let stage = Stage::new();
     let _alone = stage.ask(true, 12_000, None, 0.0);
     assert!((0..=60).all(|second| stage.state(f64::from(second)) == State::Working));
@@ -172,7 +172,7 @@ fn server_that_accepts_no_connections_is_unreachable() {
         reach: now.checked_duration_since(began + seconds(10.0)).map_or(Reach::Accepts, Reach::Fails),
         ..Signs::default()
     };
-    stage.in_flight.consult(Box::new(refuses));
+    stage.in_flight.set_signs_source(Box::new(refuses));
     let reached = |at: f64| (stage.state(at), stage.state(at).is_healthy());
     assert_eq!((reached(9.0), reached(11.0)), ((State::Idle, true), (State::Unreachable, false)));
     // A server that shuts down still serves its last streams.
@@ -185,7 +185,7 @@ fn server_that_accepts_no_connections_is_unreachable() {
 }
 
 #[test]
-fn queued_request_is_no_wedge_while_others_get_tokens() {
+fn queued_request_is_not_a_wedge_while_others_get_tokens() {
     let stage = Stage::new();
     let _queued = stage.stream(0.0);
     let mut other = stage.stream(0.0);
@@ -218,7 +218,7 @@ fn silence_continues_across_cancelled_and_retried_requests() {
 }
 
 #[test]
-fn client_backpressure_is_no_evidence_of_a_wedge() {
+fn client_backpressure_is_not_evidence_of_a_wedge() {
     let stage = Stage::new();
     let stream = stage.stream(0.0).token(1.0).client_blocked(2.0);
     let verdict = stage.verdict(10_000.0);

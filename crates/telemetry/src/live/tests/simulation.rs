@@ -52,7 +52,7 @@ fn verdicts(script: &Script) -> Option<(f64, f64, Option<u16>)> {
     let watch = Arc::new(Watch::new(&scrape::Settings::default()));
     let scraped = Arc::clone(&watch);
     let sign = move |_, now: Instant| Signs { reach: Reach::Accepts, still: scraped.still(now) };
-    stage.in_flight.consult(Box::new(sign));
+    stage.in_flight.set_signs_source(Box::new(sign));
     let mut streams: Vec<Asked> = (0..script.streams).map(|_| stage.stream(1.0)).collect();
     let (mut prefilling, mut prompt) = (None, script.prompt);
     let (mut iterations, mut next_page) = (vec![0; script.ranks], 3.0);
@@ -140,13 +140,13 @@ fn without_a_metrics_page_the_bound_between_tokens_is_60_s() {
 }
 
 #[test]
-fn silence_of_an_engine_that_iterates_is_no_wedge() {
+fn silence_of_an_engine_that_iterates_is_not_a_wedge() {
     // A tool call that is buffered until it is complete.
     assert_eq!(wedged(&Script { streams: 1, silent: 100.0..150.0, ..DECODING }), None);
 }
 
 #[test]
-fn prefill_without_iterations_is_no_wedge() {
+fn prefill_without_iterations_is_not_a_wedge() {
     // vLLM counts no iteration before the first token. 20,000 prompt tokens take 100 s, alone and while other streams
     // wait for this prefill.
     let prompt = Some((80_000, 160.0));
@@ -182,7 +182,7 @@ fn one_of_two_ranks_frozen_for_30_s_is_wedged_from_the_20th_second() {
 }
 
 #[test]
-fn ranks_without_both_witnesses_are_not_wedged() {
+fn ranks_without_both_kinds_of_evidence_are_not_wedged() {
     // The engine buffers tool calls of some streams for a minute, while each rank iterates.
     assert_eq!(wedged(&Script { silent: 100.0..160.0, ..TWO_RANKS }), None);
     // A rank reports running requests and makes no iteration, while every stream gets its tokens.

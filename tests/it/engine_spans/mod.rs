@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod forward;
-mod passage;
+mod collector_client;
 mod program;
 mod receiver;
 

@@ -36,7 +36,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 /// Client for one collector, over HTTP or gRPC as configured for the endpoint.
 #[derive(Debug)]
-pub struct Passage {
+pub struct CollectorClient {
     url: Uri,
     headers: HeaderMap,
     protocol: Protocol,
@@ -45,19 +45,19 @@ pub struct Passage {
     client: Client<Connector, Full<Bytes>>,
 }
 
-impl Passage {
+impl CollectorClient {
     /// Creates the client; nothing is sent yet.
     ///
     /// # Errors
     ///
     /// When the endpoint's URL, headers or certificates are invalid.
-    pub fn new(endpoint: &Endpoint) -> Result<Passage, Error> {
+    pub fn new(endpoint: &Endpoint) -> Result<CollectorClient, Error> {
         let grpc = endpoint.protocol == Protocol::Grpc;
         let connector = Connector::new(endpoint, if grpc { &[b"h2"] } else { &[] })?;
         let invalid = |error: http::Error| endpoint::wrong(endpoint, error.to_string());
         let url = http::uri::Builder::from(endpoint.url.parse::<Uri>().map_err(|error| invalid(error.into()))?);
         let url = if grpc { url.path_and_query(METHOD) } else { url };
-        Ok(Passage {
+        Ok(CollectorClient {
             url: url.build().map_err(invalid)?,
             headers: endpoint::headers(endpoint)?,
             protocol: endpoint.protocol,
@@ -98,7 +98,7 @@ impl Passage {
 }
 
 #[async_trait]
-impl Collector for Passage {
+impl Collector for CollectorClient {
     /// The endpoint's headers replace headers of the message with the same name.
     async fn export(&self, message: Bytes, headers: HeaderMap) -> Reply {
         let mut all = headers;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use prost::Message;
-use tokometer_telemetry::export::{Endpoint, Passage, Protocol};
+use tokometer_telemetry::export::{Endpoint, CollectorClient, Protocol};
 
 use crate::export::collector;
 use crate::listener::reserved;
@@ -26,7 +26,7 @@ fn endpoint(url: String, protocol: Protocol, gzip: bool) -> Endpoint {
 
 fn send(endpoint: &Endpoint, message: Vec<u8>, headers: HeaderMap) -> Reply {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { Passage::new(endpoint).unwrap().export(Bytes::from(message), headers).await })
+    runtime.block_on(async { CollectorClient::new(endpoint).unwrap().export(Bytes::from(message), headers).await })
 }
 
 #[test]
