@@ -11,7 +11,7 @@ use tokometer_observe::measure::{Labels, Sink};
 use tokometer_proxy::listen::Address;
 use tokometer_telemetry::accounting::{self, Accounting};
 use tokometer_telemetry::backlog::Backlog;
-use tokometer_telemetry::export::{self, Collect, Exporters, CollectorClient, Process};
+use tokometer_telemetry::export::{self, Collect, CollectorClient, Exporters, Process};
 use tokometer_telemetry::live::{InFlight, Signs};
 use tokometer_telemetry::slo::{self, Evaluator};
 use tokometer_telemetry::tokenizer::{self, Counting, Vocabularies};
@@ -219,8 +219,14 @@ impl Instrument {
         };
         let scraped = Arc::clone(&exporters);
         let (lame_duck, grace) = (settings.lame_duck, settings.grace_period);
-        let control =
-            ProgramControl::new(path.handles(), Arc::clone(&listener_states), captured, lame_duck, grace, Arc::clone(&exporters));
+        let control = ProgramControl::new(
+            path.handles(),
+            Arc::clone(&listener_states),
+            captured,
+            lame_duck,
+            grace,
+            Arc::clone(&exporters),
+        );
         let control = Arc::new(control);
         let pages = admin::Pages {
             metrics: Arc::new(move |accept| {
@@ -240,7 +246,8 @@ impl Instrument {
         }
         // Opens the listeners after every step that an invalid configuration can make fail: a failed start would
         // disconnect accepted clients. Probes get a response only afterwards: a ready process refuses no client.
-        monitors.extend(listener_states.watch(&relay).map_err(thread("checks whether the servers accept connections"))?);
+        monitors
+            .extend(listener_states.watch(&relay).map_err(thread("checks whether the servers accept connections"))?);
         let admin = admin.serve(pages)?;
         Ok(Instrument {
             path,

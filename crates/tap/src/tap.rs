@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokometer_observe::budget::Share;
 use tokometer_observe::input::{Direction, Observe};
 
-use crate::flow::{Ends, Action, Flow};
+use crate::flow::{Action, Ends, Flow};
 use crate::packet::{Clock, Packet};
 use crate::segment::{Endpoint, NoSegment, Segment, parse};
 use crate::settings::{Limits, Server};

@@ -228,7 +228,13 @@ impl Watch {
     }
 
     /// Checks the server if a check is due or a client was refused; returns the time until the next check.
-    fn run(&mut self, state: &ListenerState, relay: &Relay, listener: usize, reach: impl Fn(&Address) -> Reached) -> Duration {
+    fn run(
+        &mut self,
+        state: &ListenerState,
+        relay: &Relay,
+        listener: usize,
+        reach: impl Fn(&Address) -> Reached,
+    ) -> Duration {
         let now = Instant::now();
         match self.due {
             Some(due) if due > now && !self.is_refused(relay, listener) => due - now,
@@ -246,7 +252,13 @@ impl Watch {
     }
 
     /// Checks the server, opens or closes the listener, and returns the time until the next check.
-    fn look(&mut self, state: &ListenerState, relay: &Relay, listener: usize, reach: impl Fn(&Address) -> Reached) -> Duration {
+    fn look(
+        &mut self,
+        state: &ListenerState,
+        relay: &Relay,
+        listener: usize,
+        reach: impl Fn(&Address) -> Reached,
+    ) -> Duration {
         let always =
             relay.settings().unreachable != Unreachable::Refuse || state.upstream == Address::OriginalDestination;
         let opened = always.then(|| state.open());

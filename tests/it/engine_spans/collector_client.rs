@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use prost::Message;
-use tokometer_telemetry::export::{Endpoint, CollectorClient, Protocol};
+use tokometer_telemetry::export::{CollectorClient, Endpoint, Protocol};
 
 use crate::export::collector;
 use crate::listener::reserved;

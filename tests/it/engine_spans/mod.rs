@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod forward;
 mod collector_client;
+mod forward;
 mod program;
 mod receiver;
 

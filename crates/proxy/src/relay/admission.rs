@@ -254,6 +254,8 @@ pub(crate) struct Guard {
     /// Thread lateness already reported to the observer, in milliseconds.
     known_ms: u32,
     observer: Option<Box<dyn Observer>>,
+    /// Set until the first call creates the observer.
+    new: Option<Box<Connection>>,
     /// Set while the client's socket is open and observed.
     network: Option<Arc<ClientNetwork>>,
 }
@@ -264,10 +266,11 @@ impl Guard {
         let listener = connection.listener as u16;
         let known_ms = lateness(connection.accepted).before(connection.accepted);
         let observer = contain(&relay, listener, || relay.observe.accepted(connection)).flatten();
-        Guard { relay, listener, ended: false, costly: false, known_ms, observer, network: None }
+        Guard { relay, listener, ended: false, costly: false, known_ms, observer, new: None, network: None }
     }
 
-    /// Creates the observer of one request in rewrite mode; the observer sees the request as a separate connection.
+    /// For one request in rewrite mode, which the observer sees as a separate connection. The first call creates the
+    /// observer.
     pub(crate) fn of_request(
         relay: &Arc<Relay>,
         listener: usize,
@@ -275,10 +278,17 @@ impl Guard {
         peer: Option<SocketAddr>,
     ) -> Guard {
         let connection = relay.connection(listener, upstream, peer);
-        let mut guard = Guard::new(Arc::clone(relay), &connection);
-        // The end of a request is not counted as the end of a connection.
-        guard.ended = true;
-        guard
+        Guard {
+            relay: Arc::clone(relay),
+            listener: listener as u16,
+            // The end of a request is not counted as the end of a connection.
+            ended: true,
+            costly: false,
+            known_ms: lateness(connection.accepted).before(connection.accepted),
+            observer: None,
+            new: Some(Box::new(connection)),
+            network: None,
+        }
     }
 
     pub(crate) fn relay(&self) -> &Arc<Relay> {
@@ -365,10 +375,15 @@ impl Guard {
 
     /// Makes the last call to the observer, then drops it.
     pub(crate) fn closed(&mut self, close: Close, at: Instant) {
+        self.late(at);
+        self.end(close, at);
+    }
+
+    /// As [`closed`](Guard::closed), without reporting the thread's lateness.
+    pub(crate) fn end(&mut self, close: Close, at: Instant) {
         if !std::mem::replace(&mut self.ended, true) {
             self.stats().ended.add(1);
         }
-        self.late(at);
         self.call(|observer| observer.closed(close, at));
         self.dismiss();
     }
@@ -379,6 +394,9 @@ impl Guard {
     }
 
     fn call<R>(&mut self, call: impl FnOnce(&mut dyn Observer) -> R) -> Option<R> {
+        if let Some(new) = self.new.take() {
+            self.observer = contain(&self.relay, self.listener, || self.relay.observe.accepted(&new)).flatten();
+        }
         let observer = self.observer.as_mut()?;
         let result = contain(&self.relay, self.listener, || call(observer.as_mut()));
         if result.is_none() {

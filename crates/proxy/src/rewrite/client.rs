@@ -3,8 +3,8 @@
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::relay::{Phase, Relay, Stream};
-use crate::rewrite::message::Messages;
-use tokometer_observe::input::Direction;
+use crate::rewrite::deferred::{Deferred, Input};
 
 /// Smaller writes wait for the flush, so headers and a short body are sent in one write.
 const WRITE_BYTES: usize = 2048;
@@ -35,20 +34,20 @@ pub(crate) struct Connection {
     pub(crate) upstream: Arc<str>,
     pub(crate) original: Option<SocketAddr>,
     pub(crate) http2: bool,
-    /// The request in progress on HTTP/1; its observer is notified when the client does not read.
-    current: Mutex<Weak<Mutex<Messages>>>,
+    /// The last request on HTTP/1; its observer is notified when the client does not read. 0 before the first.
+    last: AtomicU64,
     /// The headers that pingora flushes next may wait; see [`Connection::join_headers`].
     joins: AtomicBool,
 }
 
 impl Connection {
     pub(crate) fn new(peer: Option<SocketAddr>, upstream: Arc<str>, original: Option<SocketAddr>, http2: bool) -> Self {
-        Connection { peer, upstream, original, http2, current: Mutex::default(), joins: AtomicBool::new(false) }
+        Connection { peer, upstream, original, http2, last: AtomicU64::new(0), joins: AtomicBool::new(false) }
     }
 
     /// Sets the request in progress.
-    pub(crate) fn begin(&self, messages: &Arc<Mutex<Messages>>) {
-        *lock(&self.current) = Arc::downgrade(messages);
+    pub(crate) fn begin(&self, request: u64) {
+        self.last.store(request, Ordering::Relaxed);
         self.joins.store(false, Ordering::Relaxed);
     }
 
@@ -61,11 +60,6 @@ impl Connection {
     }
 }
 
-/// No code panics while it holds one of these locks: observers' panics are caught.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// See the module.
 pub(crate) struct Client {
     stream: Stream,
@@ -76,6 +70,7 @@ pub(crate) struct Client {
     /// Bytes read ahead to detect the protocol.
     peeked: Vec<u8>,
     relay: Arc<Relay>,
+    deferred: Arc<Deferred>,
     connection: Arc<Connection>,
     digest: Arc<ProxyDigest>,
     /// When the client stopped accepting bytes.
@@ -89,12 +84,13 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    pub(crate) fn new(stream: Stream, relay: Arc<Relay>, connection: Connection) -> Client {
+    pub(crate) fn new(stream: Stream, relay: Arc<Relay>, deferred: Arc<Deferred>, connection: Connection) -> Client {
         let connection = Arc::new(connection);
         // pingora passes this value to HTTP/1 requests and HTTP/2 streams alike.
         let response = Box::new(ResponseHeader::build_no_case(200, Some(0)).expect("200 is a status"));
         let digest = Arc::new(ProxyDigest::new(response, Some(Box::new(Arc::clone(&connection)))));
-        Client { stream, waiting: Vec::new(), sent: 0, peeked: Vec::new(), relay, connection, digest, blocked: None }
+        let (waiting, peeked) = (Vec::new(), Vec::new());
+        Client { stream, waiting, sent: 0, peeked, relay, deferred, connection, digest, blocked: None }
     }
 
     /// Waits until the first bytes show which HTTP version they are; false if the client closes before its first byte.
@@ -157,22 +153,22 @@ impl Client {
     fn wrote<T>(&mut self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match (&result, self.blocked) {
             (Poll::Pending, None) => {
-                let since = Instant::now();
-                self.blocked = Some(since);
-                self.with_messages(|messages| messages.guard().waits(Direction::Response, since));
+                self.blocked = Some(Instant::now());
+                self.push(Input::Waits);
             }
             (Poll::Ready(_), Some(since)) => {
                 self.blocked = None;
-                self.with_messages(|messages| messages.guard().blocked(Direction::Response, since, Instant::now()));
+                self.push(Input::Blocked(since));
             }
             _ => {}
         }
         result
     }
 
-    fn with_messages(&self, what: impl FnOnce(&mut Messages)) {
-        if let Some(messages) = lock(&self.connection.current).upgrade() {
-            what(&mut lock(&messages));
+    fn push(&self, input: Input) {
+        let request = self.connection.last.load(Ordering::Relaxed);
+        if request > 0 {
+            self.deferred.push(request, input);
         }
     }
 }

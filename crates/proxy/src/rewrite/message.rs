@@ -4,59 +4,31 @@
 //! from the server's `usage` even if the client does not get them. An HTTP/2 message is passed as the equivalent
 //! HTTP/1.1 message.
 //!
-//! Bytes are forwarded first and passed to the observer afterwards ([`deferred`](super::deferred)). Until then, they are
-//! pending, with their arrival time.
+//! Bytes are forwarded first and passed to the observer afterwards ([`deferred`](super::deferred)).
 
 use std::io::Write as _;
-use std::time::Instant;
+use std::sync::Arc;
 
 use pingora::http::{RequestHeader, ResponseHeader};
 
-use crate::relay::{Guard, lateness};
+use crate::relay::Guard;
+use crate::rewrite::deferred::{Deferred, Input};
 use tokometer_observe::input::{Close, Direction, TraceParent};
 
-/// One request and its response, which the observer sees as a separate connection.
+/// The messages of one request and its response.
 pub(crate) struct Messages {
-    guard: Guard,
+    deferred: Arc<Deferred>,
+    /// Identifies the request.
+    id: u64,
     request: Side,
     response: Side,
-    /// Not passed to the observer yet, in order.
-    pending: Vec<Pending>,
-    /// The bytes of the pending items.
-    bytes: Vec<u8>,
-    /// The pending items will be passed by [`Deferred`](super::deferred::Deferred).
-    is_deferred: bool,
-    /// How and when the connection ended.
-    close: Option<(Close, Instant)>,
     ended: bool,
 }
-
-/// An item for the observer.
-struct Pending {
-    at: Instant,
-    /// Lateness of the thread when the item arrived; the thread may be late again before the item is passed.
-    late_ms: u32,
-    what: Item,
-}
-
-enum Item {
-    /// This many bytes of a message.
-    Bytes(Direction, usize),
-    Trace(TraceParent),
-    /// The server closed the connection.
-    Finished,
-}
-
-/// Maximum number of pending items and of their bytes; limits the memory per connection.
-const PENDING: usize = 16;
-const PENDING_BYTES: usize = 4 * 1024;
 
 /// One direction.
 #[derive(Debug, Default)]
 struct Side {
     framing: Framing,
-    /// Bytes that are not yet added to the totals.
-    unreported: u64,
     ended: bool,
 }
 
@@ -70,75 +42,29 @@ enum Framing {
     Close,
 }
 
-/// Bytes after which the totals are updated.
-const REPORT_BYTES: u64 = 256 * 1024;
-
 impl Messages {
-    pub(crate) fn new(guard: Guard) -> Messages {
+    pub(crate) fn new(deferred: &Arc<Deferred>, guard: Guard) -> Messages {
+        let id = deferred.begin(guard);
         Messages {
-            guard,
+            deferred: Arc::clone(deferred),
+            id,
             request: Side::default(),
             response: Side::default(),
-            pending: Vec::new(),
-            bytes: Vec::new(),
-            is_deferred: false,
-            close: None,
             ended: false,
         }
     }
 
-    /// The observer of the request, once it has seen all pending items.
-    pub(crate) fn guard(&mut self) -> &mut Guard {
-        self.show();
-        &mut self.guard
+    /// Identifies the request in [`Deferred`].
+    pub(crate) fn id(&self) -> u64 {
+        self.id
     }
 
-    /// Passes the pending items to the observer.
-    pub(crate) fn show(&mut self) {
-        self.is_deferred = false;
-        if self.pending.is_empty() {
-            return;
-        }
-        let (mut pending, mut bytes) = (std::mem::take(&mut self.pending), std::mem::take(&mut self.bytes));
-        let mut rest = &bytes[..];
-        for Pending { at, late_ms, what } in pending.drain(..) {
-            self.guard.late_until(late_ms);
-            match what {
-                Item::Bytes(direction, length) => {
-                    let (these, others) = rest.split_at(length);
-                    self.pass(direction, these, at);
-                    rest = others;
-                }
-                Item::Trace(sent) => self.guard.sent_trace(sent),
-                Item::Finished => self.guard.finished(Direction::Response, at),
-            }
-        }
-        self.pending = pending;
-        // A long prompt must not occupy memory during the response.
-        if bytes.capacity() <= PENDING_BYTES {
-            bytes.clear();
-            self.bytes = bytes;
-        }
+    fn push(&self, input: Input) {
+        self.deferred.push(self.id, input);
     }
 
-    /// True once if items are pending: they must be passed later.
-    pub(crate) fn must_defer(&mut self) -> bool {
-        !self.pending.is_empty() && !std::mem::replace(&mut self.is_deferred, true)
-    }
-
-    fn push(&mut self, what: Item) {
-        let at = Instant::now();
-        self.pending.push(Pending { at, late_ms: lateness(at).total_ms, what });
-        if self.pending.len() >= PENDING || self.bytes.len() > PENDING_BYTES {
-            self.show();
-        }
-    }
-
-    /// Pushes the bytes that `write` adds.
-    fn push_bytes(&mut self, direction: Direction, write: impl FnOnce(&mut Vec<u8>)) {
-        let before = self.bytes.len();
-        write(&mut self.bytes);
-        self.push(Item::Bytes(direction, self.bytes.len() - before));
+    fn push_bytes(&self, direction: Direction, write: impl FnOnce(&mut Vec<u8>)) {
+        self.deferred.push_bytes(self.id, direction, write);
     }
 
     /// The headers of the request; `added` are the headers that the server gets in addition. `has_body`: a body follows
@@ -169,8 +95,8 @@ impl Messages {
     }
 
     /// The server received this trace context.
-    pub(crate) fn sent_trace(&mut self, sent: TraceParent) {
-        self.push(Item::Trace(sent));
+    pub(crate) fn sent_trace(&self, sent: TraceParent) {
+        self.push(Input::Trace(sent));
     }
 
     /// Headers of a response, including informational responses. `to_head`: the request was HEAD.
@@ -213,9 +139,6 @@ impl Messages {
         }
         side.ended = end;
         let framing = side.framing;
-        if bytes.len() > PENDING_BYTES {
-            self.show();
-        }
         if framing != Framing::Chunked {
             if !bytes.is_empty() {
                 self.push_bytes(direction, |text| text.extend_from_slice(bytes));
@@ -233,13 +156,13 @@ impl Messages {
             });
         }
         if end && direction == Direction::Response && framing == Framing::Close {
-            self.push(Item::Finished);
+            self.push(Input::Finished);
         }
     }
 
     /// The server closed the connection after an upgrade.
-    pub(crate) fn finished(&mut self) {
-        self.push(Item::Finished);
+    pub(crate) fn finished(&self) {
+        self.push(Input::Finished);
     }
 
     /// The trailers of the response, which end it.
@@ -257,37 +180,11 @@ impl Messages {
         });
     }
 
-    /// The connection ended now; the observer learns it with the next call of [`close`](Messages::close).
-    pub(crate) fn end(&mut self, close: Close) {
-        self.close.get_or_insert((close, Instant::now()));
-    }
-
     /// Ends both messages; only the first call has an effect.
-    pub(crate) fn close(&mut self) {
-        if std::mem::replace(&mut self.ended, true) {
-            return;
+    pub(crate) fn close(&mut self, close: Close) {
+        if !std::mem::replace(&mut self.ended, true) {
+            self.push(Input::Closed(close));
         }
-        self.show();
-        for direction in [Direction::Request, Direction::Response] {
-            self.report(direction);
-        }
-        // A stopping runtime drops its tasks.
-        let (close, at) = self.close.unwrap_or_else(|| (Close::Drained, Instant::now()));
-        self.guard.closed(close, at);
-    }
-
-    fn pass(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
-        self.guard.seen(direction, bytes, at);
-        let side = self.side(direction);
-        side.unreported += bytes.len() as u64;
-        if side.unreported >= REPORT_BYTES {
-            self.report(direction);
-        }
-    }
-
-    fn report(&mut self, direction: Direction) {
-        let bytes = std::mem::take(&mut self.side(direction).unreported);
-        self.guard.stats().bytes(direction).add(bytes);
     }
 
     fn side(&mut self, direction: Direction) -> &mut Side {
@@ -303,7 +200,8 @@ fn line(into: &mut Vec<u8>, name: &str, value: &[u8]) {
 }
 
 impl Drop for Messages {
+    /// The drain, or a stopping runtime, drops requests that have not ended.
     fn drop(&mut self) {
-        self.close();
+        self.close(Close::Drained);
     }
 }

@@ -1,6 +1,6 @@
 //! The HTTP proxy of one listener on one thread, as pingora filters.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::relay::{Guard, Outcome, Phase, Relay, Rewrite, Stream, Unreachable, Unreached, error_body};
 use crate::rewrite::body::Body;
-use crate::rewrite::client::{Client, Connection, connection, lock};
+use crate::rewrite::client::{Client, Connection, connection};
 use crate::rewrite::deferred::Deferred;
 use crate::rewrite::framing::ambiguous;
 use crate::rewrite::message::Messages;
@@ -39,6 +39,7 @@ pub(crate) struct Proxy {
     http: Arc<HttpProxy<Filters>>,
     relay: Arc<Relay>,
     settings: Arc<Settings>,
+    deferred: Arc<Deferred>,
     drains: watch::Sender<bool>,
 }
 
@@ -55,7 +56,7 @@ struct Filters {
 #[derive(Default)]
 pub(crate) struct RequestState {
     connection: Option<Arc<Connection>>,
-    messages: Option<Arc<Mutex<Messages>>>,
+    messages: Option<Messages>,
     /// Sent to the server and added to the response.
     request_id: Option<String>,
     trace: Option<TraceParent>,
@@ -84,6 +85,15 @@ pub(crate) struct RequestState {
     counted: bool,
 }
 
+impl RequestState {
+    /// Adds to the messages of this request.
+    fn messages(&mut self, add: impl FnOnce(&mut Messages)) {
+        if let Some(messages) = &mut self.messages {
+            add(messages);
+        }
+    }
+}
+
 impl Proxy {
     pub(crate) fn new(settings: &Arc<Settings>, relay: &Arc<Relay>, listener: usize, server: Arc<dyn Server>) -> Proxy {
         let conf = ServerConf {
@@ -92,12 +102,13 @@ impl Proxy {
             threads: 1,
             ..ServerConf::default()
         };
+        let deferred = Arc::default();
         let filters = Filters {
             settings: Arc::clone(settings),
             relay: Arc::clone(relay),
             listener,
             peers: Peers::new(server, Arc::clone(relay)),
-            deferred: Arc::default(),
+            deferred: Arc::clone(&deferred),
         };
         let mut http = http_proxy(&Arc::new(conf), filters);
         let mut options = HttpServerOptions::default();
@@ -105,7 +116,7 @@ impl Proxy {
         options.h2_idle_timeout = Some(settings.client_idle_timeout);
         http.server_options = Some(options);
         let (relay, settings) = (Arc::clone(relay), Arc::clone(settings));
-        Proxy { http: Arc::new(http), relay, settings, drains: watch::Sender::new(false) }
+        Proxy { http: Arc::new(http), relay, settings, deferred, drains: watch::Sender::new(false) }
     }
 
     /// Serves all requests of a connection.
@@ -125,7 +136,7 @@ impl Proxy {
         connection: Connection,
         drains: &mut watch::Receiver<bool>,
     ) -> Option<pingora::protocols::Stream> {
-        let mut client = Client::new(stream, Arc::clone(&self.relay), connection);
+        let mut client = Client::new(stream, Arc::clone(&self.relay), Arc::clone(&self.deferred), connection);
         let begun = tokio::select! {
             biased;
             begun = timeout(self.settings.client_idle_timeout, client.begins()) => begun,
@@ -172,9 +183,9 @@ impl Filters {
             };
             let Some(piece) = piece.map_err(|error| error.into_down())? else { break };
             fits &= body.add(&piece);
-            self.messages(ctx, |messages| messages.body(Direction::Request, &piece, false));
+            ctx.messages(|messages| messages.body(Direction::Request, &piece, false));
         }
-        self.messages(ctx, |messages| messages.body(Direction::Request, &[], true));
+        ctx.messages(|messages| messages.body(Direction::Request, &[], true));
         if session.get_retry_buffer().is_none() {
             return Error::e_explain(ErrorType::HTTPStatus(400), "the body is shorter than announced");
         }
@@ -192,16 +203,6 @@ impl Filters {
         Body::new(&session.req_header().headers, self.settings.max_body.0 as usize)
     }
 
-    /// Adds to the messages of this request; its observer sees them later.
-    fn messages(&self, ctx: &RequestState, add: impl FnOnce(&mut Messages)) {
-        let Some(messages) = &ctx.messages else { return };
-        let mut locked = lock(messages);
-        add(&mut locked);
-        if locked.must_defer() {
-            self.deferred.add(messages);
-        }
-    }
-
     fn begin(&self, session: &mut Session, ctx: &mut RequestState) {
         let Some(connection) = connection(session.digest()) else { return };
         let guard = Guard::of_request(&self.relay, self.listener, Arc::clone(&connection.upstream), connection.peer);
@@ -214,7 +215,7 @@ impl Filters {
             ctx.request_id = (!has_id).then(trace::request_id);
             added.extend(ctx.request_id.as_deref().map(|id| ("x-request-id", id)));
         }
-        let mut messages = Messages::new(guard);
+        let mut messages = Messages::new(&self.deferred, guard);
         messages.request_head(head, &added, has_body);
         if self.settings.traceparent {
             let (context, continued) = trace::context(head);
@@ -228,9 +229,8 @@ impl Filters {
         let method = head.method.as_str();
         let target = String::from_utf8_lossy(head.raw_path());
         ctx.candidate = self.settings.include_usage && has_body && self.relay.reports_usage_on_request(method, &target);
-        let messages = Arc::new(Mutex::new(messages));
         if session.as_http1().is_some() {
-            connection.begin(&messages);
+            connection.begin(messages.id());
         }
         ctx.messages = Some(messages);
         ctx.connection = Some(connection);
@@ -352,7 +352,7 @@ impl ProxyHttp for Filters {
         let new = piece.slice((ctx.shown - ctx.passed).min(piece.len())..);
         ctx.passed += piece.len();
         ctx.shown = ctx.shown.max(ctx.passed);
-        self.messages(ctx, |messages| messages.body(Direction::Request, &new, end_of_message));
+        ctx.messages(|messages| messages.body(Direction::Request, &new, end_of_message));
         let Some(collected) = &mut ctx.body else { return Ok(()) };
         let outcome = if !collected.add(&piece) {
             *body = Some(collected.take());
@@ -409,7 +409,7 @@ impl ProxyHttp for Filters {
         ctx: &mut Box<RequestState>,
     ) -> Result<()> {
         let to_head = session.req_header().method == http::Method::HEAD;
-        self.messages(ctx, |messages| messages.response_head(response, to_head));
+        ctx.messages(|messages| messages.response_head(response, to_head));
         ctx.upgraded = response.status == http::StatusCode::SWITCHING_PROTOCOLS;
         if response.status.is_informational() {
             return Ok(());
@@ -462,7 +462,7 @@ impl ProxyHttp for Filters {
         ctx: &mut Box<RequestState>,
     ) -> Result<Option<std::time::Duration>> {
         let piece = body.as_deref().unwrap_or_default();
-        self.messages(ctx, |messages| messages.body(Direction::Response, piece, end));
+        ctx.messages(|messages| messages.body(Direction::Response, piece, end));
         if let Some(strip) = &mut ctx.strip {
             let mut out = strip.feed(body.take().unwrap_or_default());
             if end {
@@ -483,7 +483,7 @@ impl ProxyHttp for Filters {
         ctx: &mut Box<RequestState>,
     ) -> Result<()> {
         let all = trailers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        self.messages(ctx, |messages| messages.trailers(all));
+        ctx.messages(|messages| messages.trailers(all));
         Ok(())
     }
 
@@ -522,16 +522,15 @@ impl ProxyHttp for Filters {
             (Close::Refused, Some(error)) => self.relay.note_unreached(self.listener, unreached(error)),
             _ => {}
         }
-        let Some(messages) = ctx.messages.take() else { return };
-        let mut locked = lock(&messages);
-        if error.is_none() && !ctx.upgraded {
-            locked.body(Direction::Response, &[], true);
-        } else if close == (Close::Finished { first: Side::Server }) {
-            locked.finished();
-        }
-        locked.end(close);
-        drop(locked);
-        self.deferred.end(messages);
+        let upgraded = ctx.upgraded;
+        ctx.messages(|messages| {
+            if error.is_none() && !upgraded {
+                messages.body(Direction::Response, &[], true);
+            } else if close == (Close::Finished { first: Side::Server }) {
+                messages.finished();
+            }
+            messages.close(close);
+        });
     }
 
     fn suppress_error_log(&self, _: &Session, _: &Box<RequestState>, _: &Error) -> bool {

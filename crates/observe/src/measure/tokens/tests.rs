@@ -197,5 +197,7 @@ fn ends_of_untracked_choices_are_counted() {
         tokens.event(&event, EngineHabits::default(), false);
         assert_eq!(tokens.finished(), u64::from(choice) + 1);
     }
-    assert!(tokens.output(&Context { parameters: &with_choices(6), ..ONE }).is_some_and(|count| !count.source.is_exact()));
+    assert!(
+        tokens.output(&Context { parameters: &with_choices(6), ..ONE }).is_some_and(|count| !count.source.is_exact())
+    );
 }

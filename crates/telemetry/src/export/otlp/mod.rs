@@ -2,10 +2,10 @@
 //!
 //! The data path never waits for this module. An unresponsive collector costs at most the memory of the span queue.
 
+mod collector_client;
 mod delivery;
 mod endpoint;
 mod metrics;
-mod collector_client;
 mod traces;
 
 use std::sync::Arc;
@@ -23,9 +23,9 @@ use tokio::time::Instant;
 use crate::export::collect::telemetry::Telemetry;
 use crate::export::{Error, Settings};
 
+pub use collector_client::CollectorClient;
 pub use endpoint::usable_endpoint;
 pub(crate) use metrics::Pipeline;
-pub use collector_client::CollectorClient;
 pub(crate) use traces::{Layout, SpanQueue};
 
 use traces::Batcher;
