@@ -1,5 +1,5 @@
 # The image, from source: one static binary without a base image, for a user without privileges. It needs no shell, no
-# certificates (the web's roots are in the binary) and no writable file.
+# certificates (the public root certificates are compiled in) and no writable file.
 #
 #   docker build -t tokometer .
 #   docker run --read-only -p 8000:8000 -p 9464:9464 tokometer run --listen :8000 --upstream SERVER:8001

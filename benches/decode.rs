@@ -106,7 +106,7 @@ fn streams(criterion: &mut Criterion) {
         let ndjson = matches!(route, Route::OllamaChat | Route::OllamaGenerate);
         let as_is = (route, if ndjson { Framing::Ndjson } else { Framing::Sse });
         measure(&mut group, name, as_is, &events, events.len());
-        // Events cut in two are not predicted: this measures the full parser.
+        // The decoder does not predict events that are cut in two, so this measures the full parser.
         let halves: Vec<Vec<u8>> =
             events.iter().flat_map(|event| event.chunks(event.len().div_ceil(2)).map(<[u8]>::to_vec)).collect();
         measure(&mut group, &format!("{name}_cut"), as_is, &halves, events.len());

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Prints the relevant part of a failed stage's log: tests/excerpt.sh LOG
 #
-# The tests that failed or never ended, panics with their messages, compiler errors, formatting differences, Python
-# exceptions with the last frame, and the last line. If there are none of these, the last 25 lines. Never more than 60
-# lines.
+# The relevant part contains tests that failed or never ended, panics with their messages, compiler errors, formatting
+# differences, Python exceptions with the last frame, and the last line. Without any of these, it is the last 25 lines.
+# It has at most 60 lines.
 set -uo pipefail
 log=${1:?usage: tests/excerpt.sh LOG}
 max_lines=60

@@ -2,7 +2,7 @@
 # Runs the tests with random cases for SECONDS, each time with a different seed: tests/explore.sh SECONDS
 #
 # `make test` uses the same cases in every run (tests/stages.sh), so that its result depends only on the change under
-# test. This script looks for failures that would occur once in a thousand runs.
+# test. This script searches for failures that would occur once in a thousand runs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -62,7 +62,7 @@ environment=$(printf '%s' "$config" | sed -n 's/.*"\(TOKOMETER_[A-Z_]*=[^"\\]*\)
 files=$(cd "$root" && find . -type f)
 [ "$files" = ./tokometer ] || fail "the image contains more than the binary: $files"
 
-# Every runtime provides these devices: a static program reads random numbers from one.
+# Container runtimes provide /dev, from which a static program reads random numbers.
 mkdir "$work/filesystem" "$root/dev"
 mount --bind "$root" "$work/filesystem"
 mount -o remount,ro,bind "$work/filesystem"

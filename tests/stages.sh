@@ -2,8 +2,8 @@
 # The stages of `make test`, `make test-all` and others: tests/stages.sh [fast|slow|NAME...]
 #
 # A stage passes, fails, or is skipped if this machine cannot run it (`SKIP name: reason`). A skipped stage never counts
-# as passed. With CI=true it counts as failed, because a CI machine can have all requirements, except for root's
-# namespaces (test-cluster) and a memory cgroup (hostile-cgroup).
+# as passed. With CI=true it counts as failed, because a CI machine can have all requirements, except namespaces that
+# need root (test-cluster) and a memory cgroup (hostile-cgroup).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -59,13 +59,15 @@ stage_build() {
         ! command -v "$hidden" >/dev/null || { echo "$hidden is still on PATH"; return 1; }
     done
     echo "cmake, go, protoc and clang are hidden; $(cargo --version), $(gcc --version | head -n 1)"
-    # Includes the program. A separate build of it would select other features of shared crates and compile them again.
+    # This includes the program. A separate build of the program would select other features of shared crates, and
+    # compile them again.
     cargo test "${features[@]}" --workspace --no-run
 }
 
 stage_unit() { cargo test "${features[@]}" --workspace --lib --bins; }
 
-# The output of passing tests is hidden, so that failures stand out. Includes the comparison of generated files.
+# The output of passing tests is hidden, so that failures are easy to find. This stage also compares the generated
+# files.
 stage_integration() { cargo test "${features[@]}" --test it; }
 
 stage_tables() {
@@ -89,7 +91,7 @@ stage_hostile_release() {
     TOKOMETER_BIN=${CARGO_TARGET_DIR:-$PWD/target}/release/tokometer hostile "$@"
 }
 
-# The same attacks on listeners in rewrite mode. In a debug build, pingora is not optimised.
+# The same attacks on listeners in rewrite mode, with a release build: in a debug build, pingora is not optimized.
 stage_hostile_rewrite() { stage_hostile_release --rewrite; }
 
 stage_hostile_cgroup() {
@@ -175,7 +177,7 @@ stage_check_dashboards() {
     node "$cache/dashboards/check-types.mjs" "$PWD"/dashboards/*.json
 }
 
-# A real cluster. Its build is static, because it runs in images without other files.
+# Tests in a real cluster. The binary is static, because it runs in images without other files.
 stage_test_cluster() {
     local binary=${CARGO_TARGET_DIR:-$PWD/target}/cluster/tokometer
     [ -x "$cache/cluster/bin/kubelet" ] || { echo "no Kubernetes (see the output of tests/components/fetch.sh cluster)"; return $SKIPPED; }

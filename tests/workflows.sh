@@ -5,7 +5,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly SKIPPED=77
 fail() { printf 'workflows: %s\n' "$1" >&2; exit 1; }
 
-# Lines that match the first expression and not the second.
+# Prints the lines that match the first expression and not the second.
 unpinned() { grep -nE "$1" "${@:3}" | grep -vE "$2" || true; }
 found=$(
     unpinned '\buses:' 'uses: (\./|[A-Za-z0-9/_.-]+@[0-9a-f]{40} # v[0-9.]+$)' .github/workflows/*.yml

@@ -36,7 +36,8 @@ fn opened(sink: &Arc<dyn Sink>, stream: &Stream, now: Instant) -> Box<dyn Observ
     observer
 }
 
-/// The time for this many token events. Each stream is played once, because its token counts only grow.
+/// The time for this many token events. Each observer receives the stream only once, because repeated token counts
+/// would not be counted again.
 fn play(sink: &Arc<dyn Sink>, stream: &Stream, events: u64) -> Duration {
     let mut spent = Duration::ZERO;
     let mut left = events;

@@ -54,7 +54,7 @@ impl Stream {
         }
     }
 
-    /// Token events that arrived in a separate read of a recording: those that contain `token` once.
+    /// The token events of a recording that arrived in separate reads: reads that contain `token` exactly once.
     fn recorded(recording: &Recording, token: &str) -> Stream {
         let reads = recording.reads.iter().map(|(_, bytes)| bytes.clone()).collect();
         Stream::of(recording.request.clone(), reads, token)

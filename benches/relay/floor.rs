@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use tokio::net::{TcpSocket, TcpStream};
 
-/// Forwards until it is killed.
+/// Forwards connections until the process is killed.
 pub(crate) async fn relay(listen: SocketAddr, upstream: SocketAddr) -> io::Result<()> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
@@ -14,7 +14,7 @@ pub(crate) async fn relay(listen: SocketAddr, upstream: SocketAddr) -> io::Resul
     loop {
         let (downstream, _) = listener.accept().await?;
         tokio::spawn(async move {
-            // A broken connection only ends its copy.
+            // An error ends only this connection.
             copy(downstream, upstream).await.unwrap_or_default();
         });
     }

@@ -1,5 +1,5 @@
-//! Cost of the proxy: tokometer between a simulated server and a load generator, compared with no proxy, a plain byte
-//! relay, nginx and haproxy, all in one run on this machine.
+//! Cost of the proxy: tokometer between a simulated server and a load generator. It is compared with no proxy, a plain
+//! byte relay, nginx and haproxy, all in one run on this machine.
 //!
 //! `cargo bench --bench relay -- [--rows s1,rss] [--peers tokometer,nginx] [--rounds N] [--quick]` prints medians,
 //! ratios and goals, and writes `target/bench/relay.json`; `--render` writes `docs/reference/performance.md` from that file.

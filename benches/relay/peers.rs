@@ -24,7 +24,7 @@ pub(crate) enum Peer {
     Tokometer,
     /// tokometer, capturing packets: clients connect to the origin.
     Tap,
-    /// The same, stopped, with a buffer for all packets of a run: what the kernel's copies cost alone.
+    /// The same, but stopped (SIGSTOP), with a buffer for all packets of a run: measures only the kernel's copies.
     TapStopped,
     /// tokometer, forwarding only.
     Relay,
@@ -77,7 +77,7 @@ impl Peer {
         })
     }
 
-    /// Why it cannot run here, or `None`.
+    /// Why the peer cannot run on this machine, or `None`.
     pub(crate) fn missing(self) -> Option<String> {
         let (program, flag) = match self {
             Peer::Nginx => ("nginx".into(), "-v"),
@@ -128,7 +128,7 @@ impl Drop for Running {
     }
 }
 
-/// Where the command in [`Peer::missing`] puts the binary.
+/// Path of the binary that the command in [`Peer::missing`] builds.
 const PINGORA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/peers/release/pingora-proxy-peer");
 
 fn tokometer() -> PathBuf {

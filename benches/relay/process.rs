@@ -14,7 +14,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts it and waits until it accepts connections.
+    /// Starts the proxy and waits until it accepts connections.
     pub(crate) async fn start(mut command: Command, listens: SocketAddr) -> Outcome<Process> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
         let mut process = Process { child: child.map_err(|error| format!("{command:?}: {error}"))? };

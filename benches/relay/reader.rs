@@ -1,4 +1,4 @@
-//! A client that only looks for the end of each stream. The load generator parses every event, and would limit the
+//! A client that only searches for the end of each stream. The load generator parses every event, and would limit the
 //! throughput of the fastest proxies.
 
 use std::io;

@@ -17,7 +17,7 @@ use crate::{Outcome, peers, process, reader, sink};
 pub(crate) struct Plan {
     pub(crate) rows: Vec<Row>,
     pub(crate) peers: Vec<Peer>,
-    /// Alternating runs of each row; `None` for the row's default.
+    /// Number of rounds, in each of which every peer runs once; `None` for the row's default.
     pub(crate) rounds: Option<usize>,
     /// One short run of everything: a functional check, not a measurement.
     pub(crate) quick: bool,
@@ -118,7 +118,7 @@ pub(crate) async fn run(plan: &Plan, results: &mut Results) -> Outcome<()> {
         let mut peers = peers.clone();
         // Without a proxy there is no process to measure.
         peers.retain(|peer| *row != Row::Idle || *peer != Peer::None);
-        // A buffer holds the packets of the paced rows only.
+        // The buffer of the stopped tap is large enough only for the packets of the paced rows.
         let is_paced = matches!(row, Row::S1 | Row::S2 | Row::Rss | Row::Ends1 | Row::Ends2 | Row::Ends3);
         peers.retain(|peer| is_paced || *peer != Peer::TapStopped);
         let rounds = plan.rounds.unwrap_or(if plan.quick { 1 } else { row.rounds() });
@@ -149,7 +149,7 @@ struct Window {
     measure: Duration,
 }
 
-/// What reads the responses.
+/// The client that reads the responses.
 #[derive(Clone, Copy, Debug)]
 enum Client {
     /// The load generator, which parses every event.
@@ -166,8 +166,8 @@ async fn measure(row: Row, peer: Peer, quick: bool) -> Outcome<Measurements> {
         Row::S16 => streams(peer, 16, 50.0, 150, window, spin).await,
         Row::S1 | Row::Ends1 => streams(peer, 256, 50.0, 150, window, spin).await,
         Row::S2 | Row::Ends2 => streams(peer, 1024, 50.0, 150, window, spin).await,
-        // Starts after the exporters' first push and scrape, and ends before the streams do, so that only growth by the
-        // streams is measured: the first request to end creates its series, a one-time cost.
+        // The window starts after the exporters' first push and scrape, and ends before the streams, so that only
+        // growth by the streams is measured: the first request to end creates its series, a one-time cost.
         Row::Long => {
             let window = Window { warm_up: seconds(6, 2), measure: seconds(16, 2) };
             streams(peer, 4, 4000.0, 120_000, window, spin).await
@@ -195,7 +195,8 @@ async fn measure(row: Row, peer: Peer, quick: bool) -> Outcome<Measurements> {
         Row::Connect => {
             let settings =
                 load::Settings { concurrency: 16, max_tokens: 1, stream: false, ..load::Settings::default() };
-            // Limited by the ports of both sides, because those of the previous run are still in TIME_WAIT.
+            // The run is short, because it uses up ports on both sides of the proxy: those of earlier runs are still in
+            // TIME_WAIT.
             let settings = load::Settings { keep_alive: false, ..settings };
             let window = Window { warm_up: Duration::from_millis(200), measure: Duration::from_secs(1) };
             flood(peer, settings, "request", window).await
@@ -277,7 +278,7 @@ async fn over(
     Ok((measurements, summary, tokens, wall))
 }
 
-/// What a capture reports of packets that it lost, and of its buffer.
+/// Measurements of a capture, and their metrics: packets, lost packets, and use of the buffer.
 const LOSSES: [(&str, &str); 3] = [
     ("packets_captured", "tokometer_capture_packets_total"),
     ("packets_lost", "tokometer_capture_packets_lost_total"),
@@ -352,7 +353,7 @@ async fn flood(peer: Peer, settings: load::Settings, unit: &str, window: Window)
     let cpu = measurements.remove("cpu_s").unwrap_or_default();
     let ends = measurements.remove("ends_cpu_s").unwrap_or_default();
     measurements.remove("rss_grown_while_measured_kib");
-    // One token is one event, and a request that counts as a unit asks for one token.
+    // One token is one event. If the unit is a request, each request generates one token.
     let units = generated as f64;
     if peer != Peer::None {
         measurements.insert(format!("cpu_us_per_{unit}"), cpu * 1e6 / units);

@@ -46,7 +46,7 @@ async fn swallow(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Fetches `/metrics` every five seconds until it is dropped.
+/// Fetches `/metrics` every five seconds until the future is dropped.
 pub(crate) async fn scrape(admin: SocketAddr) {
     loop {
         // The admin server may not be up yet; the next round retries.

@@ -1,5 +1,5 @@
-//! Compressed bodies: a decoder returns the same bytes and the same fault at any split, no more bytes than its
-//! connection has earned, and exactly the input of a reference encoder.
+//! Compressed bodies: a decoder returns the same bytes and the same fault at any split, and no more bytes than the
+//! connection's budget allows. It restores exactly the input of a reference encoder.
 //!
 //! The first input byte selects the coding, the second the split. The rest is used twice: as a coded body, and, if an
 //! encoder is available, as a plain body to encode.
@@ -15,7 +15,7 @@ use tokometer_fuzz::work::Work;
 /// A limit that short inputs can exceed.
 const LIMITS: Limits = Limits { window_bytes: 1 << 20 };
 
-/// Decoded bytes earned by one byte.
+/// Decoded bytes that each received byte adds to the budget.
 const RATIO: usize = 24;
 
 /// Bytes that a connection may decode without credit, plus one slice: a cost is known only after decoding.
@@ -38,7 +38,7 @@ fn decode<'a>(codings: Codings, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<
     (given, why)
 }
 
-/// The body encoded by the most widely used library.
+/// The body, encoded by a widely used library; `None` if there is no encoder.
 fn encoded(coding: u8, plain: &[u8]) -> Option<Vec<u8>> {
     let level = flate2::Compression::fast();
     match coding {
@@ -79,8 +79,8 @@ fuzz_target!(|input: &[u8]| {
         if !capped && !late {
             assert_eq!(cut_why, why, "split by {stride}");
         }
-        // At a fault a library may withhold decoded bytes: brotli's all of them, zstd's those of a raw block in the
-        // read in which the block exceeded the size of its frame.
+        // At a fault, a library may withhold decoded bytes: brotli all of them; zstd those of a raw block, in the read
+        // in which the block exceeds the size of its frame.
         if capped || late || (coding >= 3 && why.is_some()) {
             assert!(whole.starts_with(&cut) || cut.starts_with(&whole), "split by {stride}");
         } else {

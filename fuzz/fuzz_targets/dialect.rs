@@ -1,5 +1,5 @@
-//! Both decoders on every decoded route and framing: the same events and facts at any split. For JSON of the body
-//! rewritten by `serde_json`, also the same as the naive model of the decoder's own tests.
+//! Both decoders report the same events and facts at any split, on every decoded route and framing. For JSON that was
+//! rewritten by `serde_json`, they also match the naive model of the decoder's own tests.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -35,7 +35,7 @@ fn respond(route: Route, framing: Framing, pieces: &[&[u8]]) -> (Reported, Respo
     (reported, decoder)
 }
 
-/// The text of a response. Keeping the text must not change `expected`.
+/// The text of a response. Keeping the text must not change the reported events, `expected`.
 fn keep(route: Route, framing: Framing, pieces: &[&[u8]], expected: &Reported) -> Box<ResponseText> {
     let mut decoder = ResponseDecoder::new(route, framing);
     let memory = TextMemory::default();
@@ -125,8 +125,8 @@ fn flat(body: &Value) -> Vec<(&str, &Value)> {
     found
 }
 
-/// The expected facts of a request. Of several names for one parameter the last in the text counts.
-fn asked(route: Route, body: &Value) -> RequestFacts<'_> {
+/// The expected facts of a request. If several names of one parameter are present, the last one in the text counts.
+fn expected_facts(route: Route, body: &Value) -> RequestFacts<'_> {
     let mut n = None;
     let mut limits = [None; 3];
     let (mut prompts, mut documents, mut tokens) = (0, 0, false);
@@ -166,7 +166,8 @@ fn asked(route: Route, body: &Value) -> RequestFacts<'_> {
             }
         }
     }
-    // Numbers and literals could continue: only the end of the request ends them, and the decoder does not see it.
+    // A number or literal at the end may be incomplete: only the end of the request completes it, which is not reported
+    // to the decoder.
     let complete = body.is_string() || body.is_array() || body.is_object();
     let streams_unasked = matches!(route, Route::OllamaChat | Route::OllamaGenerate);
     let max_tokens = limits.into_iter().flatten().next().or(instance_limit.filter(|_| instances == 1));
@@ -190,14 +191,14 @@ fn asked(route: Route, body: &Value) -> RequestFacts<'_> {
     }
 }
 
-/// A value that decoder and model read alike. If several names for one number are present, the decoder uses the last or
-/// the sum, the model uses its own order; no engine sends two of them.
+/// A value that decoder and model interpret in the same way. If several names for one number are present, the decoder
+/// uses the last or the sum, the model uses its own order; no engine sends two of them.
 fn plain(json: &[u8]) -> Option<Value> {
     let mut value: Value = serde_json::from_slice(json).ok()?;
-    let tells = |key: &str| !value[key].is_null();
+    let is_present = |key: &str| !value[key].is_null();
     let others: &[&str] = match () {
-        () if tells("usage") => &["meta", "meta_info", "prompt_eval_count"],
-        () if tells("meta") => &["meta_info", "prompt_eval_count"],
+        () if is_present("usage") => &["meta", "meta_info", "prompt_eval_count"],
+        () if is_present("meta") => &["meta_info", "prompt_eval_count"],
         () => &[],
     };
     let timings = value["metrics"].is_object().then_some("timings");
@@ -264,7 +265,7 @@ fuzz_target!(|input: &[u8]| {
             let text = value.to_string();
             let (reported, _) = respond(route, Framing::Json, &[text.as_bytes()]);
             model::assert_same("body", &reported.events, &model::events(route, Framing::Json, text.as_bytes()));
-            assert_eq!(ask(route, &[text.as_bytes()]).facts(), asked(route, value));
+            assert_eq!(ask(route, &[text.as_bytes()]).facts(), expected_facts(route, value));
         }
         let [whole, ways @ ..] = cut.ways();
         let decoder = ask(route, &whole);

@@ -1,5 +1,5 @@
-//! Server-sent events: the framer returns the same data at any split, with and without lines taken ahead of it, and the
-//! same as a naive parser for the whole stream. JSON lines: the same lines as `split`.
+//! Server-sent events: the framer returns the same data at any split, with and without lines taken ahead of it. The
+//! data matches a naive parser of the whole stream. JSON lines: the same lines as `split`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,7 +8,8 @@ use tokometer_decode::framing::{Piece, SseFramer, next_piece};
 use tokometer_fuzz::cut::Cut;
 use tokometer_fuzz::work::Work;
 
-/// The data of each event. `ahead`: lines that the framer offers are taken before it reads them, as predictions do.
+/// The data of each event. `ahead`: takes the lines that the framer offers with `peek` before feeding them, as the
+/// decoder's predictions do.
 fn read(pieces: &[&[u8]], ahead: bool) -> Vec<Vec<u8>> {
     let mut framer = SseFramer::default();
     let mut events = Vec::new();
@@ -64,8 +65,8 @@ fn model(body: &[u8]) -> Vec<Vec<u8>> {
             byte => lines.last_mut().expect("never empty").push(byte),
         }
     }
-    // An incomplete line at the end: a name that could continue is not a field yet, and the line feed before a further
-    // data line is reported together with the first byte of that line.
+    // An incomplete line at the end: a name that could continue is not a field yet. The line feed before a further data
+    // line is reported together with that line's first byte.
     let cut_off = lines.pop().filter(|line| line != b"data").unwrap_or_default();
     let mut events = Vec::new();
     let mut data: Option<Vec<Vec<u8>>> = None;
@@ -88,7 +89,7 @@ fn model(body: &[u8]) -> Vec<Vec<u8>> {
     events.into_iter().map(|lines| lines.join(&b'\n')).collect()
 }
 
-/// The lines.
+/// The lines, joined from the parts that `next_piece` returns.
 fn lines(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
     let mut lines = vec![Vec::new()];
     for piece in pieces {

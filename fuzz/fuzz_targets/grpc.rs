@@ -1,4 +1,4 @@
-//! gRPC bodies on every route: the decoders read the same events and facts at any split.
+//! gRPC bodies on every route: the decoders report the same events and facts at any split.
 //!
 //! The first input byte selects the coding. The rest is messages in short form: a byte whose lowest bit is the
 //! compressed flag and whose next bit requests compression of the message, a length byte, and the message. Remaining
@@ -47,7 +47,7 @@ fn body(mut input: &[u8]) -> Vec<u8> {
     body
 }
 
-/// Everything read from a response and from a request in these reads.
+/// Everything that the decoders report for these reads, once as a response and once as a request.
 fn read(route: Route, encoding: &str, reads: &[&[u8]]) -> String {
     let account = Account::unlimited();
     let mut messages = Messages::new(Some(encoding.as_bytes()), Limits::default(), account.clone());

@@ -1,5 +1,5 @@
-//! Connections from first to last byte: whatever happens on them, the observer records each request at most once,
-//! decrements every gauge it incremented, and makes the same calls to the sink at any split of reads with the same
+//! Connections from first to last byte: whatever happens on them, the observer records each request at most once and
+//! decrements every gauge that it incremented. It makes the same calls to the sink at any split of reads with the same
 //! time.
 #![no_main]
 
@@ -31,8 +31,8 @@ fn settings() -> Settings {
 fn play(steps: &[Step], begin: Instant) -> Vec<String> {
     let bytes: Vec<u8> =
         steps.iter().flat_map(|step| if let Step::Seen(_, read) = step { &read[..] } else { &[] }).copied().collect();
-    let speaks_http2 = bytes.windows(4).any(|word| word == b"PRI " || word.starts_with(b"h2c")) || bytes.contains(&0);
-    let log = Arc::new(Log::new(speaks_http2));
+    let uses_http2 = bytes.windows(4).any(|word| word == b"PRI " || word.starts_with(b"h2c")) || bytes.contains(&0);
+    let log = Arc::new(Log::new(uses_http2));
     let observers = Observers::new(settings(), 1, Arc::clone(&log) as _);
     let mut at = begin;
     let mut id = 0;
@@ -45,7 +45,7 @@ fn play(steps: &[Step], begin: Instant) -> Vec<String> {
     let mut finished = Vec::new();
     for step in steps {
         match step {
-            // The relay shows no bytes of a sender after its end.
+            // The relay reports no bytes from a sender after the end of its stream.
             Step::Seen(direction, bytes) if !finished.contains(direction) => observer.seen(*direction, bytes, at),
             Step::Finished(direction) if !finished.contains(direction) => {
                 finished.push(*direction);
@@ -72,7 +72,8 @@ fn play(steps: &[Step], begin: Instant) -> Vec<String> {
     assert_eq!((observers.open(), observers.observed()), (0, 0), "after the end of the last connection");
     let budget = observers.budget();
     assert_eq!(budget.held(), 0, "after the end of the last connection");
-    // Each connection may decode 32 KiB plus what its bytes have earned, and each coding may exceed that by one slice.
+    // Each connection may decode 32 KiB plus the budget added by its bytes, and each coding may exceed that by one
+    // slice.
     let most = id as usize * 56 * 1024 + bytes.len() * settings().coding_ratio as usize;
     assert!(budget.decoded() <= most as u64, "{} bytes decoded of {}", budget.decoded(), bytes.len());
     log.lines()
@@ -84,7 +85,7 @@ fuzz_target!(|input: &[u8]| {
     let begin = Instant::now() + Duration::from_secs(1);
     let reported = play(&steps, begin);
     let (joined, bytewise) = (play(&joined(&steps), begin), play(&bytewise(&steps), begin));
-    // When a connection exhausts its credit depends on the reads.
+    // The moment at which a connection exhausts its budget depends on the reads.
     if [&reported, &joined, &bytewise].into_iter().flatten().any(|line| line.ends_with(" Ratio")) {
         return;
     }

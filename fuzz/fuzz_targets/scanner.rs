@@ -1,5 +1,5 @@
-//! The JSON scanner: its results are the same at any split and with any pauses, it accepts exactly the texts that its
-//! leniency allows, and in JSON it finds the same as `serde_json`.
+//! The JSON scanner: its results are the same at any split and with any pauses. It accepts exactly the texts that its
+//! leniency allows. For JSON, it reports the same values as `serde_json`.
 //!
 //! Texts are separated by the byte `1E`; one scanner reads them all.
 #![no_main]

@@ -1,5 +1,5 @@
-//! The parser of engine spans: it never panics, reports the same with and without attributes being read, reads each
-//! span's attributes within its bytes, and keeps at most a limited number of spans.
+//! The parser of engine spans: it never panics, and reports the same spans whether or not their attributes are read. It
+//! returns only attributes within the span's bytes, and keeps a limited number of spans.
 //!
 //! The input is an `ExportTraceServiceRequest`.
 #![no_main]

@@ -1,9 +1,9 @@
-//! Captured packets: whatever they contain, each observer gets a prefix of what its connection carried and exactly one
-//! last call, and at the end nothing is held.
+//! Captured packets: whatever they contain, each observer receives a prefix of its connection's data and exactly one
+//! final call, and no data is held at the end.
 //!
 //! The first byte of the input selects its form. 0: a capture file, whose packets go to the real observers. Otherwise:
 //! segments of one connection, four bytes each: kind, distance from the next sequence number, length, and time. The
-//! bytes of a segment follow from their positions.
+//! bytes of a segment are computed from their positions.
 #![no_main]
 
 use std::sync::{Arc, Mutex};
@@ -33,7 +33,7 @@ fn limits(budget: &Budget) -> Limits {
     Limits { connections: 3, reassembly_bytes: 400, idle: Duration::from_secs(20), ..Limits::new(budget.clone()) }
 }
 
-/// Nothing is open or held after the end.
+/// Asserts that no connection is open and no data is held after the end.
 fn check_end(tap: &Tap, budget: &Budget) {
     let stats = tap.stats();
     let held = [stats.open(), stats.unsynchronised.get(), stats.reassembly_bytes.get(), budget.held() as u64];
@@ -63,7 +63,7 @@ fn clock() -> Clock {
     Clock::new(Duration::from_secs(1000), Instant::now() + Duration::from_secs(1_000_000))
 }
 
-/// The byte at a position of a stream. None of them begins a request.
+/// The byte at a position of a stream. No such byte can begin a request.
 fn byte(position: u32) -> u8 {
     (position.wrapping_mul(37) >> 3) as u8 | 0x80
 }
@@ -71,7 +71,7 @@ fn byte(position: u32) -> u8 {
 /// Checks the calls of all observers.
 #[derive(Default)]
 struct Checks {
-    /// Bytes that the observer has got in each direction, and whether it got its last call.
+    /// For each observer: bytes received in each direction, and whether it received the final call.
     observers: Vec<([u32; 2], bool)>,
 }
 
@@ -142,7 +142,7 @@ fn packet(step: [u8; 4], next: &mut [u32; 2], id: u16) -> (Vec<u8>, usize) {
         2 => 0x14,
         _ => 0x10,
     };
-    // Most segments follow the last one.
+    // Most segments directly follow the previous one.
     let position = match kind >> 4 {
         // Only the first byte follows SYN.
         _ if flags & 2 != 0 => 0,
@@ -154,7 +154,7 @@ fn packet(step: [u8; 4], next: &mut [u32; 2], id: u16) -> (Vec<u8>, usize) {
     next[side] = next[side].max(position.wrapping_add(len).min(1 << 20));
     let syn = u32::from(flags & 2 != 0);
     let sequence = FIRST[side].wrapping_add(position).wrapping_sub(syn);
-    // The first segment acknowledges SYN alone.
+    // The first segment acknowledges only the SYN.
     let other = if position == 0 { 0 } else { next[1 - side] };
     let acknowledged = FIRST[1 - side].wrapping_add(other);
     let (ports, hosts) = if side == 0 { ([9, 80], [1, 2]) } else { ([80, 9], [2, 1]) };
@@ -168,7 +168,7 @@ fn packet(step: [u8; 4], next: &mut [u32; 2], id: u16) -> (Vec<u8>, usize) {
     bytes.extend([0x50, flags, 0, window, 0, 0, 0, 0]);
     bytes.extend((0..len).map(|offset| byte(position.wrapping_add(offset))));
     let original_len = bytes.len();
-    // Some are captured without their last bytes.
+    // Some packets are captured without their last bytes.
     if kind >> 4 == 9 {
         bytes.truncate(original_len - (len as usize).min(distance.into()));
     }

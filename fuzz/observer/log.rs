@@ -16,7 +16,7 @@ struct Reported {
     in_flight: HashMap<(usize, Phase), i64>,
     /// The last recorded connection, and the sequence numbers of its requests.
     recorded: (u64, Vec<u64>),
-    /// Connection and sequence number of the newest request that was not passed over.
+    /// Connection and sequence number of the newest request that was observed.
     newest: Option<(u64, u64)>,
     /// Requests may be concurrent (HTTP/2): it is then unknown which one a handle belongs to.
     shared: bool,
@@ -70,22 +70,22 @@ impl Sink for Log {
 
     fn record(&self, record: &Arc<Record>) {
         let mut reported = self.reported();
-        // A request above the limit of open requests is recorded while others are in flight.
-        let is_passed = record.outcome == Outcome::Unobserved && record.chunks == 0 && record.output_tokens.is_none();
-        let live = if is_passed { Totals::default() } else { std::mem::take(&mut reported.live) };
+        // A request above the limit of open requests is recorded immediately, while older requests are in flight.
+        let is_unobserved = record.outcome == Outcome::Unobserved && record.chunks == 0 && record.output_tokens.is_none();
+        let live = if is_unobserved { Totals::default() } else { std::mem::take(&mut reported.live) };
         if reported.recorded.0 != record.connection {
             reported.recorded = (record.connection, Vec::new());
         }
         assert!(!reported.recorded.1.contains(&record.sequence), "requests are recorded once");
         if !reported.shared {
             assert!(
-                is_passed
+                is_unobserved
                     || reported.newest.is_none_or(|newest| newest.0 != record.connection || newest.1 < record.sequence),
                 "and in order"
             );
             reconciled(record, &live);
         }
-        if !is_passed {
+        if !is_unobserved {
             reported.newest = Some((record.connection, record.sequence));
         }
         reported.recorded.1.push(record.sequence);
@@ -124,7 +124,7 @@ impl Live for Handle {
     }
 }
 
-/// The live token count ends at the exact count, unless it was already higher.
+/// Asserts that the live token count ends at the exact count, unless it was already higher.
 fn reconciled(record: &Record, live: &Totals) {
     let more = live.reconciled.unwrap_or_default();
     match record.output_tokens.filter(|count| count.source.is_exact()) {
@@ -133,7 +133,7 @@ fn reconciled(record: &Record, live: &Totals) {
     }
 }
 
-/// Invariants of every record.
+/// Asserts the invariants of a record.
 fn consistent(record: &Record) {
     let order = |times: &[Option<Duration>]| times.iter().flatten().is_sorted();
     let ended = Some(record.ended);

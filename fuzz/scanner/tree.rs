@@ -41,7 +41,7 @@ pub(crate) const PAIRS: &[(&str, Node)] = &[
 static KEYS: Keys<Node> = Keys::new(PAIRS);
 
 impl Node {
-    /// The place of the value of this key, in its unparsed form.
+    /// The place of the value of this key. `key` is unparsed: escapes are not decoded.
     pub(crate) fn of_key(key: &[u8]) -> Option<Node> {
         PAIRS.iter().find_map(|(name, node)| (name.as_bytes() == key).then_some(*node))
     }
@@ -76,7 +76,7 @@ pub(crate) enum Found {
     Refused(Node),
 }
 
-/// Records its calls. Refuses every third word.
+/// A sink that records its calls and refuses every third word.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Finds {
     pub(crate) found: Vec<Found>,

@@ -35,9 +35,9 @@ pub(super) async fn serve(
     site: Arc<Site>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    // Small responses must not wait for an acknowledgement; if this fails, they are only slower.
+    // Sends small responses without waiting for the client's acknowledgement. If this fails, they are only slower.
     stream.set_nodelay(true).ok();
-    // Limits how long data stays in the socket buffer after the response is written.
+    // `TimedStream` limits only writes to the socket buffer. This limits how long data stays in that buffer.
     #[cfg(target_os = "linux")]
     socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(timeout)).ok();
     let io = TokioIo::new(TimedStream::new(stream, Arc::clone(&slot), timeout));
@@ -68,8 +68,8 @@ pub(super) async fn serve(
 
 /// A socket with a time limit for the client to read each response.
 ///
-/// The limit runs from the first blocked write until the response, or the event of a stream, is fully written. Slow
-/// reads do not extend it.
+/// The limit applies from the first blocked write until the response, or one event of a stream, is fully written. A
+/// client that reads only a few bytes at a time does not extend the limit.
 #[derive(Debug)]
 pub(super) struct TimedStream {
     stream: TcpStream,
@@ -122,7 +122,7 @@ impl AsyncWrite for TimedStream {
         self.stream.is_write_vectored()
     }
 
-    /// hyper calls this only after all buffered data is written.
+    /// hyper flushes only after it has written all buffered data, so a flush can complete a response.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         if self.slot.flushed() {

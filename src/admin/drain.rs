@@ -12,12 +12,12 @@ use tokometer_settings::duration;
 pub struct Draining {
     /// Start time.
     pub began: Instant,
-    /// Source: a signal, or the address of a client.
+    /// What requested the drain: a signal, or a client's address.
     pub requested_by: String,
 }
 
-/// Health and drain of tokometer itself. Nothing here may depend on the inference server: a server outage would restart
-/// the pod. The engine's health has a separate path.
+/// Health and drain of tokometer itself. Nothing here may depend on the inference server: its outage would fail
+/// tokometer's probes and restart the container. `/engine/healthz` reports the engine's health.
 #[async_trait]
 pub trait Control: Send + Sync + 'static {
     /// Stops accepting connections, possibly after a delay. Open streams continue; the process exits after the last
@@ -27,8 +27,8 @@ pub trait Control: Send + Sync + 'static {
     /// The drain, if one was started by [`Control::begin_drain`] or a signal.
     fn draining(&self) -> Option<Draining>;
 
-    /// One line per listener that accepts no clients, or lines about the packet capture. Notes do not make this process
-    /// unhealthy.
+    /// Lines shown on the health pages: one per listener that accepts no clients, or a description of the packet
+    /// capture. They do not make tokometer unhealthy.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
@@ -46,15 +46,16 @@ pub trait Control: Send + Sync + 'static {
 /// Maximum wait that a request can specify.
 const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
 
-/// Maximum time that `/drain/wait` waits for a drain to start: a pod's preStop hooks run concurrently.
-const BEGINS_WITHIN: Duration = Duration::from_secs(2);
+/// Maximum time that `/drain/wait` waits for a drain to start: a pod's preStop hooks run concurrently, so the hook that
+/// starts the drain may run later.
+const START_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Polling interval for the start of a drain.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 
-/// Parses the wait from the query; `None` without `wait`.
+/// Parses the query parameter `wait`; `None` if it is absent.
 ///
-/// `wait` and `wait=` mean the default; `wait=30s` sets the duration.
+/// `wait`, `wait=` and `wait=true` mean `default`; `wait=30s` sets the duration.
 pub(super) fn wait(query: Option<&str>, default: Duration) -> Result<Option<Duration>, String> {
     let mut wait = None;
     for part in query.unwrap_or_default().split('&').filter(|part| !part.is_empty()) {
@@ -68,23 +69,23 @@ pub(super) fn wait(query: Option<&str>, default: Duration) -> Result<Option<Dura
 }
 
 /// Waits for the end of a drain started by another request or a signal. If no drain starts, returns after
-/// `BEGINS_WITHIN`. Never starts a drain, so any client may call it.
+/// `START_TIMEOUT`. Never starts a drain, so any client may request it.
 pub(super) async fn wait_for_other(control: &dyn Control) -> (StatusCode, serde_json::Value) {
     let begun = async {
         while control.draining().is_none() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
     };
-    let is_draining = tokio::time::timeout(BEGINS_WITHIN, begun).await.is_ok();
+    let is_draining = tokio::time::timeout(START_TIMEOUT, begun).await.is_ok();
     state(is_draining.then(|| control.grace_period()), control).await
 }
 
-/// Status and body of the response, after the wait: 503 if streams are still open.
+/// Waits for at most `wait`, then returns status and body of the response: 503 if streams are still open after a wait.
 pub(super) async fn state(wait: Option<Duration>, control: &dyn Control) -> (StatusCode, serde_json::Value) {
     let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let began = Instant::now();
     if let Some(wait) = wait {
-        // A timeout is not an error: `open_streams` reports it.
+        // A timeout needs no handling: the response reports the streams that are still open.
         tokio::time::timeout(wait, control.wait_until_idle()).await.ok();
     }
     let (open, draining) = (control.open_streams(), control.draining());

@@ -24,7 +24,7 @@ const RETRY_MS: u32 = 1000;
 /// Makes snapshots periodically while there are watchers, and on request.
 pub(super) struct Feed {
     make: Snapshots,
-    /// Locked while a snapshot is made, so that concurrent requests share it.
+    /// Locked while a snapshot is made, so that concurrent requests share the snapshot.
     latest: tokio::sync::Mutex<Option<(Instant, Bytes)>>,
     watchers: Mutex<Watchers>,
     stopped: watch::Receiver<bool>,
@@ -48,7 +48,7 @@ impl fmt::Debug for Feed {
 pub(super) struct SnapshotError;
 
 impl Feed {
-    /// Sends snapshots from `make` until `stopped`.
+    /// A feed of the snapshots that `make` returns. It ends when `stopped` becomes true.
     pub(super) fn new(make: Snapshots, stopped: watch::Receiver<bool>) -> Arc<Feed> {
         Arc::new(Feed { make, latest: tokio::sync::Mutex::default(), watchers: Mutex::default(), stopped })
     }
@@ -105,7 +105,7 @@ impl Feed {
                 // An error means that the server was dropped.
                 _ = stopped.wait_for(|stopped| *stopped) => break,
             }
-            if self.watchers().leave() {
+            if self.watchers().remove_closed() {
                 return;
             }
             // A snapshot just made for a single request can be reused.
@@ -116,7 +116,7 @@ impl Feed {
                 !matches!(watcher.try_send(event.clone()), Err(mpsc::error::TrySendError::Closed(_)))
             });
         }
-        // Dropping the senders ends their responses.
+        // Dropping the senders ends the watchers' responses.
         self.watchers().all.clear();
     }
 
@@ -126,8 +126,8 @@ impl Feed {
 }
 
 impl Watchers {
-    /// Removes closed watchers; true if none is left, so that the task can end.
-    fn leave(&mut self) -> bool {
+    /// Removes closed watchers; true if none is left. The task then ends, and the next watcher starts a new one.
+    fn remove_closed(&mut self) -> bool {
         self.all.retain(|watcher| !watcher.is_closed());
         self.is_sending = !self.all.is_empty();
         !self.is_sending
@@ -144,7 +144,7 @@ impl Events {
     }
 }
 
-/// A server-sent event (HTML Standard, section 9.2). The JSON contains no line breaks.
+/// A server-sent event (HTML Standard, section 9.2). One `data` line suffices: the JSON contains no line breaks.
 fn event(snapshot: &Bytes, first: bool) -> Bytes {
     let mut event = Vec::with_capacity(snapshot.len() + 64);
     if first {

@@ -45,7 +45,7 @@ impl Guard {
         Guard { own_name, allowed_hosts, remote_drain }
     }
 
-    /// Ok if the request names this server and is not cross-site.
+    /// Ok if the request's host name is allowed and the request is not cross-site.
     pub(super) fn check<B>(&self, request: &Request<B>) -> Result<(), Refused> {
         let headers = request.headers();
         let mut hosts = headers.get_all(header::HOST).iter();
@@ -65,7 +65,7 @@ impl Guard {
                 );
                 return Err((StatusCode::FORBIDDEN, why));
             }
-            // Browsers always send a Host header.
+            // HTTP/1.0 requests without a Host header are allowed: browsers, which need protection, always send one.
             None if request.version() == Version::HTTP_11 => {
                 return Err((StatusCode::BAD_REQUEST, "the request has no Host header".into()));
             }
@@ -134,7 +134,7 @@ fn is_port(text: &str) -> bool {
     text.is_empty() || text.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())
 }
 
-/// True if origin and host name the same host and port. `null`, the origin of a sandboxed page, matches nothing.
+/// True if both values refer to the same host and port. `null`, the origin of a sandboxed page, matches nothing.
 fn is_same_origin(origin: &str, host: &str) -> bool {
     let (authority, port) = match origin.split_once("://") {
         Some(("http", authority)) => (authority, ":80"),

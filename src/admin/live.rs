@@ -51,14 +51,13 @@ const SCRIPTS: [&str; 6] = [
     include_str!("live/page/main.js"),
 ];
 
-/// The document, and a policy that restricts the browser to displaying it.
+/// The page and its Content-Security-Policy, which allows the page's script and style, and requests to this server.
 static PAGE: LazyLock<(Bytes, String)> = LazyLock::new(|| {
     let style = include_str!("live/page/page.css");
-    // The function keeps the scripts' names out of the global scope.
+    // The scripts are wrapped in a function, which keeps their names out of the global scope.
     let script = format!("\"use strict\";(() => {{\n{}}})();\n", SCRIPTS.concat());
     let page = include_str!("live/page/page.html").replacen("/*STYLE*/", style, 1).replacen("/*SCRIPT*/", &script, 1);
-    // Model names come from the network. Even if a model name were inserted as markup, the policy would block it as
-    // script.
+    // Model names are untrusted. Even if one were inserted as markup, the policy would block scripts in it.
     let policy = format!(
         "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; connect-src 'self'; img-src data:; \
          base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -68,7 +67,7 @@ static PAGE: LazyLock<(Bytes, String)> = LazyLock::new(|| {
     (Bytes::from(page), policy)
 });
 
-/// Hash in the format of a policy (Content Security Policy Level 3, section 2.3.1).
+/// Hash of a script or style, in the format of the policy (Content Security Policy Level 3, section 2.3.1).
 fn hash(text: &str) -> String {
     BASE64_STANDARD.encode(ring::digest::digest(&ring::digest::SHA256, text.as_bytes()))
 }

@@ -133,13 +133,13 @@ pub(super) async fn response<B: Body>(
     }
 }
 
-/// Also lists listeners that wait for their server (no failure of this process), or what is captured.
+/// 200, with a line for each listener that waits for its server (not a failure of tokometer), or about the capture.
 fn alive(control: &dyn Control) -> PageResponse {
     let notes: String = control.notes().iter().map(|note| format!("{note}\n")).collect();
     respond(StatusCode::OK, TEXT, format!("ok\n{notes}"))
 }
 
-/// Serves a page that costs time or memory.
+/// Serves a page that costs time or memory, and therefore has a limit on concurrent responses.
 async fn limited<B>(request: &Request<B>, site: &Site, slot: &Arc<Slot>) -> PageResponse {
     let query = request.uri().query().map(str::to_owned);
     let page = match request.uri().path() {
@@ -192,8 +192,8 @@ async fn limited<B>(request: &Request<B>, site: &Site, slot: &Arc<Slot>) -> Page
 }
 
 /// Renders on a separate thread, so that a slow page does not delay probes. The slot is held until rendering ends, even
-/// if the client disconnects; otherwise clients could start any number of renders. `None` if the slot was evicted while
-/// waiting for a thread: clients that evict each other cannot start any number either.
+/// if the client disconnects; otherwise clients could start any number of renders. `None` if the slot was evicted
+/// before a thread was free, because clients that evict each other could also start any number.
 async fn rendered(
     held: PageSlot,
     make: impl FnOnce() -> PageResponse + Send + 'static,
@@ -202,7 +202,7 @@ async fn rendered(
     rendering.await.ok().flatten()
 }
 
-/// Like [`rendered`], for a future.
+/// Like [`rendered`], for a response made by a future. `None` only if the future panics.
 async fn made(
     held: PageSlot,
     make: impl Future<Output = PageResponse> + Send + 'static,
@@ -237,7 +237,7 @@ async fn drained<B>(
     json(status, &body)
 }
 
-/// Several header fields of one name form one list (RFC 9110 section 5.3).
+/// The value of `Accept`. Several header fields with the same name form one list (RFC 9110 section 5.3).
 fn accept<B>(request: &Request<B>) -> Option<String> {
     let lines: Vec<&str> =
         request.headers().get_all(header::ACCEPT).iter().filter_map(|line| line.to_str().ok()).collect();

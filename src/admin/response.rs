@@ -19,7 +19,7 @@ const CHUNK: usize = 16 * 1024;
 #[derive(Debug)]
 pub(super) struct Content {
     source: Source,
-    /// Holds the slot of a limited page.
+    /// Keeps the slot of a limited page occupied until this body is dropped.
     held: Option<PageSlot>,
 }
 

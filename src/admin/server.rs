@@ -28,12 +28,13 @@ const NICENESS: i32 = 10;
 /// Pause after a failed accept (no file descriptors left): an immediate retry would fail too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Maximum number of connections waiting to be accepted, capped by `net.core.somaxconn`: a burst of connects must not
-/// delay a probe.
+/// Maximum number of connections waiting to be accepted, capped by `net.core.somaxconn`. High, so that a burst of
+/// connects does not delay a probe.
 const BACKLOG: i32 = 4096;
 
-/// Maximum unsent response bytes and unread request bytes per connection in the kernel: clients that do not read use
-/// little of the container's memory. A small send buffer would do the same, but wait for delayed acknowledgements.
+/// Maximum unsent response bytes and unread request bytes in the kernel, per connection. Clients that do not read then
+/// use little of the container's memory. The send buffer itself stays large: with a small one, sending waits for the
+/// client's delayed acknowledgements.
 const SOCKET_BUFFER: u32 = 32 * 1024;
 
 /// Number of subsequent ports tried, to suggest a free port in the error.
@@ -142,7 +143,7 @@ impl Bound {
                 let feed = Feed::new(Arc::clone(&pages.live), stopped.clone());
                 let site = Site { pages, feed, guard: Guard::new(&settings.allowed_hosts, settings.remote_drain) };
                 runtime.block_on(serve(listener, settings, Arc::new(site), stopped));
-                // A scrape may hang in a caller's closure: do not wait for it.
+                // A closure of `pages` may hang: do not wait for it.
                 runtime.shutdown_background();
             })
             .map_err(Error::Start)?;
@@ -176,7 +177,7 @@ impl Server {
     }
 }
 
-/// Binds the address. `[::]` accepts IPv4 and IPv6 (ipv6(7)); without IPv6 on the machine, it falls back to IPv4.
+/// Binds the address. `[::]` accepts IPv4 and IPv6 (ipv6(7)); if the machine has no IPv6, binds 0.0.0.0 instead.
 fn open(address: SocketAddr) -> io::Result<Listener> {
     match listen(address) {
         Err(error)
@@ -220,7 +221,7 @@ async fn serve(listener: TcpListener, settings: Settings, site: Arc<Site>, mut s
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            // An error means that the server was dropped.
+            // The server was stopped, or dropped (an error).
             _ = stopped.changed() => break,
             Some(_) = connections.join_next() => continue,
         };

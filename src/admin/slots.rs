@@ -57,7 +57,7 @@ struct Entry {
     client: IpAddr,
     /// The client is in this pod or on this machine.
     is_local: bool,
-    /// When the connection was accepted or last sent a request.
+    /// Time of the latest of these: the accept, the last request, the end of the last response of a limited page.
     since: Instant,
     page: Option<Page>,
     evict: Arc<Notify>,
@@ -68,8 +68,8 @@ impl Slots {
         Arc::new(Slots { max_waiting, all: Mutex::default() })
     }
 
-    /// Adds a connection. If too many connections are waiting, closes the oldest one of the address with the most:
-    /// clients that send no complete request cannot lock out others.
+    /// Adds a connection. If too many connections have no page in progress, closes the oldest of the client address
+    /// with the most. Thus clients that send no complete request cannot lock out others.
     pub(super) fn admit(self: &Arc<Self>, client: IpAddr, is_local: bool) -> Arc<Slot> {
         let mut all = self.all();
         while all.by_id.values().filter(|entry| entry.page.is_none()).count() >= self.max_waiting
@@ -109,8 +109,8 @@ impl All {
         by_client
     }
 
-    /// Selects the response to end for a client that has `own` responses of this page: the oldest one of the client
-    /// with the most. Clients in this pod take slots from all others, and lose theirs last.
+    /// Selects the response that is ended for a client with `own` responses of this page: the oldest one of the client
+    /// with the most. A client in this pod can displace any client outside it, and is displaced last.
     fn to_end(&self, page: Page, own: usize, is_local: bool) -> Option<u64> {
         let by_client = self.in_progress(page);
         let held = |entry: &Entry| by_client.get(&entry.client).copied().unwrap_or_default();
@@ -132,7 +132,7 @@ enum Response {
     /// An event stream; the client must read each event in time.
     Events,
     /// The body is passed to the connection, but possibly not yet written.
-    Handed,
+    Buffered,
 }
 
 /// The slot of one connection. Released when the connection and the page rendered for it have ended.
@@ -186,10 +186,10 @@ impl Slot {
     }
 
     /// Called when all pending data is written to the socket. True if this completes a response or an event of a
-    /// stream: the write timeout then restarts.
+    /// stream, so that the write timeout ends.
     pub(super) fn flushed(&self) -> bool {
         let response = self.response.load(Ordering::Acquire);
-        if response == Response::Handed as u8 {
+        if response == Response::Buffered as u8 {
             self.response.store(Response::None as u8, Ordering::Release);
             if let Some(entry) = self.slots.all().by_id.get_mut(&self.id) {
                 entry.page = None;
@@ -206,12 +206,12 @@ impl Drop for Slot {
     }
 }
 
-/// A response in progress: held while its page is rendered, and then by its body.
+/// A response in progress. Exists while the page is rendered, and then as long as the response's body.
 #[derive(Debug)]
 pub(super) struct PageSlot(Arc<Slot>);
 
 impl PageSlot {
-    /// True if the connection was closed for another client: its page is not needed.
+    /// True if the connection was closed for another client, so that its page is no longer needed.
     pub(super) fn is_evicted(&self) -> bool {
         self.0.is_evicted()
     }
@@ -219,7 +219,7 @@ impl PageSlot {
 
 impl Drop for PageSlot {
     fn drop(&mut self) {
-        self.0.response.store(Response::Handed as u8, Ordering::Release);
+        self.0.response.store(Response::Buffered as u8, Ordering::Release);
     }
 }
 
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn client_with_fewer_responses_takes_the_oldest_of_the_client_with_the_most() {
-        // These clients fill all slots.
+        // In both cases, the clients together fill all slots of the page.
         for (page, clients) in [(Page::Metrics, &[1, 2][..]), (Page::DrainWait, &[1, 2, 3, 4])] {
             let slots = Slots::new(100);
             let held = fill(&slots, page, clients);

@@ -44,19 +44,19 @@ const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464)
 /// Why a demo failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The simulated server.
+    /// The simulated server cannot start.
     #[error(transparent)]
     Simulator(#[from] server::Error),
-    /// The proxy.
+    /// The proxy cannot start.
     #[error(transparent)]
     Instrument(#[from] instrument::Error),
-    /// The load.
+    /// The load failed.
     #[error(transparent)]
     Load(#[from] load::Error),
-    /// The display of the traffic.
+    /// The display of the traffic failed.
     #[error(transparent)]
     Top(#[from] top::Error),
-    /// The output, or a runtime.
+    /// The output cannot be written, or a runtime cannot be created.
     #[error("the demo cannot run: {0}")]
     Io(#[from] io::Error),
     /// The proxy and the load recorded different numbers of requests.
@@ -126,7 +126,7 @@ pub fn run(settings: &Settings, out: &mut impl Write) -> Result<(), Error> {
     };
     runtime.block_on(instrument.drain(Duration::ZERO, std::future::pending()));
     instrument.stop();
-    // Only after `stop`: a low-priority thread records the last requests.
+    // Read after `stop`: until then, a low-priority thread may still be recording the last requests.
     let outcomes = outcomes.0.lock().unwrap_or_else(PoisonError::into_inner);
     let counts: Vec<String> = outcomes.iter().map(|(outcome, count)| format!("{} {count}", outcome.as_str())).collect();
     writeln!(out, "\n{}", counts.join("   "))?;

@@ -30,8 +30,8 @@ macro_rules! fields {
     };
 }
 
-/// All values except the phases, in order. Times (`_ms`) are milliseconds from the last byte of the request, except
-/// `duration_ms`, which starts at the request's first byte.
+/// All values except the phases, in order. Points in time (`_ms`) are milliseconds after the last byte of the request;
+/// only `duration_ms` starts at the request's first byte.
 static FIELDS: [Field; 55] = fields! { |r|
     /// Outcome of the request, as listed in [Metrics](metrics.md), `tokometer.requests`.
     outcome = r.outcome.as_str(),
@@ -39,21 +39,21 @@ static FIELDS: [Field; 55] = fields! { |r|
     status = r.status,
     /// Operation, by its OpenTelemetry name: `chat`, `text_completion`, `embeddings`, ...
     operation = r.labels.route.operation(),
-    /// Engine that sent the response; null if not known for certain.
+    /// Engine that sent the response; null if it was not recognized.
     engine = r.labels.engine,
-    /// Model name in the response; if it has none, in the request.
+    /// Model name in the response or, if the response has none, in the request.
     model = r.labels.response_model.as_deref().or(r.labels.request_model.as_deref()),
     /// Model name in the request.
     request_model = r.labels.request_model.as_deref(),
-    /// Whether the response is a stream of events; without a response, whether the request asked for one.
+    /// Whether the response is a stream of events. Without a response: whether the request asked for a stream.
     streaming = r.labels.streaming,
     /// Index of the listener, from 0.
     listener = r.labels.listener,
     /// Number of the connection in this process, from 1.
     connection = r.connection,
-    /// Number of the request on its connection.
+    /// Number of the request on its connection, from 0.
     sequence = r.sequence,
-    /// `X-Request-Id` header of the request; if absent, of the response.
+    /// `X-Request-Id` header of the request or, if absent, of the response.
     request_id = r.request_id.as_deref(),
     /// `id` of the response.
     response_id = r.response_id.as_deref(),
@@ -77,9 +77,10 @@ static FIELDS: [Field; 55] = fields! { |r|
     reasoning_tokens = r.reasoning_tokens,
     /// Audio output tokens.
     output_audio_tokens = r.output_audio_tokens,
-    /// Output tokens, up to where the response ended.
+    /// Output tokens; for an aborted response, those up to the abort.
     output_tokens = r.output_tokens.map(|count| count.tokens),
-    /// Source of the output token count: `deltas_lower_bound` (lower bound), `tokenizer` (estimate); others are exact.
+    /// Source of the output token count. `deltas_lower_bound` is a lower bound, `tokenizer` an estimate; all other
+    /// sources are exact.
     output_tokens_source = r.output_tokens.map(|count| count.source.as_str()),
     /// Time to the end of the response headers.
     time_to_headers_ms = since(r, r.headers),
@@ -91,14 +92,14 @@ static FIELDS: [Field; 55] = fields! { |r|
     time_to_first_visible_ms = since(r, r.first_visible),
     /// Time to the last token of a stream.
     last_token_ms = since(r, r.last_token),
-    /// Time to the end of the request. For a canceled request: until the client closed its side of the connection.
+    /// Time to the end of the request. A canceled request ends when the client closes its side of the connection.
     ended_ms = since(r, Some(r.ended)),
     /// Time from the first byte of the request to its end.
     duration_ms = milliseconds(Some(r.ended)),
-    /// Decode rate: output tokens after the first event, divided by the time from the first token to the last; null if
-    /// a count is not exact.
+    /// Decode rate: output tokens after the first event, divided by the time from the first token to the last. Null if
+    /// the token count is not exact.
     decode_tokens_per_second = r.decode_rate,
-    /// Minimum decode rate, if only a lower bound of the tokens is known.
+    /// Lower bound of the decode rate, if only a lower bound of the token count is known.
     decode_tokens_per_second_at_least = r.decode_rate_at_least,
     /// Decode rate estimated from the tokenizer's count.
     decode_tokens_per_second_estimated = r.decode_rate_estimated,
@@ -108,25 +109,27 @@ static FIELDS: [Field; 55] = fields! { |r|
     events = r.events,
     /// Longest time between two tokens of one choice, excluding delays of tokometer itself.
     longest_gap_ms = milliseconds(r.longest_gap),
-    /// Longest gap that the stream's cadence does not explain ([Stalls](../concepts/stalls.md)); null if there is none.
+    /// Longest pause: the longest gap that the stream's own cadence does not explain ([Stalls](../concepts/stalls.md));
+    /// null if there is none.
     longest_pause_ms = milliseconds(r.longest_pause),
     /// Number of pauses above the stall threshold.
     stalls = r.stalls,
-    /// Total delay because tokometer's thread was not scheduled, during the request or before reading its first bytes.
-    /// Each delay is underreported by up to 100 ms.
+    /// Total time for which tokometer's thread was not scheduled, during the request or before its first bytes were
+    /// read. Each delay is underreported by up to 100 ms.
     late_ms = milliseconds(Some(r.late)),
     /// Time blocked on a slow client (backpressure).
     delivery_blocked_ms = milliseconds(Some(r.delivery_blocked)),
-    /// Minimum round-trip time between the server's host and the client in the last minutes; null if unknown.
+    /// Minimum round-trip time between the server's host and the client in the last minutes before the request ended;
+    /// null if unknown.
     rtt_ms = milliseconds(network(r).rtt),
     /// TCP segments sent to the client more than once during the request; null if unknown.
     retransmits = network(r).retransmits,
-    /// Time with a full receive window at the client, because the client did not read; null if unknown.
+    /// Time for which the client's TCP receive window was full because the client did not read; null if unknown.
     zero_window_ms = milliseconds(network(r).zero_window),
-    /// Share of the network (transfer of the request plus one round trip) in the client's time to first token, from 0
-    /// to 1; null if unknown.
+    /// Share of the client's time to first token that was spent in the network (transfer of the request plus one round
+    /// trip), from 0 to 1; null if unknown.
     ttft_network_share = r.network_share_of_first_token(),
-    /// Whether packets were lost while the request was captured; if so, its times may be inexact.
+    /// Whether packets were lost while the request was captured. If true, its times may be inexact.
     capture_loss = r.capture_loss,
     /// Time in the server's queue.
     queue_time_ms = milliseconds(r.queue.map(|queue| queue.value)),
@@ -150,19 +153,19 @@ static FIELDS: [Field; 55] = fields! { |r|
 
 /// The phases of a request, each with the name and the meaning of its duration. The durations add up to `duration_ms`.
 const PHASES: [(PhaseKind, &str, &str); 10] = [
-    (PhaseKind::Request, "phase_request_ms", "The request is received."),
-    (PhaseKind::Load, "phase_load_ms", "The model is loaded."),
-    (PhaseKind::Preprocessing, "phase_preprocessing_ms", "The server preprocesses the prompt."),
-    (PhaseKind::Queue, "phase_queue_ms", "The request waits in the queue."),
-    (PhaseKind::Prefill, "phase_prefill_ms", "The server prefills the prompt."),
-    (PhaseKind::Waiting, "phase_waiting_ms", "Wait for the first token, not split further."),
-    (PhaseKind::Processing, "phase_processing_ms", "The server processes a response that is not streamed."),
+    (PhaseKind::Request, "phase_request_ms", "Receiving the request."),
+    (PhaseKind::Load, "phase_load_ms", "Loading the model."),
+    (PhaseKind::Preprocessing, "phase_preprocessing_ms", "Preprocessing the prompt."),
+    (PhaseKind::Queue, "phase_queue_ms", "Waiting in the server's queue."),
+    (PhaseKind::Prefill, "phase_prefill_ms", "Prefilling the prompt."),
+    (PhaseKind::Waiting, "phase_waiting_ms", "Waiting for the first token, if the queue time is unknown."),
+    (PhaseKind::Processing, "phase_processing_ms", "Processing a non-streamed response."),
     (PhaseKind::Decode, "phase_decode_ms", "Time from the first token to the last."),
     (PhaseKind::Finish, "phase_finish_ms", "Time from the last token to the end of the request."),
     (
         PhaseKind::DeliveryBlocked,
         "phase_delivery_blocked_ms",
-        "Blocked on a slow client; not included in the other phases.",
+        "Blocked on a slow client. Not included in the other phases.",
     ),
 ];
 
@@ -210,7 +213,7 @@ fn timing(record: &Record) -> EngineTiming {
     record.timing.unwrap_or_default()
 }
 
-/// A response that is not streamed has no chunk count, which differs from zero chunks.
+/// True for a token stream. Other responses have no chunk count, which differs from a count of zero.
 fn is_streamed(record: &Record) -> bool {
     record.labels.streaming == Some(true) && record.labels.route.generates()
 }

@@ -28,7 +28,7 @@ use crate::config::Settings;
 /// Time for force-closed connections to be recorded after the grace period.
 const FORCED: Duration = Duration::from_millis(500);
 
-/// Maximum time for counting the waiting responses at shutdown.
+/// Maximum time for counting the tokens of waiting responses at shutdown.
 const LAST_COUNTS: Duration = Duration::from_millis(500);
 /// Maximum time for forwarding the engine's last span messages.
 const LAST_SPANS: Duration = Duration::from_millis(500);
@@ -36,31 +36,31 @@ const LAST_SPANS: Duration = Duration::from_millis(500);
 /// Why the program cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An exporter.
+    /// An exporter cannot start.
     #[error(transparent)]
     Export(#[from] export::Error),
-    /// The access log.
+    /// The access log cannot be opened.
     #[error(transparent)]
     AccessLog(#[from] access_log::Error),
-    /// A vocabulary.
+    /// A vocabulary cannot be read.
     #[error(transparent)]
     Tokenizer(#[from] tokenizer::Error),
-    /// Tenants, prices or budgets.
+    /// The key file of the tenants cannot be used.
     #[error(transparent)]
     Accounting(#[from] accounting::Error),
-    /// A thread.
+    /// A thread cannot be started.
     #[error("cannot start the thread that {0}: {1}")]
     Thread(&'static str, #[source] std::io::Error),
-    /// Scraping of the engines' metrics.
+    /// Scraping of the engines' metrics cannot start.
     #[error(transparent)]
     Engines(#[from] monitors::Error),
-    /// The data path.
+    /// The data path cannot start.
     #[error(transparent)]
     Path(#[from] data_path::Error),
-    /// The receiver of the engine's spans.
+    /// The receiver of the engine's spans cannot start.
     #[error(transparent)]
     Queue(#[from] engine_spans::Error),
-    /// The admin server.
+    /// The admin server cannot start.
     #[error(transparent)]
     Admin(#[from] admin::Error),
 }
@@ -140,7 +140,7 @@ impl Instrument {
         }
         let counting = Counting::start(sink, vocabularies, settings.tokenizer.queue_responses);
         let counting = Arc::new(counting.map_err(thread("counts tokens"))?);
-        // The evaluator precedes the counting, so that requests are evaluated without delay.
+        // The evaluator is called before the token counting, so that requests are evaluated without delay.
         let sinks = vec![Arc::clone(&evaluator) as Arc<dyn Sink>, Arc::clone(&counting) as Arc<dyn Sink>];
         let unrecorded = Arc::clone(&exporters);
         let count = move |labels: &Labels, outcome, n| unrecorded.count_unrecorded(labels, outcome, n);
@@ -156,8 +156,8 @@ impl Instrument {
         let sink = Tee::of(vec![Arc::clone(&in_flight) as Arc<dyn Sink>, Arc::clone(&backlog) as Arc<dyn Sink>]);
         let threads = settings.threads.or_else(|| available_parallelism().ok().map(usize::from)).unwrap_or(1);
         let (relay, observe) = (settings.relay.clone(), settings.observe.clone());
-        // The listeners open when their servers accept connections. In a pod, only the pod's own containers can hold an
-        // address; a process that exits because of that would keep the pod from becoming ready.
+        // The listeners open when their servers accept connections. In a pod, an address in use is held by another
+        // container of the pod. tokometer then waits: exiting would keep the pod from becoming ready.
         let opening = Opening::Later { awaited: settings.in_pod };
         let mut path = match &settings.tap {
             Some(tap) => DataPath::capture(&settings.listeners, relay, observe, sink, tap)?,
@@ -165,7 +165,7 @@ impl Instrument {
         };
         let captured = path.captured();
         let Handles { relay, observers } = path.handles();
-        // A weak reference: the relay's observers own the requests in flight.
+        // A weak reference avoids a cycle: the relay owns `in_flight` through its observers.
         let threads = Arc::downgrade(&relay);
         in_flight.set_overdue(move |now| threads.upgrade().map_or(Duration::ZERO, |relay| relay.overdue(now)));
         let gates = path.take_gates();
@@ -182,7 +182,7 @@ impl Instrument {
         });
         let mut monitors = vec![objectives];
         let listeners: Arc<dyn Collect> = match &captured {
-            // Nothing is forwarded.
+            // A capture forwards nothing: the metrics of the listeners would be zero.
             Some(captured) => Arc::new(captured.clone()),
             None => {
                 let (all, addresses) = (settings.listeners.clone(), path.addresses().to_vec());
@@ -272,7 +272,7 @@ impl Instrument {
         self.path.addresses()
     }
 
-    /// Sentences on what is captured; empty if connections are forwarded.
+    /// Sentences that describe the packet capture; empty if connections are forwarded.
     pub fn captured(&self) -> Vec<String> {
         self.path.captured().map(|captured| captured.notes()).unwrap_or_default()
     }
@@ -304,7 +304,7 @@ impl Instrument {
         self.backlog.settle();
         let counting = self.counting.reload(vocabularies, settings.tokenizer.queue_responses);
         counting.map_err(|error| Error::Thread("counts tokens", error))?;
-        // No step after this one can fail.
+        // Nothing below this line can fail, so that either all settings are applied or none.
         self.accounting.reload(rules);
         self.evaluator.reload(settings.slo.clone());
         let handles = self.handles();
@@ -315,7 +315,7 @@ impl Instrument {
         Ok(())
     }
 
-    /// Exports whether the last reload succeeded.
+    /// Records whether the last reload succeeded, for the exporters.
     pub fn reloaded(&self, applied: bool) {
         self.reloads.last(applied);
     }
@@ -338,7 +338,7 @@ impl Instrument {
     /// Stops accepting, closes idle connections, and lets all others continue for at most `grace`. Meanwhile the
     /// telemetry of ended requests is sent. `hurry` ends the wait early.
     pub async fn drain(&self, grace: Duration, hurry: impl Future<Output = ()>) {
-        self.control.note("a signal");
+        self.control.record_drain("a signal");
         let relay = self.handles().relay;
         relay.drain().close_and_begin().await;
         tracing::info!(open = relay.drain().open(), grace_secs = grace.as_secs(), "Draining.");
@@ -363,7 +363,7 @@ impl Instrument {
         drop(monitors);
         backlog.stop();
         counting.stop(LAST_COUNTS);
-        // The last scrape is sent with the last telemetry.
+        // Dropped before the exporters shut down, so that they send the result of the last scrape.
         drop(scraper);
         if let Some(spans) = spans {
             spans.stop(LAST_SPANS);

@@ -1,4 +1,4 @@
-//! `tokometer run`: runs until a signal ends it.
+//! `tokometer run`: runs until a signal or a drain ends the process.
 
 use std::io::IsTerminal;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -168,13 +168,13 @@ fn run_with(
             instrument.reloaded(reload(&current, flags, environment, &instrument, logs));
         }
         let grace = current.lock().unwrap_or_else(PoisonError::into_inner).settings.grace_period;
-        // If the user closes the display, nothing is waited for.
+        // If the user has closed the display, the drain does not wait for open streams.
         let grace = if ended.is_some() { Duration::ZERO } else { grace };
         instrument.drain(grace, signals.stop()).await;
         tracing::info!("Stopped.");
         tokio::task::spawn_blocking(move || instrument.stop()).await.ok();
         if display.is_some_and(|display| display.has_screen()) {
-            // A signal may end the process before its display ends.
+            // After a signal, the process may end before the display's thread restores the terminal.
             ratatui::restore();
         }
         ended.unwrap_or(Ok(())).map_err(Error::Top)
@@ -225,7 +225,8 @@ impl Signals {
         }
     }
 
-    /// Waits for the next SIGTERM or SIGINT. Not SIGHUP: the kernel and the shell both send one for a closed terminal.
+    /// Waits for the next SIGTERM or SIGINT. A second SIGHUP does not count, because the kernel and the shell each send
+    /// one when a terminal is closed.
     async fn stop(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
@@ -251,8 +252,8 @@ impl ConfigFile {
         ConfigFile { path: config.file.clone(), version: config.version, seen: config.version, due }
     }
 
-    /// True once for each new version of the file, after two checks have seen that version: a file that is being
-    /// written is not loaded.
+    /// True once for each new version of the file, when two consecutive checks have found that version. Thus a file is
+    /// not loaded while it is being written.
     fn is_changed(&mut self) -> bool {
         let now = self.path.as_deref().and_then(FileVersion::of);
         let is_stable = std::mem::replace(&mut self.seen, now) == now;
@@ -285,7 +286,7 @@ fn reload(
     instrument: &Instrument,
     logs: &logging::Handle,
 ) -> bool {
-    // Not locked while files are read: `/config` uses it.
+    // A copy, because `/config` must not wait for the lock while files are read.
     let old = current.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let unusable = |error: &dyn std::fmt::Display| {
         tracing::error!(%error, "The new configuration is invalid; keeping the old one.");
@@ -295,9 +296,9 @@ fn reload(
         Ok(reloaded) => reloaded,
         Err(error) => return unusable(&error),
     };
-    // Changes that need a restart are not in effect; the next reload reports them again.
+    // `new` keeps the old values of keys that need a restart, so the next reload reports their changes again.
     let new = old.adopting(&reloaded.config);
-    // The contents of files may have changed even if their names have not.
+    // Applied even if no key has changed, because the contents of files named in the configuration may have changed.
     if let Err(error) = instrument.reload(&new.settings) {
         return unusable(&error);
     }
@@ -331,13 +332,13 @@ mod tests {
         let version = FileVersion::of(&path);
         let mut file = ConfigFile { path: Some(path.clone()), version, seen: version, due: interval(FILE_CHECK) };
         assert!(!file.is_changed());
-        // While the file is being written, each check sees another version.
+        // While the file is being written, each check finds another version.
         for part in ["aa", "aaa"] {
             fs::write(&path, part).unwrap();
             assert!(!file.is_changed());
         }
         assert_eq!([file.is_changed(), file.is_changed()], [true, false]);
-        // A reload for another reason also loads the version that no check has seen twice.
+        // A reload for another reason loads the latest version, even if only one check has found it.
         fs::write(&path, "aaaa").unwrap();
         assert!(!file.is_changed());
         file.loaded();

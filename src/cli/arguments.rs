@@ -57,7 +57,7 @@ pub struct CheckArgs {
     /// The configuration
     #[command(flatten)]
     pub config: Flags,
-    /// Report what `inject` would do with the pods in this manifest (-: stdin), instead of the configuration
+    /// Instead of checking the configuration, report what `inject` would do with the pods in this manifest (-: stdin)
     #[arg(long, value_name = "FILE")]
     pub pod: Option<PathBuf>,
 }
@@ -106,7 +106,7 @@ configuration is invalid, or wrong usage.")]
     Demo(DemoArgs),
     /// Simulate an inference server.
     Sim(SimArgs),
-    /// Load a server and measure it from the client side.
+    /// Generate load on a server and measure it from the client side.
     Load(LoadArgs),
     /// Measure the requests in packet captures (tcpdump) and recordings.
     Replay(ReplayArgs),
@@ -150,8 +150,8 @@ Examples:
 
 docs/concepts/objectives.md describes the rules. docs/runbooks has a runbook for each alert.")]
 pub struct RulesArgs {
-    /// Output format: a Prometheus rule file, a PrometheusRule for the Prometheus operator, or input for Sloth, Pyrra
-    /// or OpenSLO tools
+    /// Output format: a Prometheus rule file, a PrometheusRule for the Prometheus operator, input for Sloth, Pyrra or
+    /// OpenSLO tools, or Alertmanager inhibition rules
     #[arg(long, value_name = "FORMAT", default_value = Format::Prometheus.as_str(),
         value_parser = one_of(Format::ALL.map(|format| (format.as_str(), format))))]
     pub format: Format,

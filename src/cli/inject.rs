@@ -50,10 +50,10 @@ pub struct InjectArgs {
     /// Image of the sidecar
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
-    /// Image with nft, for the mode redirect
+    /// Image that contains nft, for the mode redirect
     #[arg(long, value_name = "IMAGE")]
     pub redirect_image: Option<String>,
-    /// Port of /metrics, health and drain
+    /// Port of the admin server: /metrics, health and drain
     #[arg(long, value_name = "PORT", default_value_t = inject::ADMIN_PORT, value_parser = value_parser!(u16).range(1..))]
     pub admin_port: u16,
     /// How long open streams may continue when the pod terminates, such as 300s or 5m

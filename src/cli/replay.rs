@@ -26,7 +26,7 @@ pub struct ReplayArgs {
     /// Server port in packet captures; can be repeated [default: all servers found in the capture]
     #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub ports: Vec<u16>,
-    /// Print one JSON object per request and line; absent values are null
+    /// Print one JSON object per request, one per line; absent values are null
     #[arg(long)]
     pub json: bool,
     /// Also print the arrival times of each request's tokens, reduced to at most 48 points

@@ -38,22 +38,22 @@ pub struct SimArgs {
     /// Tokens per response, unless the request asks for fewer
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = value_parser!(u64).range(1..))]
     pub tokens: u64,
-    /// Engine to imitate for chat requests. Each engine's own paths are always served
+    /// Engine to imitate for chat requests. The native paths of all engines are always served
     #[arg(long, value_name = "ENGINE", default_value = "vllm", value_parser = one_of(Imitation::NAMES.iter().copied()))]
     pub engine: Imitation,
-    /// Share of each prompt that is read from the cache, from 0 to 1; if above 0, reported for each request
+    /// Share of each prompt that is read from the cache, from 0 to 1; if above 0, each response reports it
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     pub cached_share: f64,
     /// Maximum number of concurrent requests; further requests wait
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = value_parser!(u32).range(1..))]
     pub max_concurrency: u32,
-    /// Report queue and generation times of each request, if the engine supports it
+    /// Report queue and generation times of each request, if the imitated engine supports it
     #[arg(long)]
     pub request_metrics: bool,
     /// Tokens per event of a stream
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=100_000))]
     pub tokens_per_chunk: u32,
-    /// Endpoint for request spans, as in vLLM: http://127.0.0.1:4317
+    /// Endpoint that receives the request spans, as in vLLM: http://127.0.0.1:4317
     #[arg(long, value_name = "URL", value_parser = plain_url)]
     pub otlp_traces_endpoint: Option<String>,
     /// Faults, separated by commas: NAME[:ARGUMENT][=SHARE OF REQUESTS]. NAME is status:CODE; error-event, cut, reset
@@ -176,10 +176,10 @@ pub struct LoadArgs {
     /// URL of the server, optionally with a path that replaces the API's default path
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000")]
     pub url: String,
-    /// API to call [default: the API with the URL's path, otherwise chat]
+    /// API to call [default: the API that has the URL's path, otherwise chat]
     #[arg(long, value_name = "NAME", value_parser = one_of(Api::NAMES.iter().copied()))]
     pub api: Option<Api>,
-    /// Use HTTP/2 with prior knowledge, up to 100 concurrent requests per connection
+    /// Use HTTP/2 with prior knowledge, with up to 100 concurrent requests per connection
     #[arg(long)]
     pub http2: bool,
     /// Number of concurrent requests

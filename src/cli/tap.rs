@@ -32,13 +32,13 @@ pub struct TapArgs {
     /// Configuration file (YAML); also TOKOMETER_CONFIG
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Address of /metrics, health and drain [default: 0.0.0.0:9464]
+    /// Address of the admin server: /metrics, health and drain [default: 0.0.0.0:9464]
     #[arg(long, value_name = "ADDRESS")]
     pub admin: Option<String>,
     /// Address that receives the engine's OTLP traces: 127.0.0.1:4317; can be repeated
     #[arg(long, value_name = "ADDRESS")]
     pub otlp_receiver: Vec<String>,
-    /// Any other key, such as log.level=debug; can be repeated
+    /// Any other configuration key, such as log.level=debug; can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 }

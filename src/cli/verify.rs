@@ -26,7 +26,7 @@ The checks are reach, latency, bytes, usage, queue, counts and bypass. docs/how-
 
 Exit codes: 0 no check failed (there may be warnings), 1 a check failed, 2 wrong usage.")]
 pub struct VerifyArgs {
-    /// URL to which clients connect
+    /// URL of the proxy, to which clients connect
     #[arg(long, value_name = "URL")]
     pub relay: Target,
     /// URL of the server
@@ -47,7 +47,7 @@ pub struct VerifyArgs {
     /// Maximum tokens per response
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = value_parser!(u32).range(2..=10_000))]
     pub max_tokens: u32,
-    /// Maximum latency that the proxy may add to a median
+    /// Maximum latency that the proxy may add, as the difference of the medians
     #[arg(long, value_name = "DURATION", default_value = "5ms", value_parser = duration::parse)]
     pub max_added: Duration,
     /// Timeout of one response

@@ -50,7 +50,7 @@ pub struct Caller {
     timeout: Duration,
     stream: Option<TcpStream>,
     /// Whether connections are reused.
-    keeps: bool,
+    reuse: bool,
     retried: u64,
     buffer: Vec<u8>,
 }
@@ -59,7 +59,7 @@ impl Caller {
     /// Creates a client for this target. Each response must be complete within `timeout`.
     pub fn new(target: &Target, timeout: Duration) -> Caller {
         let buffer = vec![0; READ_BYTES];
-        Caller { target: target.clone(), addresses: Vec::new(), timeout, stream: None, keeps: true, retried: 0, buffer }
+        Caller { target: target.clone(), addresses: Vec::new(), timeout, stream: None, reuse: true, retried: 0, buffer }
     }
 
     /// Creates a client that connects to this address.
@@ -91,7 +91,7 @@ impl Caller {
         if let Some(kept) = self.stream.take().filter(is_open) {
             match self.round_trip(kept, request, Instant::now())? {
                 // After one such close, connections are no longer reused: llama.cpp closes after each stream.
-                recording if recording.is_empty() => (self.keeps, self.retried) = (false, self.retried + 1),
+                recording if recording.is_empty() => (self.reuse, self.retried) = (false, self.retried + 1),
                 recording => return Ok(recording),
             }
         }
@@ -150,7 +150,7 @@ impl Caller {
                 State::Malformed => return Err(Failure::Malformed),
             }
         }
-        if self.keeps && !recording.closes() {
+        if self.reuse && !recording.closes() {
             self.stream = Some(stream);
         }
         Ok(recording)
@@ -159,7 +159,7 @@ impl Caller {
 
 /// Whether the peer has neither closed this connection nor sent unsolicited bytes.
 fn is_open(stream: &TcpStream) -> bool {
-    let looked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
-    let silent = matches!(looked, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+    let peeked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
+    let silent = matches!(peeked, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
     silent && stream.set_nonblocking(false).is_ok()
 }

@@ -1,6 +1,6 @@
 //! A plain HTTP/1.1 client for commands: one request after another, with every byte and its arrival time recorded.
 //!
-//! It has its own lightweight parsers for headers and chunks, so that it checks the relay independently.
+//! The client uses no code of the data path, so that it can check the relay independently.
 
 mod caller;
 mod recording;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-/// Delimiter of the body (RFC 9112, 6.3).
+/// How the end of the body is determined (RFC 9112, 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     Length(usize),
@@ -30,7 +30,7 @@ pub struct Recording {
     head: Option<Head>,
     /// Position of the data of each chunk; one range for a body that is not chunked.
     chunks: Vec<Range<usize>>,
-    /// Start of the next chunk.
+    /// Start of the part that is not parsed yet: the headers, the body, or the next chunk.
     at: usize,
 }
 
@@ -79,7 +79,7 @@ impl Recording {
                 }
                 std::cmp::Ordering::Greater => State::Malformed,
             },
-            Some(Framing::Chunked) => self.cut(),
+            Some(Framing::Chunked) => self.parse_chunks(),
             Some(Framing::Close) | None => State::More,
         }
     }
@@ -94,7 +94,7 @@ impl Recording {
     }
 
     /// Records the chunks received so far.
-    fn cut(&mut self) -> State {
+    fn parse_chunks(&mut self) -> State {
         loop {
             let rest = self.bytes.get(self.at..).unwrap_or_default();
             let Some(line) = memchr::memmem::find(rest, b"\r\n") else { return State::More };
@@ -169,8 +169,8 @@ impl Recording {
         self.reads.first().map(|(_, at)| *at)
     }
 
-    /// Arrival time of the first `length` bytes of the body.
-    fn body_came(&self, length: usize) -> Duration {
+    /// Arrival time of the last of the first `length` bytes of the body.
+    fn body_arrival(&self, length: usize) -> Duration {
         let mut left = length;
         let mut raw = self.bytes.len();
         for range in &self.chunks {
@@ -189,7 +189,7 @@ impl Recording {
         let lines = body.split_inclusive(|byte| *byte == b'\n').filter_map(|line| {
             end += line.len();
             let data = line.strip_prefix(b"data:")?.trim_ascii();
-            Some(Event { data, at: self.body_came(end) })
+            Some(Event { data, at: self.body_arrival(end) })
         });
         lines.collect()
     }

@@ -32,7 +32,7 @@ pub(crate) fn each(text: &str) -> Vec<String> {
     inside.split(',').map(|host| one(host.trim())).collect()
 }
 
-/// Parses an upstream address; true if it asks for TLS. `:8001` is this machine (127.0.0.1).
+/// Parses an upstream address; the flag is true if its scheme is https. `:8001` is this machine (127.0.0.1).
 pub(crate) fn upstream(text: &str) -> Result<(Address, bool), String> {
     if text == "original" {
         return Ok((Address::OriginalDestination, false));
@@ -141,7 +141,7 @@ fn is_host(host: &str) -> bool {
         })
 }
 
-/// True if, by the text alone, a connect to `upstream` reaches a listener on `listen` on this machine.
+/// True if a connection to `upstream` reaches a listener on `listen` on this machine. Does not resolve names.
 pub(crate) fn reaches(upstream: &Address, listen: &Address) -> bool {
     match (upstream, listen) {
         (Address::Unix(a), Address::Unix(b)) => a == b,
@@ -154,7 +154,7 @@ pub(crate) fn reaches(upstream: &Address, listen: &Address) -> bool {
     }
 }
 
-/// True if two listeners cannot bind both addresses.
+/// True if the two addresses cannot be bound at the same time.
 pub(crate) fn collide(a: &Address, b: &Address) -> bool {
     match (a, b) {
         (Address::Tcp { host: x, port: p }, Address::Tcp { host: y, port: q }) => {
@@ -172,8 +172,8 @@ fn is_this_machine(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified())
 }
 
-/// True if, by the text alone, both may be the same loopback address. 127.0.0.2 and 127.0.0.1 are different addresses
-/// (RFC 1122, section 3.2.1.3), on which two servers can use the same port; `localhost` may be either.
+/// True if both may be the same loopback address; does not resolve names. 127.0.0.2 and 127.0.0.1 are different
+/// addresses (RFC 1122, section 3.2.1.3), on which two servers can use the same port; `localhost` may be either.
 fn one_loopback(a: &str, b: &str) -> bool {
     let parsed = |host: &str| host.parse::<IpAddr>().ok();
     let distinct = matches!((parsed(a), parsed(b)), (Some(IpAddr::V4(a)), Some(IpAddr::V4(b)))

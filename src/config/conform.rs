@@ -1,5 +1,5 @@
 //! Validates a tree against the configuration's shape: unknown keys, wrong types, words and ranges. Reports every
-//! problem, not only the first. "Did you mean" finds the nearest known word.
+//! problem, not only the first. Messages about unknown words suggest the nearest known word.
 
 use crate::config::output;
 use crate::config::renamed::renamed;

@@ -98,8 +98,8 @@ impl Config {
         Config::load_and(false, flags, environment)
     }
 
-    /// Like [`Config::load`], for the process that will use it: certificates, keys and the access log must also be
-    /// openable.
+    /// Like [`Config::load`], for the process that uses the configuration: also checks that certificates, keys and the
+    /// access log can be opened.
     ///
     /// # Errors
     ///
@@ -142,8 +142,8 @@ impl Config {
                 set.overlay(Node::at(&path, node.value.clone(), &node.origin));
             }
         }
-        // Each key is valid in one of the two configurations, so both conversions succeed. Cross-key checks passed for
-        // each configuration; for a mix of both they do not matter until the restart.
+        // Each key is valid in one of the two configurations, so both conversions succeed. The checks of combinations
+        // passed for each configuration; problems of the mix are ignored until the restart.
         let raw = raw(&set).unwrap_or_else(|_| self.raw.clone());
         let settings = checked::checked(&raw, &self.environment, &mut Problems::new(&set));
         Config {
@@ -182,7 +182,7 @@ struct Layers<'a> {
 }
 
 impl Layers<'_> {
-    /// Merges the layers, with the environment in between.
+    /// Merges the layers, with `environment` in between. Ignores `OTEL_*` variables that cause errors, with a warning.
     fn over(&self, environment: &Environment) -> Result<Config, Error> {
         let problems = match self.attempt(environment) {
             Err(Error::Invalid(problems)) => problems,
@@ -219,7 +219,7 @@ impl Layers<'_> {
         if let Some((address, origin)) = otel::prometheus_address(environment, &admin) {
             match address::admin(&address) {
                 Ok(_) => set.overlay(Node::at("admin.listen", Value::Text(address), &origin)),
-                // The caller removes this variable and keeps the other of the two.
+                // `over` ignores this variable and tries again, with the other one of host and port.
                 Err(message) => errors.push(Problem { origin, path: "admin.listen".to_owned(), message }),
             }
         }
@@ -254,7 +254,7 @@ impl Layers<'_> {
     }
 }
 
-/// The values of a tree, with defaults for the rest.
+/// The values of a tree, with defaults for all other keys.
 fn raw(set: &Node) -> Result<Raw, serde_json::Error> {
     serde_json::from_value(set.to_json())
 }
@@ -268,9 +268,9 @@ fn read(path: &Path, text: &str) -> Result<Node, Error> {
                 "a second document begins here; write one document, without `---` between keys".to_owned()
             }
             error => {
-                // The parser's message ends with the position, which the caller prints in front.
+                // The parser's message ends with the position, which `Error::Syntax` shows first.
                 let message = error.to_string().replace(&format!(" at line {line}, column {column}"), "");
-                // Remove its advice to programmers.
+                // Removes the parser's advice to programmers.
                 message.split(", set DuplicateKeyPolicy").next().unwrap_or_default().to_owned()
             }
         };

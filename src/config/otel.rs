@@ -35,7 +35,7 @@ enum Read {
 /// The keys that a text sets, or why it is invalid.
 type Set = Result<Vec<(&'static str, Value)>, String>;
 
-/// Exporter settings that exist for both signals together and for each (`OTEL_EXPORTER_OTLP_[TRACES_\|METRICS_]...`).
+/// Exporter settings with a variable for both signals and one per signal (`OTEL_EXPORTER_OTLP_[TRACES_|METRICS_]...`).
 const PER_SIGNAL: [&str; 9] = [
     "endpoint",
     "headers",
@@ -62,28 +62,32 @@ const OTHERS: [(&str, &str, Read); 26] = [
     ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "otlp.metrics.temporality", Read::Plain),
     ("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION", "otlp.metrics.histograms", Read::Plain),
     ("OTEL_RESOURCE_ATTRIBUTES", "telemetry.resource", Read::Plain),
-    ("OTEL_SERVICE_NAME", "telemetry.resource", Read::Special(service_name)),
+    ("OTEL_SERVICE_NAME", "`service.name` in `telemetry.resource`", Read::Special(service_name)),
     ("OTEL_LOG_LEVEL", "log.level", Read::Special(log_level)),
-    ("OTEL_SEMCONV_STABILITY_OPT_IN", "telemetry.semconv", Read::Special(semconv)),
+    (
+        "OTEL_SEMCONV_STABILITY_OPT_IN",
+        "`telemetry.semconv`: `gen_ai_latest_experimental` selects `latest`",
+        Read::Special(semconv),
+    ),
     ("OTEL_METRICS_EXEMPLAR_FILTER", "prometheus.exemplars", Read::Special(exemplars)),
-    ("OTEL_PROPAGATORS", "nothing; only `tracecontext` is supported", Read::Special(propagators)),
+    ("OTEL_PROPAGATORS", "nothing: only `tracecontext` is supported, and it stays enabled", Read::Special(propagators)),
     (
         "OTEL_TRACES_EXPORTER",
-        "otlp.traces.enabled",
+        "`otlp.traces.enabled`: `otlp` sets `true`, `none` sets `false`",
         Read::Special(|text| exporter(text, "otlp.traces.enabled", &["otlp", "none"])),
     ),
     (
         "OTEL_METRICS_EXPORTER",
-        "otlp.metrics.enabled",
+        "`otlp.metrics.enabled`: a list with `otlp` sets `true`, `none` or only `prometheus` sets `false`",
         Read::Special(|text| exporter(text, "otlp.metrics.enabled", &["otlp", "none", "prometheus"])),
     ),
     (
         "OTEL_SDK_DISABLED",
-        "otlp.metrics.enabled, otlp.traces.enabled (the Prometheus endpoint stays enabled)",
+        "`true` sets `otlp.metrics.enabled` and `otlp.traces.enabled` to `false`; the Prometheus endpoint stays enabled",
         Read::Special(sdk_disabled),
     ),
-    ("OTEL_METRIC_EXPORT_TIMEOUT", "nothing: use OTEL_EXPORTER_OTLP_METRICS_TIMEOUT instead", Read::Unused),
-    ("OTEL_BSP_EXPORT_TIMEOUT", "nothing: use OTEL_EXPORTER_OTLP_TRACES_TIMEOUT instead", Read::Unused),
+    ("OTEL_METRIC_EXPORT_TIMEOUT", "nothing: use `OTEL_EXPORTER_OTLP_METRICS_TIMEOUT` instead", Read::Unused),
+    ("OTEL_BSP_EXPORT_TIMEOUT", "nothing: use `OTEL_EXPORTER_OTLP_TRACES_TIMEOUT` instead", Read::Unused),
     ("OTEL_ATTRIBUTE_COUNT_LIMIT", FIXED, Read::Unused),
     ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", FIXED, Read::Unused),
     ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", FIXED, Read::Unused),
@@ -92,7 +96,7 @@ const OTHERS: [(&str, &str, Read); 26] = [
     ("OTEL_SPAN_LINK_COUNT_LIMIT", FIXED, Read::Unused),
     (
         "OTEL_CONFIG_FILE",
-        "nothing: tokometer has its own configuration file, see --config or TOKOMETER_CONFIG",
+        "nothing: tokometer has its own configuration file, set by `--config` or `TOKOMETER_CONFIG`",
         Read::Unused,
     ),
 ];
@@ -148,7 +152,7 @@ pub(crate) fn prometheus_address(environment: &Environment, current: &str) -> Op
     const HOST: &str = "OTEL_EXPORTER_PROMETHEUS_HOST";
     const PORT: &str = "OTEL_EXPORTER_PROMETHEUS_PORT";
     let (host, port) = (environment.get(HOST), environment.get(PORT));
-    // The variable to report for an invalid address: the port's, if the port is invalid.
+    // The variable that is reported for an invalid address: the host's, unless the port is invalid or alone.
     let bad_port = port.is_some_and(|port| port.parse::<u16>().is_err());
     let name = host.map(|_| HOST).filter(|_| !bad_port).or(port.map(|_| PORT))?;
     let (own_host, own_port) = current.rsplit_once(':').unwrap_or((current, "9464"));
@@ -164,7 +168,7 @@ fn plain(path: &str, text: &str, origin: &Origin) -> Result<Value, String> {
     let shape = shape::root().find(path).ok_or_else(|| format!("unknown key {path}"))?;
     match &shape.kind {
         Kind::Names(_) => sources::names(text, origin),
-        // By the specification, booleans are case-insensitive; enum values are by convention.
+        // The specification makes booleans case-insensitive; for enum values, this is a convention.
         Kind::Words(_) => Ok(Value::Text(text.to_ascii_lowercase())),
         Kind::Bool => Ok(Value::Bool(text.eq_ignore_ascii_case("true"))),
         Kind::Duration => match text.parse::<u64>() {
@@ -229,8 +233,8 @@ fn sdk_disabled(text: &str) -> Set {
     })
 }
 
-// Names: OpenTelemetry semantic conventions 1.44, "service", "host", "k8s"; `service.instance.id` by its "Specify
-// resource attributes using Kubernetes annotations": `<namespace>.<pod>.<container>`.
+// Names: OpenTelemetry semantic conventions 1.44, "service", "host", "k8s". `service.instance.id` is defined there in
+// "Specify resource attributes using Kubernetes annotations": `<namespace>.<pod>.<container>`.
 
 /// Attributes and the variables that may contain them; the first one set is used. Set them with the downward API.
 pub(crate) const RESOURCE: [(&str, &[&str]); 13] = [
@@ -245,7 +249,7 @@ pub(crate) const RESOURCE: [(&str, &[&str]); 13] = [
     ("k8s.statefulset.name", &["K8S_STATEFULSET_NAME"]),
     ("k8s.daemonset.name", &["K8S_DAEMONSET_NAME"]),
     ("k8s.job.name", &["K8S_JOB_NAME"]),
-    // Whether the engine prefills, decodes or does both. The conventions keep the dots of label names.
+    // The engine's role: prefill, decode or both. By the conventions, label names keep their dots.
     ("k8s.pod.label.llm-d.ai/role", &["LLM_D_ROLE"]),
     ("host.name", &["HOSTNAME"]),
 ];

@@ -45,7 +45,7 @@ pub(crate) fn tree(raw: &Raw) -> Node {
 #[derive(Clone, Copy)]
 enum Comments<'a> {
     Documentation,
-    /// Where each value was set, by the merged layers.
+    /// The origin of each value, from the merged layers.
     Origins(&'a Node),
 }
 
@@ -73,7 +73,7 @@ fn block(path: &str, entries: &[Entry], depth: usize, text: &mut String, comment
             }
             documentation(shape, depth, text);
         }
-        // A file cannot set this key.
+        // Commented out, because a file cannot set this key.
         put(text, depth, if variable_only { "# " } else { "" });
         text.push_str(&tree::quoted(&entry.key));
         match &entry.node.value {

@@ -15,8 +15,8 @@ pub(crate) enum Now<'a> {
 
 use Now::{Fixed, Key, Variable};
 
-/// Old keys and their current state. A block includes its keys. Two rules cover keys that are not listed: names that
-/// ended with their unit, and overrides of one OTLP signal, which only variables can set.
+/// Old keys and their current state. An entry for a block covers all of its keys. Two rules cover keys that are not
+/// listed: names that ended with their unit, and overrides of one OTLP signal, which only variables can set.
 pub(crate) const RENAMED: [(&str, Now<'static>); 50] = [
     ("pairs", Key("listeners")),
     ("relay.remainder_bytes", Fixed("64 KiB")),
@@ -73,7 +73,7 @@ pub(crate) const RENAMED: [(&str, Now<'static>); 50] = [
 /// Unit suffixes of old key names.
 const UNITS: [&str; 3] = ["_ms", "_secs", "_bytes"];
 
-/// The message for the key with this path, if it existed.
+/// The message for the key with this path, if an earlier version had it.
 pub(crate) fn renamed(path: &str) -> Option<String> {
     // `slo.ttft[0].max_ms` is listed as `slo.ttft[].max_ms`.
     let without_index = |part: &str| part.split_once(']').map_or(part.to_owned(), |(_, rest)| format!("]{rest}"));
@@ -88,7 +88,7 @@ pub(crate) fn renamed(path: &str) -> Option<String> {
     }
 }
 
-/// The message for this variable, if it set a key that existed.
+/// The message for this variable, if it set a key of an earlier version.
 pub(crate) fn renamed_variable(name: &str) -> Option<String> {
     let set_by = |path: &str, name: &str| shape::variable(path).is_some_and(|variable| variable == name);
     if let Some((_, now)) = RENAMED.iter().find(|(old, _)| set_by(old, name)) {

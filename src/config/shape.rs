@@ -1,5 +1,5 @@
-//! The existing keys, read from the JSON schema of [`Raw`]: the single source for validation, YAML, tables, variable
-//! names and the keys that a reload applies.
+//! All keys of the configuration, read from the JSON schema of [`Raw`]: the single source for validation, YAML, tables,
+//! variable names and the keys that a reload applies.
 
 use std::sync::LazyLock;
 
@@ -21,7 +21,7 @@ pub(crate) struct Shape {
     pub(crate) range: Option<(f64, f64)>,
     /// A reload applies the key, or the whole block.
     pub(crate) reload: bool,
-    /// Only an `OTEL_*` variable can set it.
+    /// Only an `OTEL_*` variable can set the key.
     pub(crate) variable_only: bool,
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum Kind {
         keys: Vec<(String, Shape)>,
         required: Vec<String>,
     },
-    /// A map with free keys; the type of its values is text.
+    /// A map with user-defined keys; the shape is that of the values, which are text.
     Names(Box<Shape>),
 }
 
@@ -76,7 +76,7 @@ fn close(schema: &mut Value) {
     }
 }
 
-/// The path of a key in the block with this path; the root's path is empty.
+/// The path of `key` in the block `path`; the root's path is empty.
 pub(crate) fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }

@@ -13,7 +13,7 @@ use crate::config::tree::{Node, Origin, Problem, Value};
 
 /// Variables that do not map to one key.
 pub(crate) const SPECIAL: [(&str, &str); 5] = [
-    ("TOKOMETER_CONFIG", "Configuration file, as `--config`."),
+    ("TOKOMETER_CONFIG", "Configuration file, like `--config`."),
     ("TOKOMETER_LISTEN", "Address that clients connect to, like `--listen`."),
     ("TOKOMETER_UPSTREAM", "Address of the server, like `--upstream`."),
     ("TOKOMETER_LISTENERS", "Listeners as `LISTEN=UPSTREAM`, separated by commas, like `--listener`."),
@@ -173,7 +173,8 @@ pub struct Flags {
     /// Configuration file (YAML); also TOKOMETER_CONFIG
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Address that clients connect to: 0.0.0.0:8000, :8000 (the same), [10.0.0.7,fd00::7]:8000 (both) or unix:/path
+    /// Address that clients connect to: 0.0.0.0:8000, :8000 (the same), [10.0.0.7,fd00::7]:8000 (both addresses) or
+    /// unix:/path
     #[arg(long, value_name = "ADDRESS", conflicts_with = "listeners")]
     pub listen: Option<String>,
     /// Address of the server: 127.0.0.1:8001, :8001, https://host:port, unix:/path or original
@@ -182,7 +183,7 @@ pub struct Flags {
     /// Listener with both addresses; a list in brackets creates one listener per address; can be repeated
     #[arg(long = "listener", value_name = "LISTEN=UPSTREAM")]
     pub listeners: Vec<String>,
-    /// Address of /metrics, health and drain [default: 0.0.0.0:9464]
+    /// Address of the admin server: /metrics, health and drain [default: 0.0.0.0:9464]
     #[arg(long, value_name = "ADDRESS")]
     pub admin: Option<String>,
     /// Address that receives the engine's OTLP traces: 127.0.0.1:4317; can be repeated
@@ -193,7 +194,8 @@ pub struct Flags {
     #[arg(long, value_name = "CHANGES", value_delimiter = ',',
         value_parser = ["include_usage", "traceparent", "request_id"])]
     pub rewrite: Vec<String>,
-    /// Any other key, such as log.level=debug, or listeners[].tls.key=FILE for every listener; can be repeated
+    /// Any other configuration key, such as log.level=debug, or listeners[].tls.key=FILE for every listener; can be
+    /// repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Ports and interface of `tokometer tap`. That command has its own arguments for them.
@@ -231,7 +233,7 @@ pub(crate) fn flags(set: &mut Node, flags: &Flags, environment: &Environment, er
             Err(problem) => errors.push(problem),
         }
     }
-    // The upstream is set first, because a list of listen addresses creates several listeners.
+    // The upstream is set first, while there is one listener: a list of listen addresses creates several.
     if let Some((text, origin)) = flag("--upstream", &flags.upstream).or_else(|| variable("TOKOMETER_UPSTREAM")) {
         set_only_listener(set, "upstream", vec![text], origin, errors);
     }
@@ -283,8 +285,8 @@ fn rewrite(set: &mut Node, changes: &[String]) {
     set.overlay(Node::at("listeners", Value::List(listeners), &origin));
 }
 
-/// Sets an address of the only listener, which keeps its other settings from the file (TLS, name). Several addresses
-/// create one listener each.
+/// Sets an address of the only listener, which keeps its other settings from the file (TLS, name). With several
+/// addresses, creates one listener for each.
 fn set_only_listener(set: &mut Node, key: &str, texts: Vec<String>, origin: Origin, errors: &mut Vec<Problem>) {
     let Some(listeners) = configured(set) else { return };
     let [only] = listeners.as_slice() else {

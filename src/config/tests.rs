@@ -41,23 +41,26 @@ const FLAGS: [(&str, &str); 8] = [
     ("--config FILE", "Configuration file (YAML)."),
     (
         "--listen ADDRESS",
-        "`listeners[0].listen`, if there is only one listener. A list in brackets, `[10.0.0.7,fd00::7]:8000`, creates one listener per address. \
+        "Sets `listeners[0].listen`; only for a single listener. A list in brackets, `[10.0.0.7,fd00::7]:8000`, creates one listener per address. \
          In Kubernetes, set the environment variable `POD_IPS` from the field `status.podIPs` and use `[$(POD_IPS)]:8000`.",
     ),
-    ("--upstream ADDRESS", "`listeners[0].upstream`, if there is only one listener."),
+    ("--upstream ADDRESS", "Sets `listeners[0].upstream`; only for a single listener."),
     (
         "--listener LISTEN=UPSTREAM",
-        "A listener, or one per address of a list in brackets; can be repeated; replaces `listeners` in the file.",
+        "Adds a listener, or one per address of a list in brackets; can be repeated. The listeners replace `listeners` in the file.",
     ),
-    ("--admin ADDRESS", "`admin.listen`."),
+    ("--admin ADDRESS", "Sets `admin.listen`."),
     (
         "--rewrite CHANGES",
-        "`listeners[].mode: rewrite` for every listener, and these keys of `rewrite`: `include_usage,traceparent,request_id`.",
+        "Sets `listeners[].mode: rewrite` for every listener, and the listed keys of `rewrite` to true: `include_usage,traceparent,request_id`.",
     ),
-    ("--otlp-receiver ADDRESS", "`engine_spans.listen`; can be repeated; replaces the addresses in the file."),
+    (
+        "--otlp-receiver ADDRESS",
+        "Adds an address to `engine_spans.listen`; can be repeated. The addresses replace those in the file.",
+    ),
     (
         "--set KEY=VALUE",
-        "Any key outside of lists; can be repeated. `listeners[].KEY`, such as `listeners[].tls.key`, is set for every listener.",
+        "Sets any key outside lists; can be repeated. `listeners[].KEY`, such as `listeners[].tls.key`, is set for every listener.",
     ),
 ];
 
@@ -68,23 +71,24 @@ Generated from the code by the test `config::tests`; do not edit. `config/tokome
 default and documentation, `config/schema.json` is a JSON schema for editors, and the other files in `config/` are
 examples for one engine each.
 
-No configuration is required: `tokometer run --listen 0.0.0.0:8000 --upstream 127.0.0.1:8001` works. Settings are merged
-in this order; later sources override earlier ones: defaults, file, `OTEL_*` variables, `TOKOMETER_*` variables, flags.
-`tokometer check` explains the effective settings; `tokometer config` prints them and where each was set. Unknown keys are
-errors.
+No configuration file is required: `tokometer run --listen 0.0.0.0:8000 --upstream 127.0.0.1:8001` works. Settings are
+merged in this order: defaults, file, `OTEL_*` variables, `TOKOMETER_*` variables, flags. Later sources override earlier
+ones. `tokometer check` explains the effective settings; `tokometer config` prints them and where each was set. Unknown
+keys are errors.
 
 Durations and sizes are written with their unit: `500ms`, `10s`, `2m`, `1h`; `64KiB`, `8MiB`, `1GiB`. Only 0 needs no
-unit. The keys `name`, `target_percent` and `applies_to` are the same for all objectives in `slo`. They are listed once,
-under `slo.availability`.
+unit. All objectives in `slo` have the keys `name`, `target_percent` and `applies_to`. These keys are listed once, under
+`slo.availability`.
 
 An invalid value in the file, in a `TOKOMETER_*` variable or in a flag is an error, and tokometer exits with code 2. An
-invalid value of an `OTEL_*` variable is ignored with a warning, because those variables are often set for every program
+invalid value of an `OTEL_*` variable is ignored with a warning, because these variables are often set for every program
 in a cluster. An empty variable counts as not set. In variables, separate list entries with commas, and write maps as
-`name=value,name=value`, percent-encoded where needed.
+`name=value,name=value`. Percent-encode special characters in names and values, such as a comma (`%2C`).
 
-Tokometer reloads a changed file within 2 s, or immediately on SIGHUP (in a terminal, SIGHUP stops tokometer). If the
-file has errors, nothing changes: the errors are logged, and `tokometer_config_last_reload_successful` is 0. After a
-reload, keys marked *reload* apply to new connections. Changes to all other keys need a restart; the log lists them.
+Tokometer reloads a changed configuration file within 2 s, or immediately on SIGHUP (in a terminal, SIGHUP stops
+tokometer). If the file has errors, the previous configuration stays in effect, the errors are logged, and
+`tokometer_config_last_reload_successful` is 0. After a reload, keys marked *reload* apply to new connections. Changes
+to all other keys need a restart; the log lists them.
 
 ";
 
@@ -105,7 +109,7 @@ fn document() -> String {
     for (name, meaning) in sources::SPECIAL {
         row(&mut text, &[&format!("`{name}`"), meaning]);
     }
-    text.push_str("\n## Standard OpenTelemetry variables\n\n| variable | sets |\n|---|---|\n");
+    text.push_str("\n## Standard OpenTelemetry variables\n\n| variable | key or effect |\n|---|---|\n");
     for variable in otel::variables() {
         let sets = sets(&variable.sets);
         row(&mut text, &[&format!("`{}`", variable.name), &sets]);
@@ -116,8 +120,8 @@ fn document() -> String {
     );
     text.push_str(
         "\n## Detected resource attributes\n\nSet the variables with the downward API. `telemetry.resource`, \
-         `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` override them. `service.instance.id` is \
-         `<namespace>.<pod>.<container>` if these are known, otherwise `<host name>/<admin address>`.\n\n\
+         `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` override the detected attributes. `service.instance.id` is \
+         `<namespace>.<pod>.<container>` if namespace and pod are known (without the container if it is unknown), otherwise `<host name>/<admin address>`.\n\n\
          | attribute | variable (the first one set is used) |\n|---|---|\n",
     );
     for (attribute, names) in otel::RESOURCE {
@@ -125,9 +129,9 @@ fn document() -> String {
         row(&mut text, &[&format!("`{attribute}`"), &names.join(", ")]);
     }
     text.push_str(
-        "\n## Renamed and removed keys\n\nAn old key is an error; the message names the new key. Two changes are not \
-         in the table: units were removed from the end of keys (`relay.keepalive_secs` is now `relay.keepalive`), and overrides \
-         of one OTLP signal (`otlp.traces.endpoint`) can be set only by variables (`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`).\n\n\
+        "\n## Renamed and removed keys\n\nAn old key is an error, and the error message names its replacement. Two groups of keys are \
+         not in the table. Key names no longer end with a unit (`relay.keepalive_secs` is now `relay.keepalive`). Overrides for one \
+         OTLP signal (`otlp.traces.endpoint`) can be set only by variables (`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`).\n\n\
          | key | now |\n|---|---|\n",
     );
     for (old, now) in RENAMED {
@@ -139,20 +143,24 @@ fn document() -> String {
 fn replacement(now: Now) -> String {
     match now {
         Now::Key(key) => format!("`{key}`"),
-        Now::Fixed(value) => format!("fixed: {value}"),
-        Now::Variable(name) => format!("only the variable `{name}`"),
+        Now::Fixed(value) => format!("removed (fixed at {value})"),
+        Now::Variable(name) => format!("the variable `{name}`"),
     }
 }
 
-/// What a variable sets: a key, or, for a key that only variables can set, the meaning of that key.
+/// The table cell for a variable: the key that it sets, or the key's meaning if only variables can set the key.
 fn sets(path: &str) -> String {
     let shape = shape::root().find(path).filter(|shape| shape.variable_only);
     let (signal, key) = path.trim_start_matches("otlp.").split_once('.').unwrap_or(("both signals", path));
-    match shape {
-        Some(_) if shape::root().find(&format!("otlp.{key}")).is_some() => format!("`otlp.{key}`, for {signal} only"),
-        Some(shape) => shape.doc.replace('\n', " "),
-        None if path.contains(' ') => path.to_owned(),
-        None => format!("`{path}`"),
+    let common = format!("otlp.{key}");
+    match (shape, shape::root().find(&common)) {
+        (Some(_), Some(both)) if both.variable_only => {
+            format!("as `{}`, for {signal} only", shape::exporter_variable(&common))
+        }
+        (Some(_), Some(_)) => format!("`{common}`, for {signal} only"),
+        (Some(shape), None) => shape.doc.replace('\n', " "),
+        (None, _) if path.contains(' ') => path.to_owned(),
+        (None, _) => format!("`{path}`"),
     }
 }
 

@@ -120,7 +120,7 @@ impl Value {
         }
     }
 
-    /// The value on one line, as YAML (maps and lists abbreviated).
+    /// The value on one line, as YAML (maps and lists in flow style).
     pub(crate) fn inline(&self) -> String {
         match self {
             Value::Null => "null".to_owned(),

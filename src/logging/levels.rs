@@ -18,8 +18,9 @@ const MODULES: [(&str, &str); 10] = [
     ("config", "tokometer::config"),
 ];
 
-/// Crates that log starts and stops which tokometer logs too: their levels are capped unless named explicitly. The caps
-/// are for default levels up to info and above info: the OTLP crate's details contain URLs and responses.
+/// Maximum levels of crates whose messages repeat tokometer's own, unless the user names the crate. The first maximum
+/// applies to default levels up to info, the second to more detailed ones. The OTLP crate stays at info, because its
+/// details contain URLs and responses.
 const QUIET: [(&str, LevelFilter, LevelFilter); 3] = [
     ("opentelemetry-otlp", LevelFilter::WARN, LevelFilter::INFO),
     ("opentelemetry_sdk", LevelFilter::WARN, LevelFilter::TRACE),

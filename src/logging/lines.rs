@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Maximum time to write the rest when the queue is dropped. Short: a blocked reader must not delay the exit.
+/// Maximum time to write the waiting lines when the queue is dropped. Short: a blocked reader must not delay the exit.
 pub(super) const LAST_FLUSH: Duration = Duration::from_millis(500);
 
 /// Opens the sink: at the start, and again for each [`Lines::reopen`].
@@ -153,12 +153,12 @@ impl Writer {
         }
     }
 
-    /// After an error the data stays in the buffer for a retry.
+    /// Flushes the buffer; false on an error, after which the data stays in the buffer for a retry.
     fn flushed(&mut self) -> bool {
         self.sink.flush().is_ok()
     }
 
-    /// Last attempt to write the buffer: data that fails now is lost.
+    /// Flushes the buffer for the last time; lines that cannot be written are counted as lost.
     fn give_up(&mut self) {
         if !self.flushed() {
             self.lose(self.sink.buffer().iter().filter(|byte| **byte == b'\n').count() as u64);

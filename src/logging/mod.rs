@@ -91,7 +91,7 @@ impl Drop for Handle {
         for (place, left_out) in self.repeats.lock().unwrap_or_else(PoisonError::into_inner).rest() {
             self.lines.add(left_out_line(self.json, &place, left_out).into_bytes());
         }
-        // The subscriber outlives this handle and holds another clone of the queue.
+        // Dropping `lines` would not flush: the subscriber outlives this handle and holds another clone of the queue.
         self.lines.flush(LAST_FLUSH);
     }
 }
@@ -185,7 +185,8 @@ struct Limited<F> {
     json: bool,
 }
 
-/// Reports dropped repeats. Written directly, because this runs while another event is logged, or after the last event.
+/// The line that reports dropped repeats. Not logged as an event, because it is written while another event is logged,
+/// or after the last event.
 fn left_out_line(json: bool, place: &str, left_out: u64) -> String {
     let message = format!("{left_out} more lines from {place} were dropped in the last 10 s");
     let mut time = String::new();

@@ -19,7 +19,7 @@ pub(super) struct Place<'a> {
     pub(super) level: Level,
 }
 
-/// Whether to log a line, and the lines dropped from other places since the last sweep.
+/// Whether to log a line, and the number of lines dropped in windows that have ended since the last sweep.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) pass: bool,

@@ -18,7 +18,7 @@ use crate::replay::{Notebook, Replayed};
 /// First bytes of a file compressed with gzip (RFC 1952).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Memory budget for the observers of a capture: nothing else needs this memory.
+/// Memory budget for the observers of a capture. Large, because nothing else needs memory during a replay.
 const MEMORY: usize = 1 << 30;
 
 /// Why a capture cannot be read.
@@ -59,7 +59,7 @@ pub struct Captured {
     pub stats: Arc<Stats>,
     /// Packets that were captured with only their first bytes.
     pub truncated: u64,
-    /// How often the clock of the capturing host was set back.
+    /// Number of times that the clock of the capturing host was set back.
     pub set_back: u64,
     /// Times of the first packet of the file and of the latest one, since the Unix epoch.
     pub span: (Duration, Duration),
@@ -117,7 +117,7 @@ impl Captured {
         let observe = Arc::new(Addressed { observers, ends: Mutex::default() });
         let start = Instant::now();
         let mut packets = packets.peekable();
-        // An error is reported below.
+        // The loop below handles an error of the first packet.
         let first = packets.peek().and_then(|packet| packet.as_ref().ok()).map_or(Duration::ZERO, |packet| packet.at);
         let mut clock = Clock::new(first, start);
         let mut tap = Tap::new(servers, Arc::clone(&observe) as _, limits, clock);
@@ -152,12 +152,12 @@ impl Captured {
 
     /// Time of this instant, since the Unix epoch.
     pub fn time(&self, at: Instant) -> Duration {
-        // A request begins with a packet, and no packet is processed with a time before that of the first packet.
+        // Never negative: no packet is processed with a time before that of the first packet.
         self.span.0 + at.saturating_duration_since(self.start)
     }
 }
 
-/// The servers in a file, up to where it can be read.
+/// Detects the servers in a file. A damaged file is read up to the damage.
 fn find(path: &Path) -> Result<Vec<(SocketAddr, Evidence)>, file::Error> {
     let mut servers = Servers::default();
     file::read(path)?.map_while(Result::ok).for_each(|packet| servers.packet(&packet.as_packet()));
@@ -176,7 +176,7 @@ fn servers(found: &[(SocketAddr, Evidence)], ports: &[u16]) -> Vec<Server> {
     all.into_iter().map(|(address, port)| Server { address, port, listener: listener(port) }).collect()
 }
 
-/// The observers, with the addresses of their connections.
+/// Passes connections to the observers, and records both ends of each connection.
 struct Addressed {
     observers: Observers,
     ends: Mutex<HashMap<u64, Ends>>,

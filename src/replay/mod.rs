@@ -22,13 +22,13 @@ pub use recording::{End, Error, Recording};
 pub struct Replayed {
     /// One record per request that ended.
     pub records: Vec<Record>,
-    /// Why observers stopped parsing, for each that did.
+    /// One entry per observer that stopped parsing, with the reason.
     pub detached: Vec<Detach>,
     /// Bodies that were not parsed, or not completely.
     pub unread: Vec<(Message, Unread)>,
     /// All gaps reported while the stream ran.
     pub gaps: Vec<Gap>,
-    /// In-flight requests: entered minus left, over both phases.
+    /// Sum of all changes of the number of in-flight requests, over both phases; 0 after all requests have ended.
     pub in_flight: i64,
     /// Tokens counted while the stream ran, reconciled at its end.
     pub live_tokens: u64,

@@ -1,7 +1,8 @@
 //! `tokometer top`: current traffic in a terminal, from the feed of the live page.
 //!
-//! `feed` queries the admin server, `view` holds the user's choices, `screen` is the ratatui widget that shows a
-//! snapshot, `summary` has its rows, `streams` its table, and `run` connects them with the terminal.
+//! `feed` queries the admin server, `view` holds the user's choices, and `screen` is the ratatui widget that shows a
+//! snapshot. `summary` builds the upper rows of the screen, `streams` the table, and `run` connects all parts with the
+//! terminal.
 
 mod chart;
 mod feed;

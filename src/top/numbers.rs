@@ -18,7 +18,7 @@ pub(super) fn time(ms: f64) -> String {
     }
 }
 
-/// A value as `text`, or the placeholder.
+/// A value formatted by `text`, or the placeholder.
 pub(super) fn or_unknown(value: Option<f64>, text: fn(f64) -> String) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), text)
 }
@@ -63,7 +63,7 @@ pub(super) fn name(text: &str, cells: usize) -> String {
     if shown.len() <= cells {
         return shown.into_iter().collect();
     }
-    // Model names usually differ at the end rather than at the beginning.
+    // Keeps the end, because model names usually differ at the end.
     let kept = shown.len() - cells.saturating_sub(1);
     std::iter::once('~').chain(shown.into_iter().skip(kept)).take(cells).collect()
 }

@@ -32,7 +32,7 @@ pub struct Settings {
     pub once: bool,
     /// Interval between two snapshots.
     pub interval: Duration,
-    /// When to end; `None`: runs until the user ends it.
+    /// When to end; `None`: when the user ends `top`.
     pub end: Option<Instant>,
     /// True: SIGHUP ends `top`. False: only a closed terminal does.
     pub hangup_ends: bool,
@@ -82,7 +82,7 @@ enum Event {
     End,
 }
 
-/// Shows snapshots until the user or a signal ends it; without a terminal it prints one line per snapshot.
+/// Shows snapshots until the user or a signal ends `top`; without a terminal it prints one line per snapshot.
 ///
 /// # Errors
 /// If the terminal cannot be used, or, without a terminal, if the first snapshot cannot be read.
@@ -169,7 +169,7 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
 }
 
-/// Draws after every event, until the user or a signal ends it.
+/// Draws after every event, until the user or a signal ends `top`.
 fn show(terminal: &mut DefaultTerminal, settings: &Settings, events: &Receiver<Event>) -> io::Result<()> {
     let mut snapshot: Option<Box<Snapshot>> = None;
     let mut error: Option<String> = None;
@@ -210,7 +210,7 @@ fn forward_signals(events: &Sender<Event>, hangup_ends: bool) -> io::Result<()> 
             _ = hangup.recv(), if hangup_ends => {}
             _ = interrupt.recv() => {}
         }
-        // The main thread may have ended.
+        // Fails only if `show` has already returned.
         events.send(Event::End).ok();
         Ok(())
     })

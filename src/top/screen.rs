@@ -82,7 +82,7 @@ impl Screen<'_> {
         }
     }
 
-    /// The screen as text without codes, without the footer and the empty rows above it.
+    /// The screen as text without escape codes, without the footer and the empty rows above it.
     pub fn text(&self, width: u16, height: u16) -> String {
         let area = Rect::new(0, 0, width, height);
         let mut buffer = Buffer::empty(area);

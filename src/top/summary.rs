@@ -107,7 +107,7 @@ fn throughput(snapshot: &Snapshot, width: usize, glyphs: &Glyphs) -> Parts {
     parts
 }
 
-/// The distribution over the requests that ended in the last minute. `slow` is the quantile at its slow end.
+/// The distribution over the requests that ended in the last minute. `slow` is the quantile at the slow end.
 fn distribution(
     distribution: &Distribution,
     text: fn(f64) -> String,

@@ -26,7 +26,7 @@ impl Sort {
         following.next().unwrap_or(Sort::Age)
     }
 
-    /// Streams in this order; ties are ordered by age.
+    /// Streams in this order; ties keep the order of the snapshot, oldest first.
     pub(super) fn order(self, streams: &[Stream]) -> Vec<&Stream> {
         let mut sorted: Vec<&Stream> = streams.iter().collect();
         match self {

@@ -31,7 +31,7 @@ enum Found {
     Other,
 }
 
-/// Looks for the server at this host's addresses. `models` is the body of its model list.
+/// Checks whether the server responds at other addresses of this host. `models` is the body of the server's model list.
 pub(super) fn check(settings: &Settings, admin: &mut Caller, advice: Advice, models: &[u8]) -> Check {
     let made = |grade, detail: String| Check::new(CheckName::Bypass, grade, detail);
     let own = settings.own_addresses.clone().unwrap_or_else(own_addresses);
@@ -69,7 +69,7 @@ pub(super) fn check(settings: &Settings, admin: &mut Caller, advice: Advice, mod
 
 fn at(settings: &Settings, admin: &mut Caller, address: SocketAddr, models: &[u8]) -> Found {
     let mut caller = Caller::at(address, &settings.upstream, TIMEOUT);
-    let before = counted::look(settings, admin);
+    let before = counted::scrape(settings, admin);
     let request = canary::get(settings, &settings.upstream, "/v1/models", "*/*");
     let Ok(response) = caller.ask(&request) else { return Found::Nothing };
     if masked(&response.body(), Hide::Varying) != masked(models, Hide::Varying) {
@@ -78,8 +78,8 @@ fn at(settings: &Settings, admin: &mut Caller, address: SocketAddr, models: &[u8
     if settings.relay.port() != settings.upstream.port() {
         return Found::Server;
     }
-    // The proxy counts every connection it accepts.
-    match (before, counted::look(settings, admin)) {
+    // The proxy counts every connection that it accepts: if the count has increased, the proxy has responded.
+    match (before, counted::scrape(settings, admin)) {
         (Ok(before), Ok(after)) if after.since(&before).total(Counter::Connections) > 0.0 => Found::Relay,
         (Ok(_), Ok(_)) => Found::Server,
         _ => Found::Either,

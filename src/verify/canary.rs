@@ -54,7 +54,7 @@ fn head(settings: &Settings, to: &Target, method: &str, path: &str, accept: &str
 pub(super) enum Kind {
     /// Stream with usage at its end.
     Stream,
-    /// Stream whose request does not ask for usage, as with many clients.
+    /// Stream whose request does not ask for usage, like the requests of many clients.
     StreamWithoutUsage,
     /// Non-streamed response.
     Whole,

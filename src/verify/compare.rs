@@ -14,7 +14,7 @@ pub(super) enum Outcome {
     Differs(String),
 }
 
-/// Strictness of the comparison of streams. Each level includes the ones after it.
+/// What is compared of two streams. `LEVELS` begins with the strictest level.
 struct Level {
     hide: Hide,
     /// Whether chunk boundaries are compared.
@@ -49,8 +49,8 @@ const LEVELS: [Level; 4] = [
 /// Headers whose values always differ.
 const VARYING: &[&[u8]] = &[b"date", b"x-request-id", b"content-length"];
 
-/// Minimum number of differing responses that rules out the server as the cause: by chance, all of them would be on the
-/// same side only once in 32 times.
+/// Minimum number of differing proxied streams at which the server is ruled out as the cause. If the server caused the
+/// differences, all of them would be on the proxied side only once in 32 cases.
 const CERTAIN: usize = 5;
 
 /// Compares direct streams with proxied ones, at the strictest level at which the direct ones are identical.
@@ -59,7 +59,7 @@ pub(super) fn compare_streams(direct: &[Recording], proxied: &[Recording]) -> Ou
     let forms = |recordings: &[Recording], level: &Level| -> Vec<Vec<u8>> {
         recordings.iter().map(|recording| form(recording, level, &varying)).collect()
     };
-    // The form of all direct streams, and the forms of the proxied streams that differ from it.
+    // The common form of the direct streams, and the different forms of proxied streams. `None` without a common form.
     let compare = |level: &Level| {
         let mut own = forms(direct, level);
         own.dedup();
@@ -73,7 +73,7 @@ pub(super) fn compare_streams(direct: &[Recording], proxied: &[Recording]) -> Ou
     };
     let (count, differing) = (proxied.len(), different.len());
     let Some(first) = different.first() else { return Outcome::Same(format!("{count} streams: {}", level.words)) };
-    // The loosest form contains nothing that sampling or timing can change.
+    // A difference at the last level is certain: sampling and timing do not change what that level compares.
     let is_structural = LEVELS.last().and_then(compare).is_some_and(|(_, different)| !different.is_empty());
     let place = place(&own, first);
     match is_structural || differing >= CERTAIN {
@@ -124,6 +124,7 @@ fn form(recording: &Recording, level: &Level, varying: &BTreeSet<Vec<u8>>) -> Ve
                 None => event.extend_from_slice(line),
             }
         }
+        // Marks the end of a chunk: `|` at the end of a line, `/` within the line.
         let ends = ends.iter().filter(|end| range.contains(end));
         event.extend(ends.map(|end| if *end == at { b'|' } else { b'/' }));
         if line.trim_ascii().is_empty() {
@@ -144,7 +145,7 @@ fn push(form: &mut Vec<u8>, event: &mut Vec<u8>, last: &mut Vec<u8>, hide: Hide)
     event.clear();
 }
 
-/// The headers, with values that vary masked.
+/// The headers, with the values of the headers in `varying` masked.
 fn head(recording: &Recording, varying: &BTreeSet<Vec<u8>>) -> Vec<u8> {
     let mut head = Vec::new();
     for line in recording.head() {
@@ -175,8 +176,8 @@ fn place(own: &[u8], other: &[u8]) -> String {
 /// Maximum number of attempts to get two identical direct responses.
 const TRIES: usize = 4;
 
-/// Compares the responses to one request byte for byte. The request is sent directly, through the proxy, and directly
-/// again. If the direct responses are identical, including times, the proxied one must be identical too.
+/// Compares the responses to one request. The request is sent directly, through the proxy, and directly again. If the
+/// direct responses are identical, the proxied one must be identical too; otherwise varying values are masked.
 ///
 /// # Errors
 /// The error of a request that got no response.

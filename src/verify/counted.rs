@@ -13,7 +13,7 @@ use tokometer_engine::scrape::exposition::{Parser, Sample};
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// Polling interval.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL: Duration = Duration::from_millis(50);
 
 /// Sources of output token counts that are not the engine's own.
 const INEXACT: [&str; 2] = ["deltas_lower_bound", "tokenizer"];
@@ -97,7 +97,7 @@ fn each(page: &[u8], mut found: impl FnMut(&Sample<'_>)) {
 ///
 /// # Errors
 /// The reason, as the rest of a sentence that begins with "the admin server at ...".
-pub(super) fn look(settings: &Settings, admin: &mut Caller) -> Result<Counted, String> {
+pub(super) fn scrape(settings: &Settings, admin: &mut Caller) -> Result<Counted, String> {
     let bare = Settings { headers: Vec::new(), ..settings.clone() };
     let request = canary::get(&bare, &settings.admin, "/metrics", "text/plain;version=0.0.4");
     let response = admin.ask(&request).map_err(|failure| failure.to_string())?;
@@ -111,7 +111,7 @@ pub(super) fn look(settings: &Settings, admin: &mut Caller) -> Result<Counted, S
 /// Polls until `requests` more requests than in `before` are counted, or until [`SETTLE`] has passed.
 ///
 /// # Errors
-/// As [`look`].
+/// As [`scrape`].
 pub(super) fn settled(
     settings: &Settings,
     admin: &mut Caller,
@@ -120,11 +120,11 @@ pub(super) fn settled(
 ) -> Result<Counted, String> {
     let begun = Instant::now();
     loop {
-        let gained = look(settings, admin)?.since(before);
+        let gained = scrape(settings, admin)?.since(before);
         if gained.total(Counter::Requests) >= requests as f64 || begun.elapsed() > SETTLE {
             return Ok(gained);
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL);
     }
 }
 
@@ -150,7 +150,7 @@ tokometer_connections_opened_total{server_port=\"8001\"} 3
         let totals = (counted.total(Counter::Requests), counted.exact_tokens(), counted.total(Counter::Connections));
         assert_eq!(totals, (6.0, 160.0, 3.0));
         assert_eq!(counted.by_label(Counter::Requests).collect::<Vec<_>>(), [("", 1.0), ("vllm", 5.0)]);
-        // The proxy may know the server under another port. In that case all series count.
+        // The proxy may reach the server at another port. In that case all series count.
         assert_eq!(Counted::read(PAGE.as_bytes(), 1234).total(Counter::Requests), 76.0);
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// A time of direct and proxied requests, in milliseconds.
+/// A quantile of a time, for direct and for proxied requests, and the difference between the two.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Difference {
     /// Direct to the server.
@@ -19,7 +19,7 @@ pub struct Difference {
     pub high_ms: f64,
 }
 
-/// Times in milliseconds of one direct and one proxied canary, sent in direct succession.
+/// Times in milliseconds of one direct and one proxied canary, sent one after the other.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct CanaryPair {
     pub(super) direct: Vec<f64>,

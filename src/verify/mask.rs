@@ -1,4 +1,4 @@
-//! Masks JSON values that always differ between responses; every other byte is unchanged.
+//! Masks JSON values that differ between responses; every other byte is unchanged.
 
 use serde::de::IgnoredAny;
 

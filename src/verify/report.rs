@@ -66,7 +66,7 @@ pub struct Row {
 pub struct Report {
     /// No check failed.
     pub passed: bool,
-    /// Where clients connect.
+    /// Address of the proxy.
     pub relay: String,
     /// Address of the server.
     pub upstream: String,

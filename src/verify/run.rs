@@ -37,7 +37,7 @@ pub fn run(settings: &Settings, mut progress: impl FnMut(u32)) -> Report {
     report
 }
 
-/// Makes a request to a target.
+/// Returns the bytes of a request to a target.
 type Make<'a> = &'a dyn Fn(&Target) -> Vec<u8>;
 
 /// One side of the comparison: direct or proxied.
@@ -105,14 +105,14 @@ fn verify(settings: &Settings, progress: &mut dyn FnMut(u32), report: &mut Repor
     };
     report.model = Some(model.clone());
 
-    let before = counted::look(settings, &mut admin);
+    let before = counted::scrape(settings, &mut admin);
     let body = canary::body(settings, &model, Kind::Stream);
     // One warm-up canary on each side: opens the connections and triggers one-time work in the server.
     direct.canary(settings, &body)?;
     let warm = proxied.canary(settings, &body)?;
     let (mut direct_canaries, mut proxied_canaries) = (Vec::new(), Vec::new());
     for number in 0..settings.requests {
-        // In alternating order: the warmer caches must not always benefit the same side.
+        // In alternating order: the second request of a pair may benefit from the server's caches.
         if number % 2 == 0 {
             direct_canaries.push(direct.canary(settings, &body)?);
             proxied_canaries.push(proxied.canary(settings, &body)?);
@@ -125,7 +125,7 @@ fn verify(settings: &Settings, progress: &mut dyn FnMut(u32), report: &mut Repor
     }
     let sent = u64::from(settings.requests) + 1;
     let gained = before.and_then(|before| counted::settled(settings, &mut admin, &before, sent));
-    let again = proxied.caller.retried();
+    let retried = proxied.caller.retried();
     let engine = recognised(&list, gained.as_ref().ok());
     report.engine = engine.map(|engine| engine.info().title);
     let advice = advice(engine);
@@ -149,7 +149,7 @@ fn verify(settings: &Settings, progress: &mut dyn FnMut(u32), report: &mut Repor
     report.checks.push(match &gained {
         Ok(gained) => {
             let canaries: Vec<&Canary> = std::iter::once(&warm).chain(&proxied_canaries).collect();
-            verdict::counts(gained, &canaries, again)
+            verdict::counts(gained, &canaries, retried)
         }
         Err(why) => {
             let grade = if settings.admin_is_named { Grade::Fail } else { Grade::Unknown };

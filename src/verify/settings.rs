@@ -44,7 +44,7 @@ tokometer_observe::closed_enum! {
 /// Settings of a verification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Where clients connect.
+    /// Address of the proxy.
     pub relay: Target,
     /// Address of the server.
     pub upstream: Target,
@@ -67,9 +67,9 @@ pub struct Settings {
     /// Maximum latency that the proxy may add to the median time to first byte, time to first token and inter-token
     /// gap.
     pub max_added: Duration,
-    /// Checks that may fail.
+    /// Checks whose failures and warnings are accepted.
     pub accept: Vec<CheckName>,
-    /// Addresses of this host at which to look for the server; `None`: all except loopback.
+    /// Addresses of this host at which to look for the server; `None`: all except loopback and link-local ones.
     pub own_addresses: Option<Vec<IpAddr>>,
 }
 

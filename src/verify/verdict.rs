@@ -81,7 +81,8 @@ pub(super) fn bytes(outcomes: &[Outcome]) -> Check {
     }
 }
 
-/// Whether a stream reports its token count to a client that did not ask for it.
+/// Whether a stream reports its token count to a client that did not ask for it (`unasked`). `asked`: whether a stream
+/// reported it to a client that did ask.
 pub(super) fn usage(advice: Advice, asked: bool, unasked: &Canary) -> Check {
     let made = |grade, detail: &str| Check::new(CheckName::Usage, grade, detail);
     if unasked.usage.is_some() {
@@ -119,14 +120,14 @@ pub(super) fn queue(advice: Advice, gained: Option<&Counted>) -> Check {
     }
 }
 
-/// Checks that the admin server counted each canary once, with the token count of its usage. The first attempt of a
-/// retried request (`again`) may be counted too, without tokens.
-pub(super) fn counts(gained: &Counted, canaries: &[&Canary], again: u64) -> Check {
+/// Checks that the admin server counted each canary once, with the token count of the canary's usage. The first
+/// attempts of the `retried` requests may be counted too, without tokens.
+pub(super) fn counts(gained: &Counted, canaries: &[&Canary], retried: u64) -> Check {
     let made = |grade, detail: String| Check::new(CheckName::Counts, grade, detail);
     let sent = canaries.len() as f64;
     let tokens: Option<u64> = canaries.iter().map(|canary| canary.usage).sum();
     let counted = gained.total(Counter::Requests);
-    let others = counted - sent - again as f64;
+    let others = counted - sent - retried as f64;
     if others > 0.0 {
         return made(
             Grade::Unknown,

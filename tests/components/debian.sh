@@ -2,7 +2,7 @@
 # the machine's own release). Neither the machine's package lists nor its packages are changed.
 # shellcheck shell=bash disable=SC2154 # $debian and $release are fetch.sh's
 
-# The mirror of the machine's own release, and its trusted keyring.
+# Prints the mirror of the machine's own release; fails if the machine is not Debian.
 debian_mirror() {
     local codename
     codename=$(. /etc/os-release && [ "${ID:-}" = debian ] && echo "${VERSION_CODENAME:-}") || return 1
@@ -68,8 +68,8 @@ release_packages() {
     packages "$release" "$(. /etc/os-release && echo "$VERSION_CODENAME")" /var/lib/dpkg/status "$@"
 }
 
-# One FILE of one PACKAGE of the machine's own release: `release_package MIRROR PACKAGE FILE AS`. Does not use the
-# machine's own package lists, which may be old or empty.
+# Installs one FILE of one PACKAGE of the machine's own release: `release_package MIRROR PACKAGE FILE AS`. Does not use
+# the machine's own package lists, which may be old or empty.
 release_package() {
     apt_root "$release" "$(. /etc/os-release && echo "$VERSION_CODENAME")" /var/lib/dpkg/status "$1" || return 1
     local work

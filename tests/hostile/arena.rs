@@ -8,7 +8,7 @@ use rustix::process::Pid;
 use tokio::runtime::Handle;
 
 use crate::attack::{Attack, Found, Target};
-use crate::bystanders::{Bystanders, Seen};
+use crate::bystanders::{Bystanders, Observations};
 use crate::cgroup::Cgroup;
 use crate::options::REWRITES;
 use crate::program::{Launch, Metrics, Program};
@@ -19,13 +19,13 @@ use crate::{Outcome, bystanders, limits};
 const WARM_UP: Duration = Duration::from_millis(150);
 const BASELINE: Duration = Duration::from_millis(250);
 
-/// The data path counts as calm when it uses less than this share of a core on top of the bystanders' cost, in this
-/// many consecutive samples.
+/// The data path counts as calm after this many consecutive samples in which it uses less than this share of a core, in
+/// addition to 1.5 times the bystanders' cost.
 const CALM: f64 = 0.05;
-const CALM_LOOKS: usize = 4;
-const LOOK: Duration = Duration::from_millis(50);
+const CALM_SAMPLES: usize = 4;
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Maximum time until a record is counted.
+/// Maximum time until a request record is counted in the metrics.
 const COUNTED: Duration = Duration::from_secs(3);
 
 /// Results of an attack.
@@ -40,7 +40,7 @@ pub(crate) struct Measured {
     pub(crate) resident: u64,
     /// Decoded bytes per received byte; `None` while there is no such metric.
     pub(crate) decoded: Option<f64>,
-    pub(crate) seen: Seen,
+    pub(crate) seen: Observations,
     /// In a memory cgroup: number of OOM kills, and the peak memory.
     pub(crate) cgroup: Option<(u64, u64)>,
     /// Failures other than exceeded limits.
@@ -54,7 +54,8 @@ impl Measured {
     }
 }
 
-/// Runs one attack; `attackers` is the runtime of its clients. If it exceeds its limit of CPU time, it is repeated.
+/// Runs one attack; `attackers` is the runtime of its clients. An attack that exceeds its limit of CPU time is
+/// repeated.
 pub(crate) async fn run(
     attack: &Attack,
     attackers: &Handle,
@@ -108,7 +109,7 @@ async fn run_once(attack: &Attack, attackers: &Handle, chart: Option<&(u64, Vec<
     let abort = attacking.abort_handle();
     match tokio::time::timeout(limits::ATTACK, attacking).await {
         Ok(done) => {
-            // A connection of an attacker whose requests are invalid is closed in rewrite mode.
+            // In rewrite mode, errors are expected: connections with invalid requests are closed.
             if let Err(error) = done?
                 && !REWRITES.load(Relaxed)
             {
@@ -156,38 +157,43 @@ async fn run_once(attack: &Attack, attackers: &Handle, chart: Option<&(u64, Vec<
 /// Waits until the data path only serves the bystanders; false on timeout.
 async fn calm(program: &Program, baseline: f64) -> bool {
     let begun = Instant::now();
-    let mut looks = 0;
-    while looks < CALM_LOOKS {
+    let mut samples = 0;
+    while samples < CALM_SAMPLES {
         if begun.elapsed() > limits::LATEST_CALM {
             return false;
         }
         let (before, since) = (program.data_path_cpu(), Instant::now());
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(SAMPLE_INTERVAL).await;
         let spent = program.data_path_cpu().saturating_sub(before).as_secs_f64();
         let share = spent / since.elapsed().as_secs_f64();
-        // A thread that waits for a CPU uses none, but is busy.
-        looks = if share < baseline * 1.5 + CALM && !program.data_path_runs() { looks + 1 } else { 0 };
+        // A runnable thread that waits for a CPU uses no CPU time, but is busy.
+        samples = if share < baseline * 1.5 + CALM && !program.data_path_runs() { samples + 1 } else { 0 };
     }
     true
 }
 
 /// Decoded bytes per received byte, and errors in the counts of the bystanders and of all requests.
-async fn counts(program: &Program, seen: &Seen, requests: u64, sent: u64) -> Outcome<(Option<f64>, Vec<String>)> {
+async fn counts(
+    program: &Program,
+    seen: &Observations,
+    requests: u64,
+    sent: u64,
+) -> Outcome<(Option<f64>, Vec<String>)> {
     let begun = Instant::now();
     loop {
         let metrics = program.metrics().await?;
         let faults = miscounts(&metrics, seen, requests);
         if faults.is_empty() || begun.elapsed() > COUNTED {
-            // The byte count of an open connection is updated every 256 KiB.
+            // The bytes of an open connection are counted only every 256 KiB, so the metric may be lower than `sent`.
             let received = metrics.sum("tokometer_relay_io_bytes_total", &[]).unwrap_or(0.0).max(sent as f64);
             let decoded = metrics.sum("tokometer_observer_decoded_bytes_total", &[]);
             return Ok((decoded.map(|bytes| bytes / received.max(1.0)), faults));
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(SAMPLE_INTERVAL).await;
     }
 }
 
-fn miscounts(metrics: &Metrics, seen: &Seen, requests: u64) -> Vec<String> {
+fn miscounts(metrics: &Metrics, seen: &Observations, requests: u64) -> Vec<String> {
     let mut faults = Vec::new();
     for (index, streams) in seen.coded.iter().enumerate() {
         let model = bystanders::coded_model(index);
@@ -211,7 +217,7 @@ fn miscounts(metrics: &Metrics, seen: &Seen, requests: u64) -> Vec<String> {
     faults
 }
 
-/// The CPU time, if it exceeds its limit.
+/// A message if the CPU time exceeds its limit.
 fn over_cpu(attack: &Attack, measured: &Measured, factor: u32) -> Option<String> {
     let connections = u32::try_from(attack.connections).unwrap_or(u32::MAX);
     let limit = limits::of(&attack.name).cpu_per_mb.mul_f64(measured.bytes as f64 / 1e6);
@@ -220,7 +226,7 @@ fn over_cpu(attack: &Attack, measured: &Measured, factor: u32) -> Option<String>
     is_over.then(|| format!("CPU {:.2?} for {} bytes, limit {allowed:.2?}", measured.cpu, measured.bytes))
 }
 
-/// The other measurements that exceed a limit.
+/// Messages for the other measurements that exceed a limit.
 fn over_limits(attack: &Attack, measured: &Measured) -> Vec<String> {
     let mut over = Vec::new();
     let mut assert = |holds: bool, what: String| {

@@ -14,7 +14,8 @@ use tokio::net::{TcpSocket, TcpStream};
 use crate::Outcome;
 use crate::program::Launch;
 
-/// Source address of the attackers: a different client than the bystanders, whose shares it must not use up.
+/// Source address of the attackers. It differs from the bystanders' address, so that limits per client apply
+/// separately.
 const SOURCE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2)), 0);
 
 /// The attackers' steps; they end when everything is sent.
@@ -93,7 +94,7 @@ impl Found {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Closes the connections.
+    /// Closes the held connections.
     pub(crate) fn release(&self) {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -160,7 +161,7 @@ pub(crate) struct Hostile {
 }
 
 impl Hostile {
-    /// Writes and counts bytes; discards received ones meanwhile.
+    /// Writes and counts bytes, and discards the bytes that are received meanwhile.
     pub(crate) async fn write(&mut self, bytes: &[u8]) -> Outcome<()> {
         let mut scratch = [0; 16 * 1024];
         let (mut read, mut write) = self.stream.split();

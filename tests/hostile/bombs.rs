@@ -75,7 +75,7 @@ pub(crate) fn pairs() -> Outcome<Vec<Bomb>> {
     CODINGS.iter().flat_map(|first| CODINGS.iter().map(|second| pair(first, second))).collect()
 }
 
-/// `first` is applied first and therefore decoded last.
+/// A bomb with two codings. `first` is applied first, and therefore decoded last.
 fn pair(first: &str, second: &str) -> Outcome<Bomb> {
     let mut best = (0.0, Vec::new());
     for text in texts().iter().filter(|text| text.coding == first) {
@@ -88,7 +88,7 @@ fn pair(first: &str, second: &str) -> Outcome<Bomb> {
     Ok(Bomb { encoding: format!("{first}, {second}"), body: best.1 })
 }
 
-/// Spaces in one coding.
+/// Spaces, encoded with one coding.
 #[derive(Debug)]
 struct Text {
     coding: &'static str,
@@ -131,8 +131,8 @@ pub(crate) fn dense(coding: &str, ratio: usize) -> Outcome<Bomb> {
     Ok(Bomb { encoding: coding.to_owned(), body: best })
 }
 
-/// A zstd frame that declares a window of `1 << window` bytes and contains `blocks` run-length blocks of 128 KiB,
-/// without the last one: the decoder has to keep its window.
+/// A zstd frame that declares a window of `1 << window` bytes and contains `blocks` run-length blocks of 128 KiB. It
+/// has no last block, so that the decoder has to keep its window.
 pub(crate) fn open_zstd(window: u8, blocks: usize) -> Vec<u8> {
     const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
     const RUN: u32 = (128 << 10) << 3 | 1 << 1;

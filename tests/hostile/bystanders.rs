@@ -33,12 +33,12 @@ const PROBES: [&str; 4] = ["/livez", "/readyz", "/livez", "/startz"];
 
 /// Observations of the bystanders.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct Observations {
     /// Longest time from the upstream's write of an event to its arrival, through tokometer.
     pub(crate) pause: Duration,
     /// The same on a connection that bypasses tokometer.
     pub(crate) direct: Duration,
-    /// Slowest probe.
+    /// Duration of the slowest probe.
     pub(crate) probe: Duration,
     /// Completed compressed streams, per coding.
     pub(crate) coded: [u64; CODINGS.len()],
@@ -51,21 +51,21 @@ pub(crate) struct Seen {
 /// The running bystanders.
 #[derive(Debug)]
 pub(crate) struct Bystanders {
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<Observations>>,
     stop: Arc<AtomicBool>,
     streams: JoinSet<()>,
     others: JoinSet<()>,
 }
 
-/// State shared by all of them.
+/// State shared by all bystanders.
 #[derive(Clone, Debug)]
 struct Notes {
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<Observations>>,
     stop: Arc<AtomicBool>,
 }
 
 impl Notes {
-    fn with<T>(&self, change: impl FnOnce(&mut Seen) -> T) -> T {
+    fn with<T>(&self, change: impl FnOnce(&mut Observations) -> T) -> T {
         change(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -75,8 +75,9 @@ impl Notes {
 }
 
 impl Bystanders {
-    /// Starts all of them. `clock` is that of the upstream's events. If the attack stops the program, only liveness is
-    /// probed, and there are no clients that are idle between requests, because the program closes those connections.
+    /// Starts all bystanders. `clock` is the origin of the timestamps in the upstream's events. If the attack stops the
+    /// program, only liveness is probed. There are then no clients that are idle between requests, because the program
+    /// closes their connections.
     pub(crate) async fn start(
         listen: SocketAddr,
         admin: SocketAddr,
@@ -110,7 +111,7 @@ impl Bystanders {
         Ok(Bystanders { seen: notes.seen, stop: notes.stop, streams, others })
     }
 
-    /// Discards the times so far, which belong to the start.
+    /// Discards the times measured so far, which include the start.
     pub(crate) fn restart(&self) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         (seen.pause, seen.direct, seen.probe) = Default::default();
@@ -123,7 +124,7 @@ impl Bystanders {
     }
 
     /// Waits for the steady streams, which the upstream finishes, and returns all observations.
-    pub(crate) async fn ended(&mut self) -> Seen {
+    pub(crate) async fn ended(&mut self) -> Observations {
         self.finish("steady streams", |all| &mut all.streams).await;
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

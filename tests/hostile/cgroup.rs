@@ -22,7 +22,7 @@ enum Version {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Its last process may still be exiting; an empty cgroup directory is harmless.
+        // Fails if the last process is still exiting. The remaining empty cgroup is harmless.
         fs::remove_dir(&self.path).ok();
     }
 }

@@ -1,4 +1,4 @@
-//! The upstream's side of HTTP/2 at frame level: it ignores most frames.
+//! The upstream's HTTP/2 server. It works at frame level and ignores most frames.
 //!
 //! Header fields that select a response are plain literals, so that no header table is needed to find them.
 
@@ -26,14 +26,14 @@ fn response(kind: &str) -> Vec<u8> {
 }
 
 pub(crate) async fn serve(mut client: Client, shared: Arc<Shared>) -> io::Result<()> {
-    while client.buffer.len() < wire::PREFACE.len() + 9 + wire::RUDE_SETTING.len() {
+    while client.buffer.len() < wire::PREFACE.len() + 9 + wire::UNSUPPORTED_SETTING.len() {
         client.more().await?;
     }
-    if find(&client.buffer, &wire::RUDE_SETTING).is_some_and(|at| at == wire::PREFACE.len() + 9) {
+    if find(&client.buffer, &wire::UNSUPPORTED_SETTING).is_some_and(|at| at == wire::PREFACE.len() + 9) {
         return client.stream.write_all(BAD_REQUEST).await;
     }
     client.buffer.drain(..wire::PREFACE.len());
-    // SETTINGS_INITIAL_WINDOW_SIZE, and the same for the connection.
+    // The largest window: for streams (SETTINGS_INITIAL_WINDOW_SIZE), and for the connection.
     let window = [&[0, 4][..], &WINDOW].concat();
     let more = (0x7fff_ffff_u32 - 65_535).to_be_bytes();
     let opening = [wire::frame(wire::SETTINGS, 0, 0, &window), wire::frame(wire::WINDOW_UPDATE, 0, 0, &more)].concat();
@@ -84,7 +84,7 @@ fn frames(bytes: &[u8], steady: &mut HashMap<u32, u64>, out: &mut Vec<u8>) -> us
     at
 }
 
-/// The next event of every stream, or the ends of the streams.
+/// The next event of every steady stream, and its end if the streams are to finish.
 fn events(steady: &mut HashMap<u32, u64>, shared: &Shared) -> Vec<u8> {
     let mut out = Vec::new();
     let finish = shared.finish.load(Relaxed);

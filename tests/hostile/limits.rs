@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use crate::options::REWRITES;
 
-/// CPU time of the data path's threads per MB sent by the attackers. Regular stream traffic costs a tenth of it;
-/// unbounded decoding 10 to 900 times as much.
+/// CPU time of the data path's threads per MB sent by the attackers. Regular stream traffic costs a tenth of this
+/// limit; unbounded decoding costs 10 to 900 times the limit.
 pub(crate) const CPU_PER_MB: Duration = Duration::from_millis(100);
 
 /// CPU time for opening and closing a connection, which involves too few bytes for the limit above.
 pub(crate) const CPU_PER_CONNECTION: Duration = Duration::from_micros(300);
 
 /// Debug assertions and small codegen units cost the data path a factor of 2; the rest allows for slower machines. The
-/// release build is held to the limits themselves (stage `hostile-release`).
+/// release build must meet the limits without this factor (stage `hostile-release`).
 pub(crate) const DEBUG_CPU_FACTOR: u32 = 4;
 
 /// How often an attack that exceeds its limit of CPU time is measured: other work on the machine (a shared core, evicted
@@ -21,7 +21,7 @@ pub(crate) const DEBUG_CPU_FACTOR: u32 = 4;
 pub(crate) const CPU_TRIES: u32 = 3;
 
 /// Allowance for measurement noise: the bystanders' cost differs from that measured before the attack, and other work
-/// on the machine slows down every instruction. The table shows values without it.
+/// on the machine slows down every instruction. The measurements in the table do not include it.
 pub(crate) const CPU_NOISE: Duration = Duration::from_millis(100);
 
 /// Decoded bytes per received byte: the default of `observe.coding_ratio`, plus the initial allowance of each
@@ -35,7 +35,7 @@ pub(crate) const RESIDENT: u64 = 128 << 20;
 /// attackers and the upstream share the cores.
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 
-/// The goal; the table marks values that miss it.
+/// Goal for the delay of an event. The table marks values that miss it.
 pub(crate) const PAUSE_GOAL: Duration = Duration::from_millis(250);
 
 /// Maximum duration of a probe: the default of a probe's `timeoutSeconds`.
@@ -64,14 +64,14 @@ pub(crate) struct Limits {
     pub(crate) pause: Duration,
 }
 
-/// What pingora-proxy 0.9.1 itself takes in rewrite mode (docs/how-to/rewrite.md): each HTTP/2 stream is a task with a
-/// connection to the server, and each chunk of a body is a channel message and a write.
+/// Limit for rewrite mode, where pingora-proxy 0.9.1 itself needs more CPU time (docs/how-to/rewrite.md): each HTTP/2
+/// stream is a task with a connection to the server, and each chunk of a body is a channel message and a write.
 const REWRITE_CPU_PER_MB: Duration = Duration::from_secs(1);
 
-/// A response: eleven reads of 64 KiB (four in a channel, five in a batch, and their copy).
+/// Memory per response in rewrite mode: eleven reads of 64 KiB (four in a channel, five in a batch, and their copy).
 const REWRITE_RESPONSE: u64 = 11 * (64 << 10);
 
-/// An open request.
+/// Memory per open request in rewrite mode.
 const REWRITE_REQUEST: u64 = 24 << 10;
 
 /// The limits of the attack of this name.

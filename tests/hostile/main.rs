@@ -1,11 +1,12 @@
-//! Attacks on the whole program by clients that know its internals, and their effect on regular clients.
+//! Attacks that exploit the internals of the whole program, and their effect on regular clients.
 //!
 //! `cargo test --test hostile [-- NAMES] [--table] [--list] [--rewrite] [--cgroup 64MiB]`
 //!
 //! Each attack runs against a new process with the default settings, with an upstream server, regular streams,
-//! compressed requests and probes of the admin server. NAMES select attacks by parts of their names. `--table` writes
-//! the measurements to `target/bench/hostile.md` and asserts nothing. `--rewrite` attacks listeners in rewrite mode. `--cgroup` runs each process with the chart's
-//! configuration in a memory cgroup of this size, which requires root; if no cgroup can be created, the exit code is
+//! compressed requests and probes of the admin server. NAMES are parts of the names of the selected attacks. `--table`
+//! writes the measurements to `target/bench/hostile.md` and asserts nothing. `--rewrite` attacks listeners in rewrite
+//! mode. `--cgroup` runs each process with the chart's configuration in a memory cgroup of this size, which requires
+//! root; if no cgroup can be created, the exit code is
 //! 77. `TOKOMETER_BIN` is the binary to attack; a debug build may use more CPU time.
 
 mod arena;
@@ -32,10 +33,10 @@ use std::time::Instant;
 use crate::cgroup::Cgroup;
 use crate::options::Options;
 
-/// Errors are for human readers.
+/// Errors are only printed.
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Input of the load bench.
+/// The table of measurements, which the load bench includes in its page.
 const TABLE: &str = "target/bench/hostile.md";
 
 /// The argument that turns on every rewrite.

@@ -12,7 +12,7 @@ pub(crate) static REWRITES: AtomicBool = AtomicBool::new(false);
 pub(crate) struct Options {
     /// Names or parts of names of attacks; empty for all.
     pub(crate) names: Vec<String>,
-    /// Print a table and assert nothing.
+    /// Write a table and assert nothing.
     pub(crate) table: bool,
     /// Print the names and run nothing.
     pub(crate) list: bool,

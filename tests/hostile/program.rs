@@ -28,11 +28,11 @@ pub(crate) struct Launch {
     pub(crate) arguments: Vec<String>,
     /// Options of the shell's `ulimit`, such as `-n 1024` for both limits on open files.
     pub(crate) ulimit: Option<&'static str>,
-    /// The memory cgroup to start it in.
+    /// The memory cgroup in which the program is started.
     pub(crate) cgroup: Option<Cgroup>,
 }
 
-/// A running tokometer. Dropping it kills it.
+/// A running tokometer, which is killed on drop.
 #[derive(Debug)]
 pub(crate) struct Program {
     child: Child,
@@ -46,12 +46,12 @@ pub(crate) fn binary() -> PathBuf {
     given.map_or_else(|| env!("CARGO_BIN_EXE_tokometer").into(), PathBuf::from)
 }
 
-/// True for a build of cargo's profile `dev`, whose data path is optimised but has its assertions on.
+/// True for a build with cargo's profile `dev`, whose data path is optimized but has debug assertions.
 pub(crate) fn is_debug_build() -> bool {
     binary().parent().is_some_and(|folder| folder.ends_with("debug"))
 }
 
-/// A command that runs it with an empty environment.
+/// A command that runs the binary with an empty environment.
 pub(crate) fn command(launch: &Launch) -> Command {
     let mut before = String::new();
     if let Some(cgroup) = &launch.cgroup {
@@ -66,7 +66,7 @@ pub(crate) fn command(launch: &Launch) -> Command {
 }
 
 impl Program {
-    /// Starts it in front of `upstream`, and waits until both of its listeners are ready.
+    /// Starts the program in front of `upstream`, and waits until the data port and the admin server listen.
     pub(crate) fn start(upstream: SocketAddr, launch: &Launch) -> Outcome<Program> {
         let mut command = command(launch);
         command.args(["run", "--listen=127.0.0.1:0", "--admin=127.0.0.1:0", &format!("--upstream={upstream}")]);
@@ -138,12 +138,12 @@ impl Program {
         Ok(rustix::process::kill_process(Pid::from_child(&self.child), Signal::TERM)?)
     }
 
-    /// The exit status, if it has exited.
+    /// The exit status, if the program has exited.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Waits for its exit.
+    /// Waits for the program to exit; `None` on timeout.
     pub(crate) async fn end(&mut self, within: Duration) -> Option<ExitStatus> {
         let begun = Instant::now();
         loop {
@@ -165,7 +165,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have exited already.
+        // Fails if the process has already exited.
         self.child.kill().ok();
         self.child.wait().ok();
     }
@@ -183,14 +183,14 @@ pub(crate) fn get(path: &str, host: &str) -> String {
 
 /// The response to this request, headers included.
 pub(crate) async fn page(address: SocketAddr, request: &str, within: Duration) -> Outcome<String> {
-    let asked = async {
+    let fetch = async {
         let mut stream = TcpStream::connect(address).await?;
         stream.write_all(request.as_bytes()).await?;
         let mut response = Vec::new();
         stream.read_to_end(&mut response).await?;
         Outcome::Ok(String::from_utf8_lossy(&response).into_owned())
     };
-    tokio::time::timeout(within, asked).await.map_err(|_| format!("no response within {within:?}"))?
+    tokio::time::timeout(within, fetch).await.map_err(|_| format!("no response within {within:?}"))?
 }
 
 /// The status of a response.
@@ -229,10 +229,9 @@ impl Metrics {
         moved.join(" ")
     }
 
-    /// Requests recorded; the metric was renamed once.
+    /// Requests recorded.
     pub(crate) fn requests(&self, parts: &[&str]) -> f64 {
-        let named = |name| self.sum(name, parts);
-        named("tokometer_requests_total").or_else(|| named("tokometer_requests_total")).unwrap_or(0.0)
+        self.sum("tokometer_requests_total", parts).unwrap_or(0.0)
     }
 
     /// Output tokens of this model.

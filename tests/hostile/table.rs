@@ -1,4 +1,4 @@
-//! The measurements as a Markdown table, next to those from before work and memory were limited.
+//! The measurements as a Markdown table, next to older ones from before tokometer limited its CPU time and memory.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use crate::arena::Measured;
 use crate::attack::Attack;
 use crate::limits;
 
-/// Results of the same attacks before: name, connections, CPU s per MB, longest pause in ms, slowest probe in ms and
-/// peak memory in MiB, tab-separated.
+/// Results of the same attacks before tokometer had these limits: name, connections, CPU s per MB, longest pause in ms,
+/// slowest probe in ms and peak memory in MiB, tab-separated.
 const BEFORE: &str = include_str!("before.tsv");
 
 /// The table header.
@@ -15,7 +15,7 @@ pub(crate) const HEADER: &str = "\
 | attack | connections | bytes sent | CPU s per MB | before | decoded per byte | longest pause | before | slowest probe | before | peak memory | before |
 |---|---|---|---|---|---|---|---|---|---|---|---|";
 
-/// Minimum bytes for CPU time per MB to be more than noise.
+/// Minimum bytes of an attack; with fewer, its CPU time per MB is noise.
 const SOME_BYTES: u64 = 50_000;
 
 /// The row of an attack.
@@ -52,7 +52,7 @@ fn millis(time: Duration) -> String {
     format!("{} ms", time.as_millis())
 }
 
-/// The previous results.
+/// The attack's results in `BEFORE`.
 fn before(attack: &Attack) -> [&'static str; 4] {
     let connections = attack.connections.to_string();
     let found = BEFORE.lines().find_map(|line| {

@@ -35,7 +35,7 @@ pub(crate) fn end(model: &str, tokens: u64) -> String {
     )
 }
 
-/// A non-streamed response. Without tokens it has no choices, and is an error that echoes the model's name.
+/// A non-streamed response. Without `tokens`, it has neither choices nor usage, only the model's name.
 pub(crate) fn whole(model: &str, tokens: Option<u64>) -> String {
     let Some(tokens) = tokens else {
         return format!("{{\"object\":\"chat.completion\",\"model\":\"{model}\",\"choices\":[]}}");

@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     pub(crate) finish: AtomicBool,
     /// Bytes received from tokometer.
     pub(crate) received: AtomicU64,
-    /// Clock of the events' timestamps.
+    /// Origin of the timestamps in events.
     pub(crate) started: Instant,
 }
 

@@ -21,8 +21,8 @@ pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const ACK: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 
-/// An unknown setting. The upstream responds like a server without HTTP/2 if a connection starts with it.
-pub(crate) const RUDE_SETTING: [u8; 6] = [0xf0, 0x01, 0, 0, 0, 1];
+/// An unknown setting. If a connection starts with it, the upstream responds like a server without HTTP/2.
+pub(crate) const UNSUPPORTED_SETTING: [u8; 6] = [0xf0, 0x01, 0, 0, 0, 1];
 
 /// `:method: POST`, `:scheme: http` and `:status: 200` in HPACK's static table (RFC 7541, appendix A).
 pub(crate) const POST: u8 = 0x83;
@@ -80,7 +80,7 @@ fn integer(value: usize) -> Vec<u8> {
 pub(crate) fn block(at: usize, fields: &[(&str, &str)]) -> Vec<u8> {
     let mut block = vec![POST, HTTP];
     if REWRITES.load(Relaxed) {
-        // pingora rejects a request without `:authority`, before it costs anything.
+        // pingora would reject a request without `:authority` before any work that the attack measures.
         block.extend([&[AUTHORITY][..], &text("x")].concat());
     }
     if at == 0 {

@@ -36,7 +36,7 @@ fn unwritable_lines_are_counted() {
         let page = get(instrument.admin(), "/metrics");
         value(&page, &["tokometer_access_log_dropped_total", &format!("reason=\"{reason}\"")]).unwrap()
     };
-    // The writer's buffer holds a few lines for a retry.
+    // The last lines may still be in the writer's buffer for a retry, so fewer than 40 may be counted.
     let failed = until("lost lines are counted", || Some(lost("write_failed")).filter(|lines| *lines > 0.0));
     assert!(failed <= 40.0, "{failed}");
     assert_eq!(lost("queue_full"), 0.0);

@@ -14,7 +14,7 @@ use tokometer::admin::{Control, Draining, Pages, Server, Settings};
 
 use crate::injected;
 
-/// A program with a number of open streams.
+/// A fake program: tests set the number of open streams.
 pub(crate) struct Program {
     open: watch::Sender<usize>,
     drains: AtomicUsize,
@@ -154,7 +154,7 @@ fn metrics_get_the_accept_header_and_survive_a_panic() {
         )
     };
     assert!(with("application/openmetrics-text").contains("accept=application/openmetrics-text"));
-    // Several fields of one name form one list.
+    // The values of repeated headers are joined to one list.
     assert!(with("a;q=0.5\r\naccept: b\r\nAccept: c").contains("accept=a;q=0.5,b,c\r\n"));
     assert_eq!(status(&with("panic")), 500);
     assert_eq!(status(&ask(&server, "GET", "/metrics")), 200);
@@ -236,7 +236,7 @@ fn wait_ends_with_the_last_stream() {
             stream.write_all(request.as_bytes()).unwrap();
             stream
         });
-        // Probes are served during a wait; the drain has started when one reports it.
+        // Probes are served while clients wait. The drain has started once `/readyz` fails.
         while status(&ask(&server, "GET", "/readyz")) == 200 {}
         program.open.send_replace(0);
         for stream in &mut waiters {
@@ -278,7 +278,7 @@ fn drain_wait_follows_the_grace_period() {
 fn long_headers_are_rejected() {
     let server = serve(Program::new(0));
     let mut stream = connect(&server);
-    // The server may respond and close before it has read everything.
+    // The write may fail: the server may respond and close before it has read everything.
     stream.write_all(format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "x".repeat(20_000)).as_bytes()).ok();
     let mut first = [0; 12];
     stream.read_exact(&mut first).unwrap();

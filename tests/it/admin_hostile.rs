@@ -18,13 +18,13 @@ use crate::admin::{Program, ask, body, connect, pages, round_trip, settings, sta
 
 const PROBES: [&str; 4] = ["/livez", "/readyz", "/startz", "/engine/healthz"];
 
-/// The tests need many sockets: both ends of each are in this process.
+/// The tests need many descriptors: both ends of each connection are in this process.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit }).unwrap();
 }
 
-/// Asserts that every probe responds on new connections.
+/// Asserts that the server responds with 200 to every probe on a new connection.
 fn assert_probes_answer(server: &Server) {
     for _ in 0..5 {
         for path in PROBES {
@@ -43,7 +43,7 @@ fn incomplete_requests_do_not_block_probes() {
     for count in [300, 1000] {
         while half.len() < count {
             let mut stream = connect(&server);
-            // The server may have closed it already.
+            // The server may have closed the connection already.
             stream.write_all(b"GET /livez HTTP/1.1\r\nhost: a\r\nx").ok();
             half.push(stream);
         }
@@ -153,7 +153,7 @@ fn slow_reads_do_not_extend_the_response_timeout() {
                 break;
             }
         }
-        // Far below the timeout for each read, far above it in total.
+        // Each pause is far shorter than the timeout; all pauses together are far longer.
         std::thread::sleep(Duration::from_millis(50));
     }
     assert!(read < LARGE, "it received the whole response");
@@ -237,7 +237,7 @@ fn connect_from(last: u8, server: &Server) -> TcpStream {
     stream
 }
 
-/// A drain that never ends, and reports each client that waits for it.
+/// A drain that never ends. Sends a message for each client that waits for its end.
 struct Endless(Mutex<Sender<()>>);
 
 #[async_trait]
@@ -279,13 +279,13 @@ fn few_hostile_addresses_do_not_use_up_the_waits_for_a_drain() {
             waits.recv_timeout(WAIT).unwrap();
         }
     }
-    // The kubelet, and a hook in the pod.
+    // These clients stand for the kubelet and for a hook in the pod.
     let hooks = [6, 1].map(|last| {
         let hook = wait(last);
         waits.recv_timeout(WAIT).expect("it waits, and gets no 503");
         hook
     });
-    // The oldest ones of the addresses with the most.
+    // The server has closed the oldest waits of the addresses with the most waits.
     for at in [0, 16] {
         assert_eq!(hostile[at].read(&mut [0; 1]).unwrap(), 0);
     }
@@ -303,7 +303,7 @@ fn few_hostile_addresses_do_not_use_up_the_scrapes() {
         stream.read_exact(&mut first).unwrap();
         (stream, first)
     };
-    // They do not read on.
+    // These clients do not read the rest of the responses, so their scrapes stay in progress.
     let hostile = [2, 2, 3, 3].map(scrape);
     assert!(hostile.iter().all(|(_, first)| first == b"HTTP/1.1 200"));
     assert_eq!(scrape(2).1, *b"HTTP/1.1 503", "its own maximum");
@@ -315,7 +315,7 @@ fn post_from_another_address_is_rejected_unless_enabled() {
     for (remote_drain, expected) in [(false, 403), (true, 200)] {
         let program = Program::new(0);
         let server = Server::start(&Settings { remote_drain, ..settings() }, pages(Arc::clone(&program))).unwrap();
-        // As Istio does on behalf of remote clients.
+        // Istio's sidecar connects from 127.0.0.6 on behalf of remote clients.
         let mut stream = connect_from(6, &server);
         stream.write_all(b"POST /drain HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
         let mut response = String::new();

@@ -2,7 +2,7 @@
 
 use allocation_counter::measure;
 
-/// Returns the result of `work`, and the bytes that this thread allocated in it and has not freed.
+/// Returns the result of `work`, and the number of bytes that this thread allocated during `work` and has not freed.
 pub(crate) fn held_after<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let mut result = None;
     let held = measure(|| result = Some(work())).bytes_current;

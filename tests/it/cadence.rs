@@ -1,4 +1,4 @@
-//! Pauses of streams with many tokens per event, with times chosen by the tests.
+//! Stall detection for streams with many tokens per event, with times set by the tests.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// A stream whose token-bearing events follow each other after these gaps in milliseconds.
+/// A stream of events with tokens, separated by these gaps in milliseconds.
 fn stream(gaps: &[u64]) -> Wire {
     let mut wire = Wire::asked().server(HEAD).events(&[DELTA]);
     for gap in gaps {
@@ -34,7 +34,7 @@ fn ended(wire: Wire) -> Record {
     records.pop().expect("one record")
 }
 
-/// The verdict of the default objective, a limit of 5 s.
+/// The verdict of the default stall objective, which has a limit of 5 s.
 fn slo(record: &Record) -> Verdict {
     let goal = Goal::Stall { longest: ms(5000) };
     let objective = Objective { name: "stall".to_owned(), target: 0.99, scope: Scope::default(), goal };
@@ -43,7 +43,7 @@ fn slo(record: &Record) -> Verdict {
 
 #[test]
 fn steady_stream_of_fifty_tokens_per_event_has_no_stall() {
-    // 32 and 105 ms per token, and the noise measured with vLLM on a CPU.
+    // The gaps are 32 and 105 ms per token, and gaps as irregular as those measured with vLLM on a CPU.
     for gaps in [[1600; 6], [5250; 6], [1600, 2900, 1700, 2500, 1600, 300]] {
         let record = complete(stream(&gaps));
         assert_eq!((record.stalls, slo(&record)), (0, Verdict::Good), "{gaps:?}");
@@ -118,14 +118,14 @@ fn request_that_waited_for_tokometer_records_how_long() {
     let mut wire = wire.client(REQUEST);
     wire.observer.waited(ms(2198), wire.now);
     assert_eq!(complete(wire.server(HEAD).events(&[DELTA])).late, ms(2198));
-    // A delay between two requests is part of neither.
+    // A delay of the observer between two requests is recorded for neither of them.
     let mut wire = stream(&[30; 5]).events(&[FINISH, DONE]).server(LAST);
     wire.observer.late(ms(500));
     let Replayed { records, .. } = wire.client(REQUEST).close(Close::Finished { first: Side::Client });
     assert_eq!(records.iter().map(|record| record.late).collect::<Vec<_>>(), [Duration::ZERO; 2]);
 }
 
-/// Recordings of engines with a stream interval, replayed at 1.6 s per read: up to 50 tokens at 32 ms.
+/// Replays recordings of engines with a stream interval at 1.6 s per read, that is, up to 50 tokens at 32 ms each.
 #[test]
 fn recordings_with_a_stream_interval_have_no_stall_at_any_speed() {
     let cases = [

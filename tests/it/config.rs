@@ -104,7 +104,7 @@ fn flags_and_variables_define_listeners() {
     assert_eq!((settings.listeners[0].name.as_str(), &settings.listeners[0].upstream), ("a", &tcp("127.0.0.1", 7)));
     assert!(settings.listeners[0].tls.is_some());
 
-    // A key of every listener.
+    // `listeners[].` sets a key of every listener.
     let flags = Flags {
         listeners: vec!["[127.0.0.2,127.0.0.3]:1=:2".into()],
         set: ["tls.certificate=c", "tls.key=k", "upstream_tls.enabled=true", "upstream_tls.insecure=true"]
@@ -127,7 +127,7 @@ fn flags_and_variables_define_listeners() {
 
 #[test]
 fn suggested_port_is_free_and_no_other_key_names_it() {
-    // Some other program holds the port after the two that the configuration names.
+    // The port after the two in the configuration is in use: `held` stands for another program.
     let (held, first) = std::iter::repeat_with(|| TcpListener::bind("127.0.0.1:0").unwrap())
         .find_map(|held| {
             let first = held.local_addr().unwrap().port().checked_sub(2)?;
@@ -502,7 +502,7 @@ fn effective_yaml_shows_origins_and_parses_back() {
     let again = from_yaml(&shown);
     assert_eq!(again.settings, config.settings);
 
-    // A file cannot set these, so they are comments.
+    // A file cannot set these values, so the YAML shows them as comments.
     let variables = [("OTEL_BSP_SCHEDULE_DELAY", "1000"), ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "a=b")];
     let shown = load("", &variables, &Flags::default()).unwrap().effective_yaml();
     for part in [
@@ -542,7 +542,7 @@ fn reload_lists_changes_and_rejects_an_invalid_file() {
     );
     assert_eq!(new.config.settings.observe.path_prefixes, ["/x"]);
 
-    // The effective configuration then, which the next reload is compared with.
+    // The next reload is compared with the effective configuration after this one.
     let running = old.adopting(&new.config);
     let shown = running.effective_yaml();
     assert!(shown.contains("level: debug  # ") && shown.contains("path_prefixes: [/x]"), "{shown}");

@@ -149,7 +149,7 @@ fn check_and_run_report_unusable_files_and_exit_with_2() {
     }
 }
 
-/// Runtimes already started by the failing process must not cause a panic.
+/// Runtimes that the process started before the failure must not panic when dropped.
 #[test]
 fn receiver_port_in_use_exits_with_2_and_names_the_key() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -40,7 +40,7 @@ fn every_key_of_the_default_file_has_a_comment() {
             comment if comment.starts_with('#') => documented = true,
             "" => documented = false,
             _ if is_key => {
-                // The first key of a list item carries the documentation of the item, which is that of the list.
+                // The first key of a list item needs no comment, because the comment of the list describes the item.
                 assert!(documented || line.contains("- "), "line {}: {line}", number + 1);
                 documented = false;
             }

@@ -60,7 +60,8 @@ fn unopenable_files_are_reported_with_their_keys() {
         assert!(line.contains(&format!(": {key}: cannot ")) && line.contains(part), "{key}: {line}");
         assert!(line.contains("t.yaml:") && line.ends_with("check the path and its permissions"), "{line}");
     }
-    // OTLP and the access log are off, so their files are not needed. The log file does not exist yet.
+    // Valid cases: OTLP or the access log is off, so its file is not checked; or the log file is writable or can be
+    // created.
     for yaml in [
         "otlp: {certificate: /none}",
         "otlp: {endpoint: 'http://c:1', certificate: /none}",

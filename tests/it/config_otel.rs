@@ -47,7 +47,7 @@ fn only_generic_endpoints_get_the_signal_path() {
     let own = [BASE, ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "https://m/x")];
     assert_eq!(metrics(&own).unwrap().url, "https://m/x");
     assert_eq!(traces(&own).unwrap().url, "http://c:4318/v1/traces");
-    // printf 'u:p' | base64
+    // `dTpw` is the output of `printf 'u:p' | base64`.
     let user = metrics(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://u:p@c:4318")]).unwrap();
     assert_eq!((user.url.as_str(), user.headers[0].1.as_str()), ("http://c:4318/v1/metrics", "Basic dTpw"));
     let headers = ("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20x");

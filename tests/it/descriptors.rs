@@ -1,4 +1,4 @@
-//! The whole program with few file descriptors, and with a port in use.
+//! The whole program with a low limit of file descriptors, and with a port in use.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
 use std::io::{ErrorKind, Read, Write};
@@ -51,12 +51,12 @@ fn clients_above_the_descriptor_limit_are_refused() {
             port_after(log, "/drain. address=")?,
         ))
     });
-    // Three descriptors per connection, from half of those left by about 30 open ones.
+    // About 30 of 256 descriptors are already open. Half of the rest is for connections, three descriptors each.
     assert!((20..=40).contains(&max), "{max}");
 
     let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
     client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
-    // The program connects too: for scrapes, and to check whether the server is up.
+    // The program itself also connects to the server: for scrapes and for checks.
     let mut server = upstream.incoming().map(Result::unwrap).find(requests_root).unwrap();
     server.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nhalf").unwrap();
     let mut idle: Vec<TcpStream> = (0..IDLE).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
@@ -83,7 +83,7 @@ fn clients_above_the_descriptor_limit_are_refused() {
         got.is_empty()
     });
     assert_eq!(idle.len() + 1, max);
-    // A reset ends both sides.
+    // With a linger time of zero, the drop sends resets, which end the relayed connections at once.
     idle.iter().for_each(|client| SockRef::from(client).set_linger(Some(Duration::ZERO)).unwrap());
     drop(idle);
     until("only the stream is open", || metric(&["tokometer_connections_open{"]) == 1);
@@ -100,7 +100,7 @@ fn failed_run(arguments: &[&str]) -> Output {
 
 #[test]
 fn port_in_use_is_a_configuration_error_unless_shared() {
-    // An inference server that is able to share its port.
+    // Stands for an inference server that listens with SO_REUSEPORT.
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_reuse_port(true).unwrap();
     socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();

@@ -31,7 +31,7 @@ fn through(case: &Case, body: &str, fault: &str) -> Seen {
         let address: SocketAddr = url.trim_start_matches("http://").parse().expect("an address");
         let fault = if fault.is_empty() { String::new() } else { format!("x-sim-fault: {fault}\r\n") };
         round_trip::post(address, case.path, &format!("{}{fault}", case.headers), body).await;
-        // The client sees the end of the connection before the relay's observer does.
+        // The observer of the relay is notified of the end of the connection later than the client.
         let deadline = Instant::now() + crate::WAIT;
         while replayed.records.is_empty() && Instant::now() < deadline {
             tokio::task::yield_now().await;
@@ -60,7 +60,7 @@ fn stream_counts_match_the_server() {
         assert_eq!(stats.generation_tokens, 9, "{name}");
         let input = record.input_tokens.map(|count| count.tokens).filter(|_| case.tells_input);
         let finishes = if case.tells_finish { record.finish_reasons.as_slice() } else { &[] };
-        // Triton reports neither counts nor an end, so the count is a lower bound.
+        // Triton (empty `count`) reports neither counts nor an end, so the output count is a lower bound.
         let reported = (
             record.outcome,
             record.output_tokens.map(|count| (count.tokens, count.source.is_exact())),
@@ -98,7 +98,7 @@ fn body_counts_match_the_server() {
             record.labels.streaming,
         );
         assert_eq!(stats.generation_tokens, 9, "{} {body}", name(case));
-        // TGI reports a count in its headers, and in the body only if the request asks for details.
+        // TGI always reports a count in its headers; in the body only if the request sets `details`.
         if reported != (Outcome::Ok, Some((9, true)), Some(false)) {
             wrong.push(format!("{}: {reported:?}", name(case)));
         }
@@ -121,7 +121,7 @@ fn pooling_apis_report_input_tokens_only() {
         ("/classify", r#"{"input":"123456789012"}"#),
         ("/api/embed", r#"{"input":["12345678","1234"]}"#),
     ] {
-        let case = Case { path, body, ..READS };
+        let case = Case { path, body, ..DEFAULT_CASE };
         let Seen { record, stats } = through(&case, body, "");
         assert_eq!(stats.prompt_tokens, 3, "{path}");
         assert_eq!((record.outcome, record.input_tokens.map(|count| count.tokens)), (Outcome::Ok, Some(3)), "{path}");
@@ -129,8 +129,8 @@ fn pooling_apis_report_input_tokens_only() {
     }
 }
 
-/// Common values.
-const READS: Case = Case {
+/// Default values for the cases above.
+const DEFAULT_CASE: Case = Case {
     path: "",
     headers: "",
     body: "",

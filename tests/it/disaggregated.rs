@@ -1,4 +1,4 @@
-//! Prefill and decode on separate engines: the prefill leg of a request is an operation of its own.
+//! Prefill and decode on separate engines: the prefill leg of a request is recorded as a separate operation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokometer_telemetry::slo::Evaluator;
 
 use crate::endings::Wire;
 
-/// A leg as llm-d's routing proxy sends it, with these values of `do_remote_decode` and `max_tokens`.
+/// The record of one leg, sent as by llm-d's routing proxy with these values of `do_remote_decode` and `max_tokens`.
 fn leg(path: &str, remote_decode: bool, max_tokens: u32) -> Record {
     let body = format!(
         r#"{{"model":"m","messages":[],"stream":false,"max_tokens":{max_tokens},"kv_transfer_params":{{"do_remote_decode":{remote_decode},"do_remote_prefill":false,"remote_engine_id":null}}}}"#
@@ -34,7 +34,7 @@ fn prefill_leg_is_its_own_operation_without_output() {
         let record = leg(path, true, 1);
         assert_eq!((record.labels.route.operation(), record.outcome), ("prefill", Outcome::Ok));
         assert_eq!(record.input_tokens.map(|count| count.tokens), Some(900));
-        // The engine that decodes reports this token as its first one.
+        // The prefill leg's token is not counted, because the decode engine reports the same token as its first one.
         assert_eq!((record.output_tokens, record.labels.streaming), (None, Some(false)));
         assert_eq!((record.labels.engine, record.max_tokens), (Some("vllm"), Some(1)));
     }

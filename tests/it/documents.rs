@@ -19,7 +19,7 @@ fn files_below(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Every page, by its path, without its fenced blocks.
+/// The text of every page by its path, without fenced code blocks.
 fn pages() -> BTreeMap<PathBuf, String> {
     let mut paths: Vec<PathBuf> =
         ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "charts/tokometer/README.md"]
@@ -30,7 +30,7 @@ fn pages() -> BTreeMap<PathBuf, String> {
     paths.into_iter().map(|path| (path.clone(), unfenced(std::fs::read_to_string(path).unwrap()))).collect()
 }
 
-/// The targets of links and pictures that are no URLs.
+/// The targets of links and pictures, except URLs.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     let ends = [("](", ')'), ("src=\"", '"'), ("srcset=\"", '"'), ("href=\"", '"')];
     ends.into_iter()
@@ -49,7 +49,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Without `.` and `..`, of a path that may not exist.
+/// The path without `.` and `..`. Unlike `canonicalize`, this works for a path that does not exist.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
@@ -95,7 +95,7 @@ fn book_has_every_page_once() {
     assert_eq!(listed, expected);
 }
 
-/// Old words with their replacements.
+/// Discouraged words with their replacements.
 fn glossary() -> Vec<(&'static str, &'static str)> {
     let lines = include_str!("glossary.txt").lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     let entries = lines.map(|line| line.split_once(" -> ").expect("a replacement"));
@@ -118,18 +118,19 @@ fn prose(page: &str) -> String {
     out
 }
 
-/// An indented block, or a line of a tag with attributes.
+/// True for a line of an indented code block or of an HTML tag with attributes.
 fn is_code(line: &str) -> bool {
     let indented = line.starts_with("    ") && !line.trim_start().starts_with(['-', '*', '|', '1', '2', '3']);
     indented || (line.trim_start().starts_with('<') && line.contains('='))
 }
 
-/// The glossary's words in a text, each with its line.
+/// Adds the discouraged words in a text to `found`, each with its line.
 fn old_words(name: &str, text: &str, glossary: &[(&str, &str)], found: &mut Vec<String>) {
     for line in text.lines() {
         let plain: String =
             line.chars().map(|c| if c.is_alphanumeric() || "-_.'".contains(c) { c } else { ' ' }).collect();
-        // Names such as `h1-pairs` are one word; a full stop ends one. Flags are code.
+        // A name such as `h1-pairs` is one word. Punctuation around a word is removed. Flags such as `--x` are code and
+        // are skipped.
         let words = plain.split_whitespace().filter(|word| !word.starts_with("--"));
         let words: Vec<&str> = words.map(|word| word.trim_matches(['.', '-', '\''])).collect();
         let plain = format!(" {} ", words.join(" ").to_lowercase());
@@ -139,7 +140,7 @@ fn old_words(name: &str, text: &str, glossary: &[(&str, &str)], found: &mut Vec<
     }
 }
 
-/// The values of these keys at any depth.
+/// Adds the string values of these keys, at any depth, to `found`.
 fn texts(value: &serde_json::Value, keys: &[&str], found: &mut Vec<String>) {
     match value {
         serde_json::Value::Object(fields) => fields.iter().for_each(|(key, value)| match value.as_str() {
@@ -159,7 +160,8 @@ fn prose_uses_the_glossary() {
         old_words(&page.strip_prefix(root()).unwrap().display().to_string(), &prose(&text), &glossary, &mut found);
     }
     let read = |name: &str| std::fs::read_to_string(root().join(name)).unwrap();
-    // The help is docs/reference/cli.md, in blocks of code there; metrics and attributes are docs/reference/metrics.md.
+    // docs/reference/cli.md contains the `--help` texts in fenced blocks, which `pages` removes. Metric help is in
+    // docs/reference/metrics.md, which is one of the pages.
     old_words("--help", &read("docs/reference/cli.md"), &glossary, &mut found);
     old_words(
         "config/tokometer.yaml",

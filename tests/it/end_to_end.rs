@@ -19,7 +19,7 @@ pub(crate) fn relay_to(upstream: std::net::SocketAddr, notebook: &Notebook) -> (
     data_path(listener_to(upstream), notebook)
 }
 
-/// The same for any listener.
+/// Like `relay_to`, for any listener.
 pub(crate) fn data_path(listener: Listener, notebook: &Notebook) -> (DataPath, String) {
     let sink = Arc::new(notebook.clone());
     let path = DataPath::start(&[listener], relay::Settings::default(), observer::Settings::default(), sink, 1)

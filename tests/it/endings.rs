@@ -1,4 +1,4 @@
-//! All endings of a request: bytes and connection closes in, one record with one outcome out.
+//! All ways in which a request can end. Tests pass bytes and connection closes to the observer, and check the record.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ pub(crate) fn chunk(event: &str) -> Vec<u8> {
     format!("{:x}\r\n{event}\n\n\r\n", event.len() + 2).into_bytes()
 }
 
-/// A connection whose observer gets the bytes of the test, one millisecond apart.
+/// An observed connection. Each call passes bytes to the observer, one millisecond after the previous call.
 pub(crate) struct Wire {
     pub(crate) observer: Box<dyn Observer>,
     notebook: Notebook,
@@ -145,7 +145,8 @@ fn ollama_error_after_client_half_close_is_client_abort() {
     assert_eq!(left(&[TOKEN]), Outcome::ClientAbortMidStream);
     assert_eq!(left(&[]), Outcome::ClientAbortBeforeFirstToken);
     assert_eq!(left(&[TOKEN, CANCELLED]), Outcome::ErrorInStream, "the error came before the client left");
-    // Other servers with Ollama's API are treated as Ollama unless they are recognised (SGLang).
+    // Other servers with Ollama's API are treated as Ollama, unless they are recognised as another engine (here
+    // SGLang).
     let unknown = wire(ndjson, &[TOKEN]).half_closed().events(&[CANCELLED]).server(LAST);
     assert_eq!(unknown.outcome(), Outcome::ClientAbortMidStream);
     let sglang = r#"{"model":"m","message":{"role":"assistant","content":"a","images":null},"done":false}"#;
@@ -163,7 +164,7 @@ fn client_close_before_first_token_is_abort_before_it() {
     assert_eq!(Wire::open().client(&REQUEST[..40]).outcome(), before);
 }
 
-/// The server notices the cancel 200 ms later.
+/// The server notices the cancellation 200 ms later; the request ends before that.
 #[test]
 fn cancelled_request_ends_when_the_client_left() {
     let cancelled = |before: &[&str], after: &[&str]| {

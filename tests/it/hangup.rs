@@ -15,7 +15,7 @@ fn admin_port(log: &str) -> Option<u16> {
 
 #[test]
 fn closed_terminal_ends_run() {
-    // `script` of util-linux runs a command in a new terminal, which is closed when `script` is killed.
+    // `script` (util-linux) runs a command in a new terminal. Killing `script` closes the terminal.
     let mut command = Command::new("script");
     let run = format!("NO_COLOR=1 exec {} {RUN}", env!("CARGO_BIN_EXE_tokometer"));
     command.args(["--quiet", "--flush", "--command", &run, "/dev/null"]);

@@ -25,7 +25,7 @@ pub(crate) fn reserved() -> SocketAddr {
     socket.set_reuse_address(true).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let address = socket.local_addr().unwrap().as_socket().unwrap();
-    // Keep the socket until the process exits.
+    // The socket stays bound until the process exits.
     std::mem::forget(socket);
     address
 }

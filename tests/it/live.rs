@@ -19,12 +19,13 @@ use crate::listener::listener_to;
 /// Timeout of every wait in these tests.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Shorter than the faults, longer than a busy machine takes between two tokens.
+/// Wedge detection threshold: shorter than the injected faults, longer than the time between two tokens on a busy
+/// machine.
 const BOUND: Duration = Duration::from_millis(700);
 
 /// Tokometer in front of a simulator.
 struct Stage {
-    // Dropping it ends every task that runs on it.
+    // Dropping the runtime ends all tasks that run on it.
     runtime: tokio::runtime::Runtime,
     simulator: Option<Simulator>,
     instrument: Option<Instrument>,
@@ -35,7 +36,7 @@ impl Stage {
         Stage::with_engine(pace, response_tokens, scrape::Settings::default())
     }
 
-    /// With an engine whose metrics are scraped in this way.
+    /// With these settings for scraping the engine's metrics.
     fn with_engine(pace: Pace, response_tokens: u64, scrape: scrape::Settings) -> Stage {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
@@ -160,8 +161,8 @@ fn is_well(status: u16, _listener: &Value) -> bool {
     status == 200
 }
 
-/// Status of the server's own `/health`, requested directly.
-fn server_says(stage: &Stage) -> u16 {
+/// Status of the server's own `/health`, without the proxy.
+fn server_health_status(stage: &Stage) -> u16 {
     let address = stage.simulator.as_ref().expect("it is running").local_address();
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -180,7 +181,7 @@ fn hang_before_the_first_token_is_a_wedge_until_it_arrives() {
     assert_eq!((&listener["state"], &listener["rule"]), (&"wedged".into(), &"prefill".into()), "{listener}");
     assert_eq!((listener["prefilling"].as_u64(), listener["in_flight"].as_u64()), (Some(1), Some(1)), "{listener}");
     assert!(listener["silent_secs"].as_f64() > listener["bound_secs"].as_f64(), "{listener}");
-    assert_eq!(server_says(&stage), 200, "the server's own health check is not affected");
+    assert_eq!(server_health_status(&stage), 200, "the server's own health check is not affected");
     assert_eq!(stage.metric("tokometer_engine_wedged{"), 1.0);
     assert!(stage.metric("tokometer_engine_silence_seconds{") > BOUND.as_secs_f64());
     let open = stage.json("/requests").1["open"][0].take();
@@ -208,7 +209,7 @@ fn stall_between_tokens_is_a_wedge_until_it_resumes() {
     let listener = stage.until("wedged", is_wedged);
     assert_eq!((&listener["rule"], &listener["decoding"]), (&"decode".into(), &1.into()), "{listener}");
     assert_eq!(stage.metric("tokometer_in_flight_stalled{"), 0.0, "the stall threshold is longer");
-    // An unknown listener name is an error that lists the known ones; an index is also accepted.
+    // An unknown listener gives a 404, an unknown query key a 400. A listener is selected by its name or index.
     assert_eq!(stage.json("/engine/healthz?listener=other").0, 404);
     assert_eq!(stage.json("/engine/healthz?pear=test").0, 400);
     assert_eq!([stage.json("/engine/healthz?listener=test").0, stage.json("/engine/healthz?listener=0").0], [503, 503]);
@@ -218,8 +219,8 @@ fn stall_between_tokens_is_a_wedge_until_it_resumes() {
     assert!(page["longest_gap"][0]["longest_gap_ms"].as_f64() > Some(2000.0), "{page}");
 }
 
-/// Serves vLLM's metrics of two data-parallel ranks, of which only the first one iterates; returns the port.
-fn page_with_a_still_rank() -> u16 {
+/// Serves vLLM's metrics of two data-parallel ranks, of which only the first makes iterations; returns the port.
+fn serve_stuck_rank_metrics() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("an address").port();
     std::thread::spawn(move || {
@@ -233,7 +234,7 @@ fn page_with_a_still_rank() -> u16 {
             };
             let body = line(0, reads) + &line(1, 7);
             let head = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\nconnection: close\r\n";
-            // The request is small: one read takes it. A failed write means that the reader has stopped.
+            // One read is enough for the small request. The write fails if the scraper has disconnected.
             let request = stream.read(&mut [0; 4096]);
             request.and_then(|_| write!(stream, "{head}content-length: {}\r\n\r\n{body}", body.len())).ok();
         }
@@ -243,7 +244,7 @@ fn page_with_a_still_rank() -> u16 {
 
 #[test]
 fn frozen_rank_is_a_wedge_while_others_send_tokens() {
-    let target = Target { port: Some(page_with_a_still_rank()), ..Target::default() };
+    let target = Target { port: Some(serve_stuck_rank_metrics()), ..Target::default() };
     let scrape = scrape::Settings {
         interval: Duration::from_millis(20),
         targets: vec![Some(target)],
@@ -268,7 +269,7 @@ fn frozen_rank_is_a_wedge_while_others_send_tokens() {
     assert!(stopped(0) == 0.0 && stopped(1) > 0.0, "{} {}", stopped(0), stopped(1));
     frozen.read_to_end(&mut Vec::new()).expect("the whole response");
     moving.read_to_end(&mut Vec::new()).expect("the whole response");
-    // The page still reports a running request on that rank; no client waits for one.
+    // The page still reports a running request on the second rank, but no client waits for a response.
     stage.until("recovered", |status, listener| status == 200 && listener["state"] == "idle");
 }
 
@@ -318,7 +319,7 @@ fn backpressure_is_not_a_wedge() {
     let began = Instant::now();
     while began.elapsed() < 2 * BOUND {
         let (status, listener) = stage.health();
-        // Data in socket buffers may still be in transit.
+        // The state may differ while data in socket buffers is still in transit; the status must not.
         assert_eq!(status, 200, "{listener}");
     }
     assert_eq!(stage.health().1["state"], "idle");

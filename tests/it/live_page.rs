@@ -17,7 +17,7 @@ use crate::admin::{Program, ask, body, connect, status};
 /// Maximum number of responses of `/live/events` in progress.
 const MAX_WATCHERS: usize = 16;
 
-/// A server with numbered snapshots, from 1, each padded by `bytes` bytes.
+/// An admin server whose snapshots are numbered from 1, and padded by `bytes` bytes.
 struct Stage {
     server: Server,
     made: Arc<AtomicUsize>,
@@ -66,7 +66,7 @@ impl Watcher {
         Watcher { lines, head }
     }
 
-    /// The number of the next snapshot; `None` at the end of the response. Chunk sizes are on separate lines.
+    /// The number of the next snapshot; `None` at the end of the response. Lines with chunk sizes are skipped.
     fn next(&mut self) -> Option<u64> {
         let mut line = String::new();
         loop {
@@ -119,13 +119,13 @@ fn no_snapshots_are_made_without_watchers() {
     let mut watcher = stage.watch();
     assert_eq!((watcher.next(), watcher.next()), (Some(1), Some(2)));
     drop(watcher);
-    // A disconnect may be noticed a second later. Probes still work in the meantime.
+    // The server may notice the disconnect only a second later. Probes work in the meantime.
     let began = Instant::now();
     while began.elapsed() < Duration::from_millis(3500) {
         assert_eq!(status(&ask(&stage.server, "GET", "/livez")), 200);
     }
     assert!(stage.made() <= 4, "{}", stage.made());
-    // A new watcher gets a snapshot at once.
+    // A new watcher receives a snapshot immediately.
     assert!(stage.watch().next().is_some());
 }
 
@@ -160,7 +160,7 @@ fn slow_watcher_misses_snapshots_and_delays_no_other() {
     let reported: Vec<u64> = (0..5).map(|_| fast.next().unwrap()).collect();
     assert!(reported.windows(2).all(|listener| listener[1] == listener[0] + 1), "{reported:?}");
     assert_eq!(status(&ask(&stage.server, "GET", "/livez")), 200);
-    // Missed snapshots are not kept.
+    // Snapshots that the slow watcher missed are not sent later.
     let late: Vec<u64> = (0..4).map(|_| slow.next().unwrap()).collect();
     assert!(late.windows(2).all(|listener| listener[1] > listener[0]), "{late:?}");
     assert!(late.windows(2).any(|listener| listener[1] > listener[0] + 1), "{late:?}");
@@ -180,7 +180,7 @@ fn event_stream_ends_with_the_server() {
     let mut watcher = stage.watch();
     assert_eq!(watcher.next(), Some(1));
     stage.server.stop();
-    // A proper end with the last chunk.
+    // The response ends properly, with the last chunk.
     while watcher.next().is_some() {}
     let mut rest = String::new();
     watcher.lines.read_to_string(&mut rest).unwrap();
@@ -212,12 +212,12 @@ fn page_has_no_external_assets_and_only_its_own_script() {
         assert!(head.contains(&format!("{what}-src 'sha256-{hash}'")), "{head}");
     }
     assert!(head.contains("default-src 'none'") && head.contains("connect-src 'self'"), "{head}");
-    // XML namespace names are not requested.
+    // XML namespace names are URLs, but browsers do not request them.
     let own = page.replace("http://www.w3.org/2000/svg", "");
     for outside in ["http:", "https:", "//cdn", " src=", "@import", "url("] {
         assert!(!own.contains(outside), "{outside}");
     }
-    // Model names are client-supplied, so they must not be inserted as markup.
+    // Model names come from clients, so the page must not insert text as markup.
     for markup in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function("] {
         assert!(!page.contains(markup), "{markup}");
     }

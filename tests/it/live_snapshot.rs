@@ -1,4 +1,4 @@
-//! The live snapshot against `/metrics` of the same traffic.
+//! Compares the live snapshot with `/metrics` for the same traffic.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -126,7 +126,7 @@ fn snapshot_agrees_with_the_metrics() {
     assert_eq!(available.state, "burning", "{available:?}");
     assert_eq!(available.recent.reasons.values().sum::<u64>(), available.recent.bad);
     assert_eq!((reported.listeners[0].name.as_str(), reported.listeners[0].engine.as_deref()), ("test", Some("vllm")));
-    // At least one of the slowest was streamed and has a timeline.
+    // At least one of the five slowest requests was streamed and has a timeline.
     assert_eq!(reported.slowest.len(), 5);
     assert!(reported.slowest.windows(2).all(|listener| listener[0].longest_wait_ms >= listener[1].longest_wait_ms));
     let lined = reported.slowest.iter().find(|slow| !slow.points.is_empty()).expect("at least one was streamed");

@@ -1,4 +1,4 @@
-//! Measurements of one request, with times chosen by the tests.
+//! Measurements of one request, with times set by the tests.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -85,7 +85,7 @@ fn inexact_count_gives_only_a_lower_bound_rate() {
     assert!(record.decode_rate_at_least.is_some_and(|rate| (rate - 1000.0).abs() < 1e-6));
 }
 
-/// The first event has five log probabilities; three tokens follow it.
+/// The first event has log probabilities of five tokens; events with three more tokens follow.
 #[test]
 fn lower_bound_rate_excludes_tokens_of_the_first_event() {
     let many = r#"data: {"choices":[{"index":0,"delta":{"content":"a"},"logprobs":{"content":[{},{},{},{},{}]}}]}"#;
@@ -97,14 +97,14 @@ fn lower_bound_rate_excludes_tokens_of_the_first_event() {
 const TOOL: &str =
     r#"data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}}]}"#;
 
-/// Engines parse a tool call before they send it: the first event may hold any number of tokens.
+/// Engines parse a tool call before they send it, so the first event may contain any number of tokens.
 #[test]
 fn rate_after_a_tool_call_of_unknown_size_is_a_lower_bound() {
     let counted = |n| record(Wire::asked().server(HEAD).events(&[TOOL, DELTA, DELTA, FINISH, &usage(n)]).server(LAST));
     let many = counted(40);
     assert_eq!((many.decode_rate, many.time_per_output_token()), (None, None), "{many:?}");
     assert!(many.decode_rate_at_least.is_some_and(|rate| (rate - 1000.0).abs() < 1e-6), "2 events in 2 ms: {many:?}");
-    // As many tokens as events, and the end-of-text token: the first event has one.
+    // Four tokens are one per event and the end-of-text token, so the first event has one token.
     let few = counted(4);
     assert!(few.decode_rate.is_some_and(|rate| (rate - 1500.0).abs() < 1e-6), "{few:?}");
     assert!(few.time_per_output_token().is_some() && few.decode_rate_at_least.is_none());
@@ -132,7 +132,7 @@ fn values_that_the_client_determined_are_not_the_servers() {
     assert!(blocked.is_client_limited() && blocked.time_per_output_token().is_none());
 }
 
-/// The phases entered (`true`) and left.
+/// Records the phases that requests enter (`true`) and leave (`false`).
 #[derive(Default)]
 struct Entered(Mutex<Vec<(Phase, bool)>>);
 
@@ -201,7 +201,7 @@ fn long_gap_is_a_stall_unless_blocked_on_the_client() {
     assert_eq!((blocked.longest_gap, blocked.longest_pause), (None, None), "a gap caused by the client is not counted");
 }
 
-/// What the server sent while the client did not read arrives in one burst, for every choice.
+/// Events that the server sent while the client did not read arrive in one burst. This holds for every choice.
 #[test]
 fn gaps_of_a_burst_after_a_blocked_client_are_not_counted() {
     let of = |choice: u32| format!(r#"data: {{"choices":[{{"index":{choice},"delta":{{"content":"x"}}}}]}}"#);
@@ -224,7 +224,8 @@ fn queue_time_comes_from_body_or_llama_cpp_headers() {
     let by_head = record(after(Wire::asked(), ms(49)).server(llama).events(&[DELTA, FINISH]).server(LAST));
     assert_eq!(by_head.queue.map(|q| (q.value, q.source)), Some((ms(50), QueueSource::HeaderTiming)));
 
-    // Headers and a token with a prompt time of 30 ms arrive in one read: the headers were delayed.
+    // The headers arrive late, in one read with the first token. The queue time is then the time of the token minus the
+    // prompt time of 30 ms.
     let timings =
         r#"data: {"choices":[],"timings":{"prompt_n":9,"prompt_ms":30.0,"predicted_n":1,"predicted_ms":1.0}}"#;
     let together = [llama, &chunk(DELTA)[..]].concat();

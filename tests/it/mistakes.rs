@@ -4,10 +4,10 @@ use std::path::Path;
 
 use tokometer::config::{Config, Environment, Error, Flags};
 
-/// YAML with one mistake, the expected place (line:column), the key path, and part of the fix.
+/// YAML with one mistake, and its expected error: position (file:line:column), key path, and part of the suggested fix.
 pub(crate) type Mistake = (&'static str, &'static str, &'static str, &'static str);
 
-/// Asserts that each gives exactly one error, with its place, key and fix.
+/// Asserts that each mistake gives exactly the expected error.
 pub(crate) fn assert_reported(mistakes: &[Mistake]) {
     for (yaml, place, path, fix) in mistakes {
         let read = Config::from_layers(Some((Path::new("t.yaml"), yaml)), &Flags::default(), &Environment::default());

@@ -1,4 +1,4 @@
-//! Whole requests on routes and servers other than OpenAI's, from request and response bytes to records.
+//! Records of requests to further routes and servers, from request and response bytes.
 
 use tokometer_observe::input::{Close, Side};
 use tokometer_observe::measure::{CountSource, Outcome, QueueSource, Record};

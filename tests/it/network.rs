@@ -1,4 +1,4 @@
-//! What the proxy learns of the client's network from the kernel.
+//! Values of the client's network that the proxy reads from the kernel.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,10 +17,10 @@ use tokometer_proxy::relay;
 
 use crate::listener::listener_to;
 
-/// More than all socket buffers on the way hold.
+/// Body size larger than all socket buffers between server and client together.
 const LARGE: usize = 48 << 20;
 
-/// Answers each request of each connection with a body of the length that its path names.
+/// Responds to each request with a body whose length is in the request path.
 fn server() -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let address = listener.local_addr().expect("the listener has an address");
@@ -51,7 +51,7 @@ fn requested(stream: &mut impl Read) -> Option<usize> {
     head.split(['/', ' ']).nth(2)?.parse().ok()
 }
 
-/// Sends a request for a body of `len` bytes, and reads the headers of the response, and its body after `pause`.
+/// Requests a body of `len` bytes, reads the headers of the response, and after `pause` the body.
 fn get(stream: &mut (impl Read + Write), len: usize, pause: Duration) {
     write!(stream, "GET /{len} HTTP/1.1\r\nHost: a\r\n\r\n").expect("the request is sent");
     let mut head = Vec::new();
@@ -60,12 +60,12 @@ fn get(stream: &mut (impl Read + Write), len: usize, pause: Duration) {
         stream.read_exact(&mut byte).expect("the response has headers");
         head.push(byte[0]);
     }
-    // Once the response has begun: a busy server may begin late.
+    // The pause starts after the headers, because a busy server may respond late.
     thread::sleep(pause);
     stream.read_exact(&mut vec![0; len]).expect("the response has a body");
 }
 
-/// The records of what `client` does with a proxy at this address.
+/// Runs `client` with a proxy that listens at this address; returns the records.
 fn records(listen: Address, client: impl FnOnce(&Address)) -> Vec<Record> {
     let notebook = Notebook::default();
     let listener = Listener { listen, ..listener_to(server()) };
@@ -92,7 +92,7 @@ fn network(record: &Record) -> Network {
 
 #[test]
 fn time_of_a_full_window_belongs_to_its_request() {
-    // The client does not read for this long, which is what the test is about.
+    // During this time the client does not read, so its receive window is full.
     let pause = Duration::from_millis(500);
     let records = records(any_port(), |address| {
         let mut client = connect(address);
@@ -108,7 +108,7 @@ fn time_of_a_full_window_belongs_to_its_request() {
         let rtt = network(record).rtt.expect("a response was acknowledged, or the handshake");
         assert!(rtt > Duration::ZERO && rtt < Duration::from_millis(100), "{rtt:?}");
     }
-    // The kernel sends again into a window that was full.
+    // `slow` is not checked, because the kernel may retransmit into a window that was full.
     assert_eq!([before, after].map(|record| network(record).retransmits), [Some(0); 2]);
 }
 

@@ -1,4 +1,4 @@
-//! Memory cost of observing a running stream: no allocations, in any dialect.
+//! Memory cost of observation: token events of a running stream cause no allocations, in any dialect.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,8 +22,8 @@ mod stream;
 
 use stream::{CASES, Stream};
 
-/// Number of allocations of an observer with exporters for these events, after these opening bytes. A first stream
-/// creates the series and fills their histograms, which grow on the first gap of a new length.
+/// Number of allocations of an observer with exporters for these events, after these opening bytes. Before that,
+/// another stream creates the series and fills their histograms, which allocate on the first gap of a new length.
 fn allocations(opening: &[(Direction, Vec<u8>)], events: &[Vec<u8>]) -> u64 {
     let settings = ExportSettings {
         listeners: vec![ExportListener { name: "one".to_owned(), address: "127.0.0.1".to_owned(), port: Some(8001) }],
@@ -97,7 +97,7 @@ fn running_grpc_stream_does_not_allocate_per_message() {
     }
 }
 
-/// Peak memory: first requests with partial bodies, then streams with one token each.
+/// Checks memory with many open requests: first with partial request bodies, then with one streamed token each.
 #[test]
 fn open_requests_use_no_more_memory_than_charged() {
     const REQUESTS: u32 = 500;

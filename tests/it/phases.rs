@@ -1,4 +1,4 @@
-//! Phases of a request: adjacent intervals, for any combination of known times.
+//! Phases of a request are adjacent intervals, whichever times are known.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn queue(millis: u64, source: QueueSource) -> Option<QueueTime> {
     Some(QueueTime { value: ms(millis), source })
 }
 
-/// Stream: the request ends at 10 ms, the first token arrives at 210, the last at 1210, and the response ends at 1220.
+/// A stream: request complete at 10 ms, first token at 210 ms, last token at 1210 ms, end of response at 1220 ms.
 fn stream(queue: Option<QueueTime>, timing: EngineTiming) -> Record {
     Record { queue, timing: Some(timing), ..records::good("m") }
 }
@@ -60,10 +60,10 @@ fn wait_for_first_token_is_split_by_engine_times() {
         (queue(40, InBand), NOTHING, &[("queue", 50), ("prefill", 210)]),
         (queue(40, InBand), prefill(150.0), &[("preprocessing", 20), ("queue", 60), ("prefill", 210)]),
         (queue(40, EngineSpan), prefill(160.0), &[("preprocessing", 10), ("queue", 50), ("prefill", 210)]),
-        // Values that do not fit are ignored.
+        // Engine times that do not fit between the observed times are ignored.
         (queue(40, InBand), prefill(170.0), &[("queue", 50), ("prefill", 210)]),
         (queue(201, InBand), prefill(10.0), &[("waiting", 200), ("prefill", 210)]),
-        // The headers mark the end of the queue: the engine's prompt time does not move it.
+        // With this source the headers mark the end of the queue; the engine's prompt time does not change it.
         (queue(40, HeaderTiming), EngineTiming { prompt_ms: Some(9.0), ..NOTHING }, &[("queue", 50), ("prefill", 210)]),
         (
             queue(30, Remainder),
@@ -102,7 +102,7 @@ fn phases_of_non_streamed_response_end_at_its_end() {
             EngineTiming { load_ms: Some(20.0), prompt_ms: Some(50.0), decode_ms: Some(1000.0), ..NOTHING },
             &[("load", 30), ("processing", 130), ("queue", 170), ("prefill", 220), ("decode", 1220)],
         ),
-        // The sum exceeds the total: only the queue time fits.
+        // The sum of all phases exceeds the total, so only the queue time is used.
         (queue(300, InBand), timing, &[("queue", 310), ("processing", 1220)]),
     ];
     for (queue, timing, expected) in table {
@@ -165,7 +165,7 @@ fn blocked_time_is_split_by_server_activity() {
     assert_eq!((decode.to - decode.from, decode.active()), (ms(52), ms(2)));
 }
 
-/// vLLM's metrics, whose time to first token excludes the queue, and llama.cpp's headers.
+/// Checks vLLM's `metrics`, whose time to first token excludes the queue, and llama.cpp's early headers.
 #[test]
 fn phases_follow_from_observed_bytes() {
     let metrics = r#"data: {"choices":[],"usage":{"completion_tokens":2},"metrics":{"time_to_first_token_ms":60,"generation_time_ms":1,"queue_time_ms":30}}"#;
@@ -243,7 +243,7 @@ proptest! {
         let active: Duration = phases.iter().map(|part| part.active()).sum();
         prop_assert_eq!(active + phases.blocked(), ended);
         prop_assert!(phases.blocked() <= record.blocked.total());
-        // A queue phase is as long as reported, or there is none.
+        // A queue phase has the reported length. Only the `Remainder` source may give a shorter one.
         if let (Some(part), Some(queue)) = (phases.iter().find(|part| part.kind.as_str() == "queue"), record.queue) {
             let length = part.to - part.from;
             prop_assert!(length == queue.value || (queue.source == QueueSource::Remainder && length < queue.value));

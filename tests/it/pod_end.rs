@@ -1,7 +1,7 @@
-//! The end of a pod, with real processes, as the kubelet does it for a native sidecar (KEP 753).
+//! The termination of a pod with a native sidecar (KEP 753), with real processes.
 //!
-//! Both preStop hooks run concurrently; the server gets SIGTERM when its own hook has returned; then the sidecar gets
-//! SIGTERM, and is killed two seconds later.
+//! The kubelet runs both preStop hooks concurrently, and sends SIGTERM to the server when the server's hook returns.
+//! Then it sends SIGTERM to the sidecar, and SIGKILL two seconds later.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -39,32 +39,32 @@ impl Process {
         Process::of(command, found)
     }
 
-    /// The same for any command.
+    /// Like `start`, for any command.
     pub(crate) fn of<T: Send + 'static>(
         mut command: Command,
         found: impl Fn(&str) -> Option<T> + Send + 'static,
     ) -> (Process, T) {
-        // No scheduled export during the test.
+        // The long delay prevents scheduled exports during the test.
         command.env_clear().env("OTEL_BSP_SCHEDULE_DELAY", "60000");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let (says, hears) = channel();
-        for stated in
+        let (sender, lines) = channel();
+        for pipe in
             [Box::new(child.stdout.take().unwrap()) as Box<dyn Read + Send>, Box::new(child.stderr.take().unwrap())]
         {
-            let says = says.clone();
+            let sender = sender.clone();
             std::thread::spawn(move || {
-                for line in BufReader::new(stated).lines().map_while(Result::ok) {
-                    // After `found` has succeeded, nothing receives the lines.
-                    says.send(line).ok();
+                for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+                    // Sending fails after `found` has succeeded, because nothing receives the lines.
+                    sender.send(line).ok();
                 }
             });
         }
-        drop(says);
+        drop(sender);
         let process = Process(child);
         let mut all = String::new();
         loop {
-            let line = hears.recv_timeout(Duration::from_secs(60));
+            let line = lines.recv_timeout(Duration::from_secs(60));
             all.push_str(&line.unwrap_or_else(|_| panic!("it exited, or printed nothing for a minute, after:\n{all}")));
             all.push('\n');
             if let Some(found) = found(&all) {
@@ -77,12 +77,12 @@ impl Process {
         rustix::process::kill_process(Pid::from_child(&self.0), signal).unwrap();
     }
 
-    /// Like the kubelet: SIGTERM, and SIGKILL after two seconds. `None` if it had to be killed.
+    /// Like the kubelet: sends SIGTERM, and SIGKILL after two seconds. `None` if the process had to be killed.
     fn end(&mut self) -> Option<ExitStatus> {
         self.end_within(KILLED_AFTER)
     }
 
-    /// SIGTERM, and SIGKILL after this time. `None` if it had to be killed.
+    /// Sends SIGTERM, and SIGKILL after this time. `None` if the process had to be killed.
     pub(crate) fn end_within(&mut self, time: Duration) -> Option<ExitStatus> {
         self.signal(Signal::TERM);
         let begun = Instant::now();
@@ -99,15 +99,15 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have exited already.
+        // The process may have exited already.
         self.0.kill().ok();
         self.0.wait().ok();
     }
 }
 
 /// The port of the address after this word in a program's output.
-pub(crate) fn port_after(stated: &str, word: &str) -> Option<u16> {
-    let address = stated.split_once(word)?.1.split_whitespace().next()?;
+pub(crate) fn port_after(output: &str, word: &str) -> Option<u16> {
+    let address = output.split_once(word)?.1.split_whitespace().next()?;
     address.rsplit_once(':')?.1.parse().ok()
 }
 
@@ -124,13 +124,13 @@ impl Pod {
     fn start(lame_duck_secs: u64) -> Pod {
         let collector = Collector::http();
         let server = ["sim", "--rate", "100", "--ttft-ms", "50", "--listen", "127.0.0.1:0"];
-        let (server, inner) = Process::start(&server, |stated| port_after(stated, "on http://"));
+        let (server, inner) = Process::start(&server, |output| port_after(output, "on http://"));
         let upstream = format!("--upstream=127.0.0.1:{inner}");
         let endpoint = format!("--set=otlp.endpoint=http://127.0.0.1:{}", collector.port);
         let lame_duck = format!("--set=process.lame_duck={lame_duck_secs}s");
         let sidecar = ["run", "--listen=127.0.0.1:0", "--admin=127.0.0.1:0", &upstream, &endpoint, &lame_duck];
-        let (sidecar, (port, admin)) = Process::start(&sidecar, |stated| {
-            Some((port_after(stated, "Relaying. listen=")?, port_after(stated, "/drain. address=")?))
+        let (sidecar, (port, admin)) = Process::start(&sidecar, |output| {
+            Some((port_after(output, "Relaying. listen=")?, port_after(output, "/drain. address=")?))
         });
         let pod = Pod { server, sidecar, port, admin, collector };
         until("both respond", || {
@@ -255,9 +255,9 @@ fn aborted_streams_are_exported_before_the_kill() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(String::from_utf8(output.stderr).unwrap().contains("50 streams are still open"));
 
-    // Everything gets SIGTERM at once, and SIGKILL two seconds later.
+    // The grace period is over: the server is killed, and the sidecar gets SIGTERM, and SIGKILL two seconds later.
     pod.server.0.kill().unwrap();
-    // Whether it exits or is killed: everything must be exported by then.
+    // The sidecar may exit or be killed; in both cases everything must already be exported.
     pod.sidecar.end();
     assert_eq!(streams.join().unwrap().ends.get(&End::Complete), None);
     let outcomes = pod.outcomes();
@@ -315,7 +315,7 @@ fn process_exits_after_a_requested_drain() {
 fn drain_reaches_an_admin_server_that_listens_on_one_address() {
     let upstream = format!("--upstream=127.0.0.1:{}", reserved().port());
     let run = ["run", "--listen=127.0.0.1:0", "--admin=127.0.0.2:0", &upstream];
-    let (sidecar, admin) = Process::start(&run, |stated| port_after(stated, "/drain. address="));
+    let (sidecar, admin) = Process::start(&run, |output| port_after(output, "/drain. address="));
     let mut command = Command::new(env!("CARGO_BIN_EXE_tokometer"));
     let output = command.arg("drain").env("TOKOMETER_ADMIN_LISTEN", format!("127.0.0.2:{admin}")).output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -345,7 +345,7 @@ fn drain_of_an_unreachable_server_explains_the_fix() {
     assert!(code == Some(1) && reported.contains("is tokometer running"), "{reported}");
     let (code, reported) = drain(&[], &format!("0.0.0.0:{port}"));
     assert!(code == Some(1) && reported.contains(&format!("127.0.0.1:{port}")), "{reported}");
-    // Wrong usage.
+    // Invalid addresses are usage errors.
     let (code, reported) = drain(&["--admin", "nonsense"], "");
     assert!(
         code == Some(2) && reported.contains("flag --admin: `nonsense`") && reported.contains("http://127.0.0.1:9464"),

@@ -1,4 +1,4 @@
-//! The whole program in front of a fast simulated server, and access to its admin pages.
+//! Helpers for tests of the whole program: a fast simulated server, and access to admin pages.
 
 // Called only by tests.
 #![allow(clippy::unwrap_used)]

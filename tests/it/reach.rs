@@ -64,7 +64,8 @@ impl Sidecar {
     }
 }
 
-/// Accepts the connection that requests `/`, and sends half of the response. Checks connect without a byte.
+/// Accepts connections until one requests `/`, and sends half of the response on it. The program's checks of the server
+/// connect without sending bytes.
 fn serve(server: &TcpListener) -> TcpStream {
     let is_request = |mut connection: &TcpStream| {
         let mut start = [0; 6];
@@ -95,9 +96,10 @@ fn ready_process_refuses_no_client() {
     let (listen, admin) = (reserved(), reserved());
     let [of_listen, of_server, of_admin] =
         [("listen", listen), ("upstream", upstream), ("admin", admin)].map(|(flag, at)| format!("--{flag}={at}"));
-    // The window between the admin server and the listener is short, if there is one: several starts find it.
+    // If the admin server reported readiness before the listener is open, the interval would be short. Several starts
+    // make it likely to be detected.
     for _ in 0..10 {
-        // From its first line of output on, the process is asked until it responds.
+        // Polls `/readyz` from the first line of output until the process responds.
         let (_process, ()) = Process::start(&["run", &of_listen, &of_server, &of_admin], |_| Some(()));
         let mut ready = None;
         until("it responds", || {
@@ -132,7 +134,7 @@ fn listener_is_open_only_while_its_server_accepts() {
     let mut connection = serve(&server);
     receives(&client, START);
 
-    // The server stops listening while a response is open.
+    // The server stops listening while a response is in progress.
     drop(server);
     until("the listener closes", || !sidecar.connects());
     until("the change is published", || sidecar.is("waiting"));
@@ -149,11 +151,12 @@ fn listener_is_open_only_while_its_server_accepts() {
 #[test]
 fn listener_closes_at_once_when_a_client_is_refused() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    // A spelling that does not count as local: regular checks would need two seconds to close the listener.
+    // This spelling is not recognised as a local address, so regular checks alone would close the listener only after
+    // two seconds.
     let upstream = format!("Localhost:{}", server.local_addr().unwrap().port());
     let sidecar = Sidecar::start("127.0.0.1:0", &upstream, "X=1", &[]);
     until("the listener opens", || sidecar.is("open"));
-    // A connection since the last check is no proof that the server still accepts.
+    // A successful connection since the last check does not prove that the server still accepts connections.
     let client = request(SocketAddr::from((Ipv4Addr::LOCALHOST, sidecar.port)));
     let _connection = serve(&server);
     receives(&client, START);
@@ -187,12 +190,12 @@ fn listener_stays_closed_if_the_admin_address_is_in_use() {
     let output = command.env_clear().output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && error.contains("the admin server cannot listen"), "{error}");
-    // A listener opens after a check of its server.
+    // A listener opens only after a check of its server, so no check means that the listener was not opened.
     server.set_nonblocking(true).unwrap();
     assert_eq!(server.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "its server was not checked");
 }
 
-/// The port of `reserved` on all addresses, and tokometer's address with that port.
+/// One reserved port at three addresses: loopback, all addresses, and the address of tokometer's listener.
 fn everywhere() -> (SocketAddr, SocketAddr, SocketAddr) {
     let loopback = reserved();
     let at = |ip: [u8; 4]| SocketAddr::from((ip, loopback.port()));
@@ -204,7 +207,7 @@ fn server_that_takes_the_listen_address_is_bypassed_until_it_gives_it_up() {
     let (loopback, all, listen) = everywhere();
     let sidecar = Sidecar::start(&listen.to_string(), loopback, "X=1", &[]);
     let opened = || value(&get(sidecar.admin, "/metrics"), &["tokometer_connections_opened_total{"]);
-    // The server ignores the address that it was given.
+    // The server listens on all addresses, although it was configured with one.
     let server = TcpListener::bind(all).expect("tokometer does not hold the address before the server is up");
     until("tokometer steps aside", || sidecar.is("address_in_use"));
     for path in ["/startz", "/livez", "/readyz"] {

@@ -1,4 +1,4 @@
-//! Each recording by itself, without state from earlier ones: its engine is detected correctly or not at all.
+//! Replays each recording without state from earlier ones: its engine must be detected correctly or not at all.
 
 use std::collections::BTreeMap;
 

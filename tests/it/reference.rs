@@ -1,4 +1,5 @@
-//! The pages docs/reference/cli.md and alerts.md, generated from the command line and the rules. `UPDATE=1` rewrites them.
+//! Generates docs/reference/cli.md and docs/reference/alerts.md from the command line and the rules. `UPDATE=1`
+//! rewrites the files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -39,8 +40,9 @@ const ALERTS: &str = "# Alerts
 
 <!-- Generated from the alerting rules: `tests/generated.sh write` rewrites it. -->
 
-The alerts that `tokometer rules` generates from the default objectives. Severity `critical` pages; `warning` opens a
-ticket. Each name links to the runbook. Alerts of an objective exist once per configured objective.
+`tokometer rules` generates these alerts from the default objectives. Severity `critical` pages; `warning` opens a
+ticket. Each name links to the runbook. The error budget alerts and `LLMSLOMetricAbsent` exist once for each configured
+objective. The column `For` is the time for which the condition must hold; `-` means that the alert fires immediately.
 [Objectives](../concepts/objectives.md#rules) explains burn rates, windows, and which alerts inhibit others.
 
 | Alert | Severity | For | Meaning | Dashboard |
@@ -61,7 +63,8 @@ fn page_of_alerts_matches_the_rules() {
     let mut settings = Settings::default();
     settings.rules.dashboard_url = Some("https://grafana.example/".to_owned());
     let file: Value = serde_yaml::from_str(&rules(&settings, Format::Prometheus)).unwrap();
-    // By name: severities, waits and dashboards. An objective's page precedes its ticket.
+    // Severities, waits and dashboards by alert name. For an objective, the rule that pages precedes the one that opens
+    // a ticket.
     let mut alerts: BTreeMap<&str, [Vec<&str>; 3]> = BTreeMap::new();
     let groups = file["groups"].as_array().unwrap();
     for rule in groups.iter().flat_map(|group| group["rules"].as_array().unwrap()) {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::pod_end::{Process, port_after};
 use crate::program::{get, value};
 
-/// Publishes a version of a mounted ConfigMap as the kubelet does: a new folder, and one link that is replaced at once.
+/// Publishes a version of a mounted ConfigMap like the kubelet: creates a folder, and atomically replaces one symlink.
 fn publish(mount: &Path, version: &str, yaml: &str) {
     let (folder, next) = (mount.join(version), mount.join("..data_tmp"));
     fs::create_dir(&folder).unwrap();
@@ -26,7 +26,7 @@ fn yaml(wedge: &str) -> String {
     )
 }
 
-/// Reads the page until it is as expected.
+/// Polls the page until it is as expected.
 fn until(admin: SocketAddr, path: &str, expected: impl Fn(&str) -> bool) {
     let end = Instant::now() + Duration::from_secs(30);
     loop {

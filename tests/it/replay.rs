@@ -121,17 +121,17 @@ Generated from the code; do not edit.
 
 `tokometer replay --json` and the access log (`access_log.format: json`) write one line per request: a JSON object with
 these values. Names and meanings are a stable interface: existing ones do not change, but new ones may be added. Unknown
-values are null, never 0. Times (`_ms`) are in milliseconds and start at the last byte of the request unless noted
-otherwise. The phases (`phase_*_ms`) add up to `duration_ms` ([Traces](../concepts/traces.md)).
+values are null, never 0. Times (`_ms`) are in milliseconds. Points in time are measured from the last byte of the
+request. The phases (`phase_*_ms`) add up to `duration_ms` ([Traces](../concepts/traces.md)).
 
 Some lines have more values:
 
 - Access log lines start with `time`, the time at which the first byte of the request was received. The text format
   omits null values.
-- Lines of `replay` end with `recording` (the directory and name of the file). For packet captures they also have
-  `time`, `client` and `server`, and with `--timeline` also `timeline`.
+- `replay` lines end with `recording` (the directory and name of the file). For packet captures, they also have `time`,
+  `client` and `server`. With `--timeline`, they also have `timeline`.
 
-The exit codes of the program are also a stable interface: 0 success, 1 failure, 2 wrong usage or an invalid
+The exit codes of `tokometer` are also a stable interface: 0 success, 1 failure, 2 wrong usage or an invalid
 configuration.
 
 | name | meaning |

@@ -1,4 +1,4 @@
-//! Generated rules: their form, their names, and a runbook for every alert.
+//! Generated rules: their format, their names, and a runbook for every alert.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -87,7 +87,7 @@ fn every_alert_has_severity_texts_and_links() {
         assert!(root.join(format!("dashboards/{uid}.json")).is_file(), "{name}: {dashboard}");
         assert!(annotation("summary").starts_with("llm: "), "{name}");
         annotation("description");
-        // The runbook begins with the same command, with the labels as words.
+        // The runbook contains the same command, with label names in capitals instead of templates.
         let page = std::fs::read_to_string(root.join(format!("docs/runbooks/{name}.md"))).unwrap();
         let command = as_written(&annotation("first_step"));
         assert!(page.contains(&command), "{name}: the runbook does not have the first step {command}");
@@ -98,7 +98,7 @@ fn every_alert_has_severity_texts_and_links() {
     }
 }
 
-/// A command as a runbook has it: labels in capitals in place of their templates.
+/// A command as written in a runbook, with label names in capitals instead of their templates.
 fn as_written(template: &str) -> String {
     let mut parts = template.split("{{ $labels.");
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -119,7 +119,7 @@ fn without_urls_an_alert_has_no_links() {
     }
 }
 
-/// One page and one ticket for each objective, and few other pages.
+/// Each objective has one alert that pages and one that opens a ticket. Few other alerts page.
 #[test]
 fn pages_are_few() {
     let mut pages: Vec<String> = alerts(&Settings::default())
@@ -150,7 +150,7 @@ fn inhibition_names_alerts_and_labels_that_exist() {
             let matcher = matcher.as_str().unwrap();
             let Some((_, value)) = matcher.split_once("alertname=") else { continue };
             for pattern in value.trim_matches(['~', '"']).split('|') {
-                // Of a group of names, the part after it.
+                // For a pattern with a group of names, only the part after the group is checked.
                 let end = pattern.rsplit(['+', ')', '(']).next().unwrap();
                 let is_group = !pattern.contains("LLM") || pattern.contains('(');
                 assert!(is_group || names.iter().any(|name| name.ends_with(end)), "{pattern} matches no alert");
@@ -163,7 +163,7 @@ fn inhibition_names_alerts_and_labels_that_exist() {
     }
 }
 
-/// Metrics that are not ours: of Prometheus itself and of other exporters, as named in the runbooks.
+/// Metrics of Prometheus itself and of other exporters that runbooks use.
 const FOREIGN: [&str; 7] = [
     "up",
     "http_requests_total",
@@ -212,7 +212,7 @@ fn every_queried_series_is_known() {
     assert!(asked > 200, "{asked}");
 }
 
-/// The series names in an expression: words with `_` or `:` outside of braces and grouping clauses, and `up`.
+/// The series names in an expression: `up`, and words with `_` or `:` that are not in braces or grouping clauses.
 fn series(expr: &str) -> Vec<String> {
     let (mut names, mut word, mut braces, mut grouping) = (Vec::new(), String::new(), 0, false);
     for (at, c) in expr.char_indices().chain([(expr.len(), ' ')]) {
@@ -256,7 +256,7 @@ fn no_alert_threshold_exceeds_ninety_percent() {
         let mut checked = 0;
         for alert in alerts(&settings).iter().filter(|rule| rule["alert"].as_str().unwrap().ends_with("BudgetBurn")) {
             let expr = alert["expr"].as_str().unwrap();
-            // A burn rate, by the share that the objective allows.
+            // The error ratio threshold is the burn rate times the error ratio that the objective allows.
             for (rate, allowed) in expr.lines().filter_map(|line| line.split_once(" / ")?.1.split_once(" > ")).map(swap)
             {
                 let limit = rate * allowed;

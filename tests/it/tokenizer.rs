@@ -1,4 +1,4 @@
-//! Token counting from text: from the wire to the record, failures that prevent a count, and no lost records.
+//! Token counting from text: counts in records, failures that prevent a count, and that no record is lost.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -22,10 +22,10 @@ use crate::injected;
 use crate::listener::listener_to;
 use crate::truth::vocabulary;
 
-/// Longer than any test takes, so that a hanging test fails.
+/// Timeout longer than any test takes, so that a hanging test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// End of the sink chain.
+/// Last sink of the chain: sends each record to the test.
 struct Out(Mutex<Sender<Record>>);
 
 impl Sink for Out {
@@ -34,7 +34,7 @@ impl Sink for Out {
     }
 }
 
-/// One token per word.
+/// Counts one token per word.
 struct Words;
 
 impl Tokenize for Words {
@@ -44,9 +44,9 @@ impl Tokenize for Words {
 }
 
 /// Panics on `panic`, rejects `refuse`, and counts the words of other texts.
-struct Moody;
+struct FaultyTokenizer;
 
-impl Tokenize for Moody {
+impl Tokenize for FaultyTokenizer {
     fn tokens(&self, text: &str) -> Option<u64> {
         if text.contains("panic") {
             injected::panic("a tokenizer");
@@ -69,7 +69,7 @@ impl Tokenize for Gate {
     }
 }
 
-/// Observers in front of the stage, and the records behind it.
+/// Observers, the token counting stage that receives their records, and the records that the stage forwards.
 struct Rig {
     observers: Observers,
     counting: Arc<Counting>,
@@ -95,7 +95,7 @@ impl Rig {
         Rig { observers, counting, out }
     }
 
-    /// Observes this request and a response with these bytes, read a millisecond apart.
+    /// Observes this request, and a response with these reads, one millisecond apart.
     fn round_trip(&self, request: &[u8], response: &[Vec<u8>]) {
         let start = Instant::now();
         let connection = Connection { id: 1, peer: None, listener: 0, upstream: Arc::from("sim"), accepted: start };
@@ -152,7 +152,7 @@ fn uncounted_response_gets_a_tokenizer_count() {
     assert_eq!((count.tokens, count.source), (10, CountSource::Tokenizer));
     assert!(!count.source.is_exact(), "a tokenizer count is an estimate");
     assert_eq!((record.outcome, record.chunks), (Outcome::Ok, 3));
-    // 10 tokens, 3 of them in the first event, and 2 ms between the first and the last event.
+    // There are 10 tokens, 3 of them in the first event. The last event arrives 2 ms after the first.
     let near = |rate: Option<f64>, expected: f64| rate.is_some_and(|rate| (rate - expected).abs() < 1e-6);
     assert!(near(record.decode_rate_estimated, 3500.0), "{:?}", record.decode_rate_estimated);
     assert!(near(record.decode_rate_at_least, 1000.0), "the lower bound is kept: {:?}", record.decode_rate_at_least);
@@ -268,7 +268,7 @@ fn texts_over_size_or_memory_limit_are_tallied() {
 
 #[test]
 fn failing_tokenizer_loses_no_record() {
-    let rig = Rig::of(Moody);
+    let rig = Rig::of(FaultyTokenizer);
     rig.says(&["do panic now"]);
     assert_eq!(rig.count(), Some((1, CountSource::Deltas)));
     rig.says(&["do refuse this"]);
@@ -332,7 +332,7 @@ fn models_are_counted_with_their_own_vocabulary() {
     let settings = Settings { models: BTreeMap::from([("m".to_owned(), vocabulary())]), ..Settings::default() };
     let rig = Rig::new(Vocabularies::read(&settings).unwrap());
     rig.says(&["Hello world"]);
-    // Tokens that llama-server returned for `/tokenize` in the recording of that name: [45,450,400,341,3231].
+    // In the recording of `/tokenize`, llama-server returned the tokens [45,450,400,341,3231] for this text.
     assert_eq!(rig.count(), Some((5, CountSource::Tokenizer)));
     let other = b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 28\r\n\r\n{\"model\":\"o\",\"stream\":true }";
     rig.round_trip(other, &stream(&["Hello world"], &[FINISH, DONE]));
@@ -369,7 +369,7 @@ fn invalid_vocabulary_error_has_path_and_fix() {
     }
 }
 
-/// Sends this response on each connection, and closes it.
+/// Sends this response on each connection, and closes the connection.
 fn serve(listener: TcpListener, response: Vec<u8>) {
     std::thread::spawn(move || {
         for stream in listener.incoming() {

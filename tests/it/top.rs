@@ -20,7 +20,7 @@ use tokometer_telemetry::live::snapshot::{
     Distribution, Engine, InFlight, Listener, Objective, Rates, Recent, Second, Slow, Snapshot, Stream,
 };
 
-/// A busy minute with this many streams, each a little further than the next.
+/// A snapshot with this many streams. Later streams are younger, and have fewer tokens and lower rates.
 fn busy(streams: u64) -> Snapshot {
     let stream = |number: u64| {
         let waits = number % 5 == 4;
@@ -248,7 +248,7 @@ fn scrolling_and_sorting_show_other_streams() {
     let view = View { offset: 1_000_000, ..View::default() };
     assert!(shown(view).contains("-2000 of 2,000"), "{}", shown(view));
     let slowest = shown(View { sort: Sort::Rate, ..View::default() });
-    // The slowest of them generates 48 less 19.99 tokens per second.
+    // The slowest of 2,000 streams generates 48 - 19.99 tokens per second, shown as 28.
     assert!(slowest.contains(" 28 ") && slowest.contains("by slowest"), "{slowest}");
 }
 
@@ -340,7 +340,7 @@ fn without_terminal_prints_lines_until_the_reader_closes() {
     let body = serde_json::to_string(&busy(3)).unwrap();
     let good = || response("200 OK", &body);
     let (sender, receiver) = mpsc::channel();
-    // The server is unavailable the second time.
+    // The second response is an error.
     let admin = server(vec![good(), response("503 Service Unavailable", ""), good()]);
     run(&settings(admin, false), &mut Lines(sender, 0)).unwrap();
     let text: String = receiver.iter().collect();

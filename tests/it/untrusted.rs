@@ -14,7 +14,7 @@ use tokometer_proxy::listen::Address;
 use crate::program::{get, value};
 use crate::scrape::reading::until;
 
-/// Body of the next request; `None` at the end of the connection.
+/// Reads the body of the next request; `None` at the end of the connection.
 fn body(reader: &mut impl BufRead) -> Option<Vec<u8>> {
     let mut length = 0;
     loop {
@@ -33,8 +33,8 @@ fn body(reader: &mut impl BufRead) -> Option<Vec<u8>> {
     }
 }
 
-/// A server whose response depends on the requested model: 404 if its name begins with `junk`, otherwise two tokens and
-/// the usage at the end of the name. Both responses echo the name.
+/// A server whose response depends on the model name: 404 if it begins with `junk`, otherwise two token events and the
+/// token counts at the end of the name. Both responses echo the name.
 fn server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -77,7 +77,7 @@ fn response(model: &str) -> String {
     format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {length}\r\n\r\n{body}")
 }
 
-/// The program in front of that server, with tenant accounting, prices and a budget.
+/// The program in front of `server`, with tenant accounting, prices and a budget.
 fn program() -> Instrument {
     let upstream = server();
     let yaml = format!(
@@ -113,11 +113,11 @@ fn sum(page: &str, parts: &[&str]) -> f64 {
     lines.map(|line| value(line, parts).unwrap()).sum()
 }
 
-/// The metrics page once this many requests are counted: bytes are forwarded before they are counted.
+/// The metrics page once this many requests are counted. Waits, because bytes are forwarded before they are counted.
 fn page_after(instrument: &Instrument, requests: f64) -> String {
     let page = || get(instrument.admin(), "/metrics");
     until("all requests are counted", || (sum(&page(), &["tokometer_requests_total{"]) == requests).then_some(()));
-    // Values computed for the first page may be older than its counters.
+    // Reads the page again, because computed values on the first page may be older than its counters.
     page()
 }
 
@@ -154,7 +154,7 @@ fn implausible_usage_does_not_decrease_counters() {
             "budget_spent_total{",
             "input_tokens_total{",
         ];
-        // Costs in millionths, to compare integers.
+        // Costs are in millionths, so that integers are compared.
         names.map(|name| {
             let scale = if name.starts_with("cost") { 1e6 } else { 1.0 };
             (sum(&page, &[&format!("tokometer_{name}")]) * scale).round()
@@ -166,7 +166,7 @@ fn implausible_usage_does_not_decrease_counters() {
     for absurd in ["real=18446744073709551615", "real=9007199254740993", "real=18446744073709551616"] {
         ask(&instrument, [absurd]);
     }
-    // Lower bounds of two events each; no cost without an input count.
+    // Each of the three requests adds a lower bound of two tokens, and no cost, because its input count is unknown.
     let between = read(4.0);
     assert_eq!(between, [106.0, 106.0, 106.0, 300.0, 206.0, 100.0]);
     ask(&instrument, ["real=100"]);

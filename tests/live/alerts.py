@@ -151,7 +151,7 @@ def _due(burn, healthy):
     """Seconds from the first bad request until the alert fires, if all requests are bad after `healthy` seconds of good requests."""
     window, share, pending = burn
     window = window * 60 / SCALE
-    # The good requests leave the window, or the bad ones exceed the share before that.
+    # The alert is due when the good requests have left the window, or earlier if the bad requests exceed the share.
     outweighed = share / (1 - share) * healthy
     return (share * window if healthy >= (1 - share) * window else outweighed) + pending * 60 / SCALE
 
@@ -164,7 +164,7 @@ def _inhibition():
 
 @contextlib.contextmanager
 def _alertmanager(directory, on_call):
-    """An Alertmanager with the inhibition rules; its port."""
+    """Runs an Alertmanager with the inhibition rules; yields its port."""
     _require_program("alertmanager")
     port, config = free_port(), Path(directory) / "alertmanager.yml"
     config.write_text(ALERTMANAGER.format(port=on_call.port, inhibition=_inhibition()))
@@ -177,7 +177,7 @@ def _alertmanager(directory, on_call):
 
 @contextlib.contextmanager
 def _prometheus(directory, on_call, admins):
-    """A Prometheus that scrapes these admin servers, and an Alertmanager that it notifies."""
+    """Runs a Prometheus that scrapes these admin servers, and an Alertmanager that it notifies."""
     _require_program("prometheus")
     port = free_port()
     config = Path(directory) / "prometheus.yml"
@@ -223,7 +223,8 @@ def slow_tokens_send_one_page_and_recovery_resolves_it():
             at, alert = until(lambda: on_call.find("firing", **labels), "a page", due + MAX_DELAY_SECONDS + 10)
             fired = _seconds(alert["startsAt"]) - slowed
             print(f"    due {due:.1f} s after the first slow request ({due * SCALE / 60:.0f} min unscaled), fired after {fired:.1f} s, notified {at - slowed - fired:.1f} s later")
-            # A request becomes bad at its end, but started earlier: so the window may be slightly ahead.
+            # A request counts as bad only at its end, so the share of bad requests may rise slightly faster than `_due`
+            # assumes.
             assert 0.9 * due - PACE_SECONDS - 2 <= fired <= due + MAX_DELAY_SECONDS, f"due after {due:.1f} s, fired after {fired:.1f} s"
             assert at - slowed - fired < 10, "Alertmanager notifies immediately"
             assert alert["labels"]["slo"] == "decode_rate" and alert["labels"]["service"] == "chat", alert["labels"]
@@ -291,7 +292,7 @@ INHIBITION = {
     "one server of many": (
         [_on_pod("LLMTokensStalled", "warning", "a")],
         [_on_pod("LLMQueueGrowing", "warning", "a"), _on_pod("LLMPodSlowOutlier", "warning", "a")],
-        # The objectives page for themselves, and an alert for another server is independent.
+        # Alerts on objectives send their own pages, and an alert for another server is independent.
         [_burn("TTFT", "ttft"), _on_pod("LLMQueueGrowing", "warning", "b")],
     ),
     "slow first tokens": (
@@ -317,7 +318,7 @@ def one_fault_sends_one_page():
     for case, (sources, effects, independent) in INHIBITION.items():
         with tempfile.TemporaryDirectory() as directory, _OnCall() as on_call, _alertmanager(directory, on_call) as port:
             send = lambda alerts: _send(port, alerts)  # noqa: E731
-            # Alertmanager knows the source before its effects: it inhibits what it has not sent yet.
+            # The source is sent before its effects, because Alertmanager inhibits only alerts that it has not sent yet.
             send(sources)
             until(lambda: all(on_call.find("firing", **a) for a in sources), f"{case}: the source is sent")
             send(effects)

@@ -149,7 +149,7 @@ def chart_rules_match_the_program():
     plain = {"apiVersions": ["monitoring.coreos.com/v1"], "policy": {"excludedNamespaces": []}}
     [rule] = of_kind(documents(render(plain)), "PrometheusRule")
     assert rule["spec"]["groups"] == generated
-    # Custom rules replace them.
+    # Custom rules replace the generated rules.
     with tempfile.TemporaryDirectory() as directory:
         config = Path(directory) / "tokometer.yaml"
         config.write_text('{"slo": {"ttft": [{"name": "mine", "max": "900ms"}]}}')
@@ -179,7 +179,7 @@ def chart_rules_match_the_program():
 
 
 def scaled_object_counts_only_pods_of_its_target():
-    """Its queries in promtool, over pods of the target and of others whose names are similar."""
+    """Runs the queries of the ScaledObject in promtool, over pods of its target and other pods with similar names."""
     if not shutil.which("promtool-3"):
         raise Skip("no promtool-3 (see the stage components)")
     hashed = ("vllm-6c9d8b7f5d-x2x4k", "vllm-6c9d8b7f5d-p8vzq")
@@ -205,7 +205,7 @@ def scaled_object_counts_only_pods_of_its_target():
                     "0+5x20" if in_target else "0+100x20",
                 ),
             ]
-        # 5 % bad of 1 % allowed, times two pods.
+        # 5 % bad requests are five times the allowed 1 %, times two pods.
         expected = [(queue, 6), (f"round({burn}, 0.001)", 10)]
         tests.append({
             "interval": "1m",

@@ -78,7 +78,8 @@ def openai_client_reads_responses_and_failures():
             for response, streaming in ((streamed, True), (client.responses.create(**options), False)):
                 assert response.status == {"stop": "completed", "length": "incomplete"}[finish], response
                 assert response.usage.output_tokens == min(limit, TOKENS), response.usage
-                # The record never guesses a finish reason: a completed response may have any finish reason except `length`.
+                # A completed response may have any finish reason except `length`, so the record contains only
+                # `completed`.
                 outcome = {"stop": "completed"}.get(finish, finish)
                 expected.append((outcome, response.usage.input_tokens, response.usage.output_tokens, streaming))
         records = relay.wait_for_records(len(expected))

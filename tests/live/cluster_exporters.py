@@ -7,7 +7,7 @@ import time
 from process import metrics, total
 
 LIMIT_BYTES = 128 << 20
-# A CPU quota of half a core: a scheduling period is 100 ms long, and throttled when it was used up.
+# A CPU quota of half a core. A scheduling period is 100 ms long, and is throttled when its quota is used up.
 PERIODS_PER_SECOND, QUOTA = 10, 0.5
 
 

@@ -93,7 +93,7 @@ def _floor():
 
 def spare_capacity_is_highest_good_concurrency_minus_in_flight():
     spare_capacity = _query("tokometer-queue", "Spare capacity (estimate)")
-    # Eight streams keep the floor, sixteen do not, and five are in flight now.
+    # Eight concurrent streams meet the floor, sixteen do not, and five are in flight now.
     load = _in_flight([8] * 32 + [16] * 14 + [5] * 15)
     _expect(_floor() + load + _streams(range(28, 50)), [(60, spare_capacity, 3)])
 
@@ -127,7 +127,7 @@ def _requests(good, bad):
 def overview_burn_rate_is_bad_share_over_allowed_share():
     burn = _query("tokometer-overview", "Budget burn rate, 1 h")
     rising = [minute * 10 for minute in range(61)]
-    # As many bad as good: fifty times the allowed one percent.
+    # As many bad requests as good ones: fifty times the allowed one percent.
     _expect(_requests(rising, rising), [(60, f"round({burn})", 50)])
 
 

@@ -26,8 +26,8 @@ ADDED_WORST_MS = 25.0
 # With 20 client threads, a server and a relay on two cores, most of the noise is scheduling delay, and more on a busy
 # machine. It is therefore added to the noise of the same load on a server that responds immediately.
 LOADED_MEDIAN_MS = 50.0
-# The relay sees a request after the client began to send it, and a response before the client does; only the rounding
-# of the access log can reverse that.
+# The relay receives a request after the client began to send it, and a response before the client does; only the
+# rounding of the access log can reverse that.
 ROUNDING_MS = 0.5
 
 
@@ -109,7 +109,7 @@ class _ImmediateServer(socketserver.StreamRequestHandler):
 
 @contextmanager
 def _immediate_server():
-    """Starts it; yields its port."""
+    """Starts the immediate server; yields its port."""
     with _Server(("127.0.0.1", 0), _ImmediateServer) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_address[1]
@@ -309,7 +309,8 @@ def engine_state_matches_its_page_and_is_opt_in():
             state = engine_state(relay)
             hits = after["llamacpp:prompt_tokens_cached_total"] - before["llamacpp:prompt_tokens_cached_total"]
             assert state["tokometer_engine_prefix_cache_hits_total"] == hits, (state, hits)
-            # The server releases a request shortly after its response, and its page may have been read in between.
+            # The server releases a request shortly after its response, and its metrics page may have been scraped in
+            # between.
             idle = {"tokometer_engine_requests_running": 0.0, "tokometer_engine_requests_waiting": 0.0}
             until(lambda: idle.items() <= engine_state(relay).items(), lambda: f"nothing is running or waiting: {engine_state(relay)}", 20)
             assert state["tokometer_engine_scrape_attempts_total"] > 1, state

@@ -11,7 +11,7 @@ import names
 from process import Process, Skip, Tokometer, free_port, get, start_sim, until
 from stream import Stream, send_request
 
-# Every injected fault is a tenant.
+# The header that injects a fault is also the tenant, so that each kind of fault is a tenant.
 ACCOUNTING = {
     "tenants": {"enabled": True, "from_headers": [names.SIM_FAULT], "label": "plain", "max": 4},
     "prices": {"models": [{"model": "*", "input_per_million": 0.3, "output_per_million": 0.7}]},

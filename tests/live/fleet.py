@@ -30,7 +30,7 @@ SETTINGS = {
     },
     "budgets": [{"name": "all-tokens", "tokens_per_day": 2_000_000}, {"name": "cost", "cost_per_day": 5}],
 }
-# As created by PodMonitors from Kubernetes metadata.
+# The labels that PodMonitors set from Kubernetes metadata.
 RELABEL = [
     {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"},
     {"source_labels": ["__meta_kubernetes_pod_name"], "target_label": "pod"},
@@ -91,7 +91,7 @@ class Fleet(contextlib.ExitStack):
         return self.pods[name].relay.port
 
     def scraped(self, directory, rules=None, **form):
-        """A Prometheus that scrapes all of them and evaluates these rules, every two seconds."""
+        """A Prometheus that scrapes all pods and evaluates these rules, every two seconds."""
         groups = [
             {
                 "targets": [f"127.0.0.1:{pod.relay.admin}"],

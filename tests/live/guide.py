@@ -1,6 +1,6 @@
 """The documents from a newcomer's perspective: every command that needs no cluster is run as written.
 
-Where `helm` and `kubectl` would talk to a cluster, stand-ins store files instead (tests/live/stand_ins): the first is
+Stand-ins for `helm` and `kubectl` store files instead of using a cluster (tests/live/stand_ins): the first contains
 Helm's own engine, the second accepts only valid objects.
 """
 
@@ -22,7 +22,7 @@ from process import BINARY, Skip, until
 
 STAND_INS = Path(__file__).resolve().parent / "stand_ins"
 DEPLOYMENT = ROOT / "tests" / "fixtures" / "inject" / "deployment.yaml"
-# What a reader substitutes for placeholders in capitals.
+# Values that a reader substitutes for placeholders in capitals.
 PLACEHOLDERS = {
     "REGISTRY/tokometer": "registry.example/tokometer",
     "NAMESPACE": "llm",
@@ -172,7 +172,7 @@ class Reader:
             assert code == exit_code, f"{command}: exit code {code} after SIGTERM: {text[-2000:]}"
 
     def fetch(self, url, body=None):
-        """Curl's output where the commands run; "" while there is no response."""
+        """Curl's output in the network of the commands; "" while there is no response."""
         more = ["-H", "content-type: application/json", "-d", json.dumps(body)] if body else []
         argv = [*self.command_prefix, "curl", "-sf", "--max-time", "20", *more, url]
         done = subprocess.run(argv, env=self.environment, capture_output=True, text=True, timeout=60)
@@ -225,7 +225,7 @@ def piped_inject_changes_the_deployment_as_documented():
             assert any(real.startswith(line.removesuffix("...")) for real in lines), f"{line!r} is not reported: {report}"
         spec = reader.stored("default", "deployment-vllm")["spec"]["template"]["spec"]
         assert spec["initContainers"][0]["image"] == "registry.example/tokometer:1" and "--host=127.0.0.1" in spec["containers"][0]["args"], spec
-        # A pod of it, in which only the sidecar is changed.
+        # A pod of the Deployment, in which only the sidecar is changed.
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "vllm-0"}, "spec": spec}
         reader.put("llm", "pod-vllm-0", pod)
         reader.run(NEW_IMAGE)
@@ -240,7 +240,7 @@ def chart_contains_rules_of_custom_objectives():
         reader.run(INSTALL)
         reader.run(RULES)
         reader.run(UPGRADE)
-        # Helm sees no operator here, and reports that; the values are kept nevertheless.
+        # Helm detects no operator here and reports that, but still stores the values.
         values = json.loads(reader.file("cluster/releases/observability/tokometer.json"))["values"]
         rules = reader.file("rules.yaml")
         assert values == {"image": {"repository": "registry.example/tokometer"}, "prometheusRule": {"content": rules}}, values
@@ -291,7 +291,7 @@ def proxied_request_is_counted_and_verified():
             until(lambda: reader.fetch("http://127.0.0.1:9464/metrics").count(f"{names.REQUESTS}{{") >= 1, "the request is counted")
             shown, _ = reader.run(REQUEST_COUNTS)
             assert any(line.endswith(" 1") for line in shown.splitlines() if line.startswith(names.REQUESTS)), shown
-            # The warning is the one that the document shows: nothing makes the simulator send usage.
+            # The warning equals the one in the document, because the simulator sends no usage.
             report, _ = reader.run(VERIFY)
             shown = [line for block in documents.blocks(ROOT / "docs" / "how-to" / "verify.md") for line in block if line.startswith("WARN")]
             assert [line for line in report.splitlines() if line.startswith("WARN      usage")] == shown != [], (report, shown)

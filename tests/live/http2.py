@@ -241,8 +241,8 @@ def h2spec_results_are_equal_with_and_without_tokometer():
         return re.sub(r"Finished in .*", "", output), summary.groups()
 
     with _server() as server, Tokometer(server.port) as relay:
-        # Some cases race with the server's response, with and without tokometer; a change by tokometer would show every
-        # time.
+        # Some cases race with the server's response, with and without tokometer; a change by tokometer would occur
+        # every time.
         for last in (False, False, True):
             try:
                 _, summary = _compare(relay, server, spec)

@@ -37,7 +37,7 @@ def component_keeps_the_servers_prestop_hook():
             hook = {"preStop": {"exec": {"command": ["sleep", "5"]}}}
             operations = [{"op": "add", "path": "/spec/template/spec/containers/0/lifecycle", "value": hook}]
             operations += [{"op": "add", "path": f"/metadata/labels/{key.replace('/', '~1')}", "value": value} for key, value in labels.items()]
-            # Applied before the component, as the Deployment would have it.
+            # These changes are in the base, so that the component patches a Deployment that already has them.
             (Path(directory) / "base").mkdir()
             (Path(directory) / "deployment.yaml").rename(Path(directory) / "base" / "deployment.yaml")
             patch = [{"target": {"kind": "Deployment", "name": "vllm"}, "patch": json.dumps(operations)}]

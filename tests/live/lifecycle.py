@@ -101,7 +101,7 @@ def drain_completes_fifty_streams_and_exports_the_last():
         with Sidecar("address-split", server.port, collector) as sidecar, ThreadPoolExecutor(2) as kubelet:
 
             async def traffic():
-                # Eight seconds of tokens: longer than new connections are accepted.
+                # Eight seconds of tokens, which is longer than a drain accepts new connections.
                 streams = [asyncio.ensure_future(_stream(server.port, tokens=800)) for _ in range(STREAMS)]
                 await asyncio.to_thread(until, lambda: sidecar.open_streams() == STREAMS, "all streams are open")
                 began = time.monotonic()
@@ -168,8 +168,7 @@ def repeated_server_crashes_end_only_streams_in_flight():
                 response = await send_request(relay.port, tokens=20)
                 refused = response.startswith(b"HTTP/1.1 503 ")
                 ends["ok" if complete(response) else "refused" if refused else "cut" if response else "nothing"] += 1
-                # A refused client retries after its own delay, so that a crash does not find all of them between two
-                # responses.
+                # Each client retries after a different delay, so that a crash always hits some open responses.
                 await asyncio.sleep(0.02 + 0.005 * number)
 
         def responded(count):
@@ -213,7 +212,7 @@ def repeated_server_crashes_end_only_streams_in_flight():
 
 
 def shadow_bind_upgrade_fails_no_request():
-    """A container's image is changed in a running pod: its hook, SIGTERM, its exit, and then the new container. The model stays.
+    """Changes a container's image in a running pod: preStop hook, SIGTERM, exit, and then the new container. The server keeps running.
 
     Many clients open new connections all the time, so that some do so at the moment when the sidecar stops listening.
     """

@@ -24,7 +24,7 @@ MAX_DRAW_MS = 33
 FIFTY = {"sim-8b": (72, 1, 250, 32, 22, 900), "sim-32b": (38, 1, 600, 32, 18, 700), "sim-70b": (17, 1, 900, 9, 10, 320)}
 MANY = {"sim-8b": (2.2, 1, 400, 1200, 900, 66), "sim-32b": (1.8, 1, 900, 1200, 700, 54), "sim-70b": (1.4, 1, 1500, 300, 420, 42)}
 
-# Shares of the streams whose responses have these shares of that length.
+# Response lengths, as multiples of the tokens per response above; each applies to a fifth of the streams.
 LENGTHS = (0.4, 0.7, 1.0, 1.4, 1.9)
 
 # Objectives that these models can meet.
@@ -113,7 +113,7 @@ def _key(browser, key, text=None):
 
 
 def _bar(browser):
-    """The position of a stream in the first lane that has one; checks each lane for a tooltip."""
+    """The position of the first bar, found by moving the pointer down until a tooltip is shown."""
     x, y, width, height = browser.evaluate("(r => [r.x, r.y, r.width, r.height])(document.querySelector('#bars').getBoundingClientRect())")
     for step in range(2, int(height) - 20, 3):
         _move(browser, x + width * 0.62, y + step)

@@ -2,7 +2,7 @@
 
 import json
 
-# Metrics, as Prometheus sees them (docs/reference/metrics.md).
+# Prometheus names of metrics (docs/reference/metrics.md).
 REQUESTS = "tokometer_requests_total"
 OUTPUT_TOKENS = "tokometer_output_tokens_total"
 INPUT_TOKENS = "tokometer_input_tokens_total"

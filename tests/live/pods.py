@@ -157,7 +157,7 @@ class Pod:
         if not model.exists():
             shutil.copy(MODEL, model)
         argv = ["llama-server", "-m", str(model), "--host", host, "--port", "8000", "-c", "8192", "-np", "2", "-t", "1", "--jinja", "--no-webui"]
-        # Its files may be in a directory that only root can read.
+        # Runs as root, because the files of llama-server may be in a directory that only root can read.
         return self.start("llama-server", argv, privileges=())
 
     def sidecar(self, arguments, privileges=UNPRIVILEGED):

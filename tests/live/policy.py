@@ -94,7 +94,7 @@ def _check_changed(name, before, response):
 
 
 def _is_guaranteed(pod):
-    """The API's own rule (pkg/apis/core/v1/helper/qos), for containers whose requests follow from their limits."""
+    """The API's own rule (pkg/apis/core/v1/helper/qos), for containers whose requests default to their limits."""
     every = pod["spec"]["containers"] + pod["spec"].get("initContainers", [])
     limits = lambda c: c.get("resources", {}).get("limits", {})  # noqa: E731
     return all({"cpu", "memory"} <= limits(c).keys() and {**limits(c), **c["resources"].get("requests", {})} == limits(c) for c in every)
@@ -217,17 +217,17 @@ def each_engine_gets_its_own_flags():
         pod("ollama"),
         pod("ollama", env=[{"name": "A", "value": "1"}, {"name": "OLLAMA_HOST", "value": "0.0.0.0:11434"}, {"name": "B", "value": "2"}]),
     ]
-    # TGI's target is for one team's namespaces.
+    # In this case, TGI's target selects one team's namespaces; here, all targets select every namespace.
     responses = _admit({**cases()["engines"], "targets": [{**t, "namespaceSelector": {}} for t in cases()["engines"]["targets"]]}, pods)
     found = [_check_changed(before["metadata"]["labels"]["app"], before, response)["spec"]["containers"][0] for before, response in zip(pods, responses, strict=True)]
     assert found[0]["args"] == ["--host=127.0.0.1"]
     socket = {"name": "LLAMA_ARG_HOST", "value": "/run/tokometer/engine.sock"}
-    # A flag would override the variable, so it is appended again.
+    # A flag overrides the variable, so an existing flag is appended again, with the socket as its value.
     assert found[1]["env"] == [socket] and found[1]["args"] == ["-m", "model.gguf"]
     assert found[2]["args"] == ["-m", "model.gguf", "--host", "0.0.0.0", "--host", "/run/tokometer/engine.sock"] and "env" not in found[2]
     assert found[3]["env"] == [socket] and "args" not in found[3]
     assert found[4]["args"] == ["--model-id", "m", "--hostname=127.0.0.1"]
-    # Its parser rejects repeated flags: running without metrics is better than not running.
+    # TGI's parser rejects repeated flags, so the pod is unchanged: running without metrics is better than not running.
     assert "only once" in responses[5]["pod"]["metadata"]["annotations"][SKIPPED], responses[5]
     assert found[6]["env"] == [{"name": "OLLAMA_HOST", "value": "127.0.0.1:11434"}] and "args" not in found[6]
     assert found[7]["env"] == [{"name": "A", "value": "1"}, {"name": "OLLAMA_HOST", "value": "127.0.0.1:11434"}, {"name": "B", "value": "2"}]
@@ -251,7 +251,7 @@ def inject_creates_the_same_pod():
     compared = 0
     for case, mode in modes.items():
         values = {**cases()[case], "image": {"repository": "registry.example.com/tokometer", "tag": "1"}}
-        # For modes without changes to the engine the chart sets no engine; and the server port is one higher, as with
+        # In modes that do not change the engine, these cases set no engine. The server port is one higher, as with
         # inject.
         drained = {**values["sidecar"], "engine": "vllm", "serverPort": 8001, "drain": {"enabled": True}} if "sidecar" in values else {"engine": "vllm"}
         pods = shapes.pods_with_sidecar()
@@ -361,7 +361,8 @@ def pod_contains_its_configuration():
         assert volume["downwardAPI"]["items"][0]["fieldRef"]["fieldPath"] == "metadata.annotations['tokometer/config']"
         engine = _engine_of(pod)
         assert engine["livenessProbe"]["httpGet"] == {"path": "/engine/healthz", "port": 9464}
-        # A hung tokometer is killed and started again before the engine's probe, which it serves, has failed for the last time.
+        # A hung tokometer is killed and started again before the engine's probe, which tokometer serves, has failed for
+        # the last time.
         of_sidecar, of_engine = _sidecar_of(pod)["livenessProbe"], engine["livenessProbe"]
         latest = (of_sidecar["failureThreshold"] + 1) * of_sidecar["periodSeconds"] + of_sidecar["timeoutSeconds"]
         restarted = latest + of_sidecar["terminationGracePeriodSeconds"] + RESTART_SECONDS
@@ -373,7 +374,7 @@ def pod_contains_its_configuration():
 
 
 def policy_is_self_contained():
-    """An API server of 1.36 stops watching ConfigMaps when the last policy with parameters is deleted, and never resumes."""
+    """No parameters: when the last policy with parameters is deleted, an API server of 1.36 stops watching ConfigMaps and never resumes."""
     found = documents(render({}))
     [policy] = of_kind(found, "MutatingAdmissionPolicy")
     [binding] = of_kind(found, "MutatingAdmissionPolicyBinding")

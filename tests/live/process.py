@@ -24,7 +24,7 @@ class Skip(Exception):
     """This machine cannot run the test; the message is the reason."""
 
 
-# Ports already returned by free_port: a server may start on its port later.
+# Ports that `free_port` has returned. They are not returned again, because a server may start on its port later.
 _used_ports = set()
 
 

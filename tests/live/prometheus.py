@@ -8,7 +8,7 @@ from process import Process, Skip, free_port, get
 
 
 class Prometheus(Process):
-    """Scrapes the configured targets into a directory that outlives it. Exemplars are stored."""
+    """Scrapes the configured targets into a directory that is kept after its exit. Exemplars are stored."""
 
     def __init__(self, directory, config):
         self.directory, self.port = Path(directory), free_port()

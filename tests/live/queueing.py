@@ -59,7 +59,7 @@ def eight_requests_wait_as_the_single_slot_schedule_implies():
             relay.terminate()
             assert relay.wait(10) == 0
 
-    # One slot: each starts when the previous one has ended.
+    # With one slot, each request starts when the previous one has ended.
     clients.sort(key=lambda client: client.began)
     run = clients[-1].ended - min(client.sent for client in clients)
     free, waits = 0.0, []
@@ -89,7 +89,7 @@ def eight_requests_wait_as_the_single_slot_schedule_implies():
 
 
 def _traces_tile(pushes):
-    """In every trace the children of the single root are contiguous, from its start to its end."""
+    """Checks that in every trace the children of the single root are contiguous, from its start to its end."""
     traces = {}
     for span in (span for body in pushes for span in spans(body)):
         traces.setdefault(span["trace"], []).append(span)

@@ -81,7 +81,7 @@ def _flat(label, rss, fds, max_growth=4 << 20):
 
 def unresponsive_collector_loses_only_telemetry():
     with socket.create_server(("127.0.0.1", free_port())) as hole, start_sim(*names.SIM_UNPACED) as sim:
-        # It accepts connections and requests into its queue, and never responds.
+        # The kernel accepts connections and data for this socket, but nothing responds.
         with Tokometer(sim.port, otlp_metrics=f"http://127.0.0.1:{hole.getsockname()[1]}/v1/metrics") as relay:
             until(lambda: relay.total(names.EXPORTS_FAILED) >= 1, "a failed export is counted", 30)
             before, count = relay.rss_bytes(), 0
@@ -260,7 +260,7 @@ def tokometer_survives_the_open_file_limit():
                 *(Stream.open(relay.port, tokens=5000) for _ in range(200)), return_exceptions=True
             )
             opened = [stream for stream in streams if isinstance(stream, Stream)]
-            # Some are served while many wait or are rejected.
+            # Some streams are served while many wait or are rejected.
             first = [asyncio.ensure_future(stream.read_events(2)) for stream in opened]
             done, _ = await asyncio.wait(first, timeout=5, return_when=asyncio.FIRST_COMPLETED)
             assert done and relay.alive()

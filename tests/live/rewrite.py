@@ -15,7 +15,7 @@ REWRITE = {
     "listeners": [{"listen": "0.0.0.0:1", "upstream": "127.0.0.1:1", "mode": "rewrite"}],
     "rewrite": {"include_usage": True, "traceparent": True, "request_id": True},
 }
-# They differ between two runs of the same request.
+# Members that differ between two runs of the same request.
 VOLATILE = {"id", "created", "timings"}
 
 
@@ -36,7 +36,7 @@ def openai_client_gets_equal_events_and_exact_counts():
         direct, proxied = _client(server.port), _client(relay.port)
         expected = []
         for prompt in PROMPTS:
-            # The first request fills the server's cache, so that both of the compared ones find the same.
+            # The first request fills the server's cache, so that both compared requests use the same cached prompt.
             list(direct.chat.completions.create(stream=True, **_request_body(prompt)))
             plain, rewritten = (
                 [_mask(chunk.model_dump(exclude_unset=True)) for chunk in client.chat.completions.create(stream=True, **_request_body(prompt))]

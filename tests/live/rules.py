@@ -149,14 +149,14 @@ def each_objective_kind_fires_its_own_page():
 
 
 def critical_burn_rate_windows_fire_at_the_calculated_time():
-    # The total outage is above 90 %, which is also the limit for 1h with a target of 90 %.
+    # Without a target of 90 %, whose limit for 1h equals the limit for a total outage (90 %).
     _check_burn_rate_windows(BURNS[:1], [95, 99, 99.9], 1)
     _check_burn_rate_windows(BURNS[1:2], [90, 95, 99, 99.9], 2)
 
 
 def warning_burn_rate_windows_fire_at_the_calculated_time():
-    # promtool evaluates groups in any order: a recorded sample must be at most five minutes old when an alert queries
-    # it.
+    # promtool evaluates groups in any order. With a step of four minutes, a recorded sample is at most five minutes old
+    # when an alert queries it.
     _check_burn_rate_windows(BURNS[2:], [99], 4)
 
 
@@ -186,7 +186,7 @@ def _check_burn_rate_windows(burns, targets, step):
 
 
 def low_traffic_sends_no_page():
-    """One bad of three in an hour; the only request of a night; four bad requests in a row."""
+    """No page for one bad request of three in an hour, for a night's only request, or for four bad requests in a row."""
     burns, targets = "LLM.*ErrorBudgetBurn", [90, 99, 99.9]
     # In steps of two minutes.
     cases = {
@@ -198,7 +198,7 @@ def low_traffic_sends_no_page():
     for good, bad in cases.values():
         series = [s for target in targets for s in _events(_slo_name(target), _steps(*good), _steps(*bad))]
         tests.append(("2m", series, [(632, _fired_within(burns, "11h"), None)]))
-    # The low-traffic guard suppresses these alerts: with more bad requests the alert fires.
+    # Only the low-traffic guard suppresses these alerts: with more bad requests, the alert fires.
     series = [s for target in targets for s in _events(_slo_name(target), _steps((0, 317)), _steps((0, 105), (3, 3), (0, 209)))]
     tests.append(("2m", series, [(632, f"{_fired_within(burns, '11h')} > bool 0", 1)]))
     _run(_objectives(targets), tests, "2m")
@@ -236,7 +236,7 @@ def exhausted_budget_alert_weighs_requests_not_hours():
 
 
 def missing_objective_fires_its_alert():
-    """The alert fires for a namespace that stops evaluating the objective. If no namespace evaluates it, it fires for all."""
+    """The alert fires for a namespace that stops evaluating the objective. If no namespace evaluates it, the alert fires for all namespaces."""
     name = "LLMSLOMetricAbsent"
     labels = lambda namespace: f'{{slo="a99",model="m",namespace="{namespace}",pod="p",verdict="good"}}'  # noqa: E731
     info = lambda namespace: (f'tokometer_build_info{{namespace="{namespace}",pod="p"}}', "1x200")  # noqa: E731
@@ -326,7 +326,7 @@ def _alert_cases():
                 [(reachable, "0x120")], [(reachable, "0x20 1x100")],
             ],
         ),
-        # It still fires when the last success is more than an hour ago.
+        # The alert still fires when the last success is more than an hour ago.
         "LLMUpstreamDown after success": ([(reachable, "1x30 0x90")], 30, 33, []),
         "LLMUpstreamDown still": ([(reachable, "1x30 0x400")], 30, 400, []),
         # One data-parallel rank of two: connections to the other rank, or its first start, do not suppress the alert.
@@ -439,7 +439,7 @@ def every_alert_fires_and_stays_silent_as_specified():
 
 
 def daily_budget_alerts_warn_fire_and_resolve_at_midnight():
-    """In steps of a minute, from midnight on; the group is evaluated every 5 minutes, its interval."""
+    """The series have one sample per minute, from midnight on. The group is evaluated every 5 minutes, its interval."""
     limit = 1_000_000
     labels = f'budget="daily",unit="tokens",{POD}'
     burning, exhausted = "LLMTokenBudgetBurn", "LLMTokenBudgetExhausted"
@@ -450,8 +450,8 @@ def daily_budget_alerts_warn_fire_and_resolve_at_midnight():
     silent_until = lambda minutes: [(at, _fired_within(f"{burning}|{exhausted}", f"{at}m"), None) for at in minutes]  # noqa: E731
     today, by_midnight = "max(tokometer:budget_spent:today)", "max(tokometer:budget_spent:by_midnight)"
     cases = {
-        # 1.2 of the budget in a day: predicted when a tenth is used, after 120 minutes, plus 15 minutes. Exhausted after
-        # 1200 minutes.
+        # Usage of 1.2 times the budget in a day: predicted when a tenth is used, after 120 minutes, plus 15 minutes.
+        # Exhausted after 1200 minutes.
         "20 percent too much": (budget((limit * 1.2 / day, day + 60)), [
             (115, _fired_within(burning, "115m"), None), (150, _firing(burning), 1),
             (1190, _firing(exhausted), None), (1190, _firing(burning), 1), (1215, _firing(exhausted), 1), (1215, _firing(burning), None),

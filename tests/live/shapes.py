@@ -26,7 +26,7 @@ def without_ports(**spec):
 
 
 def with_api_defaults():
-    """A pod as policies see it: after the API server's defaults and its admission of service accounts."""
+    """A pod as it is passed to policies: with the API server's defaults, and after its admission of service accounts."""
     token = {"name": "kube-api-access", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
     server = container(
         ports=[{"containerPort": 8000, "protocol": "TCP", "name": "http"}], resources={}, volumeMounts=[token], imagePullPolicy="IfNotPresent",

@@ -8,7 +8,7 @@ from dataclasses import field
 
 from stream import Stream
 
-# Per request.
+# Timeout of a request.
 TIMEOUT_SECONDS = 20.0
 # Tenants, with their relative request rates.
 TENANTS, TENANT_WEIGHTS = ("search", "support", "reports"), (6, 3, 1)
@@ -16,7 +16,7 @@ TENANTS, TENANT_WEIGHTS = ("search", "support", "reports"), (6, 3, 1)
 
 @dataclass
 class Phase:
-    """A phase until this share of the run: concurrent users, share of requests with a fault, share of requests that users abort."""
+    """A phase until the share `until` of the run: concurrent users, share of requests per fault, share of requests that users abort."""
 
     until: float
     users: int
@@ -65,7 +65,7 @@ async def _send_request(group, phase, rng):
         else:
             await stream.read_rest()
     finally:
-        # Reading to the end closes the response; anything else is a user who disconnects.
+        # After a complete response, this only closes the connection; otherwise, the user disconnects.
         stream.abort()
 
 

@@ -48,7 +48,7 @@ def memory_and_descriptors_stay_flat():
         until(lambda: counted() == expected_records, lambda: f"{expected_records} requests counted, got {counted():g}", 30)
         until(lambda: relay.fds() <= idle_fds, lambda: f"{idle_fds} descriptors as before, {relay.fds()} open")
 
-        # Buffers, pools and the allocator reach their size in the first third.
+        # Buffers, pools and the allocator reach their final size in the first third of the run.
         settled = [sample for sample in samples if sample[0] > SECONDS / 3]
         half = len(settled) // 2
         early = sorted(rss for _, rss, _ in settled[:half])[half // 2]

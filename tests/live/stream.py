@@ -24,7 +24,7 @@ class Stream:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         try:
             await asyncio.get_running_loop().sock_connect(sock, (host, port))
-            # The limit is small: unread data stays in the kernel, and the sender is blocked.
+            # The limit is small, so that unread data stays in the kernel and blocks the sender.
             reader, writer = await asyncio.open_connection(sock=sock, limit=4096)
         except BaseException:
             sock.close()

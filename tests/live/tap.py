@@ -30,7 +30,7 @@ def _measure_on_bad_network(mtu, seed):
             assert sum(record["output_tokens"] for record in records) == summary["tokens_from_usage"], name
             assert not any(record["capture_loss"] for record in records), name
             check_complete(page)
-            # The link was as bad as intended, and the taps counted it.
+            # The link lost, repeated and swapped packets as intended, and the taps counted that.
             kinds = ("retransmitted", "out_of_order", "duplicate")
             irregular = {kind: metric_sum(page, "tokometer_capture_segments_irregular_total", f'"{kind}"') for kind in kinds}
             print(f"    {name}, MTU {mtu}: {irregular}")

@@ -17,7 +17,7 @@ STREAMS = 20
 
 # Values that may differ: connection and listener numbers, and values that depend on times (whether a pause was a stall).
 MAY_DIFFER = {"time", "connection", "listener", "stalls", "ttft_network_share"}
-# A tap on the server's side may see one more event than the proxy read before the client disconnected.
+# A tap on the server's side may capture one more event than the proxy read before the client disconnected.
 MAY_BE_UNREAD = {"output_tokens", "events", "chunks", "response_bytes", "retransmits", "error_type"}
 
 # Maximum median difference between the two records of a time, in milliseconds; holds on a busy machine too.

@@ -129,6 +129,6 @@ def metric_sum(page, name, labels=""):
 
 
 def check_complete(page):
-    """All packets were captured and parsed."""
+    """Checks that all packets were captured and parsed."""
     for name in ("packets_lost", "gaps", "packets_unread"):
         assert metric_sum(page, f"tokometer_capture_{name}_total") == 0, page

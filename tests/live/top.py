@@ -99,7 +99,7 @@ def screen_adapts_to_any_terminal_size():
 def signal_restores_the_terminal():
     with _traffic() as relay, Terminal(80, 24) as terminal:
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            # The shell writes its process id and is then replaced.
+            # The shell writes its process id, and is then replaced by `tokometer top`.
             terminal.type(f"sh -c 'echo $$ > {terminal.directory.name}/pid; exec {_top(relay)}'; echo ended=$?")
             terminal.wait_for("q quit", seconds=30)
             subprocess.run(["kill", f"-{number}", Path(terminal.directory.name, "pid").read_text().strip()], check=True)

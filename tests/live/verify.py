@@ -23,7 +23,7 @@ def real_engine_passes_all_checks():
         assert code == 0 and report["passed"], checks
         assert (report["model"], report["engine"]) == ("tiny", "llama.cpp"), report
         assert {name: check["grade"] for name, check in checks.items()} == dict.fromkeys(checks, "pass"), checks
-        # Its greedy responses are identical each time.
+        # The server's greedy responses are identical each time.
         assert "text, byte for byte" in checks["bytes"]["detail"] and "rejected request: every byte" in checks["bytes"]["detail"], checks["bytes"]
         assert "header_timing" in checks["queue"]["detail"], checks["queue"]
         assert len(report["latency"]) == 6, report["latency"]

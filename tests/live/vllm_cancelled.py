@@ -1,4 +1,4 @@
-"""What vLLM's own metrics keep of cancelled requests, compared with tokometer's: part of `make live-vllm`.
+"""Metrics of cancelled requests: vLLM's own compared with tokometer's. Part of `make live-vllm`.
 
 Prints the tables of docs/concepts/differences.md. A front end may count more in a later version: the test asserts only
 tokometer's own values."""
@@ -69,7 +69,7 @@ def _compare(front_end):
             "output tokens": tokens,
         }
         engine_values = {label: engine_total(name) - before[name] for label, name in ENGINE_METRICS.items()}
-        # The engine generates until it notices the disconnect.
+        # The engine generates tokens until it processes the disconnect.
         assert tokens <= engine_values["output tokens"] or engine_values["output tokens"] == 0, (tokens, engine_values)
         # The difference of two tokometer counters is the number of tokens that no client received.
         generated = lambda: relay.total("tokometer_engine_tokens_generated_total")

@@ -18,8 +18,8 @@ from vllm_process import PROGRAM, engine, engine_cores, engine_health
 MAX_SECONDS = 1500
 
 INTERVAL, STREAMS, TOKENS = 50, 16, 900
-# Shorter than the usual gap between two events, and a bucket bound of the histogram of gaps. The gaps of a steady stream
-# are not stalls nevertheless.
+# Shorter than the usual gap between two events, and a bucket bound of the histogram of gaps. Nevertheless, the gaps of
+# a steady stream must not count as stalls.
 STALL_SECONDS = 0.15
 STOP_SECONDS = 6.0
 
@@ -81,7 +81,7 @@ def _fifty_tokens_per_event(front_end):
         tokens_before = relay.total(names.LIVE_TOKENS)
 
         async def stop():
-            # Five events of the streams that report their tokens.
+            # Waits for five events of each stream that reports its tokens.
             while relay.total(names.LIVE_TOKENS) < tokens_before + 5 * INTERVAL * STREAMS / 2:
                 await asyncio.sleep(0.05)
             (core,) = engine_cores(server)

@@ -164,7 +164,7 @@ def python_front_end_counters_match_for_mixed_requests():
 
 
 def rust_front_end_counters_match_for_mixed_requests():
-    # vLLM 0.32 exits if the flag is set.
+    # The Rust front end of vLLM 0.32 exits if this flag is set.
     metrics = [] if PROGRAM == "vllm" else ["--enable-per-request-metrics"]
     with engine("rust", "--max-num-seqs", str(ENGINE_CONCURRENCY), *metrics) as server:
         _compare("rust", server)

@@ -24,11 +24,12 @@ def engine(front_end, *flags):
     if not program:
         raise Skip(f"no {PROGRAM}; `make live-vllm` installs it")
     port = free_port()
-    # The wrapper reads this variable, as vLLM does. vLLM's findings about the model are cached: to collect them it starts
-    # another Python process, which takes as long as the rest of the start.
+    # Read by the wrapper and by vLLM. The cache directory is kept: without it, vLLM starts another Python process to
+    # inspect the model, which takes as long as the rest of the start.
     rust = "1" if front_end == "rust" else "0"
-    # vLLM's processes poll with sched_yield(), which on two CPUs and Linux 6.18 keeps all other processes waiting for seconds. Tokometer
-    # and the clients get real-time priority if that is permitted: with a GPU, CPUs are free too.
+    # vLLM's processes poll with sched_yield(), which on two CPUs and Linux 6.18 keeps all other processes waiting for
+    # seconds. Tokometer and the clients get real-time priority if that is permitted, because on a machine with a GPU,
+    # CPUs would be free for them.
     with contextlib.suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     argv = ["chrt", "--other", "0", "env", f"VLLM_USE_RUST_FRONTEND={rust}", f"VLLM_CACHE_ROOT={CACHE / PROGRAM}-cache", program]

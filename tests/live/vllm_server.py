@@ -1,5 +1,5 @@
 """A real vLLM on the CPU with either of its front ends and the official clients, through tokometer (`make live-vllm`;
-not part of `make test`). Its weights are random: its output is meaningless, but its token counts are real."""
+not part of `make test`). The model's weights are random: its output is meaningless, but its token counts are real."""
 
 import anthropic
 import names
@@ -150,7 +150,7 @@ def counts_match_the_python_front_end():
                 session.responses(limit, stream)
                 session.messages(limit, stream)
         session.chat(40, True, continuous=True)
-        # vLLM rejects a request for several choices that would be identical.
+        # vLLM rejects a request for several choices that would be identical, so the temperature is 1.
         session.chat(20, True, n=2, temperature=1)
         session.chat(20, False, n=2, temperature=1)
         session.completions(20, True, n=2, temperature=1)

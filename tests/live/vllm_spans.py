@@ -39,7 +39,7 @@ def queue_times_match_vllm_responses():
     except FileNotFoundError:
         raise Skip(f"no {PROGRAM} (tests/components/fetch.sh {PROGRAM})") from None
     with vllm, Collector() as collector, Tokometer(port, otlp=collector.url, otlp_receiver=receiver) as proxy:
-        # Through tokometer, whose listener opens after the server's.
+        # The health check goes through tokometer, whose listener opens only after the server listens.
         vllm.ready(f"http://127.0.0.1:{proxy.port}/health", 900)
         _check_queue_times(proxy, collector)
 
@@ -55,7 +55,7 @@ def _check_queue_times(proxy, collector):
     _send_requests(proxy.port, 100, usage=True)
     until(lambda: joins("confirmed") + joins("differs") >= 100, lambda: f"100 comparisons, got {joins('confirmed'):g}", 60)
     assert joins("differs") == 0
-    # Without usage, only the span reports it.
+    # Without usage, only the span reports the queue time.
     _send_requests(proxy.port, 100, usage=False)
     records = proxy.wait_for_records(200, 60)
     joined = [record for record in records if record["queue_time_source"] == "engine_span"]

@@ -13,10 +13,10 @@ import httpx2 as httpx
 import names
 from process import BINARY, Tokometer, get, start_llama_server, start_sim, until
 
-# The bounds of these tests in seconds, far below the defaults.
+# The silence bounds of these tests in seconds, far below the defaults.
 DECODE, PREFILL = 2, 3
 BOUNDS = {"decode": f"{DECODE}s", "prefill": f"{PREFILL}s"}
-# Maximum delay of a verdict on a busy machine.
+# Maximum delay of the health status on a busy machine.
 MAX_DELAY = 1.5
 
 

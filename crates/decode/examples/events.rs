@@ -11,7 +11,7 @@ fn main() {
         println!("channels {:05b}, finishes {finishes:?}, usage {:?}", event.channels.0, event.usage.map(|u| u.output));
     };
     let mut decoder = ResponseDecoder::new(Route::of_request("POST", "/v1/chat/completions"), Framing::Sse);
-    // As received from the network: split anywhere.
+    // Split anywhere, as received from a network.
     for part in BODY.chunks(100) {
         decoder.feed(part, &mut print);
     }

@@ -69,12 +69,12 @@ crate::closed_enum! {
 }
 
 impl FinishReason {
-    /// True when there was nothing to generate.
+    /// True if no output was requested: the request only loaded or unloaded the model.
     pub fn is_idle(self) -> bool {
         matches!(self, FinishReason::Load | FinishReason::Unload)
     }
 
-    /// Maps the word on the wire to a reason.
+    /// Maps a finish reason as sent by a server.
     pub fn from_wire(word: &[u8]) -> FinishReason {
         match word {
             b"stop" | b"eos_token" => FinishReason::Stop,
@@ -90,7 +90,7 @@ impl FinishReason {
             b"model_context_window_exceeded" => FinishReason::Length,
             b"tool_use" => FinishReason::ToolCalls,
             b"refusal" => FinishReason::ContentFilter,
-            // OpenAI Responses and realtime: `status` and its reason.
+            // OpenAI Responses and realtime: `status` and its more precise reason.
             b"completed" => FinishReason::Completed,
             b"max_output_tokens" => FinishReason::Length,
             b"failed" => FinishReason::Error,
@@ -111,7 +111,7 @@ impl FinishReason {
     }
 }
 
-/// Up to 8 finish reasons of one event or request; additional ones are counted but not stored.
+/// Up to 8 finish reasons of one event or request. Further reasons are counted but not stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Finishes {
     kept: [Option<FinishReason>; 8],
@@ -166,8 +166,8 @@ pub struct Usage {
     pub output_audio: Option<u64>,
     /// True when the event had no choice (`choices: []`): the usage then covers the request, not one choice.
     pub total: bool,
-    /// True when the usage preceded the output (`message_start` of the Messages API). Ollama 0.17 estimates that input
-    /// count from the text length.
+    /// True when the usage preceded the output (`message_start` of the Messages API). Ollama 0.17 then sends an input
+    /// count estimated from the text length.
     pub early: bool,
 }
 
@@ -219,10 +219,10 @@ pub struct EngineTiming {
 }
 
 impl EngineTiming {
-    /// The part of `total_ms` that no other duration accounts for. In Ollama 0.17 it is the wait for a runner slot,
-    /// plus about 5 ms and 0.1 ms per token for templating, tokenizing and forwarding tokens. An absent duration is 0
-    /// (Go's `omitempty`). The exception is `load_duration`, because loading always takes time: SGLang's copy of the
-    /// API lacks this key and reports only the total.
+    /// The part of `total_ms` that is in no other duration. In Ollama 0.17 it is the wait for a runner slot, plus about
+    /// 5 ms and 0.1 ms per token for templating, tokenizing and forwarding tokens. An absent duration is 0 (Go's
+    /// `omitempty`), except for `load_duration`, which is never 0 in Ollama. It is absent in SGLang's copy of the API,
+    /// which reports only the total.
     pub fn unreported_ms(&self) -> Option<f64> {
         let known = self.load_ms? + self.prompt_ms.unwrap_or(0.0) + self.decode_ms.unwrap_or(0.0);
         self.total_ms.map(|total| total - known).filter(|rest| *rest >= 0.0)
@@ -248,7 +248,7 @@ pub struct StreamEvent {
     pub token_ids: Option<u32>,
     /// Length of `logprobs.content` or `logprobs.tokens`, if present.
     pub logprobs: Option<u32>,
-    /// Prompt progress without a token: llama.cpp's `prompt_progress`.
+    /// The event reports prompt progress and has no token: llama.cpp's `prompt_progress`.
     pub progress: bool,
     /// `usage`, if it is an object.
     pub usage: Option<Usage>,
@@ -272,7 +272,8 @@ pub struct StreamEvent {
     pub pending: bool,
     /// The message has content that is not decoded: tensors other than text (Triton).
     pub unread: bool,
-    /// A client message that requests a response (realtime): `response.create`, `input_audio_buffer.commit`.
+    /// The event is a client message that requests a response (realtime): `response.create`,
+    /// `input_audio_buffer.commit`.
     pub asks: bool,
     /// vLLM `metrics`, llama.cpp `timings`, SGLang's queue time, or Ollama's durations.
     pub timing: Option<EngineTiming>,

@@ -1,7 +1,7 @@
 //! The response text, kept temporarily to count its tokens when the response reports no count.
 //!
-//! Text is kept nowhere else, and only if the settings enable it. This module lends the text only as bytes to the token
-//! counter; it never prints the text, and frees it with its owner.
+//! Text is kept only here, and only if the settings enable it. It is passed to the token counter, never printed, and
+//! freed with its [`ResponseText`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{Channels, StreamEvent};
 
-/// Maximum number of stored runs per text: switches between reasoning and response text.
+/// Maximum number of runs per text. A new run begins when the channel changes (reasoning, response text).
 const RUNS: usize = 64;
 
 /// Initial capacity of a text, in bytes.
@@ -31,7 +31,7 @@ pub enum TextLost {
     TooLong,
     /// All texts together reached `memory_bytes`.
     Memory,
-    /// The response's tokens are not those of its text: audio, several choices, invalid escapes or bytes, or U+FFFD,
+    /// The generated tokens are not those of the text: audio, several choices, invalid escapes or bytes, or U+FFFD,
     /// which replaces invalid bytes.
     NotPlain,
 }
@@ -66,7 +66,7 @@ pub struct ResponseText {
     /// Runs of completed events. Later runs and bytes belong to the current event.
     settled: usize,
     settled_bytes: usize,
-    /// Bytes of the first event with text.
+    /// Text length of the first event with text, in bytes.
     first: usize,
     /// Events with text outside of tool calls.
     events: u64,
@@ -117,13 +117,13 @@ impl ResponseText {
         self.settled_bytes == 0
     }
 
-    /// Events with text outside of tool calls. Each has at least one token of the text. Tool calls are excluded because
-    /// the engine's tool call parser may split a token.
+    /// Events with text outside of tool calls. Each has at least one token of the text. Tool calls are excluded,
+    /// because the engine's parser may split one token into several events.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// True if the response has tool calls: the model then wrote more than their names and arguments.
+    /// True if the response has tool calls. The model then generated more than their names and arguments.
     pub fn has_calls(&self) -> bool {
         self.calls
     }
@@ -146,7 +146,7 @@ impl ResponseText {
             let bytes = self.bytes.get(start..run.end).unwrap_or_default();
             start = run.end;
             let text = std::str::from_utf8(bytes).ok();
-            // The engine replaced an incomplete character with U+FFFD.
+            // Engines replace the bytes of an incomplete character with U+FFFD.
             text.filter(|text| !text.contains(char::REPLACEMENT_CHARACTER)).ok_or(TextLost::NotPlain)
         });
         runs.collect()

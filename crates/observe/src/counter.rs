@@ -1,4 +1,4 @@
-//! Counters that several threads increment and the exporters read.
+//! Counters that are incremented by several threads and read by the exporters.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

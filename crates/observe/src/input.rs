@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 pub use crate::measure::TraceParent;
 
-/// Direction of the bytes.
+/// Direction of bytes on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the client to the server.
@@ -24,10 +24,10 @@ pub enum Side {
     Server,
 }
 
-/// How a relayed connection ended. If several causes apply, the first is used.
+/// How a relayed connection ended. If several causes apply, the one detected first is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Close {
-    /// Both sides closed the connection in order.
+    /// The connection ended without a reset. Usually, both sides finished sending.
     Finished {
         /// The side that finished first.
         first: Side,
@@ -36,7 +36,7 @@ pub enum Close {
     Reset(Side),
     /// The server ended TLS without close_notify while a request was pending: the last bytes may be missing.
     Truncated,
-    /// The server could not be reached. Nothing was relayed.
+    /// The connection to the server failed. Nothing was relayed.
     Refused,
     /// The server did not accept a connection within the configured time. Nothing was relayed.
     ConnectTimeout,
@@ -44,20 +44,21 @@ pub enum Close {
     IdleTimeout,
     /// The relay closed the connection: it was idle during a drain, or the grace period had ended.
     Drained,
-    /// The capture ended before the connection. What happened afterwards is unknown.
+    /// The capture ended while the connection was open. The rest of the connection is unknown.
     CaptureEnded,
 }
 
-/// Network values between the server's host and the client, as far as known: totals of one connection.
+/// Network values of the connection between the client and the server's host. Counts and times are totals of the
+/// connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Network {
-    /// Minimum round-trip time in the last minutes (`tcpi_min_rtt` of Linux). The minimum excludes delayed
-    /// acknowledgements.
+    /// Minimum round-trip time in the last minutes (`tcpi_min_rtt` of Linux). Delayed acknowledgements do not increase
+    /// the minimum.
     pub rtt: Option<Duration>,
     /// Segments retransmitted to the client (`tcpi_total_retrans`).
     pub retransmits: Option<u64>,
-    /// Time during which the client's receive window was full, because the client did not read. In a capture: how long
-    /// the client announced a window of zero. In the proxy: how long the window stopped the kernel from sending
+    /// Time during which the client's receive window was full because the client did not read. In a capture: time with
+    /// an announced window of zero. In the proxy: time during which the window kept the kernel from sending
     /// (`tcpi_rwnd_limited`).
     pub zero_window: Option<Duration>,
 }
@@ -68,7 +69,7 @@ pub trait NetworkSource: Send + Sync {
     fn network(&self) -> Option<Network>;
 }
 
-/// A connection at the time it is accepted.
+/// A newly accepted connection.
 #[derive(Clone, Debug)]
 pub struct Connection {
     /// Connection number in this process, from 1.
@@ -83,51 +84,55 @@ pub struct Connection {
     pub accepted: Instant,
 }
 
-/// Observes one connection. One task makes all calls for a connection, in chronological order. Bytes are passed after
-/// they were forwarded (or buffered for the other side).
+/// Observes one connection. One task makes all calls, in chronological order. The relay forwards (or buffers) bytes
+/// before it passes them to the observer.
 pub trait Observer: Send {
     /// These bytes were read at `at`.
     fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant);
 
-    /// The connection's thread did not run for `by` in total since the last call of this method: the bytes passed next
-    /// were read late.
+    /// Since the last call of this method, the connection's thread was delayed by `by` in total, so the bytes passed
+    /// next were read late.
     fn late(&mut self, _by: Duration) {}
 
-    /// The client's last passed bytes, read at `at`, had waited for `by` because the thread did not run.
+    /// The client bytes last passed to [`Observer::seen`], read at `at`, waited in the socket for `by` because the
+    /// thread did not run.
     fn waited(&mut self, _by: Duration, _at: Instant) {}
 
-    /// True if the connection's data is expensive to parse. The relay then reads small pieces, one per event loop turn,
-    /// which bounds the delay of other connections.
+    /// True if the connection's data is expensive to parse. The relay then reads one small piece per event loop turn,
+    /// to limit the delay of other connections.
     fn is_costly(&self) -> bool {
         false
     }
 
-    /// The sender of `direction` finished in order (FIN read at `at`); the other direction may continue. Not called
-    /// when the server ended TLS without close_notify while [`Observer::idle`] was false.
+    /// The sender of `direction` finished sending (FIN read at `at`); the other direction may continue. Not called when
+    /// the server ended TLS without close_notify while [`Observer::idle`] was false.
     fn finished(&mut self, direction: Direction, at: Instant);
 
-    /// Bytes of `direction` have waited for their receiver since `since`. [`Observer::blocked`] follows when the wait
+    /// The receiver has not accepted bytes of `direction` since `since`. [`Observer::blocked`] is called when the wait
     /// ends.
     fn waits(&mut self, _direction: Direction, _since: Instant) {}
 
-    /// Bytes of `direction` waited for their receiver from `since` until `until`.
+    /// The receiver did not accept bytes of `direction` from `since` until `until`.
     fn blocked(&mut self, direction: Direction, since: Instant, until: Instant);
 
-    /// Bytes of the connection are missing in the capture and cannot be recovered, so nothing after them can be parsed.
-    /// Open requests are recorded as unobserved. This is the last call.
+    /// The capture lacks bytes of the connection, so the rest cannot be parsed. Open requests are recorded as
+    /// unobserved. This is the last call.
     fn lost(&mut self, _at: Instant) {}
 
-    /// Packets of this or another connection were lost before `at`: values of open requests may be inexact.
+    /// The capture lost packets of this or another connection before `at`, so the values of open requests may be
+    /// inexact.
     fn lost_packets(&mut self, _at: Instant) {}
 
-    /// The proxy sent this `traceparent` to the server with the request whose headers were passed last. The request's
-    /// span uses these ids.
+    /// The proxy forwarded the request whose headers were passed last with this `traceparent`. The request's span uses
+    /// these ids.
     fn sent_trace(&mut self, _sent: TraceParent) {}
 
-    /// The current network values. Called before the bytes that follow a change, and before the end.
+    /// The current network values. Called after a change, before the next bytes are passed, and before the connection
+    /// ends.
     fn network(&mut self, _network: &Network) {}
 
-    /// Until the connection ends, its network values can be read from this source. Each read costs a system call.
+    /// Provides a source from which the network values can be read until the connection ends. Each read costs a system
+    /// call.
     fn network_source(&mut self, _source: Arc<dyn NetworkSource>) {}
 
     /// The connection ended. This is the last call.
@@ -142,8 +147,8 @@ pub trait Observe: Send + Sync + 'static {
     /// The observer for this connection; `None` to relay it unobserved.
     fn accepted(&self, connection: &Connection) -> Option<Box<dyn Observer>>;
 
-    /// True if streams of this request report token counts only when `stream_options.include_usage` is set: chats and
-    /// completions of the OpenAI API.
+    /// True if streamed responses to this request contain token counts only if the request sets
+    /// `stream_options.include_usage` (chats and completions of the OpenAI API).
     fn reports_usage_on_request(&self, _method: &str, _target: &str) -> bool {
         false
     }

@@ -1,7 +1,7 @@
 //! Placeholders in braces, in the expressions of dashboards and rules.
 //!
 //! A placeholder is the name of a definition, or text that the caller expands, such as a metric's identifier in the
-//! catalogue. A brace after a name (`up{job="x"}`) begins a PromQL selector. Quoted text is not changed.
+//! catalog. A brace after a name (`up{job="x"}`) begins a PromQL selector. Quoted text is not changed.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ pub(crate) type Definitions = BTreeMap<String, String>;
 /// Maximum nesting depth of definitions: deeper nesting is a cycle.
 const MAX_DEPTH: usize = 8;
 
-/// Replaces placeholders, also within definitions, which are searched in order. `other` expands placeholders without a
-/// definition.
+/// Replaces the placeholders in `text`, and those in their definitions. `definitions` is searched in order; `other`
+/// expands placeholders without a definition.
 ///
 /// # Errors
 /// The invalid placeholder, and why it is invalid.
@@ -74,7 +74,7 @@ fn closed(text: &str, mark: char) -> Result<usize, String> {
     Err(format!("`{text}` has no closing {mark}"))
 }
 
-/// The metric with this identifier in the catalogue.
+/// The metric with this identifier in the catalog.
 ///
 /// # Errors
 /// If no metric has this identifier.

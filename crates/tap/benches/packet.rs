@@ -1,7 +1,7 @@
-//! Cost of a captured packet: headers, reassembly, and with it the observer, on streams of 250-byte events.
+//! Measures the cost of processing a captured packet, on streams of 250-byte events.
 //!
-//! `tap` passes the bytes to an observer that does nothing, `tap and observer` to the real ones without sinks. With many
-//! streams, a stream's memory is no longer in the CPU caches by its next packet.
+//! `tap` passes the bytes to an observer that does nothing, `tap and observer` to the real observers with a sink that
+//! does nothing. With many streams, a stream's memory has left the CPU caches when its next packet arrives.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -52,14 +52,14 @@ impl Sink for Nothing {
     fn record(&self, _: &Arc<Record>) {}
 }
 
-/// A stream as its server's packets, of which numbers and addresses are set.
+/// A connection: its client port and sequence numbers.
 struct Stream {
     port: u16,
     /// Next sequence numbers of client and server.
     next: [u32; 2],
 }
 
-/// An Ethernet packet. `side`: 0 from the client, 1 from the server.
+/// Writes an Ethernet packet to `bytes`. `side`: 0 from the client, 1 from the server.
 fn packet(stream: &mut Stream, side: usize, flags: u8, payload: &[u8], bytes: &mut Vec<u8>) {
     let (hosts, ports) = if side == 0 { ([1, 2], [stream.port, 8000]) } else { ([2, 1], [8000, stream.port]) };
     bytes.clear();
@@ -75,7 +75,7 @@ fn packet(stream: &mut Stream, side: usize, flags: u8, payload: &[u8], bytes: &m
     stream.next[side] = stream.next[side].wrapping_add(payload.len() as u32 + u32::from(flags & 2 != 0));
 }
 
-/// The streams of a tap, and a packet.
+/// A tap, its streams, the time of the last packet, and a buffer for one packet.
 struct Bench {
     tap: Tap,
     streams: Vec<Stream>,
@@ -112,8 +112,8 @@ impl Bench {
     }
 }
 
-/// The time that `packets` packets take, without that of writing them: an event to each stream in turn, and the client's
-/// acknowledgement of it.
+/// Returns the time to process `packets` packets, excluding the time to write them. Each stream in turn gets an event
+/// from the server and the client's acknowledgement.
 fn play(bench: &mut Bench, event: &[u8], packets: u64) -> Duration {
     let run = |bench: &mut Bench, taps: bool| {
         let begin = Instant::now();

@@ -7,7 +7,7 @@ use crate::flow::synchronise::{begins_request, tls_handshake};
 use crate::packet::Packet;
 use crate::segment::{Endpoint, Segment, parse};
 
-/// First bytes of a client that speaks HTTP/2 (RFC 9113, section 3.4).
+/// First bytes of an HTTP/2 client (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
 
 /// First bytes of an HTTP/1 response.
@@ -20,11 +20,11 @@ const SERVER_HELLO: u8 = 2;
 /// Evidence that an endpoint is a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Evidence {
-    /// It accepted a connection; its payload was not recognized.
+    /// The endpoint accepted a connection whose payload was not recognized.
     Handshake,
-    /// It accepted a TLS handshake.
+    /// The endpoint received a TLS ClientHello or sent a ServerHello.
     Tls,
-    /// It received an HTTP request or sent an HTTP response.
+    /// The endpoint received an HTTP request or sent an HTTP response.
     Http,
 }
 
@@ -52,7 +52,7 @@ impl Servers {
             }
         }
         if let Some((from_client, evidence)) = recognise(segment.payload) {
-            // The handshake takes precedence, because bytes of a response may look like a request.
+            // The handshake takes precedence, because a segment of a response may begin like a request.
             let by_content = if from_client { destination } else { source };
             self.add(self.accepted.get(&ends).copied().unwrap_or(by_content), evidence);
         }
@@ -63,7 +63,7 @@ impl Servers {
         *known = evidence.max(*known);
     }
 
-    /// The servers found: those that speak HTTP or TLS; if there are none, all that accepted a connection.
+    /// The servers found: endpoints with HTTP or TLS; if there are none, all endpoints that accepted a connection.
     pub fn found(&self) -> Vec<(SocketAddr, Evidence)> {
         let is_known = |evidence: &Evidence| *evidence != Evidence::Handshake;
         let any_known = self.found.values().any(is_known);

@@ -69,7 +69,7 @@ impl Gauge {
         self.0.load(Relaxed)
     }
 
-    /// One part of the value changed from `before` to `after`.
+    /// Records that one part of the value changed from `before` to `after`.
     pub(crate) fn change(&self, before: u64, after: u64) {
         if before != after {
             self.0.fetch_add(after.wrapping_sub(before), Relaxed);

@@ -53,7 +53,7 @@ struct Key {
 }
 
 impl Hash for Key {
-    /// Calls the hasher once instead of eight times.
+    /// Calls the hasher once; the derived implementation would call it for each part.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let mut bytes = [0; 36];
         let parts =
@@ -99,7 +99,7 @@ impl Tap {
                 Action::Remove => self.remove(&key),
             }
         } else if segment.len == 0 && !segment.syn() || segment.rst() {
-            // The last segments of a connection, or keep-alives of a connection that can be attached to later.
+            // Ignores the last segments of an unknown connection, and keep-alives: a later segment with data suffices.
             return;
         }
         let is_full = self.flows.len() >= self.shared.limits.connections;
@@ -175,7 +175,7 @@ impl Tap {
     }
 
     /// Reports that the kernel dropped this many packets before `at`. Marks every open request, because any of them may
-    /// be affected. Call this as soon as the loss is known, before later packets: ended requests lost no bytes.
+    /// be affected. Call this before passing later packets, so that no affected request ends unmarked.
     pub fn lost(&mut self, packets: u64, at: Duration) {
         let at = self.advance(at);
         self.shared.stats.kernel_drops.add(packets);
@@ -189,7 +189,7 @@ impl Tap {
         self.check(at);
     }
 
-    /// Ends the capture and all connections; a connection's recorded end depends on its captured packets.
+    /// Ends the capture and all connections. A connection ends with `CaptureEnded`, unless the server has finished.
     pub fn end(&mut self, at: Duration) {
         let at = self.advance(at);
         self.finish(at);

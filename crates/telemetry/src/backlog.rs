@@ -1,6 +1,6 @@
 //! Queue of ended request records, processed in batches by a low-priority thread.
 //!
-//! A client sends its next request as soon as it has its response, so recording on the relay thread would delay that
+//! A client may send its next request as soon as it has the response. Recording on the relay thread would delay that
 //! request.
 
 use std::mem::size_of;
@@ -17,10 +17,11 @@ use crate::batches::Batches;
 use crate::export::table::Id;
 use crate::export::{Collect, Points};
 
-/// Maximum memory of waiting records. Beyond it, only the outcomes of requests are counted.
+/// Maximum memory of waiting records, in bytes. When it is reached, records are dropped and only their outcomes are
+/// counted.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// Memory of a record's labels, identifiers and finish reasons, in addition to the record.
+/// Estimated heap memory of a record's labels, identifiers and finish reasons, in bytes.
 const TEXTS: usize = 512;
 
 /// Maximum number of waiting records.
@@ -29,7 +30,7 @@ const MAX: usize = MAX_BYTES / (size_of::<Record>() + size_of::<Ended>() + TEXTS
 /// An ended request, as passed to sinks.
 type Ended = (Arc<Record>, Option<UncountedText>);
 
-/// Called with the number of requests counted without a record. The labels contain only the listener and the route.
+/// Called with the number of requests whose records were dropped. The labels contain only the listener and the route.
 pub type CountUnrecorded = Box<dyn Fn(&Labels, Outcome, u64) + Send + Sync>;
 
 /// Queues records between the data path and the sinks.
@@ -39,7 +40,7 @@ pub struct Backlog {
     dropped: Arc<Dropped>,
 }
 
-/// Requests whose records did not fit, by listener, route and outcome.
+/// Numbers of requests whose records did not fit in the queue, by listener, route and outcome.
 struct Dropped {
     counts: Box<[AtomicU64]>,
     all: AtomicU64,
@@ -61,7 +62,7 @@ impl Dropped {
         self.all.fetch_add(1, SeqCst);
     }
 
-    /// Reports the counts since the last call.
+    /// Passes the counts since the last call to `count`, and resets them.
     fn take(&self, count: &CountUnrecorded) {
         let routes = self.counts.chunks(Outcome::ALL.len()).zip(Route::all().cycle());
         for (at, (outcomes, route)) in routes.enumerate() {
@@ -80,7 +81,8 @@ impl fmt::Debug for Backlog {
 }
 
 impl Backlog {
-    /// Starts a queue in front of `next`. `count_unrecorded` receives the number of requests whose records did not fit.
+    /// Starts a queue in front of `next`. `count_unrecorded` receives the number of requests whose records did not fit
+    /// in the queue.
     ///
     /// # Errors
     /// If the thread cannot be started.
@@ -99,8 +101,8 @@ impl Backlog {
         Ok(Backlog { next, waiting, dropped })
     }
 
-    /// Processes all waiting records. Call it before reading the sinks, on a thread outside the data path, and never
-    /// from a sink.
+    /// Processes all waiting records. Call it before reading the sinks, on a thread outside the data path. A call from
+    /// a sink would deadlock.
     pub fn settle(&self) {
         self.waiting.settle();
     }
@@ -110,7 +112,7 @@ impl Backlog {
         self.dropped.all.load(Relaxed)
     }
 
-    /// Processes the waiting records. Later records are processed immediately.
+    /// Processes the waiting records and ends the thread. Later records are processed on the calling thread.
     pub fn stop(&self) {
         self.waiting.stop();
     }
@@ -156,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// Sums the recorded sequence numbers, and sends the name of the recording thread.
+    /// Sums the recorded sequence numbers, and sends the name of each recording thread to a channel.
     struct Sum {
         reported: AtomicU64,
         threads: Mutex<mpsc::Sender<Option<String>>>,
@@ -178,7 +180,7 @@ mod tests {
     /// Listener, route, outcome, count.
     type Unrecorded = Arc<Mutex<Vec<(usize, Route, Outcome, u64)>>>;
 
-    /// A backlog with two listeners, and the requests counted without their records.
+    /// A backlog with two listeners, and a list that receives the requests whose records were dropped.
     fn started(sum: &Arc<Sum>) -> (Backlog, Unrecorded) {
         let unrecorded = Arc::new(Mutex::new(Vec::new()));
         let list = Arc::clone(&unrecorded);

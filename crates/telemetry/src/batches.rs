@@ -12,32 +12,31 @@ use tokometer_observe::measure::Inbox;
 /// Niceness of the thread (setpriority(2)): streams take precedence on a shared core.
 const NICENESS: i32 = 10;
 
-/// Maximum time that a value waits if `settle` is not called. Larger batches cost less per value: for a short request,
-/// waking the thread for every value would cost more than all its other measurements.
+/// Maximum time that a value waits if `settle` is not called. Batches reduce the cost per value: waking the thread for
+/// every short request would cost more than all other measurements of the request.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Number of waiting values that ends the pause.
+/// Number of waiting values at which the thread is woken before [`PAUSE`] has passed.
 const MANY: usize = 256;
 
 /// Processes the values of one batch.
 type Process<T> = Box<dyn Fn(&mut dyn Iterator<Item = T>) + Send + Sync>;
 
-/// A bounded queue and the thread that processes it. Dropping it processes the remaining values.
+/// A bounded queue and the thread that processes its values. Dropping it processes the remaining values.
 pub(crate) struct Batches<T: Send + 'static> {
     shared: Arc<Shared<T>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The data path uses `waiting` and the flags, but never the lock.
+/// Shared by the data path and the thread. The data path takes the lock only after `stop`.
 struct Shared<T> {
     waiting: Inbox<T>,
     process: Process<T>,
     thread: OnceLock<Thread>,
-    /// The thread sleeps until it is woken.
+    /// True while the thread sleeps until a value is pushed or `stop` is called.
     idle: AtomicBool,
     over: AtomicBool,
-    /// Held during processing, so that each value is processed once, and all earlier values are processed when `settle`
-    /// returns.
+    /// Locked during processing, so that `settle` returns only after a batch in progress is finished.
     settling: Mutex<()>,
 }
 
@@ -48,18 +47,18 @@ impl<T: Send + 'static> fmt::Debug for Batches<T> {
 }
 
 impl<T: Send + 'static> Batches<T> {
-    /// Starts a thread with this name, for at most `most` waiting values. `process` must consume every value of its
-    /// iterator.
+    /// Starts a thread with this name. The queue holds at most `capacity` values. `process` must consume every value of
+    /// its iterator.
     ///
     /// # Errors
     /// If the thread cannot be started.
     pub(crate) fn start(
         name: &str,
-        most: usize,
+        capacity: usize,
         process: impl Fn(&mut dyn Iterator<Item = T>) + Send + Sync + 'static,
     ) -> io::Result<Batches<T>> {
         let shared = Arc::new(Shared {
-            waiting: Inbox::new(most),
+            waiting: Inbox::new(capacity),
             process: Box::new(process),
             thread: OnceLock::new(),
             idle: AtomicBool::new(false),
@@ -85,7 +84,7 @@ impl<T: Send + 'static> Batches<T> {
         if waiting == Some(MANY) || shared.idle.load(SeqCst) && shared.idle.swap(false, SeqCst) {
             shared.wake();
         }
-        // The data path has already stopped.
+        // After `stop` the thread no longer runs, so the value is processed here.
         if shared.over.load(SeqCst) {
             shared.settle();
         }
@@ -108,12 +107,13 @@ impl<T: Send + 'static> Batches<T> {
         self.shared.settling()
     }
 
-    /// Processes the remaining values. Later values are processed immediately.
+    /// Processes the remaining values and ends the thread. Later values are processed on the calling thread.
     pub(crate) fn stop(&self) {
         self.shared.over.store(true, SeqCst);
         if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
             thread.thread().unpark();
-            // A panic of that thread is already printed; its remaining values are processed here.
+            // If the thread panicked, the panic hook has already reported it. `settle` below processes its remaining
+            // values.
             thread.join().ok();
         }
         self.shared.settle();

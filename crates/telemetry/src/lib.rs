@@ -1,5 +1,5 @@
-//! From request records to metrics and traces: the metric catalogue, the Prometheus and OTLP exporters, live state,
-//! objectives, accounting, and the tokenizer that counts what no engine counted.
+//! Turns request records into metrics and traces: the metric catalogue, the Prometheus and OTLP exporters, live state,
+//! objectives and accounting. An optional tokenizer counts the tokens of responses that have no engine count.
 
 pub mod accounting;
 pub mod backlog;

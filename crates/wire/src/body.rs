@@ -1,5 +1,5 @@
-//! Message bodies: where they end, as their headers define it (RFC 9112, section 6), and their data without the chunked
-//! transfer coding, at any split.
+//! Finds the end of message bodies (RFC 9112, section 6) and removes the chunked transfer coding, however the bytes are
+//! split.
 
 use httparse::Header;
 use memchr::memchr2;
@@ -25,7 +25,7 @@ pub(super) fn items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
-/// Accepts digits only: signs, inner white space and numbers above 64 bits are malformed.
+/// Parses a decimal number. Signs, white space and numbers above 64 bits are malformed.
 fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -60,7 +60,7 @@ impl Lengths {
                 }
             }
         }
-        // Request smuggling exploits that implementations disagree on which of the two applies.
+        // Implementations disagree on which of the two fields applies, which request smuggling exploits.
         if lengths.coded && lengths.content_length.is_some() {
             return Err(BadBody);
         }
@@ -169,7 +169,7 @@ pub(super) struct Chunked {
 
 const NOT_HEX: u8 = 0xff;
 
-/// The value of each byte as a hexadecimal digit.
+/// The value of each byte as a hexadecimal digit; [`NOT_HEX`] for other bytes.
 const HEX: [u8; 256] = {
     let mut table = [NOT_HEX; 256];
     let mut digit = 0;
@@ -297,7 +297,7 @@ impl Chunked {
         Ok(())
     }
 
-    /// The size line is complete: data follows, or after the last chunk the trailer section.
+    /// Processes the end of a size line: data follows, or the trailer section if the size is 0.
     fn size_known(&mut self) {
         self.phase = if self.left == 0 { Phase::TrailerStart } else { Phase::Data };
     }

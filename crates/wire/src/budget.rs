@@ -6,7 +6,7 @@
 //! the sum of all connections of one address, except small ones. One client can therefore hold at most half of the
 //! budget, and the most expensive clients are refused first.
 //!
-//! Decoding is limited by the received bytes: each received byte earns the connection a number of decoded bytes.
+//! Decoding is limited by credit: each received byte allows the connection a number of decoded bytes.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// A connection that holds at most this many bytes is not limited by other connections of its address, because they may
-/// all come from one gateway.
+/// A connection that holds at most this many bytes is not limited by other connections of its address, because the
+/// address may be that of a gateway.
 const SMALL: usize = 128 * 1024;
 
 /// A budget has no room for the requested amount.
@@ -79,7 +79,7 @@ impl Budget {
         Account(Arc::new(Holder { budget: self.clone(), address, held: AtomicUsize::new(0), work: Work::new(ratio) }))
     }
 
-    /// Bytes that the connections of a network hold.
+    /// The shared counter of the bytes that the connections of a network hold.
     fn address(&self, network: IpAddr) -> Arc<Address> {
         let mut addresses = self.addresses();
         if let Some(known) = addresses.get(&network).and_then(Weak::upgrade) {
@@ -95,7 +95,8 @@ impl Budget {
     }
 }
 
-/// One client: an IPv4 address, or the /64 of an IPv6 address (RFC 6177 gives each site at least a /64).
+/// The address that identifies a client: an IPv4 address, or the /64 of an IPv6 address (RFC 6177 gives each site at
+/// least a /64).
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & (u128::MAX << 64))),
@@ -153,7 +154,7 @@ impl Account {
     /// Records that a content decoder produced this many bytes, at the cost of decoding `cost` bytes.
     ///
     /// # Errors
-    /// When the connection is in debt.
+    /// When the connection's credit is then negative.
     pub fn decoded(&self, bytes: usize, cost: usize) -> Result<(), Exhausted> {
         self.0.budget.0.decoded.fetch_add(bytes as u64, Relaxed);
         self.spend(cost)
@@ -162,7 +163,7 @@ impl Account {
     /// Charges for work that is about to begin, as the cost of decoding this many bytes.
     ///
     /// # Errors
-    /// When the connection is in debt. Nothing is charged then.
+    /// When the connection's credit is already negative. Nothing is charged then.
     pub fn begin(&self, bytes: usize) -> Result<(), Exhausted> {
         if self.0.work.has_credit() { self.spend(bytes) } else { Err(Exhausted) }
     }
@@ -170,7 +171,7 @@ impl Account {
     /// Charges for finished work, as the cost of decoding this many bytes.
     ///
     /// # Errors
-    /// When the connection is in debt.
+    /// When the connection's credit is then negative.
     pub fn spend(&self, bytes: usize) -> Result<(), Exhausted> {
         self.0.work.spend(bytes)
     }
@@ -249,11 +250,11 @@ impl Drop for Share {
 /// Initial credit of a connection: enough for a whole short response at any compression ratio.
 const INITIAL: i32 = 32 * 1024;
 
-/// Maximum credit. It limits how much one read can make its thread decode, however much credit was earned before.
+/// Maximum credit. Limits how many bytes a thread decodes for one read, however many bytes were received before.
 const MAXIMUM: i32 = 512 * 1024;
 
-/// The number of bytes that a connection may still decode. A negative value is debt: some costs are known only
-/// afterwards, and the connection has to earn them before further work.
+/// The number of bytes that a connection may still decode. It can become negative, because some costs are known only
+/// afterwards; received bytes must then restore the credit before further work.
 #[derive(Debug)]
 struct Work {
     credit: AtomicI32,
@@ -266,13 +267,14 @@ impl Work {
         Work { credit: AtomicI32::new(INITIAL), ratio: u32::try_from(ratio).unwrap_or(u32::MAX) }
     }
 
-    /// Adds credit for received bytes. Only the connection's thread calls this function and [`Work::spend`].
+    /// Adds credit for received bytes. Only the connection's thread calls this function and [`Work::spend`], so `load`
+    /// and `store` need not be one atomic operation.
     fn earn(&self, bytes: usize) {
         let earned = i32::try_from((bytes as u64).saturating_mul(self.ratio.into())).unwrap_or(i32::MAX);
         self.credit.store(self.credit.load(Relaxed).saturating_add(earned).min(MAXIMUM), Relaxed);
     }
 
-    /// True while there is no debt.
+    /// True while the credit is not negative.
     fn has_credit(&self) -> bool {
         self.ratio == 0 || self.credit.load(Relaxed) >= 0
     }

@@ -43,7 +43,8 @@ struct Pieces {
 }
 
 impl Pieces {
-    /// Grows by doubling like any `Vec`, but never above `cap`, which is larger than the pieces.
+    /// Adds a piece. The buffer grows by doubling like any `Vec`, but never above `cap`, which all pieces together do
+    /// not exceed.
     fn add(&mut self, piece: &[u8], cap: usize) {
         let needed = self.bytes.len() + piece.len();
         if needed > self.bytes.capacity() {
@@ -185,7 +186,7 @@ pub(super) fn split_response<T>(head: &[u8], mut seen: impl FnMut(&ResponseHead<
     })
 }
 
-/// The empty line was found, so httparse disagrees about these bytes if it needs more.
+/// Rejects headers that httparse considers incomplete, although they end with an empty line.
 fn whole(status: Status<usize>) -> Result<(), Error> {
     if status.is_complete() { Ok(()) } else { Err(Error::NewLine) }
 }

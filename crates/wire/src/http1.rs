@@ -62,9 +62,9 @@ enum ResponseAt {
 /// Parses one connection as a passive observer. Feed the bytes of each direction in the order in which they were read.
 ///
 /// Ambiguous input ends in a [`Fault`]: the connection cannot be parsed further, and the parser must not be used again.
-/// If the first bytes are not an HTTP/1 request (`NotHttp`, `Tls`, `Http2`), the visitor sees no request. A request
-/// begins once its method is complete; its start time is the time of its first byte, which may be earlier than the time
-/// of the previous call.
+/// If the first bytes are not an HTTP/1 request (`NotHttp`, `Tls`, `Http2`), no request is reported. A request is
+/// reported once its method is complete. Its start time is the time of its first byte, which may be earlier than the
+/// time in the previous call to the visitor.
 ///
 /// Holds memory only for pieces of split headers and, after the first request, a few bytes for the queue.
 #[derive(Clone, Debug)]
@@ -243,7 +243,8 @@ impl Http1 {
     fn begin_request(&mut self, first: Instant, visitor: &mut impl Visitor) {
         self.waiting.push_back(RequestKind::Other);
         self.begun += 1;
-        // The end of the response is needed even if the visitor does not follow the request.
+        // The return value is ignored: the end of the response has to be found even if the visitor does not follow the
+        // request.
         visitor.request_begin(self.newest_request(), first);
     }
 
@@ -262,7 +263,7 @@ impl Http1 {
         })
         .map_err(|bad| bad.fault(Fault::MalformedRequest))?
         .map_err(|BadBody| Fault::MalformedRequest)?;
-        // Absent if the response was complete before the request headers.
+        // `None` if the response was complete before the request headers.
         if let Some(newest) = self.waiting.back_mut() {
             *newest = kind;
         }
@@ -324,8 +325,8 @@ impl Http1 {
         visitor: &mut impl Visitor,
     ) -> Result<(), Fault> {
         let number = self.current_response();
-        // After an upgrade in the middle of a request or a pipeline, it is ambiguous which bytes belong to which
-        // stream.
+        // After an upgrade in the middle of a request or with pipelined requests, it is ambiguous which bytes belong to
+        // which protocol.
         let may_upgrade = !self.request_open() && self.waiting.len() == 1;
         let follows = head::split_response(head, |head| {
             let follows = Follows::of(kind, head, may_upgrade)?;

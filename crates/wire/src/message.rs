@@ -112,10 +112,10 @@ pub enum Event<'a> {
     Unreadable(Unreadable),
 }
 
-/// Receives the parsed messages of a connection. Each call identifies its request by number: 0 for the first request of
-/// the connection, higher for later requests (by one in HTTP/1; in HTTP/2 half the stream ID, which may skip numbers).
-/// A response may begin and end while its request is still being sent. Ignore calls for a request after its end.
-/// Override only the callbacks you need.
+/// Receives the parsed messages of a connection. Each call identifies its request by number, which is 0 for the first
+/// request of the connection. The number increases by one in HTTP/1; in HTTP/2 it is half the stream ID and may skip
+/// values. A response may begin and end while its request is still being sent. Ignore calls for a request after its
+/// end. Override only the callbacks you need.
 pub trait Visitor {
     /// The first byte of a new request was read. Return false to follow only its headers; HTTP/2 then reports nothing
     /// more about the request.
@@ -164,10 +164,10 @@ pub enum Fault {
     NotHttp,
     /// The client's first bytes, or the bytes in place of a response, are a TLS record.
     Tls,
-    /// Request headers or a chunk that RFC 9112 does not allow, or an ambiguous length; in HTTP/2 a client frame that
+    /// Request headers or a chunk that RFC 9112 does not allow, or an ambiguous length. In HTTP/2, a client frame that
     /// RFC 9113 does not allow at that point.
     MalformedRequest,
-    /// Response headers or a chunk that RFC 9112 does not allow, or an ambiguous length; in HTTP/2 a server frame that
+    /// Response headers or a chunk that RFC 9112 does not allow, or an ambiguous length. In HTTP/2, a server frame that
     /// RFC 9113 does not allow at that point.
     MalformedResponse,
     /// Headers above the size limit.

@@ -68,8 +68,8 @@ impl Reader {
             Reader::WebSocket(websocket) => return websocket.response(bytes, at, visitor),
             Reader::Http1(http1) => http1,
         };
-        // An HTTP/2 server may send its preface before it receives the client's. The length field at its start begins
-        // with 0.
+        // An HTTP/2 server may send its preface before it receives the client's. The server's preface begins with a
+        // frame length, whose first byte is 0.
         if bytes.first() == Some(&0)
             && let Some(request) = http1.partial_request()
         {

@@ -11,7 +11,7 @@ use tokometer_observe::measure::Record;
 /// spaces, without absent values.
 pub(super) fn format(record: &Record, started: SystemTime, json: bool) -> String {
     let time = ("time", Value::from(rfc3339(started)));
-    let fields = std::iter::once(time).chain(members(record).into_iter().map(in_thousandths));
+    let fields = std::iter::once(time).chain(members(record).into_iter().map(rounded));
     let mut line = if json { object(fields) } else { text(fields) };
     line.push('\n');
     line
@@ -33,13 +33,13 @@ fn text(fields: impl Iterator<Item = Member>) -> String {
     line
 }
 
-/// Clocks and sockets resolve microseconds; more digits only make lines longer.
-fn in_thousandths((name, value): Member) -> Member {
+/// Rounds fractions to three decimals: times in milliseconds are exact only to microseconds.
+fn rounded((name, value): Member) -> Member {
     let fraction = value.as_f64().filter(|_| value.is_f64());
     (name, fraction.map_or(value, |number| Value::from((number * 1e3).round() / 1e3)))
 }
 
-/// Quotes foreign text (models, ids), so that it cannot look like another field or line.
+/// Quotes text from the network (models, ids) unless it is plain, so that it cannot be parsed as another field or line.
 fn bare(text: &str) -> String {
     let plain = !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic() && c != '"' && c != '=');
     if plain { text.to_owned() } else { on_one_line(&Value::from(text).to_string()) }
@@ -62,7 +62,7 @@ fn on_one_line(json: &str) -> String {
 pub(in crate::app) fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    // Days to a Gregorian date, counted from 1 March of year 0, so that the leap day is the last day of a year.
+    // Converts days to a Gregorian date. Each year starts on 1 March, so that the leap day is its last day.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

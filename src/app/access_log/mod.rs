@@ -51,7 +51,7 @@ impl AccessLog {
         Ok(AccessLog { lines, json: settings.json, reported: Arc::default() })
     }
 
-    /// Writes the record of a request that has just ended; `now` and `wall` are the current time on both clocks.
+    /// Writes the record of a request that has just ended; `now` and `wall` are the current time of both clocks.
     fn write(&self, record: &Record, now: Instant, wall: SystemTime) {
         let started = wall.checked_sub(now.saturating_duration_since(record.started)).unwrap_or(wall);
         self.lines.add(line::format(record, started, self.json).into_bytes());
@@ -70,7 +70,7 @@ impl AccessLog {
         self.lines.reopen()
     }
 
-    /// Waits until the queued lines are written, but at most this long.
+    /// Waits until the queued lines are written, but at most this long; false on timeout.
     pub fn flush(&self, at_most: Duration) -> bool {
         self.lines.flush(at_most)
     }

@@ -28,7 +28,7 @@ pub(in crate::app) struct Captured {
 /// Why packets cannot be captured.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The process lacks the capability.
+    /// The process lacks the capability NET_RAW.
     #[error(
         "cannot capture packets: the capability NET_RAW is missing. In Kubernetes, write this to tap.json:\n  \
          {{\"securityContext\":{{\"runAsUser\":0,\"runAsNonRoot\":false,\"capabilities\":{{\"drop\":[\"ALL\"],\"add\":[\"NET_RAW\"]}}}}}}\n\
@@ -38,10 +38,10 @@ pub enum Error {
          Elsewhere: run tokometer as root, or run `setcap cap_net_raw+ep` on its binary."
     )]
     NotPermitted {
-        /// The first port.
+        /// The first captured port, for the example in the message.
         port: u16,
     },
-    /// The interface does not exist, or there is no memory.
+    /// The interface does not exist, or the buffer cannot be allocated.
     #[error("tap.interface, tap.buffer: {0}")]
     Capture(capture::Error),
     /// The thread cannot be started.
@@ -66,11 +66,11 @@ impl Capturing {
         let mut tap = Tap::new(servers, Arc::clone(&observers) as Arc<_>, limits, capture.clock());
         let what = Captured { settings: settings.clone(), stats: Arc::clone(tap.stats()) };
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, hold, mut news) = (Arc::clone(&stop), drain.hold(), LoggedCounts::default());
+        let (stopped, hold, mut logged) = (Arc::clone(&stop), drain.hold(), LoggedCounts::default());
         let thread = thread::Builder::new().name("capture".to_owned()).spawn(move || {
             let stats = Arc::clone(tap.stats());
             let goes_on = || {
-                news.log(&stats);
+                logged.log(&stats);
                 match drain.phase() {
                     _ if stopped.load(Ordering::Relaxed) => false,
                     Phase::Running | Phase::Closing => true,
@@ -88,7 +88,7 @@ impl Capturing {
         Ok(Capturing { what, stop, thread: Some(thread) })
     }
 
-    /// What is captured.
+    /// Settings and counters of the capture.
     pub(in crate::app) fn what(&self) -> Captured {
         self.what.clone()
     }
@@ -98,14 +98,14 @@ impl Drop for Capturing {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic of that thread is already printed; there is nothing left to stop.
+            // An error means that the thread panicked; the panic has already been printed.
             thread.join().ok();
         }
     }
 }
 
 impl Captured {
-    /// Sentences on what is captured, and on what cannot be read.
+    /// Sentences that describe the capture, and the traffic that it cannot read.
     pub(in crate::app) fn notes(&self) -> Vec<String> {
         let Settings { ports, interface, .. } = &self.settings;
         let Stats { tls, kernel_drops, unsynchronised, .. } = &*self.stats;
@@ -128,7 +128,7 @@ impl Captured {
     }
 }
 
-/// Counts already logged.
+/// Counter values at the last log lines, so that only increases are logged.
 #[derive(Debug, Default)]
 struct LoggedCounts {
     tls: u64,

@@ -21,8 +21,8 @@ pub(in crate::app) fn raise_limit() {
     }
 }
 
-/// Maximum number of client connections for which descriptors are available, without those in use now and those
-/// reserved for the admin server and the span receiver.
+/// Maximum number of client connections under the open-files limit. Descriptors in use now, and those reserved for the
+/// admin server, the span receiver and `RESERVED`, are not available for clients.
 pub(in crate::app) fn connections(settings: &Settings) -> usize {
     let limit = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
     let open = open_descriptors().and_then(|open| usize::try_from(open).ok()).unwrap_or(0);
@@ -32,7 +32,8 @@ pub(in crate::app) fn connections(settings: &Settings) -> usize {
     connections
 }
 
-/// With a low limit, at most half of the free descriptors are reserved.
+/// Number of connections that fit. At most half of the free descriptors are reserved, so that some fit even with a low
+/// limit.
 fn fit(limit: usize, open: usize, reserve: usize) -> usize {
     let free = limit.saturating_sub(open);
     (free - reserve.min(free / 2)) / DESCRIPTORS_PER_CONNECTION

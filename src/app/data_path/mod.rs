@@ -48,7 +48,7 @@ pub struct DataPath {
     /// One gate per listener.
     gates: Vec<Gate>,
     serving: Serving,
-    /// The capture, which replaces all listeners.
+    /// The packet capture, if one runs instead of the listeners.
     capturing: Option<Capturing>,
 }
 
@@ -57,14 +57,14 @@ pub struct DataPath {
 pub(super) enum Opening {
     /// Immediately.
     AtOnce,
-    /// When the caller opens their gates. An address that is already in use is an error unless it is `awaited`.
+    /// When the caller opens the listeners' gates. An address that is in use is an error unless it is `awaited`.
     Later {
-        /// Wait until an address in use is free.
+        /// Wait until an address that is in use becomes free.
         awaited: bool,
     },
 }
 
-/// Shared parts of the data path, for the admin server, the exporters and the signals.
+/// Shared parts of the data path, for the admin server, the exporters and the signal handlers.
 #[derive(Clone, Debug)]
 pub struct Handles {
     /// The relay: its counters and its drain.
@@ -148,7 +148,7 @@ impl DataPath {
         self.capturing.as_ref().map(Capturing::what)
     }
 
-    /// Takes the gates of the listeners.
+    /// Moves the gates of the listeners to the caller.
     pub(super) fn take_gates(&mut self) -> Vec<Gate> {
         std::mem::take(&mut self.gates)
     }
@@ -199,7 +199,7 @@ pub fn serve(workers: Vec<Worker>) -> io::Result<Serving> {
         let thread = thread::Builder::new().name(format!("relay-{number}")).spawn(move || {
             runtime.block_on(async move {
                 let accepting = tokio::spawn(worker.accept());
-                // An error means that the sender is gone, which also means stop.
+                // An error means that `Serving` was dropped, which also stops the worker.
                 stop.wait_for(|stop| *stop).await.ok();
                 accepting.abort();
             });
@@ -223,7 +223,7 @@ impl Drop for Serving {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         for thread in self.threads.drain(..) {
-            // A panic of that thread is already printed; there is nothing left to stop.
+            // An error means that the thread panicked; the panic has already been printed.
             thread.join().ok();
         }
     }

@@ -43,7 +43,7 @@ pub(super) fn scrape(settings: &Settings, listeners: &[Listener]) -> Result<Scra
     Ok(Scraper::start(settings, |listener, _| Some(dialers.get(listener)?.clone()? as Arc<dyn Dial>))?)
 }
 
-/// Connects to an engine's own metrics: address and TLS settings of the upstream, optionally with another port.
+/// Connects to an engine's metrics page, with the upstream's address and TLS settings and optionally another port.
 struct EngineDialer {
     upstream: Upstream,
     host: String,
@@ -61,7 +61,7 @@ impl EngineDialer {
             Address::Tcp { .. } => shown.clone(),
             _ => "localhost".to_owned(),
         };
-        // Each connection is used for one request.
+        // No keepalive, because each connection is used for one request.
         Ok(Arc::new(EngineDialer {
             upstream: Upstream::new(&address, listener.upstream_tls.as_ref(), None)?,
             host,
@@ -85,7 +85,7 @@ impl Dial for EngineDialer {
     }
 }
 
-/// Interval between evaluations. A missed objective is counted at the second evaluation that detects the miss.
+/// Interval between evaluations. A missed objective is counted when two consecutive evaluations detect it.
 const EVALUATION: Duration = Duration::from_secs(1);
 
 /// Evaluates waiting requests once a second, and keeps the counts of the last minutes.
@@ -112,7 +112,7 @@ const CHECK: Duration = Duration::from_secs(60);
 /// Interval between checks while a server does not respond, for example while it loads its model.
 const STARTUP_CHECK: Duration = Duration::from_secs(2);
 
-/// Interval before a check that confirms a result.
+/// Delay before the check that confirms a bypass.
 const CONFIRMATION: Duration = Duration::from_secs(1);
 
 /// The results of the last check.
@@ -120,8 +120,8 @@ const CONFIRMATION: Duration = Duration::from_secs(1);
 struct LastCheck(Vec<Option<Interception>>);
 
 impl LastCheck {
-    /// Replaces the results; false if a bypass is among them that the last check did not find. A listener of tokometer
-    /// that opens or closes during a check looks like a bypass, but not in the next check.
+    /// Replaces the results; false if they contain a bypass that the last check did not find. A check during which a
+    /// listener of tokometer opens or closes may report a bypass by mistake; the next check does not.
     fn confirms(&mut self, results: &[Option<Interception>]) -> bool {
         let last = std::mem::replace(&mut self.0, results.to_vec());
         let is_open = |result: &Option<Interception>| result.is_some_and(|found| found.result == "open");
@@ -196,7 +196,7 @@ impl Collect for Reloads {
 pub(super) struct ListenerStats {
     pub(super) relay: Arc<Relay>,
     pub(super) listener_states: Arc<ListenerStates>,
-    /// `None` while the server does not respond.
+    /// By listener; `None` while its server does not respond.
     pub(super) interceptions: Mutex<Vec<Option<Interception>>>,
 }
 

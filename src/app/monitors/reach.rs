@@ -12,9 +12,9 @@ use tokometer_telemetry::live::Reach;
 
 use crate::app::monitors::thread::Monitor;
 
-/// Consecutive failed connects after which a server counts as unreachable. The listener closes only if they were
-/// refused. A single refused check is enough if a client's connect was refused too: clients that connect before the
-/// listener closes get an error that they would not get without tokometer.
+/// Consecutive failed connects after which a server counts as unreachable. The listener closes after as many refused
+/// ones, or after a single one if a client's connect was refused too: until then, tokometer accepts clients that the
+/// server would refuse.
 const FAILURES: u32 = 3;
 
 /// Interval between checks of a server that accepts connections.
@@ -23,10 +23,10 @@ const CHECK: Duration = Duration::from_secs(2);
 /// Interval between checks after a failed connect: a server that has started must be reachable for its clients soon.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// The same interval for a server on another machine, and the interval between attempts to listen on an address in use.
+/// Like `RETRY`, for a server on another machine. Also the interval between attempts to open a listener.
 const SLOW_RETRY: Duration = Duration::from_secs(1);
 
-/// Maximum time that the start waits for the first checks of servers on this machine, so that their listeners are open
+/// Maximum time that the start waits for the first checks of servers on this machine. Their listeners are then open
 /// when the program reports that it has started. A check takes microseconds unless the server is frozen.
 const FIRST_CHECKS: Duration = Duration::from_secs(1);
 
@@ -50,7 +50,7 @@ pub(in crate::app) struct Status {
     pub(in crate::app) listening: Listening,
     /// Why the last connect failed; `None` if it succeeded.
     pub(in crate::app) error: Option<Arc<str>>,
-    /// `None` until enough connects have been attempted.
+    /// Whether the server accepts connections; `None` until enough connects have been attempted.
     accepts: Option<bool>,
     /// Time of the first of the latest consecutive failed connects.
     failed: Option<Instant>,
@@ -91,8 +91,9 @@ struct ListenerState {
 /// The last connects to one server.
 #[derive(Debug, Default)]
 struct Connects {
-    /// Consecutive failed connects, and the number of consecutive refused ones among the latest.
+    /// Number of failed connects since the last successful one.
     failures: u32,
+    /// Number of refused connects since the last one that succeeded or failed otherwise.
     refusals: u32,
     failed: Option<Instant>,
     /// Why the last connect failed.
@@ -212,16 +213,16 @@ impl ListenerStates {
 #[derive(Debug, Default)]
 struct Watch {
     connects: Connects,
-    /// Client connections that the server had accepted at the last check.
+    /// Number of client connections that the server had accepted at the last check.
     connected: u64,
-    /// Client connections that the server had refused at the last check.
+    /// Number of client connections that the server had refused at the last check.
     refused: u64,
     /// Time of the next check; `None` before the first.
     due: Option<Instant>,
 }
 
 impl Watch {
-    /// True if a server that counts as reachable has refused clients since the last check.
+    /// True if the server has refused clients since the last check and does not count as unreachable yet.
     fn is_refused(&self, relay: &Relay, listener: usize) -> bool {
         self.connects.accepts != Some(false)
             && relay.stats_of(listener).unreached(Unreached::Refused).get() != self.refused
@@ -239,7 +240,7 @@ impl Watch {
         match self.due {
             Some(due) if due > now && !self.is_refused(relay, listener) => due - now,
             due => {
-                let delay = self.look(state, relay, listener, reach);
+                let delay = self.check(state, relay, listener, reach);
                 self.due = Some(Instant::now() + delay);
                 let status = state.status();
                 if due.is_none() && self.connects.failures > 0 && status.listening == Listening::Waiting {
@@ -252,7 +253,7 @@ impl Watch {
     }
 
     /// Checks the server, opens or closes the listener, and returns the time until the next check.
-    fn look(
+    fn check(
         &mut self,
         state: &ListenerState,
         relay: &Relay,
@@ -289,7 +290,7 @@ impl Watch {
         state.set(Status { listening, error: error.clone(), accepts, failed });
         match (listening, failures) {
             (Listening::InUse | Listening::Unusable, _) => SLOW_RETRY,
-            // The old sockets are still being closed.
+            // The old sockets are still being closed, or a drain has begun.
             (Listening::Waiting, 0) if wanted == Some(true) => RETRY,
             (_, 0) => CHECK,
             _ if is_local(&state.upstream) => RETRY,
@@ -319,14 +320,14 @@ impl ListenerState {
             Err(error) => {
                 let listening = if error.is_address_in_use() { Listening::InUse } else { Listening::Unusable };
                 if self.status().listening != listening {
-                    self.complain(&error);
+                    self.log_open_error(&error);
                 }
                 listening
             }
         }
     }
 
-    fn complain(&self, error: &listen::Error) {
+    fn log_open_error(&self, error: &listen::Error) {
         let (listener, upstream) = (&self.name, &self.upstream);
         if error.is_address_in_use() {
             tracing::warn!(%listener, %upstream, %error, "Another program holds the listen address: clients reach it directly, and their requests are not measured. If that program is the server, it ignores its configured address. Retrying every second.");
@@ -429,7 +430,7 @@ mod tests {
     #[test]
     fn start_does_not_wait_for_remote_servers_whose_checks_run_concurrently() {
         let (listener_states, relay) = listener_states(&["a.example", "127.0.0.1", "b.example"], Settings::default());
-        // A check of a remote server returns only at the end, like name resolution without a DNS server.
+        // Checks of remote servers block until the end of the test, like name resolution without a DNS server.
         let (checking, checks) = channel();
         let resolver = Arc::new(Mutex::new(()));
         let (resolves, unresolved) = (Arc::clone(&resolver), resolver.lock().unwrap());
@@ -524,7 +525,7 @@ mod tests {
     fn listener_closes_only_after_three_refused_connects_in_a_row() {
         assert_eq!(after(&[accepts, refuses, refuses, accepts, refuses]).0, [true; 5]);
         assert_eq!(after(&[accepts, refuses, unknown, refuses, refuses]).0, [true, true, true, true, false]);
-        // A frozen server whose backlog is full still holds its port.
+        // Other failures do not close the listener: a frozen server with a full backlog still holds its port.
         assert_eq!(after(&[accepts, fails, fails, fails, fails]), (vec![true; 5], Some(false)));
         assert_eq!(after(&[accepts, refuses, refuses, fails, refuses]), (vec![true; 5], Some(false)));
     }

@@ -19,14 +19,14 @@ use tokometer_telemetry::export::Exporters;
 /// Maximum time for sending the last telemetry.
 pub(in crate::app) const LAST_TELEMETRY: Duration = Duration::from_millis(1500);
 
-/// The data path, as seen by the admin server.
+/// Implements health and drain of the admin server for the data path.
 #[derive(Debug)]
 pub(in crate::app) struct ProgramControl {
     handles: Handles,
     listener_states: Arc<ListenerStates>,
-    /// The capture that replaces the listeners.
+    /// The packet capture, if one runs instead of the listeners.
     captured: Option<Captured>,
-    /// Time for which connections are accepted after a drain request.
+    /// Time for which connections are still accepted after a drain request.
     lame_duck: Duration,
     grace: ArcSwap<Duration>,
     exporters: Arc<Exporters>,
@@ -62,7 +62,7 @@ impl ProgramControl {
     }
 
     /// Records who started a drain; false if one was already running.
-    pub(in crate::app) fn note(&self, requested_by: &str) -> bool {
+    pub(in crate::app) fn record_drain(&self, requested_by: &str) -> bool {
         let mut draining = self.draining.lock().unwrap_or_else(PoisonError::into_inner);
         let is_first = draining.is_none();
         draining.get_or_insert_with(|| Draining { began: Instant::now(), requested_by: requested_by.to_owned() });
@@ -83,7 +83,7 @@ impl ProgramControl {
 #[async_trait]
 impl admin::Control for ProgramControl {
     fn begin_drain(&self, requested_by: &str) {
-        if !self.note(requested_by) {
+        if !self.record_drain(requested_by) {
             return;
         }
         let drain = self.handles.relay.drain().clone();
@@ -95,7 +95,7 @@ impl admin::Control for ProgramControl {
             drain.close_and_begin().await;
             drain.emptied().await;
             tracing::info!("Drained: no stream is open.");
-            // The pod may be killed soon: send the telemetry so far before anything else.
+            // The pod may be killed soon, so the telemetry is sent before the drain is reported as complete.
             tokio::task::spawn_blocking(move || exporters.flush(LAST_TELEMETRY)).await.ok();
             drained.send_replace(true);
         });
@@ -115,10 +115,10 @@ impl admin::Control for ProgramControl {
     }
 
     fn open_streams(&self) -> usize {
-        // Before draining, connections may be open but idle, so requests are counted instead.
+        // Before a drain closes idle connections, only the number of requests shows the open streams.
         match self.phase() {
             relay::Phase::Running | relay::Phase::Closing => self.handles.observers.open(),
-            // The capture itself counts as a connection.
+            // The capture itself counts as an open connection, so requests are counted here too.
             _ if self.captured.is_some() => self.handles.observers.open(),
             _ => self.handles.relay.drain().open(),
         }

@@ -1,4 +1,4 @@
-//! What the admin server shows of the program, and how it controls the program.
+//! Contents of the admin pages, and the health and drain state that they report.
 
 pub(super) mod control;
 pub(super) mod requests;

@@ -81,10 +81,10 @@ pub(in crate::app) fn requests(in_flight: &Arc<InFlight>) -> TextPage {
         let kept = in_flight.kept(now);
         let ended = |finished: &Arc<Finished>| ended(finished, now, wall);
         let mut lists = Lists::new(MAX_BYTES);
-        // Last, because it is the longest list.
         lists.add("open", in_flight.open(now, most).iter().map(|open| in_flight_entry(open, &in_flight)));
         lists.add("slowest_first_token", kept.slowest_first_token.iter().take(most).map(ended));
         lists.add("longest_gap", kept.longest_gap.iter().take(most).map(ended));
+        // Added last, because the longest list should be the one that is truncated.
         lists.add("latest", kept.latest.iter().rev().take(most).map(ended));
         (200, lists.end())
     })

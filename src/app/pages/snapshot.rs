@@ -112,7 +112,7 @@ fn own(fields: &scrape::Measurements) -> Option<Engine> {
     })
 }
 
-/// Rounded to milliseconds; more digits carry no information.
+/// The time in seconds, rounded to milliseconds.
 fn seconds(time: Duration) -> f64 {
     time.as_millis() as f64 / 1e3
 }

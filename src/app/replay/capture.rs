@@ -28,7 +28,7 @@ pub fn print_capture(
     settings: &Settings,
     out: &mut impl Write,
 ) -> Result<(), ReplayError> {
-    // Captured probes are always shown.
+    // Captured probes are always shown, regardless of the setting.
     let settings = &Settings { probes: true, ..settings.clone() };
     let captured = Captured::read(path, ports, settings, show.timeline)?;
     if show.json {
@@ -115,7 +115,7 @@ fn summary(path: &Path, captured: &Captured) -> String {
     text
 }
 
-/// A request as a line of JSON.
+/// Writes a request as a line of JSON.
 fn line(path: &Path, captured: &Captured, record: &Record, show: Show, out: &mut impl Write) -> io::Result<()> {
     let time = ("time", Value::from(rfc3339(SystemTime::UNIX_EPOCH + captured.time(record.started))));
     let ends = captured.ends.get(&record.connection);

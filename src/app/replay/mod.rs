@@ -35,7 +35,7 @@ pub enum ReplayError {
 pub struct Show {
     /// One JSON object per request and line, instead of a table.
     pub json: bool,
-    /// Also the arrival times of its tokens.
+    /// Also print the arrival times of the request's tokens.
     pub timeline: bool,
 }
 
@@ -51,7 +51,7 @@ pub fn print(path: &Path, show: Show, settings: &Settings, out: &mut impl Write)
             "recording", "outcome", "tokens", "source", "TTFT ms", "last ms", "tok/s", "queue ms"
         )?;
     }
-    // Recorded probes are always shown.
+    // Recorded probes are always shown, regardless of the setting.
     let settings = &Settings { probes: true, ..settings.clone() };
     let mut failed = None;
     let found = Recording::find(path)?;
@@ -92,7 +92,7 @@ fn drawn(line: Option<&TimeLine>, record: &Record) -> Member {
     ("timeline", line.map_or(Value::Null, |line| time_line(line, record.requested)))
 }
 
-/// A file's directory and name.
+/// `DIRECTORY/NAME` of a file, without the path above the directory and without the extension.
 fn named(path: &Path) -> String {
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     let folder = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();

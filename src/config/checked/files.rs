@@ -1,7 +1,7 @@
 //! Checks whether the files named in a configuration can be opened now, by the user running this process.
 //!
-//! The modules that use the files parse them. Those modules also open vocabularies and the tenants' key, and name the
-//! setting in errors.
+//! Contents are not checked: the modules that use the files parse them later. Vocabularies and the tenants' key are not
+//! opened here either, because their modules do so at the start and name the setting in errors.
 
 use std::path::Path;
 use std::{fs, io};

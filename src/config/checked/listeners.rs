@@ -86,7 +86,7 @@ fn other(address: &Address, raw: &Raw) -> String {
     }
 }
 
-/// The first port after that of `address` that no key uses and on which this machine can listen.
+/// A free port: the first one after that of `address` that no key contains and that can be bound on this machine.
 pub(crate) fn free_port(raw: &Raw, address: &Address) -> Option<u16> {
     let Address::Tcp { host, port } = address else { return None };
     let listeners = raw.listeners.iter().flat_map(|listener| [&listener.listen, &listener.upstream]);
@@ -222,7 +222,7 @@ pub(super) fn scrape(
     engine: Option<&'static str>,
     problems: &mut Problems<'_>,
 ) -> scrape::Settings {
-    // Captured ports have no settings of their own.
+    // Captured ports have no scrape settings of their own, only those of the block `scrape`.
     let of_ports = raw.tap.ports.iter().map(|_| ListenerScrape::default());
     let own: Vec<ListenerScrape> = match raw.tap.ports.is_empty() {
         true => raw.listeners.iter().map(|listener| listener.scrape.clone()).collect(),
@@ -322,7 +322,7 @@ pub(super) fn engine_spans(
         if listen.iter().any(|earlier: &SocketAddr| address::collide(&(*earlier).into(), &this)) {
             problems.error(&path, "duplicate address; remove one");
         }
-        keep_from_itself(&path, address, traces, problems);
+        report_span_loop(&path, address, traces, problems);
         if !address.ip().is_loopback() {
             problems.warn(
                 &path,
@@ -335,8 +335,8 @@ pub(super) fn engine_spans(
     on.then_some(engine_spans::Settings { listen, wait: raw.wait.0, ..engine_spans::Settings::default() })
 }
 
-/// Reports a loop: tokometer would forward the spans to itself.
-fn keep_from_itself(path: &str, address: SocketAddr, traces: &export::Traces, problems: &mut Problems<'_>) {
+/// Reports a configuration with which tokometer would forward the engine's spans to itself.
+fn report_span_loop(path: &str, address: SocketAddr, traces: &export::Traces, problems: &mut Problems<'_>) {
     let target = traces.endpoint.as_ref().and_then(|endpoint| endpoint.url.parse::<http::Uri>().ok());
     let target = target.and_then(|uri| {
         let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };

@@ -1,4 +1,4 @@
-//! Converts the settings as written to the modules' settings, with all cross-key checks.
+//! Converts the raw settings to the settings of each module, and checks combinations of keys.
 
 mod files;
 mod listeners;
@@ -38,7 +38,7 @@ const INPUT_LENGTH_BOUNDS: [u64; 4] = [1024, 8192, 32768, 131_072];
 pub struct Settings {
     /// The listeners (listen address and upstream), at least one.
     pub listeners: Vec<Listener>,
-    /// Set if packets are captured instead of forwarded: `listeners` are then the servers on these ports.
+    /// Set if packets are captured instead of forwarded: `listeners` are then the servers whose packets are captured.
     pub tap: Option<capture::Settings>,
     /// How connections are forwarded.
     pub relay: relay::Settings,
@@ -83,7 +83,7 @@ impl Settings {
 
 /// Converts all settings and adds problems; `None` if the settings cannot be built.
 pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Problems<'_>) -> Option<Settings> {
-    // Here and below, blocks are destructured by name: a setting that is not converted is then an unused variable.
+    // Here and below, blocks are destructured by name: the compiler then reports a setting that is not converted.
     let Process { threads, grace_period, lame_duck } = raw.process.clone();
     let Admin { listen, allowed_hosts, remote_drain } = &raw.admin;
     let Log { level, format: log_format } = &raw.log;
@@ -171,7 +171,7 @@ fn observe(raw: &Observe, targets: observer::TargetHeaders, problems: &mut Probl
         own_paths,
         probes: *probes,
         targets,
-        // Without a vocabulary no text is stored.
+        // Text is stored only for the tokenizer, which needs a vocabulary.
         text: tokenizer.is_on().then_some(observer::Text { response_bytes: 256 << 10, memory_bytes: 64 << 20 }),
         ..observer::Settings::default()
     }

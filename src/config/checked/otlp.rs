@@ -26,7 +26,7 @@ pub(super) fn traces(otlp: &Otlp, problems: &mut Problems<'_>) -> export::Traces
     use raw::Sampler as S;
     let OtlpTraces { destination, exporter, sampler, sampler_ratio } = &otlp.traces;
     let export::Traces { batch_size, queue_size, .. } = *exporter;
-    // A default batch size is lowered to the queue size.
+    // Only a configured batch size is an error: the default is lowered to the queue size below.
     if batch_size > queue_size && problems.is_set("otlp.traces.batch_size") {
         let message = format!(
             "a batch of {batch_size} is larger than the queue of {queue_size}; write at most OTEL_BSP_MAX_QUEUE_SIZE"
@@ -124,7 +124,7 @@ fn endpoint(
     })
 }
 
-/// The endpoint with a scheme; for gRPC without a scheme, `insecure` selects it.
+/// Checks the endpoint's URL. A gRPC endpoint without a scheme gets `http` or `https`, depending on `insecure`.
 fn url(text: &str, protocol: Protocol, insecure: bool) -> Result<String, String> {
     let with_scheme = match (text.contains("://"), protocol) {
         (true, _) => text.to_owned(),

@@ -41,7 +41,7 @@ impl<'a> Problems<'a> {
         result.map_err(|message| self.error(path, message)).ok()
     }
 
-    /// Checks the form of a name, and that the name is unique among `what`.
+    /// Checks that a name is valid and not in `others`. `what` is the plural noun for the message.
     pub(super) fn unique_name<'n>(&mut self, path: &str, what: &str, name: &'n str, others: &mut HashSet<&'n str>) {
         if !is_name(name) {
             let message = format!("invalid name `{name}`; use lowercase letters, digits, `-` and `_`, at most 63");
@@ -93,7 +93,7 @@ pub(super) fn is_name(name: &str) -> bool {
     name.len() <= 63 && name.starts_with(is_plain) && name.ends_with(is_plain) && name.chars().all(is_inner)
 }
 
-/// Values are range-checked earlier, so the conversion also fits a 32-bit `usize`.
+/// Converts a number to `usize`. Numbers are range-checked earlier, so they fit even in 32 bits.
 pub(super) fn size(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }

@@ -50,7 +50,7 @@ block! {
     Raw {
         /// Listen addresses, each with its upstream server. One process can serve several upstreams.
         listeners: Vec<Listener> = vec![Listener::default()],
-        /// Packet capture instead of forwarding connections, for `tokometer tap` (docs/how-to/tap.md).
+        /// Packet capture, used by `tokometer tap` instead of forwarding connections (docs/how-to/tap.md).
         tap: Tap = Tap::default(),
         /// Process-wide settings: threads and shutdown.
         process: Process = Process::default(),
@@ -66,14 +66,15 @@ block! {
         scrape: Scrape = Scrape::default(),
         /// Wedge detection, reported by `/engine/healthz`. An engine counts as wedged if it has pending requests and no
         /// client has received a token for longer than a healthy engine needs. docs/concepts/frozen-engine.md describes
-        /// the rules. If the bounds are too long, outages last longer; if too short, healthy engines are restarted.
+        /// the rules. If a liveness probe uses `/engine/healthz`, bounds that are too long prolong outages, and bounds
+        /// that are too short restart healthy engines.
         #[schemars(extend("x-reload" = true))]
         wedge: Bounds = Bounds::default(),
-        /// Settings common to all metrics and spans.
+        /// Settings that apply to all metrics and spans.
         telemetry: Telemetry = Telemetry::default(),
         /// The Prometheus endpoint `/metrics` on the admin address, which is always enabled.
         prometheus: Prometheus = Prometheus::default(),
-        /// Push of metrics and traces to an OpenTelemetry Collector. Off until an endpoint is set.
+        /// Export of metrics and traces to an OpenTelemetry Collector over OTLP. Off until an endpoint is set.
         otlp: Otlp = Otlp::default(),
         /// Queue times from the engine's own spans.
         engine_spans: EngineSpans = EngineSpans::default(),
@@ -110,8 +111,8 @@ block! {
         /// the pod's `terminationGracePeriodSeconds`.
         #[schemars(extend("x-range" = ["0s", "24h"], "x-reload" = true))]
         grace_period: Duration = Duration::from_millis(30_000),
-        /// How long new connections are still accepted after a drain request (`/drain`, `tokometer drain`), because
-        /// load balancers react with a delay. After SIGTERM, no new connections are accepted.
+        /// How long new connections are still accepted after a drain request (`/drain`, `tokometer drain`). Load
+        /// balancers need this time to stop sending new connections. After SIGTERM, no new connections are accepted.
         #[schemars(extend("x-range" = ["0s", "1h"]))]
         lame_duck: Duration = Duration::from_millis(5000),
     }
@@ -120,8 +121,8 @@ block! {
 block! {
     /// The admin server.
     Admin {
-        /// Listen address: `0.0.0.0:9464`, `[::]:9464`, `localhost:9464`, `:9464` (all addresses). Port 0: any free
-        /// port.
+        /// Listen address: `0.0.0.0:9464`, `[::]:9464`, `localhost:9464`, `:9464` (all IPv4 and IPv6 addresses). Port
+        /// 0: any free port.
         listen: String = admin::Settings::default().listen.to_string(),
         /// Additional allowed values of the `Host` header, without port. `.example.com` matches every name below that
         /// domain; `*` matches every name. Always allowed: IP addresses, the local host name, names without a dot, and

@@ -139,7 +139,8 @@ block! {
 block! {
     /// Per-request targets. Clients choose them, so they are bounded, used only for evaluation, and never a label.
     RequestTargets {
-        /// True evaluates requests against the targets in their headers; false uses only the configured objectives.
+        /// If true, requests are evaluated against the targets in their headers. If false, only the configured
+        /// objectives apply.
         enabled: bool = true,
     }
 }

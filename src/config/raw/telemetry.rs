@@ -9,10 +9,10 @@ use tokometer_settings::Duration;
 use tokometer_telemetry::export::{self, Protocol, Semconv};
 
 block! {
-    /// Settings common to all metrics and spans.
+    /// Settings that apply to all metrics and spans.
     Telemetry {
-        /// Generation of the OpenTelemetry GenAI names to emit. The `gen_ai.server.*` metrics are the same in all
-        /// generations.
+        /// Version of the OpenTelemetry GenAI semantic conventions that the exported names follow. The
+        /// `gen_ai.server.*` metrics are the same in all versions.
         semconv: Semconv = Semconv::default(),
         /// Resource attributes, as `name: value`. They are added to the detected attributes (`service.*`, `host.name`,
         /// and `k8s.*` from downward-API variables) and override them.
@@ -23,9 +23,10 @@ block! {
         /// series disappear; if the model is used again, they restart at zero.
         #[schemars(range(min = 1, max = 100000))]
         max_models: u64 = export::Settings::default().max_models as u64,
-        /// Maximum number of label sets; further sets are counted in the label set `other`. At the maximum, a new label
-        /// set replaces the least recently used set if that set was unused for at least 10 minutes. If OTLP metrics are
-        /// exported, memory for the maximum is reserved.
+        /// Maximum number of label sets (combinations of operation, engine, models, server and streaming); further sets
+        /// are counted in the label set `other`. At the maximum, a new label set replaces the least recently used set
+        /// if that set was unused for at least 10 minutes. If OTLP metrics are exported, memory for the maximum is
+        /// reserved.
         #[schemars(range(min = 1, max = 20000))]
         max_label_sets: u64 = export::Settings::default().max_label_sets as u64,
         /// Prompt classes as attributes of the time-to-first-token metrics, to distinguish a change in the prompt mix
@@ -41,8 +42,8 @@ block! {
         /// If true, adds `input_length_class`: the prompt length in tokens (up to 1024, 8192, 32768, 131072, or more),
         /// or `unknown` if the engine does not report the length.
         input_length: bool = false,
-        /// If true, adds `cache_hit_class`: the share of the prompt that was read from the engine's cache (`none`,
-        /// `partial`, which is up to half, or `most`), or `unknown` if the engine does not report the share.
+        /// If true, adds `cache_hit_class`: the share of the prompt that was read from the engine's cache: `none`,
+        /// `partial` (up to half) or `most`, or `unknown` if the engine does not report the share.
         cache_hit: bool = false,
     }
 }
@@ -53,8 +54,8 @@ block! {
         /// If true, exports native histograms in addition to classic ones, for scrapers that accept the protobuf
         /// format.
         native_histograms: bool = export::Settings::default().native_histograms,
-        /// Exemplars with trace ids, for scrapers that accept the OpenMetrics format: `always_off` disables them,
-        /// `trace_based` and `always_on` enable them.
+        /// Exemplars with trace ids, for scrapers that accept the OpenMetrics or protobuf format: `always_off` disables
+        /// them; `trace_based` and `always_on` enable them.
         #[schemars(extend("x-variable" = true))]
         exemplars: bool = export::Settings::default().exemplars,
     }
@@ -64,10 +65,10 @@ block! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Compression {
-    /// No compression.
+    /// Bodies are not compressed.
     #[default]
     None,
-    /// gzip.
+    /// Bodies are compressed with gzip.
     Gzip,
 }
 
@@ -106,7 +107,8 @@ block! {
     /// one signal.
     Otlp {
         /// URL of the collector: `http://127.0.0.1:4318`. For HTTP, `/v1/metrics` and `/v1/traces` are appended. null:
-        /// OTLP is off, except for signals whose own variable sets an endpoint.
+        /// OTLP is off, except for signals with their own endpoint variable (`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`,
+        /// `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`).
         endpoint: Option<String> = None,
         /// Transport protocol: HTTP or gRPC.
         protocol: Protocol = Protocol::default(),
@@ -136,8 +138,8 @@ block! {
 block! {
     /// Destination of one signal. null: the value under `otlp`.
     Destination {
-        /// Whether to export this signal, by default to `http://localhost:4318` (gRPC: `http://localhost:4317`). null:
-        /// the signal is exported if an endpoint is set.
+        /// Whether to export this signal. null: only if an endpoint is set. If true without an endpoint, the signal is
+        /// exported to `http://localhost:4318` (gRPC: `http://localhost:4317`).
         enabled: Option<bool> = None,
         /// URL for this signal only, used unchanged: for HTTP, it ends in `/v1/metrics` or `/v1/traces`. null: derived
         /// from `otlp.endpoint`.

@@ -15,7 +15,7 @@ use tokometer_telemetry::tokenizer;
 /// One listener: a listen address and its upstream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Listener {
-    /// Name of the listener in logs. null: its listen address.
+    /// Name of the listener in logs and in the metric label `listener`. null: its listen address.
     #[serde(default)]
     pub name: Option<String>,
     /// Address that clients connect to: `0.0.0.0:8000`, `[::]:8000`, `localhost:8000`, `:8000` (all IPv4 addresses), or
@@ -58,7 +58,7 @@ impl Default for Listener {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Byte relay: every byte is forwarded unmodified.
+    /// Byte relay that forwards every byte unmodified.
     #[default]
     Proxy,
     /// HTTP proxy that makes the changes set in the block `rewrite`. This mode has more overhead than `proxy`, and may
@@ -114,14 +114,14 @@ block! {
 block! {
     /// How requests are parsed and measured.
     Observe {
-        /// If false, traffic is forwarded without being parsed: no request metrics, no traces.
+        /// If false, traffic is forwarded without being parsed, so there are no request metrics and no traces.
         enabled: bool = true,
         /// Engine behind tokometer, for `gen_ai.provider.name` and for the interpretation of its responses.
         engine: Engine = Engine::default(),
-        /// Memory budget for observer state that clients can create: open requests, decoders, header tables, split
-        /// headers. A single connection or client address can use at most half of the budget. Above the budget, new
-        /// requests are recorded as `unobserved`, bodies are not parsed, and new connections are not observed. Traffic
-        /// is not affected. 0: half of the container's memory limit, at most 64 MiB.
+        /// Memory budget for observer state whose size depends on clients: open requests, decoders, header tables,
+        /// split headers. A single connection or client address can use at most half of the budget. Above the budget,
+        /// new requests are recorded as `unobserved`, bodies are not parsed, and new connections are not observed.
+        /// Traffic is not affected. 0: half of the container's memory limit, at most 64 MiB.
         #[schemars(extend("x-range" = ["0B", "1024GiB"]))]
         memory: Size = Size::default(),
         /// Stall threshold: a longer gap between two tokens is a stall, unless the stream's own cadence explains the
@@ -158,16 +158,17 @@ block! {
 block! {
     /// Scraping of the engine's own metrics.
     Scrape {
-        /// Whether to scrape the engine's metrics. null: scraped, unless a scrape affects other scrapers (llama.cpp
-        /// resets two averages on every scrape, but no counters).
+        /// Whether to scrape the engine's metrics. null: true, unless a scrape would affect other scrapers. This
+        /// applies only to llama.cpp, which resets two averages on every scrape, but no counters.
         enabled: Option<bool> = None,
-        /// Path of the engine's Prometheus metrics. null: `/metrics`, or `/prometheus/metrics` for TensorRT-LLM, where
-        /// every read empties `/metrics`. Without `observe.engine`, an `OPTIONS` request determines which path to use.
+        /// Path of the engine's Prometheus metrics. null: `/metrics`, or `/prometheus/metrics` for TensorRT-LLM, whose
+        /// `/metrics` loses its content on every read. If `observe.engine` is `auto`, an `OPTIONS` request determines
+        /// which path to use.
         path: Option<String> = None,
         /// Port of the engine's metrics. null: the port of the upstream, or 8002 with `observe.engine: triton`.
         #[schemars(range(min = 1, max = 65535))]
         port_number: Option<u64> = None,
-        /// Interval between scrapes. After failures, the interval increases to at most one minute.
+        /// Interval between scrapes. After failed scrapes, the interval increases to at most one minute.
         #[schemars(extend("x-range" = ["100ms", "1h"]))]
         interval: Duration = Duration(scrape::Settings::default().interval),
     }
@@ -190,7 +191,7 @@ block! {
 }
 
 block! {
-    /// Packet capture instead of forwarding connections, for `tokometer tap` (docs/how-to/tap.md).
+    /// Packet capture, used by `tokometer tap` instead of forwarding connections (docs/how-to/tap.md).
     Tap {
         /// TCP ports of the servers, as with `--port`. Each port is reported as a listener with the port as its name;
         /// `listeners` is not used.

@@ -17,7 +17,7 @@ const STAY: Duration = Duration::from_secs(2);
 /// Maximum time for a single page.
 const PAGE: Duration = Duration::from_secs(5);
 
-/// Number of requests whose records fill the list of recent ones (4 MiB).
+/// Number of requests whose records fill the list of recent requests (4 MiB).
 const RECORDS: usize = 4_000;
 
 /// A website that makes a browser send requests to the admin server.
@@ -65,7 +65,7 @@ async fn slow_readers(target: Target) -> Outcome<()> {
 async fn crowd(target: Target, count: usize, request: &str) -> Outcome<()> {
     let mut all = Vec::new();
     for _ in 0..count {
-        // A refused connection is the desired result.
+        // The admin server may refuse connections.
         let Ok(Ok(mut stream)) = tokio::time::timeout(PAGE, connect(target.admin, None)).await else { continue };
         stream.write_all(request.as_bytes()).await.ok();
         all.push(stream);
@@ -96,7 +96,7 @@ async fn foreign_drain(target: Target) -> Outcome<()> {
     client.ask(&wire::post(CHAT, &[], b"{}"), FAST.len()).await.map(drop)
 }
 
-/// DNS rebinding: a browser that treats this address as the website's.
+/// DNS rebinding: in the browser, the website's name resolves to the address of the admin server.
 async fn rebinding(target: Target) -> Outcome<()> {
     let names = [EVIL.to_owned(), format!("{EVIL}:{}", target.admin.port()), "127.0.0.1.evil.example".to_owned()];
     for path in PRIVATE {

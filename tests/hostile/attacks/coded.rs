@@ -11,7 +11,7 @@ use crate::{Outcome, bombs, wire};
 /// Streams or messages per write.
 const BATCH: usize = 20;
 
-/// Bytes with which one client blocks a thread for seconds if decoding is unbounded.
+/// Bytes that are enough for one client to block a thread for seconds if decoding is unbounded.
 const BURST: usize = 128_000;
 
 /// Bytes sent for a single pair of codings.
@@ -103,11 +103,11 @@ fn http2(bombs: &Arc<Vec<Bomb>>, bytes: usize, refused: bool) -> Flood {
         }
         out
     };
-    let settings: &[u8] = if refused { &wire::RUDE_SETTING } else { &[] };
+    let settings: &[u8] = if refused { &wire::UNSUPPORTED_SETTING } else { &[] };
     Flood { opening: wire::opening(settings), opened: b"", batch: Box::new(batch), response: 0, bytes, refused }
 }
 
-/// Pipelined requests, as many as are observed at a time, on a persistent connection.
+/// Requests on a persistent connection, pipelined in batches small enough that every request is observed.
 fn http1(bombs: &Arc<Vec<Bomb>>, bytes: usize) -> Flood {
     let bombs = Arc::clone(bombs);
     let batch = move |connection: usize, number: usize| {
@@ -121,7 +121,7 @@ fn http1(bombs: &Arc<Vec<Bomb>>, bytes: usize) -> Flood {
     Flood { opening: Vec::new(), opened: b"", batch: Box::new(batch), response, bytes, refused: false }
 }
 
-/// Complete bodies of this ratio, one after another.
+/// Complete bodies with this compression ratio, one after another.
 fn dense(coding: &'static str, ratio: usize) -> Flood {
     let request = OnceLock::new();
     let made = move || {

@@ -14,20 +14,20 @@ const STAY: Duration = Duration::from_secs(2);
 /// Number of clients that never send anything.
 const IDLE: usize = 600;
 
-/// Maximum time for a new client to get its response meanwhile.
+/// Maximum time for a new client to get a response while the idle clients are connected.
 const SERVED: Duration = Duration::from_secs(5);
 
 /// Number of connections that the server has half-closed.
 const HALF_CLOSED: usize = 200;
 
-/// Makes half-closed connections time out during the attack: one second after the reset watch has confirmed, after
-/// another second, that they stay half-closed.
+/// Makes half-closed connections time out during the attack. The timeout begins when the reset watch confirms, after
+/// one second, that a connection stays half-closed.
 const TIMEOUT: &str = "--set=relay.half_close_timeout=1s";
 
-/// The same in rewrite mode, where such a client is idle.
+/// The same in rewrite mode, where a client with a half-closed connection counts as idle.
 const REWRITE_TIMEOUT: &str = "--set=rewrite.client_idle_timeout=1s";
 
-/// Maximum time until they are closed, on a busy machine, and the interval between two checks.
+/// Maximum time until half-closed connections are closed, on a busy machine, and the interval between two checks.
 const CLOSED: Duration = Duration::from_secs(6);
 const CHECK: Duration = Duration::from_millis(50);
 
@@ -39,7 +39,7 @@ pub(super) fn attacks() -> Vec<Attack> {
     vec![
         // 600 clients need more descriptors than the hard limit allows.
         limited("idle-clients-hard-limit", "-n 1024"),
-        // Here the soft limit can be raised.
+        // Only the soft limit is low, and tokometer raises it.
         Attack {
             steps: Box::new(|target| Box::pin(idle_and_served(target))),
             ..limited("idle-clients-soft-limit", "-Sn 1024")
@@ -89,12 +89,12 @@ async fn idle(target: Target) -> Outcome<()> {
     Ok(())
 }
 
-/// Expects every client to be served if the limit can be raised.
+/// Expects another client to be served, because tokometer can raise the limit.
 async fn idle_and_served(target: Target) -> Outcome<()> {
     idle(target.clone()).await?;
     let mut client = target.connect().await?;
-    let asked = wire::post(CHAT, &[], b"{}");
-    let served = tokio::time::timeout(SERVED, client.ask(&asked, FAST.len())).await;
+    let request = wire::post(CHAT, &[], b"{}");
+    let served = tokio::time::timeout(SERVED, client.ask(&request, FAST.len())).await;
     target.expect(matches!(served, Ok(Ok(_))), || format!("a client alongside {IDLE} idle ones: {served:?}"));
     Ok(())
 }

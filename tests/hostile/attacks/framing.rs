@@ -55,7 +55,7 @@ fn header_bombs(bytes: usize) -> Flood {
     })
 }
 
-/// Small requests that are answered, without any coding: what forwarding and recording them costs.
+/// Small uncompressed requests with responses: the cost of forwarding and recording them.
 fn requests() -> Flood {
     let batch = |_, _| wire::post(CHAT, &[], b"{}").repeat(BATCH);
     Flood {

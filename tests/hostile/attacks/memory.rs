@@ -1,4 +1,4 @@
-//! Memory attacks: everything that a client can make grow, held open.
+//! Memory attacks: requests that make tokometer allocate memory, and are held open.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ async fn bodies(target: Target, count: usize, body: fn() -> Vec<u8>) -> crate::O
         .await
 }
 
-/// The same on the streams of one connection.
+/// Open compressed bodies on the streams of one connection.
 async fn zstd_streams(target: Target) -> crate::Outcome<()> {
     let mut stream = target.connect().await?;
     stream.write(&wire::opening(&[])).await?;

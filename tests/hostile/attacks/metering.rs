@@ -11,10 +11,10 @@ use crate::program::Metrics;
 use crate::upstream::FAST;
 use crate::{Outcome, wire};
 
-/// Pipelined probes, above the default of `observe.pipeline_depth`.
+/// Number of pipelined probes, above the default of `observe.pipeline_depth`.
 const PROBES: usize = 70;
 
-/// Chats that follow, and the tokens of each.
+/// Number of chats that follow, and the tokens of each.
 const CHATS: usize = 20;
 const TOKENS: u64 = 10;
 
@@ -30,10 +30,10 @@ const ACCEPTED: usize = 100;
 /// Size of a header block, above the maximum of 64 KiB.
 const BLOCK: usize = 100_000;
 
-/// Number of model names, above the cap.
+/// Number of model names, above the cap on models in labels.
 const NAMES: usize = 200;
 
-/// Maximum time until a record is counted.
+/// Maximum time until a request record is counted in the metrics.
 const COUNTED: Duration = Duration::from_secs(3);
 
 pub(super) fn attacks() -> Vec<Attack> {
@@ -89,7 +89,7 @@ async fn pipelined_probes(target: Target) -> Outcome<()> {
     chats(&target, &mut stream, "after-probes").await
 }
 
-/// More concurrent chats than are observed: these are recorded as requests, and later ones as usual.
+/// More concurrent chats than are observed. All must be recorded as requests, and later chats with their tokens.
 async fn pipelined_chats(target: Target) -> Outcome<()> {
     let mut stream = target.connect().await?;
     let hold = wire::post(CHAT, &[("x-kind", "hold")], b"{}");
@@ -143,7 +143,7 @@ async fn oversized_headers(target: Target) -> Outcome<()> {
         let flags = if at + 1 == frames.len() { wire::END_HEADERS } else { 0 };
         stream.write(&wire::frame(kind, flags, wire::stream(SHARED), part)).await?;
     }
-    // In rewrite mode, pingora refuses it.
+    // In rewrite mode, pingora refuses the header block.
     target.sent_requests(usize::from(!REWRITES.load(Relaxed)));
     stream.hold();
     Ok(())

@@ -20,7 +20,7 @@ const MANY: usize = 100;
 /// A path whose requests tokometer parses.
 const CHAT: &str = "/v1/chat/completions";
 
-/// All of them.
+/// All attacks.
 pub(crate) fn all() -> Outcome<Vec<Attack>> {
     let mut all = coded::attacks()?;
     all.extend(framing::attacks());

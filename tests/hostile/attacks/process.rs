@@ -94,14 +94,14 @@ async fn drains(target: &Target) -> Outcome<()> {
     loop {
         let ready = page(target.admin, &get("/readyz", &target.admin.to_string()), limits::DRAINS_WITHIN).await;
         let refused = TcpStream::connect(target.listen).await.is_err();
-        let says_so = !ready.is_ok_and(|response| status(&response) == Some(200));
-        if says_so && refused {
+        let withdrawn = !ready.is_ok_and(|response| status(&response) == Some(200));
+        if withdrawn && refused {
             return Ok(());
         }
         if begun.elapsed() > limits::DRAINS_WITHIN {
             target.expect(false, || {
                 let after = begun.elapsed();
-                format!("{after:.1?} after SIGTERM: new connections refused {refused}, readiness withdrawn {says_so}")
+                format!("{after:.1?} after SIGTERM: new connections refused {refused}, readiness withdrawn {withdrawn}")
             });
             return Ok(());
         }

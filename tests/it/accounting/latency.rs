@@ -19,7 +19,7 @@ fn start(settings: Settings) -> (Arc<Exporters>, Accounting) {
     (exporters, accounting)
 }
 
-/// A record of this tenant and priority class, this many seconds later.
+/// `record` with this tenant and priority class, started `later` seconds later.
 fn classed(tenant: &str, class: &str, record: Record, later: u64) -> Record {
     let targets = Targets { tenant: Some(tenant.into()), priority_class: Some(class.into()), ..Targets::default() };
     let started = record.started + Duration::from_secs(later);
@@ -46,7 +46,7 @@ fn latencies_are_recorded_by_tenant_and_priority_class() {
     let (exporters, accounting) = start(plain(10));
     accounting.add(&classed("a", "batch", response("m"), 0));
     accounting.add(&by("a", response("m")));
-    // Cancelled in mid-stream: its first token counts, its end does not.
+    // Cancelled in mid-stream: the time to first token is recorded, the request duration is not.
     accounting.add(&by("b", Record { outcome: Outcome::ClientAbortMidStream, ..response("m") }));
     accounting.add(&response("m"));
     let of = |metric: &str| samples(&exporters, metric);
@@ -83,11 +83,11 @@ fn priority_classes_over_the_limit_are_counted_as_other() {
         accounting.add(&classed("a", &format!("class-{n}"), response("m"), 0));
     }
     let counts = samples(&exporters, "tokometer_tenant_request_duration_seconds_count");
-    // The refused request of an unknown tenant is of the tenant `other`.
+    // The tenant was unknown at the refused request, so that request is counted under the tenant `other`.
     let want = [("other", "other", 0.0), ("a", "class-0", 1.0), ("a", "class-1", 1.0), ("a", "other", 48.0)];
     assert_eq!(counts, table(&want));
     assert_eq!(accounting.sums().folded_classes, 49);
-    // After ten minutes without a request, a class makes room.
+    // A class without a request for ten minutes is replaced by a new one.
     accounting.add(&classed("a", "class-1", response("m"), 300));
     accounting.add(&classed("a", "late", response("m"), 700));
     let counts = samples(&exporters, "tokometer_tenant_request_duration_seconds_count");

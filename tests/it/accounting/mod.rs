@@ -15,7 +15,7 @@ use tokometer_telemetry::accounting::{Accounting, Budget, Limit, Price, Prices, 
 
 use crate::export::records;
 
-/// Plain tenant labels, at most `most`.
+/// Settings with plain tenant labels, at most `most` of them.
 fn plain(most: usize) -> Settings {
     Settings { tenants: Some(Tenants { form: TenantForm::Plain, most, ..Tenants::default() }), ..Settings::default() }
 }
@@ -43,13 +43,13 @@ fn response(model: &str) -> Record {
     records::good(model)
 }
 
-/// The same record with a tenant.
+/// `record` with this tenant.
 fn by(tenant: &str, record: Record) -> Record {
     let targets = Targets { tenant: Some(tenant.into()), ..Targets::default() };
     Record { targets: Some(Box::new(targets)), ..record }
 }
 
-/// The same record with changed labels.
+/// `record` with labels changed by `change`.
 fn labelled(record: Record, change: impl Fn(&mut tokometer_observe::measure::Labels)) -> Record {
     let mut labels = (*record.labels).clone();
     change(&mut labels);

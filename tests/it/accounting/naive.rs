@@ -13,7 +13,7 @@ use super::{accounting, budget, by, plain, prices, response};
 
 const CAP: usize = 3;
 
-/// Sums by name.
+/// Values of the accounting by metric and labels.
 type Sums = BTreeMap<String, f64>;
 
 #[derive(Clone, Debug)]

@@ -37,7 +37,7 @@ fn tenant_usage_is_exported_without_secrets() {
     let shown = config.effective_yaml();
     let instrument = Instrument::start(&settings, None, Arc::new(move || shown.clone())).unwrap();
     let Address::Tcp { host, port } = instrument.addresses()[0].clone() else { panic!("a TCP listener") };
-    // {"sub":"acme","email":"hunter2"}
+    // The payload of the token is {"sub":"acme","email":"hunter2"}.
     let token = format!("Bearer e30.eyJzdWIiOiJhY21lIiwiZW1haWwiOiJodW50ZXIyIn0.{SECRET}");
     let load = load::Settings {
         url: format!("http://{host}:{port}"),
@@ -49,7 +49,7 @@ fn tenant_usage_is_exported_without_secrets() {
         ..load::Settings::default()
     };
     let summary = runtime.block_on(load::run(load, |_| {})).unwrap();
-    // printf acme | openssl dgst -sha256 -hmac 0123456789abcdef0123456789abcdef
+    // Output of `printf acme | openssl dgst -sha256 -hmac 0123456789abcdef0123456789abcdef`, shortened.
     let tenant = "tenant=\"d8ad00265ff0\"";
     let page = until("all requests are exported", || {
         let page = get(instrument.admin(), "/metrics");

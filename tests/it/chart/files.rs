@@ -8,7 +8,7 @@ use crate::config_documents::same_as_committed;
 
 const SCHEMA: &str = "charts/tokometer/values.schema.json";
 
-/// Configuration blocks that the chart sets itself.
+/// Configuration blocks that the chart sets, so users cannot set them in the values.
 const SET_BY_THE_CHART: [&str; 2] = ["listeners", "admin"];
 
 #[test]

@@ -22,7 +22,8 @@ struct Row {
     meaning: String,
 }
 
-/// The documented keys in order, and the undocumented leaves. Keys below a documented one are part of it.
+/// The documented keys in order, and the keys that have a value but no documentation. Keys below a documented key are
+/// covered by its documentation.
 fn rows(values: &str) -> (Vec<Row>, Vec<String>) {
     let (mut rows, mut bare) = (Vec::new(), Vec::new());
     let mut above: Vec<(usize, String)> = Vec::new();
@@ -51,7 +52,7 @@ fn rows(values: &str) -> (Vec<Row>, Vec<String>) {
             continue;
         }
         if line.starts_with("- ") {
-            // A list whose key is not documented.
+            // An item of a list without documentation.
             let path = joined(&above);
             if bare.last() != Some(&path) {
                 bare.push(path);

@@ -14,7 +14,7 @@ fn all() -> impl Iterator<Item = Recording> {
     ENGINES.into_iter().flat_map(recordings)
 }
 
-/// The body in the pieces that its server would flush: event by event.
+/// The body in the pieces that a server would flush: the lines of an event stream, otherwise the whole body.
 fn parts(recording: &Recording) -> Vec<&[u8]> {
     match recording.framing {
         Framing::Sse => recording.body.split_inclusive(|byte| *byte == b'\n').collect(),
@@ -37,7 +37,7 @@ fn every_recording_decodes_in_every_coding_at_any_split() {
     }
 }
 
-/// Only short ones, because each of them is read once per byte.
+/// Tests only short recordings, because each of them is decoded once per byte.
 #[test]
 fn body_decodes_the_same_for_every_split_in_two() {
     let mut streams = 0;

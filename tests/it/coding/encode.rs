@@ -5,17 +5,17 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 
-/// An encoding: its name and its `Content-Encoding` value.
+/// Names of the encoders, each with its `Content-Encoding` value.
 pub(crate) const ENCODINGS: [(&str, &str); 5] =
     [("gzip", "gzip"), ("zlib", "deflate"), ("raw deflate", "deflate"), ("br", "br"), ("zstd", "zstd")];
 
-/// The parts as one body; each part is decodable as soon as its bytes have arrived.
+/// Encodes the parts as one body. Each part is flushed, so that it is decodable as soon as its bytes have arrived.
 pub(crate) fn encode(name: &str, parts: &[&[u8]]) -> Vec<u8> {
     let ends = encoded_parts(name, parts);
     ends.concat()
 }
 
-/// The compressed bytes of each part, followed by those of the end of the stream.
+/// The compressed bytes of each part, and in a last element the bytes that end the stream.
 pub(crate) fn encoded_parts(name: &str, parts: &[&[u8]]) -> Vec<Vec<u8>> {
     fn flushed<W: Write>(mut encoder: W, parts: &[&[u8]], taken: impl Fn(&mut W) -> &mut Vec<u8>) -> (Vec<Vec<u8>>, W) {
         let mut pieces = Vec::new();

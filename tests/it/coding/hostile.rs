@@ -9,13 +9,13 @@ use super::{decode, decoder};
 
 const MIB: usize = 1 << 20;
 
-/// Decoded bytes earned by one received byte, see `observe.coding_ratio`.
+/// Decoded bytes that one received byte allows, see `observe.coding_ratio`.
 const RATIO: u64 = 24;
 
-/// Bytes that a connection may decode without credit, plus one slice: a cost is known only after decoding.
+/// Bytes that a connection may decode without credit, plus one slice, because a slice is charged only after decoding.
 const INITIAL: usize = 32 * 1024 + 8 * 1024;
 
-/// A decoder for a separate connection.
+/// A decoder for a separate connection, and the account of this connection.
 fn metered(coding: &str, memory: usize) -> (Decoder, Account) {
     let account = Budget::new(memory).account(None, RATIO);
     let codings = Codings::of([coding.as_bytes()]).unwrap();
@@ -26,7 +26,7 @@ fn metered(coding: &str, memory: usize) -> (Decoder, Account) {
 fn zeros(name: &str) -> (Vec<u8>, Vec<u8>) {
     let mib = vec![0; MIB];
     match name {
-        // Frames and members are independent of each other.
+        // Each zstd frame or gzip member is independent of those before it, so it can be repeated.
         "zstd" | "gzip" => (Vec::new(), encode(name, &[&mib])),
         // Once the window is full of zeros, every further flush of zeros produces the same bytes.
         name => {
@@ -79,7 +79,7 @@ fn many_bombs_on_one_connection_stay_within_earned_credit() {
     }
 }
 
-/// Regardless of the bytes received before.
+/// The limit per read holds regardless of the credit earned before.
 #[test]
 fn one_read_decodes_at_most_half_a_mebibyte() {
     for (name, coding) in ENCODINGS {
@@ -183,7 +183,7 @@ fn declared_but_unused_window_is_not_charged() {
     drop(decoders);
 }
 
-/// A back reference before the start of the text, in the same step as valid bytes (found by fuzzing).
+/// Regression test (found by fuzzing): a back reference before the start of the text, in the same step as valid bytes.
 #[test]
 fn fault_after_valid_bytes_is_reported_at_any_split() {
     let body = [0x4a, 0x49, 0x2c, 0x3b, 0x49, 0xb4, 0x52];
@@ -193,7 +193,7 @@ fn fault_after_valid_bytes_is_reported_at_any_split() {
     }
 }
 
-/// A block that fills the decoder's slices exactly, followed by an invalid header (found by fuzzing).
+/// Regression test (found by fuzzing): a block that fills the decoder's slices exactly, followed by an invalid header.
 #[test]
 fn block_is_complete_before_the_next_header_fails() {
     const BLOCK: u32 = 128 * 1024;
@@ -214,7 +214,7 @@ fn plain_body_labeled_with_a_coding_is_corrupt() {
     }
 }
 
-/// zstd's library may be built with support for pre-standard formats, whose memory use has no limit.
+/// The zstd library may be built with support for pre-standard formats, whose memory use has no limit.
 #[test]
 fn pre_standard_zstd_formats_are_rejected() {
     for magic in [0x1eu8, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27] {
@@ -258,7 +258,7 @@ proptest! {
     }
 }
 
-/// A zstd block is returned whole before the next header is found invalid (found by fuzzing).
+/// Regression test (found by fuzzing): a zstd block is returned whole before the next header is found invalid.
 #[test]
 fn fault_after_a_block_keeps_the_block_at_any_split() {
     let frame = b"\x28\xb5\x2f\xfd\x10\x00";

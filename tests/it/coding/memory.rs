@@ -15,12 +15,12 @@ fn having_read(coding: &str, body: &[u8], account: &Account) -> Decoder {
     decoder
 }
 
-/// zstd's library allocates outside Rust's allocator, so only the account can be checked.
+/// The zstd library does not use Rust's allocator, so for zstd only the minimum is checked.
 #[test]
 fn decoder_memory_matches_its_account() {
     for (name, coding) in ENCODINGS {
         let memory = Account::unlimited();
-        // Not to the end: brotli frees its window there.
+        // The body stays incomplete, because brotli frees its window at the end.
         let mut body = encode(name, &[EVENT, EVENT]);
         body.truncate(body.len() - 9);
         let (decoder, held) = held_after(|| having_read(coding, &body, &memory));
@@ -40,7 +40,7 @@ fn long_body_holds_at_most_its_window() {
         let memory = Account::unlimited();
         let body = encode(name, &[line.as_slice(); 8]);
         let _decoder = having_read(coding, &body[..body.len() - 1], &memory);
-        // The encoders used here request windows of 1 MiB (br) and 2 MiB (zstd), the other codings 32 KiB.
+        // These encoders use windows of 1 MiB (br), 2 MiB (zstd), and 32 KiB (the others).
         let most = if matches!(name, "br" | "zstd") { 3 << 20 } else { 48 * 1024 };
         println!("{name}: {} bytes held", memory.held());
         assert!(memory.held() <= most, "{name}: {} bytes", memory.held());
@@ -49,7 +49,8 @@ fn long_body_holds_at_most_its_window() {
 
 #[test]
 fn decoding_an_event_allocates_nothing() {
-    // brotli allocates its tables for each meta-block, that is, for each flush; zstd's library is not counted.
+    // brotli is excluded, because it allocates its tables for each meta-block, that is, for each flush. Allocations of
+    // the zstd library are not counted.
     for (name, coding) in ENCODINGS.into_iter().filter(|(name, _)| *name != "br") {
         let pieces = encoded_parts(name, &[EVENT; 40]);
         let memory = Account::unlimited();

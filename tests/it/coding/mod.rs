@@ -18,7 +18,7 @@ fn decoder(codings: &str, limits: Limits) -> Decoder {
     Decoder::new(Codings::of([codings.as_bytes()]).unwrap(), limits, Account::unlimited())
 }
 
-/// The decoded body from these pieces, and why decoding stopped.
+/// Decodes these pieces; returns the decoded bytes, and the reason if decoding stopped early.
 fn decode<'a>(codings: &str, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, Option<Unreadable>) {
     let mut decoder = decoder(codings, Limits::default());
     let mut given = Vec::new();
@@ -34,7 +34,7 @@ fn decode<'a>(codings: &str, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec
     (given, None)
 }
 
-/// The decoded body from these pieces, which must be valid.
+/// Decodes these pieces, and asserts that they are valid.
 fn decoded<'a>(codings: &str, pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let (given, why) = decode(codings, pieces);
     assert_eq!(why, None, "{codings}");

@@ -37,7 +37,7 @@ fn response_complete(head: &[u8], chunks: &[Vec<u8>]) -> Wire {
 }
 
 /// The record without its times and sizes.
-fn stated(replayed: &Replayed) -> String {
+fn comparable(replayed: &Replayed) -> String {
     let [record] = replayed.records.as_slice() else { panic!("one request, one record: {replayed:?}") };
     let mut record = record.clone();
     record.response_bytes = 0;
@@ -50,11 +50,11 @@ fn stated(replayed: &Replayed) -> String {
 fn compressed_stream_is_measured_like_a_plain_one() {
     let events = [ROLE, DELTA, DELTA, FINISH, USAGE, DONE];
     let plain: Vec<Vec<u8>> = events.iter().map(|event| chunk(format!("{event}\n\n").as_bytes())).collect();
-    let expected = stated(&response_complete(&head("x-a: b"), &plain).server(LAST).close(CLIENT_LEFT));
+    let expected = comparable(&response_complete(&head("x-a: b"), &plain).server(LAST).close(CLIENT_LEFT));
     for (name, coding) in ENCODINGS {
         let wire = response_complete(&head(&format!("Content-Encoding: {coding}")), &chunks(name, &events));
         let replayed = wire.server(LAST).close(CLIENT_LEFT);
-        assert_eq!(stated(&replayed), expected, "{name}");
+        assert_eq!(comparable(&replayed), expected, "{name}");
         assert_eq!(replayed.unread, [], "{name}");
         assert_eq!(replayed.records[0].output_tokens.map(|n| (n.tokens, n.source)), Some((7, CountSource::Usage)));
         assert_eq!(replayed.records[0].first_token, Some(Duration::from_millis(3)), "{name}: the read's own time");
@@ -116,7 +116,7 @@ fn leaving_an_unreadable_response_is_an_abort_mid_stream() {
 fn count_before_a_fault_is_a_lower_bound() {
     for (name, coding) in ENCODINGS {
         let mut chunks = chunks(name, &[ROLE, DELTA, DELTA, FINISH, USAGE, DONE]);
-        // No deflate block, brotli meta-block or zstd block begins with these bytes.
+        // 0x0e bytes are invalid at the start of a deflate block, brotli meta-block or zstd block.
         chunks.truncate(3);
         chunks.push(chunk(&[0x0e; 40]));
         let replayed =
@@ -129,7 +129,7 @@ fn count_before_a_fault_is_a_lower_bound() {
     }
 }
 
-/// Bytes after the end mark change nothing.
+/// Bytes after the end mark of the event stream do not change the record.
 #[test]
 fn fault_after_the_end_mark_is_counted_and_keeps_the_record() {
     let mut chunks = chunks("gzip", &[ROLE, DELTA, FINISH, USAGE, DONE]);
@@ -152,7 +152,7 @@ fn incomplete_compressed_stream_is_truncated() {
     assert_eq!(replayed.records[0].outcome, Outcome::Truncated);
 }
 
-/// A malformed body does not affect the next message on its connection.
+/// A malformed body does not affect the next message on the same connection.
 #[test]
 fn request_after_an_unreadable_response_is_observed() {
     let wire = response_complete(&head("content-encoding: gzip"), &[chunk(b"not gzip")]).server(LAST);

@@ -6,10 +6,10 @@ use super::lint::{RULES, broken};
 use super::{document, generated};
 
 /// A change that makes a dashboard violate a rule.
-type Damage = fn(&mut Value);
+type Violation = fn(&mut Value);
 
 /// Each rule, and a change that violates it.
-const DAMAGES: [(&str, Damage); 26] = [
+const VIOLATIONS: [(&str, Violation); 26] = [
     ("template-datasource", |dashboard| variable(dashboard, "datasource")["label"] = json!("Prometheus")),
     ("template-job", |dashboard| variable(dashboard, "job")["multi"] = json!(false)),
     ("template-instance", |dashboard| variable(dashboard, "instance")["allValue"] = json!(".*")),
@@ -77,24 +77,24 @@ fn dashboards_satisfy_all_rules() {
 #[test]
 fn every_rule_detects_its_violation() {
     let good = document(&generated()[0]);
-    for (rule, damage) in DAMAGES {
+    for (rule, violate) in VIOLATIONS {
         let mut dashboard = good.clone();
-        damage(&mut dashboard);
+        violate(&mut dashboard);
         assert_ne!(dashboard, good, "{rule}: the change had no effect");
         let found = broken(&dashboard);
         assert!(found.iter().any(|(name, _)| *name == rule), "{rule} found nothing: {found:?}");
     }
     for (rule, _) in RULES {
-        assert!(rule == "grid" || DAMAGES.iter().any(|(name, _)| *name == rule), "no change violates {rule}");
+        assert!(rule == "grid" || VIOLATIONS.iter().any(|(name, _)| *name == rule), "no change violates {rule}");
     }
 }
 
 #[test]
 fn misplaced_panels_are_found_also_in_collapsed_rows() {
     let queue = generated().into_iter().find(|dashboard| dashboard.name == "tokometer-queue").unwrap();
-    let is_found = |damage: &dyn Fn(&mut Value), reported: &str| {
+    let is_found = |violate: &dyn Fn(&mut Value), reported: &str| {
         let mut dashboard = document(&queue);
-        damage(&mut dashboard);
+        violate(&mut dashboard);
         let found = broken(&dashboard);
         assert!(found.iter().any(|(rule, what)| *rule == "grid" && what.contains(reported)), "{reported}: {found:?}");
     };

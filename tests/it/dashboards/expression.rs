@@ -1,4 +1,4 @@
-//! The selectors of an expression and the functions around each. It does not validate PromQL; promtool does.
+//! Reads the selectors of an expression and the functions around each. PromQL itself is validated by promtool.
 
 /// A selector, such as `name{label="value"}[5m]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -7,7 +7,7 @@ pub(crate) struct Selector {
     /// Label, operator, value.
     pub(crate) matchers: Vec<(String, String, String)>,
     pub(crate) window: Option<String>,
-    /// Functions and aggregations around it, outermost first.
+    /// Functions and aggregations around the selector, outermost first.
     pub(crate) inside: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ const WORDS: [&str; 7] = ["and", "or", "unless", "bool", "offset", "NaN", "Inf"]
 struct Reader<'a> {
     rest: &'a str,
     open: Vec<String>,
-    /// An aggregation whose `by (...)` precedes its parenthesis.
+    /// The function or aggregation whose parenthesis comes next, possibly after `by (...)`.
     pending: String,
     selectors: Vec<Selector>,
     labels: Vec<String>,
@@ -44,7 +44,7 @@ impl<'a> Reader<'a> {
         self.rest = self.rest.get(bytes..).unwrap_or("");
     }
 
-    /// The text up to a closing mark; the remaining input starts with the opening one.
+    /// Skips a delimited part, and returns its text. The remaining input must start with the opening delimiter.
     fn closed_by(&mut self, mark: char) -> Result<&'a str, String> {
         let end =
             self.rest.get(1..).and_then(|rest| rest.find(mark)).ok_or(format!("missing {mark}: {}", self.rest))?;

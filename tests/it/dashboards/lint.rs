@@ -1,5 +1,5 @@
 //! The rules for dashboards: those of Grafana's dashboard-linter (grafana/dashboard-linter, docs/rules), and additional
-//! ones. Each returns its findings.
+//! ones. Each rule returns its findings.
 
 use std::collections::BTreeSet;
 
@@ -101,7 +101,7 @@ pub(crate) fn selectors(dashboard: &Value) -> Vec<(String, Selector)> {
     targets(dashboard).into_iter().flat_map(read).collect()
 }
 
-/// Whether this is a series from tokometer's own metrics page, with the labels of a scrape.
+/// True for a series from tokometer's own metrics page, which has the labels of a scrape.
 fn is_scraped(selector: &Selector) -> bool {
     ["tokometer_", "gen_ai_", "process_"].iter().any(|begin| selector.name.starts_with(begin)) || selector.name == "up"
 }
@@ -119,7 +119,7 @@ fn template_datasource(dashboard: &Value) -> Vec<String> {
 
 fn template_choice(dashboard: &Value, name: &str) -> Vec<String> {
     let Some(found) = variable(dashboard, name) else { return vec![format!("no variable `{name}`")] };
-    // The drill-down is about one pod.
+    // The dashboard of one pod has a single-value `instance` variable.
     let many = dashboard["uid"] != "tokometer-pod" || name != "instance";
     let wanted = found["type"] == "query"
         && found["multi"] == many
@@ -241,12 +241,12 @@ fn target_counter_agg(dashboard: &Value) -> Vec<String> {
         let gathered = |name: &String| AGGREGATIONS.contains(&name.as_str());
         !(selector.inside.iter().any(is_rate) && selector.inside.iter().any(gathered))
     };
-    // With `and on`, only the existence of the counter matters.
-    let asked =
+    // This counter may be raw without a range: it is used with `and on`, where only its existence matters.
+    let needs_rate =
         |selector: &Selector| selector.name != "tokometer_slo_good_output_tokens_total" || selector.window.is_some();
     selectors(dashboard)
         .into_iter()
-        .filter(|(_, selector)| is_counter(selector) && asked(selector) && raw(selector))
+        .filter(|(_, selector)| is_counter(selector) && needs_rate(selector) && raw(selector))
         .map(|(place, selector)| format!("{place}: the counter {} is shown raw, or not summed", selector.name))
         .collect()
 }
@@ -258,8 +258,8 @@ fn target_both_histograms(dashboard: &Value) -> Vec<String> {
     all.iter()
         .filter_map(|(place, selector)| {
             let native = selector.name.strip_suffix("_bucket")?;
-            let beside = |(at, other): &(String, Selector)| at == place && other.name == native;
-            (!all.iter().any(beside)).then(|| format!("{place}: {native} only in its classic form"))
+            let is_native = |(at, other): &(String, Selector)| at == place && other.name == native;
+            (!all.iter().any(is_native)).then(|| format!("{place}: {native} only in its classic form"))
         })
         .collect()
 }
@@ -318,7 +318,7 @@ fn unique_ids(dashboard: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Panels are within 24 columns and do not overlap; those of a collapsed row are checked among themselves.
+/// Panels must be within 24 columns and must not overlap. Panels of a collapsed row are checked separately.
 fn grid(dashboard: &Value) -> Vec<String> {
     let mut found = overlaps(list(&dashboard["panels"]).collect());
     for row in list(&dashboard["panels"]) {
@@ -348,7 +348,7 @@ fn overlaps(panels: Vec<&Value>) -> Vec<String> {
     found
 }
 
-/// Links lead to existing dashboards, with the time range, and Explore links contain a pane in JSON.
+/// Links must lead to existing dashboards and keep the time range. Explore links must contain a pane in JSON.
 fn links(dashboard: &Value) -> Vec<String> {
     let mut found = Vec::new();
     for panel in panels(dashboard) {

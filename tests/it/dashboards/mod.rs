@@ -72,7 +72,7 @@ fn drill_down_is_about_one_pod() {
     }
 }
 
-/// A value of a label such as the outcome has one colour, and no other value of it has the same.
+/// A series has the same color on all dashboards, and no two outcomes share a color.
 #[test]
 fn series_have_one_color_on_all_dashboards() {
     let mut colors: BTreeMap<String, String> = BTreeMap::new();
@@ -128,7 +128,7 @@ fn import_variant_declares_data_source_and_requirements() {
         for panel in lint::panels(&import) {
             assert!(required.contains(panel["type"].as_str().unwrap()), "{}: {}", dashboard.name, panel["type"]);
         }
-        // Without the import-only parts it equals the dashboard.
+        // Without its import-only parts, the import file equals the dashboard.
         let mut plain = import.clone();
         for key in ["__inputs", "__requires", "__elements", "id"] {
             plain.as_object_mut().unwrap().remove(key);

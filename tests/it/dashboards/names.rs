@@ -14,7 +14,7 @@ use super::{document, generated};
 /// Labels that a scrape adds.
 const SCRAPE: [&str; 4] = ["job", "namespace", "pod", "instance"];
 
-/// Metrics of others: Prometheus itself, kube-state-metrics, cAdvisor and NVIDIA's DCGM exporter.
+/// Metrics of other sources: Prometheus itself, kube-state-metrics, cAdvisor and NVIDIA's DCGM exporter.
 const FOREIGN: [&str; 12] = [
     "up",
     "ALERTS",
@@ -67,7 +67,7 @@ impl Names {
         Names { exported: exported(), recorded: recorded() }
     }
 
-    /// An error if nothing exports the selector's name or labels.
+    /// Returns an error if the selector's name or one of its labels is not exported.
     fn unknown(&self, selector: &Selector) -> Option<String> {
         let name = &selector.name;
         if self.recorded.contains(name) || FOREIGN.contains(&name.as_str()) {

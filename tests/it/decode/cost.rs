@@ -43,7 +43,7 @@ fn huge_event_allocates_nothing() {
     assert_eq!((choices, allocations), (1, 0));
 }
 
-/// The last event of a response repeats the whole output.
+/// The last event of a Responses API stream repeats the whole output.
 #[test]
 fn huge_last_event_allocates_nothing_and_has_usage() {
     let text = "word \\n\\u00e9".repeat(200_000);

@@ -8,7 +8,7 @@ use tokometer_decode::{Framing, Route};
 use super::recording::recordings;
 use super::{cut, decode, model};
 
-/// A number, or something else in its place.
+/// A number, or a value that is not a valid count.
 fn written() -> impl Strategy<Value = String> {
     prop_oneof![
         8 => (0u64..100_000).prop_map(|count| count.to_string()),
@@ -64,7 +64,7 @@ proptest! {
         let mut body = String::new();
         for (text, prompt, total, completion, missing) in &events {
             let [before, second, third, after] = shape;
-            // Occasionally an event without the numbers.
+            // One in 20 events has no numbers.
             let usage = if *missing == 0 { r#""}}]}"#.to_owned() } else { format!("{before}{prompt}{second}{total}{third}{completion}{after}") };
             body.push_str(&format!(r#"data: {{"id":"c","choices":[{{"index":0,"delta":{{"content":"{text}{usage}{end}"#));
         }
@@ -77,7 +77,7 @@ proptest! {
     }
 }
 
-/// The recordings in which many events have counts or choices alternate, fed event by event.
+/// Tests recordings in which many events have counts or in which choices alternate, fed line by line.
 #[test]
 fn recorded_usage_counts_belong_to_their_event() {
     let mut counted = 0;

@@ -13,7 +13,7 @@ use crate::allocation::allocations_of;
 use crate::coding::encode::encode;
 use crate::http2::messages::*;
 
-/// The events of a body, the response id, and the reason why decoding stopped.
+/// The events of a body, the response id, and the reason if decoding stopped early.
 type Read = (Vec<StreamEvent>, Option<String>, Option<Unreadable>);
 
 /// Decodes a body with this `grpc-encoding`, fed in these reads.
@@ -49,7 +49,7 @@ fn read_at_every_split(route: Route, encoding: Option<&str>, body: &[u8]) -> Rea
     whole
 }
 
-/// The same for uncompressed messages.
+/// Like `read_at_every_split`, for valid uncompressed messages.
 fn events_at_every_split(route: Route, body: &[u8]) -> (Vec<StreamEvent>, Option<String>) {
     let (events, id, why) = read_at_every_split(route, None, body);
     assert_eq!(why, None);
@@ -183,7 +183,7 @@ proptest! {
     }
 }
 
-/// gRPC encoding names, and the encoder for each ("Message-Encoding": deflate is the zlib format).
+/// gRPC encoding names, and the encoder for each. In gRPC, `deflate` means the zlib format.
 const ENCODINGS: [(&str, &str); 3] = [("gzip", "gzip"), ("deflate", "zlib"), ("zstd", "zstd")];
 
 /// A length-prefixed message, compressed.
@@ -196,7 +196,7 @@ fn compressed_message(encoder: &str, message: &impl Message) -> Vec<u8> {
 fn undecodable_compressed_message_stops_decoding() {
     let good = framed(&vllm_chunk(0, "a", 2));
     let coded = |encoder: &str| compressed_message(encoder, &vllm_chunk(0, "b", 3));
-    // The message ends before its compressed stream: its length is one byte short.
+    // The compressed stream is incomplete: the message is one byte too short.
     let mut cut = coded("gzip");
     cut.pop();
     cut[4] -= 1;
@@ -256,13 +256,13 @@ fn triton_text_tensor_is_found() {
     let found: Vec<_> = events.iter().map(|event| !event.channels.is_empty()).collect();
     assert_eq!(found, texts.map(|(_, text)| text));
     assert!(events.iter().all(|event| !event.end && !event.unread));
-    // Typed contents instead of raw ones, and the last response.
+    // The last response, with typed contents instead of raw ones.
     let mut response = triton_text("7", "", true);
     response.raw_output_contents.clear();
     response.outputs[1].contents = Some(triton::Contents { bytes_contents: vec![b"text".to_vec()] });
     let (events, _) = events_at_every_split(Route::TritonInfer, &framed(&response));
     assert_eq!((events[0].channels.is_empty(), events[0].end), (false, true));
-    // Another flag does not end the response.
+    // A flag other than `triton_final_response` does not end the response.
     let mut response = triton_text("7", "x", true);
     let flag = response.parameters.remove("triton_final_response").unwrap();
     response.parameters.insert("sequence_end".to_owned(), flag);
@@ -274,7 +274,8 @@ fn triton_text_tensor_is_found() {
 fn decoding_continues_after_a_malformed_message() {
     let good = framed(&vllm_chunk(0, "a", 2));
     for broken in [
-        // Wire type 7, field number 0, a length beyond the message, a varint over 64 bits, a truncated key.
+        // In order: wire type 7, field number 0, a length past the end of the message, a varint over 64 bits, another
+        // such length, a truncated key.
         &b"\x0f"[..],
         b"\x00\x01",
         b"\x12\x05\x08",

@@ -30,7 +30,7 @@ fn decode<'a>(
     (events, decoder)
 }
 
-/// `body` split at these places.
+/// `body` split at these places (modulo its length).
 fn cut<'a>(body: &'a [u8], places: &[usize]) -> Vec<&'a [u8]> {
     let mut places: Vec<usize> = places.iter().map(|place| place % (body.len() + 1)).collect();
     places.sort_unstable();

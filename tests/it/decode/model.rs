@@ -49,7 +49,7 @@ fn datas(body: &[u8]) -> Vec<String> {
     datas
 }
 
-/// `None` for keep-alives, which are not events. `transcribes`: the session so far is a transcription.
+/// The event in `data`; `None` for keep-alives. `transcribes` stores whether the session is a transcription session.
 fn event(route: Route, framing: Framing, data: &str, transcribes: &mut bool) -> Option<StreamEvent> {
     if framing == Framing::Sse && data.starts_with("[DONE]") {
         return Some(StreamEvent { done: true, ..StreamEvent::default() });

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tokometer_decode::{Channels, FinishReason, Framing, Route, StreamEvent, Usage};
 
-/// Fills the event from this value, in a session that transcribes or does not.
+/// Fills the event from this value. `transcribes`: the event belongs to a transcription session.
 pub(crate) fn read(event: &mut StreamEvent, route: Route, framing: Framing, value: &Value, transcribes: bool) {
     let is_body = framing == Framing::Json;
     let kind = if is_body { "" } else { value["type"].as_str().unwrap_or_default() };
@@ -25,7 +25,7 @@ pub(crate) fn read(event: &mut StreamEvent, route: Route, framing: Framing, valu
         Route::Responses | Route::Realtime if is_body => response(event, value),
         Route::Responses | Route::Realtime => {
             piece(event, kind, &value["delta"]);
-            heard(event, kind, value, transcribes);
+            input_transcription(event, kind, value, transcribes);
             let item = &value["item"];
             if kind == "response.output_item.added" {
                 mark(event, &[&item["name"], &item["arguments"], &item["input"]], Channels::TOOL);
@@ -74,13 +74,14 @@ pub(crate) fn read(event: &mut StreamEvent, route: Route, framing: Framing, valu
         }
         _ => unreachable!("{route:?} has no typed events"),
     }
-    // A failed transcription of the user's audio.
-    let heard_all = kind.strip_prefix(HEARD).is_some_and(|what| ["completed", "failed"].contains(&what));
-    event.error &= !heard_all || transcribes;
+    // A failed transcription of the user's audio is an error of the response only in a transcription session.
+    let is_transcription_end =
+        kind.strip_prefix(INPUT_TRANSCRIPTION).is_some_and(|what| ["completed", "failed"].contains(&what));
+    event.error &= !is_transcription_end || transcribes;
 }
 
 /// Prefix of the event types for transcribed input.
-const HEARD: &str = "conversation.item.input_audio_transcription.";
+const INPUT_TRANSCRIPTION: &str = "conversation.item.input_audio_transcription.";
 
 /// Whether the session transcribes, if this value reports it (realtime).
 pub(crate) fn transcribes(route: Route, framing: Framing, value: &Value) -> Option<bool> {
@@ -89,15 +90,15 @@ pub(crate) fn transcribes(route: Route, framing: Framing, value: &Value) -> Opti
 }
 
 /// In a transcription session the transcribed input is the response.
-fn heard(event: &mut StreamEvent, kind: &str, value: &Value, transcribes: bool) {
-    match kind.strip_prefix(HEARD) {
+fn input_transcription(event: &mut StreamEvent, kind: &str, value: &Value, transcribes: bool) {
+    match kind.strip_prefix(INPUT_TRANSCRIPTION) {
         Some("delta") if transcribes => mark(event, &[&value["delta"]], Channels::CONTENT),
         Some("completed" | "failed") => event.end = transcribes,
         _ => {}
     }
 }
 
-/// True for the routes of these dialects.
+/// True for the routes of dialects with typed events.
 pub(crate) fn is_named(route: Route) -> bool {
     matches!(
         route,
@@ -208,7 +209,7 @@ fn finish(event: &mut StreamEvent, reason: &Value) {
     }
 }
 
-/// The whole input is the sum of its parts, and never zero.
+/// The input count is the sum of uncached, cached and cache creation tokens. Zero means unknown.
 fn message_usage(usage: &Value, early: bool) -> Option<Usage> {
     let count = |name: &str| usage[name].as_u64();
     let cached = count("cache_read_input_tokens");
@@ -229,7 +230,7 @@ fn message_usage(usage: &Value, early: bool) -> Option<Usage> {
     })
 }
 
-/// Bodies have lists, events a single element.
+/// In a body, contents and tool calls are lists; in an event each is a single element.
 fn cohere_message(event: &mut StreamEvent, message: &Value, is_body: bool) {
     let list = |value: &Value| match (is_body, value) {
         (true, value) => value.as_array().cloned().unwrap_or_default(),

@@ -3,10 +3,10 @@
 use serde_json::Value;
 use tokometer_decode::{Channels, Counter, EngineTiming, FinishReason, Route, StreamEvent, Usage};
 
-/// The event for this JSON value, if the route is one of an engine's own.
+/// The event for this JSON value; `None` if the route is not an engine's own.
 pub(super) fn of_value(route: Route, value: &Value) -> Option<StreamEvent> {
     type Read = fn(&mut Sums, &Value);
-    // The reader of a single response, and of one in an array.
+    // The functions that read a single response and an element of an array of responses.
     let (read, of_many): (Read, Option<Read>) = match route {
         Route::Generate => (generate, Some(generate)),
         Route::TgiStream | Route::TgiCompat => (tgi, Some(tgi)),
@@ -28,7 +28,7 @@ pub(super) fn of_value(route: Route, value: &Value) -> Option<StreamEvent> {
     Some(sums.event())
 }
 
-/// The sums over the responses of a body.
+/// The values collected from all responses of a body.
 #[derive(Default)]
 struct Sums {
     event: StreamEvent,
@@ -67,7 +67,7 @@ impl Sums {
         }
     }
 
-    /// The index of a response among several.
+    /// Reads the index of a response among several.
     fn index(&mut self, response: &Value) {
         if let Some(index) = response["index"].as_u64().and_then(|index| u32::try_from(index).ok()) {
             self.event.choice = index;
@@ -89,7 +89,7 @@ impl Sums {
         self.outputs.extend(count.as_u64());
     }
 
-    /// Counts a response, and records whether it has ended.
+    /// Counts a response; `ended` is true if it is complete.
     fn response(&mut self, ended: bool) {
         self.event.choices += 1;
         self.event.ended |= ended;
@@ -100,7 +100,7 @@ impl Sums {
     }
 }
 
-/// Stores a time in milliseconds.
+/// Stores a time in milliseconds. `milliseconds` is the length of the written unit.
 fn time(place: &mut Option<f64>, timed: &mut bool, written: &Value, milliseconds: f64) {
     if let Some(value) = written.as_f64() {
         *place = Some(value * milliseconds);
@@ -126,7 +126,7 @@ pub(super) fn predictions(response: &Value) -> impl Iterator<Item = &Value> {
     response["predictions"].as_array().into_iter().flatten()
 }
 
-/// A response in an array.
+/// Reads a response in an array.
 fn one_of_several(sums: &mut Sums, response: &Value) {
     meta_info(sums, &response["meta_info"]);
 }

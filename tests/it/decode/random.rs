@@ -9,7 +9,7 @@ use tokometer_decode::{Framing, Route};
 
 use super::{cut, decode, model};
 
-/// Any JSON value, with known keys at wrong places too.
+/// Any JSON value, also with known keys in the wrong places.
 pub(super) fn anything() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -125,7 +125,7 @@ prop_compose! {
         zodd in option::of(anything()),
         odd in option::of(anything()),
     ) -> Value {
-        // Never both: they share fields, and no server sends both.
+        // An event has `metrics` or `timings`, not both: they share fields, and no server sends both.
         let timings = if metrics.is_some() { None } else { timings };
         object(vec![
             ("id", Some(json!("chatcmpl-1"))), ("object", Some(json!(kind))), ("model", Some(json!("m"))),
@@ -153,7 +153,7 @@ struct Style {
     trailing: &'static str,
     before: &'static str,
     after: &'static str,
-    /// Texts for the event's first choice, one event each.
+    /// Texts for the first choice; the event is sent once for each.
     texts: Vec<String>,
 }
 
@@ -177,7 +177,7 @@ fn written(events: &[(Value, Style)], bom: bool, ends_well: bool) -> Vec<u8> {
         body.push('\u{feff}');
     }
     for (value, style) in events {
-        // Several events that differ in a text, so that prediction applies.
+        // Consecutive events that differ only in a text, so that the decoder's prediction is used.
         for text in &style.texts {
             let mut value = value.clone();
             for pointer in ["/choices/0/delta/content", "/choices/0/text"] {

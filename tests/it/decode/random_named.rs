@@ -71,7 +71,7 @@ fn string() -> impl Strategy<Value = Value> {
 }
 
 prop_compose! {
-    /// `usage` of any dialect, with only one of the two names of each count.
+    /// `usage` with the keys of all dialects. If a count has an older and a newer name, only one of them is present.
     fn usage()(
         newer: bool,
         input in option::of(count().boxed()),
@@ -108,7 +108,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// The value of an event's key, with the keys of all dialects, so that each dialect meets the others' keys.
+    /// A part of an event with the keys of all dialects, so that each dialect is tested with the keys of the others.
     fn part()(
         texts in vec(option::of(string().boxed()), 8),
         usage in option::of(usage().boxed()),
@@ -149,7 +149,7 @@ prop_compose! {
         object_kind in option::weighted(0.1, select(vec!["error", "response"])),
         number in 0u32..1000,
     ) -> Vec<(&'static str, Option<Value>)> {
-        // An event never has both, because each has a `usage`.
+        // An event has either `usage` or these two parts, because each part may contain another `usage`.
         let message = if usage.is_some() { None } else { message };
         let response = if usage.is_some() { None } else { response };
         vec![
@@ -162,7 +162,7 @@ prop_compose! {
     }
 }
 
-/// The members, rotated: `type` may come before or after the data it describes.
+/// The members as JSON, rotated by `first`: `type` may come before or after the data that it describes.
 fn written(members: &[(&'static str, Option<Value>)], first: usize) -> String {
     let mut members: Vec<_> = members.iter().filter_map(|(key, value)| Some((key, value.as_ref()?))).collect();
     let at = first % members.len().max(1);
@@ -182,7 +182,8 @@ proptest! {
     ) {
         let mut body = String::new();
         for (event, first, texts) in &events {
-            // Several events that differ in a text and in their number, so that prediction applies.
+            // Consecutive events that differ only in a text and in their number, so that the decoder's prediction is
+            // used.
             for (place, text) in texts.iter().enumerate() {
                 let mut event = event.clone();
                 for (key, value) in &mut event {

@@ -25,7 +25,7 @@ const ROUTES: [Route; 13] = [
     Route::Pooling,
 ];
 
-/// A value that no server sends at such a place.
+/// A value of a type that no server sends for such a key.
 fn odd() -> impl Strategy<Value = Value> {
     select(vec![
         json!(null),
@@ -105,7 +105,7 @@ prop_compose! {
     }
 }
 
-/// Responses in an array, as for `instances`.
+/// Responses in a `predictions` array, which answers a request with `instances`.
 fn predicted() -> impl Strategy<Value = Value> {
     vec(prop_oneof![4 => generated().boxed(), 2 => text().boxed(), 1 => odd().boxed()], 0..3)
         .prop_map(|predictions| json!({"predictions": predictions}))
@@ -207,7 +207,7 @@ proptest! {
         end in select(vec!["\n", "\n", "\r\n"]),
         places in vec(any::<usize>(), 0..6),
     ) {
-        // Some events are repeated, so that prediction applies.
+        // Some events are repeated, so that the decoder's prediction is used.
         let events: Vec<Value> = events.into_iter().flat_map(|(event, times)| vec![event; times]).collect();
         let body = written(&events, framing, end);
         let expected = model::events(route, framing, &body);

@@ -14,7 +14,7 @@ pub(crate) struct Recording {
     pub(crate) name: String,
     pub(crate) route: Route,
     pub(crate) framing: Framing,
-    /// Without the chunked coding.
+    /// The body without its chunked transfer coding.
     pub(crate) body: Vec<u8>,
     /// The recorder's metadata.
     pub(crate) meta: Value,

@@ -26,7 +26,8 @@ fn every_recording_matches_the_model() {
     }
 }
 
-/// Nothing is predicted byte by byte, so this also shows that prediction does not change the result.
+/// The decoder predicts nothing if it is fed byte by byte, so this also shows that prediction does not change the
+/// result.
 #[test]
 fn every_recording_decodes_the_same_byte_by_byte() {
     for recording in all() {
@@ -53,8 +54,8 @@ fn every_recording_decodes_the_same_in_random_pieces() {
     }
 }
 
-/// A split affects only the event it is in and the next one. So each event is split at each of its bytes, starting from
-/// a copy of the decoder before it; in long runs of similar events only every 32nd.
+/// A split can affect only its own event and the next one. So each event is split with a copy of the decoder before it.
+/// Of a long stream, only the first and last events and every 32nd are split.
 #[test]
 fn every_recording_decodes_the_same_at_every_split() {
     for recording in all() {
@@ -125,12 +126,12 @@ fn chunk_and_token_counts_match_the_recorder() {
     assert!(streams > 100, "{streams}");
 }
 
-/// True for the routes whose chunks the recorder counted by channel, and whose responses carry their engine's mark.
+/// True for the routes for which the recorder counted chunks by channel, and whose responses identify their engine.
 fn has_choices(route: Route) -> bool {
     matches!(route, Route::Chat | Route::Completions)
 }
 
-/// For routes with typed events: the engine's own counts, and the end mark.
+/// Checks routes with typed events: the token counts must equal the engine's own, and the end mark must be found.
 #[test]
 fn typed_event_counts_match_the_recorder() {
     let mut responses = 0;
@@ -165,10 +166,11 @@ fn recordings_have_only_the_marks_of_their_engine() {
     for (engine, mark) in ENGINES {
         for recording in recordings(engine) {
             let (events, decoder) = decode(recording.route, recording.framing, [recording.body.as_slice()]);
-            // The low bits are marks unique to one engine; the others are combined with the response headers.
+            // The low 8 bits are marks that identify an engine alone; the others count only together with response
+            // headers.
             let seen = EngineFacts(decoder.engine().0 & 0xff);
             assert!(mark.contains(seen), "{}: {seen:?}", recording.name);
-            // Streams of vLLM's Rust front end have no mark, and those of Ollama only at the end.
+            // Streams of vLLM's Rust front end contain no mark, and streams of Ollama contain one only at the end.
             let ends = events.iter().any(|event| event.done || event.ended || !event.finishes.is_empty());
             if !engine.ends_with("rustfe")
                 && ends

@@ -60,8 +60,8 @@ fn unreachable_collector_means_retry_later() {
     }
 }
 
-/// Sends these bytes as the response to one request over HTTP/1.1.
-fn says(response: &'static str) -> String {
+/// Starts a server that sends these bytes in response to one HTTP/1.1 request; returns the URL.
+fn respond_with(response: &'static str) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -74,8 +74,9 @@ fn says(response: &'static str) -> String {
 
 #[test]
 fn collector_responses_are_understood() {
-    let over_http =
-        |response| send(&endpoint(says(response), Protocol::HttpProtobuf, false), message(1, 1), HeaderMap::new());
+    let over_http = |response| {
+        send(&endpoint(respond_with(response), Protocol::HttpProtobuf, false), message(1, 1), HeaderMap::new())
+    };
     let after = |response| match over_http(response) {
         Reply::Later { after, .. } => after,
         other => panic!("{other:?}"),
@@ -84,7 +85,7 @@ fn collector_responses_are_understood() {
     assert_eq!(after("HTTP/1.1 429 x\r\ncontent-length: 0\r\n\r\n"), None);
     let refused = over_http("HTTP/1.1 400 x\r\ncontent-length: 3\r\n\r\nbad");
     assert!(matches!(&refused, Reply::Refused { why } if why.contains("400") && !why.contains("bad")), "{refused:?}");
-    // partial_success { rejected_spans: 5 }
+    // The body is the message `partial_success { rejected_spans: 5 }`.
     let partial = over_http("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n\n\x02\x08\x05");
     assert_eq!(partial, Reply::Taken { rejected: 5 });
 }

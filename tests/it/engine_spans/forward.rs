@@ -11,8 +11,8 @@ fn later() -> Reply {
 
 #[test]
 fn deferred_messages_are_retried_in_order() {
-    let kept = Arc::new(Kept::default());
-    *kept.says.lock().unwrap() = vec![Reply::Taken { rejected: 0 }, later(), later(), later()];
+    let kept = Arc::new(FakeCollector::default());
+    *kept.replies.lock().unwrap() = vec![Reply::Taken { rejected: 0 }, later(), later(), later()];
     let (receiver, _) = receive(Settings::default(), Some(Arc::clone(&kept)));
     for tag in 0..3 {
         assert_eq!(post_traces(receiver.addresses()[0], &message(2, tag)), 200);
@@ -26,9 +26,9 @@ fn deferred_messages_are_retried_in_order() {
 
 #[test]
 fn unaccepted_spans_are_counted_by_reason() {
-    let kept = Arc::new(Kept::default());
+    let kept = Arc::new(FakeCollector::default());
     let refused = Reply::Refused { why: "no".to_owned() };
-    *kept.says.lock().unwrap() = vec![later(), Reply::Taken { rejected: 3 }, refused];
+    *kept.replies.lock().unwrap() = vec![later(), Reply::Taken { rejected: 3 }, refused];
     let settings = Settings { forward_for: Duration::ZERO, ..Settings::default() };
     let (receiver, _) = receive(settings, Some(Arc::clone(&kept)));
     for tag in 0..4 {
@@ -44,7 +44,7 @@ fn unaccepted_spans_are_counted_by_reason() {
 
 #[test]
 fn stop_waits_for_messages_only_until_its_limit() {
-    let kept = Arc::new(Kept::default());
+    let kept = Arc::new(FakeCollector::default());
     let (receiver, _) = receive(Settings::default(), Some(Arc::clone(&kept)));
     let gate = kept.gate.try_lock().unwrap();
     for tag in 0..5 {

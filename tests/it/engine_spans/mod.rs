@@ -20,30 +20,30 @@ use prost::Message;
 use tokometer::replay::Notebook;
 use tokometer_engine::engine_spans::{Collector, Receiver, Reply, Settings};
 
-/// An in-process collector, as the receiver sees it.
+/// A fake collector in this process, behind the receiver.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct FakeCollector {
     pub(crate) messages: Mutex<Vec<(Bytes, HeaderMap)>>,
-    /// Replies before it accepts everything, the last first.
-    pub(crate) says: Mutex<Vec<Reply>>,
+    /// Replies to the next messages, in reverse order. Without one, the collector accepts the message.
+    pub(crate) replies: Mutex<Vec<Reply>>,
     /// Replies are delayed while this is locked.
     pub(crate) gate: tokio::sync::Mutex<()>,
 }
 
 #[async_trait::async_trait]
-impl Collector for Kept {
+impl Collector for FakeCollector {
     async fn export(&self, message: Bytes, headers: HeaderMap) -> Reply {
         let _open = self.gate.lock().await;
-        let stated = self.says.lock().unwrap().pop();
-        if !matches!(stated, Some(Reply::Later { .. })) {
+        let reply = self.replies.lock().unwrap().pop();
+        if !matches!(reply, Some(Reply::Later { .. })) {
             self.messages.lock().unwrap().push((message, headers));
         }
-        stated.unwrap_or(Reply::Taken { rejected: 0 })
+        reply.unwrap_or(Reply::Taken { rejected: 0 })
     }
 }
 
 /// A receiver on a free port, with only `collector` behind it.
-pub(crate) fn receive(settings: Settings, collector: Option<Arc<Kept>>) -> (Receiver, Notebook) {
+pub(crate) fn receive(settings: Settings, collector: Option<Arc<FakeCollector>>) -> (Receiver, Notebook) {
     let settings = Settings { listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))], ..settings };
     let notebook = Notebook::default();
     let collector = collector.map(|kept| kept as Arc<dyn Collector>);
@@ -78,7 +78,7 @@ pub(crate) fn post(to: SocketAddr, path: &str, headers: &str, body: &[u8]) -> (u
         body.len()
     );
     stream.write_all(head.as_bytes()).unwrap();
-    // A server that refuses early does not read the rest.
+    // The write may fail, because a server that refuses early does not read the body.
     stream.write_all(body).ok();
     let mut response = Vec::new();
     stream.read_to_end(&mut response).ok();

@@ -50,12 +50,12 @@ fn bridge(receiver: SocketAddr) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// Simulator, program and collector. Sixteen requests are served at a time; the others wait in the queue.
+/// Starts simulator, program and collector. The simulator serves 16 requests at a time; others wait in its queue.
 async fn scene(otlp: Protocol, engine: server::Settings) -> Scene {
     scene_of(otlp, engine, None).await
 }
 
-/// As `scene`, in rewrite mode with these settings.
+/// Like `scene`, in rewrite mode if `rewrite` has settings.
 async fn scene_of(otlp: Protocol, engine: server::Settings, rewrite: Option<rewrite::Settings>) -> Scene {
     let receiver = reserved();
     let target = match otlp {
@@ -164,7 +164,8 @@ async fn every_queue_time_is_joined(otlp: Protocol) {
         let (queue, reported) = (record.queue.expect("joined"), real(span, "gen_ai.latency.time_in_queue"));
         assert_eq!(queue.source, QueueSource::EngineSpan);
         assert!((queue.value.as_secs_f64() - reported).abs() < 1e-6, "{queue:?} and {reported}");
-        // Consistent with the wire: the time to the first token minus the engine's prefill is the queue time.
+        // Check against the wire: the observed time to first token minus the engine's prefill time is not less than the
+        // queue time.
         let first = record.since_requested(record.first_token).unwrap().as_secs_f64();
         let by_wire = first - real(span, "gen_ai.latency.time_in_model_prefill");
         assert!(by_wire - reported > -0.01, "{by_wire} and {reported}");
@@ -195,7 +196,7 @@ fn queue_times_of_200_concurrent_requests_join_over_http() {
     runtime().block_on(every_queue_time_is_joined(Protocol::HttpProtobuf));
 }
 
-/// Responses report their own queue time, which is compared with the span: a span of another request would differ.
+/// The queue time in each response is compared with that in its span. A span joined to the wrong request would differ.
 #[test]
 fn in_band_queue_times_equal_those_of_the_spans() {
     runtime().block_on(async {
@@ -230,7 +231,7 @@ fn in_band_queue_times_equal_those_of_the_spans() {
     });
 }
 
-/// The span that tokometer sends for each request is the parent of the engine's span, although no client sent a trace.
+/// Rewrite mode adds a `traceparent`: tokometer's span is the parent of the engine's span, although no client sent one.
 #[test]
 fn engine_spans_are_children_of_the_requests_spans_in_rewrite_mode() {
     const FEW: u64 = 40;

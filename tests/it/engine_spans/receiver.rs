@@ -29,7 +29,7 @@ fn request(spans: usize, tag: u64) -> ExportTraceServiceRequest {
 
 #[test]
 fn grpc_and_http_share_a_port_with_and_without_gzip() {
-    let kept = Arc::new(Kept::default());
+    let kept = Arc::new(FakeCollector::default());
     let (receiver, _) = receive(Settings::default(), Some(Arc::clone(&kept)));
     let to = receiver.addresses()[0];
     runtime().block_on(async {
@@ -103,7 +103,7 @@ fn invalid_exports_are_refused_over_grpc() {
         assert_eq!(large.code(), Code::ResourceExhausted);
         assert!(large.details().is_empty(), "a retry would be useless");
 
-        // Frames that no gRPC client would write.
+        // Sends data that no gRPC client would send.
         let stream = tokio::net::TcpStream::connect(to).await.unwrap();
         let (client, connection) = h2::client::handshake(stream).await.unwrap();
         tokio::spawn(connection);
@@ -132,7 +132,7 @@ fn slow_sender_times_out_and_frees_its_place() {
     let settings = Settings { read_timeout: Duration::from_millis(300), max_connections: 2, ..Settings::default() };
     let (receiver, _) = receive(settings, None);
     let (to, measurements) = (receiver.addresses()[0], receiver.measurements());
-    // One sends half a message, the other half a preface: all places are taken.
+    // Both allowed connections are in use: `slow` has sent a part of a message, `silent` a part of the HTTP/2 preface.
     let mut slow = TcpStream::connect(to).unwrap();
     slow.write_all(b"POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\ncontent-length: 9000\r\n\r\nabc")
         .unwrap();
@@ -146,7 +146,7 @@ fn slow_sender_times_out_and_frees_its_place() {
     slow.read_to_string(&mut response).unwrap();
     assert!(response.starts_with("HTTP/1.1 408"), "{response}");
     let mut nothing = Vec::new();
-    // This may be a reset, because the data it sent was never read.
+    // The read may fail with a reset, because the receiver has not read all data of `silent`.
     silent.read_to_end(&mut nothing).ok();
     assert!(nothing.is_empty());
     until("room", || measurements.waiting_bytes() == 0);
@@ -162,12 +162,12 @@ fn slow_sender_times_out_and_frees_its_place() {
 
 #[test]
 fn overload_is_deferred_in_bounded_memory_without_loss() {
-    let kept = Arc::new(Kept::default());
+    let kept = Arc::new(FakeCollector::default());
     let most = 1 << 20;
     let settings = Settings { max_waiting_bytes: most, max_connections: 64, ..Settings::default() };
     let (receiver, _) = receive(settings.clone(), Some(Arc::clone(&kept)));
     let (to, measurements) = (receiver.addresses()[0], receiver.measurements());
-    // The collector accepts nothing for now.
+    // The collector does not reply until `gate` is released.
     let gate = kept.gate.try_lock().unwrap();
     let (mut taken, mut put_off) = (0, 0);
     let limit = most + 4 * settings.max_message_bytes;

@@ -31,7 +31,7 @@ fn page(prompt_classes: PromptClasses, max_label_sets: usize, records: &[Record]
     open
 }
 
-/// Number of first tokens by (`input_length_class`, `cache_hit_class`); `-` where there is no such label.
+/// Number of first tokens by (`input_length_class`, `cache_hit_class`); `-` stands for a missing label.
 fn first_tokens(samples: &Samples) -> BTreeMap<(String, String), f64> {
     let mut found = BTreeMap::new();
     for ((name, labels), value) in samples {
@@ -154,11 +154,11 @@ fn classes_over_the_cap_fold_without_folding_models() {
         prompt("a", short, Some(0)),
         prompt("b", short, Some(0)),
         prompt("a", long, Some(0)),
-        // Every place is taken.
+        // The limit of three label sets is reached: further classes are folded into `other`.
         prompt("b", long, Some(0)),
         prompt("a", huge, None),
         prompt("c", short, Some(0)),
-        // These already have a place.
+        // These classes already have a label set.
         prompt("a", long, Some(0)),
         prompt("b", short, Some(0)),
     ];
@@ -202,7 +202,8 @@ fn concurrent_threads_share_one_place_per_class() {
             });
         }
     });
-    // A thread may have been folded while another held a second place for the same class; later ones are not.
+    // In a race, two threads may reserve two places for the same class, so that another class is folded. Records after
+    // the race are not folded.
     for input in inputs {
         exporters.record(&Arc::new(prompt("m", input, Some(0))));
     }

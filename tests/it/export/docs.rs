@@ -1,4 +1,4 @@
-//! `docs/reference/metrics.md`, generated from the metric table and printed by `tokometer metrics`.
+//! Generates `docs/reference/metrics.md` from the metric table. `UPDATE=1` rewrites the file.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -11,21 +11,24 @@ const HEAD: &str = "# Metrics
 
 <!-- Generated from the table in crates/telemetry/src/export/table: `tests/generated.sh write` rewrites it. -->
 
-Every metric has an OpenTelemetry name (OTLP) and a Prometheus name, which is the name that Prometheus gives to the same
-metric when it receives it over OTLP. A Prometheus that both scrapes tokometer and receives its OTLP export has the same counts
-and sums in each series.
+Every metric has an OpenTelemetry name, used over OTLP, and a Prometheus name. The Prometheus name is the one that
+Prometheus derives from the OpenTelemetry name when it receives the metric over OTLP. Scraping and OTLP export give
+Prometheus the same counts and sums in each series.
 
-Unknown values are absent: an unknown attribute is omitted over OTLP and is an empty label on the Prometheus page (the same
-series to Prometheus). Times are monotonic and taken when the read returned.
+An attribute whose value is unknown is omitted over OTLP and is an empty label on `/metrics`. To Prometheus, an empty
+label and a missing label are the same. Times come from a monotonic clock and are taken when the read from the socket
+returns.
 
-The setting `semconv` (`v1.41`, `latest`, `both`) selects the version of the GenAI semantic conventions; the table marks metrics that
-only some versions have. Counters whose label values are known in advance start at zero, so `rate()` includes the first failure.
+`telemetry.semconv` (`v1.41`, `latest`, `both`) selects the version of the GenAI semantic conventions. The tables mark
+metrics that not every version has. Counters whose label values are known in advance start at zero, so `rate()` includes
+the first failure.
 
-Attributes in parentheses are optional: `telemetry.prompt_classes` enables them, and then every series of the metric has them.
-Combinations of label set and class are capped like label sets.
+Attributes in parentheses are optional. If `telemetry.prompt_classes` enables them, every series of the metric has them.
+`telemetry.max_label_sets` also limits the number of combinations of label set and class.
 
-The page is available as OpenMetrics 1.0.0 (with exemplars), text format 0.0.4, and delimited protobuf (with exemplars, and
-native histograms in addition to classic ones), as requested by the `Accept` header. `target_info` has the resource attributes.
+`/metrics` is available as OpenMetrics 1.0.0 (with exemplars), text format 0.0.4, and delimited protobuf (with
+exemplars, and native histograms in addition to classic ones). The `Accept` header selects the format. `target_info` has
+the resource attributes.
 ";
 
 fn markdown() -> String {
@@ -42,7 +45,7 @@ fn markdown() -> String {
         let shared: Vec<String> = scope.keys().iter().map(|key| format!("`{}`", key.as_str())).collect();
         line(&mut out, &format!("\n## {title}\n"));
         if !shared.is_empty() {
-            line(&mut out, &format!("Attributes of all: {}.\n", shared.join(", ")));
+            line(&mut out, &format!("Common attributes: {}.\n", shared.join(", ")));
         }
         line(&mut out, "| OpenTelemetry | Prometheus | Kind | Unit | Further attributes | Meaning |");
         line(&mut out, "|---|---|---|---|---|---|");
@@ -58,7 +61,10 @@ fn markdown() -> String {
         line(&mut out, &format!("| `{}` | {exemplars} | {} |", metric.prometheus().full(), bounds.join(", ")));
     }
     line(&mut out, "\n## Outcomes\n");
-    line(&mut out, "Every request ends with exactly one.\n\n| `outcome` | `outcome_class` | Meaning |\n|---|---|---|");
+    line(
+        &mut out,
+        "Every request has exactly one outcome.\n\n| `outcome` | `outcome_class` | Meaning |\n|---|---|---|",
+    );
     for outcome in Outcome::ALL {
         line(&mut out, &format!("| `{}` | `{}` | {} |", outcome.as_str(), outcome_class(outcome), outcome.meaning()));
     }
@@ -76,8 +82,8 @@ fn row(metric: &Metric) -> String {
     let unit = if metric.unit.is_empty() { String::new() } else { format!("`{}`", metric.unit) };
     let generation = match metric.generation {
         Generation::Every => "",
-        Generation::V1_41 => " Only with `v1.41` and `both`.",
-        Generation::Latest => " Only with `latest` and `both`.",
+        Generation::V1_41 => " Only if `telemetry.semconv` is `v1.41` or `both`.",
+        Generation::Latest => " Only if `telemetry.semconv` is `latest` or `both`.",
     };
     format!(
         "| `{}` | `{}` | {} | {unit} | {} | {}.{generation} |",

@@ -1,4 +1,4 @@
-//! Model names as label values: which names are kept and which become `other`; no token count is lost.
+//! Model names as label values: which names are kept, which become `other`, and that no token count is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn samples(exporters: &Exporters) -> Samples {
     text::parse(&String::from_utf8(page).unwrap(), Form::OpenMetrics).samples
 }
 
-/// The sum of the series with this name for this model, or for all; `None` when there is no such series.
+/// The sum of the series with this name, of one model or of all. `None` if there is no such series.
 fn sum(samples: &Samples, name: &str, model: Option<&str>) -> Option<f64> {
     let of_model = |labels: &std::collections::BTreeMap<String, String>| {
         model.is_none_or(|model| labels.get("gen_ai_request_model").is_some_and(|have| have == model))
@@ -114,7 +114,7 @@ fn streams_over_the_waiting_limit_lose_no_tokens() {
         assert_eq!(sum(&samples, "tokometer_live_tokens_total", None), Some(2.0 * STREAMS as f64));
         assert_eq!(sum(&samples, "tokometer_chunk_gap_seconds_count", None), Some(STREAMS as f64));
         let names = samples.keys().filter(|(name, _)| name == "tokometer_live_tokens_total").count();
-        // 64 names, `other`, and the streams that did not wait.
+        // At most 64 model names, `other`, and one series for the streams over the waiting limit.
         assert!(names <= 66, "{names} series");
     }
 }
@@ -128,7 +128,7 @@ fn full_table_replaces_idle_names_but_not_open_streams() {
     exporters.record(&Arc::new(records::good("open")));
     exporters.record(&Arc::new(records::good("idle")));
     assert_eq!((output("open"), output("idle")), (Some(101.0), Some(101.0)));
-    // A millisecond later the second name has been idle for long enough.
+    // After one millisecond, the second name has been idle for long enough to be replaced.
     until("the new name has a place", || {
         exporters.record(&Arc::new(records::good("new")));
         output("new")

@@ -1,4 +1,4 @@
-//! A collector receives the same data as a scraper.
+//! OTLP export: a collector receives the same data as a scraper.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -41,7 +41,7 @@ fn settings(endpoint: Endpoint) -> Settings {
     }
 }
 
-/// The name that Prometheus gives to a metric received over OTLP, implemented independently of the exporter.
+/// The name that Prometheus gives to a metric received over OTLP. This code is independent of the exporter.
 fn translated(metric: &Metric, counter: bool) -> String {
     let unit = match metric.unit.as_str() {
         "s" => "_seconds",
@@ -66,8 +66,8 @@ fn labels(attributes: &[KeyValue]) -> BTreeMap<String, String> {
     attributes.iter().map(|kv| (kv.key.replace('.', "_"), word(&kv.value))).collect()
 }
 
-/// The values that a backend has after these exports: sums of deltas, or the latest cumulative values.
-fn held(collector: &Collector, exponential: bool) -> Samples {
+/// The values that a backend stores after these exports: sums of deltas, or the latest cumulative values.
+fn backend_values(collector: &Collector, exponential: bool) -> Samples {
     let mut held = Samples::new();
     let got = collector.got.lock().unwrap();
     for request in &got.metrics {
@@ -138,12 +138,12 @@ fn take(metric: &Metric, exponential: bool, held: &mut Samples) {
     }
 }
 
-/// Asserts that both sides have the same series and values. Excluded are metrics that the export itself changes,
-/// `target_info`, which a backend generates from the resource, and, with exponential histograms, the buckets.
+/// Asserts that both sides have the same series and values. Not compared: metrics that the export itself changes;
+/// `target_info`, which a backend generates from the resource; and the buckets of exponential histograms.
 fn assert_agreement(exporters: &Exporters, collector: &Collector, exponential: bool) {
     let page = exporters.scrape(Some("application/openmetrics-text")).body;
     let scraped = text::parse(&String::from_utf8(page).unwrap(), Form::OpenMetrics).samples;
-    let held = held(collector, exponential);
+    let held = backend_values(collector, exponential);
     let compared = |(name, _): &&(String, BTreeMap<String, String>)| {
         !name.starts_with("tokometer_telemetry_")
             && name != "target_info"
@@ -166,13 +166,13 @@ fn http(collector: &Collector) -> Endpoint {
     endpoint(format!("http://127.0.0.1:{}/v1/metrics", collector.port), Protocol::HttpProtobuf)
 }
 
-/// Plays the script twice with an export after each, and compares.
+/// Plays the script twice with an export after each, and compares both sides.
 fn compare(collector: &Collector, settings: &Settings) {
     let exporters = records::start(settings).unwrap();
     records::play(&exporters);
     assert!(exporters.flush(WAIT));
     records::play(&exporters);
-    // Not a shutdown: its limit of 1.5 s is too short for a busy machine.
+    // Uses `flush`, because the limit of 1.5 s of a shutdown is too short on a busy machine.
     assert!(exporters.flush(WAIT));
     assert_agreement(&exporters, collector, settings.metrics.exponential);
 }
@@ -193,7 +193,7 @@ fn grpc_with_gzip_matches_the_page() {
     assert_eq!(collector.got.lock().unwrap().heads[0], "metrics gzip Bearer of-tokens");
 }
 
-/// The exporters read the standard variable too, and would send its headers over those that override it.
+/// The OTLP client libraries also read the standard variable; its headers must not replace tokometer's own.
 #[test]
 fn own_variable_overrides_the_headers_of_the_standard_one() {
     for (protocol, collector) in [("http/protobuf", Collector::http()), ("grpc", Collector::grpc_metrics())] {
@@ -234,7 +234,7 @@ fn exponential_histograms_match_the_page() {
     }
 }
 
-/// Few places, then so many that the SDK's own limit of 2,000 series per metric would fold some of them.
+/// Tests low limits, and then limits so high that the SDK's default of 2,000 series per metric would fold some series.
 #[test]
 fn caps_fold_alike_on_both_sides() {
     for (max_models, max_label_sets) in [(2, 4), (100, 150)] {
@@ -253,7 +253,7 @@ fn caps_fold_alike_on_both_sides() {
     }
 }
 
-/// Few places, so that most classes are folded, then so many that the SDK's limit must leave room for them.
+/// Tests a low limit, which folds most classes, and then a limit for which the SDK's own limit must be raised.
 #[test]
 fn prompt_classes_are_equal_on_both_sides() {
     for max_label_sets in [5, 100] {
@@ -269,7 +269,7 @@ fn prompt_classes_are_equal_on_both_sides() {
         }
         assert!(exporters.flush(WAIT));
         assert_agreement(&exporters, &collector, false);
-        let held = held(&collector, false);
+        let held = backend_values(&collector, false);
         let classed =
             |class: &str| held.keys().any(|(_, labels)| labels.get("input_length_class").is_some_and(|c| c == class));
         assert!(classed("up_to_1024") && classed("unknown") && classed("other"));
@@ -283,7 +283,7 @@ fn shutdown_exports_a_last_time() {
     records::play(&exporters);
     let closing = Instant::now();
     let pushed = exporters.shutdown(WAIT);
-    // A busy machine may take longer than a shutdown waits; nothing else may prevent the export.
+    // On a busy machine the export may exceed the time limit of a shutdown; no other failure is accepted.
     assert!(pushed || closing.elapsed() >= Duration::from_millis(1400));
     if pushed {
         assert_agreement(&exporters, &collector, false);
@@ -354,7 +354,7 @@ fn rejected_spans_count_as_lost() {
     assert!(exporters.flush(WAIT));
     let (lost, sent) = lost_and_sent();
     assert_eq!(lost, 0.0);
-    // Rejected spans and data points use the same field number in both responses.
+    // This response serves for metrics too: rejected spans and rejected data points have the same field number.
     let partial = ExportTracePartialSuccess { rejected_spans: 2, error_message: "too old".to_owned() };
     let response = ExportTraceServiceResponse { partial_success: Some(partial) }.encode_to_vec();
     collector.got.lock().unwrap().response = Some((200, response));
@@ -374,12 +374,12 @@ fn shutdown_during_a_hanging_export_is_bounded() {
     let mut settings = settings(endpoint(url, Protocol::HttpProtobuf));
     settings.metrics.interval = Duration::from_millis(1);
     let exporters = records::start(&settings).unwrap();
-    // The export hangs once its connection is open.
+    // Waits until the export has connected; it then hangs, because nothing responds.
     let mut connection = hole.accept().unwrap().0;
     let closing = Instant::now();
     assert!(!exporters.shutdown(Duration::from_millis(300)));
     assert!(closing.elapsed() < Duration::from_millis(800), "{:?}", closing.elapsed());
-    // The export itself ends too: its connection is closed.
+    // The shutdown also ended the export: its connection is closed.
     connection.set_read_timeout(Some(WAIT / 2)).unwrap();
     connection.read_to_end(&mut Vec::new()).unwrap();
 }

@@ -1,4 +1,4 @@
-//! The page in its three formats.
+//! The metrics page in its three formats.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -73,15 +73,15 @@ fn every_value_of_the_script_is_in_its_series() {
     assert_eq!(of("tokometer_requests_total", &[("gen_ai_operation_name", "other")]), 1.0);
     assert_eq!(of("tokometer_finishes_total", &[("finish_reason", "stop")]), 2.0);
 
-    // Only the two successful ones, measured from the last byte of the request.
+    // Counts only the two successful requests, measured from the last byte of the request.
     assert_eq!(of("gen_ai_server_time_to_first_token_seconds_count", &[]), 2.0);
     near(of("gen_ai_server_time_to_first_token_seconds_sum", &[]), 0.4);
     near(of("gen_ai_server_time_per_output_token_seconds_sum", &[]), 2.0 * 1.01 / 100.0);
-    // All five requests on known paths, failures by type.
+    // Counts all five requests on known paths; failures have their `error_type`.
     assert_eq!(of("gen_ai_server_request_duration_seconds_count", &[]), 5.0);
     assert_eq!(of("gen_ai_server_request_duration_seconds_count", &[("error_type", "429")]), 1.0);
     assert_eq!(of("gen_ai_server_request_duration_seconds_count", &[("error_type", "truncated")]), 1.0);
-    // Includes the truncated stream.
+    // This histogram includes the truncated stream.
     assert_eq!(of("tokometer_time_to_first_token_seconds_count", &[]), 3.0);
     assert_eq!(of("tokometer_time_to_first_token_seconds_count", &[("outcome_class", "failure")]), 1.0);
     near(of("tokometer_time_to_first_visible_seconds_sum", &[]), 0.9);
@@ -98,7 +98,7 @@ fn every_value_of_the_script_is_in_its_series() {
     assert_eq!(of("tokometer_reasoning_tokens_total", &[]), 40.0);
     assert_eq!(of("tokometer_live_tokens_total", &[]), 101.0);
 
-    // 1 + 1 + 3 inter-token latencies of 10 ms from three gaps.
+    // Three gaps with 1, 1 and 3 tokens give five inter-token latencies of 10 ms.
     assert_eq!(of("tokometer_inter_token_latency_seconds_count", &[]), 5.0);
     near(of("tokometer_inter_token_latency_seconds_sum", &[]), 0.05);
     assert_eq!(of("tokometer_inter_token_latency_seconds_bucket", &[("le", "0.01")]), 5.0);

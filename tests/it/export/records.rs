@@ -12,11 +12,11 @@ use tokometer_observe::measure::{
 use tokometer_telemetry::export::table::{Id, Key};
 use tokometer_telemetry::export::{Collect, Error, Exporters, Listener, Points, Settings, Value};
 
-/// Constant values of every owner, and one observation of an observed histogram.
+/// Constant values for the collected metrics, and one observation of the event loop delay.
 #[derive(Default)]
-pub(crate) struct Still(AtomicBool);
+pub(crate) struct ConstantValues(AtomicBool);
 
-impl Collect for Still {
+impl Collect for ConstantValues {
     fn collect(&self, points: &mut Points<'_>) {
         let text = |text: &str| Value::Text(text.into());
         let mut put = |id, attributes: &[(Key, Value)], value: f64| points.put_at(0, id, attributes, value);
@@ -106,10 +106,10 @@ impl Collect for Still {
     }
 }
 
-/// The exporters, with these constant values.
+/// Starts the exporters with the constant values of `ConstantValues`.
 pub(crate) fn start(settings: &Settings) -> Result<Arc<Exporters>, Error> {
     let exporters = Exporters::start(settings)?;
-    exporters.add(Arc::new(Still::default()));
+    exporters.add(Arc::new(ConstantValues::default()));
     Ok(exporters)
 }
 
@@ -144,7 +144,7 @@ pub(crate) fn labels(model: &str) -> Labels {
     }
 }
 
-/// A request with its response headers, but without further response data.
+/// A request whose response has headers but no body data.
 fn asked(labels: Labels, outcome: Outcome, ended: Duration) -> Record {
     Record {
         connection: 1,
@@ -160,7 +160,7 @@ fn asked(labels: Labels, outcome: Outcome, ended: Duration) -> Record {
     }
 }
 
-/// A successful streamed response: 101 tokens, the first after 200 ms, then one every 10 ms.
+/// A successful streamed response of 101 tokens: the first 200 ms after the request, then one every 10 ms.
 pub(crate) fn good(model: &str) -> Record {
     Record {
         finish_reasons: vec![FinishReason::Stop],
@@ -199,7 +199,7 @@ pub(crate) fn gave_up(model: &str) -> Record {
     asked(labels, Outcome::ClientAbortBeforeFirstToken, ms(5010))
 }
 
-/// The stream was truncated after 5 events: the count is a lower bound.
+/// The stream was truncated after 5 events, so the count is a lower bound.
 pub(crate) fn cut(model: &str) -> Record {
     Record {
         first_event: Some(ms(110)),
@@ -219,7 +219,7 @@ pub(crate) fn cut(model: &str) -> Record {
     }
 }
 
-/// The server was overloaded.
+/// The server was overloaded and responded with 429.
 pub(crate) fn busy(model: &str) -> Record {
     Record {
         labels: Arc::new(Labels { response_model: None, streaming: Some(false), ..labels(model) }),
@@ -232,7 +232,7 @@ pub(crate) fn busy(model: &str) -> Record {
     }
 }
 
-/// A path that is not parsed.
+/// A request on a path whose bodies are not parsed.
 pub(crate) fn other() -> Record {
     Record {
         labels: Arc::new(Labels { listener: 0, route: Route::Other, ..Labels::default() }),
@@ -243,7 +243,7 @@ pub(crate) fn other() -> Record {
     }
 }
 
-/// Plays the whole script into the exporters.
+/// Passes the whole script of records and events to the exporters.
 pub(crate) fn play(exporters: &Exporters) {
     let live = exporters.live(&labels("llama")).expect("exporters provide live counts");
     let gap = |millis, tokens| Gap { gap: ms(millis), tokens };

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-/// Samples by name and labels (empty labels are omitted: Prometheus treats them as absent).
+/// Samples by name and labels. Labels with an empty value are omitted, because Prometheus treats them as absent.
 pub(crate) type Samples = BTreeMap<Name, f64>;
 
 /// A sample's name and labels.

@@ -24,7 +24,7 @@ fn write(dir: &Path, name: &str, pem: String) -> PathBuf {
     path
 }
 
-/// A certificate authority, the collector's certificate, and the files of our configuration.
+/// A certificate authority, the collector's certificate, and the certificate files for the exporter.
 struct Identities {
     _dir: tempfile::TempDir,
     authority: (CertificateDer<'static>, String),
@@ -62,7 +62,8 @@ fn identities() -> Identities {
     }
 }
 
-/// Exports without trusting the authority, with it, and with a client certificate too: only the last succeeds.
+/// Exports without the authority, with the authority, and also with a client certificate. Only the last export
+/// succeeds.
 fn assert_only_the_trusted_get_through(collector: &Collector, endpoint: Endpoint, with: &Identities) {
     let push = |endpoint| {
         let mut settings = records::settings();
@@ -71,7 +72,7 @@ fn assert_only_the_trusted_get_through(collector: &Collector, endpoint: Endpoint
         exporters.record(&Arc::new(records::good("m")));
         exporters.flush(WAIT)
     };
-    // An untrusted client retries until its timeout.
+    // A short timeout, because a client whose connection fails retries until then.
     let plain = Endpoint { timeout: Duration::from_secs(1), ..endpoint.clone() };
     let trusting = Endpoint { ca: Some(with.ca.clone()), ..plain.clone() };
     assert!(!push(plain), "the built-in roots do not include this authority");

@@ -1,4 +1,4 @@
-//! Kinds of tokens: each has its own series, and none exists where the engine reported nothing.
+//! Kinds of tokens: each kind has its own series, which exists only if the engine reported the kind.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn of<const N: usize>(expected: [(&str, f64); N]) -> BTreeMap<String, f64> {
     expected.into_iter().map(|(modality, value)| (modality.to_owned(), value)).collect()
 }
 
-/// 1,000 prompt tokens and 101 output tokens.
+/// A record with 1,000 prompt tokens and 101 output tokens of several kinds.
 fn mixed() -> Record {
     Record {
         cache_creation_tokens: Some(300),
@@ -87,7 +87,7 @@ fn modalities_add_up_to_the_total() {
     let samples = page(&mixed());
     assert_eq!(modalities(&samples, INPUT), of([("audio", 150.0), ("image", 50.0), ("text", 800.0)]));
     assert_eq!(modalities(&samples, OUTPUT), of([("audio", 31.0), ("text", 70.0)]));
-    // No engine reports which of them were cached.
+    // Cached tokens of mixed inputs have no known modality, because no engine reports it.
     assert_eq!(modalities(&samples, CACHE_READ), of([("unknown", 600.0)]));
     assert_eq!(modalities(&samples, CACHE_WRITE), of([("unknown", 300.0)]));
     let text = page(&Record { input_audio_tokens: Some(0), input_image_tokens: None, ..mixed() });

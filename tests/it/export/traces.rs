@@ -1,4 +1,4 @@
-//! The spans of a request, which of them are kept, and where exemplars point.
+//! Spans of a request, sampling of traces, and exemplars.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -153,7 +153,7 @@ fn span_has_the_rank_that_a_router_selected() {
     assert_eq!(attributes(&spans[0]).get("tokometer.data_parallel_rank").map(String::as_str), Some("3"));
 }
 
-/// The kinds of tokens that an engine may report, with the names of each generation of the conventions.
+/// Checks the kinds of tokens that an engine may report, under the attribute names of each version of the conventions.
 #[test]
 fn server_span_has_reported_token_kinds() {
     let reported = |semconv, record: Record| {
@@ -251,7 +251,7 @@ fn ratio_sampler_keeps_by_trace_id() {
         traces.sampler = Sampler::Ratio(0.25);
         traces.parent_based = false;
     };
-    // The lower 64 bits without the lowest one are compared with 2^63 times the ratio.
+    // The sampler compares the lower 64 bits of the trace id, shifted right by one, with 2^63 times the ratio.
     let kept = spans(quarter, &[with(1), with(u128::from(u64::MAX / 4)), with(u128::from(u64::MAX / 4) + 2)]);
     let ids: BTreeSet<_> = kept.iter().map(|span| span.trace_id.clone()).collect();
     assert_eq!(ids.len(), 2);
@@ -400,7 +400,7 @@ fn traces_over_the_cap_are_dropped_and_counted() {
     assert!(page.exemplars.iter().all(|exemplar| kept.contains(&exemplar.labels["trace_id"])));
 }
 
-/// Every histogram in seconds that a request can be counted in has an exemplar. Those by tenant repeat others.
+/// Every request histogram in seconds has an exemplar. Histograms by tenant are not checked: they repeat the others.
 #[test]
 fn every_latency_histogram_has_an_exemplar() {
     let exporters = records::start(&records::settings()).unwrap();
@@ -420,7 +420,7 @@ fn every_latency_histogram_has_an_exemplar() {
     }
     let gap = parsed.exemplars.iter().find(|e| e.sample == "tokometer_inter_token_latency_seconds_bucket").unwrap();
     assert_eq!(gap.value, 0.012);
-    // A gap that was never counted has no bucket for an exemplar.
+    // An exemplar needs a bucket that counted its gap; the gap of this record was never counted.
     let unreported = records::start(&records::settings()).unwrap();
     unreported.live(&records::labels("m")).unwrap().progress(&[Gap { gap: ms(900), tokens: Some(1) }], 2);
     unreported.record(&Arc::new(Record { trace, ..records::good("m") }));

@@ -1,4 +1,4 @@
-//! All endings of an HTTP/2 stream: frames and closes in, one record with one outcome out.
+//! All ways in which an HTTP/2 stream can end. Tests pass frames and closes to the observer, and check the record.
 
 use tokometer_observe::input::{Close, Direction, Side};
 use tokometer_observe::measure::{Detach, Outcome};
@@ -31,7 +31,7 @@ fn events(wire: Wire, stream: u32, events: &[&str]) -> Wire {
     events.iter().fold(wire, |wire, event| wire.server(&data(stream, 0, format!("{event}\n\n").as_bytes())))
 }
 
-/// A stream with these events as its response so far.
+/// A connection with one request, and with these events as its response so far.
 fn response_complete(with: &[&str]) -> Wire {
     events(asked(&[1]).server(&ok(1, 0)), 1, with)
 }

@@ -1,4 +1,4 @@
-//! gRPC calls: messages, trailers and statuses in, one record with one outcome out.
+//! Records of gRPC calls with various messages, trailers and statuses.
 
 use prost::Message as _;
 use tokometer_observe::input::{Close, Side};
@@ -56,7 +56,7 @@ fn trailers(wire: Wire, status: &str) -> Wire {
     wire.server(&headers(1, END_STREAM, &[("grpc-status", status), ("grpc-message", "why")]))
 }
 
-/// The response is an error before any message.
+/// Sends a response without messages, whose headers contain the gRPC status.
 fn trailers_only(wire: Wire, status: &str) -> Wire {
     let fields = [(":status", "200"), ("content-type", "application/grpc"), ("grpc-status", status)];
     wire.server(&headers(1, END_STREAM, &fields))
@@ -159,7 +159,7 @@ fn triton_stream_is_one_request_with_a_lower_bound_of_tokens() {
     assert_eq!((ended.outcome, ended.chunks), (Outcome::Ok, 2));
     assert_eq!(ended.output_tokens.map(|n| (n.tokens, n.source)), Some((2, CountSource::Deltas)));
     assert_eq!(ended.labels.request_model.as_deref(), Some("ensemble"));
-    // With the marked last response the client has received everything that it requested.
+    // A reset after the response marked as last is no abort, because the client has received everything.
     assert_eq!(record(reply(texts(stream()), &last).client(&reset(1, 8))).outcome, Outcome::Ok);
     assert_eq!(record(texts(stream()).client(&reset(1, 8))).outcome, Outcome::ClientAbortMidStream);
     let error = triton::ModelStreamInferResponse { error_message: "no".to_owned(), infer_response: None };
@@ -196,7 +196,7 @@ fn compressed_messages_are_counted_like_uncompressed_ones() {
     assert_eq!(counted.output_tokens.map(|n| (n.tokens, n.source.is_exact())), Some((5, true)));
     assert_eq!(counted.input_tokens.map(|n| n.tokens), Some(300));
     assert_eq!((counted.max_tokens, counted.labels.request_model.as_deref()), (Some(64), Some("tiny")));
-    // Unreadable messages are output without a count.
+    // Unreadable messages count as output, but without a token count.
     for (encoding, why) in [("snappy", Unread::UnknownCoding), ("identity", Unread::UnknownCoding)] {
         let wire = compressed_request().server(&headers(1, 0, &fields(encoding)));
         let wire = trailers(wire.server(&compressed(&vllm_chunk(0, "a", 1))), "0");

@@ -1,10 +1,10 @@
-//! Messages of gRPC services for text generation, encoded by `prost`, which shares no code with the scanner.
+//! Messages of gRPC services for text generation, encoded by `prost`, which shares no code with tokometer's decoder.
 
 use std::collections::HashMap;
 
 use prost::Message;
 
-/// vLLM `rust/proto/inference.proto`.
+/// Messages of vLLM's `rust/proto/inference.proto`.
 pub(crate) mod vllm {
     #[derive(Clone, PartialEq, prost::Message)]
     pub(crate) struct Sampling {
@@ -81,7 +81,7 @@ pub(crate) mod vllm {
     }
 }
 
-/// SMG `sglang_scheduler.proto`.
+/// Messages of SMG's `sglang_scheduler.proto`.
 pub(crate) mod sglang {
     #[derive(Clone, PartialEq, prost::Message)]
     pub(crate) struct Chunk {
@@ -124,7 +124,7 @@ pub(crate) mod sglang {
     }
 }
 
-/// Triton `grpc_service.proto`.
+/// Messages of Triton's `grpc_service.proto`.
 pub(crate) mod triton {
     use std::collections::HashMap;
 

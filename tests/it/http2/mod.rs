@@ -1,4 +1,4 @@
-//! HTTP/2 from first byte to record.
+//! HTTP/2 and gRPC, from the first byte of a connection to the records.
 
 #![allow(clippy::unwrap_used, reason = "a failure here fails a test")]
 

@@ -1,5 +1,5 @@
 //! The whole program between two real HTTP/2 ends (the `h2` crate): 100 concurrent streams are forwarded unmodified,
-//! and each has a correct record. In rewrite mode the gRPC calls among them have the same records.
+//! and each has a correct record. In rewrite mode, the gRPC calls have the same records as in proxy mode.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,10 +28,10 @@ use crate::rewrite::usage;
 
 const STREAMS: usize = 100;
 
-/// By default `h2` closes a connection with many unread small frames; token streams consist of them.
+/// Raised limit: by default `h2` closes a connection with many unread small frames, of which token streams consist.
 const SMALL_FRAMES: usize = 1 << 24;
 
-/// The kind of a request, sent to the server in a header.
+/// Kinds of requests; the header `x-kind` sends the kind to the server.
 const KINDS: [&str; 5] = ["sse", "json", "grpc", "busy", "cancelled"];
 
 /// Number of tokens in the response to a request.
@@ -45,7 +45,7 @@ struct Taped {
     tape: Tape,
 }
 
-/// The bytes read and the bytes written.
+/// The bytes that were read, and the bytes that were written.
 type Tape = Arc<Mutex<(Vec<u8>, Vec<u8>)>>;
 
 impl AsyncRead for Taped {
@@ -84,27 +84,27 @@ pub(crate) async fn drain(mut body: RecvStream) -> Result<(), h2::Error> {
 }
 
 /// Synchronization points of the requests.
-struct Meetings {
+struct SyncPoints {
     /// The server responds only after it has received all requests.
     asked: Barrier,
-    /// The client stays connected until the server has seen every cancellation.
+    /// The client stays connected until the server has received every cancellation.
     cancelled: Barrier,
 }
 
-/// Serves connections. The tape is that of the first one to end, which is the only one in proxy mode.
-async fn serve_all(listener: TcpListener, tape: Tape, meetings: Arc<Meetings>) {
+/// Serves connections until the first one ends. In proxy mode there is only one, whose bytes are in `tape`.
+async fn serve_all(listener: TcpListener, tape: Tape, sync: Arc<SyncPoints>) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         tokio::select! {
             Ok((stream, _)) = listener.accept() => {
-                connections.spawn(serve(stream, Arc::clone(&tape), Arc::clone(&meetings)));
+                connections.spawn(serve(stream, Arc::clone(&tape), Arc::clone(&sync)));
             }
             Some(ended) = connections.join_next() => return ended.unwrap(),
         }
     }
 }
 
-async fn serve(stream: TcpStream, tape: Tape, meetings: Arc<Meetings>) {
+async fn serve(stream: TcpStream, tape: Tape, sync: Arc<SyncPoints>) {
     let mut connection = h2::server::Builder::new()
         .max_concurrent_streams(STREAMS as u32)
         .data_frame_budget(SMALL_FRAMES)
@@ -113,15 +113,15 @@ async fn serve(stream: TcpStream, tape: Tape, meetings: Arc<Meetings>) {
         .unwrap();
     while let Some(request) = connection.accept().await {
         let (request, respond) = request.unwrap();
-        tokio::spawn(reply(request, respond, Arc::clone(&meetings)));
+        tokio::spawn(reply(request, respond, Arc::clone(&sync)));
     }
 }
 
-async fn reply(request: Request<RecvStream>, mut respond: SendResponse<Bytes>, meetings: Arc<Meetings>) {
+async fn reply(request: Request<RecvStream>, mut respond: SendResponse<Bytes>, sync: Arc<SyncPoints>) {
     let header = |name| request.headers()[name].to_str().unwrap().to_owned();
     let (kind, number) = (header("x-kind"), header("x-request-id").parse().unwrap());
     drain(request.into_body()).await.unwrap();
-    meetings.asked.wait().await;
+    sync.asked.wait().await;
     let head = |content_type| Response::builder().header("content-type", content_type).body(()).unwrap();
     let grpc_status =
         |status| HeaderMap::from_iter([("grpc-status".parse().unwrap(), HeaderValue::from_static(status))]);
@@ -166,7 +166,7 @@ async fn reply(request: Request<RecvStream>, mut respond: SendResponse<Bytes>, m
             send.send_data(framed(&vllm_chunk(0, "a", 1)).into(), false).unwrap();
             let reason = std::future::poll_fn(|cx| send.poll_reset(cx)).await.unwrap();
             assert_eq!(reason, Reason::CANCEL);
-            meetings.cancelled.wait().await;
+            sync.cancelled.wait().await;
         }
     }
 }
@@ -226,7 +226,7 @@ fn check(record: &Record) {
     assert_eq!(record.first_token.is_some(), !matches!(kind, "json" | "busy"), "{record:?}");
 }
 
-/// Sends these requests through `make`'s proxy; returns the bytes at the server, those at the client, and the records.
+/// Sends these requests through the proxy from `make`; returns the server's bytes, the client's bytes, and the records.
 fn exchanged(
     numbers: &[usize],
     pooled: bool,
@@ -239,9 +239,8 @@ fn exchanged(
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (path, url) = make(listener.local_addr().unwrap(), &notebook);
         let cancelled = numbers.iter().filter(|number| KINDS[*number % KINDS.len()] == "cancelled").count();
-        let meetings =
-            Arc::new(Meetings { asked: Barrier::new(numbers.len()), cancelled: Barrier::new(cancelled + 1) });
-        let served = tokio::spawn(serve_all(listener, Arc::clone(&server_tape), Arc::clone(&meetings)));
+        let sync = Arc::new(SyncPoints { asked: Barrier::new(numbers.len()), cancelled: Barrier::new(cancelled + 1) });
+        let served = tokio::spawn(serve_all(listener, Arc::clone(&server_tape), Arc::clone(&sync)));
         let stream = TcpStream::connect(url.trim_start_matches("http://")).await.unwrap();
         let (send, connection) = h2::client::Builder::new()
             .data_frame_budget(SMALL_FRAMES)
@@ -249,7 +248,7 @@ fn exchanged(
             .await
             .unwrap();
         let driven = tokio::spawn(connection);
-        // The server's limit must be known before this many requests are sent.
+        // Waits for the server's stream limit, which must be known before this many requests are sent.
         let mut send = send.ready().await.unwrap();
         let mut asked = Vec::new();
         for number in numbers {
@@ -259,10 +258,10 @@ fn exchanged(
         for ask in asked {
             ask.await.unwrap();
         }
-        meetings.cancelled.wait().await;
+        sync.cancelled.wait().await;
         drop(send);
         driven.await.unwrap().unwrap();
-        // In rewrite mode the proxy keeps its connection.
+        // If the proxy pools connections (rewrite mode), its server connection stays open and `served` does not end.
         if !pooled {
             served.await.unwrap();
         }
@@ -279,7 +278,7 @@ fn hundred_streams_are_forwarded_unmodified_and_recorded() {
     let (server_tape, client_tape) = (server_tape.lock().unwrap(), client_tape.lock().unwrap());
     assert!(client_tape.1.starts_with(b"PRI * HTTP/2.0\r\n"));
     assert!(client_tape.1 == server_tape.0, "the server reads what the client writes");
-    // The client closes when it has all responses: an acknowledgement may still be in flight to it.
+    // The client closes once it has all responses, so it may miss final acknowledgements from the server.
     assert!(server_tape.1.starts_with(&client_tape.0), "the client reads what the server writes");
     assert!(server_tape.1.len() - client_tape.0.len() < 64, "except for final control frames");
     assert_eq!((replayed.detached.len(), replayed.in_flight), (0, 0));

@@ -167,7 +167,7 @@ fn shell_command_gets_the_flag_in_its_text() {
         ("[/bin/bash, -lc, 'exec vllm serve m']", json!(["/bin/bash", "-lc", "exec vllm serve --host=127.0.0.1 m"])),
         ("[tini, --, bash, -c, 'vllm serve m']", json!(["tini", "--", "bash", "-c", "vllm serve --host=127.0.0.1 m"])),
         ("['sh -c \"vllm serve m\"']", json!(["sh -c \"vllm serve --host=127.0.0.1 m\""])),
-        // A flag written by hand is replaced.
+        // An existing flag of the user is replaced.
         ("[sh, -c, 'vllm serve m --host 127.0.0.1']", json!(["sh", "-c", "vllm serve --host=127.0.0.1 m "])),
     ] {
         let (spec, _) =

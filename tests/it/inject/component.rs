@@ -11,7 +11,7 @@ use super::{deployment, json as read};
 
 const HEAD: &str = "# Generated from the code by the test `inject::component`; do not edit.\n";
 
-/// Path of a file of the component.
+/// Path of a file in the component's directory.
 fn component(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("config/kustomize").join(name)
 }

@@ -1,5 +1,5 @@
-//! Pods of serving platforms: `tests/fixtures/inject/fleet.yaml`. `tests/live/policy.py` holds the admission policy to the
-//! same table.
+//! Injection into the pods of serving platforms in `tests/fixtures/inject/fleet.yaml`. `tests/live/policy.py` checks
+//! the admission policy with the same file.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use tokometer_operator::inject::{Mode, Options, Outcome, inject};
 
 use super::{json as read, options};
 
-/// The container with this name, as text of its command and arguments, and the sidecar's arguments.
+/// Command and arguments of the container with this name.
 fn words(pod: &Value, container: &str) -> Vec<String> {
     let all = ["initContainers", "containers"].into_iter().flat_map(|list| pod["spec"][list].as_array());
     let found = all.flatten().find(|other| other["name"] == container).unwrap();

@@ -1,4 +1,5 @@
-//! `docs/reference/platforms.md`: the result of `inject` for each pod of `tests/fixtures/inject/fleet.yaml`. `UPDATE=1` writes it.
+//! Generates `docs/reference/platforms.md`: the result of `inject` for each pod in `tests/fixtures/inject/fleet.yaml`.
+//! `UPDATE=1` writes the file.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
 use std::fmt::Write;
@@ -16,24 +17,25 @@ const HEAD: &str = "\
 The pods that tokometer measures, and the reasons why other pods stay unchanged. Generated from
 [fleet.yaml](../../tests/fixtures/inject/fleet.yaml) by the test `inject::platforms`; do not edit.
 
-The pods were produced by the platforms' own manifests in November 2026 and are shortened to the relevant parts. The
-columns are:
+The pods come from the platforms' own manifests (November 2026) and are shortened to the relevant parts. The columns
+are:
 
-- **Settings**: settings of the injection target in the chart. `tokometer inject` has flags with the same names.
+- **Settings**: settings of the injection target in the chart. The corresponding flags of `tokometer inject` are
+  `--container`, `--mode`, `--port` (also for `extraPorts`) and `--tls-secret`.
 - **Result**: outcome with these settings. `tokometer inject` and the chart's admission policy produce the same pod, or
-  leave the pod unchanged for the same reason. For every row, `make test` compares the two with the API server's code, and
-  `make test-cluster` on a real node.
+  leave the pod unchanged for the same reason. For every row, `make test` compares both results using the API server's
+  code, and `make test-cluster` compares them on a real node.
 - **`tap`**: outcome with `mode: tap`, which adds one container that reads copies of the packets and changes nothing
   else. The container needs NET_RAW, which the Pod Security levels `baseline` and `restricted` forbid.
 
 *measured* means that the pod is injected without a warning. `make test-cluster` also starts the injected pods on the
-node, once through the policy and once through `inject`, with a simulated engine that has vLLM's command line. The
+node, once through the policy and once through `inject`, with a simulated engine that accepts vLLM's command line. The
 test checks that each pod is ready, that no container restarted, and that a request to each port is counted. Pods in
 mode `redirect` and the head of production-stack's Ray cluster are not started. In mode `tap`, only four pods are
 started: llm-d decode, wide expert parallelism, KServe's Hugging Face runtime, and KubeRay.
 ";
 
-/// What `inject` does with this pod.
+/// The result of `inject` for this pod, as text for the table.
 fn result(pod: &Value, options: &Options) -> String {
     let before = json!({"kind": "Pod", "metadata": {"name": "p"}, "spec": pod});
     let (_, reports) = inject(&before.to_string(), options).unwrap();
@@ -61,7 +63,7 @@ fn settings(case: &Value) -> String {
 fn document() -> String {
     let cases = read(include_str!("../../fixtures/inject/fleet.yaml"));
     let (mut platforms, mut others, mut source) = (String::new(), String::new(), String::new());
-    // The column `tap` has the cases of that mode.
+    // Cases of mode `tap` have no row: the column `tap` shows this mode for every pod.
     for case in cases.as_array().unwrap().iter().filter(|case| case["mode"] != "tap") {
         let name = case["name"].as_str().unwrap();
         match case["source"].as_str().unwrap() {

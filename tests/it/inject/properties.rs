@@ -84,7 +84,7 @@ proptest! {
 
     #[test]
     fn inject_is_idempotent_and_remove_restores_the_manifest(pod in pod(), first in choices(), second in choices()) {
-        // Normalised to the output format.
+        // Normalises the pod to the output format of `remove`, so that texts can be compared.
         let plain = remove(&format!("---\n{pod}")).unwrap().0;
         let (once, reports) = inject(&plain, &first).unwrap();
         if reports[0].outcome == Outcome::Skipped {

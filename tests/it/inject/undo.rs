@@ -1,4 +1,4 @@
-//! Later changes of the user, which removal and a second injection keep.
+//! Changes that the user made after an injection: removal and a second injection keep them.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
 use serde_json::{Value, json};
@@ -44,7 +44,8 @@ fn later_additions_survive_removal_and_a_second_injection() {
         ("/metadata/annotations/team", json!("a")),
         ("/metadata/labels/team", json!("a")),
     ];
-    // The injection creates `env`; `args`, and `securityContext` for the low port; `args` and volumes.
+    // In order, injection into these pods creates `env`; `args`, and `securityContext` for the low port; `args` and
+    // volumes.
     for (pod, mode) in [
         ("{containers: [{name: c, image: ollama/ollama}]}", Mode::Auto),
         ("{containers: [{name: c, image: vllm, ports: [{containerPort: 80}]}]}", Mode::Auto),

@@ -1,5 +1,5 @@
-//! The engines' own routes, from bytes to records. The data follows recordings, or the engine's source where there are
-//! none.
+//! Records of requests to the engines' own routes. The test data follows recordings, or the engine's source if there is
+//! no recording.
 
 // The whole module is tests.
 #![allow(clippy::unwrap_used)]
@@ -24,19 +24,19 @@ fn asked(path: &str, body: &str) -> Wire {
     Wire::open().client(format!("{head}{body}").as_bytes())
 }
 
-/// The headers of a stream.
+/// The headers of a streamed response.
 fn stream_head(content_type: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ntransfer-encoding: chunked\r\n\r\n").into_bytes()
 }
 
-/// Replays a whole stream of these events, one millisecond apart; the first comes 2 ms after the request.
+/// Replays a whole stream of these events, one millisecond apart. The first event arrives 2 ms after the request.
 fn streamed(path: &str, body: &str, events: &[&str]) -> Replayed {
     let events: Vec<String> = events.iter().map(|event| format!("data: {event}")).collect();
     let events: Vec<&str> = events.iter().map(String::as_str).collect();
     asked(path, body).server(&stream_head("text/event-stream")).events(&events).server(LAST).close(CLOSE)
 }
 
-/// Replays a whole stream of these lines, with the same timing.
+/// Replays a whole stream of these JSON lines, with the timing of `streamed`.
 fn lines(path: &str, body: &str, lines: &[&str]) -> Replayed {
     let mut wire = asked(path, body).server(&stream_head("application/x-ndjson"));
     for line in lines {

@@ -124,7 +124,7 @@ fn response_is_streamed_unless_stream_is_false() {
     assert_eq!(unanswered(r#"{"model":"tiny","messages":[],"stream":false}"#), Some(false));
 }
 
-/// It reports only a total, which does not yield a queue time, and its streams have only text.
+/// SGLang's copy of Ollama's API reports only a total duration, which yields no queue time, and only text in streams.
 #[test]
 fn sglang_copy_is_detected_without_queue_time() {
     let message = r#"{"role":"assistant","content":"H","images":null}"#;

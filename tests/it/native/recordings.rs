@@ -1,5 +1,5 @@
-//! Queue times of every recording of an engine's own routes, compared with the engine's durations. `truth` covers the
-//! rest.
+//! Compares queue times with the engine's durations, for every recording of an engine's own routes. The module `truth`
+//! covers the other values.
 
 use serde_json::Value;
 use tokometer::replay::{Recording, replay};

@@ -1,4 +1,4 @@
-//! `tokometer replay` of capture files: its requests equal those of the same traffic in the proxy.
+//! `tokometer replay` of capture files: the reported requests equal those of the proxy for the same traffic.
 
 mod real;
 mod write;
@@ -18,7 +18,7 @@ use write::{FORMS, Form, PORT, Writer};
 const JSON: Show = Show { json: true, timeline: false };
 const TABLE: Show = Show { json: false, timeline: false };
 
-/// Values that only packets show, or that name the file.
+/// Fields that are not compared: they come only from packets, or name the file.
 const ADDED: [&str; 9] = [
     "recording",
     "time",
@@ -31,7 +31,7 @@ const ADDED: [&str; 9] = [
     "ttft_network_share",
 ];
 
-/// The output for a capture, and its error.
+/// The output of `replay` for a capture, and its error.
 fn replay_capture(path: &Path, ports: &[u16], show: Show) -> (String, Option<String>) {
     let mut out = Vec::new();
     let result = app::replay_capture(path, ports, show, &Settings::default(), &mut out);
@@ -80,7 +80,7 @@ fn capture_gives_the_same_requests_as_its_recording() {
         app::replay(path, JSON, &Settings::default(), &mut out).expect("the recording is readable");
         let expected = lines(&String::from_utf8(out).expect("the output is UTF-8"));
         let (_folder, capture) = file(&Writer::recording(form, &recording));
-        // Half of them have to be found.
+        // Every second capture is read without a port, so the port must be detected.
         let found = requests(&capture, if n % 2 == 0 { &[PORT] } else { &[] });
         let [expected, found] = [expected, found].map(|all| all.into_iter().map(comparable).collect::<Vec<_>>());
         assert_eq!(found, expected, "{} as {form:?}", path.display());

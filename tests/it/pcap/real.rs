@@ -11,15 +11,15 @@ use crate::pcap::{TABLE, comparable, replay_capture, requests};
 const PROXY: u16 = 18_000;
 const SERVER: u16 = 18_001;
 
-/// Maximum difference between a time that the proxy measured and that of the packets, in milliseconds: the machine was busy
-/// with other work, and the kernel stamps packets before the proxy's thread runs.
+/// Maximum difference between the proxy's times and the packets' times, in milliseconds. The machine was busy with
+/// other work, and the kernel stamps packets before the proxy's thread runs.
 const TOLERANCE_MS: f64 = 5.0;
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/pcap").join(name)
 }
 
-/// What the proxy logged, ordered by response.
+/// The requests that the proxy logged, ordered by request id.
 fn logged() -> Vec<Value> {
     let log = fs::read_to_string(fixture("requests.jsonl")).expect("the fixture exists");
     ordered(log.lines().map(|line| serde_json::from_str(line).expect("one object per line")).collect())
@@ -30,7 +30,8 @@ fn ordered(mut all: Vec<Value>) -> Vec<Value> {
     all
 }
 
-/// Compares the requests of a capture with the proxy's. Returns the greatest difference of a time, in milliseconds.
+/// Compares the requests of a capture with those in the proxy's log. Returns the largest difference of a time, in
+/// milliseconds.
 fn compare(name: &str, port: u16) -> f64 {
     let found = ordered(requests(&fixture(name), &[port]));
     let expected = logged();
@@ -41,7 +42,7 @@ fn compare(name: &str, port: u16) -> f64 {
         assert!(found.keys().eq(expected.keys()), "{name}: {:?}", found.keys());
         for (key, value) in found {
             let other = &expected[key];
-            // The proxy reports milliseconds with three digits; rates follow from times.
+            // Times differ within a tolerance, and so do rates, which are computed from times. Other values are equal.
             let (time, rate) = (key.ends_with("_ms"), key.starts_with("decode_tokens_per_second"));
             match value.as_f64().zip(other.as_f64()).filter(|_| time || rate) {
                 Some((one, other)) if time => greatest = greatest.max((one - other).abs()),
@@ -65,7 +66,7 @@ fn tcpdump_files_give_what_the_proxy_counted() {
 fn packets_and_the_kernel_show_the_same_network() {
     let found = ordered(requests(&fixture("veth.pcap"), &[PROXY]));
     for (packets, kernel) in found.iter().zip(&logged()) {
-        // Both ends are on one host. The log has three digits.
+        // The times are short, because both ends are on one host. Log values are rounded to three decimals.
         let [packets_rtt, kernel_rtt] =
             [packets, kernel].map(|request| request["rtt_ms"].as_f64().expect("it is known"));
         assert!(packets_rtt > 0.0 && (packets_rtt - kernel_rtt).abs() < 0.05, "{packets_rtt} {kernel_rtt}");

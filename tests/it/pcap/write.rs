@@ -1,10 +1,10 @@
-//! Writes recordings as capture files, independently of the code that reads them.
+//! Writes recordings as capture files. This code is independent of the reader.
 
 use std::time::Duration;
 
 use tokometer::replay::{End, Recording};
 
-/// Capture time of the beginning of a recording's request.
+/// Capture time at which a recording's request begins.
 pub(super) const EPOCH: Duration = Duration::from_secs(1_790_000_000);
 
 /// Port of the server.
@@ -18,18 +18,18 @@ const ACK: u8 = 16;
 /// Largest payload of a segment, as with segmentation offload.
 const MAX_PAYLOAD: usize = 60_000;
 
-/// How a file is written.
+/// Format of a capture file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form {
     /// Number of the link type.
     pub(super) link: u32,
     pub(super) pcapng: bool,
     pub(super) ipv6: bool,
-    /// Maximum of captured bytes of each packet.
+    /// Maximum number of captured bytes per packet.
     pub(super) snaplen: usize,
 }
 
-/// All supported link types, with both formats and both versions of IP.
+/// All supported link types; both file formats and both IP versions occur.
 pub(super) const FORMS: [Form; 6] = {
     const fn form(link: u32, pcapng: bool, ipv6: bool) -> Form {
         Form { link, pcapng, ipv6, snaplen: 262_144 }
@@ -71,7 +71,7 @@ impl Writer {
         Writer { form, file, next: [u32::MAX - 100, 7], id: 0 }
     }
 
-    /// The file with this recording: its connection from the handshake to its end.
+    /// A file with the packets of this recording, from the handshake to the end of the connection.
     pub(super) fn recording(form: Form, recording: &Recording) -> Vec<u8> {
         let mut writer = Writer::new(form);
         writer.open();
@@ -105,7 +105,7 @@ impl Writer {
         self.segment(CLIENT, at + Duration::from_millis(1), ACK, &[]);
     }
 
-    /// One end sends these bytes.
+    /// Writes the packets in which `from` sends these bytes.
     pub(super) fn send(&mut self, from: usize, at: Duration, bytes: &[u8]) {
         for part in bytes.chunks(MAX_PAYLOAD) {
             self.segment(from, at, ACK, part);
@@ -135,7 +135,7 @@ impl Writer {
         self.packet(at, &self.framed(from, &packet));
     }
 
-    /// With a link layer header. The server captures.
+    /// Adds the link-layer header, as captured on the server's host.
     fn framed(&self, from: usize, ip: &[u8]) -> Vec<u8> {
         let ether_type: [u8; 2] = if self.form.ipv6 { [0x86, 0xdd] } else { [8, 0] };
         let kind = if from == SERVER { 4 } else { 0 };
@@ -168,7 +168,7 @@ impl Writer {
     }
 }
 
-/// A block of pcapng.
+/// Appends a pcapng block.
 fn block(file: &mut Vec<u8>, kind: u32, body: &[u8]) {
     let padded = body.len().next_multiple_of(4);
     let len = (padded as u32 + 12).to_le_bytes();

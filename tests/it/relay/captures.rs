@@ -38,7 +38,7 @@ pub(crate) fn all() -> Vec<PathBuf> {
     cases(Path::new(CAPTURES))
 }
 
-/// Plays a recording: its client's and its server's part.
+/// The script of a recording: the steps of its client and of its server.
 pub(crate) fn script(case: &Path) -> Script {
     let request = request(case);
     let (reads, ending) = reads(case);

@@ -3,7 +3,7 @@
 use super::peer::Step::*;
 use super::peer::{Script, Step};
 
-/// A request and its response; then both ends close in the usual order: the client first, after the response.
+/// A request and its response, after which the client closes first and then the server.
 fn round_trip(name: &str, request: impl AsRef<[u8]>, response: impl AsRef<[u8]>) -> Script {
     let (request, response) = (request.as_ref(), response.as_ref());
     let client = vec![send(request), Read(response.len()), Finish, ReadEnd];
@@ -51,19 +51,27 @@ fn shapes() -> Vec<Script> {
         round_trip("pipelined requests", GET.repeat(20), OK.repeat(20)),
         round_trip("chunk extensions and trailers", GET, chunked),
         round_trip(
-            "early hints and processing before the response",
+            "status 103 and 102 before the response",
             GET,
             format!("HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n{OK}"),
         ),
-        round_trip("many interim responses", GET, "HTTP/1.1 100 Continue\r\n\r\n".repeat(500) + OK),
+        round_trip("500 interim responses", GET, "HTTP/1.1 100 Continue\r\n\r\n".repeat(500) + OK),
         expect_continue(),
         round_trip(
-            "a body after HEAD",
+            "a response body after HEAD",
             "HEAD / HTTP/1.1\r\nhost: x\r\n\r\n",
             "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
         ),
-        round_trip("a body after 204", GET, format!("HTTP/1.1 204 No Content\r\ncontent-length: 4\r\n\r\nbody{OK}")),
-        round_trip("a body after 304", GET, format!("HTTP/1.1 304 Not Modified\r\ncontent-length: 4\r\n\r\nbody{OK}")),
+        round_trip(
+            "a body with status 204",
+            GET,
+            format!("HTTP/1.1 204 No Content\r\ncontent-length: 4\r\n\r\nbody{OK}"),
+        ),
+        round_trip(
+            "a body with status 304",
+            GET,
+            format!("HTTP/1.1 304 Not Modified\r\ncontent-length: 4\r\n\r\nbody{OK}"),
+        ),
         round_trip(
             "odd case and spacing in headers",
             "GET / HTTP/1.1\r\nHoSt:x\r\nX-A:   1  \r\nx-a:2\r\n\r\n",
@@ -90,14 +98,14 @@ fn shapes() -> Vec<Script> {
             b"HTTP/1.1 101 Switching Protocols\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\n\0\0\0\x04\0\0\0\0\0",
         ),
         round_trip(
-            "the preface of HTTP/2",
+            "the HTTP/2 preface",
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
             b"\0\0\0\x04\0\0\0\0\0\0\0\0\x04\x01\0\0\0\0",
         ),
         round_trip("bytes that are not HTTP", noise(4096), noise(5000)),
         round_trip("a response without a status line", GET, "ok then"),
         round_trip(
-            "event stream with every line ending",
+            "an event stream with all types of line endings",
             GET,
             "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n21\r\ndata: a\n\ndata: b\r\n\r\ndata: c\r\r:x\n\n\r\n0\r\n\r\n",
         ),
@@ -108,7 +116,7 @@ fn expect_continue() -> Script {
     let (head, body) = ("POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n", "abc");
     let interim = "HTTP/1.1 100 Continue\r\n\r\n";
     script(
-        "a client that expects 100-continue",
+        "a client that expects status 100",
         vec![send(head), Read(interim.len()), send(body), Read(interim.len() + OK.len()), Finish, ReadEnd],
         vec![Read(head.len()), send(interim), Read(head.len() + body.len()), send(OK), ReadEnd],
     )
@@ -116,38 +124,44 @@ fn expect_continue() -> Script {
 
 fn smuggling() -> Vec<Script> {
     let requests: [(&str, &[u8]); 22] = [
-        ("CL.TE", b"POST / HTTP/1.1\r\ncontent-length: 6\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nG"),
-        ("TE.CL", b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 4\r\n\r\n5c\r\nGPOST / HTTP/1.1\r\n\r\n0\r\n\r\n"),
-        ("TE.TE with an obfuscated coding", b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ntransfer-encoding: xchunked\r\n\r\n0\r\n\r\n"),
-        ("a tab before the coding", b"POST / HTTP/1.1\r\ntransfer-encoding:\tchunked\r\n\r\n0\r\n\r\n"),
-        ("a space before the colon", b"POST / HTTP/1.1\r\ntransfer-encoding : chunked\r\n\r\n0\r\n\r\n"),
-        ("two equal lengths", b"POST / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 1\r\n\r\na"),
-        ("two different lengths", b"POST / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab"),
-        ("a list of lengths", b"POST / HTTP/1.1\r\ncontent-length: 1, 1\r\n\r\na"),
-        ("a signed length", b"POST / HTTP/1.1\r\ncontent-length: +1\r\n\r\na"),
-        ("a length beyond 64 bits", b"POST / HTTP/1.1\r\ncontent-length: 99999999999999999999999\r\n\r\na"),
-        ("a length on GET", b"GET / HTTP/1.1\r\ncontent-length: 1\r\n\r\na"),
+        ("Content-Length, then Transfer-Encoding (CL.TE)", b"POST / HTTP/1.1\r\ncontent-length: 6\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nG"),
+        ("Transfer-Encoding, then Content-Length (TE.CL)", b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 4\r\n\r\n5c\r\nGPOST / HTTP/1.1\r\n\r\n0\r\n\r\n"),
+        ("two Transfer-Encoding headers, one unknown (TE.TE)", b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ntransfer-encoding: xchunked\r\n\r\n0\r\n\r\n"),
+        ("a tab before the Transfer-Encoding value", b"POST / HTTP/1.1\r\ntransfer-encoding:\tchunked\r\n\r\n0\r\n\r\n"),
+        ("a space before the colon of a header", b"POST / HTTP/1.1\r\ntransfer-encoding : chunked\r\n\r\n0\r\n\r\n"),
+        ("two equal Content-Length headers", b"POST / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 1\r\n\r\na"),
+        ("two different Content-Length headers", b"POST / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab"),
+        ("a list of Content-Length values", b"POST / HTTP/1.1\r\ncontent-length: 1, 1\r\n\r\na"),
+        ("a Content-Length with a sign", b"POST / HTTP/1.1\r\ncontent-length: +1\r\n\r\na"),
+        ("a Content-Length above 64 bits", b"POST / HTTP/1.1\r\ncontent-length: 99999999999999999999999\r\n\r\na"),
+        ("a GET request with Content-Length", b"GET / HTTP/1.1\r\ncontent-length: 1\r\n\r\na"),
         ("a folded header", b"GET / HTTP/1.1\r\nx-a: 1\r\n  2\r\n\t3\r\nhost: x\r\n\r\n"),
         ("bare line feeds", b"GET / HTTP/1.1\nhost: x\nx: y\n\n"),
         ("bare carriage returns", b"GET / HTTP/1.1\rhost: x\r\r"),
-        ("NUL in a header", b"GET / HTTP/1.1\r\nx-a: a\0b\r\n\r\n"),
+        ("a NUL byte in a header", b"GET / HTTP/1.1\r\nx-a: a\0b\r\n\r\n"),
         ("bytes above 127 in a header", b"GET /\xff HTTP/1.1\r\nx-a: \xc3\x28\xfe\r\n\r\n"),
         ("a chunk size that overflows", b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\nabc"),
-        ("a chunk size in words", b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\nabc\r\n0\r\n\r\n"),
-        ("trailers that are framing", b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\ncontent-length: 9\r\ntransfer-encoding: x\r\n\r\n"),
+        ("a chunk size that is not a number", b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\nabc\r\n0\r\n\r\n"),
+        ("Content-Length and Transfer-Encoding as trailers", b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\ncontent-length: 9\r\ntransfer-encoding: x\r\n\r\n"),
         ("empty lines before the request", b"\r\n\r\n\r\nGET / HTTP/1.1\r\nhost: x\r\n\r\n"),
-        ("an absolute target and two hosts", b"GET http://a/ HTTP/1.1\r\nhost: b\r\nhost: c\r\n\r\n"),
-        ("an unknown version", b"GET / HTTP/9.9\r\nhost: x\r\n\r\n"),
+        ("an absolute request target and two Host headers", b"GET http://a/ HTTP/1.1\r\nhost: b\r\nhost: c\r\n\r\n"),
+        ("an unknown HTTP version", b"GET / HTTP/9.9\r\nhost: x\r\n\r\n"),
     ];
     let mut scripts: Vec<Script> = requests.iter().map(|(name, request)| round_trip(name, request, OK)).collect();
     let responses: [(&str, &[u8]); 4] = [
         (
-            "a response with CL and TE",
+            "a response with Content-Length and Transfer-Encoding",
             b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
         ),
-        ("a response with two lengths", b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\ncontent-length: 2\r\n\r\nabc"),
+        (
+            "a response with two Content-Length headers",
+            b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\ncontent-length: 2\r\n\r\nabc",
+        ),
         ("a response with a folded header", b"HTTP/1.1 200 OK\r\nx: a\r\n b\r\ncontent-length: 0\r\n\r\n"),
-        ("a response longer than its length", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 500 No\r\n\r\n"),
+        (
+            "a response longer than its Content-Length",
+            b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 500 No\r\n\r\n",
+        ),
     ];
     scripts.extend(responses.iter().map(|(name, response)| round_trip(name, GET, response)));
     scripts
@@ -161,27 +175,23 @@ fn sizes() -> Vec<Script> {
     let download = [format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()).as_bytes(), &body].concat();
     let (drip, drop) = (format!("{GET}{GET}"), format!("{OK}{OK}"));
     vec![
-        round_trip("headers of 300 KB", long_head, OK),
+        round_trip("300 KB of request headers", long_head, OK),
         round_trip("a response with 20,000 headers", GET, many_headers),
-        round_trip("a request body of 10 MB", &upload, OK),
-        round_trip("a response of 10 MB", GET, &download),
+        round_trip("a 10 MB request body", &upload, OK),
+        round_trip("a 10 MB response", GET, &download),
         script(
-            "a response of 10 MB before the request is read",
+            "a 10 MB response before the request is read",
             vec![Send(body[..100_000].to_vec()), Finish, Meet, ReadEnd],
             vec![Meet, ReadEnd, Send(body.clone()), Finish, ReadEnd],
         ),
         script(
-            "one byte at a time, both ways",
+            "one byte at a time in both directions",
             vec![Drip(drip.clone().into()), Read(drop.len()), Finish, ReadEnd],
             vec![Read(drip.len()), Drip(drop.into()), ReadEnd],
         ),
+        round_trip("a 2 MB data line", GET, [b"HTTP/1.1 200 OK\r\n\r\ndata: ", &body[..2_000_000], b"\n\n"].concat()),
         round_trip(
-            "a data line of 2 MB",
-            GET,
-            [b"HTTP/1.1 200 OK\r\n\r\ndata: ", &body[..2_000_000], b"\n\n"].concat(),
-        ),
-        round_trip(
-            "50,000 events of one byte each in a chunk",
+            "50,000 chunks of one byte",
             GET,
             format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{}0\r\n\r\n", "1\r\na\r\n".repeat(50_000)),
         ),
@@ -192,26 +202,26 @@ fn endings() -> Vec<Script> {
     let close_delimited = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nuntil the end";
     vec![
         script(
-            "the server closes first",
+            "the server closes the connection first",
             vec![send(GET), ReadEnd],
             vec![Read(GET.len()), send(close_delimited), Close],
         ),
         script(
-            "the server finishes, the client sends more",
+            "the server half-closes, then the client sends more",
             vec![send(GET), ReadEnd, send("more"), Finish],
             vec![Read(GET.len()), send(close_delimited), Finish, ReadEnd],
         ),
         script(
-            "the client finishes before the response",
+            "the client half-closes before the response",
             vec![send(GET), Finish, ReadEnd],
             vec![ReadEnd, send(OK), Close],
         ),
         script(
-            "both finish at once",
+            "both half-close at once",
             vec![send(GET), Meet, Finish, ReadEnd],
             vec![Read(GET.len()), Meet, Finish, ReadEnd],
         ),
-        script("a silent client", vec![Finish, ReadEnd], vec![ReadEnd]),
+        script("a silent client that half-closes", vec![Finish, ReadEnd], vec![ReadEnd]),
         script("a server that closes at once", vec![ReadEnd], vec![Close]),
         script("a server that resets at once", vec![Meet, ReadEnd], vec![Reset, Meet]),
         script("the client resets while it waits", vec![send(GET), Meet, Reset], vec![Read(GET.len()), Meet, ReadEnd]),
@@ -231,7 +241,7 @@ fn endings() -> Vec<Script> {
             vec![Read(GET.len()), send(OK), Meet, Reset],
         ),
         script(
-            "the client finishes, then resets",
+            "the client half-closes, then resets",
             vec![send(GET), Finish, Meet, Reset],
             vec![ReadEnd, send("HTTP/1.1 200 OK\r\n"), Meet],
         ),

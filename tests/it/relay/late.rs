@@ -1,4 +1,4 @@
-//! A thread that does not run is reported to its connections.
+//! If a thread of the relay is blocked, the delay is reported to its connections.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,13 +13,13 @@ use super::peer;
 use super::rig::Rig;
 use super::watcher::{Call, Mood, Watcher};
 
-/// Resolution of the kernel's times of a socket, for 100 timer interrupts per second.
+/// Resolution of the kernel's times of a socket, with 100 timer interrupts per second.
 const JIFFY: Duration = Duration::from_millis(10);
 
-/// How long the thread is busy with its first read.
+/// How long the first observed read blocks the thread.
 const BUSY: Duration = Duration::from_millis(600);
 
-/// A relay whose connections are never idle, and both ends of a connection through it.
+/// A relay whose connections are never reported idle, and both ends of a connection through the relay.
 fn connected() -> (Rig, TcpStream, TcpStream) {
     let (listener, server) = peer::listen();
     let rig = Rig::with(vec![listener_to(server)], Settings::default(), Watcher::new(Mood::Slow(BUSY), false));
@@ -37,7 +37,7 @@ fn bytes_that_waited_for_a_busy_thread_are_reported_with_their_wait() {
 #[test]
 fn wait_for_a_busy_thread_is_reported_during_a_drain() {
     let (rig, client, upstream) = connected();
-    // The listeners are closed when it returns.
+    // `close_and_begin` returns when the listeners are closed.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(rig.drain.close_and_begin());
     assert_wait_is_reported(&rig, client, upstream);
@@ -45,7 +45,7 @@ fn wait_for_a_busy_thread_is_reported_during_a_drain() {
 
 fn assert_wait_is_reported(rig: &Rig, mut client: TcpStream, mut upstream: TcpStream) {
     client.write_all(b"a").unwrap();
-    // Bytes are forwarded before they are observed: from now on the thread is busy.
+    // Bytes are forwarded before they are observed, so from now on the observer blocks the thread.
     upstream.read_exact(&mut [0; 1]).unwrap();
     client.write_all(b"b").unwrap();
     let written = Instant::now();
@@ -55,7 +55,7 @@ fn assert_wait_is_reported(rig: &Rig, mut client: TcpStream, mut upstream: TcpSt
         panic!("{log:?}");
     };
     let (by, waited, read) = (*by, *waited, *read);
-    // The timer is due every 100 ms.
+    // The timer that detects the delay runs every 100 ms, so up to 100 ms may be missing.
     assert!(by + Duration::from_millis(110) >= BUSY, "{by:?}");
     let known = (read - written).min(by);
     assert!(waited <= by && waited + 2 * JIFFY >= known, "{waited:?} of {known:?}");

@@ -35,7 +35,8 @@ fn slow_reader_causes_backpressure_and_the_wait_is_reported() {
     let mut client = peer::dial(rig.address());
     let (mut upstream, _) = listener.accept().unwrap();
     upstream.set_nonblocking(true).unwrap();
-    // Writes until no bytes are accepted for a while: the bytes sent are then in kernel buffers and the remainder.
+    // Writes until no bytes are accepted for a while. The bytes sent are then in kernel buffers and in the relay's
+    // remainder buffer.
     let mut sent = 0;
     let mut refused = Instant::now();
     while refused.elapsed() < Duration::from_millis(300) {
@@ -51,7 +52,7 @@ fn slow_reader_causes_backpressure_and_the_wait_is_reported() {
     let shown = rig.watcher.wait(0, waits);
     assert!(!shown.calls.iter().any(|call| matches!(call, Call::Blocked(..))), "reported before it was over");
     assert_eq!(shown.bytes(Direction::Response), body[..shown.bytes(Direction::Response).len()]);
-    // At most one read waits, and nothing else is read meanwhile.
+    // The relay holds at most one read, of at most `remainder_bytes`, and reads nothing more.
     let largest = shown.calls.iter().map(|call| if let Call::Seen(_, bytes, _) = call { bytes.len() } else { 0 });
     assert_eq!(largest.max(), Some(1000));
     assert_eq!(rig.watcher.wait(0, |_| true).calls.len(), shown.calls.len());
@@ -67,7 +68,7 @@ fn slow_reader_causes_backpressure_and_the_wait_is_reported() {
     });
     drop((client, upstream));
     let log = rig.watcher.closed(0);
-    // Every reported start of a wait has a reported end, and vice versa.
+    // Each reported start of a wait must have a reported end, and vice versa.
     let mut begun = None;
     for call in &log.calls {
         match call {
@@ -90,7 +91,7 @@ fn unreachable_server_causes_a_503_after_the_first_bytes() {
     let rig = Rig::to(upstream);
     let mut client = peer::dial(rig.address());
     client.write_all(b"POST /v1/completions HTTP/1.1\r\ncontent-length: 3000000\r\n\r\n").unwrap();
-    // Still sending when the response arrives: a reset must not discard it.
+    // The client is still sending when the response arrives. A reset must not discard the response.
     client.write_all(&noise(3_000_000)).unwrap();
     let mut response = String::new();
     client.read_to_string(&mut response).unwrap();
@@ -119,7 +120,7 @@ fn unreachable_server_causes_a_reset_if_set_or_not_http1() {
     let reset = with(reserved(), Settings { unreachable: Unreachable::Reset, ..Settings::default() }, true);
     for (rig, first) in [(&rig, &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..]), (&rig, b"\x16\x03\x01"), (&reset, GET)] {
         let mut client = peer::dial(rig.address());
-        // The first call after the reset reports it; later ones do not.
+        // Only the first call after the reset returns the error.
         let sent = client.write_all(first);
         let error = sent.and_then(|()| client.read(&mut [0; 16]).map(drop)).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
@@ -138,7 +139,7 @@ fn early_response_reaches_a_client_that_still_uploads() {
         client.write_all(b"POST / HTTP/1.1\r\ncontent-length: 100000000\r\n\r\n").unwrap();
         upstream.read_exact(&mut [0; 20]).unwrap();
         upstream.write_all(response).unwrap();
-        // Closes with unread bytes: the kernel sends a reset after the response.
+        // The server closes with unread bytes, so the kernel sends a reset after the response.
         drop(upstream);
         let body = noise(1_000_000);
         while client.write_all(&body).is_ok() {}
@@ -159,7 +160,7 @@ fn reset_after_a_fin_is_detected_on_a_silent_connection() {
         let client = peer::dial(rig.address());
         let (upstream, _) = listener.accept().unwrap();
         let (mut goes, mut stays) = if side == Side::Client { (client, upstream) } else { (upstream, client) };
-        // It has sent FIN and no bytes are written to it: only the reset itself can be detected.
+        // `goes` has sent FIN, and the relay writes no bytes to it, so only the reset itself can be detected.
         peer::Wire::finish(&mut goes);
         assert_eq!(stays.read(&mut [0; 1]).unwrap(), 0);
         peer::Wire::reset(&mut goes);
@@ -203,7 +204,7 @@ fn drain_stops_the_listener_and_closes_only_idle_connections() {
 
     rig.drain.begin();
     eventually(|| std::net::TcpStream::connect(rig.address()).is_err());
-    // Not idle: it continues, and is closed as soon as it is idle.
+    // The connection is not idle, so it continues during the drain, and is closed as soon as it is idle.
     upstream.write_all(b"HTTP/1.1 200 OK\r\n").unwrap();
     client.read_exact(&mut [0; 17]).unwrap();
     assert_eq!(rig.watcher.wait(0, |_| true).close(), None);
@@ -212,7 +213,7 @@ fn drain_stops_the_listener_and_closes_only_idle_connections() {
     client.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, b"\n\n");
     assert_eq!(rig.watcher.closed(0).close(), Some(Close::Drained));
-    // The listener may have accepted one of the connections above, which waits for the server.
+    // The relay may have accepted a connection of `eventually`, which waits for the server.
     drop(listener);
     wait_until_empty(&rig);
 }
@@ -265,7 +266,7 @@ fn forced_drain_resets_remaining_connections() {
 #[test]
 fn forced_drain_ends_connections_that_were_never_joined() {
     let rig = Rig::to(reserved());
-    // It waits for the client's first bytes, to respond with 503.
+    // The connection waits for the client's first bytes before the relay responds with 503.
     let mut client = peer::dial(rig.address());
     eventually(|| rig.relay.stats_of(0).unreached(Unreached::Refused).get() == 1);
     rig.drain.begin();
@@ -281,7 +282,7 @@ fn drain_does_not_wait_long_for_clients_without_a_server() {
     let mut silent = peer::dial(rig.address());
     let mut response_complete = peer::dial(rig.address());
     response_complete.write_all(GET).unwrap();
-    // It has received its 503 and does not close.
+    // This client has received its 503, but does not close the connection.
     response_complete.read_exact(&mut [0; 12]).unwrap();
     eventually(|| rig.relay.stats_of(0).unreached(Unreached::Refused).get() == 2);
     let begun = Instant::now();
@@ -292,14 +293,14 @@ fn drain_does_not_wait_long_for_clients_without_a_server() {
     drop(silent.read(&mut [0; 1]));
 }
 
-/// Each connection starts a name resolution that does not end before the sender is dropped.
+/// The first connection starts a task that blocks, like a name resolution, until the test drops its sender.
 struct Unresolved(Mutex<Option<Receiver<()>>>, Sender<()>);
 
 impl Observe for Unresolved {
     fn accepted(&self, _: &Connection) -> Option<Box<dyn Observer>> {
         let answer = self.0.lock().unwrap().take()?;
         let begun = self.1.clone();
-        // On a thread of the relay's runtime, as tokio resolves names.
+        // Like a name resolution by tokio, the task runs on a blocking thread of the relay's runtime.
         tokio::task::spawn_blocking(move || {
             begun.send(()).ok();
             answer.recv().ok();
@@ -343,7 +344,7 @@ fn observers_are_notified_when_stopped_without_a_drain() {
 #[test]
 fn connection_without_traffic_ends_after_the_idle_timeout() {
     let (listener, server) = peer::listen();
-    // Longer than a busy machine may leave this thread without a core.
+    // Longer than this thread may have to wait for a core on a busy machine.
     let idle = Duration::from_secs(1);
     let rig = with(server, Settings { idle_timeout: Some(idle), ..Settings::default() }, false);
     let start = Instant::now();
@@ -367,7 +368,7 @@ fn half_closing(upstream: impl Into<Address>, idle: bool) -> Rig {
 #[test]
 fn client_that_stays_half_closed_is_closed_after_the_timeout() {
     let (listener, server) = peer::listen();
-    // Not idle: a response delimited by the end of the connection is not known to be complete earlier.
+    // The connection is not reported idle: a response without a length is complete only at the end of the connection.
     let rig = half_closing(server, false);
     let mut client = peer::dial(rig.address());
     let (mut upstream, _) = listener.accept().unwrap();
@@ -401,7 +402,7 @@ fn half_close_timeout_restarts_with_each_byte_of_the_server() {
         let begun = Instant::now();
         let mut moved = begun;
         while begun.elapsed() < Duration::from_secs(4) {
-            // The timeout restarts no earlier than this.
+            // The next byte restarts the timeout, no earlier than now.
             moved = Instant::now();
             upstream.write_all(b"x").unwrap();
             client.read_exact(&mut [0; 1]).unwrap();
@@ -446,7 +447,7 @@ fn eventually(mut met: impl FnMut() -> bool) {
     let start = Instant::now();
     while !met() {
         assert!(start.elapsed() < Duration::from_secs(10), "the condition was not met in time");
-        // Each check may open a connection: without a pause a busy machine runs out of descriptors first.
+        // Each check may open a connection; without a pause, a busy machine could run out of descriptors.
         std::thread::sleep(Duration::from_millis(1));
     }
 }

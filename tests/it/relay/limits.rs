@@ -1,5 +1,5 @@
-//! The relay without free descriptors or at its connection maximum, and the cost of a connection. Some tests need a
-//! separate process.
+//! The relay without free descriptors or at its maximum of connections, and the memory of a connection. Some tests need
+//! a separate process.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use super::peer;
 use super::rig::Rig;
 use super::watcher::{Call, Mood, Watcher};
 
-/// Runs only this test in a new process with this limit of open files. Returns false in that process.
+/// Runs this test in a new process with this limit of open files, and returns true. Returns false in the new process.
 fn rerun(test: &str, limit: usize) -> bool {
     if soft_limit() == limit {
         return false;
@@ -63,13 +63,13 @@ fn connections_wait_while_no_descriptors_are_free() {
         first_upstream.read_exact(&mut [0; 4]).unwrap();
     };
     ping();
-    // Opens the sources of time and CPU values before descriptors run out.
+    // Reads the CPU time, which needs a descriptor, before descriptors run out.
     let before = cpu();
     let mut ballast: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     drop(ballast.pop());
     let mut second = peer::dial(rig.address());
     second.write_all(b"hello").unwrap();
-    // First no descriptor for accepting, then one for accepting and none for connecting.
+    // At first no descriptor is free for accepting; later one is free for accepting, but none for connecting.
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(1500) {
         std::thread::sleep(Duration::from_millis(50));
@@ -101,7 +101,7 @@ fn connection_above_the_maximum_is_refused_at_once() {
         rig.relay.limit_connections(capacity);
         let mut first = peer::dial(rig.address());
         let (mut upstream, _) = listener.accept().unwrap();
-        // It sends nothing, and the refusal does not wait for it.
+        // The second client sends nothing; the refusal does not wait for its request.
         let mut second = peer::dial(rig.address());
         let mut response = String::new();
         let ended = second.read_to_string(&mut response);
@@ -130,7 +130,7 @@ fn idle_connection_costs_little_memory() {
         return;
     }
     let (listener, server) = peer::listen();
-    // Observers panic when they are created, so that only the relay itself is counted.
+    // Observers panic when they are created, so only the memory of the relay itself is measured.
     let rig = Rig::watched(server, Mood::Accepting);
     let open = |count: usize| -> Vec<(TcpStream, TcpStream)> {
         (0..count)

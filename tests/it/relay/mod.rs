@@ -1,4 +1,4 @@
-//! The data path: bytes are forwarded unmodified, in order and with the same ending, with any observer.
+//! The data path forwards bytes unmodified, in order and with the same ending, whatever its observers do.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in helper functions")]
 
 pub(crate) mod corpus;

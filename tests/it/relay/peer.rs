@@ -1,4 +1,4 @@
-//! Two scripted ends of a connection, and the bytes that each received.
+//! Plays scripts for both ends of a connection, and returns the bytes that each end received.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,13 +8,13 @@ use std::{io, thread};
 
 use socket2::SockRef;
 
-/// Longer than any step takes; only a failing test waits for it.
+/// Timeout of each step; only a failing test waits this long.
 const PATIENCE: Duration = crate::WAIT;
 
 /// One action of an end.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// Writes all of it. Errors are ignored: when a write starts to fail depends on timing.
+    /// Writes all bytes. Errors are ignored, because it depends on timing when writes begin to fail.
     Send(Vec<u8>),
     /// Writes one byte at a time.
     Drip(Vec<u8>),
@@ -26,7 +26,7 @@ pub(crate) enum Step {
     Finish,
     /// Closes with a reset.
     Reset,
-    /// Closes (as does the end of a script).
+    /// Closes the connection. The end of a script does so too.
     Close,
     /// Waits until the other end reaches its `Meet`.
     Meet,
@@ -35,11 +35,11 @@ pub(crate) enum Step {
 /// How an end's stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// The end was not read.
+    /// The script did not read up to the end.
     Unread,
     Fin,
     Reset,
-    /// It did not end in time.
+    /// The stream did not end in time.
     Hangs,
 }
 
@@ -149,7 +149,7 @@ fn act(mut wire: impl Wire, steps: &[Step], barrier: &Barrier) -> Got {
         }
     }
     drop(wire);
-    // After the close, only meetings are played.
+    // After the close, only `Meet` steps are executed.
     let closed = steps.iter().position(|step| matches!(step, Step::Reset | Step::Close)).unwrap_or(steps.len());
     for step in &steps[closed..] {
         if matches!(step, Step::Meet) {

@@ -18,7 +18,7 @@ pub(crate) struct Rig {
     pub(crate) relay: Arc<Relay>,
     pub(crate) watcher: Arc<Watcher>,
     pub(crate) drain: Drain,
-    // Last, so that the other fields still exist while it stops.
+    // Dropping this field stops the relay's threads. Fields are dropped in this order, so it is dropped last.
     pub(crate) serving: Serving,
 }
 
@@ -28,7 +28,7 @@ impl Rig {
         Rig::watched(upstream, Mood::Calm)
     }
 
-    /// A relay whose observers behave according to this mood.
+    /// A relay whose observers behave as this mood defines.
     pub(crate) fn watched(upstream: impl Into<Address>, mood: Mood) -> Rig {
         Rig::with(vec![listener_to(upstream)], Settings::default(), Watcher::new(mood, true))
     }

@@ -108,7 +108,7 @@ fn keep_alive_is_on_for_client_and_loopback_server() {
     let rig = Rig::to(server);
     let client = peer::dial(rig.address());
     let (upstream, relay) = listener.accept().unwrap();
-    // The relay enables it after connecting.
+    // The relay enables keep-alive only after it has connected.
     let ends = [(relay.port(), server.port()), (rig.address().port(), client.local_addr().unwrap().port())];
     for (local, peer) in ends {
         let begun = Instant::now();
@@ -292,7 +292,7 @@ fn tls_on_both_sides_relays_the_plaintext_and_its_endings() {
     let (client, server) = (authority.client(None), authority.server("server.test"));
     let mut index = 0;
     for script in corpus::scripts() {
-        // TLS reports resets and closes during the handshake differently.
+        // With TLS, resets and closes during the handshake have different results, so these scripts are skipped.
         if script.name.contains("reset")
             || script.name.contains("at once")
             || script.name.contains("dies")
@@ -412,7 +412,7 @@ fn renewed_certificates_are_used_without_a_restart() {
             }
         }
     });
-    // Until both sides of the relay use files of the new authority.
+    // Retries until the relay uses the new authority's files on both sides.
     let until = Instant::now() + Duration::from_secs(30);
     loop {
         let mut client = tls_client(&client, peer::dial(rig.address()));

@@ -17,8 +17,8 @@ use super::rig::{Rig, tcp};
 use super::watcher::{Call, Log, Mood};
 use super::{corpus, peer};
 
-/// Plays every script directly and through a relay whose observers behave according to this mood; returns the scripts
-/// whose ends differ.
+/// Plays every script directly and through a relay with observers of this mood. Returns the scripts with different
+/// results.
 fn differences(mood: Mood) -> Vec<String> {
     let (listener, server) = peer::listen();
     let rig = Rig::watched(server, mood);
@@ -111,7 +111,7 @@ fn observer_sees_the_forwarded_bytes_and_then_the_ending() {
 
 fn check(script: &Script, client: &Got, server: &Got, log: &Log) {
     let name = &script.name;
-    // An end that stopped reading received less than was forwarded to it.
+    // An end that stopped reading may have received fewer bytes than the relay forwarded.
     assert!(log.bytes(Direction::Request).starts_with(&server.bytes), "{name}");
     assert!(log.bytes(Direction::Response).starts_with(&client.bytes), "{name}");
     if client.ending == Ending::Fin && server.ending == Ending::Fin {

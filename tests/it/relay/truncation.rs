@@ -62,8 +62,8 @@ fn play(authority: &Authority, client_tls: bool, response: &[u8], end: End) -> (
         client.flush().unwrap();
         server.join().unwrap();
         let relay = path.handles().relay;
-        // Byte counts are reported in steps: for a large response the client reads after the relay has received all of
-        // it.
+        // For a large response, the client reads only after the relay has received all of it. Counts of small responses
+        // may be reported late, so they are not awaited.
         while response.len() > 1_000_000 && relay.stats_of(0).bytes(Direction::Response).get() < response.len() as u64 {
             std::thread::yield_now();
         }
@@ -83,7 +83,7 @@ trait ReadWrite: Read + Write {}
 
 impl<T: Read + Write> ReadWrite for T {}
 
-/// A complete streamed response: delimited by the end of the connection, by its length, and by its last chunk.
+/// One complete streamed response in three forms: delimited by the end of the connection, by length, and by chunks.
 fn responses() -> [Vec<u8>; 3] {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
     let events = [DELTA, FINISH, DONE].map(|event| format!("{event}\n\n")).concat();
@@ -110,7 +110,7 @@ fn truncated_tls_is_an_error_only_for_incomplete_responses() {
             (delimited.clone(), Ending::Reset, Outcome::Truncated),
             "TLS {client_tls}"
         );
-        // Under TLS the client sees the truncation too, but may ignore it for a complete response.
+        // If the client uses TLS, the relay passes the truncation on. The client may ignore it for a complete response.
         let ending = if client_tls { Ending::Reset } else { Ending::Fin };
         for complete in [&length, &chunked] {
             assert_eq!(of(complete, End::Cut), (complete.clone(), ending, Outcome::Ok), "TLS {client_tls}");

@@ -1,4 +1,4 @@
-//! Connects that fail are counted by reason, in both modes.
+//! Failed connects to the server are counted by reason, in proxy mode and in rewrite mode.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -14,7 +14,7 @@ use super::peer;
 use super::rig::Rig;
 use super::watcher::{Mood, Watcher};
 
-/// Sends a request, which gets a 503, and returns the reason that was counted.
+/// Sends a request, checks that the response is a 503, and returns the counted reason.
 fn counted(client_of: SocketAddr, relay: &Relay) -> Unreached {
     let mut client = peer::dial(client_of);
     client.write_all(&chat(b"{}")).unwrap();
@@ -22,7 +22,7 @@ fn counted(client_of: SocketAddr, relay: &Relay) -> Unreached {
     client.read_exact(&mut response).unwrap();
     assert_eq!(&response, b"HTTP/1.1 503");
     let counts = || Unreached::ALL.into_iter().filter(|why| relay.stats_of(0).unreached(*why).get() > 0);
-    // In rewrite mode it is counted after the response.
+    // In rewrite mode, the failure is counted only after the response.
     while counts().next().is_none() {
         thread::yield_now();
     }
@@ -45,14 +45,14 @@ fn closes_each(server: TcpListener) {
 fn failed_connect_is_counted_by_its_reason() {
     let (plain, address) = peer::listen();
     closes_each(plain);
-    // Cannot be the name of a host: fails without a DNS server.
+    // No host can have this name, so the resolution fails without a DNS server.
     let unresolved = Address::Tcp { host: "a\0b".to_owned(), port: 1 };
     for (listener, expected) in [
         (listener_to(reserved()), Unreached::Refused),
         (listener_to(Address::Unix("/no such folder/socket".into())), Unreached::Refused),
         (listener_to(unresolved), Unreached::NameResolution),
         (with_tls(address), Unreached::Tls),
-        // Longer than the name of a socket can be.
+        // This path is longer than the path of a socket can be.
         (listener_to(Address::Unix("/".repeat(200).into())), Unreached::Other),
     ] {
         let upstream = listener.upstream.clone();

@@ -12,9 +12,9 @@ use crate::injected;
 /// One call of an observer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
-    /// Only of observers that are [`Mood::Slow`]: any thread of a busy machine is late.
+    /// Recorded only for [`Mood::Slow`], because on a busy machine any thread may be late.
     Late(Duration),
-    /// Likewise.
+    /// Recorded only for [`Mood::Slow`].
     Waited(Duration),
     Seen(Direction, Vec<u8>, Instant),
     Finished(Direction, Instant),
@@ -23,14 +23,14 @@ pub(crate) enum Call {
     Closed(Close),
 }
 
-/// When an observer panics.
+/// When an observer panics, and what else it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mood {
     /// Never.
     Calm,
-    /// Never, and its connections are expensive to observe.
+    /// Never. The observer reports that its connections are expensive to observe.
     Costly,
-    /// Never, and the first call of `seen` occupies its thread this long.
+    /// Never. The first call of `seen` blocks its thread for this long.
     Slow(Duration),
     /// When the connection is accepted.
     Accepting,
@@ -40,7 +40,7 @@ pub(crate) enum Mood {
     Finishing,
     /// In `closed`.
     Closing,
-    /// In its drop, as well as in `seen`.
+    /// In `seen`, and again when the observer is dropped.
     Dropping,
 }
 
@@ -81,7 +81,7 @@ impl Log {
         bytes
     }
 
-    /// How it ended; `None` while it is open.
+    /// How the connection ended; `None` while it is open.
     pub(crate) fn close(&self) -> Option<Close> {
         match self.calls.last() {
             Some(Call::Closed(close)) => Some(*close),
@@ -106,7 +106,7 @@ impl Watcher {
         connections[index].clone()
     }
 
-    /// Number of reported panics.
+    /// Number of observer panics that the relay reported.
     pub(crate) fn panics(&self) -> usize {
         self.panics.load(Ordering::SeqCst)
     }
@@ -130,7 +130,13 @@ impl Observe for Watcher {
             calls: Vec::new(),
         });
         let index = connections.len() - 1;
-        Some(Box::new(Eye { index, mood: self.mood, idle: self.idle, seen: 0, journal: Arc::clone(&self.journal) }))
+        Some(Box::new(CallRecorder {
+            index,
+            mood: self.mood,
+            idle: self.idle,
+            seen: 0,
+            journal: Arc::clone(&self.journal),
+        }))
     }
 
     fn panicked(&self) {
@@ -138,7 +144,7 @@ impl Observe for Watcher {
     }
 }
 
-struct Eye {
+struct CallRecorder {
     index: usize,
     mood: Mood,
     idle: bool,
@@ -146,14 +152,14 @@ struct Eye {
     journal: Arc<Journal>,
 }
 
-impl Eye {
+impl CallRecorder {
     fn note(&self, call: Call) {
         self.journal.connections.lock().unwrap()[self.index].calls.push(call);
         self.journal.changed.notify_all();
     }
 }
 
-impl Observer for Eye {
+impl Observer for CallRecorder {
     fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
         self.seen += 1;
         if self.mood == Mood::Seeing(self.seen) || self.mood == Mood::Dropping {
@@ -209,7 +215,7 @@ impl Observer for Eye {
     }
 }
 
-impl Drop for Eye {
+impl Drop for CallRecorder {
     fn drop(&mut self) {
         if self.mood == Mood::Dropping {
             injected::panic("drop");

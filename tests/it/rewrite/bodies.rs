@@ -1,4 +1,4 @@
-//! Request bodies at every split, and in every framing.
+//! Rewriting of request bodies at every split, and in every framing.
 
 use std::io::{Read, Write};
 use std::sync::mpsc::channel;
@@ -47,7 +47,7 @@ fn large_bodies_arrive_whole_in_every_framing() {
     let (listener, server) = peer::listen();
     let settings = super::Settings { max_body: tokometer_settings::Size(1 << 20), ..usage() };
     let proxy = Proxy::to(server, settings);
-    // Around pingora's buffer of 64 KiB, and above the maximum.
+    // Lengths around pingora's buffer size of 64 KiB, and around and above `max_body`.
     for length in [65_000, 65_536 - 60, 65_536, 65_537, 131_072, 200_000, (1 << 20) - 40, 1 << 20, 3 << 20] {
         let body = format!("{{\"stream\":true,\"x\":\"{}\"}}", "y".repeat(length - 22));
         assert_eq!(body.len(), length);
@@ -77,7 +77,7 @@ fn compressed_body_is_changed_and_sent_plain() {
     };
     let ((head, sent), _) = exchange(&proxy, &listener, &[&with_coding("gzip", &gzip)], &[RESPONSE]);
     assert_eq!((std::str::from_utf8(&sent).unwrap(), header(&head, "content-encoding")), (CHANGED, None));
-    // What cannot be decoded, and what needs no change, passes with its coding.
+    // A body that cannot be decoded is forwarded unmodified, with its coding.
     for (coding, body) in [("gzip", &gzip[..gzip.len() / 2]), ("x-unknown", BODY.as_bytes())] {
         let ((head, sent), _) = exchange(&proxy, &listener, &[&with_coding(coding, body)], &[RESPONSE]);
         assert_eq!((sent.as_slice(), header(&head, "content-encoding")), (body, Some(coding)));
@@ -138,7 +138,7 @@ fn retried_body_without_a_length_is_sent_and_recorded_once() {
     let first =
         format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{BODY}", BODY.len());
     let second = chunked(BODY.as_bytes(), 9);
-    // In the middle of the body.
+    // Splits the request in the middle of its body.
     let (begin, rest) = second.split_at(second.len() - 20);
     let (failed, fails) = channel();
     std::thread::scope(|scope| {
@@ -146,7 +146,8 @@ fn retried_body_without_a_length_is_sent_and_recorded_once() {
             let mut stream = peer::prepare(listener.accept().unwrap().0);
             read_request(&mut stream);
             stream.write_all(KEPT).unwrap();
-            // The headers of the second request: the connection was used before, so a failure is retried.
+            // Reads the headers of the second request and closes. The connection was reused, so the proxy retries the
+            // request.
             let mut head = Vec::new();
             while !head.ends_with(b"\r\n\r\n") {
                 let mut byte = [0];

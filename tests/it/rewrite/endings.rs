@@ -1,4 +1,4 @@
-//! Endings have the outcomes that they have in proxy mode.
+//! In rewrite mode, each ending has the same outcome as in proxy mode.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -17,17 +17,17 @@ use crate::relay::peer::Wire;
 const BODY: &[u8] = br#"{"model":"m","stream":true}"#;
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
 const EVENT: &[u8] = b"45\r\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}],\"model\":\"m\"}\n\n\r\n";
-/// `EVENT` as the client gets it.
+/// The part of `EVENT` that the client also receives.
 const TEXT: &str = "\"content\":\"a\"";
 
-/// How the server ends.
+/// How the server ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     Finish,
     Reset,
 }
 
-/// The outcome when the server sends these bytes and ends like this, and what the client got.
+/// Lets a server send these bytes and end the connection; returns the outcome, and the bytes that the client received.
 fn outcome(sent: &[&[u8]], end: End) -> (Outcome, String) {
     let (listener, server) = peer::listen();
     let mut proxy = Proxy::to(server, usage());
@@ -37,7 +37,7 @@ fn outcome(sent: &[&[u8]], end: End) -> (Outcome, String) {
             read_request(&mut stream);
             sent.iter().for_each(|bytes| stream.write_all(bytes).unwrap());
             if end == End::Reset {
-                // The proxy has read what was sent.
+                // Gives the proxy time to read all bytes before the reset.
                 thread::sleep(Duration::from_millis(100));
                 Wire::reset(&mut stream);
             }
@@ -88,7 +88,7 @@ fn unreachable_server_causes_a_503() {
     assert_eq!(proxy.notebook.take().records[0].outcome, Outcome::UpstreamRefused);
 }
 
-/// A server that streams until its client leaves, and counts the requests that it saw to their end.
+/// A server that streams each response until the client disconnects, and counts the disconnects in `left`.
 fn endless(listener: &std::net::TcpListener, requests: usize, left: &AtomicUsize) {
     thread::scope(|scope| {
         for _ in 0..requests {
@@ -123,7 +123,8 @@ fn thousand_aborting_clients_end_upstream_and_are_recorded_once() {
             };
             let clients: Vec<(usize, TcpStream)> = (0..AT_ONCE).map(begin).collect();
             for (index, mut client) in clients {
-                // Half leave after a token, by a reset or by a FIN.
+                // All clients disconnect after the first token: every second one with a reset, the others with a normal
+                // close.
                 let mut got = Vec::new();
                 while !String::from_utf8_lossy(&got).contains(TEXT) {
                     let mut piece = [0; 4096];

@@ -1,4 +1,4 @@
-//! Rewrite mode: what the server gets, what the client gets, and what is measured.
+//! Rewrite mode: the forwarded requests, the forwarded responses, and the records.
 #![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
 mod bodies;
@@ -30,12 +30,12 @@ pub(crate) struct Proxy {
     pub(crate) notebook: Notebook,
 }
 
-/// All rewrites.
+/// Settings with all rewrites.
 pub(crate) fn all() -> Settings {
     Settings { include_usage: true, traceparent: true, request_id: true, ..Settings::default() }
 }
 
-/// Only `include_usage`.
+/// Settings with only `include_usage`.
 pub(crate) fn usage() -> Settings {
     Settings { include_usage: true, ..Settings::default() }
 }
@@ -63,7 +63,7 @@ impl Proxy {
     }
 }
 
-/// Reads one request with a body of known length or in chunks: its headers, and its body without framing.
+/// Reads one request with a known length or in chunks; returns its headers, and its body without framing.
 pub(crate) fn read_request(stream: &mut impl Read) -> (String, Vec<u8>) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -121,8 +121,8 @@ pub(crate) fn chat(body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// Sends `request` through the proxy in these pieces, and returns what the server at `listener` got and what the client
-/// got when the server sends `response` and closes.
+/// Sends a request through the proxy in these pieces. The server at `listener` sends `response` and closes. Returns the
+/// request that the server received, and the bytes that the client received.
 pub(crate) fn exchange(
     proxy: &Proxy,
     listener: &TcpListener,

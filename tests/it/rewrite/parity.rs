@@ -1,4 +1,4 @@
-//! The same traffic in proxy mode and in rewrite mode: equal records.
+//! The same traffic gives equal records in proxy mode and in rewrite mode.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -26,12 +26,12 @@ use crate::relay::peer;
 use crate::relay::sockets::Authority;
 use crate::websocket::observed::{COMMIT, DELTA, DONE, HANDSHAKE, SWITCHED, of_client, of_server};
 
-/// The proxy in both modes.
+/// A proxy in each mode: proxy mode, then rewrite mode.
 fn both(listener: impl Fn() -> Listener) -> [Proxy; 2] {
     [None, Some(Arc::new(usage()))].map(|rewrite| Proxy::with(Listener { rewrite, ..listener() }))
 }
 
-/// What does not depend on time or mode, of all records.
+/// The values of all records that do not depend on time or mode.
 fn facts(mut proxy: Proxy) -> Vec<String> {
     proxy.stop();
     let replayed = proxy.notebook.take();
@@ -49,7 +49,7 @@ fn facts(mut proxy: Proxy) -> Vec<String> {
     facts
 }
 
-/// The outcomes of 50 streams whose server is killed after the first events, and of a request after that.
+/// The outcomes of 50 streams whose server is killed after the first events, and of a later request.
 fn killed(make: impl Fn(SocketAddr) -> Proxy) -> Vec<Outcome> {
     const STREAMS: usize = 50;
     let sim = ["sim", "--rate", "20", "--ttft-ms", "0", "--tokens", "30000", "--listen", "127.0.0.1:0"];
@@ -100,7 +100,7 @@ fn killed_server_truncates_its_streams_and_refuses_the_next_request() {
     assert_eq!(killed(|upstream| Proxy::to(upstream, usage())), expected, "rewrite mode");
 }
 
-/// Streams over one HTTP/2 connection on TLS, all of which ask for counts.
+/// Sends streamed requests, all with `include_usage`, over one HTTP/2 connection with TLS.
 async fn chats(address: SocketAddr, config: Arc<ClientConfig>) {
     let socket = tokio::net::TcpStream::connect(address).await.unwrap();
     let stream = TlsConnector::from(config).connect("relay.test".try_into().unwrap(), socket).await.unwrap();
@@ -204,7 +204,7 @@ fn messages_of_both_sides_of_a_websocket_are_observed() {
     assert_eq!(proxied, rewritten);
 }
 
-/// A program whose configuration file is replaced during traffic; it has these settings.
+/// Runs the program with these settings, and replaces its configuration file during traffic.
 fn reloaded(listener: &str, settings: &str, simulator: SocketAddr, runtime: &tokio::runtime::Runtime) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("tokometer.yaml");

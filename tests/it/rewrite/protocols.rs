@@ -88,7 +88,7 @@ fn unix_sockets_on_both_sides_reuse_the_connection_to_the_server() {
     path.stop();
 }
 
-/// The simulated server and the load generator: streams without asking for counts have exact counts.
+/// Streams of clients that did not request counts have exact counts.
 #[test]
 fn streams_have_exact_counts_over_http1_and_http2() {
     let (runtime, simulator) = crate::program::simulated();

@@ -1,5 +1,5 @@
-//! Recorded streams with counts, sent to a client that did not ask for counts: it gets the events of the recorded
-//! stream without counts.
+//! Sends recorded streams with counts to a client that did not request counts. The client must receive the events of
+//! the recorded stream without counts.
 
 use serde_json::Value;
 use tokometer_observe::measure::{CountSource, Outcome};
@@ -40,7 +40,7 @@ fn client_that_did_not_ask_gets_the_stream_without_counts() {
         let (without, _) = reads(&case("chat-stream-nousage"));
         let expected = events(&without.concat());
         assert!(expected.len() > 100, "{engine}");
-        // In the recorded writes, and in writes of seven bytes.
+        // Sends the stream in the recorded writes, and in writes of seven bytes.
         let seven: Vec<Vec<u8>> = with.concat().chunks(7).map(<[u8]>::to_vec).collect();
         for writes in [&with, &seven] {
             let (listener, server) = peer::listen();

@@ -1,4 +1,4 @@
-//! Counts from page to page: increases across restarts, changing ranks, and other names.
+//! Counters across pages: increases across restarts, changing ranks, and changing names.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -82,7 +82,7 @@ fn count_that_appears_later_began_at_zero() {
 
 #[test]
 fn count_of_unknown_start_begins_with_its_first_page() {
-    // A page of another engine, and one with the name but without a valid value, do not show that the count was 0.
+    // Neither a page of another engine nor a page with an invalid value shows that the counter was 0 before.
     for before in ["sglang:num_running_reqs 1", "vllm:num_preemptions_total NaN"] {
         assert_eq!(preemptions(&[before, "vllm:num_preemptions_total 20"]), [None, Some(0.0)], "{before}");
     }
@@ -124,7 +124,7 @@ fn ratio_covers_the_time_between_two_pages() {
 }
 
 proptest! {
-    /// A naive model: on each rank a counter that increases and occasionally restarts at zero.
+    /// Compares with a naive model: each rank has a counter that increases and occasionally restarts at zero.
     #[test]
     fn counts_equal_the_model_increases(steps in vec((0usize..3, 0u32..5, any::<bool>()), 1..40)) {
         let (mut tracker, mut values, mut gained) = (Tracker::default(), [7u32, 0, 3], 0u32);
@@ -133,7 +133,7 @@ proptest! {
         };
         tracker.take(&page(&text(&values)));
         for (rank, step, restart) in steps {
-            // A restart that reaches the previous value cannot be detected in a counter.
+            // A restart is undetectable if the counter reaches its previous value before the next page.
             if restart && step < values[rank] {
                 values[rank] = step;
             } else {

@@ -12,8 +12,8 @@ const HEADING: &str = "\n## Names\n";
 
 /// The text between the heading and the tables.
 const BEFORE_TABLES: &str = "
-For each metric, the first row whose names are all on the engine's page is used. `older` marks names of earlier engine
-releases.
+For each metric, tokometer uses the first row whose names are all on the engine's metrics page. `older` marks names of
+earlier engine releases.
 ";
 
 #[test]
@@ -35,8 +35,8 @@ fn tables() -> String {
         let what = match quantity.combine() {
             Combine::Level => "Sum over models.",
             Combine::Highest => "Maximum over models.",
-            Combine::Single => "Used only if the engine has no counters and the page has one series for the rank.",
-            Combine::Count => "Increase of the series, summed over models.",
+            Combine::Single => "Used only if the engine has no such counters, and its page has one series per rank.",
+            Combine::Count => "Increase of the engine's counters, summed over models.",
         };
         writeln!(out, "\n### `{}`\n\n{what}\n", quantity.as_str()).unwrap();
         writeln!(out, "| Engine | Names on the engine's page | Note |\n|---|---|---|").unwrap();
@@ -49,7 +49,7 @@ fn tables() -> String {
 
 fn row(engine: Engine, source: &Source) -> String {
     let terms: Vec<String> = source.terms.iter().map(names).collect();
-    format!("| {} | {} | {} |", engine.as_str(), terms.join(" "), source.note)
+    format!("| {} | {} | {} |", engine.as_str(), terms.join(" + ").replace("+ \u{2212}", "\u{2212}"), source.note)
 }
 
 fn names(term: &Term) -> String {

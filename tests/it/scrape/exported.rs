@@ -32,7 +32,7 @@ impl Collect for One {
     }
 }
 
-/// Two pages of an engine, five seconds apart, the second two seconds ago.
+/// A watch that has read two pages, seven and two seconds ago. On the first page all values are zero.
 fn read_twice(name: &str) -> One {
     let now = Instant::now();
     let watch = Watch::new(&scrape::Settings::default());
@@ -147,7 +147,7 @@ fn both_exporters_have_the_same_engine_metrics() {
         ("tokometer_engine_iterations_stopped_seconds data_parallel_rank=1", 0.0),
         ("tokometer_engine_tokens_generated_total data_parallel_rank=0", 4200.0),
         ("tokometer_engine_tokens_generated_total data_parallel_rank=1", 800.0),
-        // Only the first rank has a draft.
+        // Only the first rank uses speculative decoding.
         ("tokometer_engine_speculative_drafted_total data_parallel_rank=0", 400.0),
         ("tokometer_engine_speculative_accepted_total data_parallel_rank=0", 300.0),
         ("tokometer_engine_speculative_acceptance_ratio data_parallel_rank=0,source=counter_deltas", 0.75),

@@ -1,4 +1,4 @@
-//! Metrics pages: compared with a naive parser, for arbitrary cuts.
+//! The parser of metrics pages, compared with a naive parser for arbitrary splits.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -105,7 +105,7 @@ fn naive_sample(mut line: &[char]) -> Option<Sample> {
     }
     skip(&mut line);
     let value: String = line.iter().take_while(|c| !c.is_ascii_whitespace()).collect();
-    // The characters represent bytes: non-ASCII ones are not part of a number.
+    // Each character represents a byte, so non-ASCII characters make a number invalid.
     Some((name, labels, value.parse::<f64>().ok()?.to_bits()))
 }
 
@@ -177,12 +177,12 @@ fn too_long_line_is_skipped_and_the_next_is_parsed() {
         let (samples, lines) = read(page.as_bytes().chunks(size));
         let names: Vec<&str> = samples.iter().map(|(name, ..)| name.as_str()).collect();
         assert_eq!(names, ["a", "d"]);
-        // The line of exactly the maximum length is not a sample.
+        // The malformed line has exactly the maximum length; it is parsed, but is not a sample.
         assert_eq!(lines, Lines { samples: 2, malformed: 1, too_long: 2 });
     }
 }
 
-/// Lines that are samples or nearly so.
+/// Lines that are valid samples or almost valid.
 fn line() -> impl Strategy<Value = String> {
     let space = || prop_oneof![4 => Just(""), 1 => Just(" "), 1 => Just("\t ")];
     let name = prop_oneof![4 => "[a-z_:]{1,6}", 1 => "[0-9a-z:é-]{0,4}"];
@@ -215,7 +215,7 @@ proptest! {
         let mut start = 0;
         let pieces: Vec<&[u8]> = cuts.into_iter().chain([page.len()]).map(|end| &page.as_bytes()[std::mem::replace(&mut start, end)..end]).collect();
         let model = naive(page.as_bytes());
-        // A label's value is not unescaped; the naive parser maps bytes to characters.
+        // The naive parser maps bytes to characters, so the parser's texts are converted in the same way.
         let latin = |text: String| text.bytes().map(char::from).collect::<String>();
         let (samples, lines) = read(pieces);
         let samples: Vec<Sample> = samples.into_iter().map(|(name, labels, value)| (latin(name), labels.into_iter().map(|(n, v)| (latin(n), latin(v))).collect(), value)).collect();

@@ -25,7 +25,7 @@ fn page(text: &str) -> Page {
     page
 }
 
-/// The page with every value 0.
+/// The same page with the value 0 in every sample.
 fn zeros(text: &str) -> String {
     let zero = |line: &str| match line.rsplit_once(' ') {
         Some((series, _)) if !line.starts_with('#') => format!("{series} 0\n"),
@@ -34,7 +34,7 @@ fn zeros(text: &str) -> String {
     text.lines().map(zero).collect()
 }
 
-/// The state from a page that follows the same page with all values zero: its counts equal those on the page.
+/// The state after a page of zeros followed by this page, so that counts equal the values on the page.
 fn state(text: &str) -> State {
     let mut tracker = Tracker::default();
     tracker.take(&page(&zeros(text)));

@@ -1,4 +1,4 @@
-//! Which state applies at which moment, with scripted times.
+//! The engine state that applies at a given time, with scripted times.
 
 use std::time::{Duration, Instant};
 
@@ -65,7 +65,7 @@ fn failure_ends_the_state_until_the_next_page() {
 fn state_expires_without_new_pages() {
     let (watch, start, note) = watch();
     note(&watch, 0.0, 1);
-    // Three intervals plus the time limit of a scrape.
+    // A state is valid for three intervals plus the timeout of a scrape.
     assert!(watch.at(start + seconds(17.0)).is_some());
     assert!(watch.at(start + seconds(17.1)).is_none());
     let measurements = watch.measurements(start + seconds(30.0));
@@ -104,7 +104,7 @@ fn failing_engine_is_asked_less_often_up_to_a_minute() {
     assert_eq!(watch.pause(&rare, 0.5), seconds(300.0), "never more often than the interval");
 }
 
-/// Records a page of vLLM.
+/// Records a page of vLLM with these values.
 fn note_iterations(watch: &Watch, at: Instant, running: u32, iterations: u32) {
     let text = format!("vllm:num_requests_running {running}\nvllm:iteration_tokens_total_count {iterations}\n");
     watch.note(at, TOOK, Ok(&page(&text)));
@@ -124,7 +124,7 @@ fn engine_is_still_while_requests_run_without_an_iteration() {
         (25.0, 0, 141, None),
         (30.0, 2, 141, None),
         (35.0, 2, 141, Some(5.0)),
-        // A restart counts from 0.
+        // A restarted engine counts from 0, so a lower count is progress.
         (40.0, 2, 3, None),
     ] {
         note_iterations(&watch, at(n), running, iterations);
@@ -141,7 +141,7 @@ fn server_that_does_not_respond_is_still_and_one_that_is_gone_is_not() {
     fails(7.0, Failure::Timeout);
     assert_eq!(watch.still(at(8.0)).engine, Some(seconds(7.0)));
     fails(14.0, Failure::Timeout);
-    // The next attempts are rarer.
+    // After timeouts, attempts are less frequent, so this state is valid for longer.
     assert_eq!(watch.still(at(40.0)).engine, Some(seconds(14.0)));
     assert_eq!(watch.still(at(100.0)).engine, None, "too old");
     fails(60.0, Failure::Connect);
@@ -175,7 +175,7 @@ fn still_rank_is_found_among_ranks_that_iterate() {
         let ranks = watch.measurements(at(41.0)).ranks;
         ranks.iter().map(|(_, state)| state.stopped.unwrap()).collect::<Vec<_>>()
     };
-    // The rank 1 makes no iteration after the first page, the rank 2 has no running requests.
+    // Rank 1 makes no iteration after the first page. Rank 2 has no running requests.
     for (n, ranks) in [
         (0.0, [(8, 100), (8, 100), (0, 100)]),
         (10.0, [(8, 140), (8, 100), (0, 100)]),
@@ -189,7 +189,7 @@ fn still_rank_is_found_among_ranks_that_iterate() {
     assert_eq!(watch.still(at(48.0)).rank, Some((1, seconds(47.0))), "a page that times out ends no period");
     read(50.0, &[(8, 240), (9, 101), (0, 100)]);
     assert_eq!(watch.still(at(51.0)), still(None, Some((0, 10.0))));
-    // A page with a single rank reports on the engine.
+    // On a page with a single rank, the engine as a whole is still, not a rank.
     read(55.0, &[(8, 200)]);
     read(60.0, &[(8, 200)]);
     assert_eq!(watch.still(at(61.0)), still(Some(5.0), None));

@@ -11,7 +11,7 @@ fn impossible_values_are_ignored() {
         let state = state(&text);
         assert_eq!((state.running, state.waiting), (Some(3.0), None), "{value}");
     }
-    // A ratio is not a percentage.
+    // vLLM reports this value as a ratio, in spite of its name; 93 is not a ratio.
     assert_eq!(state("vllm:kv_cache_usage_perc 93\n").kv_usage, None);
 }
 

@@ -1,4 +1,4 @@
-//! The whole program between the simulated engine and its clients: it exports the values that the engine reports.
+//! The whole program between the simulated engine and its clients. It must export the values that the engine reports.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -83,7 +83,7 @@ fn engine_queue_is_exported_and_scrapes_are_no_traffic() {
         max_tokens: 20,
         ..load::Settings::default()
     };
-    // Repeats until a scrape falls into the load.
+    // Repeats the load until a scrape takes place during it.
     let seen = Arc::new(AtomicBool::new(false));
     let offered = runtime.spawn({
         let seen = Arc::clone(&seen);
@@ -95,7 +95,7 @@ fn engine_queue_is_exported_and_scrapes_are_no_traffic() {
             requests
         }
     });
-    // One runs and three wait: both values are from one page.
+    // One request runs and three wait. Both values must be from the same page.
     until("the queue is seen", || {
         let page = page();
         (page["tokometer_engine_requests_running"] == 1.0 && page["tokometer_engine_requests_waiting"] == 3.0)
@@ -118,7 +118,7 @@ fn engine_queue_is_exported_and_scrapes_are_no_traffic() {
     runtime.block_on(simulator.stop());
     let gone =
         until("its end is seen", || Some(page()).filter(|page| page["tokometer_engine_scrape_failures_total"] > 0.0));
-    // Values derived from traffic and connects remain.
+    // After the engine has stopped, values derived from traffic and connects remain.
     let of_traffic = ["_scrape_", "_silence_", "_wedged", "_reachable"];
     let of_page = |name: &&String| name.contains("_engine_") && !of_traffic.iter().any(|other| name.contains(other));
     let reported: Vec<&String> = gone.keys().filter(of_page).collect();

@@ -14,7 +14,7 @@ use tokometer_engine::scrape::{Dial, Failure, Measurements, Scraper, Settings, T
 
 const PAGE: &str = "vllm:num_requests_running 3\nvllm:num_requests_waiting 1\n";
 
-/// How a server handles a request with this method and path; `None` keeps the connection open without a response.
+/// Handles a request with this method and path. `None` keeps the connection open without a response.
 type Responses = dyn Fn(&str, &mut dyn Write) -> Option<()> + Send + Sync;
 
 /// A scripted server that records its requests.
@@ -227,7 +227,7 @@ fn json_page_is_read_only_once() {
     let server = Server::start(|_, out| response(out, "200 OK", "content-type: application/json\r\n", "[]"));
     let scraper = start(&settings(Target { path: Some("/metrics".to_owned()), ..Target::default() }), server.address);
     assert_eq!(failed(&scraper), Failure::Json);
-    // If it were requested again at its interval or after a failure, that would have happened by now.
+    // A repeated request would have been sent by the time another scraper has made five attempts.
     let other = start(&settings(Target::default()), Server::start(|_, out| response(out, "503 Busy", "", "")).address);
     until("five failures of another", || Some(()).filter(|()| measurements(&other).attempts >= 5));
     assert_eq!((server.asked(), measurements(&scraper).attempts), (vec!["GET /metrics".to_owned()], 1));
@@ -283,7 +283,7 @@ fn reading_a_huge_page_stops_at_the_limit() {
     let settings = Settings { page_bytes: 2 * MEGABYTE, ..settings(Target::default()) };
     let scraper = start(&settings, server.address);
     assert_eq!(failed(&scraper), Failure::TooLarge);
-    // Data over the limit is in the sockets' buffers.
+    // The server can send more than the limit, because socket buffers accept more data.
     let taken = until("the server sees the end", || sent.lock().unwrap().front().copied());
     assert!(taken < 25, "{taken} MB of 50 were taken");
 }

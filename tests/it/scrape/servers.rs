@@ -1,4 +1,5 @@
-//! Several listeners with one server, and several data-parallel ranks: every series is unique, and names its server.
+//! Several listeners with one server, and several data-parallel ranks: every series is unique, and has the port of its
+//! server.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -46,7 +47,7 @@ fn samples(exporters: &Exporters) -> Samples {
     text::parse(&body, Form::OpenMetrics).samples
 }
 
-/// The values of a metric, by the values of these labels.
+/// The values of a metric by the values of these labels, joined by spaces.
 fn by(samples: &Samples, metric: &str, labels: &[&str]) -> BTreeMap<String, f64> {
     let own = |all: &BTreeMap<String, String>| {
         let values: Vec<&str> = labels.iter().map(|label| all.get(*label).map_or("", String::as_str)).collect();
@@ -109,7 +110,7 @@ fn engine_behind_two_listeners_is_silent_only_if_both_are() {
 fn state_of_each_rank_is_exported() {
     let listeners = vec![listener("a", 8001), listener("b", 8002)];
     let exporters = Exporters::start(&Settings { listeners, ..Settings::default() }).unwrap();
-    // Two ranks behind one port; a rank behind a port of its own; and a count that the ranks share.
+    // The first server has two ranks, and one count for both ranks. The second server has one rank.
     let two = "vllm:num_requests_running{engine=\"0\"} 7\nvllm:num_requests_running{engine=\"1\"} 5\n\
                vllm:prefix_cache_hits_total{engine=\"0\"} 30\nvllm:prefix_cache_queries_total{engine=\"0\"} 40\n\
                vllm:prefix_cache_hits_total{engine=\"1\"} 0\nvllm:prefix_cache_queries_total{engine=\"1\"} 40\n\
@@ -135,7 +136,7 @@ fn ranks_are_counted_separately_and_bounded() {
     };
     assert_eq!(preemptions(&(rank("0", 10) + &rank("1", 100))), [(0, Some(0.0)), (1, Some(0.0))]);
     assert_eq!(preemptions(&(rank("0", 13) + &rank("1", 104))), [(0, Some(3.0)), (1, Some(4.0))]);
-    // A restarted rank continues, and what is no number is no rank.
+    // A restarted rank keeps its previous increases. A label value that is not a number is ignored.
     assert_eq!(preemptions(&(rank("0", 1) + &rank("1", 104) + &rank("+2", 1))), [(0, Some(4.0)), (1, Some(4.0))]);
     let many = |ranks: u32| (0..ranks).map(|number| rank(&number.to_string(), 1)).collect::<String>();
     assert_eq!(preemptions(&many(64)).len(), 64);

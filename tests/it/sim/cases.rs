@@ -8,9 +8,9 @@ pub(crate) struct Case {
     pub(crate) path: &'static str,
     pub(crate) headers: &'static str,
     pub(crate) body: &'static str,
-    /// Contained in the last chunk of a complete stream; empty if only the transfer coding marks the end.
+    /// Text in the last chunk of a complete stream; empty if only the transfer coding marks the end.
     pub(crate) mark: &'static str,
-    /// Contained in the chunk that reports an error; empty if the connection is closed instead.
+    /// Text in the chunk that reports an error; empty if the connection is closed instead.
     pub(crate) error: &'static str,
     /// JSON pointer to the token count in the event with the mark or the one before it.
     pub(crate) count: &'static str,
@@ -18,7 +18,7 @@ pub(crate) struct Case {
     pub(crate) tells_input: bool,
     /// Whether the stream reports why it finished.
     pub(crate) tells_finish: bool,
-    /// Outcome of a clean end without the mark: ok if a finish reason came before.
+    /// Outcome of a stream that ends cleanly without `mark`: ok if a finish reason was sent before.
     pub(crate) unmarked: Outcome,
 }
 

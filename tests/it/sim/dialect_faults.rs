@@ -1,4 +1,5 @@
-//! Each dialect counts the generated tokens, ends with its own mark, and fails in its own format.
+//! In each dialect, the server counts the generated tokens, sends the dialect's end mark, and reports errors in its
+//! format.
 
 use serde_json::Value;
 use tokometer_sim::server::{Settings, Simulator};
@@ -78,7 +79,7 @@ async fn empty_stream_and_broken_event_end_cleanly() {
     for case in CASES {
         let (chunks, terminated, _) = ask(case, "empty").await;
         assert!(terminated, "{}", case.path);
-        // Responses sends its first two events before any fault can occur.
+        // The Responses API sends its first two events before any fault is injected.
         assert_eq!(chunks.len(), if case.path == "/v1/responses" { 2 } else { 0 }, "{}", case.path);
         let (chunks, terminated, _) = ask(case, "bad-json:2").await;
         let broken = chunks.iter().filter(|chunk| !chunk.contains("[DONE]") && json(chunk).is_none()).count();

@@ -1,4 +1,4 @@
-//! Every dialect has the shape of its recording, and reports the generated tokens.
+//! Responses in every dialect have the shape of the dialect's recording, and report the generated tokens.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -61,7 +61,7 @@ async fn ollama_has_the_recorded_shape() {
         ("api-generate-load-only", "/api/generate", r#"{"model":"tiny"}"#.to_owned()),
         ("api-chat-error-model", "/api/chat", r#"{"model":"nope","messages":[]}"#.to_owned()),
     ] {
-        // Some pace is needed: Ollama omits durations of zero.
+        // Tokens need some time, because Ollama omits durations of zero.
         let mut settings = round_trip::swift();
         settings.pace.time_to_first_token = std::time::Duration::from_millis(5);
         settings.pace.tokens_per_second = if case.contains("one-token") { 0.0 } else { 20_000.0 };

@@ -1,4 +1,4 @@
-//! Each fault has the effect that its name implies.
+//! Each injected fault has its documented effect.
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The simulated server sends the same over HTTP/2 with prior knowledge as over HTTP/1.1.
+//! Over HTTP/2 with prior knowledge, the simulated server sends the same responses as over HTTP/1.1.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokometer_sim::server::{Settings, Simulator};
 use crate::sim::cases::CASES;
 use crate::sim::round_trip;
 
-/// A connection, and the task that drives it.
+/// Opens a connection, and spawns the task that drives it.
 async fn connect(address: SocketAddr) -> SendRequest<Bytes> {
     let stream = TcpStream::connect(address).await.unwrap();
     // An unread stream must not use up the connection's flow-control window.
@@ -24,7 +24,7 @@ async fn connect(address: SocketAddr) -> SendRequest<Bytes> {
     send
 }
 
-/// A complete response, and its body.
+/// Sends a request; returns the complete response and its body.
 async fn ask(
     send: &SendRequest<Bytes>,
     request: Request<()>,
@@ -44,7 +44,7 @@ async fn ask(
     Ok((Response::from_parts(head, ()), bytes))
 }
 
-/// A new server's response over HTTP/1.1: the body without framing.
+/// The response of a new server over HTTP/1.1: headers, and body without framing.
 async fn plain(path: &str, headers: &str, body: &str) -> (String, Vec<u8>) {
     let simulator = Simulator::start(round_trip::swift()).await.unwrap();
     let got = round_trip::post(simulator.local_address(), path, headers, body).await;
@@ -174,7 +174,7 @@ async fn split_preface_is_accepted_and_partial_one_rejected() {
         stream.write_all(head).await.unwrap();
         tokio::task::yield_now().await;
         stream.write_all(tail).await.unwrap();
-        // An empty SETTINGS frame.
+        // Sends an empty SETTINGS frame.
         stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
         let mut frame = [0; 9];
         stream.read_exact(&mut frame).await.unwrap();

@@ -128,7 +128,7 @@ async fn filler_events_are_counted() {
 
 #[tokio::test]
 async fn unsent_request_is_not_counted() {
-    // Nothing accepts here, and the backlog fills up immediately: further connects hang.
+    // Nothing accepts connections here. The backlog is full immediately, so further connects hang.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(1).unwrap();

@@ -1,5 +1,5 @@
-//! The simulated server behaves as recorded from real engines, reports correct counters, and fails on demand; the load
-//! generator reports correct results.
+//! The simulated server behaves like recorded real engines, reports correct counters, and injects faults on request.
+//! The load generator reports correct results.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,5 @@
-//! Realtime sessions with the simulated server, direct and through the relay: its messages, and what the relay records.
+//! Realtime sessions with the simulated server, direct and through the relay: the server's messages, and the relay's
+//! records.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -16,7 +17,7 @@ use crate::end_to_end::relay_to;
 use crate::sim::round_trip;
 use crate::websocket::model::frame;
 
-/// Two seconds of silence, as a client sends it.
+/// A client's message with two seconds of silence.
 fn audio() -> Value {
     json!({"type": "input_audio_buffer.append", "audio": "A".repeat(64_000 / 3 * 4)})
 }
@@ -52,15 +53,15 @@ impl Client {
         self.frame(0x81, message.to_string().as_bytes()).await;
     }
 
-    /// Sends messages in one write: none of them can arrive after the response to an earlier one.
+    /// Sends messages in one write, so that none of them can arrive after the response to an earlier one.
     async fn send_together(&mut self, messages: &[Value]) {
         let frames =
             messages.iter().flat_map(|message| frame(0x81, Some([3, 1, 4, 1]), message.to_string().as_bytes()));
         self.stream.write_all(&frames.collect::<Vec<u8>>()).await.unwrap();
     }
 
-    /// The next frame: its first byte and its payload.
-    async fn hear(&mut self) -> std::io::Result<(u8, Vec<u8>)> {
+    /// Reads the next frame; returns its first byte and its payload.
+    async fn read_frame(&mut self) -> std::io::Result<(u8, Vec<u8>)> {
         let first = self.stream.read_u8().await?;
         let length = match self.stream.read_u8().await? {
             126 => u64::from(self.stream.read_u16().await?),
@@ -73,7 +74,7 @@ impl Client {
     }
 
     async fn message(&mut self) -> Value {
-        let (first, payload) = self.hear().await.unwrap();
+        let (first, payload) = self.read_frame().await.unwrap();
         assert_eq!(first, 0x81, "{}", String::from_utf8_lossy(&payload));
         serde_json::from_slice(&payload).unwrap()
     }
@@ -92,8 +93,8 @@ impl Client {
     /// Sends a close frame and reads the reply.
     async fn close(&mut self) {
         self.frame(0x88, &1000_u16.to_be_bytes()).await;
-        assert_eq!(self.hear().await.unwrap(), (0x88, 1000_u16.to_be_bytes().to_vec()));
-        assert_eq!(self.hear().await.unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        assert_eq!(self.read_frame().await.unwrap(), (0x88, 1000_u16.to_be_bytes().to_vec()));
+        assert_eq!(self.read_frame().await.unwrap_err().kind(), ErrorKind::UnexpectedEof);
     }
 }
 
@@ -105,7 +106,7 @@ fn settings() -> Settings {
     Settings { response_tokens: 7..=7, ..round_trip::swift() }
 }
 
-/// Runs sessions through a new relay; returns its records, once there are this many, and the server's counters.
+/// Runs sessions through a new relay; waits for this many records, and returns them with the server's counters.
 fn through(settings: Settings, requests: usize, session: impl AsyncFnOnce(SocketAddr)) -> (Vec<Record>, Stats) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let notebook = Notebook::default();
@@ -114,7 +115,7 @@ fn through(settings: Settings, requests: usize, session: impl AsyncFnOnce(Socket
         let simulator = Simulator::start(settings).await.unwrap();
         let (path, url) = relay_to(simulator.local_address(), &notebook);
         session(url.trim_start_matches("http://").parse().unwrap()).await;
-        // The client sees the end of the connection before the relay's observer does.
+        // The observer of the relay is notified of the end of the connection later than the client.
         let deadline = Instant::now() + crate::WAIT;
         while replayed.records.len() < requests && Instant::now() < deadline {
             tokio::task::yield_now().await;
@@ -156,7 +157,7 @@ fn transcription_counts_match_the_server() {
             let mut text = first["delta"].as_str().unwrap().to_owned();
             let mut ponged = false;
             loop {
-                let (opcode, payload) = client.hear().await.unwrap();
+                let (opcode, payload) = client.read_frame().await.unwrap();
                 if opcode == 0x8a {
                     assert_eq!(payload, b"still there?");
                     ponged = true;
@@ -245,7 +246,7 @@ fn close_disconnect_or_cancel_aborts_the_response() {
             match way {
                 "close" => {
                     client.frame(0x88, &1000_u16.to_be_bytes()).await;
-                    while client.hear().await.is_ok() {}
+                    while client.read_frame().await.is_ok() {}
                 }
                 "leave" => drop(client),
                 _ => {
@@ -270,7 +271,7 @@ fn each_fault_is_recorded_with_its_outcome() {
         ("error-event:2", Outcome::ErrorInStream, Some(2)),
         ("cut:2", Outcome::Truncated, Some(2)),
         ("reset:2", Outcome::UpstreamReset, Some(2)),
-        // The end-of-text token has no text.
+        // One less than the generated tokens, because the end-of-text token has no text.
         ("no-done", Outcome::Truncated, Some(6)),
         ("empty", Outcome::NoOutput, Some(0)),
         ("bad-json:2", Outcome::Ok, Some(7)),
@@ -284,7 +285,7 @@ fn each_fault_is_recorded_with_its_outcome() {
                 let create = json!({"type": "response.create"});
                 let last = json!({"type": "input_audio_buffer.commit", "final": true});
                 client.send_together(&[update, commit, create, last]).await;
-                while let Ok((first, payload)) = client.hear().await {
+                while let Ok((first, payload)) = client.read_frame().await {
                     let text = String::from_utf8_lossy(&payload);
                     if first == 0x88
                         || ["response.done", "transcription.done", DEAD].iter().any(|end| text.contains(end))
@@ -322,7 +323,7 @@ async fn missing_or_wrong_model_is_reported_and_session_continues() {
     client.send_event(&json!({"type": "input_audio_buffer.commit", "final": true})).await;
     assert_eq!(client.until("transcription.done").await.len(), 8);
     client.frame(0xc1, b"no extension was agreed upon").await;
-    assert_eq!(client.hear().await.unwrap(), (0x88, 1002_u16.to_be_bytes().to_vec()));
+    assert_eq!(client.read_frame().await.unwrap(), (0x88, 1002_u16.to_be_bytes().to_vec()));
 }
 
 #[tokio::test]

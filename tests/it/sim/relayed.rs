@@ -1,4 +1,4 @@
-//! Load on every API, through the relay: the client's counts, the relay's records and the server's counters are equal.
+//! Load on every API through the relay: counts of the client, the relay's records and the server are equal.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use crate::sim::round_trip;
 
 const REQUESTS: u64 = 6;
 
-/// The results of one load run from three sides.
+/// The results of one load run: from the client, the relay and the server.
 struct Run {
     summary: Summary,
     replayed: Replayed,
     stats: Stats,
 }
 
-/// Sends requests through a new relay, three at a time.
+/// Sends `REQUESTS` requests through a new relay, three at a time.
 fn through(settings: load::Settings, server: server::Settings) -> Run {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let notebook = Notebook::default();
@@ -30,7 +30,7 @@ fn through(settings: load::Settings, server: server::Settings) -> Run {
         let settings =
             load::Settings { url, model: "tiny".to_owned(), concurrency: 3, requests: Some(REQUESTS), ..settings };
         let summary = load::run(settings, |_| {}).await.unwrap();
-        // The server notices a disconnected client with a delay.
+        // Waits, because the server notices a disconnected client with a delay.
         let asked = std::time::Instant::now();
         while simulator.stats().running > 0 && asked.elapsed() < crate::WAIT {
             tokio::task::yield_now().await;
@@ -41,14 +41,15 @@ fn through(settings: load::Settings, server: server::Settings) -> Run {
     Run { summary, replayed: notebook.take(), stats }
 }
 
-/// The engine that serves a path shared by several engines.
+/// The engine that the server imitates on a path that several engines use.
 fn imitated(api: Api) -> Imitation {
     if api == Api::LmDeployGenerate { Imitation::LmDeploy } else { Imitation::Vllm }
 }
 
 fn hold(api: Api, http2: bool, stream: bool) {
     let name = format!("{api}, {}, {}", if http2 { "h2" } else { "h1" }, if stream { "streamed" } else { "whole" });
-    // llama.cpp closes the connection after a stream: a request sent meanwhile is retried, and recorded twice.
+    // llama.cpp closes the connection after a stream. With keep-alive, a request sent at that moment would be retried
+    // and recorded twice.
     let keep_alive = !matches!(api, Api::LlamaCompletion | Api::Infill);
     let settings =
         load::Settings { api: Some(api), http2, stream, max_tokens: 25, keep_alive, ..load::Settings::default() };
@@ -86,7 +87,7 @@ fn hold(api: Api, http2: bool, stream: bool) {
     if reported {
         assert_eq!((summary.tokens, counted), (stats.generation_tokens, stats.generation_tokens), "{name}: {summary}");
     } else if stream {
-        // Each counts the events with text; the end-of-text token has none.
+        // Client and relay count the events with text, so they miss the end-of-text token of each stopped response.
         let ended = stats.stopped;
         assert_eq!(
             (summary.tokens, counted),

@@ -15,7 +15,7 @@ pub(crate) fn swift() -> Settings {
     Settings { model: "tiny".to_owned(), pace, ..Settings::default() }
 }
 
-/// All bytes until the connection ended, and how it ended.
+/// All bytes received until the connection ended, and how the connection ended.
 pub(crate) struct Received {
     pub(crate) bytes: Vec<u8>,
     pub(crate) end: io::Result<()>,
@@ -39,7 +39,7 @@ pub(crate) async fn round_trip(address: SocketAddr, request: &[u8]) -> Received 
     Received { bytes, end }
 }
 
-/// Headers and body of a response.
+/// Splits a response into headers and body.
 pub(crate) fn split(bytes: &[u8]) -> (String, &[u8]) {
     let at = bytes.windows(4).position(|window| window == b"\r\n\r\n").expect("a response has headers");
     (String::from_utf8(bytes[..at].to_vec()).unwrap(), &bytes[at + 4..])

@@ -52,7 +52,7 @@ fn skeleton(json: &str) -> String {
     out
 }
 
-/// The headers without values that vary.
+/// The header lines of a response, without values that vary.
 fn head_skeleton(head: &str) -> Vec<String> {
     let lines = head
         .split("\r\n")

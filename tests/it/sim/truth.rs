@@ -1,4 +1,4 @@
-//! What the simulated server reports matches what it did.
+//! The values that the simulated server reports match its behavior.
 
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ async fn queued_request_has_headers_and_aborted_one_keeps_tokens() {
         tokio::task::yield_now().await;
     }
     assert_eq!((simulator.stats().running, simulator.stats().waiting), (1, 1));
-    // The first request would take 15 minutes; its client disconnects, and the second one is scheduled.
+    // The first request would take 15 minutes. After its client disconnects, the second request is scheduled.
     drop(first);
     let rest = read_past(&mut second, b"[DONE]").await;
     let rest = String::from_utf8(rest).unwrap();
@@ -123,7 +123,7 @@ async fn metrics_page_has_vllm_names_and_correct_values() {
     ] {
         assert!(page.lines().any(|had| had == line), "{line} is not in\n{page}");
     }
-    // vLLM does not count reads of this page.
+    // Like vLLM, the server does not count requests for its metrics page.
     assert!(!page.contains("/metrics"), "{page}");
 }
 
@@ -131,13 +131,14 @@ async fn metrics_page_has_vllm_names_and_correct_values() {
 async fn connections_are_kept_and_closed_like_uvicorn() {
     let settings = Settings { idle_timeout: Duration::from_millis(500), ..round_trip::swift() };
     let simulator = Simulator::start(settings).await.unwrap();
-    // Two pipelined requests on one connection, then nothing: both get a response and the connection is closed.
+    // Two pipelined requests on one connection, then silence: both get a response, and the server closes the
+    // connection.
     let twice = b"GET /health HTTP/1.1\r\nHost: sim\r\n\r\nHEAD /health HTTP/1.1\r\nHost: sim\r\n\r\n";
     let received = round_trip::round_trip(simulator.local_address(), twice).await;
     let text = String::from_utf8(received.bytes).unwrap();
     assert_eq!(text.matches("HTTP/1.1 200 OK\r\n").count(), 2, "{text}");
     assert!(received.end.is_ok());
-    // Chunked request bodies and 100-continue.
+    // A chunked request body with `Expect: 100-continue`.
     let chunked = b"POST /v1/completions HTTP/1.1\r\nHost: sim\r\nExpect: 100-continue\r\nConnection: close\r\n\
         Transfer-Encoding: chunked\r\n\r\nB;x=1\r\n{\"prompt\":\"\r\n14\r\na\",\"max_tokens\":2  }\r\n0\r\n\r\n";
     let received = round_trip::round_trip(simulator.local_address(), chunked).await;

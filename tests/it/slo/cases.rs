@@ -27,7 +27,7 @@ fn first_token(base_ms: u64, per_1k_ms: u64) -> Settings {
     only(Goal::FirstToken { base: ms(base_ms), per_1k_uncached: ms(per_1k_ms) })
 }
 
-/// A request without any response event that ended `waited` ms after its last byte.
+/// A request without response events, which ended `waited` ms after the last byte of the request.
 fn without_token(outcome: Outcome, status: Option<u16>, waited: u64) -> Record {
     Record {
         outcome,
@@ -78,14 +78,14 @@ fn availability_of_every_outcome() {
     assert_eq!(evaluate(&busy, &forgiving), left(Exclusion::Busy));
 }
 
-/// The request waited for its first token for this long behind a client that did not read.
+/// The record with a first token that was delayed by this time because the client did not read.
 fn behind_client(record: Record, blocked_ms: u64) -> Record {
     Record { blocked: Blocked { waiting: ms(blocked_ms), ..Blocked::default() }, ..record }
 }
 
 #[test]
 fn first_token_behind_a_client_that_does_not_read_is_not_late() {
-    // 200 ms after the request.
+    // The first token arrives 200 ms after the request.
     assert_eq!(evaluate(&behind_client(good(), 50), &first_token(150, 0)), left(Exclusion::ClientLimited));
     assert_eq!(evaluate(&behind_client(good(), 49), &first_token(150, 0)), bad(Reason::LateFirstToken));
     assert_eq!(evaluate(&behind_client(good(), 199), &first_token(200, 0)), GOOD);
@@ -93,7 +93,7 @@ fn first_token_behind_a_client_that_does_not_read_is_not_late() {
 
 #[test]
 fn first_token_exactly_at_the_limit_is_good() {
-    // 200 ms after the last byte of the request.
+    // The first token arrives 200 ms after the last byte of the request.
     for (limit, expected) in [(199, bad(Reason::LateFirstToken)), (200, GOOD), (201, GOOD)] {
         assert_eq!(evaluate(&good(), &first_token(limit, 0)), expected, "{limit}");
     }
@@ -109,7 +109,7 @@ fn uncached_prompt_tokens_extend_the_limit() {
     assert_eq!(evaluate(&good(), &first_token(159, 100)), bad(Reason::LateFirstToken));
     let cache_unreported = Record { cached_tokens: None, ..good() };
     assert_eq!(evaluate(&cache_unreported, &first_token(100, 100)), GOOD, "the whole prompt counts");
-    // Without reported counts, four bytes count as one token: 4000 bytes.
+    // Without reported counts, the limit is computed from the request's 4000 bytes, with four bytes per token.
     let unreported = Record { input_tokens: None, cached_tokens: None, ..good() };
     assert_eq!(evaluate(&unreported, &first_token(100, 100)), GOOD);
     assert_eq!(evaluate(&unreported, &first_token(99, 100)), bad(Reason::LateFirstToken));
@@ -157,7 +157,7 @@ fn non_streamed_response_is_excluded() {
 #[test]
 fn decode_rate_is_evaluated_where_meaningful() {
     let settings = |floor| only(Goal::DecodeRate { floor });
-    // 100 tokens per second.
+    // The record has a decode rate of 100 tokens per second.
     assert_eq!(evaluate(&good(), &settings(100.0)), GOOD);
     assert_eq!(evaluate(&good(), &settings(100.1)), bad(Reason::SlowDecode));
     let count = |tokens, source| Some(Count { tokens, source });
@@ -248,7 +248,7 @@ fn request_targets_apply_within_the_limits() {
     let patient = Record { first_token: Some(ms(700_000)), ..asks(Duration::from_secs(86_400)) };
     assert_eq!(evaluate(&patient, &first_token(1, 0)), bad(Reason::LateFirstToken));
     let asks = |tpot| Record { targets: targets(None, Some(tpot), None), ..good() };
-    // 10 ms per token.
+    // The record has 10 ms per token.
     assert_eq!(evaluate(&asks(ms(10)), &only(Goal::DecodeRate { floor: 1000.0 })), GOOD);
     assert_eq!(evaluate(&asks(ms(9)), &only(Goal::DecodeRate { floor: 1.0 })), bad(Reason::SlowDecode));
     assert_eq!(evaluate(&asks(ms(1)), &only(Goal::DecodeRate { floor: 1.0 })), bad(Reason::SlowDecode));

@@ -47,7 +47,7 @@ fn new_target_headers_win_over_their_old_names() {
         ..Targets::default()
     };
     assert_eq!(record(headers, TargetHeaders::default()).targets.as_deref(), Some(&stated));
-    // An unusable new value does not hide a usable old one.
+    // If the new header has an invalid value, a valid value of the old header is used.
     let headers = "x-slo-ttft-ms: 250\r\nx-llm-d-slo-ttft-ms: fast\r\n";
     let stated = Targets { first_token: Some(Duration::from_millis(250)), ..Targets::default() };
     assert_eq!(record(headers, TargetHeaders::default()).targets.as_deref(), Some(&stated));

@@ -1,8 +1,9 @@
-//! Reference implementation, written only from docs/concepts/objectives.md for the default objectives, with seconds as plain numbers.
+//! Reference implementation of the default objectives, written only from docs/concepts/objectives.md. Times are seconds
+//! as plain numbers.
 
 use tokometer_observe::measure::Record;
 
-/// `good`, `bad: reason` or `excluded: reason` by objective; without objectives whose scope does not cover the request.
+/// `good`, `bad: reason` or `excluded: reason` by objective. Empty if the objectives do not cover the request.
 pub(super) fn evaluate(record: &Record) -> Vec<(&'static str, String)> {
     if !record.labels.route.generates() {
         return Vec::new();

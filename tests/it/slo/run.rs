@@ -1,4 +1,4 @@
-//! The evaluator against the reference implementation: over every recording, and over ten thousand requests to a
+//! Compares the evaluator with the reference implementation: for every recording, and for ten thousand requests to a
 //! simulated server.
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use super::naive;
 use crate::listener::listener_to;
 use crate::truth::captures;
 
-/// Number of verdicts by objective.
+/// Number of requests by objective and verdict.
 type Stated = BTreeMap<(String, String), u64>;
 
 fn by_the_evaluator(evaluate: &Evaluator) -> Stated {
@@ -151,7 +151,7 @@ fn concurrent_sweeps_count_each_miss_once() {
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let in_flight = InFlight::start(live::Settings::default(), &["a".to_owned()], std::time::Instant::now()).unwrap();
     let (looking, watched) = (Arc::clone(&evaluate), Arc::clone(&in_flight));
-    // Far more sweeps than in production, so that they hit every moment of a request.
+    // Sweeps are far more frequent than in production, so that some take place at every stage of a request.
     let looks = std::thread::spawn(move || {
         while stopped.recv_timeout(Duration::from_millis(2)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
             looking.look(&watched, std::time::Instant::now());
@@ -183,7 +183,8 @@ fn concurrent_sweeps_count_each_miss_once() {
     looks.join().unwrap();
     let records = notebook.take().records;
     assert_eq!(records.len(), 400);
-    // A sweep counts an overdue first token as late; some never come.
+    // A sweep counts an overdue first token as late, but the reference counts a token that never arrives as
+    // `no_first_token`. So both reasons are merged.
     let merged = |stated: Stated| {
         let mut merged = Stated::new();
         for ((objective, what), n) in stated.into_iter().filter(|((objective, _), _)| objective == "ttft") {

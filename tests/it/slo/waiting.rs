@@ -1,4 +1,4 @@
-//! A miss is counted while its request is still pending, and only once.
+//! A missed target is counted while its request is still pending, and only once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use tokometer_telemetry::slo::{Evaluator, Goal, Pending, Reason, Settings};
 
 use super::{good, ms, only};
 
-/// Open requests by sequence number; those with a duration have no first token yet.
+/// Open requests by sequence number. The duration is how long a request has waited for its first token; `None` after
+/// the token.
 #[derive(Debug, Default)]
 struct Table(BTreeMap<u64, Option<Duration>>);
 
@@ -40,7 +41,7 @@ fn bad(evaluate: &Evaluator) -> u64 {
     evaluate.evaluated().iter().map(|one| one.counts.all_bad()).sum()
 }
 
-/// A request whose client disconnected after waiting this long.
+/// The record of a request whose client disconnected after it had waited this long.
 fn gave_up(sequence: u64, waited: Duration) -> Record {
     Record {
         sequence,
@@ -114,7 +115,7 @@ fn scaled_limit_is_missed_only_when_certain() {
     let per_1k = Goal::FirstToken { base: ms(2000), per_1k_uncached: ms(500) };
     let evaluate = Evaluator::new(only(per_1k));
     let mut table = Table::default();
-    // 4000 bytes are at most 4000 tokens: two more seconds.
+    // 4000 bytes are at most 4000 tokens, which extend the limit by two seconds.
     table.0.insert(1, Some(ms(4000)));
     table.sweep(&evaluate, now);
     table.sweep(&evaluate, now);
@@ -187,14 +188,14 @@ fn opening(started: Instant) -> Opening {
     Opening { listener: 0, route: Route::Chat, connection: 1, sequence: 0, started }
 }
 
-/// An event of one of a few requests between sweeps.
+/// An event of one of four request slots, or a sweep.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Waits one more second; a new request is opened first.
+    /// Waits one more second. Opens a request first if the slot has none.
     Wait(u64),
     /// The first token arrives.
     Token(u64),
-    /// The request ends; its record arrives after this many steps.
+    /// The request ends. Its record arrives after this many steps.
     End(u64, usize),
     Look,
 }
@@ -249,7 +250,8 @@ proptest! {
                         if late > 0 { held.push((n + late, record)) } else { evaluate.evaluate(&record) }
                     }
                 }
-                // Eight steps take less than a minute even with slow sweeps.
+                // A record is at most seven steps late. Seven sweeps are less than a minute, after which the evaluator
+                // no longer expects the record.
                 Step::Look => {
                     now += ms(7000);
                     table.sweep(&evaluate, now);

@@ -38,7 +38,7 @@ impl Server {
         self.simulator.local_address()
     }
 
-    /// This many requests of 20 tokens on 8 connections, without tokometer.
+    /// Sends this many requests of 20 tokens on 8 connections, directly to the server.
     pub(super) fn load(&self, requests: u64) -> Summary {
         let settings = load::Settings {
             url: format!("http://{}", self.address()),
@@ -69,7 +69,7 @@ pub(super) fn tap(ports: &[u16], more: &[&str]) -> (Process, SocketAddr) {
     started(command(ports, more))
 }
 
-/// The same, started by this command.
+/// Like `tap`, started by this command, which must accept a command to run.
 pub(super) fn tap_by(by: Command, ports: &[u16], more: &[&str]) -> (Process, SocketAddr) {
     started(with_arguments(by, ports, more))
 }
@@ -79,7 +79,7 @@ fn started(command: Command) -> (Process, SocketAddr) {
     (process, SocketAddr::from(([127, 0, 0, 1], port)))
 }
 
-/// The page, once this is true of it.
+/// Polls the page until this condition is true; returns the page.
 pub(super) fn until(admin: SocketAddr, path: &str, is: impl Fn(&str) -> bool) -> String {
     let end = Instant::now() + crate::WAIT;
     loop {
@@ -181,7 +181,7 @@ fn tls_is_reported() {
         let admin = port_after(log, "/drain. address=")?;
         client.get_or_init(|| {
             let mut client = TcpStream::connect(address).unwrap();
-            // A record with the beginning of a ClientHello.
+            // The start of a TLS record with the beginning of a ClientHello.
             client.write_all(&[22, 3, 1, 0, 5, 1, 0, 0, 1, 0]).unwrap();
             client
         });

@@ -1,5 +1,5 @@
-//! A tap that is stopped, killed, or starved of CPU while requests are in flight: the traffic does not depend on it, and
-//! its records are never wrong.
+//! A tap that is stopped, killed, or starved of CPU while requests are in flight. The traffic must not be affected, and
+//! records must never be wrong.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -26,17 +26,17 @@ fn stopped_and_killed_tap_does_not_affect_the_traffic() {
     thread::scope(|scope| {
         let loaded = scope.spawn(|| server.load(32));
         process.signal(Signal::STOP);
-        // All of its requests are answered while the tap does not run.
+        // All requests complete while the tap is stopped.
         loaded.join().unwrap();
     });
-    // More than the buffer holds.
+    // Sends more bytes than the capture buffer holds.
     let (big, sink) = transfer(&server, 16 << 20);
     assert_eq!(big, sink);
     process.signal(Signal::CONT);
     let page = until(admin, "/metrics", |page| value(page, &["tokometer_capture_packets_lost_total"]) > Some(0.0));
     assert!(value(&page, &["tokometer_capture_ring_full_total"]) > Some(0.0), "{page}");
     assert_eq!(value(&page, &["tokometer_capture_ring_used_ratio"]), Some(1.0), "{page}");
-    // Measures again.
+    // The tap measures new requests again.
     let before = requests(&page, &["outcome=\"ok\""]);
     server.load(8);
     until(admin, "/metrics", |page| requests(page, &["outcome=\"ok\""]) >= before + 8);
@@ -90,13 +90,13 @@ impl Log {
         Log(tempfile::NamedTempFile::new().unwrap())
     }
 
-    /// Settings that enable it.
+    /// Settings that enable the log.
     fn settings(&self) -> [String; 3] {
         let path = format!("--set=access_log.path={}", self.0.path().display());
         ["--set=access_log.enabled=true".to_owned(), "--set=access_log.format=json".to_owned(), path]
     }
 
-    /// The records of chats, once there are at least this many.
+    /// Waits for at least `n` records of chat requests; returns them.
     fn records(&self, admin: SocketAddr, n: usize) -> Vec<Value> {
         let recorded = || -> Vec<Value> {
             let lines = std::fs::read_to_string(self.0.path()).unwrap();
@@ -108,7 +108,7 @@ impl Log {
     }
 }
 
-/// Whether all of the request was observed. Otherwise its record shows that.
+/// True if the whole request was observed. Otherwise asserts that the record is marked as incomplete.
 fn is_exact(record: &Value) -> bool {
     match record["outcome"].as_str().unwrap() {
         "ok" => {
@@ -122,19 +122,19 @@ fn is_exact(record: &Value) -> bool {
     }
 }
 
-/// Sends a request of this many bytes to the server: how many were sent, and accepted by the kernel.
+/// Sends a request with a body of this many bytes to the server. Returns `bytes`, and the number of bytes accepted.
 fn transfer(server: &Server, bytes: usize) -> (usize, usize) {
     let mut client = TcpStream::connect(server.address()).unwrap();
     let head = format!("POST /other HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {bytes}\r\n\r\n");
     client.write_all(head.as_bytes()).unwrap();
     let body = vec![b'x'; bytes];
-    // The server may respond and close before it has read all of it.
+    // The server may respond and close before it has read the whole body.
     let sent = client.write_all(&body).map_or(0, |()| bytes);
     client.read_to_end(&mut Vec::new()).ok();
     (bytes, sent)
 }
 
-/// Programs that take all time of the first core, until they are dropped.
+/// Processes that use all time of the first core until they are dropped.
 struct Busy(Vec<Child>);
 
 impl Busy {
@@ -165,7 +165,7 @@ fn starved_tap_loses_packets_and_the_traffic_nothing() {
     }
     let server = Server::start();
     let log = Log::create();
-    // On a core that others take, with a priority below all of them.
+    // Runs the tap with idle priority, on the core that the busy processes use.
     let mut command = Command::new("chrt");
     command.args(["--idle", "0", "taskset", "--cpu-list", "0", env!("CARGO_BIN_EXE_tokometer")]);
     let [enabled, format, path] = &log.settings();
@@ -181,11 +181,11 @@ fn starved_tap_loses_packets_and_the_traffic_nothing() {
     drop(busy);
     let page = until(admin, "/metrics", |page| value(page, &["tokometer_capture_packets_lost_total"]) > Some(0.0));
     assert_eq!(value(&page, &["tokometer_capture_ring_used_ratio"]), Some(1.0), "{page}");
-    // A request whose connection was lost has no record.
+    // There may be fewer records than requests: a request whose connection was lost has no record.
     let exact =
         || log.records(admin, 0).iter().filter(|record| is_exact(record) && record["capture_loss"] == false).count();
     let before = exact();
-    // The buffer may still be full.
+    // Retries, because the buffer may still be full.
     until(admin, "/metrics", |_| {
         server.load(8);
         exact() >= before + 8

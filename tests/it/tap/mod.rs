@@ -1,4 +1,4 @@
-//! Capture of packets on the loopback interface: the same records as the proxy's, and no effect on the traffic.
+//! Capture of packets on the loopback interface: its records equal the proxy's, and it has no effect on the traffic.
 //!
 //! Without the capability `NET_RAW` these tests print SKIP.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in helper functions")]
@@ -60,7 +60,7 @@ impl Captured {
         Some(Captured { notebook, stats, stop, thread })
     }
 
-    /// Waits until this is true of the counters.
+    /// Waits until this condition on the counters is true.
     pub(crate) fn until(&self, what: &str, is: impl Fn(&Stats) -> bool) {
         let end = Instant::now() + crate::WAIT;
         while !is(&self.stats) {
@@ -69,7 +69,7 @@ impl Captured {
         }
     }
 
-    /// Ends the capture; everything that was captured.
+    /// Ends the capture; returns all records and events.
     pub(crate) fn end(self) -> Replayed {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap();

@@ -1,4 +1,4 @@
-//! The same traffic, seen by the proxy and by captures on both of its sides: every record is equal.
+//! The same traffic, observed by the proxy and by captures on both sides of it, gives equal records.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ use crate::websocket::observed::{COMMIT, DELTA, DONE};
 use crate::websocket::{HANDSHAKE, SWITCHED, of_client, of_server};
 use crate::wire::http2::frames::{self, END_STREAM};
 
-/// A proxy, and a capture of the ports on both sides of it: listener 0 is the client's side, listener 1 the server's.
+/// A proxy, and a capture on both sides of it: listener 0 is the client's side, listener 1 the server's.
 struct Both {
     path: DataPath,
     proxied: Notebook,
     captured: Captured,
 }
 
-/// How the times of a capture differ from the proxy's, on one side of it.
+/// Differences between times of the capture and of the proxy, for one side of the proxy.
 #[derive(Default)]
 struct Differences(BTreeMap<&'static str, Vec<Duration>>);
 
@@ -45,7 +45,8 @@ impl Both {
         Some((Both { path, proxied, captured }, address))
     }
 
-    /// Ends both, and compares their records: as many as the proxy has.
+    /// Ends both and compares their records. Returns the number of the proxy's records, and the time differences by
+    /// side.
     fn end(self, connections: u64, titles: &[(Instant, String)]) -> (usize, [Differences; 2]) {
         // Every connection is captured twice.
         self.captured.until("all connections end", |stats| stats.ended.get() >= 2 * connections);
@@ -68,7 +69,7 @@ impl Both {
                 let title =
                     titles.iter().rev().find(|(begin, _)| *begin <= proxied.started).map_or("", |(_, title)| title);
                 if side == 1 && proxied.outcome == Outcome::ClientAbortMidStream {
-                    // The server may have sent one more token, which the proxy did not read any more.
+                    // The server may have sent another token, which the proxy no longer read.
                     assert_eq!(captured.outcome, proxied.outcome, "{title}");
                     continue;
                 }
@@ -81,7 +82,7 @@ impl Both {
     }
 }
 
-/// The records of the same request. Requests of concurrent connections may begin in another order.
+/// Pairs the records of the same request, because requests of concurrent connections may be in a different order.
 fn pairs<'a>(proxied: &'a [Record], captured: &'a [Record]) -> Vec<(&'a Record, &'a Record)> {
     let id = |record: &Record| record.response_id.clone();
     let mut rest: Vec<&Record> = captured.iter().collect();
@@ -92,7 +93,7 @@ fn pairs<'a>(proxied: &'a [Record], captured: &'a [Record]) -> Vec<(&'a Record, 
     proxied.iter().filter_map(pair).collect()
 }
 
-/// All values of a record except times, in the form of a text.
+/// All values of a record except times, as text.
 fn values(record: &Record) -> String {
     let Record { labels, sequence, outcome, status, finish_reasons, response_id, error_type, request_id, .. } = record;
     let Record { trace, targets, asked_stream, input_tokens, cached_tokens, cache_creation_tokens, .. } = record;
@@ -100,7 +101,7 @@ fn values(record: &Record) -> String {
     let Record { output_audio_tokens, first_tokens, live_tokens, chunks, events, capture_loss, unread, .. } = record;
     let Record { queue, timing, max_tokens, choices, request_bytes, response_bytes, .. } = record;
     let labels = Labels { listener: 0, ..Labels::clone(labels) };
-    // Whether headers show a wait is a question of times: of whether the first event came in the same read.
+    // This source depends on times, that is, on whether headers and first event arrive in the same read.
     let queue = queue.map(|queue| queue.source).filter(|source| *source != QueueSource::HeaderTiming);
     let Record { requested, headers, first_event, first_token, first_visible, last_token, .. } = record;
     let known = [requested, headers, first_event, first_token, first_visible, last_token].map(|time| time.is_some());
@@ -116,7 +117,7 @@ impl Differences {
         let difference = |a: Duration, b: Duration| a.max(b) - a.min(b);
         let ((all, proxied), (all_captured, captured)) = (proxied, captured);
         let mut add = |what, a, b| self.0.entry(what).or_default().push(difference(a, b));
-        // The TTFT, and the gaps between the events of tokens: the former from the last byte of the request.
+        // The time to first token is measured from the last byte of the request.
         let ttft = |record: &Record| Some(record.first_token? - record.requested?);
         if let (Some(a), Some(b)) = (ttft(proxied), ttft(captured)) {
             add("time to first token", a, b);
@@ -133,7 +134,7 @@ impl Differences {
         add("start", start, Duration::ZERO);
     }
 
-    /// Prints the distribution, and checks what holds on a busy machine too: half of the times are near.
+    /// Prints the distribution, and checks that the median is small, which holds even on a busy machine.
     fn check(self, side: &str) {
         for (what, mut of) in self.0 {
             of.sort();
@@ -150,7 +151,7 @@ fn check(differences: [Differences; 2]) {
     server.check("server's side");
 }
 
-/// All conversations of the tests: recordings of real servers, fixtures, unusual HTTP, WebSocket.
+/// All scripts: recordings of real servers, unusual HTTP, WebSocket and gRPC.
 fn scripts() -> Vec<Script> {
     let mut scripts: Vec<Script> = captures::all().iter().map(|case| captures::script(case)).collect();
     let recordings = scripts.len();
@@ -160,7 +161,7 @@ fn scripts() -> Vec<Script> {
     scripts
 }
 
-/// Two responses in one session.
+/// A WebSocket session with two responses.
 fn websocket() -> Script {
     let asks = of_client(COMMIT);
     let responds = [of_server(DELTA), of_server(DELTA), of_server(DONE)];
@@ -180,7 +181,7 @@ fn websocket() -> Script {
     Script { name: "WebSocket".to_owned(), client, server }
 }
 
-/// A call with a stream of messages.
+/// A gRPC call with a stream of response messages.
 fn grpc() -> Script {
     let fields = [
         (":method", "POST"),
@@ -225,7 +226,7 @@ fn every_recording_gives_equal_records_in_proxy_and_capture() {
     check(differences);
 }
 
-/// Requests of the load generator to the simulated server.
+/// Compares the records for requests of the load generator to the simulated server.
 fn loaded(http2: bool, abort: f64) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let pace = server::Pace {

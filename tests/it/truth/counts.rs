@@ -9,8 +9,8 @@ use tokometer_observe::measure::{Count, CountSource};
 use super::naive::events;
 use super::{Case, all, cases, run};
 
-/// Output count that a complete recording contains: the last `usage`, otherwise the engine's counter, otherwise the
-/// ids.
+/// Output count in a complete recording: from the last `usage`, otherwise from the engine's counter, otherwise the
+/// number of token ids.
 fn carried(case: &Case) -> Option<u64> {
     let events = events(case);
     let last = |find: &dyn Fn(&Value) -> Option<u64>| events.iter().filter_map(|(_, json)| find(json)).next_back();
@@ -32,8 +32,8 @@ fn carried(case: &Case) -> Option<u64> {
     last(&usage).or(last(&counter)).or_else(all_ids).filter(|_| case.complete())
 }
 
-/// Prompt tokens by the engine's counters. With several sequences the counters include the prompt once per sequence,
-/// and with tracing not at all: then only `usage` is used.
+/// Prompt tokens from the engine's counters, otherwise from `usage`. The counters are not used for several sequences,
+/// where they include the prompt once per sequence, or if they are 0, as with tracing.
 fn true_input(case: &Case) -> Option<u64> {
     let body = &case.meta["request"]["body"];
     let alone = body["n"].as_u64().unwrap_or(1) == 1 && !body["prompt"].is_array();
@@ -79,7 +79,7 @@ fn counts_match_engine_counters_or_are_lower_bounds() {
         if reported && record.input_tokens.is_none() && input.is_some() {
             wrong.push(format!("{}: no input count, expected {input:?}", case.title()));
         }
-        // If `usage` was sent, it must be the source.
+        // If `usage` was sent, it must be the source of the count.
         let usage = &case.meta["usage_seen"];
         let reported = usage["completion_tokens"].as_u64().or(usage["output_tokens"].as_u64());
         if reported == Some(output) && case.complete() && counted.is_none_or(|n| n.source != CountSource::Usage) {

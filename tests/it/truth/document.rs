@@ -14,52 +14,53 @@ const INTRODUCTION: &str = "\
 
 <!-- Generated from the results of tests/it/truth: `UPDATE=1 cargo test --test it truth::document` rewrites it. -->
 
-Measurements available per engine and API. Each row summarizes recordings of the real server
-(`tests/fixtures/captures`) or, where marked `(fixture)`, responses written from the engine's source code
-(`tests/fixtures/written`). Numbers in parentheses count the recordings with that result. The tests replay all of them
-and compare token counts with the engine's own counters, outcomes with the recorder's observations, and times with a
-naive parser (`tests/it/truth`).
+The tables show what tokometer measures for each engine and API. Each row summarizes recordings of the real server
+(`tests/fixtures/captures`) or, if marked `(fixture)`, responses written from the engine's source code
+(`tests/fixtures/written`). Numbers in parentheses are the numbers of recordings with that result. The tests
+(`tests/it/truth`) replay all recordings. They compare token counts with the engine's own counters, outcomes with what
+the recorder observed, and times with a naive parser.
 
+- **Recognized as**: the engine that tokometer recognizes from the response; `-` if the response does not identify it.
 - **Output tokens**, **Prompt tokens**: source of the count. `deltas_lower_bound` is a lower bound: the stream contained
-  no count, or was aborted before the count was sent. With `observe.tokenizer`, the response text is tokenized instead
-  ([Sources of token counts](#sources-of-token-counts)).
+  no count, or was aborted before the count was sent. With `observe.tokenizer`, tokometer tokenizes the response text
+  instead ([Sources of token counts](#sources-of-token-counts)).
 - **First token**: when the first token arrived, relative to the response headers and the first event of the stream.
   Unknown for non-streamed responses.
 - **Other outcomes**: outcomes other than `ok`, with the engine's error type.
 - **Queue time**: source of the queue time, if the response reports one.
 
 Other protocols have separate tests: `tests/it/http2` (HTTP/2 and gRPC) and `tests/it/websocket` (`/v1/realtime`). gRPC
-responses of vLLM, SMG and TensorRT-LLM contain token counts or ids; responses of Triton do not.
+responses from vLLM, SMG and TensorRT-LLM contain token counts or ids; responses from Triton do not.
 
-A `ModelStreamInfer` call to Triton is recorded as one request, even if it contains several. Its count is a lower
-bound. The requests in a call cannot be separated reliably: clients choose the request ids, which may be empty or
-duplicated, and a decoupled model marks a request's last response only if the client asks for it. In a realtime session,
-each response is recorded as one request.
+A `ModelStreamInfer` call to Triton is recorded as one request, even if the call contains several, and its token count
+is a lower bound. The requests in a call cannot be separated reliably. Clients choose the request ids, which may be
+empty or duplicated. A decoupled model marks a request's last response only if the client asks for it. In a realtime
+session, each response is recorded as one request.
 
 ## Sources of token counts
 
-The first available source is used, in this order: `usage`; `token_ids` (token ids in the events); `native_counter` (an
-engine-specific counter); `tokenizer` (the tokenized response text); `deltas_lower_bound`. The first three are exact.
+Tokometer uses the first available source in this order: `usage`; `engine_span` (the engine's own span); `token_ids`
+(token ids in the events); `native_counter` (an engine-specific counter); `tokenizer` (the tokenized response text);
+`deltas_lower_bound` (the number of events with tokens). All sources except the last two are exact.
 
 `tokenizer` is an estimate and is never reported as exact. It is not used for the `gen_ai` token metrics or the time per
 output token, and its decode rate has a separate `source`. Tokometer keeps the response text in memory while the
 response is in progress, tokenizes it with the `tokenizer.json` set in `observe.tokenizer`, and then discards it.
 
-In the recordings (`tests/it/truth/texts.rs`; one model, five servers), the estimate differs from the number of sampled
-tokens only by the end-of-text token and, in responses with reasoning, by 2 to 4 more tokens: the reasoning markers, and
-white space that a parser removed. The difference is larger if the request excludes reasoning from the response, a stop
-string is removed, or special tokens have no text. With a grammar, the engine may sample different tokens than the
-tokenizer produces for the same text, so the estimate may also be too high. If a response is aborted, only the received
-text is counted.
+In the recordings (`tests/it/truth/texts.rs`; one model, five servers), the estimate lacks only the end-of-text token.
+In responses with reasoning, it differs by 2 to 4 more tokens: the reasoning markers, and white space that a parser
+removed. The difference is larger if the request excludes reasoning from the response, if a stop string is removed, or
+if special tokens have no text. With a grammar, the engine may sample other tokens than the tokenizer produces for the
+same text, so the estimate may also be too high. If a response is aborted, only the received text is counted.
 
 Tool calls, multiple choices in one response (`n`), echoed prompts, audio, gRPC and realtime sessions have no estimate.
-An estimate below the number of observed tokens is discarded, because the vocabulary cannot be the model's.
-`tokometer.tokenizer.uncounted` counts these cases by reason. Prompts are not tokenized, because tokometer does not know
-the server's chat template.
+If an estimate is below the number of observed tokens, the tokenizer cannot be the model's own, and the estimate is
+discarded. `tokometer.tokenizer.uncounted` counts the responses without an estimate, by reason. Prompts are not
+tokenized, because tokometer does not have the server's chat template.
 
 ";
 
-/// Results of the recordings in one row.
+/// Results of the recordings that one table row summarizes.
 #[derive(Default)]
 struct Row {
     named: BTreeSet<String>,

@@ -36,15 +36,15 @@ enum Api {
     Completions,
     Responses,
     Messages,
-    /// SGLang's and LMDeploy's native API.
+    /// The native API of SGLang and LMDeploy.
     Generate,
     /// llama.cpp's native API, including `/infill`.
     LlamaCompletion,
-    /// Ollama's two native APIs, and SGLang's copy.
+    /// Ollama's two native APIs, and SGLang's copy of them.
     Ollama,
     TgiStream,
     Triton,
-    /// vLLM's native API, tokens in and tokens out.
+    /// vLLM's native API, whose input and output are token ids.
     VllmGenerate,
     Transcription,
     Cohere,
@@ -74,7 +74,7 @@ impl Api {
 struct Case {
     engine: String,
     name: String,
-    /// `None`: the API generates no tokens.
+    /// `None` if the API generates no tokens.
     api: Option<Api>,
     meta: Value,
     recording: Recording,
@@ -100,7 +100,7 @@ impl Case {
         format!("{} {}", self.engine, self.name)
     }
 
-    /// True for fixtures written from the engine's source, which declare their outcome.
+    /// True for fixtures written by hand from the engine's source. These fixtures declare their outcome.
     fn is_written(&self) -> bool {
         !self.meta["outcome"].is_null()
     }
@@ -110,7 +110,7 @@ impl Case {
         self.meta["request"][key].as_str().unwrap_or_default()
     }
 
-    /// Status in the response's first line.
+    /// The status code in the first line of the response.
     fn status(&self) -> Option<u16> {
         self.meta["response_head"].as_str()?.split(' ').nth(1)?.parse().ok()
     }
@@ -129,7 +129,7 @@ impl Case {
     }
 }
 
-/// Every recording and every written fixture.
+/// Every recording and every hand-written fixture.
 fn all() -> Vec<Case> {
     let paths = Recording::find(&captures()).expect("the recordings exist");
     let mut cases: Vec<Case> = paths.iter().map(|path| Case::read(path)).collect();

@@ -17,7 +17,7 @@ fn expected(case: &Case) -> &str {
         (Some(429 | 503 | 529), _) => "rejected_busy",
         (Some(400..=499), _) => "http_4xx",
         (Some(500..=599), _) => "http_5xx",
-        // A failure reported in the stream is the cause, even if the connection ended cleanly.
+        // An error reported in the stream determines the outcome, even if the connection ended cleanly.
         (Some(_), _) if failed => "error_in_stream",
         _ if case.complete() => "ok",
         (_, Some("ClientAbort" | "ClientTimeout")) if began => "client_abort_mid_stream",
@@ -28,7 +28,7 @@ fn expected(case: &Case) -> &str {
     }
 }
 
-/// Manually verified outcomes of unusual recordings: the rule above must agree.
+/// Manually verified outcomes of unusual recordings. `expected` must return the same outcomes.
 const SPECIAL: [(&str, &str, &str); 12] = [
     ("llamacpp-0.5.0-dev", "err-in-stream-context-full", "ok"),
     ("llamacpp-0.5.0-dev", "keepalive-stream-first-2", "truncated"),
@@ -55,7 +55,7 @@ fn outcomes_match_recorder_facts() {
         if expected != "ok" {
             println!("{} | {} | {expected} | {}", case.engine, case.name, outcome.unwrap_or("-"));
         }
-        // Probes are not recorded.
+        // Requests that generate no tokens, such as probes, may have no record.
         if outcome != Some(expected) && (outcome.is_some() || case.api.is_some()) {
             wrong.push(format!("{}: {}, expected {expected}", case.title(), outcome.unwrap_or("no record")));
         }

@@ -1,5 +1,5 @@
-//! Compares queue times by source with the engines' own values, and generates `docs/concepts/queue-time.md`. `UPDATE=1` rewrites
-//! the file.
+//! Compares queue times by source with the engines' own values, and generates `docs/concepts/queue-time.md`. `UPDATE=1`
+//! rewrites this file.
 
 use std::fmt::Write;
 use std::fs;
@@ -15,8 +15,8 @@ use super::{Case, cases};
 /// Maximum difference between a queue time from the headers and the engine's own values.
 const HEADER_TIMING_MS: f64 = 2.0;
 
-/// Recordings with a delayed first read: the reader slept, so that the time of the first token does not show when the
-/// slot began.
+/// Recordings whose recorder slept before its first read. The time of the first token does not show when the slot
+/// began.
 const READ_LATE: &[&str] = &["chat-stream-slow-reader"];
 
 const INTRODUCTION: &str = "\
@@ -25,49 +25,49 @@ const INTRODUCTION: &str = "\
 <!-- Generated from the results of tests/it/truth: `UPDATE=1 cargo test --test it truth::queue` rewrites it. -->
 
 The queue time is the time that a request waits in the server before processing begins. The metric is
-`tokometer.queue.time`, by `source`. In a trace, the queue time is the phase `queue` ([Traces](traces.md)). A series
-never contains values of several sources, because the meanings of the sources differ slightly:
+`tokometer.queue.time`, by `source`. In a trace, the queue time is the phase `queue` ([Traces](traces.md)). The sources
+measure slightly different times, so each source has its own series:
 
-| Source | Engine | Meaning | Also included |
+| Source | Engine and value | Meaning | Also included |
 |---|---|---|---|
 | `in_band` | vLLM (`--enable-per-request-metrics`, usage on, one choice): `metrics.queue_time_ms` | waiting for the scheduler | nothing |
 | `in_band` | SGLang (`/generate`, `--enable-metrics`): `meta_info.queue_time` | waiting for the scheduler | nothing |
 | `in_band` | Dynamo (the client requests it with `nvext.extra_fields`): `nvext.timing.prefill_wait_time_ms` | waiting for a prefill worker | nothing |
-| `response_header` | TGI (non-streamed responses): `x-queue-time` | from validation to batching | nothing; whole milliseconds, rounded down |
-| `remainder` | Ollama (native API): total minus load, prompt and eval durations | waiting for a slot of the runner | templating, tokenizing, forwarding: about 5 ms, and 0.1 ms per token |
+| `response_header` | TGI (non-streamed responses): `x-queue-time` | from validation to batching, rounded down to whole milliseconds | nothing |
+| `remainder` | Ollama (native API): total minus load, prompt and eval durations | waiting for a slot of the runner | templating, tokenizing and forwarding: about 5 ms, plus 0.1 ms per token |
 | `header_timing` | llama.cpp (streams): from the request's last byte to the response headers, which are sent when a slot begins | waiting for a slot | templating and tokenizing: 0.5 to 8 ms in the recordings |
 | `engine_span` | vLLM, SGLang and TensorRT-LLM, if they send their spans to tokometer: [Receive engine spans](../how-to/engine-spans.md) | waiting for the scheduler | nothing |
 
-Without a source, the queue time is missing. Tokometer never estimates it from the time to first token.
+Without a source, tokometer reports no queue time. It never estimates the queue time from the time to first token.
 
 ## Pitfalls
 
 Some fields and messages are easy to misinterpret. Tokometer interprets them as follows:
 
-- vLLM's `metrics.time_to_first_token_ms` starts when the request is *scheduled*, so it excludes the queue. Tokometer
-  uses it as the prefill time, and measures the time to first token on the wire.
-- `gen_ai.latency.time_to_first_token` in vLLM's spans starts when the request arrives, so it includes the queue.
-- vLLM's `metrics.tokens_per_second` includes the prefill and is not used. `mean_itl_ms` and `generation_time_ms`
-  exclude the prefill.
-- Only llama.cpp sends the response headers when processing begins. vLLM, TGI, TensorRT-LLM, LMDeploy, Dynamo and
-  transformers send them before the request is queued. SGLang (chats and completions), Ollama and Triton send them with
-  the first token.
+- vLLM's `metrics.time_to_first_token_ms` starts when the request is *scheduled*, so it excludes the queue time.
+  Tokometer uses this value as the prefill time, and measures the time to first token on the wire.
+- `gen_ai.latency.time_to_first_token` in vLLM's spans starts when the request arrives, so it includes the queue time.
+- vLLM's `metrics.tokens_per_second` includes the prefill, so tokometer does not use it. `mean_itl_ms` and
+  `generation_time_ms` exclude the prefill.
+- Response headers mark the start of processing only for llama.cpp. vLLM, TGI, TensorRT-LLM, LMDeploy, Dynamo and
+  transformers send the headers before the request is queued. SGLang (chats and completions), Ollama and Triton send
+  them with the first token.
 - If llama.cpp's response headers arrive together with the first token, the server or a socket delayed the headers.
   Tokometer then subtracts `prompt_ms` from the arrival time of the headers.
 - Comments (`: ping`) and role events that arrive while a request waits are neither processing nor tokens.
-- Ollama's `load_duration` is long if a model was loaded. It is not queue time. SGLang's copy of Ollama's API reports
-  only a total, so no queue time can be computed.
+- Ollama's `load_duration` is long if a model was loaded. It is not queue time.
+- SGLang's implementation of Ollama's API reports only a total, so no queue time can be computed.
 
 ## Comparison with the recordings
 
-The table compares the queue time of each recording ([tests/fixtures](../../tests/fixtures)) with the engine's own value
-for the same request, in milliseconds. The engine's value is a field of the response, or the increase of the engine's
-counter if no other request ran between the two scrapes. llama.cpp has neither. The value for llama.cpp is the time of
-the first token minus `prompt_ms`, which is the time when the slot began.
+The table compares tokometer's queue time for each recording ([tests/fixtures](../../tests/fixtures)) with the engine's
+own value for the same request, in milliseconds. The engine's value comes from the response, or is the increase of the
+engine's counter if no other request ran between two scrapes. llama.cpp reports neither. For llama.cpp, the table uses
+the time of the first token minus `prompt_ms`, which is the time when the slot began to process the request.
 
 ";
 
-/// The engine's own queue time of this request, and its source.
+/// The engine's own queue time of this request in milliseconds, and the source of the value.
 fn engines(case: &Case) -> Option<(f64, &'static str)> {
     counter(case).or_else(|| field(case)).or_else(|| {
         let ns = case.meta["ollama_ns"]["remainder"].as_f64();
@@ -75,7 +75,7 @@ fn engines(case: &Case) -> Option<(f64, &'static str)> {
     })
 }
 
-/// The engine's histogram over all requests, if this was the only one.
+/// From the engine's histogram over all requests, if this request was the only one.
 fn counter(case: &Case) -> Option<(f64, &'static str)> {
     let delta = case.meta["metrics_delta"].as_object()?;
     let of = |name: &str| delta.iter().find(|(key, _)| key.starts_with(name)).and_then(|(_, value)| value.as_f64());
@@ -87,7 +87,7 @@ fn counter(case: &Case) -> Option<(f64, &'static str)> {
     None
 }
 
-/// The last queue time field, in milliseconds.
+/// From the last queue time field in the response, in milliseconds.
 fn field(case: &Case) -> Option<(f64, &'static str)> {
     let reported = |json: &Value| {
         let metrics = [&json["metrics"], &json["response"]["metrics"]];
@@ -101,7 +101,7 @@ fn field(case: &Case) -> Option<(f64, &'static str)> {
     in_band.or_else(header).map(|ms| (ms, "response field"))
 }
 
-/// llama.cpp: the time of the first token minus the prompt time.
+/// For llama.cpp: the time of the first token minus the prompt time.
 fn slot_began(case: &Case) -> Option<(f64, &'static str)> {
     let prompt_ms = events(case).iter().filter_map(|(_, json)| json["timings"]["prompt_ms"].as_f64()).next_back()?;
     let first = naive(case)?.first_token?.as_secs_f64() * 1e3;
@@ -172,10 +172,12 @@ fn made() -> (String, Vec<String>) {
         wrong.push(format!("only {compared} compared"));
     }
     let after = format!(
-        "\n{compared} recordings were compared. Queue times that the engine reports are exact; those of `header_timing` are within \
-         {HEADER_TIMING_MS} ms. In {silent} other recordings, only the engine's counter has a queue time. The response has none, so \
-         tokometer reports none. These recordings have no engine's value to compare with: {}.\n",
-        alone.join(", ")
+        "\nThe table has {compared} recordings. Queue times that the engine reports are exact; those of `header_timing` are within \
+         {HEADER_TIMING_MS} ms.\n\nThe table omits {silent} recordings in which the engine's counter has a queue time, but the \
+         response has none. For these recordings, tokometer reports no queue time.\n\nThe table also omits {} recordings for which \
+         tokometer reports a queue time, but the engine has no value to compare with:\n\n- {}\n",
+        alone.len(),
+        alone.join("\n- ")
     );
     text.write_str(&after).expect("cannot fail");
     (text, wrong)
@@ -198,7 +200,8 @@ fn queue_times_match_engines_and_their_page() {
     );
 }
 
-/// vLLM's "time to first token" excludes the queue: taken literally, one recording would have 0.8 s instead of 233 s.
+/// vLLM's "time to first token" excludes the queue. If it included the queue, one recording would have a queue time of
+/// 0.8 s instead of 233 s.
 #[test]
 fn vllms_time_to_first_token_is_read_as_the_prefill() {
     let mut queued = 0;

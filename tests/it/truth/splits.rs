@@ -1,8 +1,9 @@
-//! Splitting the same bytes differently must not change the results.
+//! Different splits of the same bytes must not change the results.
 //!
-//! A record depends only on the output of `wire` and `decode` and its times. So each read is split at each of its
-//! bytes, starting from copies of both parsers before the read, and the output for both halves and the following bytes
-//! is compared. Whole recordings, split randomly and byte by byte, are replayed through all of observe and measure.
+//! A record depends only on the output of `wire` and `decode`, and on the times of that output. So each read is split
+//! at each of its bytes, with copies of both parsers' states before the read. The output for both halves and for the
+//! following bytes must not change. Whole recordings, split randomly and byte by byte, are also replayed through the
+//! observer.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -15,14 +16,15 @@ use tokometer_wire::{Http1, Limits, RequestHead, Reset, ResponseHead, Trailers, 
 
 use super::{Case, all, run};
 
-/// Longer reads are first split into pieces of this length, which are then split at every byte: the cost of a read
-/// grows with the square of its length.
+/// Longer reads are first split into pieces of this length, which are then split at every byte. The reason is that the
+/// cost grows with the square of the length.
 const PIECE: usize = 2048;
 
-/// Bytes after a split read that are parsed too: they contain the next event, which shows the state after the last one.
+/// Number of bytes after a split read that are also parsed. They contain the next event, which depends on the state
+/// after the split.
 const AHEAD: usize = 512;
 
-/// Output in order.
+/// One output of the parsers.
 #[derive(Clone, Debug, PartialEq)]
 enum Reported {
     Interim(u16),
@@ -31,7 +33,7 @@ enum Reported {
     End,
 }
 
-/// Names in a response: id, model, type of error, engine marks.
+/// Values in a response: id, model, error type, engine marks.
 type Names<'a> = (Option<&'a str>, Option<&'a str>, Option<&'a str>, EngineFacts);
 
 /// A decoder for the bodies that `wire` finds, with the output of both.
@@ -92,7 +94,7 @@ impl Visitor for Reader {
     }
 }
 
-/// Both parsers, at some position of a connection.
+/// Both parsers with their state at some position of a connection.
 #[derive(Clone)]
 struct Place {
     http: Http1,
@@ -113,7 +115,7 @@ impl Place {
         }
     }
 
-    /// The state after these pieces, with only their output.
+    /// A copy of this state after these pieces, with only the output for these pieces.
     fn then(&self, pieces: &[&[u8]], now: Instant) -> Place {
         let Reader { route, decoder, .. } = &self.reader;
         let reader = Reader { route: *route, decoder: decoder.clone(), ..Reader::default() };
@@ -150,7 +152,7 @@ fn cut_everywhere(case: &Case) -> usize {
 #[test]
 fn splitting_reads_at_every_byte_changes_nothing() {
     let mut cases = all();
-    // Start with the expensive ones, so that the threads finish at about the same time.
+    // Expensive recordings are first, so that the threads finish at about the same time.
     cases
         .sort_by_key(|case| std::cmp::Reverse(case.recording.reads.iter().map(|(_, b)| b.len().pow(2)).sum::<usize>()));
     let (next, cuts) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -172,7 +174,7 @@ fn length(recording: &Recording) -> usize {
     recording.reads.iter().map(|(_, bytes)| bytes.len()).sum()
 }
 
-/// The recording with its reads split into pieces of `length()` bytes, each with the time of its read.
+/// The recording with its reads split into pieces of `length()` bytes. Each piece has the time of its read.
 fn in_pieces(recording: &Recording, mut length: impl FnMut() -> usize) -> Recording {
     let mut reads: Vec<(Duration, Vec<u8>)> = Vec::new();
     for (at, bytes) in &recording.reads {
@@ -203,7 +205,7 @@ fn random_splits_give_same_record_and_timeline() {
             assert_eq!(cut, whole, "{} in pieces of {pieces}", case.title());
         };
         same("1", &mut || 1);
-        // The piece length of `cut_everywhere`.
+        // `cut_everywhere` splits reads into pieces of this length first, so this split must be correct too.
         same("2048", &mut || PIECE);
         for most in [7, 40, 40, 300, 300, 4000] {
             same(&format!("1 to {most}"), &mut || random.usize(1..=most));

@@ -1,4 +1,5 @@
-//! Compares the kept text of the recordings with a naive parser, and its token counts with the engines' own counts.
+//! Compares the text that is kept of a response with that of a naive parser, and the text's token counts with the
+//! engines' counts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ pub(crate) fn vocabulary() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/models/tiny-chat.tokenizer.json")
 }
 
-/// The text kept of a body that arrives in these pieces; `None` if none is kept.
+/// The text that the decoder keeps of a body in these pieces; `None` if it keeps none.
 fn kept<'a>(case: &Case, content_type: &[u8], pieces: impl IntoIterator<Item = &'a [u8]>) -> Option<Box<ResponseText>> {
     let route = Route::of_request(case.text("method"), case.text("path"));
     let framing = Framing::of_content_type(content_type)?;
@@ -31,8 +32,8 @@ fn kept<'a>(case: &Case, content_type: &[u8], pieces: impl IntoIterator<Item = &
     decoder.take_text()
 }
 
-/// Text of one event or body: reasoning, response, and names and arguments of tool calls; `None` if it contains more
-/// than text.
+/// Text of one event or body: reasoning, response, and names and arguments of tool calls. `None` for several choices,
+/// and for Ollama's tool calls, because their text is not kept.
 fn stated(api: Api, json: &Value) -> Option<[String; 3]> {
     let text = |values: &[&Value]| values.iter().filter_map(|value| value.as_str()).collect::<String>();
     let first = |values: &[&Value]| values.iter().find_map(|value| value.as_str()).unwrap_or_default().to_owned();
@@ -96,7 +97,7 @@ fn stated(api: Api, json: &Value) -> Option<[String; 3]> {
     Some(all)
 }
 
-/// The whole text by the naive parser, in order of arrival.
+/// The whole text, read by the naive parser, in order of arrival.
 fn naive(case: &Case) -> Option<String> {
     let api = case.api?;
     let stated: Option<Vec<[String; 3]>> = events(case).iter().map(|(_, json)| stated(api, json)).collect();
@@ -109,7 +110,7 @@ fn reported() -> Vec<(Case, &'static [u8], Vec<u8>)> {
     let read = cases().into_iter().filter(|case| case.status() == Some(200) || case.is_written());
     let read = read.filter_map(|case| {
         let (content_type, body) = body(&case)?;
-        // A non-streamed response with several texts has them in key order, which the naive parser does not keep.
+        // Skips responses whose text is not kept.
         kept(&case, content_type, [&body[..]])?;
         Some((case, content_type, body))
     });
@@ -156,7 +157,7 @@ fn kept_text_is_independent_of_splits() {
     assert!(cut > 20, "only {cut} cases");
 }
 
-/// Recordings whose text is known to differ more from the sampled tokens, with the reason.
+/// Recordings whose text is known to have another token count than the engine sampled, with the reason.
 const HIDDEN: [(&str, &str); 10] = [
     ("chat-stream-abort", "the engine continued after the client had left"),
     ("chat-stream-tool-required", "with a grammar, JSON was sampled as different tokens than the tokenizer produces"),
@@ -189,16 +190,17 @@ fn text_token_count_differs_only_by_tokens_without_text() {
         let tokens: u64 = runs.iter().filter_map(|run| vocabularies.tokens("tiny", run)).sum();
         let why = HIDDEN.iter().find(|(name, _)| *name == case.name).map(|(_, why)| *why);
         if text.has_calls() {
-            // The syntax around names and arguments has as many tokens as a short call.
+            // Only the sum is compared, because the syntax around a short call has as many tokens as its name and
+            // arguments.
             (of_calls, sampled) = (of_calls + tokens, sampled + output);
             continue;
         }
         println!("{} | {} | {tokens} of {output} | {} runs | {why:?}", case.engine, case.name, runs.len());
         let left_out = output as i64 - tokens as i64;
         match (runs.len(), left_out) {
-            // Nothing, or the end-of-text token.
+            // No token is missing, or only the end-of-text token.
             (1, 0 | 1) => {}
-            // Also the two reasoning markers, with surrounding white space if a parser removes it.
+            // The two reasoning markers are missing too, with surrounding white space if a parser removes it.
             (2, 3..=5) => {}
             (_, more) => assert!(why.is_some(), "{}: {more} tokens without text", case.title()),
         }

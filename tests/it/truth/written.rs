@@ -59,7 +59,7 @@ fn read(path: &Path) -> Case {
     Case::new(engine.unwrap_or_default(), name(path), meta, recording)
 }
 
-/// Reads with their times, and how the connection ended.
+/// The reads with their times, and the end of the connection, if known.
 type Response = (Vec<(Duration, Vec<u8>)>, Option<(Duration, End)>);
 
 fn response(sections: &[&str], path: &Path) -> Response {

@@ -43,7 +43,7 @@ fn good_proxy_passes_every_check() {
             "non-streamed response: every byte except ids and times",
         ],
     );
-    // Six canaries and the warm-up one, of 32 tokens each.
+    // There are six canaries and one for warm-up, of 32 tokens each.
     assert_reported(
         &report,
         CheckName::Counts,
@@ -52,7 +52,7 @@ fn good_proxy_passes_every_check() {
     );
     assert_reported(&report, CheckName::Queue, Grade::Pass, &["by in_band"]);
     assert_reported(&report, CheckName::Bypass, Grade::Pass, &["127.0.0.2"]);
-    // Three times, at two percentiles each.
+    // The report has three measured times, each at two percentiles.
     assert_eq!(report.latency.len(), 6);
     assert!(
         report
@@ -122,7 +122,7 @@ fn slow_proxy_is_detected() {
     );
     let first = report.latency.iter().find(|row| row.time == "first_token" && row.percentile == 50).unwrap();
     assert!(first.difference.added_ms.unwrap() >= 75.0, "{first:?}");
-    // The same, with `--accept latency`.
+    // The same check passes with `--accept latency`.
     let accepted = run(&Settings { accept: vec![CheckName::Latency], ..settings });
     assert_reported(&accepted, CheckName::Latency, Grade::Accepted, &["to the first token"]);
     assert!(accepted.passed, "{accepted}");
@@ -133,7 +133,7 @@ fn missing_usage_is_a_warning_with_the_engine_flag() {
     let server = server::Settings { force_include_usage: false, per_request_metrics: false, ..reporting() };
     let rig = Rig::new(server);
     let report = run(&rig.settings());
-    // The traffic is correct, so a missing count is no failure.
+    // The traffic is correct, so a missing count is only a warning.
     assert!(report.passed, "{report}");
     assert!(report.to_string().ends_with("No check failed; 2 warnings."), "{report}");
     assert_reported(&report, CheckName::Usage, Grade::Warn, &["lower bound", "--enable-force-include-usage"]);

@@ -16,7 +16,7 @@ use tokometer_sim::server::Simulator;
 
 use crate::listener::listener_to;
 
-/// A server with deterministic responses that reports everything vLLM can.
+/// Settings of a server with deterministic timing that reports all values that vLLM can report.
 fn reporting() -> server::Settings {
     server::Settings {
         pace: server::Pace {
@@ -47,11 +47,11 @@ impl Rig {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let simulator = runtime.block_on(Simulator::start(server)).unwrap();
         let mut upstream = simulator.local_address();
-        // A server that listens on all addresses is requested on loopback.
+        // The server listens on all addresses; requests use the loopback address.
         upstream.set_ip([127, 0, 0, 1].into());
         let mut all = config::Settings::with_listener(listener_to(upstream));
         all.threads = Some(1);
-        // A stopped server is reported by a response, whenever it was stopped.
+        // Clients of a stopped server always receive a 503, however long it has been stopped.
         all.relay.unreachable = tokometer_proxy::relay::Unreachable::Http503;
         all.admin.listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let instrument = Instrument::start(&all, None, Arc::new(String::new)).unwrap();
@@ -68,13 +68,13 @@ impl Rig {
             admin_is_named: true,
             requests: 6,
             max_added: Duration::from_millis(50),
-            // No addresses of the test machine are tried.
+            // Prevents requests to addresses of the test machine.
             own_addresses: Some(vec![[127, 0, 0, 2].into()]),
             ..Settings::of(url(self.relay), url(self.upstream))
         }
     }
 
-    /// The same with another proxy address.
+    /// The same settings with another proxy address.
     fn through(&self, relay: SocketAddr) -> Settings {
         Settings { relay: format!("http://{relay}").parse().unwrap(), ..self.settings() }
     }
@@ -102,7 +102,7 @@ fn run(settings: &Settings) -> Report {
     report
 }
 
-/// Grade and text of a check.
+/// The grade of a check, and its detail and fix as text.
 fn reported(report: &Report, name: CheckName) -> (Grade, String) {
     let check = report.check(name).unwrap_or_else(|| panic!("no {name:?} in:\n{report}"));
     (check.grade, format!("{} fix: {}", check.detail, check.fix.as_deref().unwrap_or("none")))

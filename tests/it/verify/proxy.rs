@@ -7,7 +7,7 @@ use std::thread;
 /// Applied to each slice of the server's bytes before it is forwarded.
 type Change = fn(&mut Vec<u8>);
 
-/// Listens on a free port and forwards to `server`. Its threads end with the connections of the test.
+/// Listens on a free port and forwards to `server`. The forwarding threads end with their connections.
 pub(super) fn start(server: SocketAddr, change: Change) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! Frames of one sender.
+//! Frames of one sender, parsed at every split.
 
 use proptest::prelude::*;
 use tokometer_wire::Fault;
@@ -18,7 +18,7 @@ fn data(text: &str) -> Reported {
 
 const TEXT_END: Reported = Reported::End { text: true };
 
-/// RFC 6455, section 5.7.
+/// The examples are in RFC 6455, section 5.7.
 #[test]
 fn rfc_6455_examples_are_parsed() {
     let hello = [data("Hello"), TEXT_END];
@@ -28,7 +28,7 @@ fn rfc_6455_examples_are_parsed() {
     assert_eq!(read_every_split(Sender::Server, "", b"\x89\x05Hello\x8a\x05Hello"), []);
 }
 
-/// RFC 7692, section 7.2.3.
+/// The examples are in RFC 7692, section 7.2.3.
 #[test]
 fn rfc_7692_examples_are_parsed() {
     let hello = [data("Hello"), TEXT_END];
@@ -38,7 +38,7 @@ fn rfc_7692_examples_are_parsed() {
     // The second message refers back to the first.
     let two = [one.as_slice(), b"\xc1\x05\xf2\x00\x11\x00\x00"].concat();
     assert_eq!(read_every_split(Sender::Server, DEFLATE, &two), [hello.clone(), hello.clone()].concat());
-    // A stored block, and a block that is the last of its stream.
+    // A stored block, and then a block that is marked as the last of its stream.
     assert_eq!(read_every_split(Sender::Server, DEFLATE, b"\xc1\x0b\x00\x05\x00\xfa\xffHello\x00"), hello);
     let last = b"\xc1\x08\xf3\x48\xcd\xc9\xc9\x07\x00\x00";
     assert_eq!(read_every_split(Sender::Server, DEFLATE, last), hello);
@@ -81,7 +81,7 @@ fn control_frames_may_occur_between_message_fragments() {
     assert_eq!(read_every_split(Sender::Server, "", &frame(FIN | 8, None, b"\x03")), [Reported::Close(None)]);
 }
 
-/// Violations that endpoints reject (Autobahn's cases 3 to 5): the next frame is found nevertheless.
+/// After violations that endpoints reject (Autobahn's test cases 3 to 5), the next frame must still be found.
 #[test]
 fn frames_rejected_by_endpoints_are_skipped() {
     let after = frame(FIN | 1, None, b"after");
@@ -104,7 +104,7 @@ fn frames_rejected_by_endpoints_are_skipped() {
     // An unexpected mask is removed; a missing one is not needed.
     assert_eq!(read_every_split(Sender::Server, "", &frame(FIN | 1, MASK, b"after")), expected);
     assert_eq!(read_every_split(Sender::Client, "", &after), expected);
-    // RSV1 on a continuation.
+    // RSV1 on a continuation frame is also a violation.
     let bytes = [frame(RSV1 | 1, None, b"\xf2\x48\xcd"), frame(FIN | RSV1, None, b"\xc9\xc9\x07\x00"), after].concat();
     assert_eq!(read_every_split(Sender::Server, DEFLATE, &bytes).last(), Some(&TEXT_END));
 }
@@ -150,9 +150,9 @@ struct Sent {
     text: bool,
     compressed: bool,
     data: Vec<u8>,
-    /// Where it is split into frames.
+    /// Where the data is split into frames.
     cuts: Vec<prop::sample::Index>,
-    /// A control frame after each of them.
+    /// A control frame that is sent after each of the frames.
     control: Option<(u8, Vec<u8>)>,
     mask: [u8; 4],
 }

@@ -58,7 +58,7 @@ fn read<'a>(
     read_by(sender, extensions, &Account::unlimited(), pieces)
 }
 
-/// Like `read`, for a connection with this account.
+/// Like `read`, with the memory account of a connection.
 fn read_by<'a>(
     sender: Sender,
     extensions: &str,

@@ -1,4 +1,4 @@
-//! Writes frames, and parses them with a naive model that needs all bytes at once.
+//! Writes frames, and parses frames with a naive model that needs all bytes at once.
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 
@@ -39,7 +39,7 @@ impl Deflater {
     }
 
     pub(crate) fn message(&mut self, data: &[u8]) -> Vec<u8> {
-        // zlib's flush writes nothing without input: section 7.2.3.6.
+        // Without input, a flush of zlib writes nothing. An empty message is one zero byte (section 7.2.3.6).
         if data.is_empty() {
             return vec![0];
         }
@@ -62,7 +62,8 @@ impl Deflater {
     }
 }
 
-/// The content of valid frames, parsed with all bytes at hand. `deflate`: `Some(takeover)`.
+/// The content of valid frames, parsed with all bytes available. `deflate`: `Some(takeover)` if compression was
+/// negotiated.
 pub(crate) fn naive(mut bytes: &[u8], deflate: Option<bool>) -> Vec<Reported> {
     let mut reported = Vec::new();
     let mut message: Option<(u8, Vec<u8>)> = None;

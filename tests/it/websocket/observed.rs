@@ -1,4 +1,4 @@
-//! Observer records of sessions.
+//! Observer records of WebSocket sessions.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn outcomes(replayed: &Replayed) -> Vec<Outcome> {
 
 #[test]
 fn response_is_timed_from_the_commit_and_counted_by_usage() {
-    // The handshake is at 1 ms, the commit at 5 ms, and one token each at 6, 7 and 8 ms.
+    // The first token arrives 1 ms after the commit; the two others follow 1 ms apart.
     let wire = session().client(&of_client(APPEND)).client(&of_client(COMMIT));
     let wire = wire.server(&of_server(DELTA)).server(&of_server(DELTA)).server(&of_server(DELTA));
     let replayed = wire.server(&of_server(DONE)).close(CLIENT_LEFT);
@@ -107,7 +107,7 @@ fn outcome_of_a_truncated_response_follows_its_close() {
     assert_eq!(cut(None, false, SERVER_LEFT), Outcome::Truncated);
     assert_eq!(cut(None, false, Close::Reset(Side::Server)), Outcome::UpstreamReset);
     assert_eq!(cut(None, false, Close::Drained), Outcome::Drained);
-    // The server responds to a close frame and finishes first (RFC 6455, section 7.1.1).
+    // The server responds to the client's close frame, and closes the connection first (RFC 6455, section 7.1.1).
     assert_eq!(cut(Some(1000), false, SERVER_LEFT), Outcome::ClientAbortMidStream);
     assert_eq!(cut(Some(1001), true, SERVER_LEFT), Outcome::Truncated);
     assert_eq!(cut(Some(1011), true, SERVER_LEFT), Outcome::ErrorInStream);

@@ -7,7 +7,7 @@ use crate::wire::traffic::{ask, feed_every_split, read, reply};
 
 const GET: &str = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// Checks the fault of these request bytes, and the calls before it.
+/// Checks the fault that these request bytes cause, and the visitor calls before the fault.
 fn asking(request: impl AsRef<[u8]>, fault: Fault, reported: &str) {
     let request = request.as_ref();
     let outcome = read(&[ask(request)]);
@@ -15,7 +15,7 @@ fn asking(request: impl AsRef<[u8]>, fault: Fault, reported: &str) {
     assert_eq!((outcome.fault, outcome.line().as_str()), (Some(fault), reported), "{text}");
 }
 
-/// Checks the fault of these response bytes to a GET, and the calls before it.
+/// Checks the fault that these response bytes to a GET cause, and the visitor calls before the fault.
 fn response_started(response: impl AsRef<[u8]>, fault: Fault, reported: &str) {
     let response = response.as_ref();
     let outcome = read(&[ask(GET), reply(response)]);
@@ -38,7 +38,7 @@ fn first_bytes_without_a_method_are_not_http() {
     ] {
         asking(bytes, Fault::NotHttp, "");
     }
-    // Later bytes are a malformed request: the bytes before them were HTTP.
+    // After a valid request, invalid bytes are a malformed request.
     let later = format!("{GET}\0");
     asking(later, Fault::MalformedRequest, "+ GET /x .");
 }

@@ -10,7 +10,7 @@ use crate::wire::model::{Stop, agree};
 use crate::wire::traffic::{Reported, Step, Trace, ask, feed, feed_random_splits, reply};
 
 fn data() -> impl Strategy<Value = Vec<u8>> {
-    // Bytes that look like framing could confuse the parser.
+    // CR, LF and `0` are frequent, because a body with bytes that look like framing could confuse the parser.
     vec(prop_oneof![Just(b'\r'), Just(b'\n'), Just(b'0'), any::<u8>()], 0..40)
 }
 
@@ -54,7 +54,7 @@ fn request() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     })
 }
 
-/// A valid response to its request; the last response of a connection may be delimited by its end.
+/// A valid response to a request with this method. The last response may be delimited by the end of the connection.
 fn response(method: &'static str, last: bool) -> impl Strategy<Value = Vec<u8>> {
     let interim = prop_oneof![Just("HTTP/1.1 100 Continue\r\n\r\n"), Just("HTTP/1.1 103 -\r\nLink: </a>\r\n\r\n")];
     let status = prop_oneof![5 => Just(200u16), 1 => Just(204), 1 => Just(304), 1 => Just(503), 1 => Just(99)];
@@ -158,13 +158,13 @@ proptest! {
         }
         let outcome = feed(Limits::default(), &steps);
         let joined = |request| {
-            // Joins bodies that were reported in parts, between messages of the other direction.
+            // Joins bodies that were reported in parts with messages of the other direction in between.
             let mut parts = Trace::default();
             outcome.of(request).into_iter().for_each(|reported| parts.note(reported, std::time::Instant::now()));
             parts.reported
         };
         match outcome.fault {
-            // If the server ends early, both directions stop being parsed.
+            // After a fault in the server's bytes, neither direction is parsed any more.
             Some(Fault::Upgraded | Fault::MalformedResponse) => {
                 assert_eq!(all_responses_complete.stop, Stop::Bad(outcome.fault.unwrap()));
                 assert!(all_asked.reported.starts_with(&without_open_body(joined(true))));
@@ -178,7 +178,7 @@ proptest! {
     }
 }
 
-/// Without a trailing body that may be incomplete.
+/// Removes a last request body, which may be incomplete.
 fn without_open_body(mut reported: Vec<Reported>) -> Vec<Reported> {
     reported.pop_if(|last| matches!(last, Reported::RequestBody(_)));
     reported

@@ -1,4 +1,4 @@
-//! Requests and responses that overlap: pipelines, early responses, reused connections.
+//! Requests and responses that overlap: pipelining, early responses, reused connections.
 
 use std::time::Instant;
 

@@ -8,14 +8,14 @@ use crate::wire::traffic::{Reported, Step, Trace, ask, read, reply};
 
 const GET: &str = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// Checks a response to a plain GET: the calls after those of the request, and that it is complete.
+/// Checks the visitor calls for this response to a plain GET, and that the response is complete.
 fn response_complete(response: impl AsRef<[u8]>, expected: &str) {
     let outcome = read(&[ask(GET), reply(response)]);
     assert_eq!(outcome.line(), format!("+ GET /x . {expected}"));
     assert_eq!((outcome.fault, outcome.open, outcome.response_open), (None, 0, false));
 }
 
-/// Checks a request: its calls, and that it is complete.
+/// Checks the visitor calls for this request, and that the request is complete.
 fn asked(request: impl AsRef<[u8]>, expected: &str) {
     let outcome = read(&[ask(request)]);
     assert_eq!(outcome.line(), expected);
@@ -227,7 +227,7 @@ fn request_begins_at_its_first_byte_and_headers_at_their_last() {
     let mut trace = Trace::default();
     let start = Instant::now();
     let at = |ms| start + Duration::from_millis(ms);
-    // The method is split twice: it is known with the third piece, but the request began with the first.
+    // The request is reported once its method is complete (piece 3), but with the time of its first byte (piece 1).
     for (ms, piece) in [(0, "\r\n"), (1, "G"), (2, "E"), (3, "T / HTTP/1.1\r\n"), (4, "\r"), (5, "\n")] {
         http1.request(piece.as_bytes(), at(ms), &mut trace).unwrap();
         assert_eq!(trace.reported.len(), [0, 0, 0, 1, 1, 3][ms as usize], "after piece {ms}");

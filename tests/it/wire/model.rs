@@ -8,7 +8,7 @@ use crate::wire::traffic::{Outcome, Reported, ask, feed, fields, reply};
 /// Why the model stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// The bytes end between two messages.
+    /// The bytes end between two messages, or are empty.
     Clean,
     /// The bytes end within a message.
     Cut,
@@ -27,7 +27,7 @@ pub(crate) struct Reading {
 struct Cursor<'a> {
     bytes: &'a [u8],
     reported: Vec<Reported>,
-    /// The fault for malformed bytes of this direction.
+    /// The fault that malformed bytes of this direction cause.
     malformed: Fault,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// `length` bytes of a body, or as many as are available.
+    /// Takes `length` bytes of a body, or as many as are available.
     fn data(&mut self, length: usize, reported: fn(Vec<u8>) -> Reported) -> Result<(), Stop> {
         let (data, rest) = self.bytes.split_at(length.min(self.bytes.len()));
         self.bytes = rest;
@@ -117,7 +117,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// True when CRLF follows.
+    /// Takes a CRLF; returns false if other bytes follow.
     fn line_end(&mut self) -> Result<bool, Stop> {
         match self.bytes {
             [] | [b'\r'] => Err(Stop::Cut),
@@ -129,7 +129,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The length in the header fields; `None` without one.
+    /// The body length from the header fields; `None` if they contain none.
     fn length(&self, headers: &[httparse::Header<'_>]) -> Result<Option<Length>, Stop> {
         let values = |name: &str| -> Vec<String> {
             let of_name = headers.iter().filter(|header| header.name.to_lowercase() == name);
@@ -178,7 +178,7 @@ impl<'a> Cursor<'a> {
             });
         }
         let head = if first && self.bytes.starts_with(b"PRI ") {
-            // Possibly the HTTP/2 preface, which is not a request: known when the headers are complete.
+            // This may be the HTTP/2 preface, which is not a request. The complete headers are needed to decide.
             let head = self.head()?;
             if head == b"PRI * HTTP/2.0\r\n\r\n" {
                 return Err(Stop::Bad(Fault::Http2));
@@ -206,7 +206,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// `idle`: the client waits only for the response to its last request.
+    /// Parses one response. `idle`: the client has sent its last request completely.
     fn response(&mut self, methods: &mut impl ExactSizeIterator<Item = String>, idle: bool) -> Result<(), Stop> {
         if self.bytes.is_empty() {
             return Err(Stop::Clean);
@@ -270,7 +270,8 @@ pub(crate) fn requests(bytes: &[u8]) -> Reading {
     }
 }
 
-/// Parses all bytes of a server in response to requests with these methods. `whole`: the last request is complete.
+/// Parses all bytes of a server in response to requests with these methods. `whole`: the client has sent the last
+/// request completely.
 pub(crate) fn responses(bytes: &[u8], methods: &[String], whole: bool) -> Reading {
     let mut cursor = Cursor { bytes, reported: Vec::new(), malformed: Fault::MalformedResponse };
     let mut asked = methods.iter().cloned();
@@ -299,7 +300,7 @@ pub(crate) fn agree(requests: &[u8], responses: &[u8]) -> Outcome {
     if asking.fault.is_some() {
         return outcome;
     }
-    // A request that has begun counts as sent, although its method is unknown.
+    // A request that has begun counts as sent, although its method is not known yet.
     let count = |what: Reported| asked.reported.iter().filter(|reported| **reported == what).count();
     let (begun, whole) = (count(Reported::RequestBegin), count(Reported::RequestBegin) == count(Reported::RequestEnd));
     let mut methods = asked.methods;
@@ -307,7 +308,7 @@ pub(crate) fn agree(requests: &[u8], responses: &[u8]) -> Outcome {
     let response_complete = self::responses(responses, &methods, whole);
     assert_eq!(outcome.of(false), response_complete.reported);
     if response_complete.stop != Stop::Cut {
-        // Other tests check the negotiated extensions.
+        // The extensions are not compared, because other tests check them.
         let plain = |fault| match fault {
             Fault::WebSocket(_) => Fault::WebSocket(Extensions::default()),
             other => other,

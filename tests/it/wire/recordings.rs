@@ -1,4 +1,4 @@
-//! Traffic of real servers: every recording is parsed without a fault, and its body matches that of a naive parser.
+//! Traffic of real servers: every recording is parsed without a fault, and the body equals that of a naive parser.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ fn recordings() -> Vec<Recording> {
     files.filter(|path| path.to_str().unwrap().ends_with(".meta.json")).map(|path| load(&path)).collect()
 }
 
-/// The body after the first final headers, parsed with all bytes at hand.
+/// The body after the first final headers, parsed with all bytes available.
 fn naive_body(response: &[u8]) -> Vec<u8> {
     let end = response.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
     let (head, mut rest) = response.split_at(end);

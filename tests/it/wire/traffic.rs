@@ -48,11 +48,11 @@ impl std::fmt::Display for Reported {
     }
 }
 
-/// Records its calls.
+/// A visitor that records its calls.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     pub(crate) reported: Vec<Reported>,
-    /// The time of each call; joined body slices count separately.
+    /// The time of each call. Each joined body slice has its own time.
     pub(crate) times: Vec<Instant>,
     begun: u64,
     ended: u64,
@@ -73,7 +73,7 @@ impl Trace {
     }
 }
 
-/// HTTP/1 numbers requests in the order in which they begin, and their responses end in the same order.
+/// Asserts that HTTP/1 requests are numbered in the order in which they begin, and that responses end in this order.
 impl Visitor for Trace {
     fn request_begin(&mut self, number: u64, at: Instant) -> bool {
         assert_eq!(number, self.begun);
@@ -150,7 +150,7 @@ pub(crate) fn reply(bytes: impl AsRef<[u8]>) -> Step {
     Step::Response(bytes.as_ref().to_owned())
 }
 
-/// Everything observable about a connection.
+/// The visitor calls and final state of the parser for one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) reported: Vec<Reported>,
@@ -252,7 +252,7 @@ pub(crate) fn same_at_splits<O: PartialEq + std::fmt::Debug>(
     whole
 }
 
-/// Feeds `steps` split at random places (the same in every run); the outcome must equal `whole`.
+/// Feeds `steps` split at random places, which are the same in every run. The outcome must equal `whole`.
 pub(crate) fn same_at_random_splits<O: PartialEq + std::fmt::Debug>(
     steps: &[Step],
     whole: &O,
@@ -267,7 +267,8 @@ pub(crate) fn same_at_random_splits<O: PartialEq + std::fmt::Debug>(
 
 /// [`same_at_splits`] for HTTP/1.
 pub(crate) fn feed_every_split(limits: Limits, steps: &[Step]) -> Outcome {
-    // Long traffic is split at a few hundred places: at all of its first and last bytes, and at some in between.
+    // Long traffic is split at a few hundred places: at each of the first and last bytes, and at some places in
+    // between.
     let places = |place: usize, length: usize| {
         place < 300 || length - place < 100 || place.is_multiple_of((length / 400).max(1))
     };

@@ -2,7 +2,8 @@
 
 import os
 
-# In this order: creating pods, measuring without a proxy, traffic, shutdown, faults, what readers of the documents do, releases.
+# In this order: creating pods, measuring without a proxy, traffic, shutdown, faults, following the documentation,
+# releases.
 PARTS = ("attach", "platforms", "ephemeral", "traffic", "endings", "faults", "readers", "runbooks", "chaos", "releases")
 # The first test starts the node.
 MAX_SECONDS = 900 + int(float(os.environ.get("CHAOS_SECONDS", "0")))

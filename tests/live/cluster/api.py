@@ -67,12 +67,12 @@ class Api:
         if response.status >= 300:
             message = json.loads(text).get("message", text) if text.startswith("{") else text
             raise Refused(response.status, message)
-        # `299 - "text"`, with `\` before quotation marks.
+        # Format of the Warning header: `299 - "text"`, with `\` before quotation marks.
         warnings = [value.split(" ", 2)[2].strip('"').replace('\\"', '"') for value in response.headers.get_all("warning") or []]
         return Response(json.loads(text) if text.startswith("{") else {"text": text}, warnings)
 
     def get(self, kind, namespace=None, name=None):
-        """One object, or the list of all."""
+        """One object, or without a name the list of all objects of this kind."""
         found = self.request("GET", path(kind, namespace, name)).object
         return found if name else found["items"]
 

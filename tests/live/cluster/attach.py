@@ -45,7 +45,7 @@ def guide_commands_attach_a_deployment_and_remove_the_chart():
             assert total(_metrics_or_empty("http://localhost:9464/metrics"), names.REQUESTS, outcome=names.OK) >= 20, shown
         finally:
             node.run("helm", "uninstall", "tokometer", "--namespace", "observability", "--wait")
-        # "without the policy new pods have no sidecar"
+        # Without the policy, new pods must not get the sidecar.
         until(lambda: not workloads.has_sidecar(release.dry_run(node, namespace)), "the API server has removed the policy", 120)
         shell.check_run("kubectl rollout restart deployment vllm", "restarted")
         shell.check_run(commands["rollout status"], "successfully rolled out")
@@ -122,7 +122,7 @@ def _inject(mode, pod, container="vllm", ports=(8000,), tls=""):
 
 
 def engine_started_by_a_shell_is_measured():
-    """Injected by the policy and by `inject`. An engine that listens on every address would occupy the sidecar's port."""
+    """The sidecar is added by the policy and by `inject`. An engine that listens on every address would occupy the sidecar's port."""
     node = cluster()
     flags = "--rate 200 --ttft-ms 20"
     texts = {
@@ -266,7 +266,7 @@ def restricted_namespace_accepts_the_sidecar():
 def unselected_and_refused_pods_are_unchanged_with_a_warning():
     node = cluster()
     with node.namespace("selected") as namespace, node.namespace("unselected") as unselected:
-        # Every namespace except the system's: the chart's default.
+        # The target also selects kube-system, which the chart excludes by default.
         target = {"name": "default", "objectSelector": {"matchLabels": workloads.LABEL}, "namespaceSelector": {"matchExpressions": [
             {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace, "kube-system"]}]}}
         with release.installed(node, namespace, {"targets": [target]}):
@@ -293,7 +293,7 @@ def failing_policy_with_failure_policy_ignore_admits_the_pod_unchanged():
     with node.namespace("failing") as namespace, release.installed(node, namespace, {"policy": {"failurePolicy": "Fail"}}):
         [policy] = [item for item in node.api.get("MutatingAdmissionPolicy") if item["metadata"]["name"].endswith(f".{namespace}")]
         name, variables = policy["metadata"]["name"], policy["spec"]["variables"]
-        # Variables whose error occurs only for an actual pod.
+        # A variable whose expression fails only when it is evaluated for a pod.
         broken = [v | {"expression": 'object.metadata.annotations["nobody/has"].split(",").map(a, a)'} if v["name"] == "args" else v for v in variables]
         node.api.patch("MutatingAdmissionPolicy", None, name, {"spec": {"variables": broken}})
 

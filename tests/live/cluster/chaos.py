@@ -110,7 +110,7 @@ class Chaos:
         return sorted(ready_pods, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
 
     def apply(self, action, pod, name, version):
-        """Applies an action to one side. A pod that disappears meanwhile is no error."""
+        """Applies an action to one side. A pod that disappears meanwhile is not an error."""
         side = self.sides[name]
         try:
             match action:
@@ -140,7 +140,7 @@ class Chaos:
     async def inject_failures(self, deadline):
         for version in itertools.count(1):
             await asyncio.sleep(self.random.uniform(*PAUSE))
-            # No failure in the last seconds, when its restart could not be observed.
+            # No failure is injected in the last seconds, because its restart could not be observed.
             if time.monotonic() > deadline - 5:
                 return
             action = self.random.choices(list(ACTIONS), list(ACTIONS.values()))[0]

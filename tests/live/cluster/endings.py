@@ -41,7 +41,7 @@ def deleted_pod_completes_and_records_fifty_streams():
         _check_recorded(receiver, results, "engine")
         assert receiver.outcomes("engine") == {names.OK: STREAMS}
         assert receiver.counter_total(names.OTLP_OUTPUT_TOKENS, "engine") == 300 * STREAMS
-        # Its grace period is 330 s; it exits when its streams end.
+        # The pod's grace period is 330 s, but the pod must exit when its streams end.
         print(f"    {STREAMS} streams of 15 s, the pod terminated {took:.0f} s after its deletion")
         assert took < 120, f"it took {took:.0f} s"
 

@@ -103,7 +103,7 @@ def tap_without_net_raw_names_the_capability_and_the_fix():
     plain = short.replace(" -it", "").replace(" --top", "")
     with node.namespace("not-permitted") as namespace:
         _, user = _pods(node, namespace)
-        # Its image runs as another user than root.
+        # A pod without a security context, whose image runs as a user other than root.
         node.api.create(workloads.pod("plain", labels={}), namespace)
         workloads.wait_ready(node, namespace, "plain")
         for pod, profile in (("user", "general"), ("user", "netadmin"), ("user", "restricted"), ("plain", "general"), ("plain", "sysadmin")):

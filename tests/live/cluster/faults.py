@@ -13,7 +13,7 @@ from cluster.rig import cluster
 from cluster.streams import while_streaming
 
 STREAMS = 50
-# Silence bounds far below the defaults, and frequent probes.
+# Silence bounds for wedge detection far below the defaults, and frequent probes.
 SILENCE = 5
 WEDGE = {"wedge": {"decode": f"{SILENCE}s", "prefill": f"{SILENCE}s"}}
 LIVENESS = {"enabled": True, "periodSeconds": 2, "failureThreshold": 3}
@@ -49,7 +49,7 @@ def liveness_probe_restarts_a_wedged_engine():
             async def hang():
                 stream = await Stream.open(workloads.PORT, host=workloads.address(pod), fault="hang:600", tokens=20)
                 assert get(f"http://{workloads.address(pod)}:{workloads.PORT}/health")[0] == 200, "the engine's own health check"
-                # The stream ends when the engine does.
+                # The stream ends when the kubelet kills the engine.
                 rest = await asyncio.wait_for(stream.read_rest(), 240)
                 await stream.close()
                 return rest
@@ -70,7 +70,7 @@ def liveness_probe_does_not_restart_a_busy_engine():
     node = cluster()
     with node.namespace("busy") as namespace:
         with release.installed(node, namespace, {"sidecar": {"engineLiveness": LIVENESS, "config": WEDGE}}):
-            # Four at a time: the others wait longer than the bound for a silent engine.
+            # The engine serves four requests at a time, so the others wait longer than the silence bound.
             server = workloads.server("--max-concurrency", "4", rate=40)
             node.api.create(workloads.pod("engine", server), namespace)
             [pod] = workloads.wait_ready(node, namespace, "engine")
@@ -137,7 +137,7 @@ def sidecar_out_of_memory_restarts_alone():
             [pod] = workloads.wait_ready(node, namespace, "engine")
             connections = []
             try:
-                # Request headers that never end: the sidecar stores those of each connection.
+                # Request headers that never end: the sidecar buffers the headers of each connection.
                 until(lambda: _exhaust_memory(node, namespace, pod, connections), "the sidecar runs out of memory", 240)
             finally:
                 for connection in connections:

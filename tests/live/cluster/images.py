@@ -89,7 +89,7 @@ def vllm(binary, programs):
     bash = Path("/bin/bash")
     listed = subprocess.run(["ldd", str(bash)], capture_output=True, text=True, check=True).stdout
     shell = {path: Path(path) for path in [str(bash), *re.findall(r"(/\S+) \(0x", listed)]}
-    # The names under which manifests start it.
+    # The names under which manifests start the engine.
     names = {name: programs / "vllm" for name in ("/vllm", "/usr/bin/vllm", "/usr/bin/python3", "/usr/bin/ray")}
     return {"/tokometer": binary, "/bin/sh": bash, **names, **shell}, {"Entrypoint": ["/vllm"], "User": USER}
 

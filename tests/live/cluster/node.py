@@ -1,4 +1,4 @@
-"""A real Kubernetes node in new namespaces: etcd, API server, controllers, scheduler, containerd and kubelet. This is the first process.
+"""A real Kubernetes node in new namespaces: etcd, API server, controllers, scheduler, containerd and kubelet. This program has PID 1 there.
 
     unshare --net --mount --pid --fork --kill-child --mount-proc python node.py DIRECTORY BINARIES
 
@@ -75,7 +75,7 @@ class Parts:
         self.running[child.pid] = name, child
 
     def reap(self, options=os.WNOHANG):
-        """Reaps exited processes. Orphans become children of this process, so it may be any process."""
+        """Reaps exited processes, which include orphans: they become children of this process."""
         while True:
             child, status = os.waitpid(-1, options)
             if child == 0:

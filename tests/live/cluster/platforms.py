@@ -27,7 +27,7 @@ LOAD = 3
 
 
 def _cases():
-    """The pods that are accepted and serve requests, except those in the mode `redirect`: the node lacks its image."""
+    """The pods that are accepted and serve requests, except those in the mode `redirect`: the node has no image for that mode."""
     table = yaml.safe_load((ROOT / "tests" / "fixtures" / "inject" / "fleet.yaml").read_text())
     accepted = [case for case in table if "refused" not in case and case.get("serves", True) and case.get("starts", True)]
     return [case for case in accepted if case.get("mode") != "redirect"]
@@ -190,7 +190,7 @@ def leader_worker_set_that_cannot_be_injected_gets_a_warning():
                 manifest = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"name": "group"}, "spec": {"leaderWorkerTemplate": group}}
                 return "; ".join(node.api.request("POST", target, manifest).warnings)
 
-            until(lambda: "contains no known start of the engine" in warnings("bash start.sh"), lambda: f"a warning: {warnings('bash start.sh') or 'none'}", 60)
+            until(lambda: "contains no known start command of the engine" in warnings("bash start.sh"), lambda: f"a warning: {warnings('bash start.sh') or 'none'}", 60)
             assert warnings("vllm serve m") == "", warnings("vllm serve m")
             assert "its workers get the sidecar too" in warnings("vllm serve m", leader=False), warnings("vllm serve m", leader=False)
     finally:

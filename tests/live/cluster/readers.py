@@ -20,7 +20,7 @@ from cluster.rig import cluster
 from cluster.shell import Shell
 
 RUNBOOKS, GRAFANA = "https://runbooks.example.org/llm", "https://grafana.example.org"
-# Silence bounds far below the defaults.
+# Silence bounds for wedge detection, far below the defaults.
 WEDGE = {"decode": "5s", "prefill": "5s"}
 CLIENTS = 4
 
@@ -33,7 +33,7 @@ def _ready(node, namespace, sidecar):
 
 
 def _template(node, namespace):
-    """The Deployment's pods, without the times that `kubectl rollout restart` leaves."""
+    """The Deployment's pod template without annotations, where `kubectl rollout restart` stores a timestamp."""
     template = node.api.get("Deployment", namespace, "vllm")["spec"]["template"]
     return {"labels": template["metadata"]["labels"], "spec": template["spec"]}
 
@@ -69,7 +69,7 @@ def platform_engineer_attaches_and_detaches_a_deployment_with_inject():
 
 
 def _freeze_engine(node, namespace, loop):
-    """Freezes the engine of a pod in the middle of its streams; returns the pod. The clients see an open connection without data."""
+    """Freezes the engine of a pod in the middle of its streams; returns the pod. The clients' connections stay open without data."""
     pod, other = workloads.wait_ready(node, namespace, runbooks.APP, 2)
     workloads.check_response(other)
 

@@ -54,7 +54,7 @@ def upgrade_changes_new_pods_and_running_pods_can_switch_images():
         assert workloads.status(changed, "tokometer")["restartCount"] == 0, changed["status"]
         [unchanged] = workloads.wait_ready(node, namespace, "old")
         assert image(unchanged) == TOKOMETER and workloads.status(unchanged, "tokometer")["restartCount"] == 0, unchanged["status"]
-        # As in the guide; the engine does not restart.
+        # The command of the guide. The engine must not restart.
         node.kubectl("-n", namespace, "set", "image", "pod/old", f"tokometer={newer}")
         after = workloads.wait_restarted(node, namespace, old, "tokometer")
         assert workloads.status(after, "tokometer")["restartCount"] == 1, after["status"]

@@ -63,7 +63,7 @@ class Cluster:
         began = time.monotonic()
         node = Path(__file__).parent / "node.py"
         isolated = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        # The kernel kills it when this process exits for any reason.
+        # The kernel kills the node when this process exits for any reason.
         self.process = Process("node", ["setpriv", "--pdeathsig", "KILL", *isolated, sys.executable, str(node), str(self.directory), str(BUILT)])
 
         def ready():
@@ -141,7 +141,7 @@ class Cluster:
         self.run("ctr", "-a", f"{self.directory}/containerd.sock", "-n", "k8s.io", "images", "tag", name, other)
 
     def kill_container(self, pod, name, signal="SIGKILL"):
-        """Sends a signal to the container's process; the kubelet sees a crash."""
+        """Sends a signal to the container's process. For the kubelet, this is a crash."""
         statuses = pod["status"].get("initContainerStatuses", []) + pod["status"]["containerStatuses"]
         identity = next(status["containerID"] for status in statuses if status["name"] == name).rpartition("/")[2]
         self.run("ctr", "-a", f"{self.directory}/containerd.sock", "-n", "k8s.io", "tasks", "kill", "--signal", signal, identity)

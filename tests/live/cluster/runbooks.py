@@ -37,12 +37,12 @@ CONFIG = {
     "budgets": [{"name": "day", "tokens_per_day": 1000000}],
 }
 # Commands that change something; they run after all others. The test waits for their results.
-CHANGES = re.compile(r"^(kubectl (delete|rollout|scale|cordon|uncordon|patch|set|exec .* --container tokometer) |helm (upgrade|rollback) |tokometer inject )")
+CHANGES = re.compile(r"^(kubectl (annotate|delete|rollout|scale|cordon|uncordon|patch|set|exec .* --container tokometer) |helm (upgrade|rollback) |tokometer inject )")
 # The commands among them that replace pods or containers.
 REPLACES = re.compile(r"^kubectl (delete|rollout (undo|restart)|scale|patch|exec) ")
 # Commands that this node does not support: a part of the command -> the error. The pages mention both.
 UNSUPPORTED = {"kubectl top ": "Metrics API not available", " -- nvidia-smi": '"nvidia-smi": executable file not found'}
-# Parts of commands without output here, and why.
+# Parts of commands that have no output in this test, and the reasons.
 EMPTY = {
     " offset 1d": "Prometheus is younger than a day",
     "[1d:5m]": "Prometheus is younger than the step",
@@ -91,7 +91,7 @@ def _blocks(page):
 
 
 class Incident(Shell):
-    """The means of a reader of the pages: the alert's labels, a shell, and Prometheus."""
+    """What a reader of the pages can use: the alert's labels, a shell, and Prometheus."""
 
     prometheus = None
 
@@ -151,7 +151,7 @@ def _difference(expected, actual):
 @contextlib.contextmanager
 def _deployment(node, namespace):
     """The Deployment with its sidecar, and a pod that the policy refuses."""
-    # It is not deleted: Helm does not delete the namespace that `--create-namespace` creates.
+    # The namespace is kept, because Helm does not delete a namespace that `--create-namespace` created.
     if RELEASE not in {item["metadata"]["name"] for item in node.api.get("Namespace")}:
         node.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": RELEASE}})
     with traffic._prometheus_operator(node), release.installed(node, RELEASE, {"sidecar": {"config": CONFIG}}, pods=namespace):

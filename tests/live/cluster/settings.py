@@ -3,8 +3,7 @@
 import json
 
 NODE = "node-1"
-# Addresses of a network without a route to the outside. Pods have their own addresses, which the node and all pods
-# reach.
+# Addresses of a network without a route to the outside. The node and all pods can reach the addresses of pods.
 NODE_IP, GATEWAY, PODS, SERVICES = "10.99.0.1", "10.99.0.2", "10.244.0.0/16", "10.96.0.0/16"
 SERVER = f"https://{NODE_IP}:6443"
 ETCD = "http://127.0.0.1:2379"
@@ -76,7 +75,7 @@ def _kubeconfig(user):
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        # Its self-signed certificate is different each time.
+        # The API server creates a new self-signed certificate at each start.
         "clusters": [{"name": "cluster", "cluster": {"server": SERVER, "insecure-skip-tls-verify": True}}],
         "users": [{"name": user, "user": {"token": token(user)}}],
         "contexts": [{"name": "cluster", "context": {"cluster": "cluster", "user": user}}],

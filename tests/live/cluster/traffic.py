@@ -19,7 +19,7 @@ def _prometheus_operator(node):
     files = [argument for file in (CACHE / "crds").glob("monitoring.coreos.com_*.yaml") for argument in ("-f", str(file))]
     if not files:
         raise Skip("no definitions of Prometheus Operator (component crds, which needs Go)")
-    # Too large for the annotation that `apply` would add.
+    # The definitions are too large for the annotation that `apply` would add.
     node.kubectl("create", *files)
     try:
         node.kubectl("wait", "--for=condition=Established", *files, "--timeout=120s")

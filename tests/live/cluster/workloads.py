@@ -106,7 +106,7 @@ def metric_value(pod, name, **labels):
 
 
 def wait_metric_value(pod, expected, name, **labels):
-    """Waits: the relay records a request shortly after the client has the complete response."""
+    """Waits for the value, because the relay records a request shortly after the client has the complete response."""
     value = lambda: metric_value(pod, name, **labels)  # noqa: E731
     until(lambda: value() >= expected, lambda: f"{name}{labels or ''} is {value()}, not {expected}", 60)
     assert value() == expected, (name, labels, value())

@@ -204,14 +204,14 @@ pub(crate) struct GrpcResponse {
 /// State of the current message that is not part of the event's draft.
 #[derive(Clone, Copy, Debug, Default)]
 struct Message {
-    /// Keep the current word.
+    /// The current word is kept.
     wanted: bool,
-    /// Tensors described so far; below, raw tensors so far.
+    /// Number of tensor descriptions, and of raw tensors, in the message so far.
     described: u8,
     raw: u8,
     /// The index of the text tensor.
     text: Option<u8>,
-    /// The current parameter marks the last response.
+    /// The name of the current parameter is [`FINAL_RESPONSE`].
     at_final: bool,
     /// This is the last response.
     is_final: bool,
@@ -226,7 +226,7 @@ impl GrpcResponse {
         GrpcResponse { scanner, engine: method.engine, message: Message::default(), word: Capture::default() }
     }
 
-    /// Takes the next bytes of a message.
+    /// Processes the next bytes of a message.
     pub(crate) fn feed(&mut self, bytes: &[u8], reading: &mut Reading) {
         let GrpcResponse { scanner, message, word, .. } = self;
         scanner.feed(bytes, &mut Taking { reading, message, word });

@@ -4,7 +4,7 @@ use super::{native, openai, typed};
 use crate::scan;
 use crate::scan::Shape;
 
-/// Declares [`Place`]: each value type, and the keys or elements of containers.
+/// Declares [`Place`] with the expected type of each place, and the known keys or the elements of containers.
 macro_rules! places {
     ($( $(#[$meta:meta])* $place:ident: $shape:ident $(($($argument:expr),+))?, )+) => {
         /// A known place in a response body.

@@ -1,6 +1,6 @@
-//! Marks in response headers and bodies that identify an engine, and which combinations of marks suffice. A mark that
-//! is unique to one engine suffices alone; marks shared by several engines (uvicorn, an id of 16 hexadecimal digits)
-//! must occur together.
+//! Marks (values in response headers and bodies that only some engines send), and the combinations of marks that
+//! identify an engine. A mark that is unique to one engine suffices alone; marks shared by several engines (uvicorn, an
+//! id of 16 hexadecimal digits) must occur together.
 
 use super::Engine;
 use crate::{Route, Work};
@@ -121,12 +121,12 @@ impl HeadMarks {
     }
 }
 
-/// Marks that together identify an engine, and the routes on which they do.
+/// Marks that together identify an engine on certain routes.
 type Evidence = (HeadMarks, EngineFacts, fn(Route) -> bool, Engine);
 
 /// The first match names the engine. Marks unique to one engine come first.
 static EVIDENCE: [Evidence; 21] = [
-    // A front end adds its mark to the responses of its engine.
+    // Dynamo comes first, because it adds its mark to the responses of another engine.
     (HeadMarks::NONE, EngineFacts::DYNAMO, any, Engine::Dynamo),
     (HeadMarks::NONE, EngineFacts::OLLAMA, any, Engine::Ollama),
     (HeadMarks::NONE, EngineFacts::SGLANG, any, Engine::Sglang),

@@ -11,7 +11,7 @@ pub(crate) use marks::{of_fingerprint, of_id, of_model};
 pub use metrics::{Combine, Quantity, Source, Term};
 pub use table::Engine;
 
-/// What is known about an engine: its row in the table.
+/// A row of the engine table.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineInfo {
     /// The engine's name in user-facing text.
@@ -20,7 +20,7 @@ pub struct EngineInfo {
     pub programs: &'static [&'static str],
     /// `owned_by` in the engine's model list.
     pub owned_by: Option<&'static str>,
-    /// How the engine is configured to listen, if known.
+    /// The parameters that set the engine's listen address, if known.
     pub listen: Option<Listen>,
     /// The engine's metrics page, if any.
     pub page: Option<MetricsPage>,
@@ -34,7 +34,7 @@ pub struct EngineInfo {
     pub advice: Advice,
 }
 
-/// How a program is configured to listen.
+/// The parameters that set a program's listen address.
 #[derive(Clone, Copy, Debug)]
 pub struct Listen {
     /// The default port.
@@ -54,7 +54,7 @@ pub enum Parameter {
     Flag(&'static str, FlagForm),
     /// An environment variable.
     Variable(&'static str),
-    /// A flag or a variable; the variable is used unless the flag is given.
+    /// A flag or a variable. The flag takes precedence.
     Either(&'static str, FlagForm, &'static str),
 }
 
@@ -72,11 +72,12 @@ impl Parameter {
 /// The form of a flag and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlagForm {
-    /// One argument (`--host=127.0.0.1`); the last one wins.
+    /// One argument (`--host=127.0.0.1`). If repeated, the last one is used.
     Joined,
-    /// Two arguments; the last one wins.
+    /// Two arguments. If repeated, the last one is used.
     Spaced,
-    /// One argument, which must not be repeated. Replaces the variable if arguments reach the program directly.
+    /// One argument, which must not be repeated. Preferred to the variable if the arguments are passed to the program
+    /// directly.
     Once,
 }
 
@@ -87,42 +88,41 @@ pub struct MetricsPage {
     pub path: &'static str,
     /// The port, if it differs from the API port.
     pub port: Option<u16>,
-    /// Each read changes values that other readers see. The page is therefore read only if the settings enable it.
+    /// Each read changes the values for other readers, so the page is read only if the settings enable it.
     pub draining: bool,
 }
 
 /// How an engine's responses are interpreted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EngineHabits {
-    /// An empty text delta without a role is a token whose text is held back; an empty delta with a finish reason is
-    /// the end-of-text token (vLLM 0.32's Python front end, TensorRT-LLM 1.x).
+    /// An empty text delta without a role is a token whose text is held back. With a finish reason, it is the
+    /// end-of-text token (vLLM 0.32's Python front end, TensorRT-LLM 1.x).
     pub empty_delta_is_token: bool,
     /// The engine sends the response headers of a stream when it starts to process the prompt; until then the request
     /// was queued (llama.cpp, server-context.cpp `send_partial_response(.., is_begin)`).
     pub head_when_scheduled: bool,
     /// `usage` counts one choice, not the request (llama.cpp).
     pub usage_per_choice: bool,
-    /// The input count in `message_start`, before the output, is an estimate (Ollama 0.17, anthropic/anthropic.go
-    /// `estimateInputTokens`).
+    /// The input count in `message_start` is an estimate (Ollama 0.17, anthropic/anthropic.go `estimateInputTokens`).
     pub early_input_is_guessed: bool,
     /// The engine cancels a request when the client closes its side of the connection, and reports the cancellation as
     /// an error (Ollama 0.17: Go's net/http cancels the request's context).
-    pub gives_up_with_error: bool,
+    pub aborts_with_error: bool,
 }
 
 /// Configuration changes that make measurements exact.
 #[derive(Clone, Copy, Debug)]
 pub struct Advice {
-    /// To get exact token counts of streams whose clients do not request usage.
+    /// How to get exact token counts of streams whose clients do not request usage.
     pub usage: &'static str,
-    /// To get per-request queue times.
+    /// How to get per-request queue times.
     pub queue: &'static str,
-    /// To keep clients from bypassing the proxy.
+    /// How to keep clients from bypassing the proxy.
     pub bypass: &'static str,
 }
 
 impl Advice {
-    /// For an unknown engine.
+    /// Advice for an unknown engine.
     pub const GENERAL: Advice = Advice {
         usage: "let clients set stream_options.include_usage, or mount the model's tokenizer.json for an estimate \
                 (observe.tokenizer); docs/reference/engine-support.md lists what each engine reports",
@@ -142,7 +142,8 @@ impl Engine {
         Engine::ALL.into_iter().find(|engine| engine.info().owned_by == Some(owner))
     }
 
-    /// The engine that a lower-case command or image names. vLLM is matched last: other commands may name it too.
+    /// The engine named in a command or image (in lower case). vLLM is matched last, because the commands and images of
+    /// other engines may contain its name.
     pub fn of_program(text: &str) -> Option<Engine> {
         let names = |engine: &Engine| engine.info().programs.iter().any(|word| text.contains(word));
         Engine::ALL.into_iter().rev().find(names)

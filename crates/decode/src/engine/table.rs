@@ -6,7 +6,7 @@
 //!
 //! Sources of `metrics`: the source code of vLLM 0.33.0, SGLang 0.5.23, TGI 3.3.6, LMDeploy 0.18, TensorRT-LLM of 2026,
 //! llama.cpp of autumn 2026, Triton 2.73 and its TensorRT-LLM backend, Dynamo 1.6.1. "Older" marks names from earlier
-//! releases. Engines precede the programs around them, because Triton and Dynamo forward vLLM's metrics.
+//! releases. An engine comes before the servers that embed it, because Triton and Dynamo forward vLLM's metrics.
 
 use super::metrics::{alone, labelled, scaled, source, term};
 use super::{Advice, EngineHabits, EngineInfo, FlagForm, Listen, MetricsPage, Parameter, Quantity};
@@ -49,7 +49,7 @@ const NO_HABITS: EngineHabits = EngineHabits {
     head_when_scheduled: false,
     usage_per_choice: false,
     early_input_is_guessed: false,
-    gives_up_with_error: false,
+    aborts_with_error: false,
 };
 
 const USUAL_PAGE: MetricsPage = MetricsPage { path: "/metrics", port: None, draining: false };
@@ -189,14 +189,14 @@ engines! {
         title: "Ollama",
         programs: &["ollama"],
         owned_by: Some("library"),
-        // One variable contains the whole address.
+        // `OLLAMA_HOST` contains the whole address.
         listen: Some(Listen {
             default_port: 11_434,
             host: Parameter::Variable("OLLAMA_HOST"),
             port: Parameter::Variable("OLLAMA_HOST"),
             socket: None,
         }),
-        habits: EngineHabits { early_input_is_guessed: true, gives_up_with_error: true, ..NO_HABITS },
+        habits: EngineHabits { early_input_is_guessed: true, aborts_with_error: true, ..NO_HABITS },
         advice: Advice {
             usage: "let clients set stream_options.include_usage, or use Ollama's own /api/chat, which always counts",
             queue: "use Ollama's own /api/chat, which reports its durations",
@@ -208,7 +208,7 @@ engines! {
     TensorrtLlm = "tensorrt_llm" {
         title: "TensorRT-LLM",
         owned_by: Some("tensorrt_llm"),
-        // Reading `/metrics` deletes its statistics, see the scraper. This page requires `return_perf_metrics`.
+        // `/metrics` is not used, because each read deletes its statistics. This page requires `return_perf_metrics`.
         page: Some(MetricsPage { path: "/prometheus/metrics", ..USUAL_PAGE }),
         metrics: &[
             source(Quantity::Running, &[term("trtllm_num_requests_running")], ""),
@@ -264,7 +264,7 @@ engines! {
         page: Some(USUAL_PAGE),
         metrics: &[
             source(Quantity::Running, &[term("dynamo_frontend_inflight_requests"), scaled("dynamo_frontend_queued_requests", -1.0)], "in flight minus queued"),
-            source(Quantity::Waiting, &[term("dynamo_frontend_queued_requests")], "requests count until their first token"),
+            source(Quantity::Waiting, &[term("dynamo_frontend_queued_requests")], "includes each request until its first token"),
             source(Quantity::KvUsage, &[term("dynamo_component_gpu_cache_usage_percent")], "on a worker's page"),
         ],
         advice: Advice {

@@ -27,7 +27,8 @@ pub enum Framing {
     Text,
 }
 
-/// The media types of each framing. JSON lines have no registered type: Ollama 0.17 and SGLang 0.5 send the first one.
+/// The media types of each framing. JSON lines have no registered type: Ollama 0.17 and SGLang 0.5 send
+/// `application/x-ndjson`.
 const TYPES: [(&[u8], Framing); 10] = [
     (b"text/event-stream", Framing::Sse),
     (b"application/json", Framing::Json),
@@ -62,8 +63,9 @@ impl Framing {
     }
 }
 
-/// Splits JSON lines (<https://github.com/ndjson/ndjson-spec>), cut at any byte: Ollama's own routes, and SGLang's copy
-/// of them. Removes the next piece (part of a line, or its end) from `bytes` and returns it; `None` if there is none.
+/// Splits JSON lines (<https://github.com/ndjson/ndjson-spec>), used by Ollama's own routes and SGLang's copy of them.
+/// Removes the next piece (part of a line, or its end) from `bytes` and returns it; `None` if `bytes` is empty. Input
+/// may be split at any byte.
 ///
 /// A carriage return before the line feed is valid and returned with the line, because JSON treats it as white space.
 /// Empty lines yield no event.
@@ -81,41 +83,41 @@ pub fn next_piece<'a>(bytes: &mut &'a [u8]) -> Option<Piece<'a>> {
 /// The signature of a WebVTT file (W3C WebVTT, section 4.1), present even in a file without text.
 const SIGNATURE: &[u8] = b"WEBVTT";
 
-/// Detects whether a plain-text response, split at any byte, contains any words.
+/// Detects whether a plain-text response contains any words. Input may be split at any byte.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PlainText {
-    /// Bytes of the signature matched at the start of the body so far.
+    /// Bytes of the signature matched so far.
     signature: u8,
     begun: bool,
-    spoke: bool,
+    has_words: bool,
 }
 
 impl PlainText {
-    /// Takes the next bytes.
+    /// Processes the next bytes.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
-        if self.spoke {
+        if self.has_words {
             return;
         }
         let mut rest = bytes;
         while let (false, Some((byte, after))) = (self.begun, rest.split_first()) {
             if SIGNATURE.get(usize::from(self.signature)) != Some(byte) {
                 self.begun = true;
-                self.spoke = self.is_cut();
+                self.has_words = self.is_signature_cut();
             } else {
                 self.signature += 1;
                 rest = after;
             }
         }
-        self.spoke |= rest.iter().any(|byte| !byte.is_ascii_whitespace());
+        self.has_words |= rest.iter().any(|byte| !byte.is_ascii_whitespace());
     }
 
     /// True if the body contains a word. Call this at the end of the body.
-    pub(crate) fn spoke(&self) -> bool {
-        self.spoke || self.is_cut()
+    pub(crate) fn has_words(&self) -> bool {
+        self.has_words || self.is_signature_cut()
     }
 
-    /// An incomplete signature counts as a word.
-    fn is_cut(&self) -> bool {
+    /// True if only a part of the signature was matched. The part then counts as a word.
+    fn is_signature_cut(&self) -> bool {
         (1..SIGNATURE.len()).contains(&usize::from(self.signature))
     }
 }
@@ -126,7 +128,7 @@ mod tests {
 
     #[test]
     fn words_are_detected_at_every_split() {
-        for (body, spoke) in [
+        for (body, has_words) in [
             ("", false),
             ("\n \r\n", false),
             ("Hello.", true),
@@ -142,7 +144,7 @@ mod tests {
                 let (first, second) = body.split_at(place);
                 text.feed(first.as_bytes());
                 text.feed(second.as_bytes());
-                assert_eq!(text.spoke(), spoke, "{body:?} split at {place}");
+                assert_eq!(text.has_words(), has_words, "{body:?} split at {place}");
             }
         }
     }

@@ -5,7 +5,7 @@ use memchr::memchr;
 
 use crate::scan::Capture;
 
-/// CRLF, two dashes, and a boundary of at most 70 characters (RFC 2046 section 5.1.1).
+/// Maximum length of a delimiter: CRLF, two dashes, and a boundary of at most 70 characters (RFC 2046 section 5.1.1).
 const DELIMITER: usize = 4 + 70;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(crate) struct Multipart {
     matched: u8,
     state: State,
     line: Capture<128>,
-    /// The name of the current part; not settled if the part has no name or the name is too long.
+    /// The name of the current part. Not settled if the part has no name, or if the name is too long.
     name: Capture<32>,
     value: Capture<128>,
 }
@@ -60,8 +60,8 @@ impl Multipart {
         })
     }
 
-    /// Takes the next bytes. Calls `each` for every part that ends in them and has a short name, with the part's name
-    /// and value (truncated to 128 bytes).
+    /// Processes the next bytes. Calls `each` with the name and value (truncated to 128 bytes) of every part that ends
+    /// in these bytes and has a short name.
     pub(crate) fn feed(&mut self, bytes: &[u8], each: &mut impl FnMut(&[u8], &[u8])) {
         let mut rest = bytes;
         while let Some((&byte, after)) = rest.split_first() {
@@ -91,7 +91,7 @@ impl Multipart {
         self.state == State::Done
     }
 
-    /// Takes bytes up to and including the next delimiter; returns the rest. A delimiter contains a carriage return
+    /// Processes bytes up to and including the next delimiter; returns the rest. A delimiter contains a carriage return
     /// only as its first byte. After a mismatch, the matched bytes are therefore content, and the next delimiter can
     /// only begin at another carriage return.
     fn content<'a>(&mut self, bytes: &'a [u8], each: &mut impl FnMut(&[u8], &[u8])) -> &'a [u8] {

@@ -1,8 +1,8 @@
 //! Incremental parser for server-sent events (WHATWG HTML, section 9.2) that returns the data as it arrives.
 //!
-//! Only `data` lines are used; `event`, `id`, `retry`, comments and unknown fields are skipped. The parser differs from
-//! the standard in two ways: it emits an event that lacks its blank line at the end of the body, and ignores an event
-//! with empty data.
+//! Only `data` lines are used; `event`, `id`, `retry`, comments and unknown fields are skipped. Two differences from
+//! the standard: the last event of a body is emitted even without its blank line, and an event with empty data is
+//! ignored.
 
 use memchr::memchr2;
 
@@ -46,7 +46,7 @@ pub struct SseFramer {
     after_return: bool,
     /// The current event has a data line.
     has_data: bool,
-    /// A line feed is due before the next byte of data.
+    /// A line feed must be returned before the next byte of data.
     join: bool,
 }
 
@@ -130,8 +130,8 @@ impl SseFramer {
         None
     }
 
-    /// Returns the available bytes from the value of an event's first data line on, if the stream is at that line or at
-    /// the `event` line before it. The bytes may extend past the line. Does not advance.
+    /// Returns the available bytes from the value of an event's first data line on, without consuming them. `None`
+    /// unless the stream is at this line, or at the `event` line before it. The bytes may extend past the line.
     pub fn peek<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         if self.has_data || self.after_return || self.state != State::LineStart {
             return None;
@@ -215,7 +215,7 @@ pub(crate) struct DoneMark {
 /// The result after some bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict<'a> {
-    /// Undecided; the bytes are held back.
+    /// Undecided: the data so far is a prefix of the marker, and is held back.
     Open,
     /// The data is the marker.
     Done,
@@ -227,7 +227,7 @@ impl DoneMark {
     /// The marker. Clients test for this prefix, so the decoder does too.
     pub(crate) const WORD: &'static [u8] = b"[DONE]";
 
-    /// Takes the next bytes of the data.
+    /// Processes the next bytes of the data.
     pub(crate) fn take<'a>(&mut self, bytes: &'a [u8]) -> Verdict<'a> {
         if self.is_set() {
             return Verdict::Done;
@@ -249,12 +249,12 @@ impl DoneMark {
         if self.is_set() { Verdict::Done } else { Verdict::Open }
     }
 
-    /// Marks the whole marker as seen.
+    /// Records that the whole marker was seen.
     pub(crate) fn set(&mut self) {
         self.matched = Self::WORD.len() as u8;
     }
 
-    /// Marks the data as not being the marker.
+    /// Records that the data is not the marker.
     pub(crate) fn rule_out(&mut self) {
         *self = Self { matched: 0, decided: true };
     }

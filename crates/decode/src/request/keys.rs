@@ -1,4 +1,4 @@
-//! The known places in a request body, and the API that the keys of a body indicate.
+//! The known places in a request body, and how its keys determine the API.
 
 use crate::scan::{Keys, Shape};
 use crate::{Route, scan};
@@ -149,7 +149,7 @@ impl Shapes {
         self.0 |= shape.0;
     }
 
-    /// The API that serves such a body: at `/invocations` in vLLM 0.33, SGLang 0.5 and TGI 3.3, at `/vertex_generate`
+    /// The API of a body with these keys: at `/invocations` in vLLM 0.33, SGLang 0.5 and TGI 3.3, at `/vertex_generate`
     /// in SGLang, and at `/vertex` in TGI. `None` if the instances are of several kinds.
     pub(super) fn api(self) -> Option<Route> {
         match self {

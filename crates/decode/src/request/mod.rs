@@ -67,20 +67,22 @@ pub struct RequestFacts<'a> {
     pub max_tokens: Option<u64>,
     /// `echo`: the response begins with the prompt.
     pub echo: Option<bool>,
-    /// Number of prompts: the elements of `prompt` (SGLang `text`, `input_ids`) if it is an array of strings or arrays,
+    /// Number of prompts, if the request has a list: the strings or arrays in `prompt` (SGLang: `text`, `input_ids`),
     /// the `documents` to rank, or the `instances` (Vertex AI).
     pub prompts: Option<u64>,
     /// The API that accepts this body, on a path shared by several APIs ([`Route::Invocations`]). Texts under `input`
     /// count as embeddings, although vLLM also classifies and pools them.
     pub api: Option<Route>,
-    /// Prefill for another engine that decodes: vLLM's `kv_transfer_params.do_remote_decode` with a limit of one token.
+    /// This engine computes only the prefill, and another engine decodes: vLLM's `kv_transfer_params.do_remote_decode`
+    /// with a limit of one token.
     pub prefill_leg: bool,
     /// The whole body was decoded as JSON, a form or a gRPC message.
     pub complete: bool,
 }
 
 impl RequestDecoder {
-    /// Decoder for a request on this route. Decodes only on shared paths and decoded routes ([`Route::is_read`]).
+    /// Decoder for a request on this route. Bodies are ignored unless the route is decoded ([`Route::is_read`]) or
+    /// shared by several APIs.
     pub fn new(route: Route) -> Self {
         let is_shared = route.is_shared();
         let root = if route.is_read() || is_shared { Place::Body } else { Place::Unread };

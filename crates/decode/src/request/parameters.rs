@@ -38,7 +38,7 @@ impl Parameters {
         self.instances.or(Some(listed.saturating_add(ranked)).filter(|number| *number > 0))
     }
 
-    /// Takes a form field (vLLM 0.33: vllm/entrypoints/speech_to_text/transcription/protocol.py).
+    /// Processes a form field (vLLM 0.33: vllm/entrypoints/speech_to_text/transcription/protocol.py).
     pub(super) fn field(&mut self, name: &[u8], value: &[u8]) {
         match name {
             b"model" => {

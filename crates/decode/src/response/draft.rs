@@ -69,15 +69,15 @@ impl Facts {
 pub(crate) struct Draft {
     pub(crate) facts: Facts,
     pub(crate) finishes: Finishes,
-    /// The finish reason from the response's `status`; below, the more precise reason that follows `status`.
+    /// The finish reason from the response's `status`, and the more precise reason, if there is one.
     pub(super) status: Option<FinishReason>,
     pub(super) status_reason: Option<FinishReason>,
-    /// The event has a number that differs in every event, so the event's bytes will not repeat.
+    /// The event has a number that differs in every event, so its bytes cannot be predicted.
     pub(super) varies: bool,
-    /// Number of responses with a prompt count in the engine's own format; below, with an output count.
+    /// Number of responses with a prompt count in the engine's own format, and number with an output count.
     counted_inputs: u16,
     counted_outputs: u16,
-    /// One bit per present count or duration. Every open stream stores these numbers, but most events have none.
+    /// One bit per present count or duration. Most events have none, so the arrays are rarely read and never cleared.
     present: u32,
     counts: [u64; Place::COUNTS],
     durations: [f64; Place::DURATIONS],
@@ -104,7 +104,7 @@ impl Draft {
             && !self.varies
     }
 
-    /// Sets a count. No effect for other places.
+    /// Sets a count. Does nothing for places that are not counts.
     pub(crate) fn put(&mut self, count: Place, value: u64) {
         if let Some(kept) = self.counts.get_mut(count.count_slot()) {
             *kept = value;
@@ -196,12 +196,12 @@ impl Draft {
             finishes,
             ended: facts.has(Flag::Ended),
             // A failed transcription of the user's audio is not an error of the response.
-            error: facts.has(Flag::Error) && facts.kind != Kind::HeardAll || facts.kind.fails(),
+            error: facts.has(Flag::Error) && facts.kind != Kind::InputTranscriptEnd || facts.kind.fails(),
             done: false,
             end: facts.kind.ends(),
             pending: facts.has(Flag::Pending),
             unread: false,
-            asks: facts.kind == Kind::Ask,
+            asks: facts.kind == Kind::ResponseRequest,
             timing: if facts.has(Flag::Timing) { Some(self.timing()) } else { None },
             malformed,
         }

@@ -25,10 +25,11 @@ pub(super) enum Kind {
     Refusal,
     /// A piece of speech or of its transcript.
     Audio,
-    /// A piece of the transcribed input: in a transcription session the response itself, otherwise not part of it.
-    Heard,
+    /// A piece of the transcribed input. In a transcription session, it is the response; otherwise, it is not part of
+    /// the response.
+    InputTranscript,
     /// The end of the transcribed input.
-    HeardAll,
+    InputTranscriptEnd,
     /// An output item begins. For a tool call, this event has the tool name.
     ItemAdded,
     /// The last event of a response.
@@ -40,7 +41,7 @@ pub(super) enum Kind {
     /// A keep-alive event.
     Ping,
     /// A client message that requests a response.
-    Ask,
+    ResponseRequest,
 }
 
 impl Kind {
@@ -62,10 +63,10 @@ impl Kind {
             b"response.failed" => Kind::Failed,
             b"error" => Kind::Error,
             b"ping" => Kind::Ping,
-            b"response.create" | b"input_audio_buffer.commit" => Kind::Ask,
-            b"conversation.item.input_audio_transcription.delta" => Kind::Heard,
+            b"response.create" | b"input_audio_buffer.commit" => Kind::ResponseRequest,
+            b"conversation.item.input_audio_transcription.delta" => Kind::InputTranscript,
             b"conversation.item.input_audio_transcription.completed"
-            | b"conversation.item.input_audio_transcription.failed" => Kind::HeardAll,
+            | b"conversation.item.input_audio_transcription.failed" => Kind::InputTranscriptEnd,
             _ => word.strip_suffix(b".delta").map_or(Kind::Other, Kind::of_piece),
         }
     }
@@ -94,12 +95,12 @@ impl Kind {
         }
     }
 
-    /// The kind of this event, given whether the session transcribes.
+    /// The kind of this event in its session. `transcribes`: it is a transcription session.
     pub(super) fn in_session(self, transcribes: bool) -> Kind {
         match self {
             // SGLang 0.5, and OpenAI's transcription sessions.
-            Kind::Heard if transcribes => Kind::Text,
-            Kind::HeardAll if transcribes => Kind::End,
+            Kind::InputTranscript if transcribes => Kind::Text,
+            Kind::InputTranscriptEnd if transcribes => Kind::End,
             kind => kind,
         }
     }

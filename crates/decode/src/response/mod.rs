@@ -51,7 +51,7 @@ pub struct ResponseDecoder {
     spaced: bool,
     /// Boxed: few responses use gRPC.
     grpc: Option<Box<GrpcResponse>>,
-    /// The response text, if it is kept. Prediction is then disabled, because it does not capture skipped strings.
+    /// The response text, if it is kept. Prediction is then disabled, because it skips strings.
     kept: Option<Box<ResponseText>>,
     /// Set when the body is plain response text.
     text: Option<PlainText>,
@@ -77,7 +77,7 @@ impl ResponseDecoder {
         }
     }
 
-    /// Keeps the response text from now on ([`Route::writes_text`]).
+    /// Keeps the response text from now on. Call this only if [`Route::writes_text`] is true.
     pub fn keep_text(&mut self, limits: TextLimits, memory: &TextMemory) {
         self.kept = Some(Box::new(ResponseText::new(limits, memory.clone())));
     }
@@ -87,8 +87,8 @@ impl ResponseDecoder {
         self.kept.take()
     }
 
-    /// Decodes the next bytes of the body. Events are emitted at these points: a server-sent event at the last byte of
-    /// its blank line, a JSON line at its line feed, a JSON text at [`ResponseDecoder::finish`], a message at
+    /// Decodes the next bytes of the body. A server-sent event is emitted at the last byte of its blank line, and a
+    /// JSON line at its line feed. A JSON text is emitted by [`ResponseDecoder::finish`], and a message by
     /// [`ResponseDecoder::end_message`].
     pub fn feed(&mut self, bytes: &[u8], each: &mut impl FnMut(&StreamEvent)) {
         self.feed_to(bytes, &mut |event, _| each(event));
@@ -172,7 +172,7 @@ impl ResponseDecoder {
 
     /// Like [`ResponseDecoder::finish`]; `each` also receives the response metadata.
     pub fn finish_to(&mut self, each: &mut impl FnMut(&StreamEvent, &ResponseInfo<'_>)) {
-        if self.text.is_some_and(|text| text.spoke()) {
+        if self.text.is_some_and(|text| text.has_words()) {
             let event = StreamEvent { channels: Channels::CONTENT, ..StreamEvent::default() };
             each(&event, &ResponseInfo(&self.reading));
         }

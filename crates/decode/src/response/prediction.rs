@@ -6,8 +6,8 @@
 //! to the same state (`at_text`, `facts_at_text`). The same tail, starting from the same facts, leads to the same state
 //! after the tail (`after_tail`, `facts_after_tail`). A known tail ends with the event, or before the value of a
 //! top-level member; the bytes after the tail are scanned. State kept across events (the first id and model, the engine
-//! marks) was updated when these bytes were first scanned; a second update has no effect. Bytes are never learned if
-//! the event's state after them does not fit in [`Facts`], or if they contain an error type.
+//! marks) was updated when these bytes were first scanned; a second update has no effect. Bytes are not stored if the
+//! event's state after them does not fit in [`Facts`], or if they contain an error type.
 
 use std::hint::black_box;
 
@@ -18,14 +18,14 @@ use super::reading::Reading;
 use crate::dialect::Place;
 use crate::scan::{Pause, Position, Scanner, Sink as _};
 
-/// Room for vLLM's head (141 bytes plus the model name) and tail (58 bytes, or 66 up to the value of `usage`), or for
-/// llama.cpp's head and tail (65 and 180 bytes).
+/// Maximum bytes of head and tail. Enough for vLLM's head (141 bytes plus the model name) and tail (58 bytes, or 66 up
+/// to the value of `usage`), and for llama.cpp's (65 and 180 bytes).
 const ROOM: usize = 256;
 
 /// Cache line size of most processors, in bytes.
 const CACHE_LINE: usize = 64;
 
-/// An earlier event without its first measured string: the bytes before the string (head) and after it (tail).
+/// The bytes of an earlier event before (head) and after (tail) its first text string (`Shape::Text`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prediction {
     bytes: [u8; ROOM],
@@ -61,9 +61,10 @@ impl Prediction {
         black_box((self.head_len, self.after_tail));
     }
 
-    /// Skips the first line of an event's data if it consists of the known head, a short non-empty string, the known
-    /// tail and a line feed; returns the bytes after the line. Bytes between the tail and the line feed are scanned.
-    /// `value` may extend past the line: searching for the end of the line first would cost more than everything else.
+    /// Skips the first line of an event's data, and returns the bytes after the line. The line must consist of the
+    /// known head, a short non-empty string, the known tail and a line feed. Bytes between the tail and the line feed
+    /// are scanned. `value` may extend past the line, because searching for the end of the line first would take longer
+    /// than everything else.
     pub(crate) fn skip_line<'a>(
         &self,
         value: &'a [u8],
@@ -130,7 +131,8 @@ impl Prediction {
         scanner.feed(rest, Pause::Never, reading);
     }
 
-    /// Scans the tail of an event with a non-empty string, and learns the part of the tail that [`Facts`] cover.
+    /// Scans the tail of an event with a non-empty string, and stores the longest part of the tail after which
+    /// [`Facts`] contain everything known about the event.
     fn scan_tail(&mut self, tail: &[u8], scanner: &mut Scanner<Place>, reading: &mut Reading) {
         self.tail_len = 0;
         let mut taken = 0;
@@ -165,7 +167,7 @@ impl Prediction {
         }
     }
 
-    /// Learns the scanned tail if it fits, a head is known, and [`Facts`] contain everything known about the event.
+    /// Stores the scanned tail if it fits, a head is known, and [`Facts`] contain everything known about the event.
     fn learn_tail(&mut self, tail: &[u8], scanner: &Scanner<Place>, reading: &Reading) {
         let start = usize::from(self.head_len);
         if let (true, Some(facts)) = (start > 0, reading.plain_facts())
@@ -182,7 +184,7 @@ impl Prediction {
 /// Returns the bytes after the string that begins here (after its opening quote), if the string is non-empty, short,
 /// and ends before the line.
 fn skip_short_string(bytes: &[u8]) -> Option<&[u8]> {
-    /// Nearly all tokens are shorter.
+    /// Maximum length in bytes. Nearly all tokens are shorter.
     const SHORT: usize = 48;
     let mut escaped = false;
     for (at, byte) in bytes.iter().enumerate().take(SHORT) {
@@ -198,17 +200,17 @@ fn skip_short_string(bytes: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// Maximum number of digits; real counts are shorter. The scanner parses longer numbers.
+/// Maximum number of digits. Real counts are shorter; longer numbers are left to the scanner.
 const DIGITS: usize = 12;
 
 /// Parses the first members of a `usage` object in one step, in the form that vLLM 0.32 and SGLang 0.5 write. With
 /// `continuous_usage_stats`, every event has these members.
 ///
-/// Called before the value of `usage`. Parses the start of the object and its three counts if they are in this order,
-/// with plain digits and no white space; returns the bytes after the last count.
+/// Called before the value of `usage`. Parses the start of the object and its three counts, and returns the bytes after
+/// the last count. The counts must be in this order, in plain digits and without white space.
 ///
 /// Makes the same calls on `reading` as the scanner: for the start of the object, then for the two numbers that are
-/// used. (The start of a number has no effect there.) If it returns `None`, it changed nothing.
+/// used. (The `begin` call for a number has no effect.) If the result is `None`, nothing was changed.
 pub(crate) fn skip_counts<'a>(
     bytes: &'a [u8],
     scanner: &mut Scanner<Place>,

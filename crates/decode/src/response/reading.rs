@@ -63,13 +63,13 @@ impl Reading {
         self.engine.insert(mark);
     }
 
-    /// The facts of the current event, if nothing else is known about it.
+    /// The facts of the current event, if they are everything known about it.
     pub(crate) fn plain_facts(&self) -> Option<Facts> {
         let settled = self.error_rank == 0 || self.error_closed;
         (self.draft.is_plain() && settled).then_some(self.draft.facts)
     }
 
-    /// Sets the facts of the current event; nothing else is known about it.
+    /// Sets the facts of the current event, which are everything known about it.
     pub(crate) fn assume(&mut self, facts: Facts) {
         self.draft.facts = facts;
     }
@@ -128,7 +128,8 @@ impl Reading {
             Place::Fingerprint => self.engine.insert(engine::of_fingerprint(word)),
             Place::EventType => {
                 self.draft.facts.kind = Kind::from_wire(word);
-                // Event types never begin with a capital: this is the type of an error without an envelope (SGLang).
+                // Event types never begin with a capital letter. Such a `type` is the type of an error without an
+                // envelope (SGLang).
                 if word.first().is_some_and(u8::is_ascii_uppercase) && self.error_rank == 0 && !self.error_closed {
                     self.error_type.clear();
                     self.error_type.push(word);
@@ -327,7 +328,8 @@ impl Reading {
         }
     }
 
-    /// Counts one choice, or one response in an engine's own API: the event's only response, or an element of an array.
+    /// Counts one choice, or one response in an engine's own API: the event's only response, or one element of an
+    /// array.
     fn response(&mut self) {
         self.draft.facts.choices = self.draft.facts.choices.saturating_add(1);
     }
@@ -337,18 +339,18 @@ fn rank(place: Place) -> u8 {
     RANKS.iter().position(|ranked| *ranked == place).map_or(0, |place| place as u8 + 1)
 }
 
-/// Forwards all values to a [`Reading`], and keeps the strings that are response text. A separate type, so that the
-/// scanner compiled for plain readings needs no such test.
+/// Forwards all values to a [`Reading`], and keeps the strings that are response text. A separate type, so that
+/// decoding without kept text has no extra branches.
 pub(crate) struct Keeping<'a> {
     pub(crate) reading: &'a mut Reading,
     pub(crate) text: &'a mut ResponseText,
-    /// The body is not streamed: a key with the whole text then does not repeat earlier pieces.
+    /// The body is not streamed, so a key with the whole text does not repeat earlier pieces.
     pub(crate) whole: bool,
 }
 
 impl Keeping<'_> {
-    /// The channel of the string at this place (`Some(None)`: determined by `type`); `None` for a string that is not
-    /// kept. Audio text, and items that repeat earlier text, are not kept; their channels are still set.
+    /// The channel of the string at this place; `Some(None)` if `type` determines the channel. `None` for a string that
+    /// is not kept: audio text, and items that repeat earlier text. Their channels are still set.
     fn channels(&self, place: Place) -> Option<Option<Channels>> {
         match place {
             Place::Content | Place::CompletionText => Some(Some(Channels::CONTENT)),
@@ -365,7 +367,7 @@ impl Keeping<'_> {
 impl Sink<Place> for Keeping<'_> {
     fn begin(&mut self, place: Place, first: u8) {
         if place == Place::FunctionText && first == b'{' {
-            // Ollama sends arguments as an object, which is not the text that the model wrote.
+            // Ollama sends arguments as an object, not as the text that the model generated.
             self.text.lose(TextLost::NotPlain);
         }
         self.reading.begin(place, first);

@@ -29,9 +29,9 @@ enum Dialect {
     Unread,
     /// Events and whole bodies both start at this place.
     Same(Place),
-    /// Events with a type, and whole bodies.
+    /// Events with a type start at one place, whole bodies at another.
     Typed { event: Place, body: Place },
-    /// Messages after an upgrade; no other framing is decoded.
+    /// WebSocket messages, which start at this place; no other framing is decoded.
     Messages(Place),
     /// Messages of this gRPC method.
     Grpc(&'static grpc::Method),
@@ -65,9 +65,10 @@ enum Text {
 struct Row {
     operation: &'static str,
     work: Work,
-    /// Paths that may follow any prefix (`/engine1/v1/chat/completions`). `*` matches exactly one segment.
+    /// Paths that match after any prefix (`/engine1/v1/chat/completions`). `*` matches exactly one segment.
     paths: &'static [&'static str],
-    /// Paths that must match as a whole because they are ambiguous after a prefix: `/images/generate` is not TGI's.
+    /// Paths that match only without a prefix, because the end of an unrelated path may be equal: `/images/generate` is
+    /// not TGI's `/generate`.
     whole: &'static [&'static str],
     /// The methods of requests that cause the work. Other methods generate nothing: GET `/v1/responses/ID?stream=true`
     /// replays a response that was already counted.
@@ -151,7 +152,7 @@ impl Route {
         if path == "/" { path } else { path.strip_suffix('/').unwrap_or(path) }
     }
 
-    /// The route with this configuration name.
+    /// The route with this name in the configuration.
     pub fn of_name(name: &str) -> Option<Route> {
         Route::ALL.into_iter().find(|route| route.as_str() == name)
     }
@@ -201,7 +202,7 @@ impl Route {
         self.row().end != End::Named
     }
 
-    /// True if only the end of the body ends a stream on this route.
+    /// True if the end of the body ends a stream on this route, without another end marker.
     pub fn ends_with_body(self) -> bool {
         self.row().end == End::Body
     }
@@ -261,7 +262,7 @@ impl Route {
 
 /// True if the path ends with these segments; `*` matches any non-empty segment.
 fn ends_with(path: &str, pattern: &str) -> bool {
-    // Every request is compared with all patterns.
+    // Fast path, because every request is compared with all patterns.
     if !pattern.contains('*') {
         return path.ends_with(pattern);
     }

@@ -3,7 +3,7 @@
 use super::{Dialect, End, Row, Text};
 use crate::dialect::{Place, grpc};
 
-/// The operation of all paths that belong to no API.
+/// The operation of paths that belong to no decoded API.
 pub(super) const OTHER: &str = "other";
 
 /// Declares [`Route`] and its rows: `Variant = "name": BASE { columns }`. Omitted columns have the value of
@@ -251,7 +251,8 @@ routes! {
         dialect: Dialect::Grpc(&grpc::TRITON),
     }
 
-    /// Triton and KServe, bidirectional: `ModelStreamInfer`. The stream counts as one request, however many it carries.
+    /// Triton and KServe, bidirectional: `ModelStreamInfer`. The stream counts as one request, even if it carries
+    /// several.
     TritonInferStream = "triton_infer_stream": GRPC {
         paths: &["/inference.GRPCInferenceService/ModelStreamInfer"],
         dialect: Dialect::Grpc(&grpc::TRITON_STREAM),

@@ -34,7 +34,8 @@ pub(super) fn is_number_byte(byte: u8) -> bool {
 /// The index of the first quote or backslash.
 #[inline]
 pub(super) fn string_stop(bytes: &[u8]) -> Option<usize> {
-    /// In words of 8 bytes. Most token texts, and all keys of `usage`, end before a `memchr` call pays off.
+    /// Number of 8-byte words searched before `memchr` is called. Most token texts, and all keys of `usage`, end within
+    /// them.
     const SHORT: usize = 4;
     let (words, _) = bytes.as_chunks::<8>();
     for (at, word) in words.iter().take(SHORT).enumerate() {
@@ -103,7 +104,7 @@ pub(super) struct Unescape {
 }
 
 impl Unescape {
-    /// Takes one byte after the backslash and emits the decoded bytes.
+    /// Processes one byte after the backslash, and emits the decoded bytes.
     pub(super) fn push(&mut self, byte: u8, out: &mut impl FnMut(&[u8])) -> Escape {
         if self.digits_left > 0 {
             return self.push_digit(byte, out);
@@ -129,7 +130,7 @@ impl Unescape {
         Escape::Complete
     }
 
-    /// Called when no second surrogate follows: a lone first surrogate is invalid.
+    /// Emits [`INVALID`] for a first surrogate that is not followed by a second.
     pub(super) fn settle(&mut self, out: &mut impl FnMut(&[u8])) {
         if self.high != 0 {
             self.high = 0;

@@ -1,4 +1,4 @@
-//! A resumable JSON scanner: takes bytes, split anywhere, and returns the values at known places.
+//! A resumable JSON scanner: extracts the values at known places. Input may be split at any byte.
 //!
 //! The scanner builds no tree. A [`Place`] is a node of a fixed tree of keys. Everything outside that tree is skipped:
 //! strings with `memchr`, containers by counting brackets. Memory use is a few dozen bytes, independent of the text
@@ -31,10 +31,10 @@ pub enum Shape<P: 'static> {
     Array(P),
     /// An object with known keys, or an array, and the place of its elements.
     OneOrMany(&'static Keys<P>, P),
-    /// A string. The sink learns only whether it is empty, unless it wants the text. The scanner can pause at the start
-    /// and end of the string, but not if the sink wants the text.
+    /// A string. By default, only whether it is empty is reported, and the scanner can pause at its start and end. If
+    /// [`Sink::wants_text`] is true, the string is reported like a word, without pauses.
     Text,
-    /// A string that the sink may want to keep.
+    /// A string, reported if [`Sink::wants_word`] is true.
     Word,
     /// A number.
     Number,
@@ -50,15 +50,15 @@ pub trait Sink<P> {
     /// Reports whether the string at a [`Shape::Text`] place is empty.
     fn text(&mut self, place: P, empty: bool);
 
-    /// True if the sink wants the string at this [`Shape::Text`] place, like a wanted word.
+    /// True to receive the string at this [`Shape::Text`] place, as parts of a word.
     fn wants_text(&mut self, _place: P) -> bool {
         false
     }
 
-    /// True if the sink wants the string at this [`Shape::Word`] place.
+    /// True to receive the string at this [`Shape::Word`] place.
     fn wants_word(&mut self, place: P) -> bool;
 
-    /// The next piece of a wanted word, with its escapes decoded. Invalid UTF-8 if the JSON text was invalid.
+    /// The next piece of a wanted word, with escapes decoded. An invalid string is reported as invalid UTF-8.
     fn word_part(&mut self, place: P, part: &[u8]);
 
     /// A wanted word is complete.

@@ -42,7 +42,7 @@ impl<const N: usize> Capture<N> {
         is_open
     }
 
-    /// Adds a piece; bytes that do not fit are dropped.
+    /// Adds a piece. Bytes that do not fit are dropped.
     pub(crate) fn push(&mut self, part: &[u8]) {
         let room = self.bytes.get_mut(usize::from(self.len)..).unwrap_or_default();
         let fits = part.len().min(room.len());
@@ -66,8 +66,8 @@ impl<const N: usize> Capture<N> {
         self.len == 0 && self.state == State::Open
     }
 
-    /// The whole token, which ends with `last`. `None` if it is longer than `N` bytes, because a truncated number would
-    /// be wrong. The result does not depend on where the token was split.
+    /// The whole key or number, whose last piece is `last`. `None` if it is longer than `N` bytes, because a truncated
+    /// number would be wrong. The result does not depend on where it was split.
     #[inline]
     pub(super) fn complete<'a>(&'a mut self, last: &'a [u8]) -> Option<&'a [u8]> {
         if self.is_empty() {

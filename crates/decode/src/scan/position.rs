@@ -10,11 +10,11 @@ const DEPTH: usize = 8;
 pub(super) enum State {
     /// A value.
     Value,
-    /// A value, or the end of an array.
+    /// The first value of an array, or the end of the array.
     FirstValue,
-    /// A key, or the end of an object.
+    /// The first key of an object, or the end of the object.
     FirstKey,
-    /// A key.
+    /// A key after a comma.
     NextKey,
     /// Inside a key.
     Key,
@@ -24,7 +24,7 @@ pub(super) enum State {
     Colon,
     /// A comma, or the end of the container.
     AfterValue,
-    /// The first byte of a measured string.
+    /// The first byte of a [`Shape::Text`] string.
     Text,
     /// Inside a string that is skipped.
     String,

@@ -1,4 +1,4 @@
-//! A resumable protobuf scanner: takes bytes, split anywhere, and returns the values of known fields.
+//! A resumable protobuf scanner: extracts the values of known fields. Input may be split at any byte.
 //!
 //! Like the JSON scanner, it builds no tree. Fields that are not in the tables are skipped by length.
 
@@ -28,7 +28,7 @@ pub(crate) trait Sink<P> {
     fn part(&mut self, place: P, part: &[u8]);
     /// A message or string is complete.
     fn end(&mut self, place: P);
-    /// A number as encoded: negative values have all upper bits set.
+    /// A number as encoded. Negative values have all upper bits set.
     fn number(&mut self, place: P, value: u64);
 }
 
@@ -66,15 +66,15 @@ pub(crate) struct Scanner<P: Copy + 'static> {
     open: [Open<P>; DEPTH],
     depth: usize,
     at: At<P>,
-    /// Bytes of the message so far.
+    /// Number of bytes of the message so far.
     read: u64,
-    /// The current integer; below, its number of bits so far.
+    /// The current integer so far, and its number of bits.
     value: u64,
     bits: u8,
 }
 
 impl<P: Copy + PartialEq + 'static> Scanner<P> {
-    /// Before a message with these fields.
+    /// A scanner at the start of a message with these fields.
     pub(crate) fn new(fields: &'static Fields<P>) -> Self {
         let outermost = Open { fields, end: u64::MAX, place: None };
         Self { open: [outermost; DEPTH], depth: 0, at: At::Key, read: 0, value: 0, bits: 0 }
@@ -87,7 +87,7 @@ impl<P: Copy + PartialEq + 'static> Scanner<P> {
         whole
     }
 
-    /// Takes the next bytes of the message.
+    /// Scans the next bytes of the message.
     pub(crate) fn feed(&mut self, mut bytes: &[u8], sink: &mut impl Sink<P>) {
         loop {
             self.close(sink);
@@ -146,7 +146,7 @@ impl<P: Copy + PartialEq + 'static> Scanner<P> {
         }
     }
 
-    /// Takes the next byte of an integer.
+    /// Processes the next byte of an integer.
     fn integer(&mut self, byte: u8, sink: &mut impl Sink<P>) {
         if self.bits >= 64 {
             self.at = At::Broken;

@@ -5,8 +5,8 @@ use super::partial::Capture;
 use super::position::State;
 use super::{Place, Position, Shape, Sink};
 
-/// Longer than every known key and every number that a server sends (the shortest exact form of a double has at most 24
-/// characters).
+/// Maximum length of keys and numbers that are read. Known keys are shorter, and so are numbers: the shortest exact
+/// form of a double has at most 24 characters.
 const LONGEST: usize = 36;
 
 /// Where [`Scanner::feed`] pauses before the end of its input.
@@ -29,7 +29,7 @@ pub enum Pause {
 #[derive(Clone, Copy, Debug)]
 pub struct Scanner<P> {
     position: Position<P>,
-    /// Number of open containers inside the skipped one.
+    /// Number of open containers in a skipped value, including the outermost.
     nested: u32,
     partial: Capture<LONGEST>,
     unescape: Unescape,
@@ -49,7 +49,7 @@ impl<P: Place> Scanner<P> {
         self.unescape = Unescape::default();
     }
 
-    /// The current position. Where [`Scanner::feed`] paused, this is the whole state.
+    /// The current position. At a pause of [`Scanner::feed`], this is the whole state.
     pub fn position(&self) -> Position<P> {
         self.position
     }
@@ -86,8 +86,8 @@ impl<P: Place> Scanner<P> {
     }
 
     /// Before the object at `place`: enters the object and continues after some of its members, which the caller has
-    /// already parsed. (It does not matter which member was last: the next key determines the place of the next value.)
-    /// Returns false if the stack is full.
+    /// already parsed. The state does not depend on which members were parsed, because the next key determines the
+    /// place of the next value. Returns false if the stack is full.
     pub fn skip_members(&mut self, place: P) -> bool {
         let has_room = self.position.descend(place, true);
         if has_room {
@@ -103,7 +103,7 @@ impl<P: Place> Scanner<P> {
         }
     }
 
-    /// Takes the next bytes of the text and returns the number consumed: all bytes unless the scanner paused.
+    /// Scans the next bytes of the text. Returns the number of bytes consumed: all, unless the scanner paused.
     pub fn feed<S: Sink<P>>(&mut self, bytes: &[u8], pause: Pause, sink: &mut S) -> usize {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
@@ -252,7 +252,7 @@ impl<P: Place> Scanner<P> {
             (Some(key), Some(Shape::Object(keys) | Shape::OneOrMany(keys, _))) => keys.find(key),
             _ => None,
         };
-        // In all server output, the colon follows immediately.
+        // Fast path: all known servers write the colon directly after the key.
         if end.get(1) == Some(&b':') {
             self.position.state = State::Value;
             return start + len + 2;

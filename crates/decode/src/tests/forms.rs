@@ -19,7 +19,7 @@ fn check(content_type: &[u8], body: &[u8], expected: RequestFacts<'_>) {
     }
 }
 
-/// The format of curl and the Python clients. The file may be first and contain anything, including the delimiters of
+/// The format of curl and of Python clients. The file may be first, and may contain anything, including delimiters of
 /// other forms.
 #[test]
 fn form_fields_around_a_file_are_decoded() {

@@ -3,7 +3,8 @@ use crate::response::{Prediction, Reading, skip_counts};
 use crate::scan::{Pause, Scanner};
 use crate::{Channels, Framing, Route};
 
-/// The main facts of each event. `decode` also decodes byte by byte, without prediction, and compares the events.
+/// The main facts of each event. `decode` checks that decoding byte by byte, without prediction, yields the same
+/// events.
 fn channels_and_choices(events: &[&str]) -> Vec<(Channels, u32, bool)> {
     let stream: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
     let (events, _) = decode(Route::Chat, Framing::Sse, stream.as_bytes());
@@ -35,7 +36,7 @@ fn line_feed_in_a_text_ends_the_event() {
     assert_eq!(events.iter().map(|event| event.malformed).collect::<Vec<_>>(), [false, false, true, false]);
 }
 
-/// `decode` also decodes each stream byte by byte and compares the events.
+/// `decode` checks that decoding byte by byte, without prediction, yields the same events.
 #[test]
 fn lines_before_the_data_have_no_effect() {
     let event = |text: &str| format!("data: {}\n\n", A.replace("\"a\"", &format!("{text:?}")));

@@ -161,7 +161,7 @@ fn debug_output_never_contains_the_text() {
     assert!(!shown.contains("104, 117, 110"), "{shown}");
 }
 
-/// Encodes a string as JSON; `dice` selects for each character its plain or short form, or `\uXXXX`.
+/// Encodes a string as JSON. For each character, `dice` selects the shortest form or `\uXXXX` (lower or upper case).
 fn written(text: &str, dice: &[u8]) -> String {
     let mut all = String::new();
     for (at, c) in text.chars().enumerate() {

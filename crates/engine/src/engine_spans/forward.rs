@@ -21,19 +21,19 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// The collector's reply to a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// It accepted the message, except for the rejected spans.
+    /// The collector accepted the message, except for the rejected spans.
     Taken {
         /// Spans that the collector rejected.
         rejected: u64,
     },
-    /// It may accept the message later (OTLP specification, "Failures" and "Throttling").
+    /// The collector may accept the message later (OTLP specification, "Failures" and "Throttling").
     Later {
         /// The retry delay, if the collector sent one.
         after: Option<Duration>,
         /// The reason.
         why: String,
     },
-    /// It refuses the message permanently.
+    /// The collector refuses the message permanently.
     Refused {
         /// The reason.
         why: String,
@@ -47,10 +47,10 @@ pub trait Collector: Send + Sync + 'static {
     async fn export(&self, message: Bytes, headers: HeaderMap) -> Reply;
 }
 
-/// The deadline of the shutdown; `None` until one is requested.
+/// The deadline of the shutdown; `None` until a shutdown is requested.
 pub(crate) type Stopping = watch::Receiver<Option<Instant>>;
 
-/// Forwards messages until there are no more, or until the deadline.
+/// Forwards messages until all senders are dropped, or until the shutdown deadline.
 pub(crate) async fn run(
     collector: Arc<dyn Collector>,
     mut inbox: UnboundedReceiver<Message>,
@@ -74,7 +74,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Completes when the deadline has passed.
+/// Completes when the shutdown deadline has passed.
 async fn over(stopping: &mut Stopping) {
     let deadline = match stopping.wait_for(Option::is_some).await {
         Ok(deadline) => *deadline,

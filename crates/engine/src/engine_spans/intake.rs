@@ -1,4 +1,4 @@
-//! One export request: read within its limits, and parsed as far as its response requires.
+//! Reads and validates one export request, within the size and time limits.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -19,26 +19,26 @@ use crate::engine_spans::{Settings, message, response, spans};
 /// Common prefix of the OTLP over gRPC methods, followed by the signal's name.
 const GRPC_PREFIX: &str = "/opentelemetry.proto.collector.";
 const GRPC_TRACES: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
-/// The default path of OTLP over HTTP; a prefix depends on the client's endpoint setting.
+/// The default path of OTLP over HTTP. The client's endpoint setting may add a prefix.
 const HTTP_TRACES: &str = "/v1/traces";
 const HTTP_OTHERS: [&str; 2] = ["/v1/metrics", "/v1/logs"];
 
 /// Bytes decompressed at a time.
 const STEP: usize = 64 * 1024;
 
-/// Length of the flag and length fields before a gRPC message.
+/// Size of the compression flag and the length before a gRPC message, in bytes.
 const PREFIX: usize = 5;
 
 const ONLY_TRACES: &str = "only traces are received here; send metrics and logs to a collector";
 const ONLY_PROTOBUF: &str = "JSON is not supported; set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL to http/protobuf or grpc (content type application/x-protobuf)";
 
-/// Everything needed to read messages.
+/// Settings, statistics and destinations of received messages.
 pub(crate) struct Intake {
     pub(crate) settings: Settings,
     pub(crate) measurements: Arc<Measurements>,
-    /// Messages for the joiner; the budget for messages being read limits their number.
+    /// Messages to the joiner. Unbounded, because the budget for messages being read limits them.
     pub(crate) join: UnboundedSender<Message>,
-    /// Messages to forward.
+    /// Messages to the forwarder, if a collector is configured.
     pub(crate) forward: Option<UnboundedSender<Message>>,
 }
 
@@ -64,8 +64,8 @@ impl Intake {
             let share = self.measurements.waiting.share(message.bytes.len());
             share.is_some_and(|share| forward.send(message.shared(share)).is_ok())
         });
-        // Join even if the collector is down and there is no room to keep the message: queue times remain known, and
-        // retransmitted spans are recognized.
+        // Join the spans even if there is no room to forward the message (the collector is down). Queue times remain
+        // available, and the joiner ignores the spans when they are sent again.
         self.join.send(message).ok();
         if !accepted {
             return Err(Refused::busy());

@@ -48,12 +48,12 @@ impl RequestSpan {
 /// Trace id and span id.
 type SpanKey = (u128, u64);
 
-/// The known data of one SGLang span.
+/// Data kept for one SGLang span until its request is complete.
 #[derive(Debug)]
 enum Known {
-    /// Duration of the queue stage below this span (the scheduler's thread).
+    /// Duration of the queue stage whose parent is this span (a scheduler's thread).
     Stage(Duration),
-    /// Queue time of the request of this span.
+    /// Queue time of the request with this span, which has not arrived yet.
     Queue(Duration),
     /// The request's span has arrived, but not its queue stage.
     Request(Box<RequestSpan>),
@@ -93,8 +93,8 @@ impl Interpreter {
         }
     }
 
-    /// Adds a queue stage that ended below this span. If a request has several schedulers (tensor parallel), the first
-    /// stage counts.
+    /// Adds a queue stage whose parent span is `thread`. If a request has several schedulers (tensor parallel), the
+    /// first stage counts.
     fn queue_stage(&mut self, thread: SpanKey, time: Duration) {
         if !self.known.contains_key(&thread) {
             self.keep(thread, Known::Stage(time));
@@ -124,7 +124,7 @@ impl Interpreter {
         }
     }
 
-    /// Adds an SGLang request. Returns the request if its queue time is known; otherwise keeps it until then.
+    /// Adds an SGLang request. Returns it if its queue time is known; otherwise keeps it until the queue time arrives.
     fn request(&mut self, mut request: Box<RequestSpan>) -> Option<Box<RequestSpan>> {
         let key = (request.reported.trace_id, request.reported.span_id);
         if let Some(Known::Queue(time)) = self.known.get(&key) {
@@ -137,7 +137,7 @@ impl Interpreter {
     }
 
     fn keep(&mut self, key: SpanKey, known: Known) {
-        // Removed keys stay in `order` until they reach its front.
+        // `order` also contains removed keys, until they reach the front.
         while self.order.len() >= self.most {
             let Some(oldest) = self.order.pop_front() else { break };
             self.known.remove(&oldest);
@@ -148,7 +148,7 @@ impl Interpreter {
     }
 }
 
-/// `None` for a span of another program.
+/// Reads the request from its span's attributes. `None` for a span of another program.
 fn request(span: &Span<'_>, sglang: bool) -> Option<Box<RequestSpan>> {
     let mut reported = EngineSpan { trace_id: span.trace_id, span_id: span.span_id, ..EngineSpan::default() };
     let (mut id, mut rid) = (None, None);
@@ -196,7 +196,8 @@ fn whole(value: &Value) -> Option<u64> {
     if let Value::Int(value) = value { u64::try_from(*value).ok() } else { None }
 }
 
-/// A response's `id` in the form used for matching: TensorRT-LLM's response id is the span's number with a prefix.
+/// A response's `id` in the form used for matching. In TensorRT-LLM, the response id is a prefix and the number in the
+/// span.
 pub(crate) fn comparable_id(id: &str) -> Option<&str> {
     let bare = ["chatcmpl-", "cmpl-"].iter().find_map(|prefix| id.strip_prefix(prefix)).filter(|rest| is_number(rest));
     Some(bare.unwrap_or(id)).filter(|id| !id.is_empty() && id.len() <= ID_BYTES)

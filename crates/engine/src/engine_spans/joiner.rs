@@ -1,8 +1,9 @@
-//! Matches spans with requests. Input: records and spans, in either order, with their times; output: completed records.
+//! Matches spans with requests. Input: records and spans in any order, with the current time. Output: completed
+//! records.
 //!
-//! A request and a span match if both have the same id and no other request or span has it within the memory time. If
-//! ids cannot be compared, the caller's `traceparent` decides, but only after the record's full waiting time: by then,
-//! all other spans below the caller's span have arrived. Uncertain matches are not joined.
+//! A request and a span match if they have the same id, and no other request or span has this id within [`MEMORY`]. If
+//! ids cannot be compared, the caller's `traceparent` decides, after the record's full waiting time. By then, all other
+//! spans below the caller's span have arrived. Uncertain matches are not joined.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::mem;
@@ -19,16 +20,17 @@ use crate::engine_spans::stats::{Join, Lost, Measurements};
 /// Requests or spans with the same id within this time are ambiguous.
 const MEMORY: Duration = Duration::from_secs(60);
 
-/// After this many consecutive records without a span, a server's records no longer wait...
+/// After this many consecutive records without a span, records of the listener no longer wait, except for probes.
 const PATIENCE: u32 = 32;
 
-/// ...except one record in this many, to detect whether the server's spans arrive again.
+/// One record in this many is a probe: it waits, to detect whether spans arrive again.
 const PROBE: u32 = 32;
 
-/// A span may be this much longer than its request (clock differences). Otherwise it belongs to another request.
+/// Maximum time by which a span may be longer than its request (clock differences). A longer span belongs to another
+/// request.
 const TOLERANCE: Duration = Duration::from_millis(100);
 
-/// The span's and the in-band queue time are equal if they differ by less (the response has whole microseconds).
+/// Queue times of the span and of the response count as equal if they differ by less than this (rounding).
 const SAME: Duration = Duration::from_millis(1);
 
 /// Lookup key of requests and spans.
@@ -40,7 +42,7 @@ enum Key {
     Caller(u128, u64),
 }
 
-/// State of a key.
+/// Requests and spans with one key.
 #[derive(Debug, Default)]
 struct Slot {
     records: u32,
@@ -49,7 +51,7 @@ struct Slot {
     first: Option<(u128, u64)>,
     record: Option<u64>,
     span: Option<u64>,
-    /// Set when the request was passed on without waiting, with its known queue time.
+    /// Set if the request was passed on without waiting. The inner value is its in-band queue time, if known.
     passed: Option<Option<Duration>>,
 }
 
@@ -113,7 +115,7 @@ impl Joiner {
         }
     }
 
-    /// Takes the records that are complete or have waited long enough.
+    /// Takes the records that are ready to be passed on, with or without a span.
     pub(crate) fn take(&mut self) -> Vec<Arc<Record>> {
         self.measurements.held.store(self.records.len(), Relaxed);
         mem::take(&mut self.done)
@@ -135,7 +137,7 @@ impl Joiner {
         for key in keys.iter().flatten() {
             let slot = self.slot(key, now);
             slot.records += 1;
-            // Several requests may share one caller's span, but not an id.
+            // Several requests may have the same caller span, but not the same response id.
             ambiguous |= slot.records > 1 && matches!(key, Key::Id(_));
         }
         if let [Some(id), _] = &keys {
@@ -240,7 +242,7 @@ impl Joiner {
         }
     }
 
-    /// Releases every record, because no more spans will arrive.
+    /// Releases all waiting records at shutdown.
     pub(crate) fn close(&mut self) {
         for (_, record) in mem::take(&mut self.records).into_values() {
             self.pass(record, Join::NoSpan);
@@ -262,7 +264,7 @@ impl Joiner {
 
     fn slot(&mut self, key: &Key, now: Instant) -> &mut Slot {
         if !self.slots.contains_key(key) {
-            // Two keys for each record and each span that may be kept.
+            // At most `most` records and `most` spans are kept, with two keys each.
             if self.slots.len() >= self.most.saturating_mul(4)
                 && let Some((_, oldest)) = self.remembered.pop_front()
             {
@@ -273,7 +275,7 @@ impl Joiner {
         self.slots.entry(key.clone()).or_default()
     }
 
-    /// Forgets a key, unless a record still waits under it and `now` is given.
+    /// Forgets a key. If `now` is given and a record still waits with this key, the key is kept for another [`MEMORY`].
     fn forget(&mut self, key: Key, now: Option<Instant>) {
         let waits = self.slots.get(&key).and_then(|slot| slot.record).is_some_and(|t| self.records.contains_key(&t));
         match now.filter(|_| waits) {
@@ -304,7 +306,8 @@ impl Joiner {
         &mut self.misses[listener]
     }
 
-    /// Settles a record that has waited its full time. If ids could not be compared, the caller's span decides now.
+    /// Releases a record that has waited its full time. If ids could not be compared, joins the span below the caller's
+    /// span.
     fn settle(&mut self, record: Arc<Record>) {
         let passed = Passed::of(&record);
         let caller = passed.caller.map(|(trace, span)| Key::Caller(trace, span));
@@ -321,7 +324,7 @@ impl Joiner {
     }
 
     fn join(&mut self, mut record: Arc<Record>, span: Box<RequestSpan>, by: Join) {
-        // The engine's part of a request cannot be longer than the request, or than the response to a cancelled one.
+        // A span cannot be longer than its request, or, after a cancellation, than the response.
         if span.duration() > record.ended.max(record.closed) + TOLERANCE {
             self.measurements.lost(Lost::Contradicted).add(1);
             return self.pass(record, Join::Contradicted);
@@ -340,7 +343,7 @@ impl Joiner {
         self.measurements.joins(join).add(1);
     }
 
-    /// Passes on the record that waits under this key.
+    /// Releases the record that waits with this key, if any, without a span.
     fn release(&mut self, key: &Key, why: Join) {
         let ticket = self.slots.get_mut(key).and_then(|slot| slot.record.take());
         if let Some(record) = self.take_record(ticket) {

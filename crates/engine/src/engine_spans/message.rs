@@ -39,14 +39,14 @@ pub(crate) struct Message {
     pub(crate) bytes: Bytes,
     /// End-to-end headers of the request, such as authorization or tenant.
     pub(crate) headers: HeaderMap,
-    /// Number of spans in it.
+    /// Number of spans in the message.
     pub(crate) spans: u64,
-    /// Returned to the budget when the message is dropped.
+    /// Memory of the message, returned to its budget when the message is dropped.
     pub(crate) _share: Share,
 }
 
 impl Message {
-    /// The same message, charged to another share. The bytes are not copied.
+    /// The same message with another share. The bytes are not copied.
     pub(crate) fn shared(&self, share: Share) -> Message {
         Message { bytes: self.bytes.clone(), headers: self.headers.clone(), spans: self.spans, _share: share }
     }
@@ -69,7 +69,7 @@ pub(crate) fn forwarded_headers(headers: &HeaderMap) -> HeaderMap {
 /// Memory of a message in addition to its bytes: its queue entry and headers.
 const OVERHEAD: usize = 1024;
 
-/// Grants shares until the budget is used up. Clones share the same budget.
+/// A memory budget that grants shares. Clones use the same budget.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
     most: usize,

@@ -1,8 +1,8 @@
 //! Queue times from the engine's own spans: an OTLP receiver, a joiner, and a forwarder.
 //!
-//! The engine's `--otlp-traces-endpoint` points to this receiver. Each export request gets a response, is forwarded
-//! unmodified to the configured collector, and is parsed for request spans, which are joined to the requests that the
-//! relay observed. None of this runs on the data path's threads: they hand over records through a bounded queue.
+//! The engine's `--otlp-traces-endpoint` points to this receiver. Each export request gets a response, and is forwarded
+//! unmodified to the configured collector. The request spans in it are joined to the requests that the relay observed.
+//! None of this runs on the data path's threads, which send their records through a bounded queue.
 
 pub mod interpret;
 pub mod spans;
@@ -27,7 +27,7 @@ pub use response::RpcStatus;
 pub use stage::SpanJoin;
 pub use stats::{Join, Lost, Measurements, Refusal, Unsent};
 
-/// The engine span receiver, and how long requests wait for their spans.
+/// Settings of the engine span receiver and of the joiner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Addresses where OTLP is received, over gRPC and HTTP.
@@ -40,7 +40,7 @@ pub struct Settings {
     pub max_connections: usize,
     /// Time limit for a request, and for idle time before a request.
     pub read_timeout: Duration,
-    /// How long forwarding of a message is retried.
+    /// How long forwarding a message is retried.
     pub forward_for: Duration,
     /// How long a request without a queue time waits for its span.
     pub wait: Duration,

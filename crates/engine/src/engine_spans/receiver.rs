@@ -30,13 +30,14 @@ use crate::engine_spans::stage::{Joining, SpanJoin};
 use crate::engine_spans::stats::Measurements;
 use crate::engine_spans::{Settings, forward};
 
-/// Niceness of the thread (setpriority(2)): streams take precedence if they share a core with it.
+/// Niceness of the thread (setpriority(2)), so that streams on the same core take precedence.
 const NICENESS: i32 = 10;
 
 /// Pause after a failed accept (no file descriptors left), because an immediate retry would fail too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Memory for messages being read, in maximum message sizes; compressed and decompressed forms count separately.
+/// Memory limit for messages being read, in maximum message sizes. The compressed and the decompressed form of a
+/// message both count.
 const BEING_READ: usize = 4;
 
 /// Maximum size of request headers in bytes.
@@ -77,7 +78,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Starts listening and a separate thread. Completed records are passed to `next`, messages to `collector`.
+    /// Starts the listeners and a separate thread. Completed records are passed to `next`, and messages to `collector`.
     ///
     /// # Errors
     ///
@@ -141,7 +142,7 @@ impl Receiver {
         &self.addresses
     }
 
-    /// The stage that records pass on their way to `next`.
+    /// The sink for the data path's records. It passes them to `next`, after their span arrived or the wait ended.
     pub fn stage(&self) -> Arc<dyn Sink> {
         Arc::clone(&self.stage) as Arc<dyn Sink>
     }
@@ -151,8 +152,8 @@ impl Receiver {
         Arc::clone(&self.measurements)
     }
 
-    /// Stops receiving, passes on every waiting record, forwards the last messages within `limit`, and waits for
-    /// completion.
+    /// Stops receiving, passes on all waiting records, forwards the remaining messages within `limit`, and waits for
+    /// the thread.
     pub fn stop(mut self, limit: Duration) {
         self.stop.send_replace(Some(Instant::now() + limit));
         if let Some(thread) = self.thread.take()
@@ -172,7 +173,7 @@ fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     bind().map_err(|source| Error::Bind { address, source })
 }
 
-/// Accepts on every listener until it is stopped.
+/// Accepts connections on all listeners until the receiver stops.
 async fn accept(listeners: Vec<TcpListener>, intake: Arc<Intake>, stopped: Stopping) {
     let room = Arc::new(Semaphore::new(intake.settings.max_connections));
     let mut accepting = JoinSet::new();
@@ -201,7 +202,7 @@ async fn accept_on(listener: TcpListener, intake: Arc<Intake>, room: Arc<Semapho
                         drop(permit);
                     });
                 }
-                // The protocol is not known yet, so no response can be sent that the client would understand.
+                // No response is sent, because the protocol is not known yet.
                 Err(_) => intake.measurements.refused_connections.add(1),
             },
             Err(error) => {

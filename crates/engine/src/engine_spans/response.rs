@@ -1,4 +1,4 @@
-//! Responses to an engine, in the protocol that it used (OTLP specification 1.x, "OTLP/gRPC", "OTLP/HTTP").
+//! Responses to export requests, over gRPC or HTTP (OTLP specification 1.x, "OTLP/gRPC", "OTLP/HTTP").
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -35,7 +35,7 @@ pub(crate) struct Refused {
     status: StatusCode,
     /// A status code of gRPC (<https://grpc.io/docs/guides/status-codes/>).
     code: u8,
-    /// Visible ASCII without a percent sign, so it needs no encoding.
+    /// Visible ASCII without a percent sign, so that `grpc-message` needs no percent-encoding.
     message: &'static str,
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn refused(protocol: Protocol, refused: &Refused) -> Response<Respons
             response
         }
         Protocol::Grpc => {
-            // If there is no message, the trailers are sent in the headers.
+            // A response without a message has its trailers in the headers ("Trailers-Only").
             let mut response = response(StatusCode::OK, "application/grpc", ResponseBody::default());
             let headers = response.headers_mut();
             headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(refused.code)));

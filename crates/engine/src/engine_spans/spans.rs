@@ -44,7 +44,7 @@ pub struct Span<'a> {
     message: &'a [u8],
 }
 
-/// The fields of a span except its attributes. Strings are bytes here and below, because prost refuses messages with
+/// The fields of a span except its attributes. In these types, strings are bytes, because prost refuses messages with
 /// invalid UTF-8, while many collectors accept them.
 #[derive(Message)]
 struct SpanFields {
@@ -76,7 +76,7 @@ struct AnyValue {
     value: Option<Value>,
 }
 
-/// The value of an attribute; only the types needed here.
+/// The value of an attribute. Only the needed types are included.
 #[derive(Oneof)]
 pub enum Value {
     /// A string.
@@ -110,7 +110,7 @@ impl<'a> Span<'a> {
         }))
     }
 
-    /// Calls `each` for the attributes in order, except attributes of other types.
+    /// Calls `each` for the attributes in order; skips attributes whose type is not in [`Value`].
     pub fn attributes(&self, mut each: impl FnMut(&str, Value)) {
         let read = each_field(self.message, ATTRIBUTES, |attribute| {
             let KeyValue { key, value } = KeyValue::decode(attribute)?;
@@ -125,8 +125,8 @@ impl<'a> Span<'a> {
 
 /// Parses every span of an export request in order; returns the number of spans, including those with invalid ids.
 ///
-/// `each` is called for spans with valid ids (trace.proto: an id of all zeros, or of another length, is invalid), even
-/// if the message turns out to be malformed later.
+/// `each` is called for spans with valid ids, even if a later part of the message is malformed. An id of all zeros, or
+/// of another length, is invalid (trace.proto).
 ///
 /// # Errors
 ///

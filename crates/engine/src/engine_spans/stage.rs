@@ -16,15 +16,15 @@ use crate::engine_spans::message::Message;
 use crate::engine_spans::spans;
 use crate::engine_spans::stats::{Join, Measurements};
 
-/// A request that the data path hands over.
+/// An ended request, sent from the data path to the joiner.
 pub(crate) enum Ended {
-    /// It waits for its span.
+    /// The record waits for its span.
     Waits(Arc<Record>),
-    /// It was passed on already.
+    /// The record was already passed on. Its data is used to recognize its span.
     Passed(Passed),
 }
 
-/// The stage: hands records over to the joiner's thread, or passes them on immediately.
+/// The stage in front of the exporters: sends records to the joiner's thread, or passes them on immediately.
 pub struct SpanJoin {
     next: Arc<dyn Sink>,
     ended: Sender<Ended>,
@@ -69,14 +69,14 @@ impl Stage for SpanJoin {
     }
 }
 
-/// True if a span is expected and needed: the response completed (otherwise engines send no span) with one choice
-/// (engines send one span per choice), and the queue time is unknown.
+/// True if the queue time is unknown and exactly one span is expected. Engines send one span per choice, and none for
+/// aborted requests.
 fn waits(record: &Record) -> bool {
     let whole = matches!(record.outcome, Outcome::Ok | Outcome::NoOutput);
     whole && record.choices == 1 && record.queue.is_none()
 }
 
-/// The other side of the stage, on a separate thread.
+/// The part of the stage that runs on the receiver's thread.
 pub(crate) struct Joining {
     pub(crate) joiner: Joiner,
     pub(crate) interpreter: Interpreter,
@@ -105,7 +105,7 @@ impl Joining {
             }
             self.pass_on();
         }
-        // From here on the stage bypasses the joiner.
+        // Once the queue is closed, [`SpanJoin`] passes records on immediately.
         self.ended.close();
         while let Ok(ended) = self.ended.try_recv() {
             self.ended(ended, Instant::now());

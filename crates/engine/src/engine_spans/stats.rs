@@ -1,4 +1,4 @@
-//! Statistics of spans and of the requests waiting for them, exported as metrics.
+//! Statistics of spans and of requests waiting for spans, exported as metrics.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,7 +18,8 @@ closed_enum! {
         Confirmed = "confirmed",
         /// The response reported its own queue time, and the span differs; the response's value is kept.
         Differs = "differs",
-        /// The request was passed on without its span: it did not complete, or had several choices.
+        /// A span arrived for a request that was passed on without waiting, because it did not complete or had several
+        /// choices.
         Late = "late",
         /// No span arrived in time.
         NoSpan = "no_span",
@@ -26,7 +27,7 @@ closed_enum! {
         Ambiguous = "ambiguous",
         /// The span was longer than the request.
         Contradicted = "contradicted",
-        /// No spans arrive from this server, so the request did not wait.
+        /// The server's spans have stopped arriving, so the request did not wait.
         Silent = "silent",
         /// The maximum number of requests was already waiting.
         Full = "full",
@@ -96,7 +97,8 @@ pub struct Measurements {
 }
 
 impl Measurements {
-    /// All zero, with these maximum numbers of bytes of messages.
+    /// Creates zeroed counts, and budgets of these sizes (in bytes) for messages being read and messages waiting to be
+    /// forwarded.
     pub(crate) fn new(reading: usize, waiting: usize) -> Measurements {
         Measurements { reading: Budget::new(reading), waiting: Budget::new(waiting), ..Measurements::default() }
     }

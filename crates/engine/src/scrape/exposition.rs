@@ -2,9 +2,9 @@
 //! (<https://prometheus.io/docs/instrumenting/exposition_formats/>) and OpenMetrics 1.0.0
 //! (<https://prometheus.io/docs/specs/om/open_metrics_spec/>).
 //!
-//! Only samples are parsed. Comments are skipped: engines write types differently (vLLM's Rust front end omits
-//! `_total`, its Python front end does not), and the table of names implies the type. Text after a value (a timestamp,
-//! an exemplar) is ignored. Quoted names, which occur only if the client requests UTF-8, are not parsed as samples.
+//! Only samples are parsed. Comments, including types, are skipped: the table of names implies the types, and engines
+//! write them differently (in vLLM, only the Python front end includes `_total`). Text after a value (a timestamp, an
+//! exemplar) is ignored. Quoted names, which occur only if the client requests UTF-8, are not parsed as samples.
 
 /// Maximum length of a line in bytes. The longest lines of real pages have a few hundred bytes; longer lines than this
 /// are skipped and counted.
@@ -15,7 +15,7 @@ pub const LINE_BYTES: usize = 8 * 1024;
 pub struct Sample<'a> {
     /// The name as on the page, including suffixes such as `_total` and `_sum`.
     pub name: &'a [u8],
-    /// Its labels.
+    /// The labels of the series.
     pub labels: Labels<'a>,
     /// The value; may be infinite or NaN.
     pub value: f64,
@@ -43,7 +43,7 @@ impl<'a> Iterator for Labels<'a> {
     }
 }
 
-/// Statistics of a page's lines that are neither empty nor comments.
+/// Numbers of lines of a page, without empty lines and comments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lines {
     /// Samples.
@@ -130,7 +130,7 @@ fn sample(line: &[u8]) -> Option<Sample<'_>> {
     Some(Sample { name, labels, value })
 }
 
-/// Parses a leading name; `more` are bytes allowed in addition to those of every name.
+/// Parses a leading name. `more`: allowed bytes other than letters, digits and `_`.
 fn name<'a>(text: &'a [u8], more: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
     let in_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_' || more.contains(byte);
     let end = text.iter().position(|byte| !in_name(byte)).unwrap_or(text.len());
@@ -138,7 +138,7 @@ fn name<'a>(text: &'a [u8], more: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
     name.first().filter(|first| !first.is_ascii_digit()).map(|_| (name, rest))
 }
 
-/// Validates everything up to the closing brace; returns it and the remaining text.
+/// Validates the labels up to the closing brace; returns the labels and the remaining text.
 fn label_set(text: &[u8]) -> Option<(Labels<'_>, &[u8])> {
     let mut rest = text;
     loop {

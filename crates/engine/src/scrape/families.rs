@@ -1,4 +1,4 @@
-//! The names on engines' metrics pages.
+//! Looks up the known metric names of all engines.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -30,7 +30,7 @@ static BY_NAME: LazyLock<HashMap<Vec<u8>, Vec<Place>>> = LazyLock::new(|| {
 /// Length of the longest name in the table.
 static LONGEST: LazyLock<usize> = LazyLock::new(|| BY_NAME.keys().map(Vec::len).max().unwrap_or(0));
 
-/// A name with `_` for `:`, as collectors and relabelling rules may rewrite it.
+/// Replaces `:` in a name with `_`, as collectors and relabelling rules may do.
 fn plain(name: &[u8]) -> impl Iterator<Item = u8> {
     name.iter().map(|byte| if *byte == b':' { b'_' } else { *byte })
 }

@@ -1,8 +1,8 @@
 //! The engine's own metrics: scraped every few seconds and converted to common names.
 //!
 //! A separate thread requests the engine's page, never on a relayed connection. `exposition` parses the page in fixed
-//! memory, `families` finds the known names, `state` keeps the series with known names and computes values from page to
-//! page, and `watch` keeps the states of the last hour with their times.
+//! memory, and `families` finds the known names. `state` keeps the series with these names, and computes values from
+//! page to page. `watch` keeps the states of the last hour.
 
 pub mod exposition;
 
@@ -30,10 +30,10 @@ pub struct Settings {
     pub timeout: Duration,
     /// Maximum size of a page in bytes.
     pub page_bytes: usize,
-    /// The target by listener; `None` (also past the end) for no scraping.
+    /// The target of each listener. A listener with `None` or without an entry is not scraped.
     pub targets: Vec<Option<Target>>,
-    /// By listener, the first listener with the same server; that listener's target applies to all of them. Past the
-    /// end, each listener has its own server.
+    /// For each listener, the index of the first listener with the same server, whose target applies to all of them. A
+    /// listener without an entry has its own server.
     pub servers: Vec<usize>,
 }
 
@@ -46,7 +46,7 @@ pub struct Target {
     pub port: Option<u16>,
     /// `gen_ai.provider.name` of the engine, if configured.
     pub engine: Option<&'static str>,
-    /// Whether to read a page even if other readers then miss its values (llama.cpp's averages).
+    /// Whether to read a page even if reading changes its values for other readers (llama.cpp's averages).
     pub draining: bool,
 }
 

@@ -1,9 +1,9 @@
 //! Finds and reads an engine's metrics page, without consuming data that another reader needs.
 //!
-//! trtllm-serve responds to GET /metrics with the iteration statistics since the last such request, so each request
-//! takes them from other readers. Its Prometheus page is /prometheus/metrics. Therefore an OPTIONS request is sent
-//! first. A FastAPI route (as in trtllm-serve) responds with 405; a mounted Prometheus app (vLLM, SGLang, LMDeploy)
-//! responds with 200, a redirect or its page. Servers other than uvicorn have no such route.
+//! trtllm-serve responds to GET /metrics with the iteration statistics since the last such request, so other readers
+//! would miss them. (Its Prometheus page is /prometheus/metrics.) Therefore, an OPTIONS request is sent first. A
+//! FastAPI route (as in trtllm-serve) responds with 405; a mounted Prometheus app (vLLM, SGLang, LMDeploy) responds
+//! with 200, a redirect or its page. Servers other than uvicorn have no such route.
 
 use std::io;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::scrape::exposition::Parser;
 use crate::scrape::state::Page;
 use crate::scrape::{Failure, Target};
 
-/// Both text formats. Quoted names and protobuf could not be parsed.
+/// Both text formats. Protobuf and UTF-8 names (quoted) are not requested, because the parser does not support them.
 const ACCEPT: &str = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.5,text/*;q=0.1";
 
 /// Maximum size of the response headers in bytes.
@@ -65,7 +65,7 @@ pub trait Dial: Send + Sync + 'static {
 pub(crate) struct Response {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    /// When its headers were received.
+    /// When the headers were received.
     pub(crate) at: Instant,
     body: Incoming,
     connection: JoinHandle<()>,
@@ -85,7 +85,7 @@ pub(crate) async fn send(dial: &dyn Dial, method: Method, path: &str) -> Result<
     let mut builder = hyper::client::conn::http1::Builder::new();
     builder.max_buf_size(HEAD_BYTES);
     let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(broken)?;
-    // Connection errors are reported by the affected request.
+    // Connection errors are returned by `send_request` and by the body.
     let connection = tokio::spawn(async move { drop(connection.await) });
     let request = Request::builder()
         .method(method)
@@ -172,7 +172,7 @@ pub(crate) async fn find(target: &Target, dial: &dyn Dial) -> Result<Place, Fail
 }
 
 /// The target path of a redirect that only appends a slash, as Starlette sends for a mounted app (LMDeploy).
-pub(crate) fn moved(path: &str, status: StatusCode, location: Option<&str>) -> Option<String> {
+pub(crate) fn slash_redirect(path: &str, status: StatusCode, location: Option<&str>) -> Option<String> {
     let to = location.filter(|_| status.is_redirection())?;
     let slashed = format!("{path}/");
     (!path.ends_with('/') && to.ends_with(&slashed)).then_some(slashed)

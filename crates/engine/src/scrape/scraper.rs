@@ -9,17 +9,17 @@ use http::{Method, header};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::scrape::request::{Dial, Place, find, moved, send};
+use crate::scrape::request::{Dial, Place, find, send, slash_redirect};
 use crate::scrape::state::Page;
 use crate::scrape::{Failure, Measurements, Settings, State, Stillness, Target, Watch};
 
-/// Niceness of the thread (setpriority(2)): pages are read when no stream waits for the core.
+/// Niceness of the thread (setpriority(2)), so that streams on the same core take precedence.
 const NICENESS: i32 = 10;
 
 /// An engine whose page must not be read is checked again after this time: another engine may have replaced it.
-const SECOND_LOOK: Duration = Duration::from_secs(60);
+const RECHECK_AFTER: Duration = Duration::from_secs(60);
 
-/// Pause after a page that was JSON.
+/// Pause after a page that was JSON, because reading such a page may empty it ([`Failure::Json`]).
 const AFTER_JSON: Duration = Duration::from_secs(3600);
 
 /// The scraped state of the engines, by listener.
@@ -37,7 +37,7 @@ impl Engines {
         self.0.get(listener).and_then(Option::as_ref).map(|watch| watch.still(now)).unwrap_or_default()
     }
 
-    /// The state of a listener's engine at that moment, and how old it was then.
+    /// The state of a listener's engine that was current at `moment`, and its age then.
     pub fn at(&self, listener: usize, moment: Instant) -> Option<(Arc<State>, Duration)> {
         self.0.get(listener)?.as_ref()?.at(moment)
     }
@@ -57,7 +57,8 @@ struct Engine {
     dial: Arc<dyn Dial>,
     watch: Arc<Watch>,
     settings: Arc<Settings>,
-    /// Located once, and again after a failure, because another engine may have taken the address.
+    /// Location of the page. Determined once, and again after a failed connection or an error status, because another
+    /// engine may have taken the address.
     place: Option<Place>,
     /// The version was requested from the engine at `place`.
     version_asked: bool,
@@ -66,7 +67,7 @@ struct Engine {
 }
 
 impl Scraper {
-    /// Starts scraping; `dial` creates connections to a listener's engine. Without targets, nothing runs.
+    /// Starts scraping; `dial` creates connections to a listener's engine. Without targets, no thread is started.
     ///
     /// # Errors
     /// When no thread or runtime can be started.
@@ -105,7 +106,7 @@ impl Scraper {
                         () = async { while all.join_next().await.is_some() {} } => {}
                     }
                 });
-                // A name lookup may be pending: do not wait for it.
+                // Do not wait for a pending name lookup.
                 runtime.shutdown_background();
             })?);
         }
@@ -145,7 +146,7 @@ impl Engine {
         match result.unwrap_or(Err(Failure::Timeout)) {
             Ok(None) => {
                 self.log("The engine's metrics are not scraped: each read restarts llama.cpp's averages, so another reader would miss them. Set scrape.enabled: true to scrape them anyway.");
-                return SECOND_LOOK;
+                return RECHECK_AFTER;
             }
             Ok(Some((page, at))) => {
                 self.watch.note(at, took, Ok(&page));
@@ -156,7 +157,8 @@ impl Engine {
             }
             Err(failure) => {
                 self.watch.note(begun + took, took, Err(failure));
-                // A slow server is still the same server, and locating the page again would cost it another request.
+                // After other failures, the server is still the same. Locating the page again would cost a slow server
+                // another request.
                 if matches!(failure, Failure::Connect | Failure::Status) {
                     self.place = None;
                     self.version_asked = false;
@@ -178,7 +180,7 @@ impl Engine {
         };
         let Place::At(mut path) = place else { return Ok(None) };
         let mut response = send(&*self.dial, Method::GET, &path).await?;
-        if let Some(slashed) = moved(&path, response.status, response.header(header::LOCATION)) {
+        if let Some(slashed) = slash_redirect(&path, response.status, response.header(header::LOCATION)) {
             path = slashed;
             response = send(&*self.dial, Method::GET, &path).await?;
         }

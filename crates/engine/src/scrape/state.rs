@@ -17,12 +17,12 @@ const MAX_SERIES: usize = 256;
 /// Maximum number of series remembered after they disappeared from the page.
 const MAX_GONE: usize = 256;
 
-/// Labels that distinguish copies of one value: every process of a tensor- or pipeline-parallel engine reports a value
-/// that applies to all processes (SGLang with `--enable-metrics-for-all-schedulers`; `pid` occurs on pages of several
-/// processes).
+/// Labels that are ignored, because they only distinguish copies of one value. Every process of a tensor- or
+/// pipeline-parallel engine may report a value of all processes (SGLang with `--enable-metrics-for-all-schedulers`;
+/// `pid` is on pages of several processes).
 const COPIES: [&[u8]; 5] = [b"tp_rank", b"pp_rank", b"moe_ep_rank", b"attn_tp_rank", b"pid"];
 
-/// SGLang reports values by priority in addition to the total, for which this label is empty.
+/// Label of SGLang's values by priority. Only the total, for which this label is empty, is used.
 const PART: &[u8] = b"priority";
 
 /// Labels with the data-parallel rank of a value: vLLM and LMDeploy number their engines, SGLang its ranks.
@@ -34,7 +34,7 @@ const MAX_RANKS: usize = 64;
 /// One series of a name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct One {
-    /// A hash of its distinguishing labels.
+    /// A hash of the labels, without those in [`COPIES`].
     identity: u64,
     /// The data-parallel rank, if the labels contain one.
     rank: Option<u16>,
@@ -99,12 +99,12 @@ impl Page {
         let Some((_, kept)) = self.kept.get_mut(index) else { return };
         let full = kept.series.len() == MAX_SERIES;
         match kept.series.iter_mut().find(|own| own.identity == one.identity) {
-            // A copy may lag behind another.
+            // Of several copies, the highest is used, because a copy may lag behind.
             Some(own) => own.value = own.value.max(one.value),
             None if full => kept.spoilt = true,
             None => kept.series.push(one),
         }
-        // No value in the table is negative, infinite or NaN; vLLM V0 reports a ratio of -1 for "none".
+        // Valid values are finite and not negative. vLLM V0 reports a ratio of -1 for "none".
         kept.spoilt |= !(one.value.is_finite() && one.value >= 0.0);
     }
 
@@ -113,7 +113,7 @@ impl Page {
         self.kept.is_empty()
     }
 
-    /// The engine with the names on the page.
+    /// The engine whose metric names are on the page. If there are several engines, the first in the table.
     pub(crate) fn engine(&self) -> Option<Engine> {
         let first = self.kept.iter().map(|((source, _), _)| *source).min()?;
         SOURCES.get(first).map(|(engine, _)| *engine)
@@ -126,8 +126,8 @@ impl Page {
         if ranks.len() > MAX_RANKS { BTreeSet::new() } else { ranks }
     }
 
-    /// If the page has no name of this quantity for this part: the engine that wrote the page (the first in the table
-    /// with a name on it). `None` if the page has such a name, but its value is unusable.
+    /// If the page lacks this quantity for this part, returns the engine that wrote the page (the first in the table
+    /// with a name on the page). `None` if the page has the quantity, but its value is unusable.
     fn lacks(&self, quantity: Quantity, part: Part) -> Option<&'static str> {
         let sources = || self.kept.iter().filter_map(|((source, _), kept)| Some((SOURCES.get(*source)?, kept)));
         if sources().any(|((_, source), kept)| source.quantity == quantity && kept.of(part).next().is_some()) {
@@ -170,7 +170,7 @@ impl Page {
     fn level(&self, quantity: Quantity, part: Part) -> Option<f64> {
         let values = self.find(quantity, part)?.series.into_iter().map(|one| one.value);
         match quantity.combine() {
-            // A difference of values from two moments may be negative.
+            // The sum may be a difference (Dynamo). It may be negative, because its values are from different moments.
             Combine::Level => Some(values.sum::<f64>().max(0.0)),
             Combine::Highest => values.reduce(f64::max),
             Combine::Single => {
@@ -246,7 +246,7 @@ pub struct State {
     pub cache_ratio: Option<Ratio>,
     /// Requests that were preempted by others and restarted.
     pub preemptions: Option<f64>,
-    /// Tokens proposed by a draft.
+    /// Draft tokens proposed.
     pub drafted: Option<f64>,
     /// Proposed tokens accepted by the model.
     pub accepted: Option<f64>,
@@ -295,7 +295,7 @@ impl Tracker {
     }
 }
 
-/// The counts of one part of an engine, by [`Quantity`]; entries of other quantities stay empty.
+/// The counts of one part of an engine, by [`Quantity`]. Entries of quantities that are not counts stay empty.
 #[derive(Debug, Default)]
 struct Counts([Count; Quantity::ALL.len()]);
 
@@ -353,7 +353,7 @@ fn quotient(part: Option<Increase>, whole: Option<Increase>) -> Option<f64> {
 /// The ratio of the engine's counts if it reports them, otherwise the engine's own ratio.
 fn ratio(part: Option<Increase>, whole: Option<Increase>, own: Option<f64>) -> Option<Ratio> {
     if part.is_some() && whole.is_some() {
-        // The two are not read atomically: a part may be counted before its whole.
+        // The engine does not update both atomically, so a part may be counted before its whole.
         let value = quotient(part, whole).filter(|value| *value <= 1.0)?;
         return Some(Ratio { value, source: RatioSource::CounterDeltas });
     }
@@ -363,21 +363,21 @@ fn ratio(part: Option<Increase>, whole: Option<Increase>, own: Option<f64>) -> O
 /// One count over all its series.
 #[derive(Debug, Default)]
 struct Count {
-    /// Its source on the last page that had it.
+    /// Index in [`SOURCES`] of the source on the last page with this count.
     source: Option<usize>,
-    /// The engine of an earlier page that lacked the count. The count was 0 there, because engines create some counts
-    /// when they first increase.
+    /// The engine of an earlier page without this count. The count was 0 then, because engines create some counts only
+    /// at their first increase.
     lacking: Option<&'static str>,
     last: Series,
     total: f64,
 }
 
 impl Count {
-    /// The error is the result of [`Page::lacks`].
+    /// Adds the count of a page, and returns it. The error in `found` is the result of [`Page::lacks`].
     fn take(&mut self, found: Result<Found, Option<&'static str>>) -> Option<Increase> {
         let found = found.map_err(|engine| self.lacking = engine).ok()?;
         let engine = found.engine();
-        // The first page sets the starting point; so does a page that has the count under another name.
+        // On the first page, and on a page with the count under another name, the increase is unknown.
         let known = match self.source {
             Some(source) => source == found.source,
             None => self.lacking == Some(engine),
@@ -392,7 +392,8 @@ impl Count {
         Some(Increase { engine, total: self.total, gained })
     }
 
-    /// Also keeps series that this page lacks, up to the maximum, because they may reappear.
+    /// Stores the series of this page. Also keeps up to [`MAX_GONE`] earlier series that the page lacks, because they
+    /// may reappear.
     fn remember(&mut self, series: Series) {
         let before = std::mem::replace(&mut self.last, series);
         let gone = before.into_iter().filter(|one| !self.last.iter().any(|own| own.identity == one.identity));
@@ -400,8 +401,8 @@ impl Count {
         self.last.extend(gone);
     }
 
-    /// The increase of one series. A new series started at zero; so did a series whose value decreased, because the
-    /// engine was restarted.
+    /// The increase of one series. A new series started at zero. A decreased value means that the engine was restarted,
+    /// so the series started at zero again.
     fn gain(&self, one: &One) -> f64 {
         let before = self.last.iter().find(|own| own.identity == one.identity).map_or(0.0, |before| before.value);
         if one.value >= before { one.value - before } else { one.value }

@@ -1,4 +1,4 @@
-//! State of one engine and statistics of attempts to read its page. Callers pass in all times.
+//! State of one engine, and statistics of the attempts to read its page. All times are passed in.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,15 +9,15 @@ use tokometer_observe::closed_enum;
 use crate::scrape::Settings;
 use crate::scrape::state::{Page, State, Tracker};
 
-/// Maximum number of kept states: one hour at five seconds each, for long streams, whose start is looked up when they
-/// end.
+/// Maximum number of kept states: one hour at the default interval. When a stream ends, the state at its start is
+/// looked up.
 const MAX_STATES: usize = 720;
 
-/// A state is current until it is older than this many intervals: the next page may be late, and one attempt may fail
-/// silently (a thread without CPU time).
+/// A state is current for this many intervals, because the next page may be late, and an attempt may be skipped without
+/// a recorded failure (no CPU time).
 const INTERVALS: u32 = 3;
 
-/// Maximum pause: pauses double with each failure up to this, and are never shorter than the interval.
+/// Maximum pause between attempts, unless the interval is longer. The pause doubles with each consecutive failure.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 closed_enum! {
@@ -42,7 +42,7 @@ closed_enum! {
     }
 }
 
-/// Statistics of one engine at a moment.
+/// State and scrape statistics of one engine at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measurements {
     /// The current state; `None` when the last attempt failed, or the state is too old.
@@ -61,7 +61,7 @@ pub struct Measurements {
     pub version: Option<(&'static str, Arc<str>)>,
 }
 
-/// Records the result of each attempt; queried by the exporters.
+/// Stores the results of scraping one engine's metrics page, for the exporters.
 #[derive(Debug)]
 pub struct Watch {
     /// Maximum age of a current state.
@@ -72,7 +72,7 @@ pub struct Watch {
     stills: Mutex<Vec<(Option<u16>, Still)>>,
 }
 
-/// A period in which the engine, or one rank, reported running requests and its count of iterations did not increase.
+/// A period in which the engine, or one rank, reported running requests while its iteration count did not increase.
 #[derive(Clone, Copy, Debug)]
 struct Still {
     iterations: f64,
@@ -93,7 +93,7 @@ pub struct Stillness {
 #[derive(Debug, Default)]
 struct Inner {
     tracker: Tracker,
-    /// In chronological order; `None` marks the time from which no page could be read.
+    /// In chronological order. `None`: from this time on, no page could be read.
     states: VecDeque<(Instant, Option<Arc<State>>)>,
     /// The ranks on the last page.
     ranks: Arc<[(u16, State)]>,
@@ -112,7 +112,7 @@ impl Watch {
         Watch { longest, inner: Mutex::default(), stills: Mutex::default() }
     }
 
-    /// Records an attempt: the page and when its response started, or why it failed and when that was known.
+    /// Records an attempt. `at`: when the response of the page started, or when the failure was detected.
     pub fn note(&self, at: Instant, took: Duration, result: Result<&Page, Failure>) {
         let mut inner = self.inner();
         inner.attempts += 1;
@@ -152,7 +152,7 @@ impl Watch {
 
     /// Sets [`State::stopped`] of the engine and its ranks.
     fn note_iterations(&self, parts: &mut [(Option<u16>, State)], at: Instant) {
-        // A page with one rank reports on the engine as a whole.
+        // With a single rank, the rank is the whole engine.
         let several = parts.len() > 2;
         let mut stills = self.stills();
         let noted = |(part, state): &mut (Option<u16>, State)| {
@@ -166,7 +166,7 @@ impl Watch {
         *stills = parts.iter_mut().filter_map(noted).collect();
     }
 
-    /// For how long the engine and its ranks have made no iteration.
+    /// How long the engine and its ranks have made no iteration ([`Stillness`]).
     pub fn still(&self, now: Instant) -> Stillness {
         let longest = self.longest.max(LONGEST_PAUSE);
         let stills = self.stills();
@@ -185,7 +185,7 @@ impl Watch {
         stillness
     }
 
-    /// The state that was current at that moment, and how old it was.
+    /// The state that was current at `moment`, and its age then.
     pub fn at(&self, moment: Instant) -> Option<(Arc<State>, Duration)> {
         self.find(&self.inner(), moment)
     }

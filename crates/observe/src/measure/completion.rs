@@ -10,7 +10,7 @@ use tokometer_decode::{EngineTiming, ResponseText, TextLost};
 /// Values of one request from the engine's trace, measured by the engine's clock.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EngineSpan {
-    /// Trace id of the engine's span: the caller's trace id if the caller sent one.
+    /// Trace id of the engine's span: the caller's, if the caller sent one.
     pub trace_id: u128,
     /// Id of the engine's span.
     pub span_id: u64,
@@ -20,8 +20,8 @@ pub struct EngineSpan {
     pub prefill: Option<Duration>,
     /// Time from the first token to the last.
     pub decode: Option<Duration>,
-    /// Time from the request's arrival to the first token, including queue time. (vLLM's responses use the same name
-    /// for the time without it.)
+    /// Time from the request's arrival to the first token, including queue time. (In vLLM's responses, the field of
+    /// this name excludes the queue time.)
     pub first_token: Option<Duration>,
     /// Time from the request's arrival to its end.
     pub e2e: Option<Duration>,
@@ -40,7 +40,7 @@ closed_enum! {
         TextTooLong = "text_too_long",
         /// All texts together reached the memory limit.
         Memory = "memory",
-        /// The text does not represent the tokens: audio, several responses, an echoed prompt, invalid Unicode, or a
+        /// The tokens are not those of the text: audio, several responses, an echoed prompt, invalid Unicode, or a
         /// response that could not be fully parsed.
         NotPlain = "not_plain",
         /// No vocabulary is configured for the model.
@@ -49,7 +49,7 @@ closed_enum! {
         QueueFull = "queue_full",
         /// The tokenizer rejected the text or failed.
         Failed = "failed",
-        /// The count is lower than the number of events with text: the vocabulary belongs to another model.
+        /// The count is lower than the number of events with text, so the vocabulary is probably another model's.
         BelowLowerBound = "below_lower_bound",
     }
 }
@@ -81,7 +81,7 @@ impl UncountedText {
         echo: bool,
         thresholds: &Thresholds,
     ) -> UncountedText {
-        // The text combines several responses or is incomplete.
+        // The text includes the prompt, combines several responses, or is incomplete.
         if echo || record.choices > 1 || record.unread {
             text.lose(TextLost::NotPlain);
         }
@@ -101,11 +101,11 @@ pub struct TextTokens {
 }
 
 impl Record {
-    /// Sets the output count to the count of the text, as an estimate of the sampled tokens, and the estimated decode
-    /// rate. The lower bound of the rate is kept.
+    /// Sets the output count to the token count of the text, as an estimate, and sets the estimated decode rate. The
+    /// lower bound of the rate is kept.
     ///
     /// Some sampled tokens are not in the text: the end-of-text token, reasoning markers, the syntax of tool calls. If
-    /// more tokens were seen than the text has, the number seen is the better estimate.
+    /// the record has a higher count, that count is kept as the better estimate.
     ///
     /// # Errors
     /// [`Uncounted::BelowLowerBound`]: the record is unchanged.
@@ -152,8 +152,8 @@ impl Record {
         self.engine_span = Some(Box::new(span));
     }
 
-    /// Replaces a lower bound or estimate of the decode rate with the exact rate, if the token count of the first event
-    /// is known. A rate omitted because the stream was too short stays omitted.
+    /// Removes the estimated decode rate, and replaces the lower bound with the exact rate if the token count of the
+    /// first event is known. Without a lower bound (the stream was too short), no rate is set.
     fn rate_by_exact_count(&mut self, tokens: u64) {
         let spanned = self.first_token.zip(self.last_token).map(|(first, last)| last.saturating_sub(first));
         self.decode_rate_estimated = None;

@@ -1,4 +1,4 @@
-//! Passes values from the data path to another thread through a bounded queue whose senders never block.
+//! A bounded queue from the data path to another thread. Senders never block.
 
 use std::fmt;
 use std::sync::atomic::AtomicUsize;
@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use crossbeam_queue::SegQueue;
 
-/// Bounded lock-free queue. A receiver that is preempted in [`Inbox::drain`] delays no sender, so low-priority threads
-/// can receive.
+/// Bounded lock-free queue. Senders do not wait for a receiver that is preempted in [`Inbox::drain`], so the receiver
+/// may be a low-priority thread.
 pub struct Inbox<T> {
     queue: SegQueue<T>,
-    /// Values in the queue, including those being added.
+    /// Number of values in the queue, including those being added.
     len: AtomicUsize,
     most: usize,
 }
@@ -27,7 +27,8 @@ impl<T> Inbox<T> {
         Inbox { queue: SegQueue::new(), len: AtomicUsize::new(0), most }
     }
 
-    /// Adds the value that `make` returns and returns the new length, or `None` if the queue is full.
+    /// Adds the value returned by `make`. Returns the new length, or `None` if the queue is full (`make` is then not
+    /// called).
     pub fn push(&self, make: impl FnOnce() -> T) -> Option<usize> {
         let before = self.len.fetch_add(1, SeqCst);
         if before >= self.most {

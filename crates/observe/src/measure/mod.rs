@@ -1,6 +1,6 @@
-//! Calculations for one request: takes events and times, returns a [`Record`].
+//! Calculations for one request: converts its events and times to a [`Record`].
 //!
-//! Reads no clock and depends on no exporter. Unknown values stay `None`.
+//! Times are passed in, and no exporter is used here. Unknown values stay `None`.
 
 mod completion;
 mod inbox;

@@ -1,7 +1,8 @@
 //! The `model` label under which a request is counted.
 //!
-//! The label is a name reported by a server: names sent by clients create no series. A request without a response is
-//! counted under the model that its name resolved to before, so a model's failures and successes share a label.
+//! Labels are names reported by servers; names sent by clients create no series. A request without a response is
+//! counted under the model to which the requested name resolved before, so that failures and successes of a model share
+//! a label.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,8 +17,8 @@ pub const LABEL_IDLE: Duration = Duration::from_secs(600);
 /// Label of all models beyond the limit.
 const OTHER: &str = "other";
 
-/// Model names for counters that outlive a request. A full table replaces its least recently used name if that name has
-/// been idle for [`LABEL_IDLE`].
+/// Table of model labels. If the table is full, a new name replaces the least recently used name, if that name has been
+/// idle for [`LABEL_IDLE`].
 #[derive(Debug)]
 pub struct Models {
     most: usize,
@@ -32,7 +33,7 @@ struct Names {
     requested: HashMap<Box<str>, Arc<str>>,
     /// Names that are never replaced.
     fixed: HashSet<Box<str>>,
-    /// Reference time of `used`: the first use.
+    /// Start of the times in `used`: the first use of the table.
     epoch: Option<Instant>,
 }
 
@@ -82,7 +83,7 @@ impl Models {
         };
         if let Some(requested) = is_new.filter(|_| *label != *OTHER) {
             let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
-            // Clients choose these names: keep few per model, and evict an arbitrary name for a new one.
+            // Clients choose these names, so their number is limited. A new name replaces an arbitrary one.
             if names.requested.len() >= self.most.saturating_mul(4)
                 && let Some(any) = names.requested.keys().next().cloned()
             {
@@ -93,8 +94,8 @@ impl Models {
         Some(label)
     }
 
-    /// Returns the model of a request whose response confirms none: the model of this name, the model to which this
-    /// name resolved earlier, or the only model.
+    /// Returns the label of a request whose response confirms no model. This is the model with the requested name, the
+    /// model to which the name resolved earlier, or the only known model.
     pub fn led_to(&self, labels: &Labels) -> Option<Arc<str>> {
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
         let by_name = labels.request_model.as_deref().and_then(|requested| {
@@ -136,7 +137,7 @@ impl Names {
             return OTHER.into();
         }
         let label = readable(reported);
-        // Names that become the same label share one series.
+        // Names with the same readable form share one label.
         let same = self.served.values().map(|served| &served.label).find(|known| ***known == *label).cloned();
         let label = same.unwrap_or_else(|| label.into());
         self.served.insert(reported.into(), Served { label: Arc::clone(&label), used: AtomicU64::new(now) });
@@ -153,7 +154,7 @@ impl Names {
         }
         let (name, label) = (name.clone(), Arc::clone(&served.label));
         self.served.remove(&name);
-        // Another name with the same label keeps the series.
+        // If another name has the same label, the label stays in use.
         if !self.served.values().any(|served| served.label == label) {
             self.requested.retain(|_, resolved| *resolved != label);
             replaced(&label);

@@ -1,7 +1,7 @@
 //! Splits the time of a request into adjacent intervals, from the first byte to the end.
 //!
-//! Engine-reported times are placed between moments observed on the wire and never extend past them; values that do not
-//! fit are ignored. Time that cannot be split is one interval with its own kind.
+//! Engine-reported times are placed between observed moments; values that do not fit are ignored. Time that cannot be
+//! split is one interval of kind `waiting` or `processing`.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -20,11 +20,10 @@ closed_enum! {
         /// Known if the engine reports both queue time and prefill time.
         Preprocessing = "preprocessing",
         /// Time in the server's queue, from [`Record::queue`]. For [`QueueSource::Remainder`], only the part that fits
-        /// before the first token: the engine spent the rest on forwarding tokens.
+        /// before the first token; the rest was spent on forwarding tokens.
         Queue = "queue",
-        /// From the queue to the first token. Equals the engine's own value if reported. Otherwise it includes
-        /// preprocessing, unless the queue time comes from the headers (llama.cpp): the queue time then includes
-        /// preprocessing.
+        /// From the end of the queue to the first token; the engine's own value if reported. Otherwise it includes
+        /// preprocessing, except with a queue time from the headers (llama.cpp), which already includes preprocessing.
         Prefill = "prefill",
         /// Time before the first token that cannot be split: preprocessing, queue and prefill.
         Waiting = "waiting",
@@ -34,7 +33,8 @@ closed_enum! {
         Decode = "decode",
         /// From the last token to the end: usage, end marker, or silence until the connection closed.
         Finish = "finish",
-        /// Delivery blocked on the client. Overlaps the other kinds, which exclude it.
+        /// Delivery blocked on the client. This time is excluded from the other kinds, although it overlaps their
+        /// intervals.
         DeliveryBlocked = "delivery_blocked",
     }
 }
@@ -84,7 +84,7 @@ impl Phases {
         let nothing =
             Interval { kind: PhaseKind::Request, from: Duration::ZERO, to: Duration::ZERO, blocked: Duration::ZERO };
         let mut phases = Phases { intervals: [nothing; MAX], len: 0 };
-        // A request that was never fully received has no other phase.
+        // A request that was not fully received has only this phase.
         let requested = record.requested.map_or(record.ended, |requested| requested.min(record.ended));
         phases.until(PhaseKind::Request, requested);
         if record.requested.is_none() {
@@ -107,7 +107,7 @@ impl Phases {
         self.last().map_or(Duration::ZERO, |last| last.to)
     }
 
-    /// Appends an interval that ends at `to`, or an empty interval if `to` has passed.
+    /// Appends an interval from the end of the last one to `to`; it is empty if `to` is earlier.
     fn until(&mut self, kind: PhaseKind, to: Duration) {
         let from = self.at();
         if let Some(place) = self.intervals.get_mut(self.len) {
@@ -149,8 +149,9 @@ impl Phases {
         }
     }
 
-    /// From the end of the request until the first token, or until the end if no token arrived.
-    fn wait(&mut self, record: &Record, until: Duration, came: bool) {
+    /// Appends the phases from the end of the request to `until`: the first token, or the end if no token arrived
+    /// (`has_first_token` is false).
+    fn wait(&mut self, record: &Record, until: Duration, has_first_token: bool) {
         let span = until.saturating_sub(self.at());
         let reported = EngineTimes::of(record);
         let source = record.queue.map(|queue| queue.source);
@@ -161,21 +162,22 @@ impl Phases {
             reported.queue.filter(|queue| *queue <= span)
         };
         let Some(queue) = fitting else {
-            let prefill = reported.prefill.filter(|prefill| came && *prefill <= span);
+            let prefill = reported.prefill.filter(|prefill| has_first_token && *prefill <= span);
             self.until(PhaseKind::Waiting, until.saturating_sub(prefill.unwrap_or_default()));
             if prefill.is_some() {
                 self.until(PhaseKind::Prefill, until);
             }
             return;
         };
-        // The response headers mark the end of the queue.
-        let seen = source == Some(QueueSource::HeaderTiming);
-        let load = reported.load.filter(|load| !seen && queue.saturating_add(*load) <= span);
+        // In this case, the response headers mark the end of the queue.
+        let from_headers = source == Some(QueueSource::HeaderTiming);
+        let load = reported.load.filter(|load| !from_headers && queue.saturating_add(*load) <= span);
         if let Some(load) = load {
             self.lasting(PhaseKind::Load, load);
         }
         let rest = span.saturating_sub(queue.saturating_add(load.unwrap_or_default()));
-        let before = reported.prefill.filter(|_| came && !seen).and_then(|prefill| rest.checked_sub(prefill));
+        let before =
+            reported.prefill.filter(|_| has_first_token && !from_headers).and_then(|prefill| rest.checked_sub(prefill));
         if let Some(before) = before {
             self.lasting(PhaseKind::Preprocessing, before);
         }
@@ -183,8 +185,8 @@ impl Phases {
         self.until(PhaseKind::Prefill, until);
     }
 
-    /// Non-streamed response. Nothing was observed between request and end, so engine-reported times are placed
-    /// backwards from the end.
+    /// Appends the phases of a non-streamed response. Only its start and end were observed, so engine-reported prefill
+    /// and decode times are placed at the end.
     fn whole(&mut self, record: &Record) {
         let span = record.ended.saturating_sub(self.at());
         let all = EngineTimes::of(record);

@@ -11,8 +11,8 @@ use tokometer_decode::{EngineTiming, FinishReason, Work};
 closed_enum! {
     /// How a request ended. Each request has exactly one outcome, recorded once.
     pub enum Outcome {
-        /// The response is complete and not empty. An empty response is accepted if it is a redirect (300-399), or if
-        /// the request only loads a model or asks for a background response.
+        /// The response is complete and not empty. An empty response counts as `ok` if it is a redirect (300-399), or
+        /// if the request only loads a model or asks for a background response.
         Ok = "ok",
         /// The client disconnected before the first token.
         ClientAbortBeforeFirstToken = "client_abort_before_first_token",
@@ -27,15 +27,15 @@ closed_enum! {
         UpstreamTimeout = "upstream_timeout",
         /// The server closed the connection before the end of the message, or ended the stream without its end marker.
         Truncated = "truncated",
-        /// An error event, or a finish reason that reports an error, after status 200.
+        /// The stream contains an error event or a finish reason that reports an error, after status 200.
         ErrorInStream = "error_in_stream",
-        /// A status of 400-499 other than 429.
+        /// A status from 400 to 499, except 429.
         Http4xx = "http_4xx",
-        /// A status of 500-599 other than 503 and 529.
+        /// A status from 500 to 599, except 503 and 529.
         Http5xx = "http_5xx",
-        /// Status 429, 503 or 529, or a refused HTTP/2 stream: the server is overloaded.
+        /// The server is overloaded: status 429, 503 or 529, or a refused HTTP/2 stream.
         RejectedBusy = "rejected_busy",
-        /// A complete response with status 200 and no tokens.
+        /// The response is complete, with status 200, but has no tokens.
         NoOutput = "no_output",
         /// The proxy closed the connection because the grace period of a drain had ended.
         Drained = "drained",
@@ -58,7 +58,7 @@ impl Outcome {
 }
 
 closed_enum! {
-    /// Source of a token count, most trusted first.
+    /// Source of a token count. Listed from most to least trusted, which comparisons rely on.
     pub enum CountSource {
         /// The engine's `usage`.
         Usage = "usage",
@@ -69,10 +69,10 @@ closed_enum! {
         /// An engine-specific counter (llama.cpp `timings.predicted_n` and `tokens_predicted`, SGLang
         /// `meta_info.completion_tokens`, Ollama `eval_count`, TGI `generated_tokens`).
         NativeCounter = "native_counter",
-        /// The tokenized response text: an estimate. The sampled tokens may have been split differently, and include
-        /// tokens that are not in the text: the end-of-text token, reasoning markers and the syntax of tool calls.
+        /// The tokenized response text: an estimate. The sampled tokens may have been split differently, and some are
+        /// not in the text (the end-of-text token, reasoning markers, the syntax of tool calls).
         Tokenizer = "tokenizer",
-        /// Token-bearing events: a lower bound, because an event may contain several tokens.
+        /// The number of token-bearing events: a lower bound, because an event may contain several tokens.
         Deltas = "deltas_lower_bound",
     }
 }
@@ -100,8 +100,8 @@ closed_enum! {
         InBand = "in_band",
         /// A response header (TGI `x-queue-time`, whole milliseconds; non-streamed responses).
         ResponseHeader = "response_header",
-        /// The engine's total time minus all parts that it reports (Ollama: total minus load, prompt and eval
-        /// durations): the wait for a slot, plus some milliseconds of templating and tokenizing.
+        /// The engine's total time minus its parts (Ollama: load, prompt and eval durations). The remainder is the wait
+        /// for a slot, plus some milliseconds of templating and tokenizing.
         Remainder = "remainder",
         /// Time until the response headers, for engines that send headers when work begins (llama.cpp).
         HeaderTiming = "header_timing",
@@ -131,7 +131,7 @@ pub struct TraceParent {
 }
 
 impl TraceParent {
-    /// Parses a header value; `None` if it is not a valid traceparent of a supported version (any but `ff`).
+    /// Parses a header value. `None` if it is invalid; all versions except `ff` are accepted.
     pub fn parse(value: &[u8]) -> Option<TraceParent> {
         let text = std::str::from_utf8(value).ok()?.trim();
         let hex = |range: std::ops::Range<usize>| {
@@ -151,7 +151,7 @@ impl TraceParent {
     }
 }
 
-/// Maximum share of time blocked on the client. Above this share, the client determined the measured time.
+/// Maximum share of time blocked on the client. Above this share, a measured time mainly describes the client.
 const CLIENT_SHARE: f64 = 0.1;
 
 /// A request that has ended. Times are durations since `started` unless noted otherwise. Missing values are `None`,
@@ -174,23 +174,22 @@ pub struct Record {
     pub response_id: Option<Box<str>>,
     /// Type of the error in the response (`NotFoundError`), at most 48 bytes.
     pub error_type: Option<Box<str>>,
-    /// `x-request-id` of the request, else of the response, at most 128 bytes.
+    /// `x-request-id` of the request, otherwise of the response, at most 128 bytes.
     pub request_id: Option<Box<str>>,
-    /// The caller's trace, if the caller sent a valid `traceparent`.
+    /// The caller's trace context, if the caller sent a valid `traceparent`.
     pub trace: Option<TraceParent>,
     /// The trace context that the proxy sent to the server in rewrite mode. The request's span uses these ids.
     pub sent_trace: Option<TraceParent>,
     /// Latency targets and tenant from the request headers. Boxed: few requests have any.
     pub targets: Option<Box<Targets>>,
-    /// Whether the request asked for a stream; `None` if unspecified. `labels.streaming` shows whether the response was
-    /// streamed.
+    /// Whether the request set `stream`; `None` if unspecified. `labels.streaming` is the actual form of the response.
     pub asked_stream: Option<bool>,
 
     /// Moment at which the first byte of the request was read.
     pub started: Instant,
-    /// Time of the last request byte.
+    /// When the last byte of the request was read.
     pub requested: Option<Duration>,
-    /// Time at which the final response headers were complete.
+    /// When the final response headers were complete.
     pub headers: Option<Duration>,
     /// First event of the body. Comments are not events. A non-streamed JSON response is one event, at its end.
     pub first_event: Option<Duration>,
@@ -198,7 +197,7 @@ pub struct Record {
     pub first_token: Option<Duration>,
     /// First event with visible text (content, refusal, audio; not reasoning or tool calls).
     pub first_visible: Option<Duration>,
-    /// Last token-bearing event. In a cancelled request, it may be after the end of the request.
+    /// Last token-bearing event. In a cancelled request, it may be later than `ended`.
     pub last_token: Option<Duration>,
     /// End of the request. A cancelled request ends when the client closes its side of the connection.
     pub ended: Duration,
@@ -223,46 +222,47 @@ pub struct Record {
     pub output_audio_tokens: Option<u64>,
     /// Tokens in the first token-bearing event, if known.
     pub first_tokens: Option<u64>,
-    /// The server may have held back any number of tokens for the first token-bearing event. That event is a tool call,
-    /// which engines parse before they send it, or it follows reasoning that the server did not send.
+    /// The server may have generated any number of tokens before it sent the first token-bearing event. This event is a
+    /// tool call, which engines parse first, or it follows reasoning that was not sent.
     pub first_held: bool,
     /// Tokens per second between the first and the last token-bearing event: (n - n_first) / (t_last - t_first).
     pub decode_rate: Option<f64>,
-    /// Decode rate from a lower-bound count: the true rate is at least this high. `None` if `decode_rate` is known.
+    /// Decode rate from a lower-bound count. The true rate is at least this high. `None` if `decode_rate` is known.
     pub decode_rate_at_least: Option<f64>,
     /// Decode rate from an estimated count, in addition to `decode_rate_at_least`. `None` if `decode_rate` is known.
     pub decode_rate_estimated: Option<f64>,
-    /// Output tokens added to the live counters until the end of the request; `None` if it had no live counters.
+    /// Output tokens added to the live counters until the end of the request; `None` if the request had no live
+    /// counters.
     pub live_tokens: Option<u64>,
     /// Token-bearing events.
     pub chunks: u64,
     /// All events, including `[DONE]`, excluding comments.
     pub events: u64,
-    /// Longest gap between two token-bearing events, excluding time during which tokometer was late.
+    /// Longest gap between two token-bearing events, without delays of tokometer itself.
     pub longest_gap: Option<Duration>,
     /// Tokens in the event that ended the longest gap, if known.
     pub longest_gap_tokens: Option<u32>,
     /// Longest gap that the stream's cadence does not explain; gaps of up to 100 ms are always included
     /// ([`cadence`](crate::measure::cadence)).
     pub longest_pause: Option<Duration>,
-    /// Usual gap between token-bearing events at the end: the median of the last eight gaps. `None` below three gaps.
+    /// Usual gap between token-bearing events: the median of the last eight gaps. `None` below three gaps.
     pub usual_gap: Option<Duration>,
     /// Pauses ([`Record::longest_pause`]) above the stall threshold.
     pub stalls: u32,
-    /// Total time that tokometer was late, before it read the request and while the request ran (a lower bound).
+    /// Total delay of tokometer itself, before it read the request and while the request ran (a lower bound).
     pub late: Duration,
     /// Time during which delivery of this response was blocked on the client.
     pub delivery_blocked: Duration,
-    /// The same time, split by what the server was doing meanwhile.
+    /// The same time by phase of the response, with its first intervals.
     pub blocked: Blocked,
 
     /// Network between server and client during the request; `None` if the traffic source does not provide it.
     pub network: Option<Box<Network>>,
-    /// Packets were lost while the request was captured. If bytes of the request are missing, the outcome is
-    /// `unobserved`; otherwise its bytes are complete, but times and network values may be inexact.
+    /// Packets were lost while the request was captured, so times and network values may be inexact. If bytes of the
+    /// request are missing, the outcome is `unobserved`.
     pub capture_loss: bool,
 
-    /// The response was not parsed up to its end marker: values missing in the record may have been in the response.
+    /// The response was not parsed up to its end marker, so values that it contained may be missing here.
     pub unread: bool,
 
     /// Time in the server's queue.
@@ -288,8 +288,8 @@ impl Record {
         self.sent_trace.or(self.trace)
     }
 
-    /// Tokens by which the final count exceeds [`Record::live_tokens`], because the engine's span or the tokenizer
-    /// counted more than was seen on the wire. 0 if the request had no live tokens.
+    /// Tokens by which the final count exceeds [`Record::live_tokens`]: those that only the engine's span or the
+    /// tokenizer counted. 0 if the request had no live counters.
     pub fn late_tokens(&self) -> u64 {
         let count = self.output_tokens.map_or(0, |count| count.tokens);
         self.live_tokens.map_or(0, |live| count.saturating_sub(live))
@@ -297,7 +297,7 @@ impl Record {
 
     /// Creates a minimal record: the first request of connection 0, with one choice and no observed values.
     ///
-    /// [`Request`](crate::measure::Request) fills in what it observed.
+    /// [`Request`](crate::measure::Request) fills in the observed values.
     pub fn new(labels: Labels, started: Instant, outcome: Outcome, ended: Duration) -> Record {
         Record {
             labels: Arc::new(labels),
@@ -359,16 +359,17 @@ impl Record {
         }
     }
 
-    /// True if the response confirms that its model exists, so that the model name may become a label. This requires
-    /// status 101 or 200-299, and either tokens or a successful request that makes the model work. Names in rejected
-    /// requests and in errors confirm nothing.
+    /// True if the response confirms that its model exists, so that the model name may become a label. Requires status
+    /// 101 or 200-299, and either tokens or success on a route that uses the model. Names in rejected requests and in
+    /// errors confirm nothing.
     pub fn proves_model(&self) -> bool {
         let tokens = [self.input_tokens, self.output_tokens].into_iter().flatten().any(|count| count.tokens > 0);
         let worked = self.outcome.is_ok() && self.labels.route.work() != Work::Neither;
         matches!(self.status, Some(101 | 200..=299)) && (tokens || self.first_token.is_some() || worked)
     }
 
-    /// Ends the request at `left`, when the client cancelled it. Later header and first-event times are dropped.
+    /// Ends the request at `left`, the time of the client's cancellation. Later times of headers and first events are
+    /// dropped.
     pub(in crate::measure) fn end_with_client(&mut self, left: Duration) {
         self.ended = left;
         for time in [&mut self.headers, &mut self.first_event, &mut self.first_token, &mut self.first_visible] {
@@ -395,37 +396,37 @@ impl Record {
         (network > 0.0).then(|| network / (network + server))
     }
 
-    /// Time from the last request byte to the first token. `None` if either is unknown, or if delivery was blocked on
-    /// the client for more than 10 % of this time: the client then determined the result.
+    /// Time from the last request byte to the first token. `None` if either is unknown. Also `None` if delivery was
+    /// blocked on the client for more than 10 % of this time, because the result would mainly describe the client.
     pub fn time_to_first_token(&self) -> Option<Duration> {
         let wait = self.since_requested(self.first_token)?;
         (self.blocked.waiting <= wait.mul_f64(CLIENT_SHARE)).then_some(wait)
     }
 
     /// True if delivery was blocked on the client for more than 10 % of the time from the first to the last token. The
-    /// client then determined the decode rate.
+    /// decode rate then mainly describes the client.
     pub fn is_client_limited(&self) -> bool {
         let decode = self.first_token.zip(self.last_token).map(|(first, last)| last.saturating_sub(first));
         decode.is_some_and(|decode| self.delivery_blocked > decode.mul_f64(CLIENT_SHARE))
     }
 
-    /// Tokens in the first token-bearing event, of `output` in total. If unreported: one, which every engine samples
-    /// before it decodes; `None` if the server may have held back more ([`Record::first_held`]) and the event count
-    /// does not rule this out (one token may be the unsent end-of-text token).
+    /// Tokens in the first token-bearing event, given `output` tokens in total. If unreported, one. `None` if the
+    /// server may have held back tokens ([`Record::first_held`]). Exception: there are as many events as tokens, except
+    /// for an end-of-text token, which may have no event.
     pub(in crate::measure) fn first_event_tokens(&self, output: u64) -> Option<u64> {
         self.first_tokens.or_else(|| (!self.first_held || output <= self.chunks + 1).then_some(1))
     }
 
-    /// Time per output token as defined by `gen_ai.server.time_per_output_token`: seconds from the first token to the
-    /// end of the request, divided by the tokens after the first event. `None` if the count is not exact, the tokens in
-    /// the first event are unknown, several choices share the stream, or the client determined the result.
+    /// Time per output token as defined by `gen_ai.server.time_per_output_token`. The seconds from the first token to
+    /// the end of the request are divided by the tokens after the first event. `None` if the count is not exact, the
+    /// tokens in the first event are unknown, there are several choices, or the client limited the rate.
     pub fn time_per_output_token(&self) -> Option<f64> {
         let output = self.output_tokens.filter(|n| n.source.is_exact())?.tokens;
         if self.choices != 1 || self.is_client_limited() {
             return None;
         }
         let after = output.checked_sub(self.first_event_tokens(output)?).filter(|n| *n > 0)?;
-        // The tokens include those generated after a cancellation.
+        // The count includes tokens generated after a cancellation.
         let end = self.ended.max(self.last_token.unwrap_or_default());
         let span = end.checked_sub(self.first_token?)?;
         (!span.is_zero()).then(|| span.as_secs_f64() / after as f64)

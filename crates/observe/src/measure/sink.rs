@@ -1,4 +1,4 @@
-//! Receivers of measurements, and stages that precede them.
+//! Receivers of measurements, and stages in front of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::closed_enum;
 use crate::measure::{Opening, Record, UncountedText, Watches};
 use tokometer_decode::Route;
 
-/// Labels of a series. Free text is as received (truncated to 128 bytes); the sink interns and limits it.
+/// Labels of a series. Free text is as received (truncated to 128 bytes); the sink limits the number of values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Labels {
     /// Index of the listener.
@@ -20,14 +20,14 @@ pub struct Labels {
     pub request_model: Option<Box<str>>,
     /// `model` of the response.
     pub response_model: Option<Box<str>>,
-    /// The response is an event stream. `None` if there was no response and the request did not specify.
+    /// The response is an event stream. `None` if there was no response and the request did not set `stream`.
     pub streaming: Option<bool>,
 }
 
 closed_enum! {
     /// Phase of an open request.
     pub enum Phase {
-        /// A stream without a token so far, or an incomplete request.
+        /// A stream without a token so far, or a request that is not complete yet.
         WaitingFirstToken = "waiting_first_token",
         /// The response is not streamed: queue, prefill and decode cannot be distinguished.
         Unstreamed = "unstreamed",
@@ -36,7 +36,7 @@ closed_enum! {
     }
 }
 
-/// The gap before one token-bearing event.
+/// The gap before a token-bearing event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gap {
     /// Time since the previous token-bearing event.
@@ -46,13 +46,14 @@ pub struct Gap {
 }
 
 closed_enum! {
-    /// Why an observer stopped parsing its connection. The relay continues to forward.
+    /// Why an observer stopped parsing its connection. The bytes are still forwarded.
     pub enum Detach {
         /// The connection switched to another protocol (101, or CONNECT).
         Upgraded = "upgraded",
         /// The first bytes are not HTTP.
         NotHttp = "not_http",
-        /// TLS on a listener without a certificate, or from a server addressed without TLS.
+        /// The client uses TLS on a listener without a certificate, or the server responds in TLS to a plain
+        /// connection.
         Tls = "tls",
         /// Request headers or a frame invalid under RFC 9112 or 9113, or an ambiguous message length.
         MalformedRequest = "malformed_request",
@@ -76,9 +77,9 @@ closed_enum! {
         Work = "work",
         /// The observer panicked.
         Panic = "panic",
-        /// The limit of observed connections was reached. Observers are shed before traffic is.
+        /// The connection was not observed, because the limit of observed connections or the memory budget was reached.
         Shed = "shed",
-        /// A packet capture lacks some of the connection's bytes.
+        /// The packet capture lacks bytes of the connection.
         CaptureGap = "capture_gap",
     }
 }
@@ -98,13 +99,13 @@ closed_enum! {
     pub enum Unread {
         /// An unknown content or transfer coding.
         UnknownCoding = "unknown_coding",
-        /// More nested codings than the decoder supports.
+        /// More codings on top of each other than the decoder supports.
         TooManyCodings = "too_many_codings",
         /// The body does not match its coding.
         Corrupt = "corrupt",
         /// The decompression window exceeds the limit.
         Window = "window",
-        /// The connection used up the decoding allowance earned by its received bytes.
+        /// The connection used up its decoding allowance, which grows with received bytes.
         Ratio = "ratio",
         /// The memory budget had no room.
         Memory = "memory",
@@ -117,19 +118,19 @@ pub trait Sink: Send + Sync + 'static {
     /// A request entered (`+1`) or left (`-1`) this phase.
     fn in_flight(&self, _listener: usize, _phase: Phase, _delta: i64) {}
 
-    /// Returns the handles for the series of these labels. Called once per request, at its first token. `None` if the
+    /// Returns the handle for the series of these labels. Called once per request, at its first token. `None` if the
     /// sink needs no updates while a stream runs.
     fn live(&self, _labels: &Labels) -> Option<Arc<dyn Live>> {
         None
     }
 
-    /// A request that makes the server work was opened. The returned watches are notified of its progress. Return no
-    /// watches if only the end of the request matters.
+    /// A request that uses the model was opened. The returned watches are notified of its progress; return none if only
+    /// the record is needed.
     fn opened(&self, _opening: &Opening) -> Watches {
         Watches::default()
     }
 
-    /// A request ended. Called exactly once per request, including requests that an observer detached from or lost.
+    /// A request ended. Called exactly once per request, even if its observer detached or panicked.
     fn record(&self, record: &Arc<Record>);
 
     /// Called instead of [`Sink::record`] if the response text was kept and the exact token count is unknown. A sink
@@ -141,12 +142,12 @@ pub trait Sink: Send + Sync + 'static {
     /// An observer stopped parsing a connection on this listener.
     fn detached(&self, _listener: usize, _why: Detach) {}
 
-    /// A body that should have been parsed was not parsed to its end.
+    /// A body was not parsed to its end, although its route is decoded.
     fn unread(&self, _listener: usize, _of: Message, _why: Unread) {}
 }
 
-/// Holds some records until more data is available, for a bounded time and in bounded memory, and then forwards each
-/// record exactly once. Everything else is forwarded immediately.
+/// A sink that delays some records until more data is available, for a bounded time and in bounded memory, and forwards
+/// each record exactly once. All other calls are forwarded immediately.
 pub trait Stage: Send + Sync + 'static {
     /// The sink that records are forwarded to.
     fn next(&self) -> &Arc<dyn Sink>;
@@ -190,12 +191,13 @@ impl<S: Stage> Sink for S {
     }
 }
 
-/// Resolved handles of one label set, for updates while a stream runs.
+/// Handle for the series of one label set, for updates while a stream runs.
 pub trait Live: Send + Sync {
-    /// Gaps and tokens since the last call, batched to keep locking rare. The token count is a lower bound.
+    /// Adds the gaps and tokens since the last call, in batches so that locks are rarely taken. The token count is a
+    /// lower bound.
     fn progress(&self, gaps: &[Gap], tokens: u64);
 
-    /// A gap above the stall threshold, unexplained by the stream's cadence, has ended. Called once per gap.
+    /// A stall has ended: a pause above the threshold. Called once per stall.
     fn stalled(&self);
 
     /// Called at the end: the exact count exceeds the total passed to [`Live::progress`] by this many tokens.

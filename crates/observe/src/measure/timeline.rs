@@ -3,18 +3,18 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-/// Maximum number of points. A response with more events has at least half this number.
+/// Maximum number of points. A response with more events has at least half as many points.
 pub const POINTS: usize = 48;
 
-/// Significant bits of a packed time; the remaining bits are the shift.
+/// Significant bits of a packed time; the higher bits are the shift.
 const MANTISSA: u32 = 11;
 
 /// Timeline of one response: times and counts only.
 ///
 /// Each point covers the same number of token-bearing events (the last point may cover fewer). It stores the time since
-/// the previous point, so that it takes only 8 bytes. When the table is full, neighbours are merged, and each point
-/// covers twice as many events. The end times (to the microsecond) and token counts of points stay exact. The longest
-/// gap within a point is accurate to 0.1 %.
+/// the previous point, to take only 8 bytes. When the table is full, neighbours are merged, so that each point covers
+/// twice as many events. End times (in microseconds) and token counts of points stay exact; the longest gap within a
+/// point is accurate to 0.1 %.
 #[derive(Clone, Debug)]
 pub struct TimeLine {
     /// Time of the first event, microseconds since the start of the request.
@@ -32,7 +32,7 @@ pub struct TimeLine {
 /// One point in compact form.
 #[derive(Clone, Copy, Debug, Default)]
 struct Packed {
-    /// Microseconds since the previous point, saturated at 71 minutes.
+    /// Microseconds since the previous point, at most 71 minutes.
     span: u32,
     tokens: u16,
     longest: u16,
@@ -62,7 +62,7 @@ impl TimeLine {
         if self.len == 0 {
             (self.first, self.last) = (at, at);
         }
-        // Times of one connection do not go backwards; if they did, the gap would be 0.
+        // Times of a connection do not go backwards. If one did, the gap would be 0.
         let gap = u32::try_from(at.saturating_sub(self.last)).unwrap_or(u32::MAX);
         self.last = self.last.max(at);
         let event = Packed { span: gap, tokens: u16::try_from(tokens).unwrap_or(u16::MAX), longest: pack(gap) };
@@ -87,7 +87,7 @@ impl TimeLine {
         black_box((self.last, self.open, self.points.get(place).map(|point| point.span)));
     }
 
-    /// Merges neighbours and starts the next point.
+    /// Merges each pair of neighbours and starts the next point.
     fn coarsen(&mut self) {
         for place in 0..POINTS / 2 {
             if let Some(&[one, other]) = self.points.get(2 * place..2 * place + 2)
@@ -126,7 +126,7 @@ impl Packed {
         Packed {
             span: self.span.saturating_add(next.span),
             tokens: self.tokens.saturating_add(next.tokens),
-            // Packed times sort in the same order as times.
+            // Packed times have the same order as the times.
             longest: self.longest.max(next.longest),
         }
     }

@@ -18,11 +18,11 @@ pub struct Opening {
     pub connection: u64,
     /// Sequence number of the request on its connection, from 0.
     pub sequence: u64,
-    /// When the first byte of the request was read. The times below are relative to this moment.
+    /// When the first byte of the request was read. Times passed to [`Watch`] are relative to this moment.
     pub started: Instant,
 }
 
-/// Targets from the headers of one request. They affect neither labels nor traffic.
+/// Latency targets, tenant and other values from the headers of one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Targets {
     /// Maximum time to first token: header `x-llm-d-slo-ttft-ms`, or its old name `x-slo-ttft-ms` (llm-d inference
@@ -67,7 +67,7 @@ impl Targets {
 pub struct Requested<'a> {
     /// `model`, at most 128 bytes.
     pub model: Option<&'a str>,
-    /// The request asked for a stream; `None` if unspecified.
+    /// The request set `stream`; `None` if unspecified.
     pub streaming: Option<bool>,
     /// `max_tokens` or `max_completion_tokens`.
     pub max_tokens: Option<u64>,
@@ -81,7 +81,7 @@ pub struct Requested<'a> {
 /// Times are relative to the start of the request. If a watch is dropped without [`Watch::ended`], its request was not
 /// recorded.
 pub trait Watch: Send {
-    /// The request is complete: from now on, the request is pending at the server.
+    /// The request is complete; the server now has everything it needs to respond.
     fn requested(&mut self, request: &Requested<'_>, at: Duration);
 
     /// The final response headers arrived. `streaming`: the body is an event stream.
@@ -91,18 +91,18 @@ pub trait Watch: Send {
     fn prefilling(&mut self, at: Duration);
 
     /// A token-bearing event with `tokens` tokens (1 if unknown) arrived. Returns false if the watch needs no further
-    /// tokens, so that its memory need not be loaded again; it may still be called.
+    /// tokens, so that its memory need not be loaded for each token. The method may still be called afterwards.
     fn token(&mut self, at: Duration, tokens: u64) -> bool;
 
-    /// The usual gap between the response's token-bearing events. Called when the gap becomes known, and while it is
-    /// long.
+    /// The usual gap between the response's token-bearing events. Called when the usual gap becomes known, and while it
+    /// is long.
     fn usual_gap(&mut self, _usual: Duration) {}
 
-    /// Prefetches the memory that the next token needs, by reading a word of each part. A stream's memory is cold when
-    /// its token arrives; independent loads overlap their cache misses.
+    /// Prefetches the memory that the next token needs, by reading a word of each part. The memory is usually not
+    /// cached when a token arrives, and cache misses of independent loads overlap.
     fn warm(&self) {}
 
-    /// The client stopped reading: data that the server sends from now on is not read.
+    /// The client stopped reading. From now on, the server's data is not read either.
     fn client_blocked(&mut self, at: Duration);
 
     /// The client resumed reading.
@@ -120,12 +120,12 @@ pub trait Watch: Send {
 
 /// The watches of one request, notified in order: usually one, but possibly none or several.
 ///
-/// The first watch is stored inline, the others behind a pointer, because they need few tokens or none.
+/// The first watch is stored inline. The others are behind a pointer, because they need few tokens or none.
 #[derive(Default)]
 pub struct Watches {
     first: Option<Box<dyn Watch>>,
     others: Box<[Box<dyn Watch>]>,
-    /// For the first watch and for the others: no further tokens are needed.
+    /// No further tokens are needed: by the first watch, and by all others.
     done: [bool; 2],
 }
 
@@ -238,16 +238,16 @@ mod tests {
 
     type Journal = Arc<Mutex<Vec<(char, &'static str)>>>;
 
-    /// Records its calls, and needs this many tokens.
-    struct Scribe(char, usize, Journal);
+    /// Records the calls that it receives. Needs this many tokens.
+    struct CallRecorder(char, usize, Journal);
 
-    impl Scribe {
+    impl CallRecorder {
         fn note(&self, what: &'static str) {
             self.2.lock().unwrap().push((self.0, what));
         }
     }
 
-    impl Watch for Scribe {
+    impl Watch for CallRecorder {
         fn requested(&mut self, _: &Requested<'_>, _: Duration) {
             self.note("requested");
         }
@@ -269,11 +269,11 @@ mod tests {
     #[test]
     fn watches_are_notified_in_order_until_they_need_no_tokens() {
         let journal = Journal::default();
-        let scribe = |name, tokens| Watches::of(Scribe(name, tokens, Arc::clone(&journal)));
+        let recorder = |name, tokens| Watches::of(CallRecorder(name, tokens, Arc::clone(&journal)));
         let calls = || std::mem::take(&mut *journal.lock().unwrap());
         assert!(Watches::default().and(Watches::default()).is_empty());
-        let two = scribe('b', 1).and(scribe('c', 1));
-        let mut watches = Watches::default().and(scribe('a', 3)).and(two);
+        let two = recorder('b', 1).and(recorder('c', 1));
+        let mut watches = Watches::default().and(recorder('a', 3)).and(two);
         watches.requested(&Requested::default(), Duration::ZERO);
         assert_eq!(calls(), [('a', "requested"), ('b', "requested"), ('c', "requested")]);
         for expected in

@@ -1,4 +1,4 @@
-//! Passes bodies to their decoders: plain bytes, decompressed bytes, or nothing after parsing stopped.
+//! Prepares bodies for the decoders: decompresses them, splits gRPC messages, and drops bodies that cannot be parsed.
 
 use crate::measure::{Message, Unread};
 use crate::observer::Shared;
@@ -69,17 +69,17 @@ impl Bodies {
         *self.0.get_or_insert_default().of(of) = body;
     }
 
-    /// True if the body needs no decoding.
+    /// True if the body has no coding.
     pub(super) fn is_plain(&mut self, of: Message) -> bool {
         matches!(self.of(of), None | Some(Body::Plain))
     }
 
-    /// True if the body is decoded.
+    /// True if the body is decompressed or split into gRPC messages.
     pub(super) fn decodes(&mut self, of: Message) -> bool {
         matches!(self.of(of), Some(Body::Coded(_) | Body::Messages(_)))
     }
 
-    /// True if the parser gave up on the body.
+    /// True if the body is not parsed, or no longer parsed.
     pub(super) fn is_unread(&mut self, of: Message) -> bool {
         matches!(self.of(of), Some(Body::Unread))
     }
@@ -88,16 +88,16 @@ impl Bodies {
         self.0.as_deref_mut().map(|both| both.of(of))
     }
 
-    /// Calls `each` with every decoded slice of these bytes, and at every end of a message.
+    /// Calls `each` with every decoded slice of these bytes, and at the end of every gRPC message.
     ///
     /// # Errors
     /// The reason why the rest of the body cannot be parsed; returned once.
-    pub(super) fn show(&mut self, of: Message, bytes: &[u8], each: &mut dyn FnMut(Event<'_>)) -> Result<(), Unread> {
+    pub(super) fn feed(&mut self, of: Message, bytes: &[u8], each: &mut dyn FnMut(Event<'_>)) -> Result<(), Unread> {
         let Some(body) = self.of(of) else {
             each(Event::Data(bytes));
             return Ok(());
         };
-        let shown = match body {
+        let result = match body {
             Body::Plain => {
                 each(Event::Data(bytes));
                 Ok(())
@@ -106,14 +106,14 @@ impl Bodies {
             Body::Messages(messages) => messages.feed(bytes, each),
             Body::Unread => Ok(()),
         };
-        shown.map_err(|why| {
+        result.map_err(|why| {
             *body = Body::Unread;
             unread(why)
         })
     }
 }
 
-/// The reason as reported in the metric.
+/// Converts the reason to the one reported in metrics.
 pub(super) fn unread(why: Unreadable) -> Unread {
     match why {
         Unreadable::UnknownCoding => Unread::UnknownCoding,

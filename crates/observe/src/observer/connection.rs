@@ -22,14 +22,14 @@ use tokometer_wire::{Fault, Reader, RequestHead, Reset, ResponseHead, Trailers, 
 /// test in `tests/it/observer_cost.rs`).
 const REQUEST_BYTES: usize = 4096;
 
-/// Marks that no request is skipped; no connection reaches this number of requests.
-const NONE_PASSED: u32 = u32::MAX;
+/// Value of `Requests::skipped` if no request is skipped. No connection has this many requests.
+const NONE_SKIPPED: u32 = u32::MAX;
 
 /// Memory charged for a WebSocket session, rounded up.
 const SESSION_BYTES: usize = 4096;
 
-/// Bytes of a read that earn decoding allowance. Request bytes count for a third: unlike streams, they are not flushed
-/// with each event, and anyone can send them.
+/// Number of bytes for which decoding allowance is granted. Request bytes count only a third: unlike streams, requests
+/// need no allowance for a flush at each event, and anyone can send them.
 fn earning(direction: Direction, bytes: usize) -> u32 {
     let bytes = match direction {
         Direction::Request => bytes / 3,
@@ -38,7 +38,7 @@ fn earning(direction: Direction, bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// The directions that need decoding, one bit each. Small, because every connection stores one.
+/// The directions that need decoding, one bit each, because every connection stores this value.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Decodes(u8);
 
@@ -66,17 +66,17 @@ pub(super) struct ConnectionObserver {
 struct Requests {
     shared: Arc<Shared>,
     connection: u64,
-    /// Small types here and below: every connection stores these fields.
+    /// This and the following fields have small types, because every connection stores them.
     listener: u16,
-    /// Bytes of the current read that earn decoding allowance.
+    /// Bytes of the current read for which decoding allowance is granted.
     earning: u32,
     /// The client is currently not reading.
     client_blocked: bool,
-    /// The directions whose bodies or messages are or were decoded. Only their bytes earn decoding allowance; responses
-    /// to floods of coded requests do not.
+    /// The directions in which bodies or messages are or were decoded. Only bytes in these directions increase the
+    /// decoding allowance, so that plain responses do not pay for floods of compressed requests.
     decodes: Decodes,
-    /// Low half of the number of a skipped request whose headers have not arrived yet.
-    passed: u32,
+    /// Low 32 bits of the number of a skipped request whose headers have not arrived yet, or [`NONE_SKIPPED`].
+    skipped: u32,
     /// Memory charged to the connection.
     share: Share,
     cpu: CpuBudget,
@@ -102,7 +102,7 @@ impl ConnectionObserver {
                 earning: 0,
                 client_blocked: false,
                 decodes: Decodes::default(),
-                passed: NONE_PASSED,
+                skipped: NONE_SKIPPED,
                 share,
                 cpu: CpuBudget::default(),
                 open: Open::default(),
@@ -136,7 +136,7 @@ impl ConnectionObserver {
     /// Parses the bytes, and charges for CPU time and memory.
     fn read_metered(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
         self.requests.earning = earning(direction, bytes.len());
-        // Requests and compressed bodies can be made expensive to parse. Plain response bytes cannot.
+        // A client can make requests and compressed bodies expensive to parse, but not plain responses.
         if !self.requests.decodes.any() && direction == Direction::Response {
             self.read(direction, bytes, at);
         } else {
@@ -155,7 +155,7 @@ impl ConnectionObserver {
 
     fn read(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
         let Some(http) = &mut self.http else { return };
-        // On HTTP/2, the request is known only after the frames are parsed.
+        // On HTTP/2, the affected request is not known before the frames are parsed.
         if direction == Direction::Response && !http.is_shared() {
             http.warm();
             if let Some(request) = self.requests.open.first() {
@@ -176,14 +176,15 @@ impl ConnectionObserver {
                 result => result,
             },
         };
-        self.followed(result, at);
+        self.detach_on_fault(result, at);
     }
 
-    fn followed(&mut self, result: Result<(), Fault>, at: Instant) {
+    fn detach_on_fault(&mut self, result: Result<(), Fault>, at: Instant) {
         if let Err(fault) = result {
             let why = match fault {
                 Fault::Upgraded => Detach::Upgraded,
-                // Both protocols are parsed; this is the reason if that fails.
+                // These faults are normally handled by switching the parser; they arrive here only if switching is
+                // impossible.
                 Fault::Http2 | Fault::WebSocket(_) => Detach::Upgraded,
                 Fault::MalformedFrame => Detach::MalformedFrame,
                 Fault::NotHttp => Detach::NotHttp,
@@ -237,7 +238,7 @@ impl Observer for ConnectionObserver {
     fn waits(&mut self, direction: Direction, since: Instant) {
         if direction == Direction::Response && self.http.is_some() {
             self.requests.client_blocked = true;
-            // Later requests are blocked too, because nothing is read from the server.
+            // Later responses are blocked too, because the server's data is not read while the client is blocked.
             self.requests.open.iter_mut().for_each(|request| request.measured.client_blocked(since));
         }
     }
@@ -304,8 +305,8 @@ impl Observer for ConnectionObserver {
     }
 
     fn idle(&self) -> bool {
-        // A connection that cannot be parsed, or a WebSocket with an unknown protocol, may be in the middle of a
-        // request. A session is in use even between two responses.
+        // A connection that cannot be parsed, or a WebSocket whose messages are not parsed, may be in the middle of a
+        // request. A WebSocket session is in use even between two responses.
         let known = self.http.as_ref().is_some_and(|http| !http.is_websocket());
         known && self.requests.open.is_empty() && self.requests.session.is_none()
     }
@@ -320,7 +321,7 @@ impl Requests {
         self.share.account()
     }
 
-    /// Marks that bytes of this direction need decoding from now on.
+    /// Marks the direction as decoded from now on, and grants the allowance for the current read.
     fn begin_decoding(&mut self, direction: Direction) {
         if !self.decodes.has(direction) {
             self.decodes.add(direction);
@@ -331,7 +332,7 @@ impl Requests {
 
     fn end(&mut self, number: u64, ending: Ending, at: Instant) {
         if let Some(mut request) = self.open.remove(number) {
-            self.settle(&mut request, at);
+            self.set_network(&mut request, at);
             self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
             request.end(ending, at, &self.shared);
         }
@@ -339,19 +340,19 @@ impl Requests {
 
     fn take_oldest(&mut self, at: Instant) -> Option<Box<OpenRequest>> {
         let mut request = self.open.pop_first()?;
-        self.settle(&mut request, at);
+        self.set_network(&mut request, at);
         self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
         Some(request)
     }
 
-    /// Adds the connection's values to a request that ends.
-    fn settle(&mut self, request: &mut OpenRequest, at: Instant) {
+    /// Adds the connection's network values to a request that ends.
+    fn set_network(&mut self, request: &mut OpenRequest, at: Instant) {
         if let Some(network) = self.network.now(at) {
             request.measured.network(&network);
         }
     }
 
-    /// Adds a request that begins.
+    /// Adds a new request, with the connection's current network values.
     fn push(&mut self, mut request: Box<OpenRequest>) {
         if let Some(network) = self.network.at_begin(request.measured.started()) {
             request.measured.network_at_begin(&network);
@@ -359,7 +360,7 @@ impl Requests {
         self.open.push(request);
     }
 
-    /// Starts a response of the session.
+    /// Starts a response of the session. `asked`: when the client requested it.
     fn begin_response(&mut self, asked: Option<Instant>, at: Instant) {
         let Some(session) = &mut self.session else { return };
         self.shared.lasting.open.fetch_add(1, Ordering::Relaxed);
@@ -370,10 +371,10 @@ impl Requests {
         self.push(request);
     }
 
-    /// Processes an event that the server sent in the session.
+    /// Processes an event that the server sent in the session; starts a response if none is open.
     fn session_event(&mut self, event: &StreamEvent, at: Instant) {
         if self.open.is_empty() {
-            // Events between two responses belong to neither response.
+            // An event without output between two responses belongs to neither.
             if event.channels.is_empty() {
                 return;
             }
@@ -391,7 +392,7 @@ impl Requests {
         }
     }
 
-    /// Ends the session with its connection.
+    /// Ends the open response of a session whose connection ended.
     fn end_session(&mut self, mut session: Session, ending: Ending, at: Instant) {
         let Some(mut request) = self.take_oldest(at) else { return };
         let ending = session.ending(ending).unwrap_or_else(|| {
@@ -401,7 +402,7 @@ impl Requests {
         request.end_in_session(&mut session, ending, at, &self.shared);
     }
 
-    /// Records all open requests as unobserved from `at` on; without `at`, each from its latest recorded moment.
+    /// Ends all open requests as unobserved at `at`; without `at`, each at its latest recorded moment.
     fn lose_all(&mut self, at: Option<Instant>) {
         while let Some(first) = self.open.first() {
             let at = at.unwrap_or_else(|| first.measured.latest());
@@ -414,7 +415,8 @@ impl Requests {
     }
 }
 
-/// If an observer is dropped without being closed or detached, or with open requests, it panicked: correct the gauges.
+/// An observer that is dropped without being closed or detached, or with open requests, has panicked. Corrects the
+/// gauges.
 impl Drop for ConnectionObserver {
     fn drop(&mut self) {
         if self.http.is_some() {
@@ -429,7 +431,7 @@ impl Visitor for Requests {
     fn request_begin(&mut self, number: u64, at: Instant) -> bool {
         let full = self.open.len() >= self.shared.settings.max_open_requests;
         if full || self.share.hold(self.share.bytes() + REQUEST_BYTES).is_err() {
-            self.passed = number as u32;
+            self.skipped = number as u32;
             return false;
         }
         self.shared.lasting.open.fetch_add(1, Ordering::Relaxed);
@@ -438,9 +440,16 @@ impl Visitor for Requests {
     }
 
     fn request_head(&mut self, number: u64, head: &RequestHead<'_>, at: Instant) {
-        if self.passed == number as u32 {
-            self.passed = NONE_PASSED;
-            return OpenRequest::pass(self.connection, number, self.listener as usize, head, at, &self.shared);
+        if self.skipped == number as u32 {
+            self.skipped = NONE_SKIPPED;
+            return OpenRequest::record_skipped(
+                self.connection,
+                number,
+                self.listener as usize,
+                head,
+                at,
+                &self.shared,
+            );
         }
         let client_blocked = self.client_blocked;
         let Some((request, account, shared)) = self.find(number) else { return };
@@ -511,7 +520,7 @@ impl Visitor for Requests {
                 }
             }
             Effect::Requested if self.open.is_empty() => self.begin_response(Some(at), at),
-            // vLLM's clients commit repeatedly during a response.
+            // vLLM's clients send `input_audio_buffer.commit` repeatedly during a response.
             Effect::Requested => {}
             Effect::Event(event) => self.session_event(&event, at),
             Effect::Unread(of, why) => {

@@ -1,4 +1,4 @@
-//! Costs of observing: time spent, and limits on CPU time and memory.
+//! Cost of observation: time spent in observers, CPU time limit and memory limit.
 
 use std::cell::Cell;
 use std::fs;
@@ -12,11 +12,11 @@ use rustix::time::{ClockId, clock_gettime};
 const SAMPLE: u8 = 64;
 
 thread_local! {
-    /// Calls since the last timed call, across all connections of the thread.
+    /// Calls since the last timed call on this thread.
     static UNTIMED: Cell<u8> = const { Cell::new(0) };
 }
 
-/// A call that may be timed.
+/// A call to an observer. One call in [`SAMPLE`] is timed.
 #[derive(Debug)]
 pub(super) struct Sample(Option<Instant>);
 
@@ -28,7 +28,7 @@ impl Sample {
         Sample((untimed == 0).then(Instant::now))
     }
 
-    /// Ends the call: adds its time to `all`, multiplied to account for untimed calls.
+    /// Ends the call. If it was timed, adds its time, multiplied by [`SAMPLE`], to `all`.
     pub(super) fn end(self, all: &AtomicU64) {
         if let Sample(Some(begin)) = self {
             let nanos = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -44,7 +44,7 @@ pub(super) fn cpu_time() -> Duration {
     seconds + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Slowdown of the observer relative to a release build: under a sanitizer, and with debug assertions.
+/// Assumed slowdown of this build relative to a release build (sanitizer, debug assertions).
 const SLOWNESS: i32 = if cfg!(fuzzing) {
     50
 } else if cfg!(debug_assertions) {
@@ -53,11 +53,11 @@ const SLOWNESS: i32 = if cfg!(fuzzing) {
     1
 };
 
-/// CPU nanoseconds that each byte of a connection earns for its observer. Individually compressed events cost up to a
-/// quarter of this on a busy machine; the rest is a margin for unknown expensive input.
+/// CPU nanoseconds added to the budget per received byte. The most expensive known input, individually compressed
+/// events, costs up to a quarter of this on a busy machine.
 const PER_BYTE: i32 = 1_000 * SLOWNESS;
 
-/// Maximum unused CPU time of a connection, in nanoseconds.
+/// Maximum CPU budget of a connection, in nanoseconds.
 const MAXIMUM: i32 = 40_000_000 * SLOWNESS;
 
 /// Remaining CPU time of one connection's observer, in nanoseconds.
@@ -71,7 +71,7 @@ impl Default for CpuBudget {
 }
 
 impl CpuBudget {
-    /// Adds the time earned by `bytes` and subtracts the time taken. Returns false if the budget is exhausted.
+    /// Adds CPU time for received bytes and subtracts the time taken. Returns false if the budget is exhausted.
     pub(super) fn spend(&mut self, bytes: usize, taken: Duration) -> bool {
         let earned = i32::try_from(bytes).unwrap_or(i32::MAX).saturating_mul(PER_BYTE);
         let taken = i32::try_from(taken.as_nanos()).unwrap_or(i32::MAX);
@@ -88,13 +88,13 @@ pub(super) fn automatic_memory() -> usize {
     container_limit().map_or(MAX_AUTOMATIC_MEMORY, |limit| (limit / 2).min(MAX_AUTOMATIC_MEMORY))
 }
 
-/// Limits above this mean "unlimited": cgroup v1 then reports the maximum number of pages.
+/// Limits from this size on mean "unlimited": without a limit, cgroup v1 reports the maximum number of pages, in bytes.
 const UNLIMITED: usize = 1 << 60;
 
 /// Memory limit in bytes of this process's control group and its ancestors; `None` if unlimited.
 ///
 /// Supports cgroup v2 (`memory.max`) and v1 (`memory.limit_in_bytes`), see cgroups(7). In a container, the paths in
-/// `/proc/self/cgroup` may be the host's paths; the mounted root is then the container's own group.
+/// `/proc/self/cgroup` may be the host's paths and not exist; the mounted root is then the container's own group.
 fn container_limit() -> Option<usize> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limits = own.lines().flat_map(|line| {

@@ -1,13 +1,14 @@
-//! Recognises the inference engine and how to interpret its responses.
+//! Recognises the inference engine, and determines how to interpret its responses.
 //!
-//! Evidence: marks in the response headers, marks in the body, and the route ([`Engine::of_marks`]). If the engine is
-//! uncertain, `gen_ai.provider.name` is absent, or has the value of the listener's last recognised response.
+//! Evidence: marks (values that only some engines send) in the response headers and body, and the route
+//! ([`Engine::of_marks`]). If a response does not identify its engine, `gen_ai.provider.name` is the last engine
+//! recognised on the listener, or absent.
 //!
 //! The time to response headers depends on the engine. llama.cpp sends the headers of a stream when a slot begins to
 //! process the prompt; until then the request was queued. SGLang 0.5 (chats and completions), Ollama and Triton send
-//! headers with the first token, so the time equals the time to first token. vLLM, TGI, TensorRT-LLM, LMDeploy, Dynamo
-//! and transformers send headers before they queue the request: the time shows neither queue nor prefill. Only
-//! llama.cpp's headers yield a separate measurement ([`EngineHabits::head_when_scheduled`]).
+//! headers with the first token; the time then equals the time to first token. vLLM, TGI, TensorRT-LLM, LMDeploy,
+//! Dynamo and transformers send headers before they queue the request, so the time includes neither queue nor prefill.
+//! Only for llama.cpp, the time is used as the queue time ([`EngineHabits::head_when_scheduled`]).
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -22,18 +23,18 @@ pub(super) struct Recogniser {
     /// The engine is set in the configuration.
     is_set: bool,
     found: Option<Engine>,
-    /// Marks at the last evaluation.
+    /// Body marks at the last evaluation.
     facts: EngineFacts,
 }
 
 impl Recogniser {
-    /// Creates a recogniser for this route. `set`: the configured engine.
+    /// Creates a recogniser for this route. `set`: the configured engine, if any.
     pub(super) fn new(route: Route, set: Option<&'static str>) -> Recogniser {
         let found = set.and_then(Engine::of_name);
         Recogniser { route, found, is_set: found.is_some(), ..Recogniser::default() }
     }
 
-    /// Sets the route that the request body determined.
+    /// Replaces the route, once the request body has determined it.
     pub(super) fn request_is(&mut self, route: Route) {
         self.route = route;
     }
@@ -41,14 +42,14 @@ impl Recogniser {
     /// Evaluates the response headers.
     pub(super) fn head(&mut self, head: &ResponseHead<'_>) {
         self.head = HeadMarks::of(head.headers.iter().map(|field| (field.name, field.value)));
-        self.weigh();
+        self.recognise();
     }
 
-    /// Evaluates the body's marks so far, if there are new ones.
+    /// Evaluates the body's marks, unless they are unchanged.
     pub(super) fn body(&mut self, facts: EngineFacts) {
         if facts != self.facts {
             self.facts = facts;
-            self.weigh();
+            self.recognise();
         }
     }
 
@@ -57,20 +58,20 @@ impl Recogniser {
         self.found
     }
 
-    fn weigh(&mut self) {
+    fn recognise(&mut self) {
         if !self.is_set {
             self.found = Engine::of_marks(self.head, self.facts, self.route);
         }
     }
 
-    /// How to interpret the engine's responses. Based on the marks of this response: vLLM's two front ends share a name
-    /// but count differently, and a configured name may be wrong.
+    /// How to interpret this response. The marks of the response take precedence over the engine name: vLLM's two front
+    /// ends share a name but count differently, and a configured name may be wrong.
     pub(super) fn habits(&self) -> EngineHabits {
         let facts = self.facts;
         let rust_front_end = facts.contains(EngineFacts::ID_OF_8_HEX) && self.head.contains(HeadMarks::NAMELESS);
         let tensorrt_llm = facts.contains(EngineFacts::TENSORRT_LLM) || facts.contains(EngineFacts::SPACE_BEFORE_END);
         // On Ollama's own routes, an unrecognised engine is treated as Ollama.
-        let unknown = EngineHabits { gives_up_with_error: self.route.streams_by_default(), ..EngineHabits::default() };
+        let unknown = EngineHabits { aborts_with_error: self.route.streams_by_default(), ..EngineHabits::default() };
         let habits = self.found.map_or(unknown, |engine| engine.info().habits);
         EngineHabits {
             empty_delta_is_token: match self.found {
@@ -84,7 +85,7 @@ impl Recogniser {
     }
 }
 
-/// The last engine recognised behind a listener, for requests whose response shows none (errors, aborts).
+/// The last engine recognised on a listener, for responses that do not identify their engine (errors, aborts).
 #[derive(Debug, Default)]
 pub(super) struct LastSeen(AtomicU8);
 

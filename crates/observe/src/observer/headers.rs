@@ -1,4 +1,5 @@
-//! Values from headers: tenant and latency targets of requests; counts and status of responses.
+//! Values from headers: the tenant and latency targets of requests, the queue time, token counts and gRPC status of
+//! responses.
 
 use std::time::Duration;
 
@@ -18,16 +19,17 @@ const ID_BYTES: usize = 128;
 /// configured limit may be higher.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
-/// base64url. Tokens must omit the padding (RFC 7515, section 2), but some implementations add it.
+/// base64url with optional padding: tokens must omit the padding (RFC 7515, section 2), but some implementations add
+/// it.
 const BASE64_URL: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
     GeneralPurposeConfig::new().with_encode_padding(false).with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
 impl TargetHeaders {
-    /// Targets and tenant from these request headers.
+    /// Reads targets and tenant from request headers.
     pub(super) fn of(&self, head: &RequestHead<'_>) -> Option<Box<Targets>> {
-        // llm-d-router renamed these headers in pull request 1161. Clients and older versions send the old names.
+        // llm-d-router renamed these headers in pull request 1161. Clients and older routers send the old names.
         let time = |names: [&str; 2]| {
             names.into_iter().filter(|_| self.speed).find_map(|name| Targets::milliseconds(head.header(name)?))
         };
@@ -41,13 +43,13 @@ impl TargetHeaders {
         targets.if_any()
     }
 
-    /// Tenant from the first configured header that is present, else from the claim of the bearer token.
+    /// Reads the tenant from the first configured header that is present, otherwise from the claim of the bearer token.
     fn tenant<'a>(&self, header: impl Fn(&str) -> Option<&'a [u8]>) -> Option<Box<str>> {
         let named = self.tenant.iter().find_map(|name| id(header(name)));
         named.or_else(|| claim(header("authorization")?, self.claim.as_deref()?))
     }
 
-    /// Priority class, if tenants are configured. llm-d-router renamed this header too.
+    /// Reads the priority class, if tenants are configured. llm-d-router renamed this header too.
     fn priority_class<'a>(&self, header: impl Fn(&str) -> Option<&'a [u8]>) -> Option<Box<str>> {
         let names = ["x-llm-d-inference-objective", "x-gateway-inference-objective"];
         let is_read = !self.tenant.is_empty() || self.claim.is_some();
@@ -56,8 +58,7 @@ impl TargetHeaders {
 }
 
 /// Reads a claim from the payload of a bearer token (RFC 6750, section 2.1) that is a signed JWT (RFC 7519, section
-/// 3.1). The signature is not verified: the server does that, with keys unknown here. No other part of the token is
-/// kept.
+/// 3.1). The signature is not verified: only the server has the keys. No other part of the token is kept.
 fn claim(authorization: &[u8], name: &str) -> Option<Box<str>> {
     let text = std::str::from_utf8(authorization).ok().filter(|text| text.len() <= MAX_TOKEN_BYTES)?;
     let (scheme, token) = text.trim().split_once(' ')?;
@@ -77,8 +78,8 @@ fn claim(authorization: &[u8], name: &str) -> Option<Box<str>> {
     }
 }
 
-/// Finds the claim with this name; `org.id` also matches `id` in the object `org`. Names may contain dots (RFC 7519,
-/// section 4.2).
+/// Finds the claim with this name; `org.id` also matches `id` in the object `org`. A literal name with dots (RFC 7519,
+/// section 4.2) takes precedence.
 fn find<'a>(claims: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     claims.get(name).or_else(|| {
         name.match_indices('.').find_map(|(at, _)| {
@@ -118,7 +119,7 @@ impl TgiHeaders {
     }
 }
 
-/// Codes in numeric order, with name and HTTP status according to google/rpc/code.proto.
+/// gRPC status codes in numeric order, with name and HTTP status according to google/rpc/code.proto.
 const GRPC_CODES: [(&str, u16); 17] = [
     ("OK", 200),
     ("CANCELLED", 499),

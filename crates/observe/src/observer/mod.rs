@@ -1,7 +1,6 @@
-//! Observes connections from the first byte to the last: connects `wire`, `decode` and `measure`, and contains their
-//! failures.
+//! Observes connections from the first byte to the last: connects `wire`, `decode` and `measure`.
 //!
-//! If a connection cannot be parsed, its observation stops and the reason is counted; its bytes are still forwarded.
+//! If a connection cannot be parsed, its observation stops and the reason is counted. Its bytes are still forwarded.
 
 mod body;
 mod connection;

@@ -1,11 +1,11 @@
-//! Network values of a connection, for its requests.
+//! Network values of a connection, for the records of its requests.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::input::{Network, NetworkSource};
 
-/// Boxed: a connection has none if its traffic source provides no network values.
+/// Empty if the traffic source provides no network values. Boxed to keep such connections small.
 #[derive(Default)]
 pub(super) struct ClientNetwork(Option<Box<Known>>);
 
@@ -13,7 +13,7 @@ pub(super) struct ClientNetwork(Option<Box<Known>>);
 struct Known {
     latest: Option<Network>,
     source: Option<Arc<dyn NetworkSource>>,
-    /// The connection read for which the source was last read.
+    /// Time of the connection read at which the source was last read.
     read_at: Option<Instant>,
 }
 
@@ -28,15 +28,15 @@ impl ClientNetwork {
         self.0.get_or_insert_default().source = Some(source);
     }
 
-    /// The values when a request begins; earlier changes do not belong to the request. `None` if the connection has no
-    /// values yet, which saves a system call.
+    /// The values at the start of a request, to exclude earlier changes. `None` if no values are known yet: no earlier
+    /// request has used the connection, so the system call is saved.
     pub(super) fn at_begin(&mut self, at: Instant) -> Option<Network> {
         let is_used = self.0.as_ref()?.latest.is_some();
         if is_used { self.now(at) } else { None }
     }
 
-    /// The current values, read from the source if there is one. One read of the connection, at `at`, may contain
-    /// hundreds of requests, which share the values.
+    /// The current values. The source is read at most once per `at`, because one read of the connection may contain
+    /// hundreds of requests.
     pub(super) fn now(&mut self, at: Instant) -> Option<Network> {
         let known = self.0.as_mut()?;
         if known.read_at != Some(at)
@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns these values, last value first.
+    /// Returns these values, the last one first.
     #[derive(Default)]
     struct Script(Mutex<Vec<Option<Network>>>);
 
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(network.at_begin(first), None, "nothing has happened on the connection");
         assert_eq!([network.now(first), network.at_begin(first), network.now(first)], [resent(5); 3]);
         assert_eq!([network.at_begin(second), network.now(second)], [resent(7); 2]);
-        // The socket is closed: the last known values stay until new values are set.
+        // The source returned `None` (closed socket): the last values are kept until new values are set.
         assert_eq!([network.now(third), network.now(first)], [resent(7); 2]);
         network.set(&resent(9).unwrap());
         assert_eq!(network.now(third), resent(9));

@@ -4,13 +4,13 @@ use crate::observer::request::OpenRequest;
 
 /// Open requests, oldest first, ordered by number.
 ///
-/// Most connections have one open request at a time. It is stored without a queue, which saves a memory access.
+/// Most connections have one open request at a time. It is stored outside the vector, which saves a memory access.
 #[derive(Debug, Default)]
 pub(super) struct Open {
     first: Option<Box<OpenRequest>>,
-    /// Empty if there is no first request. Smaller than a `VecDeque`. Its front is removed rarely, and has at most
-    /// `Settings::max_open_requests` pointers behind it.
-    // Boxed: a request is large, and moves from here to `first`.
+    /// Empty if there is no first request. A `Vec`, because a `VecDeque` is larger. Removals from the front are rare
+    /// and move at most `Settings::max_open_requests` pointers.
+    // Boxed: a request is large, and is moved from here to `first`.
     #[allow(clippy::vec_box)]
     rest: Vec<Box<OpenRequest>>,
 }
@@ -40,7 +40,8 @@ impl Open {
         self.first.as_deref_mut()
     }
 
-    /// Finds the request with this number. On HTTP/1: the first request (for responses) or the last (for requests).
+    /// Finds the request with this number. On HTTP/1, it is the first request when a response is parsed, and the last
+    /// when a request is parsed.
     pub(super) fn find(&mut self, number: u64) -> Option<&mut OpenRequest> {
         if self.is_first(number) {
             return self.first_mut();

@@ -1,4 +1,4 @@
-//! One request of a connection: passes its bodies to the decoders, and the decoded events to `measure`.
+//! One open request: passes its bodies to the decoders, and the decoded events to `measure`.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use tokometer_wire::{RequestHead, ResponseHead, Trailers};
 /// A request, its decoders while needed, and the decoded values.
 #[derive(Debug)]
 pub(super) struct OpenRequest {
-    /// Also receives data that only the connection knows.
+    /// The connection's observer also sets values here directly (network, blocked times).
     pub(super) measured: Measured,
     recogniser: Recogniser,
     request: Option<Box<RequestDecoder>>,
@@ -33,7 +33,7 @@ pub(super) struct OpenRequest {
 }
 
 impl OpenRequest {
-    /// Boxed, because requests are large and moved.
+    /// Starts a request. Boxed, because requests are large and are moved.
     pub(super) fn begin(connection: u64, sequence: u64, listener: usize, at: Instant) -> Box<OpenRequest> {
         Box::new(OpenRequest {
             measured: Measured::begin(connection, sequence, listener, at),
@@ -45,9 +45,9 @@ impl OpenRequest {
         })
     }
 
-    /// Records a request of which only the headers are observed. Anyone can send many such requests, so this needs few
-    /// instructions and no memory except the record.
-    pub(super) fn pass(
+    /// Records a request over the limits, from its headers only. Clients can send many such requests, so this must be
+    /// cheap and allocate nothing except the record.
+    pub(super) fn record_skipped(
         connection: u64,
         sequence: u64,
         listener: usize,
@@ -97,7 +97,7 @@ impl OpenRequest {
             self.request = Some(Box::new(RequestDecoder::new(route)));
             return;
         }
-        // SGLang uses its own header for compressed requests (0.5, `SGLANG_ENABLE_REQUEST_DECOMPRESSION`).
+        // SGLang 0.5 has its own header for compressed requests (`SGLANG_ENABLE_REQUEST_DECOMPRESSION`).
         let content = if head.header("content-encoding").is_some() { "content-encoding" } else { "x-body-compressed" };
         let codings = [content, "transfer-encoding"];
         let codings = codings.into_iter().flat_map(|name| head.values(name));
@@ -112,7 +112,7 @@ impl OpenRequest {
     pub(super) fn request_body(&mut self, bytes: &[u8], shared: &Shared) {
         self.measured.request_body(bytes.len());
         if let Some(decoder) = &mut self.request
-            && let Err(why) = self.bodies.show(Message::Request, bytes, &mut |seen| match seen {
+            && let Err(why) = self.bodies.feed(Message::Request, bytes, &mut |seen| match seen {
                 Event::Data(bytes) => decoder.feed(bytes),
                 Event::End => decoder.end_message(),
             })
@@ -121,7 +121,7 @@ impl OpenRequest {
         }
     }
 
-    /// A body could not be parsed, or not to its end.
+    /// Records that a body could not be parsed to its end.
     fn unread(&mut self, of: Message, why: Unread, shared: &Shared) {
         if of == Message::Response {
             self.measured.response_unread();
@@ -135,8 +135,9 @@ impl OpenRequest {
         self.measured.request_end(parameters, at, shared.sink.as_ref());
     }
 
-    /// On a path shared by several APIs, determines the API from the body received so far. Also recognises a request
-    /// whose prefill runs here while another engine decodes; the response then has the marks of the original route.
+    /// On a path shared by several APIs, determines the API from the body received so far. Also recognises prefill
+    /// requests (another engine decodes); the recogniser keeps their original route, because the response has its
+    /// marks.
     fn determine_api(&mut self, shared: &Shared) {
         let Some(facts) = self.request.as_ref().map(|decoder| decoder.facts()) else { return };
         let route = self.measured.route();
@@ -187,7 +188,7 @@ impl OpenRequest {
         if !streaming && let Some(TgiHeaders { queue, counter }) = TgiHeaders::parse(|name| head.header(name)) {
             self.measured.header_values(queue, counter);
         }
-        // A response without messages has its trailers in the headers ("Trailers-Only").
+        // A gRPC response without messages has its trailers in the headers ("Trailers-Only").
         self.rpc_status(head.header("grpc-status"));
     }
 
@@ -234,15 +235,15 @@ impl OpenRequest {
         match bytes {
             Some(bytes) if bodies.is_plain(Message::Response) => decoder.feed_to(bytes, each),
             Some(bytes) => {
-                let shown = bodies.show(Message::Response, bytes, &mut |seen| match seen {
+                let result = bodies.feed(Message::Response, bytes, &mut |seen| match seen {
                     Event::Data(bytes) => decoder.feed_to(bytes, each),
                     Event::End => decoder.end_message_to(each),
                 });
-                if let Err(why) = shown {
+                if let Err(why) = result {
                     self.unread(Message::Response, why, shared);
                 }
             }
-            // Do not report a body as truncated if the parser gave up on it: the rest is unknown.
+            // If the body was not parsed to its end, its decoder must not report it as truncated.
             None if bodies.is_unread(Message::Response) => {}
             None => decoder.finish_to(each),
         }
@@ -252,9 +253,10 @@ impl OpenRequest {
         drop(self.finish(ending, at, shared));
     }
 
-    /// Ends the request and returns its decoder.
+    /// Ends the request and returns its response decoder.
     fn finish(mut self: Box<Self>, ending: Ending, at: Instant, shared: &Shared) -> Option<Box<ResponseDecoder>> {
-        // Before the decoder runs: if it panicked, the in-flight gauge would never be decremented.
+        // Call this before the decoder runs: if the decoder panicked first, the in-flight gauge would never be
+        // decremented.
         self.measured.leave(shared.sink.as_ref());
         if ending == Ending::Complete || (self.measured.is_streaming() && ending != Ending::Unobserved) {
             self.decode(None, at, shared);
@@ -266,7 +268,7 @@ impl OpenRequest {
         let response = self.response.as_deref();
         let mut facts = response.map(ResponseDecoder::engine).unwrap_or_default();
         if let (Some(asked), Some(id)) = (self.measured.request_id(), response.and_then(ResponseDecoder::response_id)) {
-            facts.insert(of_request(asked, id));
+            facts.insert(marks_of_request_id(asked, id));
         }
         self.recogniser.body(facts);
         if let Some(engine) = self.recogniser.engine() {
@@ -294,8 +296,8 @@ impl OpenRequest {
         self.response
     }
 
-    /// After this handshake request, the connection switches to another protocol. Returns the session if it can be
-    /// parsed.
+    /// Marks the request as a handshake, after which the connection switches to another protocol. Returns a session if
+    /// that protocol can be parsed.
     pub(super) fn handshake(&mut self) -> Option<Session> {
         let measured = &mut self.measured;
         let session = measured.generates().then(|| Session::new(measured, self.recogniser));
@@ -349,7 +351,7 @@ impl OpenRequest {
     }
 }
 
-/// The caller's trace.
+/// Parses the caller's `traceparent`.
 fn trace(head: &RequestHead<'_>) -> Option<TraceParent> {
     head.header("traceparent").and_then(TraceParent::parse)
 }
@@ -370,7 +372,8 @@ fn stream_event(
     });
 }
 
-/// The server of a response. If the response does not identify the engine, the last recognised engine of the listener.
+/// The server of a response. If the response does not identify the engine, the listener's last recognised engine is
+/// used.
 fn server(recogniser: &Recogniser, listener: usize, model: Option<&str>, shared: &Shared) -> Server {
     Server {
         engine: recogniser.engine().map(Engine::as_str).or_else(|| shared.last_engine(listener)),
@@ -378,9 +381,9 @@ fn server(recogniser: &Recogniser, listener: usize, model: Option<&str>, shared:
     }
 }
 
-/// Marks of a response whose id is derived from the request id. vLLM prefixes the request id with the response type,
-/// and appends the prompt index for completions.
-fn of_request(asked: &str, id: &str) -> EngineFacts {
+/// Engine marks of a response id that is derived from the request id `asked`. vLLM prefixes the request id with the
+/// response type, and appends the prompt index for completions.
+fn marks_of_request_id(asked: &str, id: &str) -> EngineFacts {
     const KINDS: [&str; 7] = ["chatcmpl-", "cmpl-", "generate-tokens-", "embd-", "pooling-", "score-", "classify-"];
     let called = KINDS.iter().find_map(|kind| id.strip_prefix(kind)).and_then(|rest| rest.strip_prefix(asked));
     // A short request id may match a random id by chance.
@@ -410,7 +413,7 @@ mod tests {
             ("520", "chatcmpl-520", EngineFacts::NONE),
             ("", "chatcmpl-", EngineFacts::NONE),
         ] {
-            assert_eq!(of_request(asked, id), facts, "{asked} {id}");
+            assert_eq!(marks_of_request_id(asked, id), facts, "{asked} {id}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! WebSocket session on a realtime route. Each response is recorded as one request.
 //!
 //! A response is requested by the client (`response.create` or `input_audio_buffer.commit`), or started by the server
-//! when it detects the end of speech. A response that the server starts has no waiting time. The handshake is recorded
-//! as a separate request without tokens.
+//! when it detects the end of speech. A response started by the server has no request time, and so no time to first
+//! token. The handshake is recorded as a separate request without tokens.
 
 use crate::measure::{Ending, Message, Request, Targets, Unread};
 use crate::observer::body::unread;
@@ -10,8 +10,8 @@ use crate::observer::engine::Recogniser;
 use tokometer_decode::{Framing, ResponseDecoder, Route, StreamEvent};
 use tokometer_wire::websocket::{Event, Sender};
 
-/// Close codes that report no error (RFC 6455, section 7.4.1): normal closure and going away.
-const WELL: [u16; 2] = [1000, 1001];
+/// Close codes that are not errors (RFC 6455, section 7.4.1): normal closure and going away.
+const NORMAL_CLOSE_CODES: [u16; 2] = [1000, 1001];
 
 /// State of a session between and during its responses.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Session {
     pub(super) next: u64,
     pub(super) route: Route,
     pub(super) recogniser: Recogniser,
-    /// Targets for every response: the tenant of the handshake request.
+    /// Targets of every response: only the tenant of the handshake request.
     pub(super) targets: Option<Box<Targets>>,
     client: ResponseDecoder,
     /// Decoder of the server's messages. `None` while a request that is ending uses it.
@@ -31,11 +31,11 @@ pub(super) struct Session {
     closing: Option<(Sender, Option<u16>)>,
 }
 
-/// Effect of a frame on the session. The event is not boxed, because that would cost one allocation per token.
+/// Effect of a frame on the session. The event is not boxed, to avoid an allocation per token.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Effect {
-    /// Bytes of a message, for the open response if there is one.
+    /// Bytes of a message, which count for the open response, if any.
     Bytes(Message, usize),
     /// The client requests a response.
     Requested,
@@ -94,12 +94,12 @@ impl Session {
         }
     }
 
-    /// How an open response ended, given how the connection ended: a close frame is more specific than the FIN that
-    /// follows it. `None`: the server closed the session with a code that reports a failure.
+    /// How an open response ended. A close frame takes precedence over `ending`, the end of the connection. `None` if
+    /// the server closed the session with an error code.
     pub(super) fn ending(&self, ending: Ending) -> Option<Ending> {
         match self.closing {
             Some((Sender::Client, _)) => Some(Ending::ClientGone),
-            Some((Sender::Server, Some(code))) if !WELL.contains(&code) => None,
+            Some((Sender::Server, Some(code))) if !NORMAL_CLOSE_CODES.contains(&code) => None,
             Some((Sender::Server, _)) => Some(Ending::ServerFinished),
             None => Some(ending),
         }

@@ -10,7 +10,7 @@ use tokometer_decode::{Route, TextLimits};
 pub struct Settings {
     /// If false, traffic is forwarded unobserved.
     pub enabled: bool,
-    /// The upstream engine. If not set, it is recognised from its responses.
+    /// The upstream engine. If not set, the engine is recognised from its responses.
     pub engine: Option<&'static str>,
     /// Maximum size of request or response headers; larger headers detach the observer.
     pub head_bytes: usize,
@@ -28,7 +28,7 @@ pub struct Settings {
     pub coding_window_bytes: usize,
     /// Decoding allowance per received byte, shared by all compressed bodies of a connection.
     pub coding_ratio: u64,
-    /// Budget for all memory that clients can make observers use; `None`: half of the container's limit, at most 64 MiB.
+    /// Memory budget for all observers; `None`: half of the container's limit, at most 64 MiB.
     pub memory_bytes: Option<usize>,
     /// Path prefixes to strip before matching (`/engine1`).
     pub path_prefixes: Vec<String>,
@@ -63,7 +63,7 @@ impl Default for TargetHeaders {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnPath {
     path: Box<str>,
-    /// The path is a prefix that matches everything below it.
+    /// True for a prefix, which matches all paths below it but not the path itself.
     below: bool,
     route: Route,
 }
@@ -73,7 +73,7 @@ impl OwnPath {
     ///
     /// # Errors
     ///
-    /// [`OwnPathError`] shows whether the path or the route is invalid.
+    /// The path or the name of the route is invalid.
     pub fn new(path: &str, route: &str) -> Result<OwnPath, OwnPathError> {
         let (kept, below) = path.strip_suffix("/*").map_or((path, false), |kept| (kept, true));
         if !path.starts_with('/') || kept.contains(['*', '?', '#', ' ']) {
@@ -113,8 +113,8 @@ impl Settings {
         self.memory_bytes.unwrap_or_else(automatic_memory)
     }
 
-    /// Route of a request: the longest matching custom path decides; otherwise the built-in routes, after removing a
-    /// configured prefix.
+    /// Route of a request. An exactly matching custom path takes precedence, then the longest matching custom prefix,
+    /// then the built-in routes (after removing a configured prefix).
     pub(super) fn route(&self, method: &str, target: &str) -> Route {
         let path = Route::path_of(target);
         let own = self.own_paths.iter().filter(|own| own.covers(path)).max_by_key(|own| (!own.below, own.path.len()));

@@ -12,12 +12,12 @@ use crate::observer::{Observers, Settings, TargetHeaders};
 use tokometer_decode::{RequestDecoder, ResponseDecoder, Route};
 use tokometer_wire::{Http1, Http2};
 
-/// Documented limit: the observer of an open stream uses less memory than this, including both decoders.
+/// Documented limit: maximum memory of the observer of an open stream, including its decoder.
 const OPEN_STREAM_BYTES: usize = 2048;
 
 #[test]
 fn observer_of_open_stream_uses_less_than_two_kib() {
-    // A waiting request has one entry in the parser's queue, which initially uses eight bytes.
+    // An unanswered request has one entry in the parser's queue, of eight bytes.
     let request = size_of::<OpenRequest>() + 8;
     let open = size_of::<ConnectionObserver>() + request + size_of::<ResponseDecoder>();
     println!(
@@ -33,8 +33,8 @@ fn observer_of_open_stream_uses_less_than_two_kib() {
 
 #[test]
 fn observer_memory_of_http2_streams_stays_within_limits() {
-    // Request record with its queue entry, a parser entry, and the response decoder. A connection also has two header
-    // compression tables: 4 KiB each by default, at most 64 KiB.
+    // A stream has a request with its queue entry, a parser entry, and a response decoder. A connection also has two
+    // header compression tables, not measured here: 4 KiB each by default, at most 64 KiB.
     let stream = size_of::<OpenRequest>() + size_of::<Box<OpenRequest>>() + 8 + size_of::<ResponseDecoder>();
     let connection = size_of::<ConnectionObserver>() + size_of::<Http2>();
     println!("stream {stream}, connection {connection} (HTTP parser {})", size_of::<Http2>());

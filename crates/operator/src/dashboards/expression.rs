@@ -2,12 +2,12 @@
 //!
 //! Definitions contain PromQL with these placeholders in braces:
 //!
-//! - `{Requests}`: the series of a metric, by its identifier in the catalogue, of the selected processes and models;
+//! - `{Requests}`: the series of the metric with this identifier in the catalog, for the selected processes and models;
 //!   `{Requests, outcome="ok"}`: with additional matchers;
 //! - `{quantile 0.99 by (outcome) over 5m DecodeRate, outcome="ok"}`: a function of a metric; `by`, `over` and the
-//!   matchers are optional. The functions are `quantile`, `mean` and `sum_rate` (the rate of the sum) of a histogram,
-//!   from classic buckets or, if Prometheus stores none, from native buckets; `buckets` (for a heatmap); and `name`
-//!   (only the metric's name). A final ` of peers` selects all processes of the selected jobs and namespaces;
+//!   matchers are optional. `quantile`, `mean`, `sum_rate` (the rate of the sum) and `buckets` (for a heatmap) apply to
+//!   a histogram. They use classic buckets or, if Prometheus stores none, native buckets. `name` is only the metric's
+//!   name. The suffix ` of peers` selects all processes of the selected jobs and namespaces;
 //! - `{engine_state}`: an expression that the dashboard, a panel's `limit` or `shared.yaml` defines;
 //! - `{period_days}`, `{period_seconds}`, `{groups}` (labels), `{objectives}` (matchers), `{reading_slow}` and the
 //!   other decode rates of `slo.reading`: the settings of the objectives.
@@ -24,7 +24,7 @@ const SELECTED: &str = r#"job=~"$job",namespace=~"$namespace",pod=~"$pod",instan
 /// Every process of the selected jobs and namespaces, for comparison with the selected processes.
 const PEERS: &str = r#"job=~"$job",namespace=~"$namespace",pod=~".*",instance=~".+""#;
 
-/// Window of a rate: at least four scrape intervals, and at least one point of the graph.
+/// Window of a rate. Grafana sets it to at least four scrape intervals and at least the interval between two points.
 const WINDOW: &str = "$__rate_interval";
 
 /// Labels that a scrape adds.
@@ -34,7 +34,7 @@ const SCRAPE_LABELS: [&str; 4] = ["job", "namespace", "pod", "instance"];
 pub(super) fn of_settings(settings: &Settings) -> Definitions {
     let (rules, reading) = (&settings.rules, settings.reading);
     let labels: Vec<&str> = [Key::Slo.label()].into_iter().chain(rules.group_by.iter().map(String::as_str)).collect();
-    // Only these labels have a variable.
+    // Only these labels have a dashboard variable.
     let matched = labels.iter().filter(|label| ["slo", "namespace", "model"].contains(label));
     let definitions = [
         ("period_days", rules.period_days.to_string()),
@@ -60,7 +60,7 @@ pub(super) fn expand(text: &str, definitions: &[&Definitions]) -> Result<String,
 /// A metric, and the function applied to it.
 #[derive(Clone, Debug)]
 struct Function<'a> {
-    /// Empty: the series themselves.
+    /// Empty if the placeholder is only a metric.
     name: &'a str,
     /// The argument of `quantile`.
     quantile: &'a str,
@@ -108,7 +108,7 @@ impl<'a> Function<'a> {
         Ok(Function { name, quantile, metric, by, window, matchers, processes })
     }
 
-    /// The series of the metric's name with this suffix.
+    /// Selector of the metric's series; `suffix` is appended to the metric's name.
     fn series(&self, suffix: &str) -> String {
         let models = [Key::ResponseModel, Key::Model].into_iter();
         let models = models.filter(|model| self.metric.keys().any(|key| key == *model));

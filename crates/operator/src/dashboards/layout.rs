@@ -33,7 +33,7 @@ pub(super) fn document(uid: &str, definition: &Definition, context: &Context<'_>
             "panels": [],
         });
         y += 1;
-        // From left to right, with a new line when the next panel does not fit.
+        // Panels are placed from left to right. A panel that does not fit starts a new line.
         let (mut x, mut line, mut tallest, mut placed) = (0, y, 0, Vec::new());
         for panel in &row.panels {
             let (width, height) = panel.size.unwrap_or(row.size);
@@ -166,13 +166,14 @@ fn annotation(of: &Annotation) -> Result<Value, String> {
     }))
 }
 
-/// The oldest Grafana version that supports every panel: the XY chart has had these options since then.
+/// The oldest Grafana version that supports every panel: older versions lack these options of the XY chart.
 const GRAFANA: &str = "11.1.0";
 
 /// The placeholder for the data source, which the import page replaces everywhere.
 const INPUT: &str = "DS_PROMETHEUS";
 
-/// The copy for Grafana's import page and grafana.com: it lists its requirements, and asks once for the data source.
+/// The variant for Grafana's import page and grafana.com. It declares its requirements and the data source, which the
+/// user selects on import.
 pub(super) fn import(document: &Document) -> Value {
     let kinds: BTreeSet<&(String, String)> = document.panels.iter().map(|panel| &panel.kind).collect();
     let mut requires = vec![

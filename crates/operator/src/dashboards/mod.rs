@@ -1,4 +1,4 @@
-//! Grafana dashboards, generated from their definitions (`definitions/`), the metric catalogue and the objectives'
+//! Grafana dashboards, generated from their definitions (`definitions/`), the metric catalog and the objectives'
 //! settings.
 //!
 //! The format is classic JSON, readable by Grafana 11.1 to 13, with one document per dashboard. Thresholds are the
@@ -23,7 +23,7 @@ pub struct Dashboard {
     pub name: &'static str,
     /// The title.
     pub title: String,
-    /// The question it answers.
+    /// The question that the dashboard answers.
     pub description: String,
     /// JSON for provisioning: the data source is a variable.
     pub json: String,
@@ -141,7 +141,7 @@ fn dashboard(name: &'static str, text: &str, shared: &Shared, settings: &Setting
 mod tests {
     use super::*;
 
-    /// The error of a dashboard with one panel that has these lines.
+    /// The error for a dashboard whose only panel has this definition.
     fn fault(panel: &str) -> String {
         let text =
             format!("title: t\ndescription: d\nrows:\n  - title: r\n    size: [8, 8]\n    panels:\n      - {panel}");

@@ -30,9 +30,9 @@ pub(super) struct Context<'a> {
 #[derive(Debug)]
 pub(super) struct Made {
     pub(super) json: Value,
-    /// Grafana's panel type and its title.
+    /// Grafana's panel type, and Grafana's title of that type.
     pub(super) kind: (String, String),
-    /// Its Prometheus queries with expanded expressions.
+    /// The Prometheus queries, with expanded expressions.
     pub(super) queries: Vec<Query>,
     pub(super) instant: bool,
 }
@@ -127,7 +127,7 @@ impl Context<'_> {
         Ok(Made { json, kind: (kind, title), queries, instant })
     }
 
-    /// Adds a style, after the style that it extends.
+    /// Adds a style to `to`. The base of the style is added first, so that the style overrides it.
     fn add(&self, name: &str, to: &mut Style) -> Result<(), String> {
         let style = self.shared.styles.get(name).ok_or_else(|| format!("no style is called `{name}`"))?;
         if let Some(base) = &style.base {
@@ -151,8 +151,8 @@ impl Context<'_> {
         expand(expr, &[limit, self.expressions, &self.shared.expressions, self.settings])
     }
 
-    /// Braces in legends are Grafana's; only the labels of objectives and the decode rates of `slo.reading` are
-    /// placeholders.
+    /// Replaces placeholders in a legend: the labels of objectives and the decode rates of `slo.reading`. Other braces
+    /// are Grafana's.
     fn text(&self, text: &str) -> String {
         let ours = self.settings.iter().filter(|(name, _)| *name == "group_legend" || name.starts_with("reading_"));
         ours.fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
@@ -162,7 +162,7 @@ impl Context<'_> {
         links.filter_map(|one| link(one, self.rules)).collect()
     }
 
-    /// The shared colours of the series that these queries name.
+    /// Overrides with the shared colors, for the series of these queries.
     fn colors(&self, queries: &[Query]) -> Vec<Value> {
         let mut found = Vec::new();
         for (labels, colors) in &self.shared.colors {
@@ -235,7 +235,7 @@ impl Context<'_> {
             self.add(name, &mut style)?;
         }
         properties.extend(style.defaults.as_object().cloned().unwrap_or_default());
-        // As wide as its heading, so that the labels get the remaining width.
+        // A column is as wide as its heading, so that the labels get the remaining width.
         let width = column.width.unwrap_or(34 + 7 * column.title.chars().count().max(8));
         properties.extend([("unit".to_owned(), json!(column.unit)), ("custom.width".to_owned(), json!(width))]);
         properties.extend(column.decimals.map(|decimals| ("decimals".to_owned(), json!(decimals))));
@@ -282,7 +282,7 @@ impl Context<'_> {
     }
 }
 
-/// Merges as RFC 7396 does: maps by key, everything else replaced, null removes.
+/// Merges like RFC 7396: maps are merged by key, other values are replaced, and null removes a key.
 fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else { return };
     if !target.is_object() {
@@ -351,7 +351,7 @@ fn link(link: &Link, rules: &RuleSettings) -> Option<Value> {
     Some(json!({"title": link.title, "url": url, "targetBlank": link.new_tab}))
 }
 
-/// Explore on the selected traces data source, in the time range of the dashboard.
+/// The URL of Grafana Explore with this query, on the selected traces data source and in the dashboard's time range.
 fn explore(query: &str) -> String {
     let query = json!({"refId": "A", "datasource": tempo(), "queryType": "traceql", "query": query, "limit": 20});
     let panes = json!({"t": {

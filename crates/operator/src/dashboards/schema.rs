@@ -22,7 +22,7 @@ pub(super) struct Shared {
     pub(super) limits: Named<Limit>,
     /// Headings of label columns.
     pub(super) headings: Named<String>,
-    /// Series colours, the same on every dashboard. Outer key: the label that is the legend, or several labels
+    /// Series colors, the same on every dashboard. Outer key: the label shown in the legend, or several labels
     /// separated by `|`. Inner key: the label's value, or the literal legend of a query.
     pub(super) colors: Named<Named<String>>,
     pub(super) expressions: Named<String>,
@@ -46,7 +46,7 @@ pub(super) struct Variable {
     /// The regular expression for "All".
     #[serde(default)]
     pub(super) all: String,
-    /// Whether only dashboards that name the variable have it.
+    /// If true, only dashboards that list the variable have it.
     #[serde(default)]
     pub(super) optional: bool,
 }
@@ -76,9 +76,9 @@ pub(super) struct Limit {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Style {
-    /// The extended style.
+    /// The style that this style extends.
     pub(super) base: Option<String>,
-    /// Grafana's panel type, and its title there.
+    /// Grafana's panel type; `title` is Grafana's title of that type.
     pub(super) panel: Option<String>,
     pub(super) title: Option<String>,
     /// Whether queries return only the value at the end of the time range.
@@ -96,8 +96,8 @@ pub(super) struct Style {
     pub(super) queries: Vec<Query>,
 }
 
-/// Colours by lower bound: a number, `burn_1h` (the burn rate at which the alert with this long window fires), or
-/// `reading_slow` (a decode rate of `slo.reading`); `base` is the colour below all bounds.
+/// Colors by lower bound: a number, `burn_1h` (the burn rate at which the alert with this long window fires), or
+/// `reading_slow` (a decode rate of `slo.reading`). `base` is the color below all bounds.
 pub(super) type Thresholds = Named<String>;
 
 /// A dashboard.
@@ -123,10 +123,10 @@ pub(super) struct Definition {
 #[serde(deny_unknown_fields)]
 pub(super) struct Row {
     pub(super) title: String,
-    /// Collapsed until a user opens the row; its panels run no queries before.
+    /// Collapsed until a user opens the row. Until then, its panels run no queries.
     #[serde(default)]
     pub(super) collapsed: bool,
-    /// Size of the panels that do not set their own.
+    /// Default size of the row's panels.
     pub(super) size: Size,
     pub(super) panels: Vec<Panel>,
 }
@@ -159,7 +159,7 @@ pub(super) struct Panel {
     pub(super) overrides: Vec<Override>,
     #[serde(default)]
     pub(super) links: Vec<Link>,
-    /// For the style `limit` and the kind `evaluated`.
+    /// The limited value, for the style `limit` and the kind `evaluated`.
     pub(super) limit: Option<Limited>,
     #[serde(default)]
     pub(super) queries: Vec<Query>,
@@ -215,7 +215,7 @@ pub(super) struct Column {
     pub(super) decimals: Option<u32>,
     /// Width in pixels; default: the width of the heading.
     pub(super) width: Option<usize>,
-    /// Colours of the text.
+    /// Colors of the text.
     pub(super) thresholds: Option<Thresholds>,
     /// Styles; only their `defaults` apply.
     #[serde(default)]
@@ -251,8 +251,8 @@ pub(super) struct Link {
     /// Dashboard variables to set, each from a variable of Grafana's data links. If empty, all variables are kept.
     #[serde(default)]
     pub(super) set: Named<String>,
-    /// In place of a dashboard: the variable of Grafana's data links with the alert's name, to link its runbook.
-    /// Without `slo.rules.runbook_url`, there is no link.
+    /// To link an alert's runbook in place of a dashboard: the variable of Grafana's data links that contains the
+    /// alert's name. Without `slo.rules.runbook_url`, there is no link.
     pub(super) runbook: Option<String>,
     /// TraceQL or the id of a trace, in place of a dashboard.
     #[serde(default)]

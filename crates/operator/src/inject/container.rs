@@ -48,9 +48,10 @@ pub(super) struct Sidecar<'a> {
     pub(super) options: &'a Options,
     pub(super) wiring: &'a Wiring,
     pub(super) engine: Option<Engine>,
-    /// Whether the pod is Guaranteed and must stay so.
+    /// Whether the pod has the QoS class Guaranteed, which the sidecar must not change.
     pub(super) guaranteed: bool,
-    /// Whether every container of the pod has a CPU limit, as a quota on CPU limits demands.
+    /// Whether every container of the pod has a CPU limit. The sidecar then gets one too, because a quota may require
+    /// it.
     pub(super) limited: bool,
     /// Name of the pod's volume with the engine's certificate, if the sidecar terminates TLS.
     pub(super) certificate: Option<&'a str>,
@@ -73,7 +74,7 @@ impl Sidecar<'_> {
         }
         let taps = self.taps();
         if taps {
-            // A capture that cannot start must not delay the server, which waits for this probe.
+            // The server starts only after the startup probe succeeds, and a failed capture must not delay the server.
             container.remove("startupProbe");
             container.remove("lifecycle");
         }
@@ -162,7 +163,7 @@ impl Sidecar<'_> {
         [port("llm-metrics", self.options.admin_port)].into_iter().chain(own).collect()
     }
 
-    /// Sets the port of a probe, and its numbers.
+    /// Sets a probe's port, and its intervals and thresholds from `numbers`.
     fn fill(&self, probe: &mut Value, numbers: Value) {
         if let Some(get) = probe.get_mut("httpGet") {
             get.set("port", self.options.admin_port.into());

@@ -27,12 +27,12 @@ impl fmt::Display for Setting {
     }
 }
 
-/// The engine of this container, and how it was recognised. The command takes precedence over the image.
+/// The engine of this container, and how it was recognized. The command takes precedence over the image.
 pub(super) fn of(container: &Value) -> Option<(Engine, &'static str)> {
     // Only the first argument: later ones may name models.
     let started = container.texts("command").into_iter().chain(container.texts("args").into_iter().take(1));
     let started = started.collect::<Vec<_>>().join(" ").to_lowercase();
-    // Only the last path segment of the image name, not that of the organisation.
+    // Only the last path segment: the registry or organization may be named after another engine.
     let image = container.text("image").unwrap_or_default().rsplit('/').next().unwrap_or_default().to_lowercase();
     let by_command = (!container.texts("command").is_empty()).then(|| Engine::of_program(&started)).flatten();
     by_command
@@ -41,8 +41,8 @@ pub(super) fn of(container: &Value) -> Option<(Engine, &'static str)> {
         .or_else(|| Engine::of_program(&started).map(|engine| (engine, "its arguments")))
 }
 
-/// Setting to listen only on this host. `has` returns whether a flag is already set, `direct` whether added arguments
-/// reach the program.
+/// Setting to listen only on this host. `has` returns whether a flag is already set; `direct` is true if added
+/// arguments reach the program.
 pub(super) fn host(listen: &Listen, host: &str, port: u16, has: impl Fn(&str) -> bool, direct: bool) -> Setting {
     setting(listen.host, address(listen, host, port).unwrap_or_else(|| host.to_owned()), has, direct)
 }

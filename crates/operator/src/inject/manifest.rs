@@ -27,7 +27,7 @@ pub(super) fn read(text: &str) -> Result<(Form, Vec<Value>), Error> {
     if documents.is_empty() { Err(Error::Empty) } else { Ok((form, documents)) }
 }
 
-/// Writes the documents in the format they were read in.
+/// Writes the documents in this format.
 pub(super) fn write(form: Form, documents: &[Value]) -> Result<String, Error> {
     let texts = documents.iter().map(|document| match form {
         Form::Yaml => serde_yaml::to_string(document).map_err(|error| Error::Yaml(error.to_string())),
@@ -54,7 +54,7 @@ pub(super) fn template(object: &Value) -> Option<&'static [&'static str]> {
         }
         "CronJob" => &["spec", "jobTemplate", "spec", "template"],
         "PodTemplate" => &["template"],
-        // A group of pods; the leader serves.
+        // A group of pods, of which the leader serves the clients.
         "LeaderWorkerSet" => match object.at(&["spec", "leaderWorkerTemplate", "leaderTemplate"]) {
             Some(Value::Map(_)) => &["spec", "leaderWorkerTemplate", "leaderTemplate"],
             _ => &["spec", "leaderWorkerTemplate", "workerTemplate"],

@@ -57,8 +57,8 @@ pub(super) fn appended(parent: &Value, at: &str, name: &str, item: impl Into<Val
     list.into_iter().chain([add(format!("{at}/{name}/-"), item)]).collect()
 }
 
-/// `changes` inside a map. A missing map is created by a separate operation, so that undo keeps entries that others add
-/// later.
+/// Applies `changes` inside a map. A missing map is created by a separate operation, so that undo keeps entries that
+/// others add later.
 pub(super) fn entry(
     parent: &Value,
     at: &str,
@@ -161,13 +161,13 @@ fn one(target: &mut Value, operation: &Operation) -> Result<Vec<Operation>, Stri
     }
 }
 
-/// `undo`, preceded by its tests.
+/// The operation `undo`, preceded by tests that the value is still the injected one.
 fn back(path: &str, ours: &Value, undo: Operation) -> Vec<Operation> {
     still(path, ours).into_iter().chain([undo]).collect()
 }
 
-/// Tests that the value at the path is still ours. A map is identified by its name, or else by our values in the map,
-/// because the API server adds defaults to other fields.
+/// Tests that the value at the path is still the injected one. A map is compared by its `name` or, without a name, only
+/// by the injected fields, because the API server adds defaults for other fields.
 fn still(path: &str, ours: &Value) -> Vec<Operation> {
     match ours {
         Value::Map(entries) => match ours.get("name") {
@@ -217,11 +217,11 @@ pub(super) const ANNOTATION: &str = "tokometer/undo";
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
-    /// Removes, after everything else, the maps and lists created as parents, unless they have entries by then. The
-    /// patch changes no index in their paths.
+    /// Removes the maps and lists that were created as parents. Applied after `undo`, and only to those that are empty
+    /// by then. The patch changes no index in their paths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     made: Vec<Operation>,
-    /// Undoes everything else.
+    /// Undoes all other changes.
     undo: Vec<Operation>,
 }
 

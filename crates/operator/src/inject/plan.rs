@@ -101,7 +101,7 @@ pub(super) fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
     if !is_list(spec, "initContainers") {
         patch.push(add("/spec/initContainers", Value::List(Vec::new())));
     }
-    // First among the init containers, so that the others and the server find it running.
+    // Inserted before the other init containers, so that the sidecar runs before they and the server start.
     patch.extend(first.into_iter().enumerate().map(|(n, new)| add(format!("/spec/initContainers/{n}"), new)));
     if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
         notes.push(format!(
@@ -145,7 +145,8 @@ fn grace(spec: &Value, options: &Options, notes: &mut Vec<String>) -> Option<Ope
     Some(if set.is_some() { replace(path, needed) } else { add(path, needed) })
 }
 
-/// Lets the non-root sidecar listen on a low port; this sysctl is safe in the profile `restricted` too.
+/// Allows the non-root sidecar to listen on a port below 1024. Even the pod security profile `restricted` allows this
+/// sysctl.
 fn low_port(spec: &Value, port: u16, notes: &mut Vec<String>) -> Vec<Operation> {
     const NAME: &str = "net.ipv4.ip_unprivileged_port_start";
     let host = spec.get("hostNetwork") == Some(&Value::Bool(true));

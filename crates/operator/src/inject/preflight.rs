@@ -90,7 +90,7 @@ fn tls(spec: &Value, server: &Server<'_>, options: &Options) -> Vec<(&'static st
     ]
 }
 
-/// The pod's volume with this whole Secret, whose files are updated when the Secret changes.
+/// The pod's volume with this Secret. Volumes with `items` are excluded, because `items` can omit or rename files.
 pub(super) fn certificate<'a>(spec: &'a Value, secret: &str) -> Option<&'a Value> {
     let is_name = |name: &str| secret.strip_prefix('*').map_or(name == secret, |suffix| name.ends_with(suffix));
     spec.list("volumes").iter().find(|volume| {
@@ -99,7 +99,7 @@ pub(super) fn certificate<'a>(spec: &'a Value, secret: &str) -> Option<&'a Value
     })
 }
 
-/// Warnings about a pod that is injected.
+/// Warnings that do not prevent the injection.
 pub(super) fn warnings(spec: &Value, server: &Server<'_>, options: &Options, patch: &[Operation]) -> Vec<String> {
     let hook = server.container.at(&["lifecycle", "preStop"]);
     let other = |(number, other): (usize, &Value)| number != server.number && engine::of(other).is_some();
@@ -137,7 +137,7 @@ fn probed(container: &Value) -> impl Iterator<Item = &Value> {
     })
 }
 
-/// True if the sidecar forwards this port (a number or a name), or serves its own pages on it.
+/// True if the sidecar forwards this port (a number or a name), or if this is the sidecar's admin port.
 fn is_reached(server: &Server<'_>, options: &Options, port: &Value) -> bool {
     let number = port.integer().or_else(|| {
         let of_name = |(_, name): &(i64, Option<&str>)| name.is_some_and(|name| *port == name.into());

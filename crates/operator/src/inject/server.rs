@@ -55,7 +55,7 @@ impl Server<'_> {
         values(&self.line, name)
     }
 
-    /// True if this flag value is the server's port. A variable is accepted if the container declares the port.
+    /// True if this flag value is the server's port. A shell variable is accepted if the container declares the port.
     pub(super) fn accepts(&self, value: &str) -> bool {
         let value = value.strip_prefix(['"', '\'']).unwrap_or(value);
         if value.starts_with('$') {
@@ -159,7 +159,7 @@ fn port(found: &Value, line: &str, engine: Option<Engine>, options: &Options) ->
     }
 }
 
-/// The words of command and arguments without this text.
+/// The words of command and arguments, except the item that is this shell text.
 fn words_but<'a>(container: &'a Value, text: Option<&Text<'_>>) -> impl Iterator<Item = &'a str> {
     let left_out = text.map(|text| (text.list, text.index));
     ["command", "args"].into_iter().flat_map(move |list| {

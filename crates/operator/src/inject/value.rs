@@ -65,7 +65,7 @@ impl Value {
         }
     }
 
-    /// The items of the list of a key; empty if there is no list.
+    /// The items of the list at a key; empty if there is no list.
     pub(super) fn list(&self, name: &str) -> &[Value] {
         match self.get(name) {
             Some(Value::List(items)) => items,
@@ -73,7 +73,7 @@ impl Value {
         }
     }
 
-    /// The texts in the list of a key; other items are omitted.
+    /// The texts in the list at a key; other items are omitted.
     pub(super) fn texts(&self, name: &str) -> Vec<&str> {
         let texts = self.list(name).iter().filter_map(|item| match item {
             Value::Text(text) => Some(text.as_str()),

@@ -33,7 +33,7 @@ pub(super) struct Wiring {
     pub(super) port: u16,
 }
 
-/// The pod's own addresses, of both families if it has both. The kubelet expands the variable.
+/// The pod's own addresses: IPv4, IPv6 or both. The kubelet expands the variable.
 fn of_the_pod(port: u16) -> String {
     format!("[$(POD_IPS)]:{port}")
 }

@@ -63,7 +63,7 @@ struct Alert {
 /// The groups: alerts on engines, alerts on tokometer, and daily budgets.
 pub(super) fn groups(rules: &RuleSettings) -> Vec<Group> {
     let file: File = serde_yaml::from_str(DEFINITION).expect("a committed file, which the tests read");
-    // A budget applies to all its models together.
+    // A budget applies to all its models together, so budgets are not grouped by model.
     let apart: Vec<&str> =
         rules.group_by.iter().map(String::as_str).filter(|label| *label != Key::Model.label()).collect();
     let by = apart.iter().copied().chain([Key::Budget.label()]).collect::<Vec<&str>>().join(", ");
@@ -100,7 +100,7 @@ fn recording(rule: Recording, definitions: &[&Definitions]) -> Result<Rule, Stri
 }
 
 fn alert(alert: Alert, rules: &RuleSettings, texts: &Definitions, definitions: &Definitions) -> Result<Rule, String> {
-    // Double braces in texts are Prometheus templates.
+    // Replaces only known names, because double braces in texts are Prometheus templates.
     let text = |text: &str| {
         texts.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
     };

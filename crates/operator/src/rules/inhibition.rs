@@ -1,4 +1,4 @@
-//! Inhibition rules for Alertmanager: one fault sends one page, not a page for each of its effects.
+//! Inhibition rules for Alertmanager: a fault causes one page, not a page for each of its effects.
 
 use serde_json::{Value, json};
 
@@ -33,7 +33,8 @@ pub(super) fn alertmanager(settings: &Settings) -> String {
             &by,
         ),
         rule(&[among("LLM(TTFT|DecodeRate|Stall)ErrorBudgetBurn"), page()], &[is("LLMGoodputErrorBudgetBurn")], &by),
-        // At least half of a namespace's servers: the other alerts of the namespace are consequences.
+        // The page means that at least half of a namespace's servers fail: the other alerts of the namespace are
+        // consequences.
         rule(
             &[among("LLMUpstreamDown|LLMTokensStalled"), page()],
             &[among(&format!("{OF_SERVER}|LLMErrorBudgetExhausted"))],
@@ -42,7 +43,7 @@ pub(super) fn alertmanager(settings: &Settings) -> String {
         rule(&[is("LLMUpstreamDown"), page()], &[is("LLMTokensStalled")], &["namespace"]),
         rule(&[is("LLMUpstreamDown"), page()], &[is("LLMUpstreamDown"), ticket()], &["namespace"]),
         rule(&[is("LLMTokensStalled"), page()], &[is("LLMTokensStalled"), ticket()], &["namespace"]),
-        // One server.
+        // Alerts on a single server.
         rule(&[is("LLMUpstreamDown")], &[is("LLMTokensStalled"), ticket()], &server),
         rule(
             &[among("LLMUpstreamDown|LLMTokensStalled"), ticket()],

@@ -1,4 +1,4 @@
-//! Rules for Prometheus and compatible systems, generated from the objectives and the metric table.
+//! Rules for Prometheus and compatible systems, generated from the objectives and the metric catalog.
 //!
 //! Rules use counters of good and bad requests, never quantiles. A burn rate is the share of bad requests divided by
 //! the share that the objective allows (Google, The Site Reliability Workbook, chapter 5: multiwindow, multi-burn-rate
@@ -47,7 +47,7 @@ pub(crate) fn burn_factor(long_window: &str, period_days: u32) -> Option<f64> {
     Some((burn.factor(period_days) * 1e6).round() / 1e6)
 }
 
-/// The objective's fast burn alert fires if both windows exceed this share of bad requests.
+/// The objective's fast burn alert fires if the share of bad requests exceeds this threshold in both windows.
 pub fn fast_threshold(objective: &Objective, period_days: u32) -> f64 {
     let [fast, ..] = objective::BURNS;
     fast.threshold(objective, period_days)

@@ -41,7 +41,7 @@ pub(super) struct Urgency {
 const PAGE: Urgency = Urgency { severity: "critical", pending: "2m", keep: "5m" };
 const TICKET: Urgency = Urgency { severity: "warning", pending: "1h", keep: "5m" };
 
-/// Two windows, and the share of the period's budget that the threshold burn rate spends within the long window.
+/// Two windows, and the share of the error budget that is spent within the long window at the threshold burn rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Burn {
     pub(super) long: &'static str,
@@ -173,8 +173,9 @@ impl Rules<'_> {
             self.record("slo:period_burn_rate:ratio", None, burn(&period)),
             self.record("slo:period_error_budget_remaining:ratio", None, left),
             info,
-            // In the same group as the series that it reads. Another group would briefly miss these series every
-            // 5 minutes: their interval equals Prometheus' lookback period, which excludes the left boundary since 3.0.
+            // This alert must be in the same group as the series that it queries. In another group, the query would
+            // briefly miss them every 5 minutes: their interval equals Prometheus' lookback period, which excludes the
+            // left boundary since 3.0.
             self.exhausted(),
         ];
         counts.into_iter().chain(of_period).chain(others).collect()
@@ -186,14 +187,15 @@ impl Rules<'_> {
         let (events, info) = (events(self.objective, false), metric(Id::BuildInfo).prometheus().full());
         let absent = self.alert(
             "LLMSLOMetricAbsent",
-            // Namespaces that stopped the evaluation within a day, and all namespaces if no tokometer evaluates it.
+            // Namespaces where the evaluation stopped within the last day; all namespaces if no tokometer evaluates the
+            // objective.
             format!(
                 "count by (namespace) (last_over_time({events}[1d]))\nunless on (namespace)\ncount by (namespace) \
                  ({events})\nor\ncount by (namespace) ({info})\nunless on ()\ncount ({events})"
             ),
             "warning",
             &format!(
-                "{service}: the objective {slo} has no data: no scraped tokometer{} evaluates it",
+                "{service}: the objective {slo} has no data: Prometheus scrapes no tokometer{} that evaluates it",
                 place(&["namespace".to_owned()])
             ),
             "Without this data, no alert fires if the objective is missed.",
@@ -244,8 +246,8 @@ impl Rules<'_> {
         Rule { keep_firing_for: Some(urgency.keep.to_owned()), ..rule.pending(urgency.pending) }
     }
 
-    /// The burn rate in the long window, if the burn rate exceeds `rate` in both windows and the long window has the
-    /// minimum number of bad requests.
+    /// The burn rate in the long window. It has a value only if the burn rate exceeds `rate` in both windows, and the
+    /// long window has the minimum number of bad requests.
     fn burning(&self, rate: f64, long: &str, short: &str) -> String {
         let budget = number(1.0 - self.objective.target);
         let above = |window: &str| {

@@ -26,6 +26,7 @@ pub struct Bound {
     pub listener: Listener,
     /// The listen address as configured, with the actual port instead of port 0.
     pub address: Address,
+    /// The socket, if one is already open.
     pub(crate) first: Option<First>,
 }
 
@@ -50,6 +51,7 @@ impl First {
     }
 
     fn listening(self, address: &Address) -> Result<First, Error> {
+        // `UnixListener::bind` also listens.
         if matches!(address, Address::Tcp { .. }) {
             SockRef::from(&self.socket).listen(BACKLOG).map_err(|source| cannot_bind(address, source))?;
         }
@@ -69,12 +71,12 @@ impl First {
             return shared.collect::<io::Result<_>>().map_err(|source| cannot_bind(address, source));
         };
         let open = || {
-            // A socket that only reserves port 0 does not listen yet.
+            // A socket that `reserve` opened for port 0 does not listen yet.
             SockRef::from(&self.socket).listen(BACKLOG)?;
             let mut sockets = vec![self.socket.try_clone()?];
             if threads > 1 {
-                // The first socket was bound without SO_REUSEPORT, so no other process uses the port. The other sockets
-                // of this process may share it now.
+                // Unless `port_sharing` is set, the first socket was bound without SO_REUSEPORT, which fails if another
+                // process uses the port. From now on, the other sockets of this process may share the port.
                 SockRef::from(&self.socket).set_reuse_port(true)?;
             }
             let settings = Settings { port_sharing: true, ..settings.clone() };
@@ -115,8 +117,8 @@ pub fn bind(listener: Listener, settings: &Settings) -> Result<Bound, Error> {
 
 /// Checks that [`bind`] would succeed, but does not listen: clients are refused until the listener's gate opens.
 ///
-/// No socket stays open, so another program can take the address meanwhile. Only a port chosen for port 0 stays
-/// reserved.
+/// For port 0, the socket stays bound and reserves the chosen port. Otherwise no socket stays open, so another program
+/// can take the address before the gate opens.
 ///
 /// # Errors
 /// As [`bind`].
@@ -136,12 +138,13 @@ pub fn reserve(listener: Listener, settings: &Settings) -> Result<Bound, Error> 
     Ok(Bound { listener, address, first })
 }
 
-/// For a listener whose address is in use: its gate can open once the address is free.
+/// Returns a listener without a socket, for an address that is in use. The listener's gate can open once the address is
+/// free.
 pub fn without_address(listener: Listener) -> Bound {
     Bound { address: listener.listen.clone(), listener, first: None }
 }
 
-/// A socket that does not listen yet, and its address.
+/// Binds a socket that does not listen yet. Returns it with its address, which has the actual port instead of port 0.
 fn bind_tcp(host: &str, port: u16, settings: &Settings) -> io::Result<(Socket, Address)> {
     let address = (host, port).to_socket_addrs()?.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
@@ -154,7 +157,8 @@ fn bind_tcp(host: &str, port: u16, settings: &Settings) -> io::Result<(Socket, A
     Ok((socket, Address::Tcp { host: address.ip().to_string(), port }))
 }
 
-/// Keep-alive probes start after `idle` and repeat every tenth of `idle`: a dead peer is detected within twice `idle`.
+/// Enables keep-alive probes: the first after `idle`, then one every tenth of `idle`. A dead peer is detected within
+/// twice `idle`, because Linux sends nine probes by default.
 pub(crate) fn keep_alive(socket: SockRef<'_>, idle: Option<Duration>) -> io::Result<()> {
     // The kernel rejects values below one second.
     let Some(idle) = idle.map(|idle| idle.max(Duration::from_secs(1))) else { return Ok(()) };
@@ -186,7 +190,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 
 fn fix(error: &io::Error) -> &'static str {
     match error.kind() {
-        // TCP only; for a Unix socket `remove_stale` returns the error.
+        // An OS error code means TCP: for a Unix socket, `remove_stale` creates the error without a code.
         io::ErrorKind::AddrInUse if error.raw_os_error().is_some() => {
             "stop the program that uses it, listen on another address, or set `relay.port_sharing` if both programs share the port"
         }

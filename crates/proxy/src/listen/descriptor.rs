@@ -1,7 +1,5 @@
-//! Takes an accepted socket out of pingora's stream. The socket stays registered with the accepting thread, which also
-//! serves it.
-//!
-//! Registering a second descriptor would cost five system calls per connection.
+//! Takes an accepted socket out of pingora's stream. The socket stays registered with the runtime of the accepting
+//! thread, which also serves the connection: registering a second descriptor would cost five system calls.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -20,7 +18,7 @@ use crate::relay::{Endpoint, Stream};
 #[derive(Debug)]
 struct Accepted(Transport);
 
-/// The socket of `stream`.
+/// Converts pingora's stream to an endpoint of the relay.
 ///
 /// # Errors
 /// When the stream is a TLS stream or has no socket.
@@ -36,7 +34,7 @@ impl Endpoint for Accepted {
     fn socket(&self) -> BorrowedFd<'_> {
         // SAFETY: this is the descriptor of the tokio socket inside the transport (pingora-core 0.9.1,
         // protocols/l4/stream.rs); `take` checked that it is not -1. No code takes that socket out of the transport,
-        // only its drop closes it, and the borrow of `self` does not outlive it.
+        // and only dropping the transport closes it. The returned borrow cannot outlive `self`, which owns it.
         unsafe { BorrowedFd::borrow_raw(self.0.as_raw_fd()) }
     }
 
@@ -53,8 +51,8 @@ impl AsyncRead for Accepted {
 
 impl AsyncWrite for Accepted {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        // The kernel almost always accepts the bytes immediately, so the first write is a direct system call; the
-        // layers in between are used only to wait.
+        // The kernel almost always accepts the bytes immediately, so the first write is a direct system call. The
+        // layers of pingora and tokio are used only to wait until the socket is writable.
         match send(self.socket(), bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Ok(sent) => Poll::Ready(Ok(sent)),
             Err(Errno::AGAIN | Errno::INTR) => Pin::new(&mut self.0).poll_write(cx, bytes),

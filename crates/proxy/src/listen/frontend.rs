@@ -23,7 +23,7 @@ use tokometer_observe::input::{Close, Side};
 /// Timeout of the TLS handshake with the client.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The application behind one listening socket.
+/// The pingora application that serves the connections of one listener.
 #[derive(Clone)]
 pub(crate) struct Frontend {
     pub(crate) relay: Arc<Relay>,
@@ -40,7 +40,8 @@ impl ServerApp for Frontend {
     async fn process_new(self: &Arc<Self>, accepted: Accepted, _: &ShutdownWatch) -> Option<Accepted> {
         let peer = accepted.get_socket_digest().and_then(|digest| digest.peer_addr()?.as_inet().copied());
         if let Ok(socket) = descriptor::take(accepted) {
-            // Joined connections react to the drain themselves; this branch covers connections that are not joined yet.
+            // Once the server is connected, a separate task (`Joined`) handles the drain. This branch covers the time
+            // before.
             tokio::select! {
                 () = self.serve(socket, peer) => {}
                 () = self.relay.drain().reached(Phase::Forced) => {}
@@ -71,7 +72,7 @@ impl Frontend {
         let (why, error) = match connected {
             Ok(Ok(server)) => {
                 self.relay.stats_of(self.listener).connected.add(1);
-                // Spawned as a separate task: the relay's future is small, the surrounding one is large.
+                // Spawned as a separate task, so that this function's large future is freed while bytes are relayed.
                 return drop(tokio::spawn(accepted.join(client, server)));
             }
             Ok(Err(error)) => (Unreached::of(&error), error.to_string()),
@@ -81,7 +82,8 @@ impl Frontend {
         Box::pin(accepted.refuse(client, why, &upstream, &error)).await;
     }
 
-    /// Serves the connection in rewrite mode, where each request connects to the server.
+    /// Serves the connection in rewrite mode. For each request, pingora opens a connection to the server or reuses an
+    /// idle one.
     async fn rewrite(
         &self,
         proxy: &Arc<rewrite::Proxy>,

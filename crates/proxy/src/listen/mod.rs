@@ -1,9 +1,9 @@
 //! Addresses, sockets and TLS: hands accepted connections to `relay`.
 //!
 //! Sockets are opened and files are read before serving starts (`bind`, `serve`), so their errors are reported at
-//! startup. pingora accepts each connection; the socket is then taken out of pingora and handed to the relay.
+//! startup. The socket of each connection that pingora accepts is taken out of pingora and handed to the relay.
 //!
-//! Only the accept loop of pingora-core 0.9.1 is used. Why the rest is not:
+//! Only the accept loop of pingora-core 0.9.1 is used. Its other parts are not suitable:
 //!
 //! - The listeners retry an address in use for 30 s and then panic, do not report the port chosen for port 0, and
 //!   remove any file at the path of a Unix socket, even the socket of a running process. Instead, pingora is given open

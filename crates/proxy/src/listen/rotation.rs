@@ -17,7 +17,7 @@ use crate::listen::error::Error;
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Maximum time that a handshake waits for a check of the files; a slower check finishes in the background.
-const PATIENCE: Duration = Duration::from_secs(1);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A value built from files.
 pub(crate) struct Rotating<T> {
@@ -27,7 +27,7 @@ pub(crate) struct Rotating<T> {
     began: Instant,
     /// Milliseconds from `began` to the next check.
     due: AtomicU64,
-    /// File versions at the last attempt to build the value. Locked only on threads for blocking work.
+    /// File versions at the last attempt to build the value. Locked only on tokio's threads for blocking work.
     versions: Mutex<Vec<Option<FileVersion>>>,
 }
 
@@ -52,14 +52,14 @@ impl<T: Clone + Send + Sync + 'static> Rotating<T> {
         }))
     }
 
-    /// The value for the current files. The files are checked at most once a second, on a thread for blocking work.
+    /// Returns the value for the current files. Checks the files at most once a second, on a thread for blocking work.
     pub(crate) async fn get(self: &Arc<Self>) -> T {
         let now = self.began.elapsed().as_millis() as u64;
         let due = self.due.load(Ordering::Relaxed);
         let next = now + PERIOD.as_millis() as u64;
         if now >= due && self.due.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             let this = Arc::clone(self);
-            timeout(PATIENCE, spawn_blocking(move || this.check())).await.ok();
+            timeout(CHECK_TIMEOUT, spawn_blocking(move || this.check())).await.ok();
         }
         T::clone(&self.current.load())
     }

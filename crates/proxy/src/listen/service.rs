@@ -5,7 +5,7 @@
 //! The kernel completes TCP handshakes and queues the connections until they are accepted. Closing the listening socket
 //! resets the queued connections. A closing listener therefore first drops new SYNs, then accepts the queued
 //! connections, then closes the socket. A client whose SYN is dropped retransmits it after one second (RFC 6298,
-//! section 2), to the server if the server listens on the same port.
+//! section 2). The inference server receives the retransmitted SYN if it listens on the same port.
 
 use std::os::fd::IntoRawFd;
 use std::sync::Arc;
@@ -68,7 +68,8 @@ pub fn serve(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<Ve
 /// # Errors
 /// When a TLS file is missing or invalid.
 pub fn gated(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<(Vec<Worker>, Vec<Gate>), Error> {
-    // pingora's own timers need a thread that wakes 100 times per second; they serve a handshake that is not used here.
+    // Makes pingora use tokio's timers for timeouts of at least one second: its own timers need a thread that wakes 100
+    // times per second.
     set_fast_timeout_to_tokio_threshold(Some(Duration::ZERO));
     let mut workers: Vec<Worker> = Vec::new();
     workers.resize_with(threads.max(1), || Worker { listeners: Vec::new(), relay: Arc::clone(relay) });
@@ -101,8 +102,8 @@ pub fn gated(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<(V
 
 impl Worker {
     /// Accepts connections until the drain begins. Each connection becomes a task of the current runtime, which must be
-    /// single-threaded and outlive the connections. The tasks that notify connections of a drain and measure the
-    /// thread's lag also continue during the drain.
+    /// single-threaded and outlive the connections. Two more tasks continue during the drain: one notifies connections
+    /// of the drain, the other measures the thread's lag.
     pub async fn accept(self) {
         let mut open = JoinSet::new();
         for listener in self.listeners {
@@ -152,8 +153,8 @@ impl ThreadListener {
         let mut service = Service::new(self.name.clone(), self.frontend.clone());
         // The relay does its own reads and writes: pingora's buffers would waste 64 KiB per connection.
         service.add_listener(listener.l4_buffer(L4BufferSettings::new(0, 0)));
-        // Duplicate descriptor for the orderly close. Unix sockets have no SYNs to drop. Without the duplicate, the
-        // listener still closes, but may cut off connecting clients.
+        // A duplicate descriptor for the orderly close; not needed for Unix sockets, which have no SYNs to drop. If it
+        // cannot be created, the listener still closes, but may cut off connecting clients.
         let duplicate = matches!(self.address, Address::Tcp { .. }).then(|| socket.try_clone().ok()).flatten();
         // If this table has a listening socket for the address, pingora uses that socket instead of creating one.
         let mut descriptors = Fds::new();
@@ -188,7 +189,7 @@ const CLOSING_TIME: Duration = Duration::from_millis(100);
 /// Makes the kernel drop SYNs (the first packet of a handshake) for this socket from now on.
 ///
 /// The socket filter (socket(7), SO_ATTACH_FILTER) receives packets from the TCP header on. Accepted connections
-/// inherit the filter, but receive no SYNs.
+/// inherit the filter. It does not affect them, because they receive no SYNs.
 fn reject_new_connections(socket: SockRef<'_>) -> io::Result<()> {
     const LOAD_BYTE: u16 = 0x30;
     const AND: u16 = 0x54;

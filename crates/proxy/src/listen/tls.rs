@@ -42,7 +42,7 @@ impl Protocol {
 ///
 /// # Errors
 ///
-/// The first file with invalid contents, or an invalid server name.
+/// When a file cannot be used or the server name is invalid; the error names the first problem.
 pub fn usable_tls(listener: &Listener) -> Result<(), Error> {
     if let Some(tls) = &listener.tls {
         acceptor(tls)?;

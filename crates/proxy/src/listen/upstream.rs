@@ -26,9 +26,8 @@ use crate::rewrite::Server;
 const RETRY: Duration = Duration::from_millis(50);
 
 /// Maximum time that a connection waits for a descriptor. Each connection waits a random part of this time, at least
-/// one fifth: when connections that wait for one more descriptor hold all descriptors, a few give up early and the
-/// others are served.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// one fifth. If waiting connections hold all descriptors, the first to give up free descriptors for the others.
+const MAX_DESCRIPTOR_WAIT: Duration = Duration::from_secs(5);
 
 /// A server and how to connect to it.
 pub struct Upstream {
@@ -59,8 +58,8 @@ impl Upstream {
         Ok(Upstream { address: address.clone(), name: address.to_string().into(), tls, keepalive })
     }
 
-    /// The upstream address of this client's connection as text, and as a socket address if it depends on the
-    /// connection.
+    /// Returns the upstream address of this client's connection as text, and the connection's original destination.
+    /// The latter is `None` for a fixed upstream address.
     pub(crate) fn route(&self, client: &Stream) -> (Arc<str>, io::Result<Option<SocketAddr>>) {
         if self.address != Address::OriginalDestination {
             return (Arc::clone(&self.name), Ok(None));
@@ -74,7 +73,7 @@ impl Upstream {
     /// Connects to the server. `original` is the result of `route` for this client, `protocol` the protocol negotiated
     /// with the client.
     pub async fn connect(&self, original: Option<SocketAddr>, protocol: Protocol) -> io::Result<Stream> {
-        let socket = patiently(|| self.open(original)).await?;
+        let socket = open_with_retry(|| self.open(original)).await?;
         let Some((connector, name)) = &self.tls else { return Ok(socket) };
         let name = match (name, original) {
             (Some(name), _) => name.clone(),
@@ -124,9 +123,9 @@ async fn connect_to(host: &str, port: u16) -> io::Result<TcpStream> {
 }
 
 /// Retries while the process (EMFILE) or the machine (ENFILE) has no free descriptors. Also retries, without a time
-/// limit, while the backlog of a Unix socket is full (EAGAIN): a blocking connect would wait too. On TCP the kernel
-/// waits.
-async fn patiently<T, F: Future<Output = io::Result<T>>>(mut open: impl FnMut() -> F) -> io::Result<T> {
+/// limit, while the backlog of a Unix socket is full (EAGAIN), as a blocking connect would. With TCP, the kernel
+/// retries.
+async fn open_with_retry<T, F: Future<Output = io::Result<T>>>(mut open: impl FnMut() -> F) -> io::Result<T> {
     let mut until = None;
     loop {
         let error = match open().await {
@@ -137,7 +136,8 @@ async fn patiently<T, F: Future<Output = io::Result<T>>>(mut open: impl FnMut() 
             }
             result => return result,
         };
-        let until = *until.get_or_insert_with(|| Instant::now() + PATIENCE.mul_f64(0.2 + 0.8 * fastrand::f64()));
+        let until =
+            *until.get_or_insert_with(|| Instant::now() + MAX_DESCRIPTOR_WAIT.mul_f64(0.2 + 0.8 * fastrand::f64()));
         if Instant::now() >= until {
             return Err(error);
         }
@@ -179,7 +179,7 @@ mod tests {
     async fn full_backlog_of_a_unix_socket_is_waited_for() {
         let mut results =
             [Err(io::ErrorKind::WouldBlock.into()), Err(io::ErrorKind::WouldBlock.into()), Ok(7)].into_iter();
-        let connected = patiently(|| std::future::ready(results.next().unwrap())).await;
+        let connected = open_with_retry(|| std::future::ready(results.next().unwrap())).await;
         assert_eq!(connected.unwrap(), 7);
     }
 }

@@ -47,8 +47,8 @@ impl fmt::Debug for Relay {
 }
 
 impl Relay {
-    /// Creates a relay for this many listeners (at least one). It reports connections to `observe` and ends with
-    /// `drain`.
+    /// Creates a relay for this many listeners (at least one). The relay reports connections to `observe`; `drain` ends
+    /// it.
     pub fn new(settings: Settings, listeners: usize, observe: Arc<dyn Observe>, drain: Drain) -> Arc<Relay> {
         let settings = ArcSwap::from_pointee(settings);
         let stats = (0..listeners.max(1)).map(|_| Stats::default()).collect();
@@ -98,14 +98,14 @@ impl Relay {
         }
     }
 
-    /// Maximum timer lag over all data path threads. A thread counts with its last lag, or with the current lag if its
-    /// timer is overdue. `None` before the first timer fired.
+    /// Maximum timer lag over all data path threads. The lag of a thread is the last measured lag, or the time for
+    /// which its timer is overdue if that is longer. `None` before the first timer fired.
     pub fn lag(&self) -> Option<Duration> {
         self.lags.greatest(Instant::now())
     }
 
-    /// The longest time that any data path thread has not run; zero while all threads run. Data that arrived meanwhile
-    /// was not read.
+    /// The longest time for which a data path thread has not run; zero while all threads run. Data that arrived in this
+    /// time has not been read.
     pub fn overdue(&self, now: Instant) -> Duration {
         self.lags.overdue(now)
     }
@@ -115,7 +115,7 @@ impl Relay {
         self.lags.take()
     }
 
-    /// The clocks of the data path's threads.
+    /// The lag measurements of the data path's threads.
     pub(crate) fn lags(&self) -> &Lags {
         &self.lags
     }
@@ -251,7 +251,7 @@ pub(crate) struct Guard {
     listener: u16,
     ended: bool,
     costly: bool,
-    /// Thread lateness already reported to the observer, in milliseconds.
+    /// The thread's total lateness at the last report to the observer, in milliseconds.
     known_ms: u32,
     observer: Option<Box<dyn Observer>>,
     /// Set until the first call creates the observer.
@@ -269,8 +269,8 @@ impl Guard {
         Guard { relay, listener, ended: false, costly: false, known_ms, observer, new: None, network: None }
     }
 
-    /// For one request in rewrite mode, which the observer sees as a separate connection. The first call creates the
-    /// observer.
+    /// Creates the guard of one request in rewrite mode. The request is reported as a separate connection. The first
+    /// call creates the observer.
     pub(crate) fn of_request(
         relay: &Arc<Relay>,
         listener: usize,
@@ -310,7 +310,7 @@ impl Guard {
         self.late_until(lateness(at).total_ms)
     }
 
-    /// As [`late`](Guard::late), with the thread's total lateness at the time of the event.
+    /// Like [`late`](Guard::late). `total_ms` is the thread's total lateness at the time of the event.
     pub(crate) fn late_until(&mut self, total_ms: u32) -> Duration {
         let by = Duration::from_millis(total_ms.wrapping_sub(self.known_ms).into());
         if !by.is_zero() {
@@ -354,15 +354,15 @@ impl Guard {
         self.call(|observer| observer.blocked(direction, since, until));
     }
 
-    /// Lets the observer read network values of the client's socket from now on.
+    /// Gives the observer access to the network values of the client's socket, until [`Guard::release_network`].
     pub(crate) fn watch_network(&mut self, client: &Stream) {
         let network = ClientNetwork::new(client);
         let source = Arc::clone(&network);
         self.network = self.call(|observer| observer.network_source(source)).map(|()| network);
     }
 
-    /// Call before the client's socket is closed: reports the last network values to requests that end with the
-    /// connection.
+    /// Reports the last network values, for requests that end with the connection. Call before the client's socket is
+    /// closed.
     pub(crate) fn release_network(&mut self) {
         let Some(network) = self.network.take() else { return };
         if self.idle() == Some(false)
@@ -373,7 +373,7 @@ impl Guard {
         network.release();
     }
 
-    /// Makes the last call to the observer, then drops it.
+    /// Makes the last call to the observer, then drops the observer.
     pub(crate) fn closed(&mut self, close: Close, at: Instant) {
         self.late(at);
         self.end(close, at);

@@ -48,7 +48,7 @@ struct Shared {
     open: AtomicUsize,
     /// Number of open listeners.
     listening: AtomicUsize,
-    /// The phase has changed, the last connection ended, or the last listener closed.
+    /// Notified when the phase changes, the last connection ends, or the last listener closes.
     changed: Notify,
 }
 
@@ -174,7 +174,7 @@ impl Drain {
     }
 
     /// Wakes the connections at each phase change, until the drain is forced. Every data path thread runs this
-    /// function, so a hung thread delays no other; the first thread to notice a change wakes all connections.
+    /// function, and the first thread to notice a change wakes all connections. A hung thread thus causes no delay.
     pub(crate) async fn notify_connections(self) {
         let mut last = Phase::Running;
         while last < Phase::Forced {
@@ -221,7 +221,8 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// Registers the waker for phase changes. Read [`Ticket::phase`] afterwards, not before.
+    /// Registers the waker for phase changes. Read [`Ticket::phase`] afterwards, because a change before
+    /// this call does not wake it.
     pub(crate) fn wake(&self, waker: &Waker) {
         let mut slots = self.drain.slots();
         if let Some(slot) = slots.wakers.get_mut(self.slot as usize) {

@@ -1,4 +1,4 @@
-//! One direction of a connection.
+//! Forwards the bytes of one direction of a connection.
 
 use std::cell::Cell;
 use std::io;
@@ -23,11 +23,11 @@ const READS_PER_TURN: usize = 8;
 pub(crate) struct Forwarder {
     direction: Direction,
     state: State,
-    /// Bytes that the receiver has not accepted yet; boxed because it is rare.
+    /// Bytes that the receiver has not accepted yet; boxed because such bytes are rare.
     remainder: Option<Box<Remainder>>,
     /// Relayed bytes that are not yet added to the totals.
     unreported: u64,
-    /// A write to the sender failed: the end of the sender's stream is not orderly.
+    /// A write to the sender failed, so the end of the sender's stream counts as a reset.
     sender_lost: bool,
     /// The server ended TLS without close_notify. A TLS client then gets no close_notify either.
     truncated: bool,
@@ -45,7 +45,7 @@ enum State {
     Broken,
 }
 
-/// Bytes waiting for their receiver. Empty if only bytes that TLS has already encrypted are waiting.
+/// Bytes waiting for their receiver. Empty if TLS has encrypted all bytes and only its output is waiting.
 struct Remainder {
     bytes: Vec<u8>,
     sent: usize,
@@ -56,9 +56,9 @@ struct Remainder {
 /// State of a forwarder after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It waits for one of its sockets.
+    /// The forwarder waits for one of its sockets.
     Waits,
-    /// It has more to read and must be polled again.
+    /// The forwarder may have more to read and must be polled again.
     More,
     /// The sender finished and the receiver was notified.
     Finished,
@@ -197,7 +197,8 @@ impl Forwarder {
         if self.sender_lost {
             return Poll::Ready(Some(Turn::SenderReset));
         }
-        // Many servers omit close_notify. It matters only if the end of the connection delimits the response.
+        // Many servers omit close_notify. That matters only while a response is incomplete, because the end of the
+        // connection may delimit it.
         if self.truncated && io.guard.idle() == Some(false) {
             return Poll::Ready(Some(Turn::Truncated));
         }
@@ -215,7 +216,7 @@ impl Forwarder {
             self.state = State::Finished;
             return Poll::Ready(Some(Turn::Finished));
         }
-        // If the shutdown fails, the receiver is gone; its own direction reports the cause.
+        // If the shutdown fails, the receiver is gone; the forwarder of the other direction reports the cause.
         let shut_down = if self.truncated && io.to.is_tls() {
             // The receiver must see the truncation too.
             SockRef::from(&io.to.socket()).shutdown(Shutdown::Write)
@@ -232,7 +233,7 @@ impl Forwarder {
         Turn::ReceiverGone
     }
 
-    /// Ends this direction: waiting bytes are discarded.
+    /// Ends this direction and discards waiting bytes.
     pub(crate) fn settle(&mut self, guard: &mut Guard) {
         if let Some(remainder) = self.remainder.take() {
             guard.blocked(self.direction, remainder.since, Instant::now());
@@ -275,7 +276,7 @@ thread_local! {
     static READ_BUFFER: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
 }
 
-/// Lends the thread's buffer of `size` bytes to `work`.
+/// Calls `work` with the first `size` bytes of the thread's read buffer.
 pub(crate) fn with_read_buffer<R>(size: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
     READ_BUFFER.with(|own| {
         // Taken out during the call: a nested call gets its own buffer instead of an alias of this one.

@@ -16,18 +16,18 @@ use crate::relay::settings::Settings;
 use crate::relay::stream::Stream;
 use tokometer_observe::input::{Close, Direction, Side};
 
-/// Time after the start of a drain during which a connection without any bytes does not count as idle: the first
-/// request of a client that has just connected may be in flight.
+/// A connection without any bytes does not count as idle for this time after the start of a drain. The first request of
+/// a client that has just connected may be in flight.
 const FIRST_BYTE: Duration = Duration::from_millis(300);
 
 /// Size of a read while the connection is expensive to observe ([`Observer::is_costly`](tokometer_observe::input::Observer)).
 const COSTLY_READ_BYTES: usize = 8 * 1024;
 
-/// Above this number of bytes waiting for slow clients, reads are small, to limit the waiting bytes that each further
-/// slow client adds.
-const MUCH_WAITS: usize = 16 * 1024 * 1024;
+/// If more bytes than this wait for slow clients, reads are small, to limit the waiting bytes that each further slow
+/// client adds.
+const MUCH_WAITING_BYTES: usize = 16 * 1024 * 1024;
 
-/// Read size above [`MUCH_WAITS`].
+/// Read size above [`MUCH_WAITING_BYTES`].
 const SCARCE_READ_BYTES: usize = 2 * 1024;
 
 /// Relays both directions until the connection ends. Owns no buffer unless bytes wait for a receiver.
@@ -80,14 +80,14 @@ impl Idle {
 enum CloseMode {
     /// Sends FIN to each side that has not received a FIN.
     Orderly,
-    /// Sends RST to both sides; a side that reset the connection itself does not see it.
+    /// Sends RST to both sides. This has no effect on a side that has reset the connection itself.
     Reset,
     /// Sends an error to the client after all bytes sent to it are delivered, and RST to the server.
     Truncate,
 }
 
 impl Accepted {
-    /// Connects both ends. Spawn the returned future: it relays until the connection ends.
+    /// Returns a future that relays bytes between both ends until the connection ends. Spawn it as its own task.
     pub(crate) fn join(self, client: Stream, server: Stream) -> Joined {
         let Accepted { mut guard, ticket } = self;
         guard.watch_network(&client);
@@ -113,7 +113,7 @@ impl Joined {
     /// Forwards bytes in both directions; `Some` if the connection ended.
     fn relay(&mut self, cx: &mut Context<'_>) -> Option<(Close, CloseMode)> {
         let Ends { client, server, .. } = self.ends.as_mut()?;
-        let most = match (self.guard.relay().waiting() > MUCH_WAITS, self.guard.is_costly()) {
+        let most = match (self.guard.relay().waiting() > MUCH_WAITING_BYTES, self.guard.is_costly()) {
             (true, _) => SCARCE_READ_BYTES,
             (false, true) => COSTLY_READ_BYTES,
             (false, false) => usize::MAX,
@@ -163,8 +163,8 @@ impl Joined {
         })
     }
 
-    /// Watches a side that is not read for a reset. If neither side is read, a write to the server is pending and
-    /// reports the server's reset.
+    /// Watches a side that is not read for a reset. If both sides have to be watched, only the client is: a write to
+    /// the server is pending and reports a reset by the server.
     fn watch(&mut self, cx: &mut Context<'_>) -> Option<(Close, CloseMode)> {
         let ends = self.ends.as_mut()?;
         // After FINs in both directions, a reset loses no data.
@@ -230,7 +230,7 @@ impl Joined {
     /// Applies the half-close timeout from now on. Most connections are half-closed only briefly and need no timer: the
     /// timeout starts once the reset watch's delay has passed.
     fn limit_half_close(&mut self) {
-        let lasts = self.ends.as_ref().and_then(|ends| ends.watch.as_ref()).is_some_and(|watch| watch.lasts());
+        let lasts = self.ends.as_ref().and_then(|ends| ends.watch.as_ref()).is_some_and(|watch| watch.has_started());
         let Some(timeout) = self.settings.half_close_timeout.filter(|_| lasts) else { return };
         let idle = self.idle.get_or_insert_with(|| Idle::new(timeout));
         if !std::mem::replace(&mut idle.half_closed, true) && timeout < idle.timeout {
@@ -303,7 +303,7 @@ impl Future for Joined {
 }
 
 impl Drop for Joined {
-    /// A stopping runtime drops its tasks: record the end of the connection then too.
+    /// Records the end of the connection also if the runtime stops and drops this task.
     fn drop(&mut self) {
         self.close(Close::Drained, CloseMode::Reset);
     }

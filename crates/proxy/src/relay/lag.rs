@@ -20,11 +20,11 @@ const LATE: Duration = Duration::from_millis(5);
 /// Buckets of delays: up to 1 ms, 2 ms, 4 ms, ... 8.192 s, and longer.
 const BUCKETS: usize = 15;
 
-/// The clocks of all threads. Starting threads and readers take the lock; a firing timer does not.
+/// The lag clocks of all threads. Only starting threads and readers lock the list; a firing timer does not.
 #[derive(Default)]
 pub(crate) struct Lags(Mutex<Vec<Weak<LagClock>>>);
 
-/// The clock of one thread, in nanoseconds.
+/// The lag measurements of one thread; times are in nanoseconds.
 pub(crate) struct LagClock {
     thread: Arc<str>,
     origin: Instant,
@@ -133,7 +133,8 @@ pub(crate) struct Lateness {
 }
 
 impl Lateness {
-    /// The total without a delay that has just ended: data that arrived during that delay is read only now.
+    /// The total lateness known to a connection accepted at `now`. Excludes a delay that has just ended, because the
+    /// connection's first data may have waited during that delay.
     pub(crate) fn before(&self, now: Instant) -> u32 {
         let fresh = self.until.is_some_and(|until| now.saturating_duration_since(until) < PERIOD);
         self.total_ms.wrapping_sub(if fresh { self.last_ms } else { 0 })
@@ -147,7 +148,8 @@ thread_local! {
     static CLOCK: RefCell<Option<Arc<LagClock>>> = const { RefCell::new(None) };
 }
 
-/// Delays of this thread until `now`. After a delay, the next read may run before the timer does.
+/// Delays of this thread until `now`. Counts an overdue timer first, because after a delay, a read may run before the
+/// timer does.
 pub(crate) fn lateness(now: Instant) -> Lateness {
     let kept = LATENESS.get();
     if kept.due.is_none_or(|due| now < due + LATE) {
@@ -157,7 +159,7 @@ pub(crate) fn lateness(now: Instant) -> Lateness {
     LATENESS.get()
 }
 
-/// The timer is due: measures its delay.
+/// Records the delay of the timer, if it is due, and sets the next due time.
 fn fire(now: Instant) {
     let mut kept = LATENESS.get();
     let Some(lag) = kept.due.and_then(|due| now.checked_duration_since(due)) else { return };

@@ -24,7 +24,7 @@ const FIRST_BYTES: Duration = Duration::from_secs(10);
 const LINGER: Duration = Duration::from_secs(10);
 const LINGER_BYTES: usize = 64 * 1024 * 1024;
 
-/// Read size; these connections are few and short.
+/// Read size: small, because these connections are few and short.
 const CHUNK_BYTES: usize = 4 * 1024;
 
 /// Maximum reads before an immediate refusal.
@@ -72,7 +72,7 @@ fn is_other_than_http1(client: &mut Stream) -> bool {
 impl Accepted {
     /// Responds to a client whose server cannot be reached, according to the settings, and ends the connection.
     ///
-    /// The observer sees the client's bytes, but not this response, because the server did not send it.
+    /// The observer receives the client's bytes, but not this response, because the server did not send it.
     pub(crate) async fn refuse(mut self, client: Stream, why: Unreached, address: &str, reason: &str) {
         self.guard.unreached(why);
         match self.guard.relay().settings().unreachable {
@@ -129,7 +129,7 @@ impl Accepted {
 }
 
 /// Whether these first bytes begin an HTTP/1 request: an uppercase method and a space. `None` while undecided. The
-/// preface of HTTP/2 (`PRI * HTTP/2.0`, RFC 9113 section 3.4) looks like a request but is not.
+/// preface of HTTP/2 (`PRI * HTTP/2.0`, RFC 9113 section 3.4) begins like a request, but is not one.
 fn is_http1(start: &[u8]) -> Option<bool> {
     const LONGEST_METHOD: usize = 24;
     let method = start.iter().take_while(|byte| byte.is_ascii_uppercase() || **byte == b'-').count();

@@ -18,10 +18,9 @@ use crate::relay::stream::Stream;
 use tokometer_observe::input::Side;
 
 /// Delay before the descriptor is created. Most pauses are brief (a full send buffer, a FIN that the other side
-/// returns), and a write to the peer reports its reset anyway. The delay exceeds the period of the thread's timer
-/// (`lag`): a timer due before all others costs the runtime a system call to wake itself, and most ending connections
-/// would incur it.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// returns), and a write to the peer reports a reset anyway. The delay exceeds the period of the thread's timer
+/// (`lag`): a timer due before all others costs the runtime a system call, which most ending connections would incur.
+const WATCH_DELAY: Duration = Duration::from_secs(1);
 
 /// Watches one socket for a reset.
 pub(crate) struct ResetWatch {
@@ -31,16 +30,16 @@ pub(crate) struct ResetWatch {
 
 enum State {
     /// The delay has not passed yet.
-    Soon(Pin<Box<Sleep>>),
+    Delayed(Pin<Box<Sleep>>),
     /// Watching.
     Armed(Pin<Box<dyn Future<Output = ()> + Send>>),
     /// The socket cannot be watched (no free descriptor): the next write reports the reset.
-    Blind,
+    Unwatched,
 }
 
 impl ResetWatch {
     pub(crate) fn new(side: Side) -> ResetWatch {
-        ResetWatch { side, state: State::Soon(Box::pin(tokio::time::sleep(PATIENCE))) }
+        ResetWatch { side, state: State::Delayed(Box::pin(tokio::time::sleep(WATCH_DELAY))) }
     }
 
     /// The watched side.
@@ -49,28 +48,28 @@ impl ResetWatch {
     }
 
     /// True once the delay has passed.
-    pub(crate) fn lasts(&self) -> bool {
-        !matches!(self.state, State::Soon(_))
+    pub(crate) fn has_started(&self) -> bool {
+        !matches!(self.state, State::Delayed(_))
     }
 
     /// Ready when the peer of `stream` is gone in both directions.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, stream: &Stream) -> Poll<()> {
-        if let State::Soon(sleep) = &mut self.state {
+        if let State::Delayed(sleep) = &mut self.state {
             std::task::ready!(sleep.as_mut().poll(cx));
             self.state = match stream.socket().try_clone_to_owned() {
                 Ok(descriptor) => State::Armed(Box::pin(gone(descriptor))),
-                Err(_) => State::Blind,
+                Err(_) => State::Unwatched,
             };
         }
         match &mut self.state {
             State::Armed(gone) => gone.as_mut().poll(cx),
-            State::Soon(_) | State::Blind => Poll::Pending,
+            State::Delayed(_) | State::Unwatched => Poll::Pending,
         }
     }
 }
 
-/// Resolves when the kernel reports that the peer accepts no more bytes (EPOLLHUP, EPOLLERR). Writability wakes this
-/// future too and is ignored; that is rare, because the relay has its own registration.
+/// Resolves when the kernel reports that the peer accepts no more bytes (EPOLLHUP, EPOLLERR). Writability also wakes
+/// this future, and is ignored.
 async fn gone(descriptor: OwnedFd) {
     if watch(descriptor).await.is_err() {
         std::future::pending::<()>().await;
@@ -78,7 +77,7 @@ async fn gone(descriptor: OwnedFd) {
 }
 
 async fn watch(descriptor: OwnedFd) -> io::Result<()> {
-    // Only readiness is used, which works the same for TCP and Unix sockets.
+    // Also used for Unix sockets: only readiness is read, which works the same.
     let socket = TcpStream::from_std(descriptor.into())?;
     loop {
         if socket.ready(Interest::WRITABLE).await?.is_write_closed() {

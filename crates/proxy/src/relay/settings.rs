@@ -13,14 +13,14 @@ pub enum Unreachable {
     /// The listener is open only while the server accepts connections. Before the server listens, and after it has
     /// refused three connects in a row, clients are refused as they would be without tokometer. Open connections
     /// continue. A connection accepted shortly before the listener closes gets a `503`, as with `http_503`. Connect
-    /// timeouts and the upstream `original` do not close the listener.
+    /// timeouts do not close the listener, and a listener with the upstream `original` is never closed.
     #[default]
     Refuse,
-    /// The listener is always open. HTTP/1: a `503` with a JSON error that names tokometer and the address. Other
-    /// protocols: a TCP reset.
+    /// The listener is always open. HTTP/1 clients get a `503` with a JSON error that names tokometer and the server's
+    /// address; clients of other protocols get a TCP reset.
     #[serde(rename = "http_503")]
     Http503,
-    /// The listener is always open; a TCP reset.
+    /// The listener is always open. Clients get a TCP reset.
     Reset,
 }
 
@@ -31,7 +31,7 @@ pub struct Settings {
     /// What clients get while the server cannot be reached.
     #[schemars(extend("x-reload" = true))]
     pub unreachable: Unreachable,
-    /// Timeout of a connect to the server. 0: the kernel's timeout.
+    /// Timeout for connecting to the server. 0: the kernel's timeout.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "1h"], "x-reload" = true))]
     pub connect_timeout: Option<Duration>,
@@ -45,24 +45,24 @@ pub struct Settings {
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "9h"]))]
     pub keepalive: Option<Duration>,
-    /// Time without a byte in either direction after which a connection is closed. 0: never, because a model may think
-    /// for a long time.
+    /// Time without a byte in either direction after which a connection is closed. 0: never. A model may send nothing
+    /// for a long time before its first token.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "168h"], "x-reload" = true))]
     pub idle_timeout: Option<Duration>,
-    /// Time without a byte after which a half-closed connection is closed. 0: never. A request that is still open at
-    /// that time ends as `upstream_timeout`.
+    /// Time without a byte after which a half-closed connection is closed. 0: never. A request that is still open then
+    /// ends with the outcome `upstream_timeout`.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "168h"], "x-reload" = true))]
     pub half_close_timeout: Option<Duration>,
     /// Maximum number of open client connections. Further connections are refused immediately and counted in
-    /// `tokometer.connections.refused`. 0: derived from the open-files limit (the hard limit of `ulimit -n`).
+    /// `tokometer.connections.refused`. 0: derived from the open-file limit (the hard limit of `ulimit -n`).
     #[serde(with = "form::written")]
     #[schemars(with = "u64", range(min = 0, max = 10000000), extend("x-reload" = true))]
     pub max_connections: Option<usize>,
-    /// True: share the listeners' TCP ports with other processes of the same user that also set SO_REUSEPORT. Examples:
-    /// an inference server on the same port (`inject --mode shadow-bind`), or the old process during a handover. False:
-    /// a port that is already in use is an error at startup.
+    /// If true, the listeners' TCP ports can be shared with other processes of the same user that also set
+    /// SO_REUSEPORT. Examples: an inference server on the same port (`inject --mode shadow-bind`), or the old process
+    /// during a handover. If false, a port that is already in use is an error at startup.
     pub port_sharing: bool,
 }
 

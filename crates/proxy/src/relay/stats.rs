@@ -35,15 +35,15 @@ closed_enum! {
     }
 }
 
-/// Bytes per direction after which the totals are updated: an event of a few hundred bytes then needs no write to
-/// shared memory.
+/// Bytes per direction after which the totals are updated. Forwarding an event of a few hundred bytes then usually
+/// needs no write to shared memory.
 pub(crate) const REPORT_BYTES: u64 = 256 * 1024;
 
 impl Stats {
     /// Connections open now.
     pub fn open(&self) -> u64 {
-        // Read in this order: otherwise a connection accepted and ended in between would be subtracted without being
-        // added.
+        // `ended` is read first: otherwise a connection that is accepted and ends in between would be subtracted
+        // without being added.
         let ended = self.ended.get();
         self.accepted.get().saturating_sub(ended)
     }

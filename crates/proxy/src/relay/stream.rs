@@ -19,17 +19,17 @@ use crate::relay::drain::Ticket;
 use crate::relay::tcp_info::tcp_info;
 
 /// Maximum time to wait until a client has received everything that was sent to it.
-const DELIVERY: Duration = Duration::from_secs(10);
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Polling interval during that time.
-const LOOK: Duration = Duration::from_millis(20);
+/// Time between two checks for delivery.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A connected socket, with or without TLS, registered with the runtime of this thread.
 pub type Stream = Box<dyn Endpoint>;
 
 /// See [`Stream`].
 pub trait Endpoint: AsyncRead + AsyncWrite + fmt::Debug + Send + Sync + Unpin {
-    /// The socket; with TLS, the socket below it.
+    /// The socket; with TLS, the socket of the encrypted connection.
     fn socket(&self) -> BorrowedFd<'_>;
 
     /// True for TLS.
@@ -82,7 +82,7 @@ impl dyn Endpoint {
         Some(Duration::from_millis(info.tcpi_last_data_recv.into()))
     }
 
-    /// Ends the connection in order with a FIN; under TLS preceded by close_notify if the socket accepts it.
+    /// Ends the connection with a FIN. With TLS, sends close_notify first if the socket accepts it immediately.
     pub(crate) fn close(mut self: Box<Self>) {
         if self.is_tls() {
             let mut cx = Context::from_waker(Waker::noop());
@@ -98,12 +98,12 @@ impl dyn Endpoint {
         SockRef::from(&self.socket()).set_linger(Some(Duration::ZERO)).ok();
     }
 
-    /// Ends the connection so that the peer sees an error after all bytes: under TLS a FIN without close_notify,
-    /// otherwise a reset, because a FIN would be a valid end of a response without a length.
+    /// Ends the connection so that the peer gets an error after all bytes. With TLS, this is a FIN without
+    /// close_notify; otherwise a reset, because a FIN would be a valid end of a response without a length.
     ///
     /// The reset waits until the peer's kernel has acknowledged every byte: an earlier reset would discard unsent
-    /// bytes. Linux lets the peer read what it has received before it reports the reset. Meanwhile, `ticket` keeps the
-    /// connection open for the drain. Dropping this future early also resets the connection.
+    /// bytes. On Linux, the peer can read all received bytes before it gets the error. Until then, `ticket` makes the
+    /// drain wait for this connection. Dropping this future early also resets the connection.
     pub(crate) async fn truncate(self: Box<Self>, ticket: Option<Ticket>) {
         // An error means that the connection is already dead.
         if self.is_tls() {
@@ -115,20 +115,20 @@ impl dyn Endpoint {
         let delivered = async {
             // An error (a Unix socket) means that there is nothing to wait for.
             while tcp_info(descriptor).is_ok_and(|info| info.tcpi_unacked > 0 || info.tcpi_notsent_bytes > 0) {
-                sleep(LOOK).await;
+                sleep(POLL_INTERVAL).await;
             }
         };
-        timeout(DELIVERY, delivered).await.ok();
+        timeout(DELIVERY_TIMEOUT, delivered).await.ok();
         drop((self, ticket));
     }
 }
 
-/// A stream that does not own a socket: TLS.
+/// A TLS stream as a virtual socket of pingora.
 #[derive(Debug)]
 struct Layered(Stream);
 
 impl VirtualSocket for Layered {
-    /// The options were set when the socket was opened.
+    /// Does nothing: the options were set when the socket was opened.
     fn set_socket_option(&self, _: VirtualSockOpt) -> io::Result<()> {
         Ok(())
     }

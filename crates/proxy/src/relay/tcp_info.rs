@@ -24,7 +24,7 @@ const UNKNOWN_RTT: u32 = u32::MAX;
 /// The descriptor of a socket that is closed.
 const CLOSED: RawFd = -1;
 
-/// The kernel's values for this socket. Fields that the kernel does not know are 0.
+/// The kernel's values for this socket. Fields that the kernel does not support are 0.
 ///
 /// # Errors
 /// When it is not a TCP socket.
@@ -32,8 +32,8 @@ pub(crate) fn tcp_info(socket: RawFd) -> io::Result<TCP_INFO> {
     // SAFETY: a structure of integers, for which zero is a valid value.
     let mut info = unsafe { TCP_INFO::new() };
     let mut len = size_of::<TCP_INFO>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes to `info`, which has that size and is valid with any contents, and
-    // the number of bytes written to `len`. A descriptor that is not a TCP socket causes an error.
+    // SAFETY: the kernel writes at most `len` bytes to `info`, which has that size and is valid with any contents. It
+    // writes their number to `len`. A descriptor that is not a TCP socket causes an error.
     let result =
         unsafe { libc::getsockopt(socket, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut len) };
     if result != 0 {
@@ -58,7 +58,7 @@ impl ClientNetwork {
         Arc::new(ClientNetwork { socket: AtomicI32::new(client.socket().as_raw_fd()) })
     }
 
-    /// Call it before the socket is closed: its number may then refer to another socket.
+    /// Stops all further reads. Call this before the socket is closed: afterwards, another socket may get its number.
     pub(crate) fn release(&self) {
         self.socket.store(CLOSED, Ordering::Relaxed);
     }

@@ -16,7 +16,7 @@ const HELD_BYTES: usize = 64 << 20;
 /// Larger bodies are parsed outside of the data path's threads, because this can take milliseconds.
 const INLINE_BYTES: usize = 64 << 10;
 
-/// Decoded bytes that each byte of a compressed body earns; prompts do not compress better.
+/// Maximum decoded bytes per compressed byte; prompts do not compress better.
 const RATIO: u64 = 200;
 
 /// Bytes of all bodies that the process holds.
@@ -40,7 +40,7 @@ impl Drop for Share {
     }
 }
 
-/// Bytes that count as held until the last reference to them is dropped: when the server has received them.
+/// Bytes that count as held until the last reference to them is dropped, usually once they are sent to the server.
 struct Counted {
     bytes: Vec<u8>,
     _share: Share,
@@ -65,14 +65,14 @@ pub(crate) struct Body {
     codings: Option<Codings>,
     max: usize,
     share: Share,
-    /// Bytes that may still be added from `share`.
+    /// Bytes that are counted in `share`, but not received yet.
     reserved: usize,
 }
 
 impl Body {
     /// Begins to collect the body of a request with these headers.
     pub(crate) fn new(headers: &HeaderMap, max: usize) -> Body {
-        // SGLang has its own header for coded requests (0.5, `SGLANG_ENABLE_REQUEST_DECOMPRESSION`).
+        // SGLang has its own header for compressed requests (0.5, `SGLANG_ENABLE_REQUEST_DECOMPRESSION`).
         let codings = if headers.contains_key("x-body-compressed") {
             None
         } else {

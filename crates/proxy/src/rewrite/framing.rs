@@ -3,8 +3,8 @@
 
 use pingora::http::RequestHeader;
 
-/// Why this HTTP/1 request is ambiguous; `None` if it is not. pingora 0.9.1 accepts such requests, and removes a length
-/// next to a transfer coding; `raw` are therefore the headers as received.
+/// Why this HTTP/1 request is ambiguous; `None` if it is not. `raw` are the headers as received: pingora 0.9.1 accepts
+/// requests with Content-Length and Transfer-Encoding, and removes the length from `head`.
 pub(crate) fn ambiguous(head: &RequestHeader, raw: &[u8]) -> Option<&'static str> {
     let values = |name| head.headers.get_all(name).iter().map(|value| value.as_bytes());
     let mut codings = values("transfer-encoding");

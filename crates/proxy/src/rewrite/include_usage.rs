@@ -11,7 +11,7 @@ const OPTIONS: &str = r#"{"include_usage":true}"#;
 /// Why a body is not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unchanged {
-    /// The client set the options: it requested the counts, or the meaning of an option depends on the engine.
+    /// The client set `stream_options`: it requested the counts, or the effect of its options depends on the engine.
     Asked,
     /// The response is not a stream and has the counts anyway.
     NotStreamed,
@@ -19,7 +19,7 @@ pub(crate) enum Unchanged {
     NotJson,
 }
 
-/// A change to a body: this part is replaced.
+/// A change to a body: the bytes at `at` are replaced by `with`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Edit {
     at: Range<usize>,
@@ -39,7 +39,7 @@ impl Edit {
 
 /// The change that requests the token counts of this request's stream.
 ///
-/// The last of duplicate keys counts, as in the JSON parsers of Python and llama.cpp.
+/// Of duplicate keys, the last one counts, as in the JSON parsers of Python and llama.cpp.
 pub(crate) fn edit(body: &[u8]) -> Result<Edit, Unchanged> {
     let all = members(body).ok_or(Unchanged::NotJson)?;
     let last = |key: &str| all.iter().rfind(|member| member.key == key);
@@ -55,7 +55,7 @@ pub(crate) fn edit(body: &[u8]) -> Result<Edit, Unchanged> {
     }
     let inner = members(options.value.as_bytes()).ok_or(Unchanged::NotJson)?;
     let last = |key: &str| inner.iter().rfind(|member| member.key == key);
-    // With this option and `include_usage`, vLLM writes counts to every event.
+    // With this option and `include_usage`, vLLM writes counts to every event, and `strip_usage` would not remove them.
     if last("continuous_usage_stats").is_some_and(|option| !matches!(option.value, "false" | "null")) {
         return Err(Unchanged::Asked);
     }
@@ -64,7 +64,7 @@ pub(crate) fn edit(body: &[u8]) -> Result<Edit, Unchanged> {
         Some(option) if matches!(option.value, "false" | "null") => {
             Ok(Edit { at: from + option.at.start..from + option.at.end, with: "true".to_owned() })
         }
-        // If the object omits it, the default is true in vLLM, and false in SGLang and llama.cpp.
+        // If `include_usage` is absent, the default is true in vLLM, and false in SGLang and llama.cpp.
         None => Err(Unchanged::Asked),
         Some(option) if option.value == "true" => Err(Unchanged::Asked),
         Some(_) => Err(Unchanged::NotJson),
@@ -179,7 +179,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// The changed body differs from the original in one place, and only in the meaning of this option.
+        /// The changed body differs from the original in one place, and only in the value of this option.
         #[test]
         fn changed_body_is_the_original_with_the_option(body in object()) {
             // serde_json's map keeps the last of duplicate keys.

@@ -11,13 +11,13 @@ use tokometer_settings as form;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Settings {
-    /// True: request token counts for streamed chat and completions requests (`stream_options.include_usage`) if the
-    /// client does not, and remove the counts from the response.
+    /// If true, tokometer requests token counts (`stream_options.include_usage`) for streamed chat and completions
+    /// requests whose client does not, and removes the counts from the response.
     pub include_usage: bool,
-    /// True: send the server a `traceparent` with tokometer's own span, so that the engine's spans become its children.
-    /// The client's trace is continued.
+    /// If true, the server receives a `traceparent` with tokometer's own span, so that the engine's spans become
+    /// children of this span. The client's trace is continued.
     pub traceparent: bool,
-    /// True: add an `x-request-id` to requests that have none, and to their responses.
+    /// If true, an `x-request-id` is added to requests that have none, and to their responses.
     pub request_id: bool,
     /// Maximum size of a request body that `include_usage` changes. Larger bodies pass unmodified.
     #[schemars(extend("x-range" = ["1KiB", "256MiB"]))]
@@ -27,20 +27,20 @@ pub struct Settings {
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "1h"]))]
     pub upstream_idle_timeout: Option<Duration>,
-    /// Maximum wait for further bytes of the response; then the request fails. 0: no limit, because a model may think
-    /// for a long time.
+    /// Maximum wait for the next bytes of the response, after which the request fails. 0: no limit. A model may send
+    /// nothing for a long time before its first token.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "168h"]))]
     pub upstream_read_timeout: Option<Duration>,
-    /// Number of times a request is resent if a reused connection to the server fails before the response begins. If
-    /// the server had already started processing the request, it generates the response twice.
+    /// Number of times that a request is resent if a reused connection to the server fails before the response begins.
+    /// If the server has already started to process the request, it generates the response twice.
     #[schemars(range(min = 0, max = 10))]
     pub upstream_retries: u32,
     /// Time after which a client connection is closed if it is idle, or if its next request's headers are incomplete.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["1s", "168h"]))]
     pub client_idle_timeout: Duration,
-    /// Maximum wait for further bytes of a request's body; then the request ends. On HTTP/2, this applies only to
+    /// Maximum wait for the next bytes of a request body, after which the request ends. On HTTP/2, this applies only to
     /// bodies that `include_usage` may change.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["1s", "168h"]))]

@@ -1,5 +1,5 @@
-//! Removes from a stream what [`include_usage`](super::include_usage) added: a client that did not request token counts
-//! gets the stream that it would have received without the rewrite.
+//! Removes from a stream the token counts that [`include_usage`](super::include_usage) requested. The client gets the
+//! same stream as without the rewrite.
 //!
 //! Bytes are sent as they arrive. Only an incomplete event is held back, because a client cannot use it either.
 
@@ -16,11 +16,11 @@ use crate::rewrite::members::{Member, members};
 /// small.
 const HELD_BYTES: usize = 64 * 1024;
 
-/// Marks of engines that write `"usage":null` in every event, even if counts were not requested (SGLang 0.5.23,
-/// `/v1/completions`).
+/// Strings that identify events of engines that write `"usage":null` in every event, even if counts were not requested
+/// (SGLang 0.5.23, `/v1/completions`).
 const ALWAYS_NULL: [&[u8]; 1] = [b"\"matched_stop\""];
 
-/// The stream of one response.
+/// Removes the counts from the stream of one response.
 #[derive(Debug, Default)]
 pub(crate) struct StripUsage {
     boundary: Boundary,
@@ -29,8 +29,8 @@ pub(crate) struct StripUsage {
     /// The rest of the current event passes without being parsed.
     passing: bool,
     /// The event with the finish reason, held until the next event is parsed. Engines write some members only to the
-    /// last event (llama.cpp: `timings`, vLLM: `system_fingerprint`). If counts were requested, the last event is the
-    /// event with the counts, sent right after this one.
+    /// last event (llama.cpp: `timings`, vLLM: `system_fingerprint`). If the event with the counts follows, its members
+    /// are moved to this event.
     finish: Option<Bytes>,
 }
 
@@ -44,7 +44,7 @@ enum Verdict {
 }
 
 impl StripUsage {
-    /// The bytes to send for these bytes of the stream.
+    /// Processes the next bytes of the stream; returns the bytes to send.
     pub(crate) fn feed(&mut self, bytes: Bytes) -> Bytes {
         let bytes = if self.held.is_empty() {
             bytes
@@ -90,7 +90,7 @@ impl StripUsage {
         let event = bytes.get(at.clone()).unwrap_or_default();
         let verdict = verdict(event);
         if let (Verdict::Remove, Some(finish)) = (&verdict, &self.finish) {
-            self.finish = Some(moved(finish, event).unwrap_or_else(|| finish.clone()));
+            self.finish = Some(with_members_of(finish, event).unwrap_or_else(|| finish.clone()));
         }
         self.release(out);
         match verdict {
@@ -110,7 +110,7 @@ impl StripUsage {
     }
 }
 
-/// True for an event with a finish reason. Inside a string value, these quotes would be escaped.
+/// True for an event with a finish reason. A match cannot be inside a string value, where the quotes would be escaped.
 fn finishes(event: &[u8]) -> bool {
     static KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"finish_reason\""));
     KEY.find_iter(event).any(|at| {
@@ -144,7 +144,7 @@ fn is_empty_array(value: &str) -> bool {
     inner.is_some_and(|inner| inner.trim().is_empty())
 }
 
-/// The range to cut out to remove this member: with the comma before it, or the comma after it if it is the first.
+/// The range to cut out to remove this member and the comma before it, or the comma after the first member.
 fn without(all: &[Member<'_>], index: usize) -> Range<usize> {
     let this = &all[index];
     match (index.checked_sub(1).and_then(|before| all.get(before)), all.get(index + 1)) {
@@ -170,7 +170,7 @@ fn data(event: &[u8]) -> Option<(usize, &[u8])> {
 }
 
 /// The event `finish`, plus the members that only the event `counts` has, except `usage`.
-fn moved(finish: &[u8], counts: &[u8]) -> Option<Bytes> {
+fn with_members_of(finish: &[u8], counts: &[u8]) -> Option<Bytes> {
     let (from, own) = data(finish)?;
     let own = members(own)?;
     let (_, theirs) = data(counts)?;
@@ -185,7 +185,7 @@ fn moved(finish: &[u8], counts: &[u8]) -> Option<Bytes> {
     Some([finish.get(..end)?, &moved, finish.get(end..)?].concat().into())
 }
 
-/// The bytes to send: the input or a slice of it if nothing else is sent, otherwise a copy.
+/// The bytes to send. They are copied only if they are not one slice of the input.
 struct Output<'a> {
     input: &'a Bytes,
     /// The slice of the input.
@@ -221,7 +221,7 @@ impl<'a> Output<'a> {
         self.copy.extend_from_slice(self.input.get(kept).unwrap_or_default());
     }
 
-    /// `None`: the whole input.
+    /// Returns the bytes to send; `None` if they are the whole input.
     fn finish(mut self) -> Option<Bytes> {
         if !self.copy.is_empty() {
             self.flush();

@@ -3,8 +3,8 @@
 use pingora::http::RequestHeader;
 use tokometer_observe::input::TraceParent;
 
-/// The context to send to the server, and whether it continues the client's trace: it is a child span of the client's
-/// span, or a new trace. An invalid `traceparent` is replaced (W3C Trace Context, section 4.3).
+/// Returns the trace context to send to the server: a child of the client's span (`true`) or a new trace (`false`). An
+/// invalid `traceparent` is replaced by a new trace (W3C Trace Context, section 4.3).
 ///
 /// A new trace is marked as sampled, so that the engine's sampler keeps it.
 pub(crate) fn context(head: &RequestHeader) -> (TraceParent, bool) {

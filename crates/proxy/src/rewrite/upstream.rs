@@ -17,15 +17,15 @@ use crate::rewrite::client::Connection;
 use crate::rewrite::settings::Settings;
 use tokometer_observe::input::{Close, Side};
 
-/// How to connect to the server.
+/// Opens connections to the server.
 #[async_trait]
 pub(crate) trait Server: Send + Sync {
-    /// Connects to the server; `original` is the original destination of the client's packets, if the connection goes
-    /// there.
+    /// Opens one connection. `original`: the original destination of the client's packets, if the upstream is
+    /// `original`.
     async fn connect(&self, original: Option<SocketAddr>, http2: bool) -> io::Result<Stream>;
 }
 
-/// Creates the peers of requests.
+/// Creates the peer of each request: pingora's description of the connection to the server.
 pub(crate) struct Peers {
     server: Arc<dyn Server>,
     relay: Arc<Relay>,
@@ -36,9 +36,10 @@ impl Peers {
         Peers { server, relay }
     }
 
-    /// The peer of a request on this connection; `http2`: gRPC needs HTTP/2.
+    /// The peer for a request on this client connection. `http2` is true for gRPC, which requires HTTP/2.
     pub(crate) fn peer(&self, connection: &Connection, http2: bool, settings: &Settings) -> Box<HttpPeer> {
-        // The connector resolves the name. With this address, pingora accepts any address of a pooled connection.
+        // A placeholder, because the connector resolves the host name. For 0.0.0.0, pingora does not check the address
+        // of a pooled connection.
         let any = SocketAddr::from(([0, 0, 0, 0], 0));
         let mut peer = HttpPeer::new(connection.original.unwrap_or(any), false, String::new());
         peer.group_key = u64::from(http2);
@@ -47,7 +48,7 @@ impl Peers {
         options.custom_l4 = Some(Arc::new(Connector { server, original, http2 }));
         options.total_connection_timeout = self.relay.settings().connect_timeout;
         options.read_timeout = settings.upstream_read_timeout;
-        // `None` makes pingora keep idle connections forever, zero makes it close them.
+        // `None` makes pingora keep idle connections forever; zero makes it close them immediately.
         options.idle_timeout = Some(settings.upstream_idle_timeout.unwrap_or(Duration::ZERO));
         if http2 {
             options.set_http_version(2, 2);

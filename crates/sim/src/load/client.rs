@@ -24,7 +24,7 @@ pub(crate) struct Client {
     pub(crate) events: Events,
 }
 
-/// The measurements of an open request. They are recorded however it ends, including at the end of the run.
+/// Measurements of an open request. They are recorded on drop, so also if the run ends before the request.
 struct Measured<'a> {
     recorder: &'a Recorder,
     settings: &'a Settings,
@@ -40,7 +40,7 @@ impl Drop for Measured<'_> {
 }
 
 impl Client {
-    /// Sends requests until the run has none left.
+    /// Sends requests until the requests or the duration of the run are used up.
     pub(crate) async fn work(mut self) {
         let run = Arc::clone(&self.run);
         let (settings, recorder) = (&run.settings, &run.recorder);

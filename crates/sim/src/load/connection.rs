@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 
 use crate::load::summary::End;
 
-/// Clients per HTTP/2 connection: the minimum that servers should allow (RFC 9113, 6.5.2).
+/// Clients per HTTP/2 connection: the number of concurrent streams that every server should allow (RFC 9113, 6.5.2).
 pub(crate) const STREAMS: usize = 100;
 
 /// HTTP/2 flow-control window in bytes, per stream and per connection.
@@ -67,10 +67,9 @@ impl Connection {
         Connection { address, http2, idle: Mutex::default() }
     }
 
-    /// Returns a sender, on a new connection if there is no usable one, and whether it is a reused HTTP/1.1 connection.
+    /// Returns a sender, and whether it reuses an HTTP/1.1 connection. Opens a connection if there is no usable one.
     ///
-    /// # Errors
-    /// How the request ended, if there is no connection.
+    /// # Errors The end to record for the request, if no connection can be opened.
     pub(crate) async fn sender(&self) -> Result<(Sender, bool), End> {
         let mut idle = self.idle.lock().await;
         let mut sender = idle.take();
@@ -97,7 +96,7 @@ impl Connection {
         let stream = TcpStream::connect(self.address).await.map_err(|_| End::Refused)?;
         stream.set_nodelay(true).map_err(|_| End::Refused)?;
         let stream = TokioIo::new(stream);
-        // The tasks end with the connection; the affected requests receive its errors.
+        // The spawned tasks end with the connection. Its errors are returned to the affected requests.
         if self.http2 {
             let mut builder = http2::Builder::new(TokioExecutor::new());
             builder.initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(WINDOW);

@@ -49,7 +49,7 @@ pub(crate) struct Events {
     media: Media,
     /// An incomplete line, or a response that is not streamed.
     partial: Vec<u8>,
-    /// Whether to look for timestamps.
+    /// Whether events contain timestamps (`Text::Stamp` of the simulated server).
     stamped: bool,
     received: Received,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Received {
 }
 
 impl Events {
-    /// Creates a parser for responses of this API; it looks for timestamps if `stamped`.
+    /// Creates a parser for responses of this API. `stamped`: their events contain timestamps.
     pub(crate) fn new(description: &'static Description, stamped: bool) -> Events {
         let (media, received) = (Media::default(), Received::default());
         Events { description, media, partial: Vec::new(), stamped, received }

@@ -1,6 +1,6 @@
 //! A load generator: a client that opens many streams and measures each one on the client side.
 //!
-//! It shares no code with the relay's observer and can therefore check the observer's values.
+//! It shares no code with the relay's observer, and can therefore verify the observer's values.
 
 mod api;
 mod client;
@@ -57,7 +57,7 @@ const PROGRESS: Duration = Duration::from_secs(1);
 struct Run {
     settings: Settings,
     recorder: Recorder,
-    /// Requests started, over all clients.
+    /// Requests started by all clients.
     begun: AtomicU64,
     ends: Option<Instant>,
 }

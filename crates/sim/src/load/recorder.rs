@@ -29,7 +29,7 @@ struct State {
     open: u64,
     /// The summary without the distributions.
     summary: Summary,
-    /// In microseconds.
+    /// In microseconds, like the next three.
     headers: Histogram<u64>,
     first_token: Histogram<u64>,
     gaps: Histogram<u64>,
@@ -119,7 +119,7 @@ impl Recorder {
         let mut state = self.state();
         state.open = state.open.saturating_sub(1);
         if outcome.end == End::Unfinished && outcome.sent.is_none() {
-            // The run ended before anything was sent, so the server cannot have seen this request.
+            // The run ended before anything was sent, so the server did not receive this request.
             return;
         }
         state.summary.requests += 1;

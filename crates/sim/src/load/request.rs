@@ -50,7 +50,7 @@ impl Target {
         settings.api.or_else(|| self.path.as_ref().and_then(|path| Api::at(path.path()))).unwrap_or_default()
     }
 
-    /// The request that the settings describe.
+    /// Builds the request from the settings.
     ///
     /// # Errors
     /// If a header or the model's name is not valid in a request.
@@ -111,7 +111,7 @@ fn fill(value: &mut Value, settings: &Settings) {
             "$prompt" => *value = settings.prompt.clone().into(),
             "$max_tokens" => *value = settings.max_tokens.into(),
             "$ignore_eos" => *value = settings.ignore_eos.into(),
-            // No tokenizer here: each byte is sent as one token id.
+            // There is no tokenizer, so each byte is sent as one token id.
             "$bytes" => *value = settings.prompt.as_bytes().into(),
             _ => {}
         },

@@ -31,7 +31,7 @@ pub struct Settings {
     pub ignore_eos: bool,
     /// Request a stream.
     pub stream: bool,
-    /// Request the usage chunk, which is the only exact token count.
+    /// Request the usage chunk. Without it, token events are counted, which is only a lower bound for tokens.
     pub include_usage: bool,
     /// Additional request headers.
     pub headers: Vec<(String, String)>,

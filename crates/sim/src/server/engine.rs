@@ -53,8 +53,7 @@ pub(crate) struct Engine {
     stats: Mutex<Stats>,
     /// Responses by handler, method and first digit of the status.
     responses: Mutex<BTreeMap<(String, String, char), u64>>,
-    /// Separate from the other counters, because every event increments them: generated tokens, and the steps that
-    /// generated them.
+    /// Generated tokens, and the steps that generated them. Outside the mutex, because every event increments them.
     generation_tokens: AtomicU64,
     steps: AtomicU64,
     first_token: Histogram,
@@ -83,7 +82,7 @@ impl Engine {
         Stats { generation_tokens: self.generation_tokens.load(Relaxed), ..*self.counters() }
     }
 
-    /// The counters, to be changed.
+    /// Locks the counters for an update.
     pub(crate) fn counters(&self) -> MutexGuard<'_, Stats> {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -156,7 +155,8 @@ impl Engine {
         let (prompts, generated) = (stats.prompt_tokens as f64, stats.generation_tokens as f64);
         let mean_tokens = (prompts + generated) / stats.requests.max(1) as f64;
         let cache = (stats.running as f64 * mean_tokens / self.settings.kv_cache_tokens.max(1) as f64).min(1.0);
-        // In a step with several tokens, all but one were proposed; they were accepted unless the stream ended earlier.
+        // In a step with several tokens, all tokens but one are draft tokens. They are accepted unless the stream ends
+        // before.
         let steps = self.steps.load(Relaxed) as f64;
         let drafted = steps * f64::from(self.settings.pace.tokens_per_chunk.saturating_sub(1));
         for (name, kind, help, value) in [

@@ -22,7 +22,7 @@ pub enum Fault {
     Reset(u32),
     /// A pause of this length in mid-stream.
     Stall(Duration),
-    /// A pause of this length between the headers and the first token; `None` until the client disconnects.
+    /// A pause of this length between the headers and the first token. `None`: until the client disconnects.
     Hang(Option<Duration>),
     /// The stream ends cleanly but without `[DONE]`.
     NoDone,

@@ -35,7 +35,7 @@ impl Wire for DuplexStream {
 /// The first bytes of HTTP/2 with prior knowledge (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Maximum number of headers, size of the request headers, and size of a body (both in bytes).
+/// Maximum number of headers, bytes of the request headers, and bytes of a body.
 const HEADERS: usize = 64;
 const HEAD_BYTES: usize = 64 * 1024;
 const BODY_BYTES: usize = 256 * 1024 * 1024;
@@ -86,7 +86,7 @@ impl From<io::Error> for Ended {
 #[derive(Debug)]
 pub(crate) struct Client {
     stream: Box<dyn Wire>,
-    /// Bytes that were read ahead.
+    /// Bytes that were read but not processed yet.
     inbox: Vec<u8>,
     /// First digit of the last response's status.
     class: Option<char>,
@@ -172,7 +172,7 @@ impl Client {
         }
     }
 
-    /// Writes all of `bytes`. At the start of a response, they must begin with the status line.
+    /// Writes all of `bytes`. The first bytes of a response must contain the status, from which the class is read.
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> Result<(), Ended> {
         if let Some(status) = bytes.strip_prefix(b"HTTP/1.1 ") {
             self.class = status.first().map(|digit| char::from(*digit));
@@ -185,14 +185,14 @@ impl Client {
         self.class.take()
     }
 
-    /// Runs `work` while the client is connected. Like uvicorn, it treats a half-closed connection as a disconnected
-    /// client.
+    /// Runs `work` while the client is connected. As in uvicorn, a client that half-closes its connection counts as
+    /// disconnected.
     pub(crate) async fn with<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Ended> {
         tokio::select! {
             biased;
             done = work => Ok(done),
             gone = async {
-                // Pipelined bytes are read up to the size of a request's headers; then the client has to wait.
+                // Pipelined bytes are buffered up to the maximum size of request headers; then the client is blocked.
                 while self.inbox.len() < HEAD_BYTES {
                     if let Err(gone) = self.fill().await {
                         return gone;
@@ -220,7 +220,7 @@ fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, Ended> {
     if bytes.starts_with(PREFACE) {
         return Err(Ended::Http2);
     }
-    // No HTTP/1 method starts like this.
+    // No HTTP/1 method starts with `PRI`, so this is an incomplete preface.
     if bytes.len() > 2 && PREFACE.starts_with(bytes) {
         return Ok(None);
     }

@@ -45,7 +45,7 @@ pub(crate) async fn serve(client: Client, engine: Arc<Engine>) {
     let mut streams = JoinSet::new();
     loop {
         tokio::select! {
-            // The affected streams receive the error themselves.
+            // The connection's error is returned on its streams, so it is not handled here.
             _ = connection.as_mut() => return,
             Some(stream) = opened.recv() => {
                 let engine = Arc::clone(&engine);

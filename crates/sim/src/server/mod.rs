@@ -1,4 +1,4 @@
-//! A simulated inference server: the wire behaviour of engines, without a model.
+//! A simulated inference server: it imitates the responses of engines, without a model.
 //!
 //! The OpenAI, Anthropic and Cohere paths respond in the format that was recorded from vLLM 0.32.0: headers are sent
 //! immediately, even while a request is queued; each event is one HTTP chunk; the role event is sent with the first
@@ -100,7 +100,7 @@ impl Drop for Simulator {
     }
 }
 
-/// Accepts until aborted; the connections live in the task set, so that they end with it.
+/// Accepts connections until aborted. Their tasks are in a `JoinSet`, so that they are aborted with it.
 async fn accept(listener: Listener, engine: Arc<Engine>) {
     let mut connections = JoinSet::new();
     if let Some(pacer) = engine.pacer.clone() {

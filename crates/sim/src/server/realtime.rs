@@ -112,7 +112,7 @@ fn query(text: &str, name: &str) -> Option<String> {
 #[derive(Debug, Default)]
 struct Input {
     openai: bool,
-    /// vLLM rejects clients that have not named a model.
+    /// From `session.update`; vLLM rejects a commit from a client that has not named a model.
     model: Option<Value>,
     audio_bytes: u64,
     /// All audio of the request has arrived.

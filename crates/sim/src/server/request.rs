@@ -308,7 +308,7 @@ impl Request<'_> {
         Ok(())
     }
 
-    /// Sends a non-streamed response. If nothing is generated, it takes as long as a first token would.
+    /// Sends a non-streamed response. A response without generated tokens is sent when the first token would be due.
     async fn whole(&mut self) -> Result<After, Ended> {
         let engine = self.engine;
         let job = &self.player.context.job;

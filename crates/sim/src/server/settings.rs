@@ -10,7 +10,7 @@ use crate::names::named;
 use crate::server::fault::Fault;
 
 named! {
-    /// An inference engine. The native paths of all engines are always served; this selects the behaviour of the paths
+    /// An inference engine. The native paths of all engines are always served; this selects the engine for the paths
     /// that several engines share.
     Imitation, "engine", {
         /// vLLM 0.32.0, Python front end.
@@ -40,11 +40,12 @@ named! {
 pub struct Pace {
     /// Time from scheduling (the end of the wait in the queue) to the first token.
     pub time_to_first_token: Duration,
-    /// Tokens per second and choice after the first one; 0 sends them as fast as the client reads them.
+    /// Tokens per second of each choice, after the first token; 0: as fast as the client reads.
     pub tokens_per_second: f64,
     /// Tokens per event after the first one, which contains a single token (`--stream-interval` in vLLM).
     pub tokens_per_chunk: u32,
-    /// Maximum random delay, as a share (0 to 1) of the time to first token and of each gap; uniformly distributed.
+    /// Maximum random delay, as a share (0 to 1) of the time to first token and of each gap. The delays are uniformly
+    /// distributed.
     pub jitter: f64,
 }
 
@@ -68,7 +69,8 @@ pub enum Text {
     /// Each event's text is its rendering time, in nanoseconds since this moment, as [`STAMP_DIGITS`] digits. A reader
     /// on the same machine can calculate the transit time.
     Stamp(Instant),
-    /// One letter repeated to the length of a timestamp. It is rendered only once and therefore the cheapest to send.
+    /// One letter repeated to the length of a timestamp. The event is rendered only once, which makes it the cheapest
+    /// to send.
     Filler,
 }
 
@@ -118,7 +120,7 @@ pub struct Settings {
     pub pace: Pace,
     /// Text of the generated tokens.
     pub text: Text,
-    /// Number of tokens after which a response ends (end-of-text token included), uniformly distributed.
+    /// Number of tokens of a response (end-of-text token included), uniformly distributed.
     pub response_tokens: RangeInclusive<u64>,
     /// Maximum number of concurrently generating requests; further requests wait (`--max-num-seqs` in vLLM).
     pub max_concurrency: usize,

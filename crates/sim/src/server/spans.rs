@@ -102,7 +102,7 @@ fn attribute(key: &str, value: Value) -> KeyValue {
 async fn send(traces: Traces, mut spans: UnboundedReceiver<Span>) {
     let mut batch = Vec::new();
     loop {
-        // As the SDK does: a batch is sent after each delay, and immediately when it is full.
+        // Like in the SDK, a batch is sent after each delay, and immediately when it is full.
         let due = Instant::now() + traces.delay;
         let mut open = true;
         while open && batch.len() < BATCH {

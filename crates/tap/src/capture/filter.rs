@@ -1,6 +1,6 @@
 //! The filter that the kernel applies to packets: classic BPF (Linux, `Documentation/networking/filter.rst`).
 //!
-//! The filter sees packets without the link layer header and VLAN tags, which the kernel removes.
+//! The filter runs on packets without link layer header and VLAN tags, which the kernel has removed.
 
 use libc::{
     ARPHRD_LOOPBACK, BPF_ABS, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_IND, BPF_JA, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K,
@@ -29,7 +29,7 @@ pub(super) fn ports(ports: &[u16]) -> Vec<sock_filter> {
         load(BPF_B | BPF_ABS, 0),
         instruction(BPF_ALU | BPF_AND | BPF_K, 0, 0, 0xf0),
         when(0x40, 1),
-        // The distance exceeds the range of a conditional jump.
+        // Skips the IPv4 part, which can be longer than the range of a conditional jump.
         instruction(BPF_JMP | BPF_JA, 0, 0, v4.len() as u32),
     ];
     program.extend(v4);
@@ -44,7 +44,7 @@ fn v4(ports: &[u16]) -> Vec<sock_filter> {
         when(TCP.into(), 1),
         ret(DROP),
         load(BPF_H | BPF_ABS, 6),
-        // A fragment offset.
+        // Passes later fragments: their offset is not 0, and they contain no ports.
         instruction(BPF_JMP | BPF_JSET | BPF_K, 0, 1, 0x1fff),
         ret(PASS),
         // X = length of the IP header.
@@ -98,7 +98,7 @@ fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
     sock_filter { code: code as u16, jt, jf, k }
 }
 
-/// The offset of a value that is not in the packet (`linux/filter.h`: negative offsets).
+/// The offset at which a value outside of the packet is loaded (`linux/filter.h`: negative offsets).
 fn ancillary(value: libc::c_int) -> u32 {
     (SKF_AD_OFF + value) as u32
 }
@@ -132,7 +132,7 @@ mod tests {
                 _ if code == BPF_ALU | BPF_AND | BPF_K => Some(a & k),
                 _ => Some(a),
             };
-            // A load beyond the end of the packet drops it.
+            // A load beyond the end of the packet drops the packet.
             let Some(loaded) = loaded else { return false };
             a = loaded;
             match code {

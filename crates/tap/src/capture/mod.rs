@@ -1,5 +1,5 @@
-//! Captures the packets of this network namespace: reads copies that the kernel makes. The traffic does not depend on
-//! the reader: a slow, stopped or killed reader only loses packets.
+//! Captures the packets of this network namespace: reads copies made by the kernel. A slow, stopped or killed reader
+//! loses packets, but does not affect the traffic.
 
 mod filter;
 mod ring;
@@ -17,7 +17,7 @@ const MIN_BLOCKS: usize = 4;
 /// Maximum time between two checks for gaps and idle connections, and between two calls of `goes_on`.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Maximum time during which a block is filled: the kernel's timer may have to expire twice.
+/// Maximum age of the packets in the block that the kernel is filling: its timer may expire twice before the handover.
 const FILLING: Duration = Duration::from_millis(3 * RETIRE.as_millis() as u64);
 
 /// A larger difference between the clocks is a step of the system clock, not the inaccuracy of reading two clocks.
@@ -30,7 +30,7 @@ pub struct Settings {
     pub ports: Vec<u16>,
     /// The interface.
     pub interface: Interface,
-    /// Memory for packets that wait to be processed, rounded to multiples of 512 KiB, at least 2 MiB.
+    /// Memory for packets that wait to be processed, rounded down to multiples of 512 KiB, at least 2 MiB.
     pub buffer_bytes: usize,
 }
 
@@ -77,7 +77,7 @@ pub enum Error {
 pub struct Capture {
     ring: Ring,
     clock: Clock,
-    /// The kernel has dropped packets after blocks that have not been read yet.
+    /// The kernel may have dropped packets, and not all blocks captured before the loss have been read.
     is_behind: bool,
 }
 
@@ -161,7 +161,7 @@ impl Capture {
 
     /// Called once all blocks from the kernel are read: reports losses, and checks for gaps and idle connections.
     fn pause(&mut self, tap: &mut Tap, failed: &mut impl FnMut(io::Error)) {
-        // The block being filled contains older packets: use a time before all of them.
+        // The kernel may hold older packets in the block that it is filling: use a time before all of them.
         let past = wall(&mut self.clock, tap).saturating_sub(FILLING);
         self.is_behind = false;
         match self.ring.losses() {
@@ -184,8 +184,8 @@ fn lost(losses: Losses, at: Duration, tap: &mut Tap) {
     tap.lost(losses.packets, at);
 }
 
-/// The current time on the packets' clock. After a step of the system clock, sets the clock of `tap` too and marks open
-/// requests, because packet times around the step may be wrong.
+/// The current time on the packets' clock. If the system clock was set, also corrects the clock of `tap` and marks open
+/// requests, whose packet times may be wrong.
 fn wall(clock: &mut Clock, tap: &mut Tap) -> Duration {
     let (now, wall, instant) = read_clocks();
     let expected = clock.instant(wall);
@@ -198,7 +198,7 @@ fn wall(clock: &mut Clock, tap: &mut Tap) -> Duration {
     wall
 }
 
-/// Reads both clocks at the same moment: the fastest of three readings.
+/// Reads both clocks as close together as possible: returns the fastest of three readings.
 fn read_clocks() -> (Clock, Duration, Instant) {
     let read = || {
         let before = Instant::now();

@@ -34,7 +34,7 @@ pub(super) const RETIRE: Duration = Duration::from_millis(20);
 /// `PACKET_IGNORE_OUTGOING` (`linux/if_packet.h`): the kernel does not copy sent packets.
 const IGNORE_OUTGOING: c_int = 23;
 
-/// Offset of the address in a packet's frame.
+/// Offset of the link layer address (`sockaddr_ll`) in a packet's frame.
 const ADDRESS: usize = size_of::<tpacket3_hdr>().next_multiple_of(libc::TPACKET_ALIGNMENT);
 
 /// The index of the interface with this name.
@@ -139,10 +139,10 @@ impl Ring {
         self.blocks
     }
 
-    /// The next block, if the kernel has passed it on.
+    /// The next block, if the kernel has handed it over.
     pub(super) fn block(&mut self) -> Option<Block<'_>> {
         let status = self.status(self.next).load(Ordering::Acquire);
-        // Not `then_some`: a block that is created is also returned when dropped.
+        // Not `then_some`, which would always create the block: dropping it would return it to the kernel.
         (status & libc::TP_STATUS_USER != 0).then(|| Block { ring: self, status })
     }
 

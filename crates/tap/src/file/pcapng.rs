@@ -13,7 +13,7 @@ const OBSOLETE_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
 
-/// Shows the byte order of a section.
+/// Magic number at the start of a section, written in the section's byte order.
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 
 /// Options of an interface: resolution of timestamps, and seconds to add to them.
@@ -114,7 +114,7 @@ impl Pcapng {
         body.options(8, |code, value| match (code, value) {
             (TIME_RESOLUTION, [exponent, ..]) => {
                 let base: u64 = if exponent & 0x80 == 0 { 10 } else { 2 };
-                // Nothing finer than a nanosecond is kept anyway.
+                // On overflow, all possible times are below one second, so the exact resolution does not matter.
                 interface.per_second = base.checked_pow((exponent & 0x7f).into()).unwrap_or(u64::MAX);
             }
             (TIME_OFFSET, value) => {

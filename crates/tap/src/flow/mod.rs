@@ -1,4 +1,4 @@
-//! One connection: from its segments to calls of its observer.
+//! One connection: processes its segments and calls its observer.
 
 mod network;
 mod observed;
@@ -16,7 +16,7 @@ use crate::shared::Shared;
 
 /// Maximum time that acknowledged bytes may be missing. If several CPUs capture packets of one connection, the packets
 /// may be out of order by microseconds.
-const GAP_PATIENCE: Duration = Duration::from_millis(100);
+const GAP_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Two segments with the same [`Segment::print`] within this time are one segment, captured on two interfaces. A
 /// retransmission takes longer (RFC 8985, section 7.2: a tail loss probe after two round trips).
@@ -71,7 +71,7 @@ struct Half {
 
 /// Whether a connection is observed.
 enum State {
-    /// At the beginning of a request: the observer is created for the first bytes.
+    /// At the beginning of a request: the observer is created when the first bytes arrive.
     Ready,
     Observed(Box<dyn Observer>),
     /// In the middle of a message; can be observed from the next request on.
@@ -130,7 +130,7 @@ impl Flow {
             shared.stats.duplicates.add(1);
             return Action::Keep;
         }
-        // If a segment is captured twice, the sent copy is the first.
+        // If each segment is captured twice, the sent copy comes first; the received copy is ignored (`is_copy`).
         half.outgoing = half.outgoing.max(segment.outgoing);
         let is_copy = half.outgoing != segment.outgoing;
         if is_copy {
@@ -176,9 +176,9 @@ impl Flow {
         }
     }
 
-    /// True if this SYN belongs to a new connection. On an open connection, a SYN alone proves nothing, because anyone
-    /// can send it. The server's acknowledgement does: the server sends it only if it no longer knows the old
-    /// connection.
+    /// True if this SYN belongs to a new connection. On an open connection, a client's SYN alone proves nothing,
+    /// because anyone can send it. The server's SYN-ACK is the proof: the server sends it only if the old connection
+    /// has ended.
     fn is_replaced_by(
         &mut self,
         direction: Direction,
@@ -210,7 +210,8 @@ impl Flow {
         let started = self.half(direction).bytes.is_started();
         if !started {
             if !segment.syn() {
-                // Neither the server's SYN nor the client's acknowledgement was captured: this may be mid-stream.
+                // Neither the server's SYN nor the client's acknowledgement was captured, so earlier bytes of this
+                // direction may be missing.
                 self.lose(at, shared);
             }
             self.half(direction).bytes.start(segment.first_byte());
@@ -235,7 +236,8 @@ impl Flow {
         let Some(acknowledged) = segment.acknowledged else { return };
         if !self.other_half(direction).bytes.is_started() {
             if !segment.syn() && !self.half(direction).bytes.began_at(segment.first_byte()) {
-                // As above: only the client's first segment acknowledges nothing but SYN.
+                // The server's SYN was not captured. Only the client's first segment is certain to acknowledge nothing
+                // but that SYN; a later segment may acknowledge bytes that are missing.
                 self.lose(at, shared);
             }
             self.other_half(direction).bytes.start(acknowledged);
@@ -263,7 +265,7 @@ impl Flow {
     }
 
     /// Begins to observe a connection in progress if this segment begins a request. The segment must follow all earlier
-    /// bytes from the client, and the client must have received all bytes sent by the server.
+    /// bytes from the client, and must acknowledge all bytes captured from the server.
     fn synchronise(&mut self, direction: Direction, segment: &Segment<'_>, shared: &Shared) {
         if !matches!(self.state, State::Unsynchronised) {
             return;
@@ -299,7 +301,7 @@ impl Flow {
 
     fn check_gap(&mut self, at: Instant, shared: &mut Shared) {
         let is_over =
-            |half: &Half| half.missing.is_some_and(|(_, since)| at.saturating_duration_since(since) >= GAP_PATIENCE);
+            |half: &Half| half.missing.is_some_and(|(_, since)| at.saturating_duration_since(since) >= GAP_TIMEOUT);
         if is_over(&self.request) || is_over(&self.response) {
             self.lose(at, shared);
         }
@@ -327,7 +329,7 @@ impl Flow {
         Action::Remove
     }
 
-    /// Ends the connection with the capture. Only if the server has finished is its response certainly complete.
+    /// Ends the connection because the capture ends. A response is certainly over only if the server has sent FIN.
     pub(crate) fn end(&mut self, at: Instant, shared: &mut Shared) {
         let close = match self.first {
             Some(Side::Server) => Close::Finished { first: Side::Server },
@@ -338,7 +340,7 @@ impl Flow {
 }
 
 impl Half {
-    /// True if the capture lacks bytes that were sent, at least so far.
+    /// True if bytes are missing that were sent, although they may still arrive.
     fn lacks_bytes(&self) -> bool {
         !self.bytes.is_finished() && (self.missing.is_some() || self.bytes.waiting_bytes() > 0)
     }

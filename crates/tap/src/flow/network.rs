@@ -1,4 +1,4 @@
-//! Network measurements, between the server's host and the client, that require packets.
+//! Network measurements between the server's host and the client.
 
 use std::time::{Duration, Instant};
 
@@ -82,7 +82,7 @@ impl Meter {
         self.closed_since
     }
 
-    /// Reports the totals again, to another observer.
+    /// Makes [`Meter::changes`] return the totals again, for a new observer.
     pub(super) fn repeat(&mut self) {
         self.changed = true;
     }
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(meter.changes(start), None);
         meter.acknowledged(100, start + 5 * MS);
         assert_eq!(meter.changes(start).unwrap().rtt, Some(5 * MS));
-        // Acknowledges a segment that was sent twice.
+        // The round trip of a segment that was sent twice is ambiguous and ignored.
         meter.sent(300, start + 6 * MS);
         meter.sent_again(true);
         meter.acknowledged(300, start + 7 * MS);

@@ -105,7 +105,7 @@ impl Flow {
         }
     }
 
-    /// Called when all bytes of a direction have arrived.
+    /// Records that a direction has ended with FIN. Its bytes have all been delivered or given up.
     pub(super) fn finish(&mut self, direction: Direction, at: Instant, shared: &mut Shared) {
         let side = match direction {
             Direction::Request => Side::Client,
@@ -119,7 +119,7 @@ impl Flow {
         }
     }
 
-    /// The sender of `direction` reset the connection.
+    /// Handles a reset by the sender of `direction`.
     pub(super) fn reset(&mut self, direction: Direction, segment: &Segment<'_>, at: Instant, shared: &mut Shared) {
         let half = self.half(direction);
         let after_fin = i32::from(half.bytes.is_finished());
@@ -140,7 +140,7 @@ impl Flow {
         self.close(Close::Reset(side), at, shared);
     }
 
-    /// Gives up on missing bytes. The connection can be observed again from the next request on.
+    /// Gives up on missing bytes and drops the observer. The connection can be observed again from the next request on.
     pub(super) fn lose(&mut self, at: Instant, shared: &mut Shared) {
         if !matches!(self.state, State::Ready | State::Observed(_)) {
             return;

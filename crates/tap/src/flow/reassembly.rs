@@ -13,7 +13,7 @@ const MAX_DISTANCE: i32 = 1 << 30;
 /// Memory charged for a waiting segment in addition to its bytes.
 const PIECE_BYTES: usize = 64;
 
-/// Memory for segments that wait for earlier ones.
+/// Limits on the memory for segments that wait for earlier ones.
 #[derive(Debug)]
 pub(crate) struct Room<'a> {
     pub(crate) budget: &'a Budget,
@@ -40,7 +40,7 @@ pub(crate) enum Arrival {
     Full,
 }
 
-/// Bytes of one direction that have arrived, in the order of their sequence numbers.
+/// Puts the captured segments of one direction in sequence order. Only segments after a hole are stored.
 #[derive(Debug, Default)]
 pub(crate) struct Reassembly {
     /// Sequence number of the next byte, once known.
@@ -55,7 +55,7 @@ pub(crate) struct Reassembly {
 /// Segments after a hole.
 #[derive(Debug)]
 struct Waiting {
-    /// By position; they do not overlap.
+    /// The segments by position, without overlaps.
     pieces: BTreeMap<u64, Box<[u8]>>,
     bytes: usize,
     share: Share,
@@ -72,12 +72,12 @@ impl Reassembly {
         self.next.is_some()
     }
 
-    /// True if the first byte had this sequence number.
+    /// True if this is the sequence number of the direction's first byte.
     pub(crate) fn began_at(&self, sequence: u32) -> bool {
         self.distance(sequence).and_then(|distance| self.at(distance)) == Some(0)
     }
 
-    /// Gives up on holes: drops the bytes after them.
+    /// Drops the bytes after holes.
     pub(crate) fn forget_waiting(&mut self) {
         self.waiting = None;
     }
@@ -103,7 +103,7 @@ impl Reassembly {
         (-MAX_DISTANCE..=MAX_DISTANCE).contains(&distance).then_some(distance)
     }
 
-    /// True if the other side, which expects this sequence number next, has received more than was captured.
+    /// True if an acknowledgement of this sequence number covers bytes that were not captured.
     pub(crate) fn lacks(&self, acknowledged: u32) -> bool {
         let distance = self.distance(acknowledged);
         self.is_started() && distance.is_none_or(|missing| missing > i32::from(self.is_finished()))
@@ -116,7 +116,7 @@ impl Reassembly {
         }
     }
 
-    /// Records a FIN with this sequence number. The first FIN counts.
+    /// Records a FIN with this sequence number. Later FINs are ignored.
     pub(crate) fn finish(&mut self, sequence: u32) {
         if let Some(position) = self.distance(sequence).and_then(|distance| self.at(distance)) {
             self.fin.get_or_insert(position);
@@ -210,11 +210,11 @@ impl Reassembly {
     }
 }
 
-/// There is no room for a piece.
+/// A segment would exceed the limits.
 struct Full;
 
 impl Waiting {
-    /// Adds the bytes that are not waiting yet. True if there were any.
+    /// Adds those of the bytes that are not stored yet. True if there are any.
     fn insert(&mut self, start: u64, bytes: &[u8], max: usize) -> Result<bool, Full> {
         let end = start + bytes.len() as u64;
         let before = self.pieces.range(..start).next_back();

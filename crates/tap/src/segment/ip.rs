@@ -64,7 +64,7 @@ fn v6(layer: Layer<'_>) -> Result<Ip<'_>, NoSegment> {
     let header: [u8; 40] = layer.array(0)?;
     let payload = layer.after(header.len())?;
     let mut rest = match usize::from(layer.u16(4)?) {
-        // Larger than 64 KiB ("jumbogram", RFC 2675; its option has the length).
+        // The packet is larger than 64 KiB (a jumbogram, RFC 2675, whose length is in an option).
         0 => payload,
         len => payload.limited(len)?,
     };
@@ -76,7 +76,7 @@ fn v6(layer: Layer<'_>) -> Result<Ip<'_>, NoSegment> {
             }
             HOP_BY_HOP | ROUTING | DESTINATION => (usize::from(rest.byte(1)?) + 1) * 8,
             AUTHENTICATION => (usize::from(rest.byte(1)?) + 2) * 4,
-            // The lowest three bits: two are reserved, one is "more fragments".
+            // A whole packet: its offset is 0 and no fragments follow. The mask excludes the two reserved bits.
             FRAGMENT if rest.u16(2)? & 0xfff9 == 0 => 8,
             FRAGMENT if rest.byte(0)? == TCP => return Err(NoSegment::Fragment),
             _ => break,

@@ -1,8 +1,8 @@
 //! Headers of a packet: from its link layer to its TCP segment.
 //!
-//! Why no library (`etherparse`, `smoltcp`): few header fields are needed, the libraries lack both cooked headers and
-//! the BSD loopback header, and a truncated packet must show how many bytes are missing. Checksums are not verified:
-//! sent packets are captured before the network card computes them.
+//! Why no library (`etherparse`, `smoltcp`): the libraries lack both cooked headers and the BSD loopback header. For a
+//! truncated packet, the number of missing bytes is needed, and otherwise only few header fields. Checksums are not
+//! verified, because sent packets are captured before the network card computes them.
 
 pub(crate) mod ip;
 mod link;
@@ -45,7 +45,7 @@ pub(crate) struct Segment<'a> {
     /// Sequence number of the next byte that the sender expects, if the ACK flag is set.
     pub(crate) acknowledged: Option<u32>,
     flags: u8,
-    /// Receive window as sent, without scaling, which does not matter for 0.
+    /// Receive window as sent, without the scale factor: only zero and nonzero are distinguished.
     pub(crate) window: u16,
     /// The captured part of the payload.
     pub(crate) payload: &'a [u8],
@@ -84,9 +84,9 @@ impl Segment<'_> {
 /// Why a packet has no segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoSegment {
-    /// It is not TCP over IP.
+    /// The packet is not TCP over IP.
     Other,
-    /// It is a fragment of an IP packet with TCP. Linux's TCP sends none (path MTU discovery).
+    /// The packet is a fragment of an IP packet with TCP. Linux's TCP sends none (path MTU discovery).
     Fragment,
     /// A header is not valid or not captured completely.
     Malformed,
@@ -172,8 +172,8 @@ fn tcp<'a>(ip: &ip::Ip<'a>, outgoing: Option<bool>) -> Result<Segment<'a>, NoSeg
     })
 }
 
-/// See [`Segment::print`]: sequence numbers, flags and window, the options (timestamps), the id of the IP packet and
-/// the length. Excludes the checksum, which may be computed between two captures.
+/// Hashes the sequence numbers, flags, window, options (timestamps), IP identification and length; see
+/// [`Segment::print`]. Excludes the checksum, which may be computed between two captures.
 fn print(header: &[u8; 20], options: &[u8], id: u16, len: usize) -> u64 {
     let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
     let word = |bytes: &[u8]| bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));

@@ -95,7 +95,7 @@ fn fin_waits_for_earlier_bytes() {
     assert_eq!(talk.calls(), [up("a")]);
     talk.s("ab");
     assert_eq!(talk.calls(), [down("ab"), down("cd"), Finished(DOWN)]);
-    // Nothing follows a FIN.
+    // Bytes after a FIN are ignored.
     talk.s_after(3, "zz");
     talk.wait(200).c_rst();
     assert_eq!(talk.calls(), [Closed(Close::Reset(Side::Client))]);
@@ -116,7 +116,7 @@ fn resets_end_connections_on_their_side() {
         assert_eq!(talk.log.take(), [], "after the end");
         assert_eq!(talk.tap.stats().attached.get(), 0);
     }
-    // Out of range: not part of this connection.
+    // A reset whose sequence number is out of range does not belong to this connection.
     let mut talk = Talk::new();
     talk.open().c("a");
     let tcp = talk.client_segment(RST, b"");
@@ -136,7 +136,7 @@ fn reset_after_missing_bytes_leaves_the_request_unobserved() {
 
 #[test]
 fn reset_by_the_client_does_not_hide_missing_bytes_of_the_response() {
-    // A hole before bytes that wait, and bytes that only the reset acknowledges.
+    // First case: a hole before waiting bytes. Second case: missing bytes that only the reset acknowledges.
     for waiting in [true, false] {
         let mut talk = Talk::new();
         talk.open().c("a").s("b");
@@ -167,7 +167,7 @@ fn acknowledgement_out_of_range_is_a_gap() {
 fn ended_connection_does_not_hide_the_next_one() {
     let mut talk = Talk::new();
     talk.open().c("a").c_rst();
-    // Packets of a connection between the same ends, whose SYN was not captured.
+    // Packets of a new connection between the same ends, whose SYN was not captured.
     for _ in 0..3 {
         talk.wait(4_000).c("b").tick();
     }
@@ -395,7 +395,7 @@ fn second_capture_replaces_a_lost_first_one() {
         talk.capture(tcp);
     }
     assert_eq!(talk.calls(), [down("ab"), down("cd")]);
-    // Both copies of several packets at once.
+    // The first copies of both packets are captured before the second copies.
     let mut talk = Talk::new();
     talk.open();
     for (tcp, outgoing) in [(&first, true), (&second, true), (&first, false), (&second, false)] {

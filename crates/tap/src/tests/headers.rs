@@ -15,7 +15,7 @@ fn owned(link: Link, bytes: Vec<u8>) -> OwnedPacket {
     OwnedPacket { link, original_len: bytes.len(), bytes, at: std::time::Duration::ZERO, outgoing: None }
 }
 
-/// A segment from a client to a server, with IPv6 addresses.
+/// A segment from a client to a server, with IPv6 addresses if `v6`.
 fn tcp(v6: bool, payload: &[u8]) -> Tcp {
     let mut talk = Talk::new();
     if v6 {
@@ -111,7 +111,7 @@ fn ipv6_extension_headers_are_skipped() {
         assert_eq!(with(next, &[60, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0]), ok);
     }
     assert_eq!(with(51, &[6, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]), ok);
-    // A fragment header of a whole packet, of a first and of a later fragment.
+    // Fragment headers of a whole packet, a first fragment and later fragments.
     assert_eq!(with(44, &[6, 0, 0, 0, 0, 0, 0, 1]), ok);
     assert_eq!(with(44, &[6, 0, 0, 1, 0, 0, 0, 1]), Err(NoSegment::Fragment));
     assert_eq!(with(44, &[6, 0, 0, 8, 0, 0, 0, 1]), Err(NoSegment::Fragment));

@@ -1,4 +1,4 @@
-//! Connections that are in progress when their capture begins, and directions.
+//! Tests connections that are in progress when the capture begins, and how the client and the server are determined.
 
 use tokometer_observe::input::{Close, Direction, Side};
 
@@ -34,12 +34,12 @@ fn request_during_a_response_is_not_a_boundary() {
     let mut talk = Talk::new();
     let before = talk.down;
     talk.s("part of a response");
-    // The client has not received it yet: this request is pipelined.
+    // The client has not acknowledged these bytes yet, so its request is pipelined.
     let after = std::mem::replace(&mut talk.down, before);
     talk.c(GET);
     assert_eq!(talk.calls(), []);
     talk.down = after;
-    // Sent again.
+    // The request is retransmitted.
     talk.c_after(-(GET.len() as i32), GET);
     assert_eq!(talk.calls(), []);
     talk.c("GET / HTTP/1.1\r\n\r\n");
@@ -71,7 +71,7 @@ fn connection_in_progress_ends_with_its_fins() {
     let mut talk = Talk::new();
     talk.s("a").c_fin().s_fin();
     assert_eq!((talk.tap.stats().open(), talk.tap.stats().unsynchronised.get()), (0, 0));
-    // Observed before its end.
+    // This connection is observed before it ends.
     let mut talk = Talk::new();
     talk.s("a").c(GET).s_fin().c_fin();
     let (up, down) = (Direction::Request, Direction::Response);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokometer_observe::input::{Close, Connection, Direction, Network, Observe, Observer};
 
-/// A call of an observer.
+/// A call to an observer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Call {
     Accepted { listener: usize, peer: String, upstream: String },
@@ -26,7 +26,7 @@ pub(super) struct Log {
     pub(super) calls: Arc<Mutex<Vec<(u64, Duration, Call)>>>,
     /// If set, no observer is created.
     pub(super) refuses: bool,
-    /// What makes an observer panic.
+    /// An observer panics if the bytes contain this text.
     pub(super) panics_at: Option<&'static str>,
 }
 
@@ -44,13 +44,13 @@ impl Log {
         std::mem::take(&mut *self.calls.lock().unwrap())
     }
 
-    /// Takes all calls so far, except those about the network.
+    /// Takes all calls so far; omits network calls.
     pub(super) fn take(&self) -> Vec<Call> {
         let calls = self.take_timed().into_iter().map(|(_, _, call)| call);
         calls.filter(|call| !matches!(call, Call::Network(_))).collect()
     }
 
-    /// The bytes of a direction, of all calls so far.
+    /// The bytes of one direction in all calls so far.
     pub(super) fn bytes(&self, of: Direction) -> Vec<u8> {
         let calls = self.calls.lock().unwrap();
         let seen = calls.iter().filter_map(|(_, _, call)| match call {

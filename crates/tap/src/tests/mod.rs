@@ -1,4 +1,4 @@
-//! Tests of whole taps: packets in, calls of observers out.
+//! Tests of the whole tap: packets in, observer calls out.
 
 mod connections;
 mod files;

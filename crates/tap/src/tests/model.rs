@@ -1,4 +1,4 @@
-//! Reassembly against a naive model.
+//! Compares reassembly with a naive model.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ use crate::tests::log::Call;
 use crate::tests::packets::{ACK, Tcp};
 use crate::tests::talk::Talk;
 
-/// A captured piece of a stream: position, length, and copy number, which determines the bytes.
+/// A captured piece of a stream: position and length. The index of a piece is its copy number.
 type Piece = (usize, usize);
 
-/// The byte of a stream at this position, in this copy: receivers keep the first one.
+/// The byte of a stream at this position, in this copy. Copies differ, to test that the first one is kept.
 fn byte(position: usize, copy: usize) -> u8 {
     b'!' + ((position * 7 + copy * 13) % 90) as u8
 }
 
-/// The bytes that are in order after all pieces.
+/// The bytes that can be delivered in order after all pieces.
 fn model(pieces: &[Piece]) -> Vec<u8> {
     let mut known = BTreeMap::new();
     for (copy, (start, len)) in pieces.iter().enumerate() {

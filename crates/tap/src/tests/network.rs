@@ -1,4 +1,4 @@
-//! What only packets show of the network.
+//! Tests network measurements from packets.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::tests::talk::Talk;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// The last known values.
+/// The last reported values.
 fn last(talk: &Talk) -> Network {
     let calls = talk.log.take_timed();
     let network = calls.iter().rev().find_map(|(_, _, call)| match call {
@@ -42,7 +42,7 @@ fn segments_sent_again_to_the_client_are_counted() {
     talk.open().c("ab").c_after(-2, "ab").s("cd").s_after(-2, "cd").s_after(-1, "d").s_after(-1, "").s("e");
     assert_eq!(last(&talk).retransmits, Some(1));
     assert_eq!(talk.tap.stats().retransmitted.get(), 2);
-    // At the end of the connection as well.
+    // A retransmission is also reported if the connection ends directly afterwards.
     talk.s_after(-2, "de").c_rst();
     assert_eq!(last(&talk).retransmits, Some(2));
 }
@@ -61,7 +61,7 @@ fn zero_window_of_the_client_is_time_that_it_blocks() {
     let at = calls.iter().position(|call| *call == blocked).unwrap_or_else(|| panic!("{calls:?}"));
     assert_eq!(calls[at - 1], (11 * MS, Call::Waits));
     assert!(matches!(calls[at + 1].1, Call::Network(Network { zero_window: Some(time), .. }) if time == 42 * MS));
-    // The connection ends in this state.
+    // The connection ends while the window is zero.
     talk.window = 0;
     talk.c("").wait(7).s_rst();
     let calls = talk.log.take();

@@ -1,4 +1,4 @@
-//! Packets to request records, with the observers of the proxy.
+//! Tests the request records that the proxy's observers create from captured packets.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,14 +20,14 @@ const TOKEN: &str =
     "data: {\"id\":\"chatcmpl-1\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n";
 const LAST: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
 
-/// Keeps records and detachments.
+/// Stores records and detachments.
 #[derive(Debug, Default)]
-struct Kept {
+struct Recorder {
     records: Mutex<Vec<Arc<Record>>>,
     detached: Mutex<Vec<Detach>>,
 }
 
-impl Sink for Kept {
+impl Sink for Recorder {
     fn record(&self, record: &Arc<Record>) {
         self.records.lock().unwrap().push(Arc::clone(record));
     }
@@ -37,7 +37,7 @@ impl Sink for Kept {
     }
 }
 
-impl Kept {
+impl Recorder {
     fn outcomes(&self) -> Vec<Outcome> {
         self.records.lock().unwrap().iter().map(|record| record.outcome).collect()
     }
@@ -51,14 +51,14 @@ impl Kept {
     }
 }
 
-fn observers() -> (Arc<Kept>, Arc<Observers>) {
-    let kept = Arc::<Kept>::default();
+fn observers() -> (Arc<Recorder>, Arc<Observers>) {
+    let kept = Arc::<Recorder>::default();
     let observers = Arc::new(Observers::new(Settings::default(), 1, Arc::clone(&kept) as _));
     (kept, observers)
 }
 
-/// A conversation that real observers see.
-fn talk() -> (Talk, Arc<Kept>) {
+/// A scripted connection with the proxy's observers.
+fn talk() -> (Talk, Arc<Recorder>) {
     let (kept, observers) = observers();
     let mut talk = Talk::with(Log::new(), |_| {});
     let servers = vec![Server { address: None, port: 8000, listener: 0 }];

@@ -1,4 +1,4 @@
-//! Servers of a capture whose ports are not known.
+//! Tests finding the servers of a capture whose ports are not known.
 
 use std::net::SocketAddr;
 

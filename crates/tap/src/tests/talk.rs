@@ -70,7 +70,7 @@ impl Talk {
         self.id
     }
 
-    /// A segment of the client.
+    /// The client's next segment.
     pub(super) fn client_segment(&mut self, flags: u8, payload: &[u8]) -> Tcp {
         Tcp {
             from: self.client,
@@ -85,40 +85,40 @@ impl Talk {
         }
     }
 
-    /// A segment of the server.
+    /// The server's next segment.
     pub(super) fn server_segment(&mut self, flags: u8, payload: &[u8]) -> Tcp {
         let (from, to, seq, ack) = (self.server, self.client, self.down, self.up);
         Tcp { from, to, seq, ack, window: 500, ..self.client_segment(flags, payload) }
     }
 
-    /// The tap captures this segment now.
+    /// Passes this segment to the tap, with the current time.
     pub(super) fn capture(&mut self, tcp: &Tcp) -> &mut Talk {
         let packet = OwnedPacket { outgoing: self.outgoing, at: EPOCH + self.at, ..tcp.packet(self.link) };
         self.tap.packet(&packet.as_packet());
         self
     }
 
-    /// The client sends this.
+    /// The client sends this text.
     pub(super) fn c(&mut self, text: &str) -> &mut Talk {
         let tcp = self.client_segment(ACK, text.as_bytes());
         self.up = self.up.wrapping_add(text.len() as u32);
         self.capture(&tcp)
     }
 
-    /// The server sends this.
+    /// The server sends this text.
     pub(super) fn s(&mut self, text: &str) -> &mut Talk {
         let tcp = self.server_segment(ACK, text.as_bytes());
         self.down = self.down.wrapping_add(text.len() as u32);
         self.capture(&tcp)
     }
 
-    /// The client sends this after the following `skip` bytes.
+    /// The client sends this text, shifted by `skip` bytes. Its next sequence number does not change.
     pub(super) fn c_after(&mut self, skip: i32, text: &str) -> &mut Talk {
         let tcp = self.client_segment(ACK, text.as_bytes());
         self.capture(&Tcp { seq: tcp.seq.wrapping_add_signed(skip), ..tcp })
     }
 
-    /// The server sends this after the following `skip` bytes.
+    /// The server sends this text, shifted by `skip` bytes. Its next sequence number does not change.
     pub(super) fn s_after(&mut self, skip: i32, text: &str) -> &mut Talk {
         let tcp = self.server_segment(ACK, text.as_bytes());
         self.capture(&Tcp { seq: tcp.seq.wrapping_add_signed(skip), ..tcp })
@@ -160,7 +160,7 @@ impl Talk {
         self.capture(&tcp).c("")
     }
 
-    /// The tap notices the time.
+    /// Passes the current time to the tap.
     pub(super) fn tick(&mut self) -> &mut Talk {
         self.tap.tick(EPOCH + self.at);
         self
@@ -171,7 +171,7 @@ impl Talk {
         self
     }
 
-    /// Calls since the last time, except the call that creates the observer.
+    /// Observer calls since the last use of this function, without network calls and the creation of the observer.
     pub(super) fn calls(&mut self) -> Vec<Call> {
         let calls = self.log.take().into_iter();
         calls.filter(|call| !matches!(call, Call::Accepted { .. })).collect()

@@ -10,7 +10,7 @@ use crate::accounting::tenants::{InUse, OTHER, Placed, place, readable};
 use crate::export::table::{Id, Key};
 use crate::export::{Histogram, Histograms};
 
-/// Label of a tenant or priority class; `None`: the request names none.
+/// Label of a tenant or priority class; `None` if the request has none.
 type Name = Option<Arc<str>>;
 
 /// Tenant and priority class.
@@ -19,10 +19,10 @@ type Pair = (Name, Name);
 /// The histograms of all tenant and priority class pairs.
 #[derive(Debug, Default)]
 pub(super) struct Latencies {
-    /// `None`: nothing is recorded.
+    /// `None` until [`Latencies::record_in`] is called; nothing is recorded before.
     histograms: Option<Histograms>,
     by_pair: HashMap<Pair, Timings>,
-    /// The pairs whose class has its own label, and when each was last used.
+    /// The pairs whose class has a separate label, with the time of their last use.
     in_use: InUse<Pair>,
     /// Requests whose class was counted as `other`.
     pub(super) folded: u64,
@@ -37,20 +37,20 @@ struct Timings {
 }
 
 impl Latencies {
-    /// Records in these histograms from now on.
+    /// From now on, records latencies in these histograms.
     pub(super) fn record_in(&mut self, histograms: Histograms) {
         self.histograms = Some(histograms);
     }
 
-    /// Adds a request of this tenant. At most `most` pairs keep their class label; further classes are counted as
-    /// `other`.
-    pub(super) fn add(&mut self, tenant: &Name, record: &Record, most: usize) {
+    /// Adds a request of this tenant. At most `max_pairs` pairs have a separate class label; further classes are
+    /// counted as `other`.
+    pub(super) fn add(&mut self, tenant: &Name, record: &Record, max_pairs: usize) {
         let Some(histograms) = self.histograms.clone() else { return };
         let class = record.targets.as_ref().and_then(|targets| targets.priority_class.as_deref());
         let mut pair = (tenant.clone(), class.map(|class| readable(class).into()));
         if pair.1.is_some() {
             let now = record.started + record.ended;
-            match place(&pair, is_accepted(record), most, &mut self.in_use, now) {
+            match place(&pair, is_accepted(record), max_pairs, &mut self.in_use, now) {
                 Placed::Known | Placed::Added { replaces: None } => {}
                 Placed::Added { replaces: Some(gone) } => self.forget(|pair| *pair == gone),
                 Placed::Refused => {

@@ -1,7 +1,7 @@
 //! Accounting: tokens, cost and budget use by tenant and model, summed up from request records.
 //!
-//! Disabled unless configured. Tenant names are client-supplied and not verified; their label is a hash unless
-//! configured otherwise. A request with unknown token counts adds no cost and is counted as unpriced.
+//! Disabled unless configured. Tenant names are client-supplied and not verified; by default, the label is a hash of
+//! the name. A request with unknown token counts adds no cost and is counted as unpriced.
 
 mod latency;
 mod price;
@@ -40,18 +40,18 @@ pub struct Tenants {
     /// Value of the label `tenant`.
     #[serde(rename = "label")]
     pub form: TenantForm,
-    /// File with the key for the hash, at least 16 bytes; use the same key on every pod. null: plain SHA-256, with
-    /// which anyone can confirm a guessed name.
+    /// File with the key for the hash, at least 16 bytes; use the same key on every pod. null: SHA-256 without a key,
+    /// so anyone who guesses a name can confirm it.
     pub hash_key_file: Option<PathBuf>,
     /// Label values of known tenants, `name sent by the client: label`. Their series exist from the start and do not
     /// count towards `max`.
     pub names: BTreeMap<String, String>,
-    /// True counts tenants that are not in `names` as `other`.
+    /// If true, tenants that are not in `names` are counted as `other`.
     pub only_named: bool,
-    /// Maximum number of tenants that are not in `names`, in the order of their first response with status 200-299;
-    /// further tenants are counted as `other`. At the maximum, a new tenant replaces the least recently used tenant if
-    /// that tenant was unused for at least 10 minutes. The replaced tenant's series disappear; they restart at zero if
-    /// the tenant returns.
+    /// Maximum number of tenants that are not in `names`. Tenants get their label in the order of their first response
+    /// with status 200-299; further tenants are counted as `other`. At the maximum, a new tenant replaces the least
+    /// recently used tenant if that tenant was unused for at least 10 minutes. The replaced tenant's series disappear;
+    /// they restart at zero if the tenant returns.
     #[serde(rename = "max")]
     #[schemars(range(min = 1, max = 10000))]
     pub most: usize,
@@ -61,7 +61,7 @@ pub struct Tenants {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TenantForm {
-    /// The first 12 digits of a hash: SHA-256, or HMAC-SHA-256 with a key.
+    /// The first 12 hexadecimal digits of a hash: HMAC-SHA-256 if `hash_key_file` is set, otherwise SHA-256.
     #[default]
     Hash,
     /// The name sent by the client, visible to everyone with access to the metrics.
@@ -126,7 +126,7 @@ pub enum Limit {
 }
 
 impl Settings {
-    /// True when anything is counted.
+    /// True if tenants, prices or budgets are configured.
     pub fn is_on(&self) -> bool {
         self.tenants.is_some() || self.prices.is_some() || !self.budgets.is_empty()
     }
@@ -150,7 +150,7 @@ impl Default for Tenants {
     }
 }
 
-/// True when a pattern matches this model.
+/// True if the pattern matches this model. A trailing `*` matches any suffix.
 pub(crate) fn covers(pattern: &str, model: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(begin) => model.starts_with(begin),

@@ -5,7 +5,7 @@ use tokometer_observe::measure::{CountSource, Outcome, Record};
 
 use crate::accounting::{Price, Prices, covers};
 
-/// Prices are per million tokens.
+/// Number of tokens to which the prices apply.
 const PER: f64 = 1e6;
 
 closed_enum! {
@@ -23,23 +23,22 @@ closed_enum! {
 closed_enum! {
     /// Why a response has no price.
     pub enum Unpriced {
-        /// No price is configured for its model.
+        /// No price is configured for the response's model.
         NoPrice = "no_price",
-        /// Its input token count is unknown.
+        /// The input token count is unknown.
         NoInputCount = "no_input_count",
-        /// Its output token count is unknown.
+        /// The output token count is unknown.
         NoOutputCount = "no_output_count",
     }
 }
 
-/// The cost of a request, in the currency of the prices, and its basis. `None`: the request costs nothing, because the
-/// server did not accept it or its path is not parsed. `model`: the name under which the request is counted.
+/// The cost of a request, in the currency of the prices, and its basis. `None` if the request costs nothing, because
+/// the server did not accept it or its path is not parsed. `model` is the name under which the request is counted.
 pub fn cost(record: &Record, model: Option<&str>, prices: &Prices) -> Option<Result<(f64, Basis), Unpriced>> {
     (is_accepted(record) && record.labels.route.is_read()).then(|| priced(record, model, prices))
 }
 
-/// True when the server accepted the request. A rejected request has no tokens, and does not confirm the client's
-/// identity.
+/// True if the server accepted the request. A rejected request has no tokens, and its tenant name may be made up.
 pub(super) fn is_accepted(record: &Record) -> bool {
     // gRPC servers reject calls with HTTP status 200 and a gRPC status.
     let refused = matches!(record.outcome, Outcome::Http4xx | Outcome::Http5xx | Outcome::RejectedBusy);
@@ -75,7 +74,7 @@ fn priced(record: &Record, model: Option<&str>, prices: &Prices) -> Result<(f64,
     Ok((money, basis))
 }
 
-/// True when the number of cached tokens affects the price.
+/// True if the number of cached tokens affects the cost.
 fn depends_on_cached(price: &Price) -> bool {
     price.cached_input.is_some_and(|cached| cached != price.input)
 }

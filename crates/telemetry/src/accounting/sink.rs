@@ -1,4 +1,4 @@
-//! Accounting: a sink that adds up tokens, cost and budget use by tenant and model.
+//! A sink that sums tokens, cost and budget use by tenant and model.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use crate::export::{Collect, Histograms, Points, outcome_class};
 /// Unit of token budgets.
 pub const TOKENS: &str = "tokens";
 
-/// Label of a model or tenant. `None`: no server has named a model yet, or the request names no tenant.
+/// Label of a model or tenant. `None` if no response has named a model yet, or the request has no tenant.
 type Name = Option<Arc<str>>;
 
 /// Model, tenant (`None` if tenants are not counted) and currency of a cost.
@@ -25,7 +25,7 @@ type CostKey = (Name, Name, Arc<str>);
 /// Budget name and unit.
 type BudgetKey = (String, Arc<str>);
 
-/// Adds up tokens, cost and budget use.
+/// Sums tokens, cost and budget use by tenant and model.
 #[derive(Debug)]
 pub struct Accounting {
     models: Models,
@@ -36,12 +36,12 @@ pub struct Accounting {
 #[derive(Debug)]
 struct State {
     rules: Arc<Rules>,
-    /// Labels of tenants without a configured name, and when each was last used.
+    /// Labels of tenants without a configured name, with the time of their last use.
     labels: InUse<Arc<str>>,
     latencies: Latencies,
     /// All sums except the use of budgets.
     sums: Sums,
-    /// Amount used of each budget, including budgets that a reload removed.
+    /// Used amount of each budget, including budgets that a reload removed.
     spent: HashMap<BudgetKey, f64>,
 }
 
@@ -130,7 +130,7 @@ impl Accounting {
         Ok(accounting)
     }
 
-    /// Also records latencies by tenant, in these histograms.
+    /// From now on, also records latencies by tenant in these histograms.
     pub fn record_latencies_in(&self, histograms: Histograms) {
         self.state().latencies.record_in(histograms);
     }
@@ -145,7 +145,8 @@ impl Accounting {
     /// Adds a finished request.
     pub fn add(&self, record: &Record) {
         let rules = Arc::clone(&self.state().rules);
-        // With disaggregated prefill, the decode engine reports the prompt of the prefill request again.
+        // With disaggregated prefill, prefill requests are not counted: the decode engine reports the same prompt
+        // again.
         let is_counted = record.labels.route.is_read() && record.labels.route != Route::Prefill;
         if !rules.settings.is_on() || !is_counted {
             return;
@@ -153,7 +154,7 @@ impl Accounting {
         let mut evicted = Vec::new();
         let model = self.models.of(record, |name| evicted.push(name.to_owned()));
         let mut state = self.state();
-        // A sum that is created again starts at zero.
+        // Removes the sums of models that lost their label. If such a model returns, its sums restart at zero.
         for name in evicted {
             state.sums.costs.retain(|(model, ..), _| model.as_deref() != Some(&name));
             state.sums.unpriced.retain(|model, _| model.as_deref() != Some(&name));
@@ -212,7 +213,7 @@ impl State {
     /// The tenant label of a request; `None` if the request names no tenant.
     fn tenant(&mut self, labels: &TenantLabels, record: &Record) -> Name {
         let name = record.targets.as_ref()?.tenant.as_deref()?;
-        // A server that authenticates clients rejects made-up tenants, so only an accepted request may add a label.
+        // A server that authenticates clients rejects made-up tenants, so only accepted requests add labels.
         let found = labels.label(name, is_accepted(record), &mut self.labels, record.started + record.ended);
         if let Some(gone) = found.replaces {
             self.sums.tenants.retain(|tenant, _| tenant.as_ref() != Some(&gone));
@@ -223,7 +224,7 @@ impl State {
         Some(found.label)
     }
 
-    /// Creates the sums known from the start at zero, so that `rate` sees the first event.
+    /// Creates the sums of all configured tenants at zero, so that `rate()` includes the first request.
     fn create_known(&mut self) {
         if let Some(labels) = &self.rules.tenants {
             for tenant in labels.names().chain([OTHER]).map(|name| Some(name.into())).chain([None]) {
@@ -253,7 +254,7 @@ impl Rules {
     }
 }
 
-/// True when a budget applies to this request.
+/// True if the budget applies to this request.
 fn concerns(budget: &Budget, record: &Record, model: Option<&str>) -> bool {
     let tenant = record.targets.as_ref().and_then(|targets| targets.tenant.as_deref());
     let named = model.or(record.labels.request_model.as_deref()).unwrap_or_default();
@@ -261,7 +262,7 @@ fn concerns(budget: &Budget, record: &Record, model: Option<&str>) -> bool {
     models && (budget.tenants.is_empty() || tenant.is_some_and(|tenant| budget.tenants.iter().any(|t| t == tenant)))
 }
 
-/// The known tokens of a request. A budget is a guard rather than a bill, so a lower bound is better than nothing.
+/// The known tokens of a request. Lower bounds are included: a budget is a guard, not a bill.
 fn tokens(record: &Record) -> f64 {
     let known = [record.input_tokens, record.output_tokens].into_iter().flatten();
     known.map(|count| count.tokens as f64).sum()
@@ -331,7 +332,7 @@ mod tests {
             let labels = Labels { route: Route::Chat, ..Labels::default() };
             accounting.add(&Record::new(labels, Instant::now(), outcome, Duration::ZERO));
         }
-        // Four outcome classes for requests without a tenant, then for the tenant `other`.
+        // The four outcome classes of requests without a tenant, then those of the tenant `other`.
         assert_eq!(values_of(&accounting, Id::TenantRequests), [2.0, 0.0, 2.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
         assert_eq!(values_of(&accounting, Id::LabelsFolded), [0.0, 0.0]);
     }

@@ -11,7 +11,7 @@ use ring::{digest, hmac};
 use crate::accounting::{TenantForm, Tenants};
 use tokometer_observe::measure::LABEL_IDLE;
 
-/// The label of tenants over the limit, and of unknown tenants whose request the server rejected.
+/// The label of tenants above the limit, and of new tenants whose request the server rejected.
 pub(super) const OTHER: &str = "other";
 
 /// Hexadecimal digits of a hash: 48 bits, so among 100 tenants the chance of a collision is 1 in 50,000,000,000.
@@ -40,12 +40,12 @@ pub enum Error {
     Short {
         /// The file.
         path: PathBuf,
-        /// Its length in bytes, without surrounding white space.
+        /// Length of the key in bytes, without surrounding white space.
         bytes: usize,
     },
 }
 
-/// Labels in use, and when each was last used.
+/// Labels in use, with the time of their last use.
 pub(super) type InUse<K> = HashMap<K, Instant>;
 
 /// Result of looking up or adding a label.
@@ -53,14 +53,14 @@ pub(super) type InUse<K> = HashMap<K, Instant>;
 pub(super) enum Placed<K> {
     /// The label was already in use.
     Known,
-    /// The label was added, and may replace another label.
+    /// The label was added. `replaces` is the label that was removed to make room.
     Added { replaces: Option<K> },
-    /// The label was not added.
+    /// The label is new and was not added.
     Refused,
 }
 
-/// Looks up a label among those in use. A new label is added only if `admitted`. At the limit it replaces the least
-/// recently used label, if that label has been idle for [`LABEL_IDLE`].
+/// Looks up a label in `in_use`, or adds it if `admitted`. At the limit, a new label replaces the least recently used
+/// one, if that has been unused for [`LABEL_IDLE`].
 pub(super) fn place<K: Clone + Hash + Ord>(
     label: &K,
     admitted: bool,
@@ -88,7 +88,7 @@ pub(super) fn place<K: Clone + Hash + Ord>(
     Placed::Added { replaces }
 }
 
-/// Computes tenant labels. Stores no client-supplied names, only labels.
+/// Computes tenant labels. Does not store client-supplied names.
 #[derive(Debug)]
 pub(super) struct TenantLabels {
     settings: Tenants,
@@ -101,7 +101,7 @@ impl TenantLabels {
         Ok(TenantLabels { settings: settings.clone(), key })
     }
 
-    /// Labels that exist from the start.
+    /// The configured labels, which exist from the start.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.settings.names.values().map(String::as_str)
     }
@@ -142,9 +142,9 @@ impl TenantLabels {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TenantLabel {
     pub(super) label: Arc<str>,
-    /// The label is [`OTHER`] because no label could be added.
+    /// True if the label is [`OTHER`] because a new label could not be added.
     pub(super) folded: bool,
-    /// The replaced label.
+    /// The label that was removed to make room for this one.
     pub(super) replaces: Option<Arc<str>>,
 }
 

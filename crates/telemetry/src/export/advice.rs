@@ -1,4 +1,4 @@
-//! Log warnings about values that are only lower bounds.
+//! Logs a warning if the token counts of a model are only lower bounds.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use tokometer_decode::Engine;
 use tokometer_observe::measure::{CountSource, Record};
 
-/// Maximum number of models that are logged.
+/// Maximum number of models for which a warning is logged.
 const MAX_MODELS: usize = 64;
 
 /// The models whose streams were counted as lower bounds. Never locked by the data path.

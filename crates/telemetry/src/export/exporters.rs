@@ -1,4 +1,4 @@
-//! Both exporters, fed by one sink.
+//! The sink that feeds the Prometheus and OTLP exporters.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub enum Error {
     /// The settings of an OTLP endpoint are invalid.
     #[error("the OTLP endpoint {address} cannot be used: {reason}")]
     Endpoint {
-        /// Scheme, host and port of its URL.
+        /// Scheme, host and port of the endpoint's URL.
         address: String,
         /// The reason.
         reason: String,
@@ -99,12 +99,12 @@ impl Exporters {
     }
 
     /// Keeps the trace of every request for which `evaluate` reports a missed objective, up to the cap on kept traces.
-    /// `evaluate` is called when a request is recorded, so it must not block. Only the first `evaluate` is used.
+    /// `evaluate` is called while a request is recorded, so it must return quickly. Only the first call has an effect.
     pub fn keep_when(&self, evaluate: impl Fn(&Record) -> bool + Send + Sync + 'static) {
         self.tracer.evaluate.set(Box::new(evaluate)).ok();
     }
 
-    /// From now on, exports the values of this owner.
+    /// Adds an owner whose values are exported from now on.
     pub fn add(&self, owner: Arc<dyn Collect>) {
         self.owners.add(owner);
     }
@@ -115,7 +115,7 @@ impl Exporters {
     }
 
     /// Adds the engine's state to the spans of requests. `state` returns the state of a listener's engine at a given
-    /// moment, and the age of that state. Only the first `state` is used.
+    /// moment, and the age of that state. Only the first call has an effect.
     pub fn join_engine_state(
         &self,
         state: impl Fn(usize, Instant) -> Option<(Arc<scrape::State>, Duration)> + Send + Sync + 'static,
@@ -142,7 +142,7 @@ impl Exporters {
 
     /// The page for a scraper that sent this `Accept` header. Called from the admin threads.
     pub fn scrape(&self, accept: Option<&str>) -> Page {
-        // Must be the first step: it records all ended requests.
+        // Must be the first step, because it records all ended requests.
         let mut values = self.owners.collect();
         self.families.observe(&mut values);
         self.recorder.settle();
@@ -169,8 +169,8 @@ fn info_labels(resource: &[(String, String)]) -> Vec<(String, String)> {
     labels
 }
 
-/// A name as a Prometheus label. A label must not start with a digit. Prometheus reserves names that start with two
-/// underscores (`__name__` would rename the metric).
+/// Converts an attribute name to a Prometheus label. A label must not start with a digit. Prometheus reserves names
+/// that start with two underscores (`__name__` would rename the metric).
 fn label(name: &str) -> String {
     let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     let reserved = name.starts_with(|c: char| c.is_ascii_digit()) || name.starts_with("__");
@@ -232,7 +232,7 @@ mod tests {
         };
         use_it("known");
         exporters.scrape(None);
-        // This thread holds the locks: if the data path needed one of them, it would block forever.
+        // This thread holds the locks. If the data path took one of them, the test would hang.
         exporters.recorder.while_locked(|| {
             use_it("known");
             use_it("new");

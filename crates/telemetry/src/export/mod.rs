@@ -1,4 +1,4 @@
-//! The metric table and both exporters: records in, Prometheus pages and OTLP batches out.
+//! The metric table, and the exporters that convert request records to Prometheus pages and OTLP batches.
 
 mod advice;
 mod collect;
@@ -11,7 +11,7 @@ mod series;
 mod settings;
 mod trace;
 
-/// The single table of metrics.
+/// The table of all metrics.
 pub mod table;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Converts request records to observations.
+//! Adds the values of request records to the metric series.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use crate::export::series::live::LiveCounts;
 use crate::export::table::{Id, Key};
 use tokometer_observe::measure::{Count, CountSource, Labels, Outcome, PhaseKind, Phases, Record};
 
-/// Records values for both exporters. The data path calls [`LabelSets::live`], which takes no lock.
+/// Records values for both exporters. The data path calls only [`LabelSets::live`], which takes no lock.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     families: Arc<Families>,
@@ -54,7 +54,7 @@ impl Recorder {
         table.drain(self.sets.now());
     }
 
-    /// Resolves the label sets of streams that started with unknown labels.
+    /// Resolves the label sets of streams whose labels were new when the stream started.
     fn adopt(&self, table: &mut Table) {
         for (labels, counts) in self.sets.take_fresh() {
             let Resolved { handles, .. } = self.resolve(table, &Arc::new(labels), true, Some(&counts));
@@ -94,7 +94,7 @@ impl Recorder {
         let mut replaced = Vec::new();
         let mut intern = |raw: &Option<Box<str>>| table.names.intern(raw.as_deref()?, admitted, now, &mut replaced);
         let (request, response) = (intern(&labels.request_model), intern(&labels.response_model));
-        let folded_model = [&request, &response].into_iter().flatten().any(|name| name.place.is_none());
+        let folded_model = [&request, &response].into_iter().flatten().any(|name| name.entry.is_none());
         let mut gone = Vec::new();
         for name in replaced {
             gone.extend(table.by_known.extract_if(|_, handles| handles.names(&name)).map(|(_, handles)| handles));
@@ -113,7 +113,7 @@ impl Recorder {
                 [None, None],
             )
         } else {
-            (known, [request, response].map(|name| name.and_then(|name| name.place)))
+            (known, [request, response].map(|name| name.and_then(|name| name.entry)))
         };
         let handles = table.by_known.entry(known).or_insert_with_key(|known| {
             let counts = counts.cloned().unwrap_or_else(|| Arc::new(LiveCounts::new(self.sets.how)));
@@ -129,7 +129,7 @@ impl Recorder {
         if admitted {
             self.sets.folding.store(folded_model || folded_set, Ordering::Relaxed);
         }
-        // A folded name may get its own label later, so the result must not be remembered.
+        // A folded name may get its own label later, so the result must not be cached.
         if !folded_model && !folded_set {
             self.sets.remember(labels, handles);
         }
@@ -204,7 +204,7 @@ fn error(record: &Record) -> Extra {
 }
 
 fn times(found: &mut Found, record: &Record, class: &Class, exemplar: Option<Exemplar>) {
-    // An incomplete request has no last byte to measure from.
+    // An incomplete request has no last byte, so its duration starts at the first byte.
     let duration = record.since_requested(Some(record.ended)).unwrap_or(record.ended).as_secs_f64();
     found.observe(Id::RequestDuration, error(record), duration, exemplar);
 
@@ -218,7 +218,7 @@ fn times(found: &mut Found, record: &Record, class: &Class, exemplar: Option<Exe
     wait(Id::OwnTimeToHeaders, record.headers, &any);
     if record.labels.streaming == Some(true) {
         wait(Id::OwnTimeToFirstEvent, record.first_event, &any);
-        // Only if the client did not delay the first token.
+        // These times are recorded only if the client did not delay the first token.
         if record.time_to_first_token().is_some() {
             wait(Id::OwnTimeToFirstToken, record.first_token, class);
             wait(Id::OwnTimeToFirstVisible, record.first_visible, class);
@@ -315,7 +315,7 @@ fn tokens(found: &mut Found, record: &Record) {
     if output.is_some() || record.labels.route.generates() {
         modalities(found, Id::UsageOutput, output, &[("audio", record.output_audio_tokens)]);
     }
-    // No engine reports which modality was cached; for a text-only prompt it can only be text.
+    // No engine reports the modality of cached tokens. For a text-only prompt, it is `text`.
     let mixed = input_parts.iter().any(|(_, tokens)| tokens.is_some_and(|tokens| tokens > 0));
     let mut subset = |id, count: Option<u64>, modality| {
         if let Some(count) = count {
@@ -352,8 +352,8 @@ fn rates(found: &mut Found, record: &Record, class: &Class, exemplar: Option<Exe
     }
 }
 
-/// The best known decode rate and the source of its token count, which marks lower bounds and estimates. `None` if
-/// several choices share the stream or a slow client limited the rate.
+/// The best known decode rate and the source of its token count, which marks lower bounds and estimates. `None` if the
+/// rate is unknown, several choices share the stream, or a slow client limited the rate.
 fn decode_rate(record: &Record) -> Option<(f64, CountSource)> {
     if record.choices > 1 || record.is_client_limited() {
         return None;

@@ -8,17 +8,18 @@ use serde::{Deserialize, Serialize};
 use tokometer_observe::measure::LABEL_IDLE;
 use tokometer_settings as form;
 
-/// The generation of the OpenTelemetry GenAI names to emit (`gen_ai.server.*` is the same in both generations).
+/// The version of the OpenTelemetry GenAI semantic conventions that the exported names follow (`gen_ai.server.*` is the
+/// same in both).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Semconv {
-    /// Semantic conventions v1.41, which today's backends support.
+    /// Names of semantic conventions v1.41, which current backends support.
     #[default]
     #[serde(rename = "v1.41")]
     V1_41,
     /// The newest names from the GenAI conventions repository.
     Latest,
-    /// Both generations.
+    /// The names of both versions.
     Both,
 }
 
@@ -38,12 +39,12 @@ pub enum Protocol {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Temporality {
-    /// Since the start of the process.
+    /// Each export covers the time since the start of the process.
     #[default]
     Cumulative,
-    /// Since the last export.
+    /// Each export covers the time since the last export.
     Delta,
-    /// Delta for synchronous counters and histograms, cumulative for the rest.
+    /// `delta` for synchronous counters and histograms, `cumulative` for the rest.
     LowMemory,
 }
 
@@ -66,7 +67,7 @@ pub struct Endpoint {
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// Which traces are kept.
+/// Sampling decision for root spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Sampler {
     /// All (`always_on`).
@@ -110,30 +111,30 @@ pub struct Traces {
     /// Follow the caller's `sampled` flag if the request has a traceparent (`parentbased_*`).
     #[serde(skip)]
     pub parent_based: bool,
-    /// True keeps every failed request, regardless of the sampler.
+    /// If true, the traces of all requests with an outcome other than `ok` are kept, regardless of the sampler.
     pub keep_failed: bool,
-    /// True keeps every request with a gap between tokens above `observe.stall`, regardless of the sampler.
+    /// If true, the traces of all requests with a stall (`observe.stall`) are kept, regardless of the sampler.
     pub keep_stalled: bool,
-    /// Keeps every request whose first token took longer than this, regardless of the sampler. 0: the time to first
-    /// token is ignored.
+    /// The traces of all requests that waited longer than this for their first token are kept, regardless of the
+    /// sampler. 0: the time to first token is ignored.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "24h"]))]
     pub keep_first_token_over: Option<Duration>,
-    /// True applies the keys `keep_*` even if the caller's traceparent is not sampled. The trace then contains only
+    /// If true, the keys `keep_*` also apply if the caller's `traceparent` is not sampled. The trace then contains only
     /// tokometer's spans.
     pub keep_unsampled: bool,
-    /// Maximum number of traces per second kept regardless of the sampler; further traces are left to the sampler and
-    /// counted. 0: no limit.
+    /// Maximum number of traces per second that are kept regardless of the sampler; further ones are dropped and
+    /// counted (`tokometer.telemetry.traces.capped`). 0: no limit.
     #[serde(with = "form::written")]
     #[schemars(with = "u64", range(min = 0, max = 100000))]
     pub keep_per_second: Option<u64>,
     /// Maximum number of spans waiting for export; further spans are dropped and counted.
     #[schemars(range(min = 1, max = 1000000), extend("x-variable" = true))]
     pub queue_size: usize,
-    /// Maximum number of spans in one batch; at most `queue_size`.
+    /// Maximum number of spans in one batch; at most the value of `OTEL_BSP_MAX_QUEUE_SIZE`.
     #[schemars(range(min = 1, max = 1000000), extend("x-variable" = true))]
     pub batch_size: usize,
-    /// Time between batches.
+    /// Time between batches of spans.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["10ms", "1h"], "x-variable" = true))]
     pub schedule_delay: Duration,

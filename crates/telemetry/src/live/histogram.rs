@@ -1,4 +1,4 @@
-//! Lock-free histogram with logarithmic buckets, a quarter of an octave each.
+//! Lock-free histogram with logarithmic buckets, four per octave (doubling of the value).
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -37,11 +37,12 @@ impl Scale {
 
     /// Index of the bucket for `value`.
     fn place(self, value: f64) -> usize {
-        // NaN and negative values go to the first bucket.
+        // NaN and negative values are counted in the first bucket.
         let steps = (value / self.least).log2() * PER_OCTAVE as f64;
         let near = if steps >= 0.0 { (steps as usize).saturating_add(1) } else { 0 };
         let near = near.min(self.buckets() - 1);
-        // The logarithm may be off by one bit. A bound belongs to the bucket above it.
+        // Because of rounding, `near` may be an adjacent bucket, so compare the value with the bounds. A bound belongs
+        // to the bucket above it.
         match near {
             near if near + 1 < self.buckets() && value >= self.bound(near + 1) => near + 1,
             near if value < self.bound(near) => near.saturating_sub(1),
@@ -68,7 +69,8 @@ impl Buckets {
         }
     }
 
-    /// The counts so far, truncated to 32 bits. They wrap; differences are correct while they fit into 32 bits.
+    /// The counts so far, truncated to 32 bits. Although they wrap, differences between two calls are correct if they
+    /// fit into 32 bits.
     pub(super) fn counts(&self) -> Box<[u32]> {
         self.counts.iter().map(|count| count.load(Relaxed) as u32).collect()
     }
@@ -84,7 +86,7 @@ pub(super) fn between(scale: Scale, before: &[u32], after: &[u32]) -> Vec<Bucket
     counts.enumerate().filter_map(bucket).collect()
 }
 
-/// The quantile `share`, interpolated linearly within its bucket.
+/// The quantile `share` (0 to 1), interpolated linearly within its bucket. `None` if there are no values.
 pub(super) fn quantile(buckets: &[Bucket], share: f64) -> Option<f64> {
     let all: u64 = buckets.iter().map(|(_, _, count)| count).sum();
     let mut left = share * all as f64;

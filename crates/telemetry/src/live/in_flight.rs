@@ -1,4 +1,4 @@
-//! Requests in flight: a sink that watches them, and metrics read from them.
+//! A sink that tracks the requests in flight, and the metrics of these requests.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -24,11 +24,12 @@ pub struct Settings {
     pub max_in_flight: usize,
     /// Maximum memory of finished requests, bytes. 0 keeps none.
     pub recent_bytes: usize,
-    /// A stream is stalled if its next token takes longer than this and longer than its cadence explains.
+    /// A stream is stalled if its next token takes longer than this and longer than the stream's cadence explains.
     pub stall: Duration,
     /// When the engine counts as wedged.
     pub bounds: Bounds,
-    /// By listener, the first listener with the same server; past the end, each listener has its own server.
+    /// For each listener, the index of the first listener with the same server. Listeners beyond the end of the list
+    /// each have their own server.
     pub servers: Vec<usize>,
 }
 
@@ -44,7 +45,7 @@ impl Default for Settings {
     }
 }
 
-/// Requests in flight of one listener.
+/// Metrics of one listener's requests in flight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stats {
     /// Requests by phase.
@@ -67,11 +68,12 @@ pub struct Phases {
     pub ages: Duration,
     /// Age of the oldest request.
     pub oldest: Duration,
-    /// Longest current wait for a next token.
+    /// Longest current wait of a request for its next token.
     pub waited: Duration,
 }
 
-/// Returns evidence about a listener's engine other than its traffic. Must be fast: probes call it.
+/// Returns evidence about a listener's engine from sources other than the traffic. Called for health probes, so it must
+/// be fast.
 pub type SignsSource = Box<dyn Fn(usize, Instant) -> Signs + Send + Sync>;
 
 /// Tracks every request in flight and keeps recently finished ones.
@@ -86,7 +88,7 @@ pub struct InFlight {
     signs_source: OnceLock<SignsSource>,
 }
 
-/// How long the data path has not run at a given moment.
+/// Returns for how long the data path has not run, as of the given moment.
 type Overdue = dyn Fn(Instant) -> Duration + Send + Sync;
 
 impl fmt::Debug for InFlight {
@@ -96,7 +98,7 @@ impl fmt::Debug for InFlight {
 }
 
 impl InFlight {
-    /// Starts tracking for listeners with these names. `epoch` must be earlier than every reported time.
+    /// Starts tracking the requests of listeners with these names. `epoch` must be earlier than every reported time.
     ///
     /// # Errors
     /// When the thread that keeps finished requests cannot be started.
@@ -127,7 +129,7 @@ impl InFlight {
     }
 
     /// Sets the source of the data path's delay. While a data path thread does not run, requests are evaluated as of
-    /// its last run: unread tokens do not count as silence of the engine. Only the first `overdue` is used.
+    /// the thread's last run: unread tokens must not count as silence of the engine. Only the first call has an effect.
     pub fn set_overdue(&self, overdue: impl Fn(Instant) -> Duration + Send + Sync + 'static) {
         self.overdue.set(Box::new(overdue)).ok();
     }
@@ -153,8 +155,8 @@ impl InFlight {
         self.survey(now, most).1
     }
 
-    /// Metrics of each listener and the `most` oldest requests in flight, oldest first. Both are from a single read and
-    /// therefore consistent.
+    /// Metrics of each listener and the `most` oldest requests in flight, oldest first. Both are from the same read, so
+    /// they are consistent.
     pub(super) fn survey(&self, now: Instant, most: usize) -> (Vec<Stats>, Vec<Open>) {
         let (now, settings) = (self.read_until(now), self.settings.load());
         let mut listeners = vec![Sums::default(); self.requests.listeners.len()];
@@ -178,7 +180,8 @@ impl InFlight {
         });
         oldest.sort_unstable_by_key(by_age);
         oldest.truncate(most);
-        // Read the listeners after the requests: a request that ended meanwhile has already updated its listener.
+        // Read the listeners after the requests: a request that ended during the read has then already updated its
+        // listener.
         let stats = listeners.into_iter().enumerate().map(|(at, sums)| {
             let silent_since = self.requests.engine(at).map_or(0, Listener::silent_since);
             let silent = Duration::from_nanos(self.requests.nanos(now).saturating_sub(silent_since));
@@ -190,7 +193,7 @@ impl InFlight {
         (stats.collect(), oldest)
     }
 
-    /// Requests that were not watched because the table was full.
+    /// Number of requests that were not watched because too many were in flight or all shards were locked.
     pub fn untracked(&self) -> u64 {
         self.requests.untracked()
     }
@@ -200,8 +203,7 @@ impl InFlight {
         self.recent.as_ref().map_or_else(Kept::default, |recent| recent.kept(now))
     }
 
-    /// Stores a sample of the totals, from which rates and distributions are computed. Call once per second, never on a
-    /// data path thread.
+    /// Stores a sample of the totals, for rates and distributions. Call once per second, never on a data path thread.
     pub fn tick(&self, now: Instant) {
         self.history.note(now, self.totals.sample());
     }
@@ -247,7 +249,7 @@ impl Collect for InFlight {
             for (word, phase) in Phase::ALL.into_iter().zip(stats.phases) {
                 let word = [(Key::Phase, word.as_str().into())];
                 let number = u32::try_from(phase.requests).unwrap_or(u32::MAX);
-                // Without requests there is no age.
+                // Without requests, the ages are omitted.
                 let times = [
                     (Id::InFlightMeanAge, phase.ages.checked_div(number)),
                     (Id::InFlightOldest, (number > 0).then_some(phase.oldest)),

@@ -2,8 +2,8 @@
 //! last-minute totals. `snapshot` is the JSON model of the live page and `tokometer top`.
 //!
 //! [`InFlight`] is a [`Sink`](tokometer_observe::measure::Sink) that watches every request. The data path's threads
-//! only store to atomics and to their own memory, and never wait for a lock; readers do all arithmetic. Callers pass in
-//! all times.
+//! write only to atomics and to memory that no other thread uses, and never wait for a lock. Readers compute all
+//! derived values. Callers pass in all times.
 
 pub mod snapshot;
 

@@ -1,5 +1,5 @@
-//! The latest and the slowest finished requests, in bounded memory. The data path queues them; other threads store
-//! them.
+//! The latest and the slowest finished requests, in bounded memory. The data path adds them to a queue; other threads
+//! move them to the store.
 
 use std::collections::VecDeque;
 use std::io;
@@ -66,10 +66,10 @@ pub struct Kept {
     pub longest_gap: Vec<Arc<Finished>>,
 }
 
-/// Keeps finished requests. When the queue is full, requests are dropped and counted.
+/// Keeps finished requests. If the queue is full, requests are dropped and counted.
 #[derive(Debug)]
 pub(super) struct Recent {
-    /// Drained into the store.
+    /// Queue of finished requests that are not in the store yet.
     arrived: Batches<Arc<Finished>>,
     /// Never locked by the data path.
     store: Arc<Mutex<Store>>,
@@ -77,7 +77,7 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// Keeps requests in at most this memory; `None` for 0.
+    /// Starts the storing thread. The requests use at most `max_bytes` of memory; `None` if this is 0.
     pub(super) fn start(max_bytes: usize) -> io::Result<Option<Arc<Recent>>> {
         if max_bytes == 0 {
             return Ok(None);
@@ -100,7 +100,7 @@ impl Recent {
         }
     }
 
-    /// The store, with every queued request added.
+    /// Adds every queued request to the store, and locks it.
     fn store(&self) -> MutexGuard<'_, Store> {
         self.arrived.settle();
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
@@ -122,7 +122,7 @@ impl Recent {
     }
 }
 
-/// Duration by which requests are ranked.
+/// Returns the duration by which a request is ranked.
 type Measure = fn(&Finished) -> Option<Duration>;
 
 /// Interval between expiry scans. A scan reads every kept request, so it does not run for each request.
@@ -199,19 +199,19 @@ impl Store {
         while self.bytes() > self.most_bytes {
             match self.latest.pop_front() {
                 Some(gone) => self.latest_bytes -= gone.bytes(),
-                // The slow requests are evicted last, fastest first.
+                // The slowest requests are evicted only after all latest requests, fastest first.
                 None if self.slowest.iter_mut().any(Slowest::take_fastest) => {}
                 None => break,
             }
         }
     }
 
-    /// A request in several lists is counted once per list.
+    /// Memory of all lists, in bytes. A request in several lists is counted once per list.
     fn bytes(&self) -> usize {
         self.latest_bytes + self.slowest.iter().map(|slowest| slowest.bytes).sum::<usize>()
     }
 
-    /// The requests kept at `now`.
+    /// The stored requests, without slow requests that have expired at `now`.
     fn kept(&self, now: Instant) -> Kept {
         let slowest = |slowest: &Slowest| {
             let young = |kept: &&Arc<Finished>| now.saturating_duration_since(kept.ended()) <= slowest.age;
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn full_queue_counts_drops_and_disabled_store_keeps_nothing() {
         let recent = recent(1 << 20);
-        // Holding the lock blocks the storing thread.
+        // The held lock blocks the storing thread.
         let store = recent.store.lock().unwrap();
         queue(&recent, 0..WAITING as u64 + 10);
         assert_eq!(recent.dropped(), 10);

@@ -14,14 +14,16 @@ use tokometer_decode::Route;
 use tokometer_observe::closed_enum;
 use tokometer_observe::measure::{Opening, Phase, Targets};
 
-/// A time not reached yet.
+/// Value of a time that has not been reached yet.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// State of a response: non-streamed; streamed; rejected or complete; streamed to a client that left before the first
-/// token.
+/// State of a response: non-streamed.
 pub(super) const WHOLE: u8 = 0;
+/// State of a response: streamed.
 pub(super) const STREAM: u8 = 1;
+/// State of a response: rejected or complete.
 pub(super) const DONE: u8 = 2;
+/// State of a response: streamed, but the client disconnected before the first token.
 pub(super) const LEFT: u8 = 3;
 
 closed_enum! {
@@ -33,11 +35,11 @@ closed_enum! {
         Prefill = "prefill",
         /// A stream with tokens.
         Decode = "decode",
-        /// A non-streamed response is pending.
+        /// The request is complete, and a non-streamed response is pending.
         Whole = "whole",
         /// Blocked on the client (backpressure).
         Blocked = "blocked",
-        /// Refused, or the end marker has arrived.
+        /// The server rejected the request, or the end marker has arrived.
         Ending = "ending",
         /// A conversation in which the engine may be silent.
         Session = "session",
@@ -54,8 +56,9 @@ impl Doing {
 /// A request in flight, written by its connection's thread and read by any thread. Times are nanoseconds since the
 /// epoch of [`Requests`].
 ///
-/// The fields written per token share a cache line: with many slow streams, every token finds this line evicted from
-/// the cache. Their 16 bytes are aligned to 16, as all heap memory is; glibc is slow at larger alignments.
+/// `progressed` and `tokens`, which each token writes, must share a cache line. With many slow streams, the line is no
+/// longer in the cache when the next token arrives. An alignment of 16 is enough for these 16 bytes; glibc is slow at
+/// larger alignments.
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub(super) struct Request {
@@ -84,13 +87,13 @@ pub(super) struct Request {
 pub(super) struct Details {
     pub(super) requested: u64,
     pub(super) model: Option<Arc<str>>,
-    /// [`u64::MAX`]: not set. Without an `Option`, a [`Request`] fits into two cache lines.
+    /// [`u64::MAX`] if not set. An `Option` would make [`Request`] larger than two cache lines.
     pub(super) max_tokens: u64,
     pub(super) bytes: u64,
     pub(super) targets: Option<Arc<Targets>>,
 }
 
-/// A request in flight at one moment.
+/// Snapshot of a request in flight.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Open {
     /// Index of the listener.
@@ -109,10 +112,10 @@ pub struct Open {
     pub phase: Phase,
     /// Time since the first byte of the request.
     pub age: Duration,
-    /// Time waited for the next token; `None` if no token is expected.
+    /// Current wait for the next token; `None` if no token is expected.
     pub waited: Option<Duration>,
-    /// For a stream without a token whose client waits: time since the last byte of the request, or since backpressure
-    /// ended.
+    /// For a stream without a token whose client is still connected: time since the last byte of the request, or since
+    /// backpressure ended.
     pub without_token: Option<Duration>,
     /// From the last byte of the request to the first token.
     pub first_token: Option<Duration>,
@@ -157,9 +160,8 @@ impl Request {
         let has_token = self.first_token.load(Acquire) != NEVER;
         match self.response.load(Relaxed) {
             _ if self.blocked.load(Acquire) != NEVER => Doing::Blocked,
-            // In a session the engine may be silent for a long time while it waits for client input. Sessions are
-            // WebSocket responses (vLLM continues a response while the client speaks), and streams of requests in one
-            // call.
+            // In a session, the engine may be silent for a long time while it waits for client input. Sessions are
+            // WebSocket conversations (vLLM Realtime) and calls with a stream of requests (Triton).
             _ if matches!(self.route, Route::Realtime | Route::TritonInferStream) => Doing::Session,
             _ if self.details.get().is_none() && !has_token => Doing::Requesting,
             DONE => Doing::Ending,
@@ -169,8 +171,8 @@ impl Request {
         }
     }
 
-    /// The values at `now`, each from a possibly different moment within the call. A reader that sees a pending request
-    /// also sees it counted at its listener.
+    /// A snapshot at `now`. The values may be read at slightly different moments. If the snapshot is pending, the
+    /// request is already counted as pending at its listener.
     pub(super) fn at(&self, now: u64) -> Open {
         let time = |time: &AtomicU64| Some(time.load(Relaxed)).filter(|time| *time != NEVER);
         let since = |then: u64| Duration::from_nanos(now.saturating_sub(then));
@@ -186,8 +188,8 @@ impl Request {
             (None, WHOLE) if requested.is_some() => Phase::Unstreamed,
             (None, _) => Phase::WaitingFirstToken,
         };
-        // The wait for the next token starts when the request is complete, at the last token, or when backpressure
-        // ends.
+        // The wait for the next token starts at the latest of these times: end of the request, last token, end of
+        // backpressure.
         let waits_since = requested.max(progressed).max(time(&self.resumed)).unwrap_or(self.started);
         Open {
             listener: usize::from(self.listener),
@@ -216,17 +218,17 @@ impl Request {
     }
 }
 
-/// Far more than the threads that hold a lock at the same time.
+/// Far more than the number of shards that are locked at the same time, so a thread normally finds a free shard.
 const SHARDS: usize = 64;
 
 /// Number of requests that a reader reads before it yields the core to data path threads. Reading a request takes about
 /// half a microsecond, because it is not in the cache.
 const READ_AT_ONCE: usize = 32;
 
-/// Requests by address.
+/// Requests by memory address.
 type Entries = BTreeMap<usize, Weak<Request>>;
 
-/// On separate cache lines, because each thread first uses its own shard.
+/// Part of the requests. Each thread first tries a different shard, so shards must not share cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shard(Mutex<Entries>);
@@ -258,13 +260,13 @@ fn first_shard() -> usize {
 pub(super) struct Requests {
     epoch: Instant,
     pub(super) listeners: Vec<Listener>,
-    /// By listener, the first listener with the same server.
+    /// For each listener, the index of the first listener with the same server.
     servers: Vec<usize>,
     shards: Box<[Shard]>,
-    /// Requests in flight, at most `max`.
+    /// Number of requests in flight, at most `max`.
     count: AtomicUsize,
     max: usize,
-    /// Requests that were not added.
+    /// Number of requests that were not added.
     untracked: AtomicU64,
 }
 
@@ -299,7 +301,8 @@ impl Requests {
         nanos(at.saturating_duration_since(self.epoch))
     }
 
-    /// Adds a request; returns it and the index of its shard. `None` if there are too many, which is counted.
+    /// Adds a request, and returns it with the index of its shard. `None` if too many requests are in flight or all
+    /// shards are locked; such requests are counted as untracked.
     pub(super) fn add(&self, request: Request) -> Option<(Arc<Request>, usize)> {
         if self.count.fetch_add(1, Relaxed) < self.max {
             let (request, first) = (Arc::new(request), first_shard());
@@ -315,7 +318,7 @@ impl Requests {
         None
     }
 
-    /// Removes a request that has ended.
+    /// Removes a request that has ended. If its shard is locked, the next [`Requests::read`] removes it.
     pub(super) fn remove(&self, shard: usize, request: &Arc<Request>) {
         self.count.fetch_sub(1, Relaxed);
         if let Some(mut entries) = self.shards.get(shard).and_then(Shard::try_lock) {
@@ -324,7 +327,7 @@ impl Requests {
     }
 
     /// Calls `each` with every request in flight, in any order. Also removes ended requests that the data path could
-    /// not remove, so it must be called regularly. New requests use other shards meanwhile.
+    /// not remove, so it must be called regularly. While a shard is being read, new requests are added to other shards.
     pub(super) fn read(&self, now: Instant, mut each: impl FnMut(Open)) {
         let now = self.nanos(now);
         let mut read = 0_usize;
@@ -343,7 +346,7 @@ impl Requests {
         }
     }
 
-    /// Requests that were not added because there were too many.
+    /// Number of requests that were not added, because too many were in flight or all shards were locked.
     pub(super) fn untracked(&self) -> u64 {
         self.untracked.load(Relaxed)
     }
@@ -353,40 +356,40 @@ fn key(request: &Arc<Request>) -> usize {
     Arc::as_ptr(request).addr()
 }
 
-/// Saturates just below [`NEVER`], at 584 years.
+/// Nanoseconds of `time`. Saturates just below [`NEVER`], at 584 years.
 pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(NEVER).min(NEVER - 1)
 }
 
-/// A listener. Engine activity that is not derived from the requests in flight is counted at the first listener with
-/// the same server. Times are as in [`Requests`].
+/// A listener, and engine activity that cannot be derived from the requests in flight. The activity is counted at the
+/// first listener with the same server. Times are nanoseconds since the epoch of [`Requests`].
 #[derive(Debug, Default)]
 pub(super) struct Listener {
     pub(super) name: Box<str>,
     pending: AtomicI64,
     /// Start of the current period with at least one pending request.
     pending_since: AtomicU64,
-    /// Last progress of requests that have ended.
+    /// Time of the last progress of requests that have ended.
     progressed: AtomicU64,
 }
 
 impl Listener {
-    /// A request became pending.
+    /// Counts a request that became pending at `at`.
     pub(super) fn add_pending(&self, at: u64) {
-        // If the last other pending request is removed between these lines, the period without pending requests was
-        // negligible.
+        // If another thread removes the only other pending request between these lines, `pending_since` keeps its old
+        // value. This is harmless, because the engine was idle for a negligible time.
         if self.pending.load(Relaxed) <= 0 {
             self.pending_since.fetch_max(at, Relaxed);
         }
         self.pending.fetch_add(1, Relaxed);
     }
 
-    /// A request is no longer pending.
+    /// Stops counting a request that is no longer pending.
     pub(super) fn remove_pending(&self) {
         self.pending.fetch_sub(1, Relaxed);
     }
 
-    /// The engine made progress on a request.
+    /// Records that the engine made progress on a request at `at`.
     pub(super) fn progress(&self, at: u64) {
         self.progressed.fetch_max(at, Relaxed);
     }

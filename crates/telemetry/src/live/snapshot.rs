@@ -1,7 +1,8 @@
 //! Data of the live page and of `tokometer top`: `GET /live/snapshot`, and each event of `GET /live/events`.
 //!
 //! The JSON is a public interface, documented in `docs/how-to/live-page.md`. It contains only numbers and names;
-//! unknown values are `null`. The name of a time ends in its unit. Fields may be added; no field changes its meaning.
+//! unknown values are `null`. Field names of times end in the unit. Fields may be added, but the meaning of a field
+//! never changes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ pub struct Snapshot {
     pub made_unix_ms: u64,
     /// Seconds since the program started.
     pub uptime_seconds: f64,
-    /// Draining: new connections are not accepted.
+    /// True while draining: no new connections are accepted.
     pub draining: bool,
     /// The listeners. Streams refer to them by index.
     pub listeners: Vec<Listener>,
@@ -71,7 +72,7 @@ pub struct Listener {
     pub own: Option<Engine>,
 }
 
-/// The engine's own metrics. `None` for values that it does not report.
+/// The engine's own metrics. Values that the engine does not report are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Engine {
     /// Seconds since the last scrape.
@@ -132,7 +133,7 @@ pub struct Stream {
     pub doing: Cow<'static, str>,
     /// Milliseconds since the first byte of the request.
     pub age_ms: u64,
-    /// Milliseconds waited for the next token; `None` if no token is expected.
+    /// Milliseconds that the request has waited for the next token; `None` if no token is expected.
     pub waited_ms: Option<u64>,
     /// Milliseconds from the last byte of the request to the first token; `None` before the first token.
     pub ttft_ms: Option<u64>,
@@ -240,19 +241,19 @@ pub struct Recent {
 /// A slow finished request. Times are milliseconds from the last byte of the request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Slow {
-    /// As [`Stream::id`].
+    /// Same format as [`Stream::id`].
     pub id: String,
     /// Index in [`Snapshot::listeners`].
     pub listener: usize,
     /// Route name as in the configuration.
     pub route: Cow<'static, str>,
-    /// Model named by the response, else by the request.
+    /// Model name in the response, otherwise in the request.
     pub model: Option<String>,
     /// Outcome (docs/reference/metrics.md, label `outcome`).
     pub outcome: String,
     /// Seconds since the request ended.
     pub ended_seconds_ago: f64,
-    /// Longest wait for the first or a later token; the list is sorted by it.
+    /// Longest wait for the first or a later token. The list of slow requests is sorted by this value.
     pub longest_wait_ms: f64,
     /// Queue time at the server, if known.
     pub queue_ms: Option<f64>,

@@ -1,4 +1,4 @@
-//! Current token rate of each stream, from its token counts at a few earlier snapshots.
+//! Current token rate of each stream, from the stream's token counts in the last snapshots.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use crate::live::Open;
 /// Snapshots kept per stream.
 const SAMPLES: usize = 4;
 
-/// Window of the rate.
+/// Window over which the rate is computed.
 const WINDOW: Duration = Duration::from_secs(3);
 
 /// Minimum window. Tokens arrive in bursts, so a rate over less time is meaningless.
@@ -17,10 +17,10 @@ const MIN_WINDOW: Duration = Duration::from_millis(400);
 /// Connection number, and request number on that connection.
 type Id = (u64, u64);
 
-/// Time of a snapshot, and token count until then.
+/// Time of a snapshot, and the token count at that time.
 type Sample = (Instant, u64);
 
-/// Recent snapshots of each stream. Streams missing from the latest call of `update` are dropped.
+/// Recent token counts of each stream. Streams that are missing from a call of `update` are dropped.
 #[derive(Debug, Default)]
 pub(super) struct TokenRates(HashMap<Id, Samples>);
 
@@ -45,7 +45,8 @@ impl TokenRates {
                     samples.add(seen);
                     (rate, samples)
                 }
-                // The token count of the first event is unknown; usually one.
+                // Assume one token in the first event, whose token count is unknown. Count the rest over the time since
+                // then.
                 None => {
                     (rate((now.checked_sub(decoding).unwrap_or(now), open.tokens.min(1)), seen), Samples::new(seen))
                 }
@@ -63,7 +64,8 @@ impl Samples {
     }
 
     fn add(&mut self, sample: Sample) {
-        // Frequent snapshots would evict the older ones that a rate needs.
+        // If snapshots are frequent, replace the latest one. Otherwise they would evict the older ones, which the rate
+        // needs.
         if self.len > 1 && sample.0.saturating_duration_since(self.all[self.len - 2].0) < MIN_WINDOW {
             self.all[self.len - 1] = sample;
             return;
@@ -76,7 +78,7 @@ impl Samples {
         self.len += 1;
     }
 
-    /// Rate since the latest snapshot that is old enough, otherwise since the oldest snapshot.
+    /// Rate since the latest snapshot that is at least [`WINDOW`] old, otherwise since the oldest snapshot.
     fn rate(&self, now: Sample) -> Option<f64> {
         let known = &self.all[..self.len];
         let is_old = |sample: &&Sample| now.0.saturating_duration_since(sample.0) >= WINDOW;

@@ -12,7 +12,7 @@ use crate::live::histogram::{Buckets, Scale};
 use crate::live::snapshot::{Distribution, Rates, Second};
 use tokometer_observe::measure::{Gap, Live, Outcome, Record};
 
-/// The counters.
+/// Counters since the start.
 #[derive(Debug)]
 pub(super) struct Totals {
     tokens: AtomicU64,
@@ -23,7 +23,7 @@ pub(super) struct Totals {
     at_least: AtomicU64,
 }
 
-/// Counter values at one moment. Bucket counts wrap.
+/// Counter values at one moment. Bucket counts wrap at 32 bits.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     pub(super) tokens: u64,
@@ -97,10 +97,12 @@ impl Live for Totals {
 /// Length of the per-second history, and window of the distributions.
 const SECONDS: usize = 60;
 
-/// Window of the token rate. Token counts arrive in batches of up to one second.
+/// Window of the token rate. It covers several batches of token counts, which the data path adds at least once per
+/// second.
 const TOKENS_OVER: Duration = Duration::from_secs(3);
 
-/// Window of the request rates; requests end less often than tokens arrive.
+/// Window of the request rates. It is longer than the window of the token rate, because requests end less often than
+/// tokens arrive.
 const ENDINGS_OVER: Duration = Duration::from_secs(10);
 
 /// Samples of the last minute, taken once per second by the caller of `tick`.
@@ -161,7 +163,7 @@ impl History {
     }
 }
 
-/// Finished requests by outcome, without zero counts.
+/// Number of finished requests by outcome, without zero counts.
 pub(super) fn by_outcome(totals: &Sample) -> BTreeMap<String, u64> {
     let all = Outcome::ALL.iter().zip(totals.outcomes);
     all.filter(|(_, n)| *n > 0).map(|(outcome, n)| (outcome.as_str().to_owned(), n)).collect()
@@ -190,7 +192,7 @@ fn second((before, after): (&(Instant, Sample), &(Instant, Sample))) -> Second {
         match outcome {
             Outcome::Ok => second.ok += n,
             Outcome::ClientAbortBeforeFirstToken | Outcome::ClientAbortMidStream => second.aborted += n,
-            // The outcome is unknown.
+            // It is unknown whether these requests succeeded.
             Outcome::Unobserved => {}
             _ => second.failed += n,
         }

@@ -124,7 +124,7 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Rounded to the millisecond.
+/// In whole milliseconds, rounded down.
 fn seconds(time: Duration) -> f64 {
     time.as_millis() as f64 / 1e3
 }
@@ -139,7 +139,8 @@ fn slowest(kept: &Kept, now: Instant) -> Vec<Slow> {
     let waited = |kept: &Arc<Finished>| Some((longest_wait(&kept.record)?, Arc::clone(kept)));
     let mut slow: Vec<(Duration, Arc<Finished>)> =
         all.into_iter().flatten().filter(recent).filter_map(waited).collect();
-    // A request may be in several lists. Connection and request number break ties, so that the order is stable.
+    // Connection and request number break ties, so that the order is stable and duplicates (from several lists) are
+    // adjacent.
     let id = |kept: &Finished| (kept.record.connection, kept.record.sequence);
     slow.sort_by(|(a, one), (b, other)| b.cmp(a).then(id(one).cmp(&id(other))));
     slow.dedup_by(|(_, a), (_, b)| id(a) == id(b));
@@ -147,8 +148,8 @@ fn slowest(kept: &Kept, now: Instant) -> Vec<Slow> {
     slow.iter().map(|(wait, kept)| slow_request(*wait, kept, now)).collect()
 }
 
-/// The longest time that a client waited for a token: for the first, for a later one, or for one that never arrived.
-/// `None` for a non-streamed response, which may take long, and for an incomplete request.
+/// The longest time that the client waited for a token: the first, a later one, or one that never arrived. `None` for
+/// non-streamed responses, which normally take long, and for incomplete requests.
 fn longest_wait(record: &Record) -> Option<Duration> {
     let first = match record.first_token {
         Some(first) => record.since_requested(Some(first)),
@@ -193,7 +194,7 @@ fn slow_request(wait: Duration, kept: &Finished, now: Instant) -> Slow {
     }
 }
 
-/// Rounded to the microsecond.
+/// In whole microseconds, rounded down.
 fn fractional_ms(time: Duration) -> f64 {
     time.as_micros() as f64 / 1e3
 }
@@ -243,7 +244,7 @@ mod tests {
         let [streaming, waiting] = &reported.streams[..2] else { panic!("fewer than two streams") };
         assert_eq!((streaming.id.as_str(), &*streaming.doing, streaming.tokens), ("0-0", "decode", 20));
         assert_eq!((waiting.id.as_str(), &*waiting.doing, waiting.ttft_ms), ("1-0", "prefill", None));
-        // The rate covers the whole time since the first token, and the tokens stopped long ago.
+        // In the first snapshot the rate covers the time since the first token: 19 tokens in 5 s.
         assert_eq!((streaming.tokens_per_second, waiting.tokens_per_second), (Some(3.8), None));
         drop(all);
         assert_eq!(view.look(stage.began + after(6.0)).in_flight, snapshot::InFlight::default());
@@ -294,7 +295,7 @@ mod tests {
         let start = Instant::now();
         let late = finished(start, 1, 0, Some(900), Some(10));
         let gap = finished(start, 2, 0, Some(10), Some(950));
-        // The client gave up after one second, without any token.
+        // The client disconnected after one second, before the first token.
         let never = finished(start, 3, 0, None, None);
         let quick = finished(start, 4, 0, Some(5), Some(5));
         let kept = Kept {

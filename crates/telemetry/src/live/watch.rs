@@ -10,7 +10,7 @@ use tokometer_observe::measure::{Opening, Outcome, Record, Requested, TimeLine, 
 use crate::live::recent::{Finished, Recent};
 use crate::live::requests::{DONE, Details, LEFT, Listener, NEVER, Request, Requests, STREAM, WHOLE, nanos};
 
-/// Writes the state of its request.
+/// Receives the events of one request, and writes the request's state for readers.
 pub(super) struct RequestWatch {
     requests: Arc<Requests>,
     request: Arc<Request>,
@@ -18,19 +18,20 @@ pub(super) struct RequestWatch {
     shard: usize,
     /// `None` when finished requests are not kept.
     recent: Option<Arc<Recent>>,
-    /// The request is counted as pending at its listener.
+    /// True while the request is counted as pending at its listener.
     pending: bool,
     has_headers: bool,
-    /// Copies of the request's values. A token only writes to the request, because reading it would wait for a cache
-    /// miss.
+    /// Copies of values in `request`. On each token, the thread only writes to `request`, because reading from it would
+    /// wait for a cache miss.
     started: u64,
     tokens: Option<u64>,
-    /// Created with the headers of a streamed response. Kept here to avoid the same cache miss.
+    /// Arrival times of the tokens, from the headers of a streamed response on. Not in `request`, to avoid the same
+    /// cache miss.
     line: Option<TimeLine>,
 }
 
 impl RequestWatch {
-    /// Adds a request; `None` when there are too many.
+    /// Starts tracking a request; `None` if it cannot be tracked ([`Requests::add`]).
     pub(super) fn open(
         requests: &Arc<Requests>,
         recent: Option<Arc<Recent>>,
@@ -59,8 +60,8 @@ impl RequestWatch {
         self.requests.engine(usize::from(self.request.listener))
     }
 
-    /// Counts the request as pending. Call this before the state changes: a reader that sees a pending request must
-    /// find it counted at its listener.
+    /// Counts the request as pending at its listener. Call this before the state changes to pending, because readers
+    /// rely on this order ([`Request::at`]).
     fn count_pending(&mut self, at: u64) {
         if !self.pending
             && let Some(listener) = self.engine()
@@ -71,7 +72,7 @@ impl RequestWatch {
     }
 
     /// Stops counting a request that is no longer pending. Call this after each change of the state.
-    fn settle(&mut self) {
+    fn uncount_pending(&mut self) {
         if self.pending
             && !self.request.doing().is_pending()
             && let Some(listener) = self.engine()
@@ -98,7 +99,7 @@ impl Watch for RequestWatch {
             targets: request.targets.cloned().map(Arc::new),
         };
         self.request.details.set(details).ok();
-        self.settle();
+        self.uncount_pending();
     }
 
     fn response_started(&mut self, status: u16, streaming: bool) {
@@ -110,11 +111,11 @@ impl Watch for RequestWatch {
             _ => WHOLE,
         };
         self.request.response.store(response, Relaxed);
-        // Created here rather than at the first token, which must not allocate.
+        // Created here, because `token` must not allocate.
         if matches!(response, STREAM | LEFT) && self.recent.is_some() {
             self.line.get_or_insert_default();
         }
-        self.settle();
+        self.uncount_pending();
     }
 
     fn prefilling(&mut self, at: Duration) {
@@ -134,7 +135,7 @@ impl Watch for RequestWatch {
         if first {
             self.count_pending(time);
             self.request.first_token.store(time, Release);
-            self.settle();
+            self.uncount_pending();
         }
         true
     }
@@ -153,7 +154,7 @@ impl Watch for RequestWatch {
 
     fn client_blocked(&mut self, at: Duration) {
         self.request.blocked.store(self.time(at), Relaxed);
-        self.settle();
+        self.uncount_pending();
     }
 
     fn resumed(&mut self, at: Duration) {
@@ -161,16 +162,16 @@ impl Watch for RequestWatch {
         self.count_pending(at);
         self.request.resumed.store(at, Relaxed);
         self.request.blocked.store(NEVER, Release);
-        self.settle();
+        self.uncount_pending();
     }
 
     fn response_complete(&mut self) {
         self.request.response.store(DONE, Relaxed);
-        self.settle();
+        self.uncount_pending();
     }
 
     fn client_left(&mut self) {
-        // The engine is still expected to respond, or to notice the disconnect.
+        // The request remains pending: the engine is still expected to respond, or to detect the disconnect.
         if self.request.response.load(Relaxed) == STREAM && self.tokens.is_none() {
             self.request.response.store(LEFT, Relaxed);
         }
@@ -193,12 +194,13 @@ impl Watch for RequestWatch {
     }
 }
 
-/// True for a request that may never have had a watch. [`InFlight`](crate::live::InFlight) itself keeps such requests.
+/// True for a request that may never have had a watch. [`InFlight`](crate::live::InFlight), not a watch, adds such
+/// requests to the recent requests.
 pub(super) fn has_no_watch(record: &Record) -> bool {
     record.outcome == Outcome::Unobserved && record.first_token.is_none()
 }
 
-/// Removes the request, even if the watch is dropped without a record.
+/// Stops tracking the request, even if there is no record of it.
 impl Drop for RequestWatch {
     fn drop(&mut self) {
         if let Some(listener) = self.engine() {

@@ -1,4 +1,4 @@
-//! State of the engine behind a listener: whether its server accepts connections, and whether the engine makes
+//! State of the engine behind a listener: whether the server accepts connections, and whether the engine makes
 //! progress. Progress is detected from tokens on the wire and from the engine's own count of iterations.
 //!
 //! See `docs/concepts/frozen-engine.md` for the rules and the reasons.
@@ -16,13 +16,15 @@ use tokometer_settings as form;
 use crate::live::requests::{Doing, Open};
 
 closed_enum! {
-    /// Rule that applied to an engine.
+    /// Rule that determines the maximum silence of an engine.
     pub enum Rule {
-        /// At least as many streams decode as non-streamed responses are pending: further tokens are expected.
+        /// The number of decoding streams is at least the number of pending non-streamed responses: further tokens are
+        /// expected.
         Decode = "decode",
         /// No stream decodes: first tokens are expected.
         Prefill = "prefill",
-        /// More non-streamed responses are pending than streams decode: no progress is visible before a response ends.
+        /// More non-streamed responses are pending than streams are decoding: progress is visible only when a response
+        /// ends.
         Whole = "whole",
     }
 }
@@ -34,15 +36,15 @@ closed_enum! {
         Unreachable = "unreachable",
         /// No pending requests.
         Idle = "idle",
-        /// Pending requests; silence within the bound.
+        /// Requests are pending, and the silence is within the bound.
         Working = "working",
-        /// Pending requests; silence above the bound.
+        /// Requests are pending, and the silence exceeds the bound.
         Wedged = "wedged",
     }
 }
 
 impl State {
-    /// False while the engine serves no client.
+    /// False if the engine is wedged or unreachable.
     pub fn is_healthy(self) -> bool {
         matches!(self, State::Idle | State::Working)
     }
@@ -51,7 +53,7 @@ impl State {
 /// Whether a server accepts connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
-    /// Not tested, or not testable.
+    /// The server was not tested, or cannot be tested.
     #[default]
     Unknown,
     /// The server accepts connections.
@@ -60,7 +62,7 @@ pub enum Reach {
     Fails(Duration),
 }
 
-/// Evidence about an engine other than its traffic.
+/// Evidence about an engine from sources other than the traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Signs {
     /// Whether the server accepts connections.
@@ -90,17 +92,17 @@ pub struct Verdict {
     pub prefilling: u64,
     /// Pending non-streamed responses.
     pub whole: u64,
-    /// Requests blocked on the client: no evidence about the engine.
+    /// Requests blocked on the client, which are no evidence about the engine.
     pub client_blocked: u64,
-    /// Evidence other than the requests.
+    /// Evidence from sources other than the traffic.
     pub signs: Signs,
 }
 
-/// If the engine's own count of iterations confirms the silence, [`Bounds::decode`] is divided by this.
+/// [`Bounds::decode`] is divided by this if the engine's own count of iterations confirms the silence.
 const CONFIRMED_PART: u32 = 3;
 
-/// The count of iterations must be unchanged for at least the bound divided by this. Scrapes are the only source of the
-/// count, so they cover only part of the silence.
+/// The silence is confirmed if the count of iterations is unchanged for at least the bound divided by this. The count
+/// is known only from scrapes, which cover only part of the silence.
 const EVIDENCE_DELAY: u32 = 2;
 
 /// Maximum time that a long prompt adds to the bound.
@@ -122,14 +124,15 @@ const WHOLE_TOKENS: u64 = 16_384;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Bounds {
-    /// Maximum time without a token while streams decode; the time for the longest waiting prompt is added. Must exceed
-    /// the longest silence of a healthy stream, because engines may buffer a tool call until it is fully parsed. A
-    /// third of this time applies while the engine's own metrics show running requests but no iterations.
+    /// Maximum time without a token while streams decode. The expected prefill time of the longest waiting prompt is
+    /// added. Must exceed the longest silence of a healthy stream, because engines may buffer a tool call until it is
+    /// fully parsed. A third of this time applies while the engine's own metrics show running requests but no
+    /// iterations.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["1s", "24h"]))]
     pub decode: Duration,
-    /// Maximum time without a token while no stream decodes; the time for the longest waiting prompt is added. Must
-    /// exceed the model's load time if the first request loads the model (Ollama).
+    /// Maximum time without a token while no stream decodes. The expected prefill time of the longest waiting prompt is
+    /// added. Must exceed the model's load time if the first request loads the model (Ollama).
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["1s", "24h"]))]
     pub prefill: Duration,
@@ -154,7 +157,7 @@ fn of_whole(max_tokens: Option<u64>) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).min(Duration::from_secs(24 * 3600))
 }
 
-/// What the requests in flight of one listener show about its engine.
+/// Evidence about an engine from the requests in flight of all its listeners.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Evidence {
     in_flight: u64,
@@ -166,9 +169,9 @@ pub(super) struct Evidence {
     progressed: Option<Duration>,
     /// Longest current wait of a stream for its next token.
     waited: Duration,
-    /// The same for streams whose cadence does not explain the wait.
+    /// Longest current wait of a stream that is longer than the stream's cadence explains.
     stalled: Duration,
-    /// Longest current wait for a first token, and for a non-streamed response.
+    /// Longest current waits for a first token, and (next field) for a non-streamed response.
     waited_first: Duration,
     waited_whole: Duration,
     /// Shortest usual gap of a stream.
@@ -211,8 +214,8 @@ impl Evidence {
         }
     }
 
-    /// The verdict on the engine. `silent`: time since its last progress, derived from the pending period and finished
-    /// requests.
+    /// The verdict on the engine. `silent` is the time since the start of the pending period, or since the last
+    /// progress of a finished request.
     pub(super) fn verdict(self, silent: Duration, signs: Signs, bounds: &Bounds) -> Verdict {
         let Evidence { in_flight, decoding, prefilling, whole, client_blocked, .. } = self;
         let silent = self.progressed.map_or(silent, |progressed| progressed.min(silent));
@@ -225,7 +228,8 @@ impl Evidence {
         };
         let (silent, bound) = match rule {
             None => (Duration::ZERO, Duration::ZERO),
-            // A stream that has just resumed after backpressure has waited only since then.
+            // A stream that has just resumed after backpressure may have waited for less time than the engine has been
+            // silent.
             Some(Rule::Decode) => {
                 let bound = between_tokens(bounds, signs).max(cadence::explained(self.usual_gap.unwrap_or_default()));
                 (silent.min(self.waited), bound.saturating_add(self.prompt))
@@ -234,7 +238,8 @@ impl Evidence {
             Some(Rule::Whole) => (silent, bounds.prefill.saturating_add(self.prompt.max(self.response))),
         };
         let state = match rule {
-            // A server that shuts down refuses connections while its last streams end.
+            // A server that is shutting down refuses connections, but is still reachable while its last streams make
+            // progress.
             _ if matches!(signs.reach, Reach::Fails(time) if self.progressed.is_none_or(|then| then >= time)) => {
                 State::Unreachable
             }
@@ -258,8 +263,8 @@ impl Evidence {
         if state == State::Working { self.of_rank(whole_engine, bounds).unwrap_or(whole_engine) } else { whole_engine }
     }
 
-    /// The verdict on a working engine with a wedged data-parallel rank: the rank has made no iteration for half of a
-    /// bound, and a request has waited for longer than that bound.
+    /// The verdict if a data-parallel rank of a working engine is wedged. This is the case if the rank has made no
+    /// iteration for half of a bound, and a request has waited for longer than that bound. `None` if no rank is wedged.
     fn of_rank(&self, verdict: Verdict, bounds: &Bounds) -> Option<Verdict> {
         let (rank, still) = verdict.signs.still.rank?;
         let prefill = bounds.prefill.saturating_add(self.prompt);
@@ -274,7 +279,7 @@ impl Evidence {
     }
 }
 
-/// Maximum time between two tokens.
+/// Maximum time between two tokens, shorter if the engine's own metrics confirm the silence.
 fn between_tokens(bounds: &Bounds, signs: Signs) -> Duration {
     let confirmed = bounds.decode / CONFIRMED_PART;
     if signs.still.engine >= Some(confirmed / EVIDENCE_DELAY) { confirmed } else { bounds.decode }

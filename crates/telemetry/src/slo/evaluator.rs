@@ -13,20 +13,20 @@ use crate::live::{InFlight, Open};
 use crate::slo::verdict::{concerns, longest_wait, verdict};
 use crate::slo::{Exclusion, Goal, Objective, Reason, Settings, Verdict};
 
-/// Maximum time to wait for the record of a closed request. The record normally arrives immediately, unless its thread
-/// waits for a CPU. After this time the connection was no longer observed, and no record will arrive.
-const RECORD_COMES: Duration = Duration::from_secs(60);
+/// Maximum time to wait for the record of a request that is no longer in flight. The record normally arrives at once,
+/// unless its thread waits for a CPU. If there is none after this time, none will arrive.
+const RECORD_WAIT: Duration = Duration::from_secs(60);
 
-/// Maximum number of overdue requests that are noted; further requests are evaluated when they end.
-const MAX: usize = 100_000;
+/// Maximum number of notes on overdue requests. Further requests are evaluated when they end.
+const MAX_NOTES: usize = 100_000;
 
 /// Connection number, and request number on that connection.
 type RequestId = (u64, u64);
 
-/// Model; `None` until a server has named one.
+/// Model label; `None` until a response has named a model.
 pub(super) type Model = Option<Arc<str>>;
 
-/// Evaluates requests, each once per objective whose scope covers it.
+/// Evaluates each request once per objective whose scope covers the request.
 #[derive(Debug)]
 pub struct Evaluator {
     models: Models,
@@ -37,9 +37,9 @@ pub struct Evaluator {
 #[derive(Debug)]
 struct State {
     settings: Arc<Settings>,
-    /// By objective, in the order of the settings.
+    /// Counts by objective, in the order of the settings.
     counts: Vec<BTreeMap<Model, Counts>>,
-    /// Notes on overdue requests; at most [`MAX`].
+    /// Notes on overdue requests; at most [`MAX_NOTES`].
     notes: HashMap<RequestId, Note>,
 }
 
@@ -48,13 +48,14 @@ struct State {
 pub struct Evaluated {
     /// Name of the objective.
     pub objective: String,
-    /// The model; `None` until a server has named one.
+    /// The model; `None` until a response has named a model.
     pub model: Model,
     /// The counts.
     pub counts: Counts,
 }
 
-/// Evaluated requests so far. All counters are exported as zero from the start, so that `rate` sees the first event.
+/// Requests evaluated so far. All counters are exported as zero from the start, so that `rate()` includes the first
+/// request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Good requests.
@@ -101,7 +102,7 @@ impl Counts {
     }
 }
 
-/// The parts of an open request that its objectives need.
+/// The values of a request in flight that the evaluation needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Pending<'a> {
     /// Connection number in this process, as in the record.
@@ -112,7 +113,8 @@ pub struct Pending<'a> {
     pub route: Route,
     /// `model` of the request.
     pub request_model: Option<&'a str>,
-    /// For a complete request for a stream without a token: time since its last byte. `None` for other requests.
+    /// Time since the last byte of the request, for a complete request whose stream has no token yet. `None` for other
+    /// requests.
     pub waited: Option<Duration>,
     /// Size of the request body in bytes.
     pub request_bytes: u64,
@@ -134,17 +136,17 @@ impl<'a> From<&'a Open> for Pending<'a> {
     }
 }
 
-/// Progress of evaluating a pending request. This takes two sweeps: the first notes the request, the second counts it.
-/// A record that arrives in between removes the note, so each request is counted exactly once.
+/// Progress of counting an overdue request. This takes two sweeps: the first notes the request, the second counts it as
+/// bad. A record that arrives in between removes the note, so each request is counted exactly once.
 #[derive(Clone, Debug)]
 enum Note {
-    /// The request had waited too long and was open.
+    /// The first sweep found the request in flight and overdue.
     Late,
-    /// The missed objectives have counted the request.
+    /// The second sweep counted the request as bad for some objectives.
     Counted {
         /// Names of these objectives.
         by: Vec<String>,
-        /// When a sweep first found the request closed.
+        /// When a sweep first found that the request is no longer in flight.
         closed: Option<Instant>,
     },
 }
@@ -161,7 +163,8 @@ impl State {
         let labels = models.labels();
         for (Objective { scope, goal, .. }, counts) in self.settings.objectives.iter().zip(&mut self.counts) {
             let known = labels.iter().filter(|label| scope.covers_model(label)).cloned();
-            // A name without a `*` is known before any server reports it.
+            // A name without `*` is a complete model name, so its counters can start at zero before any response names
+            // the model.
             let named = scope.models.iter().filter(|name| !name.ends_with('*')).map(|name| name.as_str().into());
             let none = (labels.is_empty() && scope.models.is_empty()).then_some(None);
             for model in known.chain(named).map(Some).chain(none) {
@@ -214,14 +217,14 @@ impl Evaluator {
 
     /// Runs [`Evaluator::sweep`] over the requests in flight. Call about once per second, never on a data path thread.
     pub fn look(&self, in_flight: &InFlight, now: Instant) {
-        self.sweep(|see| in_flight.each(now, |open| see(&Pending::from(&open))), now);
+        self.sweep(|visit| in_flight.each(now, |open| visit(&Pending::from(&open))), now);
     }
 
-    /// Counts pending requests whose first token is overdue as late; they are not evaluated again when they end. `each`
-    /// calls its argument with every open request.
+    /// Counts requests in flight whose first token is overdue as late. When such a request ends, the same objectives do
+    /// not evaluate it again. `each` calls its argument with every request in flight.
     ///
-    /// The number of prompt tokens is unknown before the end, so every byte counts as one token: a miss is counted only
-    /// when it is certain.
+    /// The number of prompt tokens is unknown before the end, so every byte of the request counts as one token. This
+    /// upper bound ensures that only certain misses are counted.
     pub fn sweep(&self, each: impl FnOnce(&mut dyn FnMut(&Pending<'_>)), now: Instant) {
         let mut state = self.state();
         let settings = Arc::clone(&state.settings);
@@ -250,11 +253,11 @@ impl Evaluator {
                 *closed = None;
                 true
             }
-            Note::Counted { closed, .. } => now.saturating_duration_since(*closed.get_or_insert(now)) < RECORD_COMES,
+            Note::Counted { closed, .. } => now.saturating_duration_since(*closed.get_or_insert(now)) < RECORD_WAIT,
         });
         for (id, (missed, model)) in late {
             match state.notes.get(&id) {
-                None if state.notes.len() < MAX => drop(state.notes.insert(id, Note::Late)),
+                None if state.notes.len() < MAX_NOTES => drop(state.notes.insert(id, Note::Late)),
                 None | Some(Note::Counted { .. }) => {}
                 Some(Note::Late) => {
                     for objective in &missed {
@@ -284,7 +287,8 @@ impl Evaluator {
         }
     }
 
-    /// True when the request misses any objective whose scope covers it: its trace is worth keeping. Counts nothing.
+    /// True if the request misses any objective whose scope covers it, so that its trace is kept. Does not count the
+    /// request.
     pub fn is_broken_by(&self, record: &Record) -> bool {
         let (settings, model) = (self.settings(), self.model(record));
         let model = model.as_deref();
@@ -294,11 +298,11 @@ impl Evaluator {
         })
     }
 
-    /// The model under which the request is counted. Removes the counts of a model evicted from the model list, unless
-    /// an objective names it.
+    /// The model under which the request is counted. If the model list evicts another model, removes the counts of that
+    /// model, unless an objective names it.
     fn model(&self, record: &Record) -> Model {
-        // The counts are not removed in the callback: it runs under the lock of the model list, which other code takes
-        // while it holds the state lock.
+        // The callback runs under the lock of the model list, so it must not lock `state`: other code locks the two in
+        // the opposite order.
         let mut evicted = Vec::new();
         let model = self.models.of(record, |name| evicted.push(name.to_owned()));
         for name in evicted {
@@ -321,7 +325,7 @@ fn labels(pending: &Pending<'_>) -> Labels {
     Labels { route: pending.route, request_model: pending.request_model.map(Into::into), ..Labels::default() }
 }
 
-/// True when the request is in the objective's scope, and its wait exceeds the limit for any prompt of its size.
+/// True if the request is in the objective's scope, and its wait exceeds the limit for any prompt of this size.
 fn misses(objective: &Objective, pending: &Pending<'_>, model: Option<&str>, settings: &Settings) -> bool {
     let tenant = pending.targets.and_then(|targets| targets.tenant.as_deref());
     let scope = &objective.scope;

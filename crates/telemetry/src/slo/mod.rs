@@ -1,8 +1,8 @@
 //! SLO objectives, and the evaluation of every request against them: counters of good and bad requests rather than
 //! histogram quantiles.
 //!
-//! A request without a first token has no time to first token, so a histogram of these times looks best during an
-//! outage. Each request is therefore evaluated at the source, with its own limits.
+//! A request without a first token is missing from a histogram of times to first token, so the histogram improves
+//! during an outage. Each request is therefore evaluated here, with its own limits.
 
 mod evaluator;
 mod settings;

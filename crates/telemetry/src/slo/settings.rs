@@ -21,7 +21,7 @@ pub struct Settings {
     pub busy_is_bad: bool,
     /// Minimum output tokens for a decode rate to be evaluated.
     pub min_tokens: u64,
-    /// The decode rates that readers notice.
+    /// Decode rates that readers notice, for the dashboards and the live page.
     pub reading: ReadingSpeed,
     /// Settings of `tokometer rules`.
     pub rules: RuleSettings,
@@ -68,12 +68,12 @@ pub enum Goal {
         /// Minimum tokens per second.
         floor: f64,
     },
-    /// No stall in mid-stream.
+    /// The stream has no stall.
     Stall {
         /// Maximum gap between two tokens that the stream's cadence does not explain.
         longest: Duration,
     },
-    /// Available, and meets every other objective whose scope covers the request.
+    /// The request meets the conditions of [`Goal::Availability`] and every other objective whose scope covers it.
     Goodput,
 }
 
@@ -114,13 +114,13 @@ impl Scope {
         Route::names()
     }
 
-    /// True when requests on this route and of this tenant are in scope.
+    /// True if requests on this route and of this tenant are in scope.
     pub(super) fn covers(&self, route: Route, tenant: Option<&str>) -> bool {
         let routes = if self.routes.is_empty() { route.generates() } else { self.routes.contains(&route) };
         routes && (self.tenants.is_empty() || tenant.is_some_and(|tenant| self.tenants.iter().any(|t| t == tenant)))
     }
 
-    /// True when this model is in scope.
+    /// True if this model is in scope.
     pub(super) fn covers_model(&self, model: &str) -> bool {
         self.models.is_empty() || self.models.iter().any(|pattern| covers(pattern, model))
     }
@@ -134,13 +134,13 @@ impl Scope {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ReadingSpeed {
-    /// Tokens per second below which a stream is slower than its reader, who waits for text.
+    /// Decode rate, in tokens per second, below which a reader has to wait for text.
     #[schemars(range(min = 0.001, max = 1000000))]
     pub slow: f64,
-    /// Minimum tokens per second at which a stream stays ahead of readers.
+    /// Minimum decode rate, in tokens per second, at which a stream stays ahead of its reader.
     #[schemars(range(min = 0.001, max = 1000000))]
     pub comfortable: f64,
-    /// Tokens per second above which readers notice no further improvement.
+    /// Decode rate, in tokens per second, above which readers notice no further improvement.
     #[schemars(range(min = 0.001, max = 1000000))]
     pub fast: f64,
 }
@@ -160,8 +160,8 @@ pub struct RuleSettings {
     /// Period of the error budget, in days.
     #[schemars(range(min = 1, max = 90))]
     pub period_days: u32,
-    /// Minimum bad requests in the long window for a burn-rate alert: prevents a page for a single bad request at
-    /// night.
+    /// Minimum number of bad requests in the long window for a burn-rate alert. It prevents a page for a single bad
+    /// request at times with little traffic.
     #[schemars(range(min = 1, max = 1000000))]
     pub min_bad_events: u32,
     /// Labels by which each objective is evaluated separately, in addition to `slo`. Prometheus adds `namespace` when

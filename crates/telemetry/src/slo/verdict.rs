@@ -1,4 +1,5 @@
-//! Evaluates a request against an objective: a function of record and objective, without state or clock.
+//! Evaluates a request against an objective. The result depends only on the record and the settings, not on state or
+//! time.
 
 use std::time::Duration;
 
@@ -10,17 +11,17 @@ use crate::slo::{Goal, Objective, Settings};
 /// The status of a WebSocket handshake (RFC 6455, section 4.2.2).
 const SWITCHING_PROTOCOLS: u16 = 101;
 
-/// Request bytes per token where the engine does not report the prompt length. An estimate: the usual value for English
-/// text and JSON.
+/// Estimated request bytes per prompt token, if the engine does not report the prompt length. The usual value for
+/// English text and JSON.
 const BYTES_PER_TOKEN: u64 = 4;
 
 /// Minimum time between the first and the last token for a decode rate to be evaluated.
 const MIN_DECODE: Duration = Duration::from_millis(200);
 
-/// Limits of the time to first token that a request may set; values outside are clamped.
+/// Range of the time-to-first-token target that a request may set; values outside are clamped.
 const REQUESTED_FIRST_TOKEN: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(600)];
 
-/// Limits of the time per output token that a request may set; values outside are clamped.
+/// Range of the time-per-output-token target that a request may set; values outside are clamped.
 const REQUESTED_PER_TOKEN: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(10)];
 
 /// Result of evaluating a request against an objective.
@@ -30,7 +31,7 @@ pub enum Verdict {
     Good,
     /// Misses the objective.
     Bad(Reason),
-    /// No evidence about the server, or not enough is known about the request.
+    /// Neither good nor bad: the server was not the cause, or too little is known about the request.
     Excluded(Exclusion),
 }
 
@@ -55,11 +56,12 @@ closed_enum! {
         NoOutput = "no_output",
         /// The first token was late, or is overdue while the request still waits.
         LateFirstToken = "late_first_token",
-        /// The request ended without a first token after waiting longer than the limit, before it was counted as late.
+        /// The request ended without a first token, after a wait longer than the limit that had not been counted as
+        /// late.
         NoFirstToken = "no_first_token",
         /// Fewer tokens per second than the minimum.
         SlowDecode = "slow_decode",
-        /// A gap in mid-stream exceeded the limit.
+        /// A gap between two tokens exceeded the limit.
         Stalled = "stalled",
     }
 }
@@ -90,15 +92,15 @@ closed_enum! {
         Busy = "busy",
         /// The response was not streamed, so it has no time to first token.
         NotStreamed = "not_streamed",
-        /// The request ended before its first token, and before that token was late.
+        /// The request ended before its first token, within the allowed wait.
         EndedEarly = "ended_early",
-        /// No token was visible in the response.
+        /// No token was observed in the response.
         NoToken = "no_token",
         /// Too few tokens, or too short a time, for a rate.
         TooFewTokens = "too_few_tokens",
         /// Several choices share one stream, so their individual rates are unknown.
         SeveralChoices = "several_choices",
-        /// Delivery was blocked on the client, which may be why the first token was late or the rate is low.
+        /// Delivery was blocked on the client, which may have caused the late first token or the low rate.
         ClientLimited = "client_limited",
         /// The response could not be parsed to its end.
         Unread = "unread",
@@ -143,8 +145,8 @@ pub fn verdict(record: &Record, model: Option<&str>, objective: &Objective, sett
     }
 }
 
-/// True when the request is in the objective's scope. `model`: the name under which the request is counted. If unknown,
-/// this check uses the model name in the request.
+/// True if the request is in the objective's scope. `model` is the name under which the request is counted; if it is
+/// unknown, the model name in the request is used.
 pub fn concerns(objective: &Objective, record: &Record, model: Option<&str>) -> bool {
     let scope = &objective.scope;
     let tenant = record.targets.as_ref().and_then(|targets| targets.tenant.as_deref());
@@ -196,7 +198,7 @@ fn first_token(record: &Record, base: Duration, per_1k: Duration) -> Verdict {
     match record.since_requested(Some(record.ended)) {
         _ if record.outcome == Outcome::Unobserved => Verdict::Excluded(Exclusion::Unobserved),
         _ if record.unread => Verdict::Excluded(Exclusion::Unread),
-        // A successful response without a token: none was expected, or none was visible.
+        // A successful response without a token: it had none, or none was observed.
         _ if record.outcome == Outcome::Ok => Verdict::Excluded(Exclusion::NoToken),
         None => Verdict::Excluded(Exclusion::Unknown),
         Some(wait) if wait.saturating_sub(record.blocked.waiting) > limit => Verdict::Bad(Reason::NoFirstToken),
@@ -220,14 +222,14 @@ fn clamped(time: Duration, [min, max]: [Duration; 2]) -> Duration {
     time.clamp(min, max)
 }
 
-/// Prompt tokens that the engine had to process. If the engine does not report cached tokens: all prompt tokens, which
-/// allows the longer wait.
+/// Prompt tokens that were not in the engine's cache. If the engine does not report cached tokens, all prompt tokens,
+/// which allow a longer wait.
 fn uncached(record: &Record) -> Option<u64> {
     let input = record.input_tokens.filter(|count| count.source.is_exact())?.tokens;
     Some(input.saturating_sub(record.cached_tokens.unwrap_or(0)))
 }
 
-/// The response was a stream; without a response, the request asked for one.
+/// True if a successful response was streamed. Without a successful response, true if the request asked for a stream.
 fn streamed(record: &Record) -> bool {
     match record.status {
         Some(SWITCHING_PROTOCOLS | 200..=299) => record.labels.streaming == Some(true),
@@ -258,7 +260,7 @@ fn decode_rate(record: &Record, floor: f64, settings: &Settings) -> Verdict {
     match (record.decode_rate, record.decode_rate_at_least) {
         (Some(rate), _) if rate >= floor => Verdict::Good,
         (Some(_), _) => Verdict::Bad(Reason::SlowDecode),
-        // The rate is a lower bound.
+        // A lower bound can show that the rate is high enough, but not that it is too low.
         (None, Some(rate)) if rate >= floor => Verdict::Good,
         (None, Some(_)) => Verdict::Excluded(Exclusion::Unknown),
         (None, None) => Verdict::Excluded(Exclusion::TooFewTokens),
@@ -269,8 +271,8 @@ fn stall(record: &Record, longest: Duration) -> Verdict {
     let Some(last) = record.last_token else {
         return Verdict::Excluded(if streamed(record) { Exclusion::NoToken } else { Exclusion::NotStreamed });
     };
-    // If a stream failed, the silence before its end counts as a gap, unless delivery was blocked on the client. Time
-    // during which tokometer itself was late does not count.
+    // If a stream failed, the time between its last token and its end counts as a gap, unless delivery was blocked on
+    // the client. Time during which tokometer itself was late is subtracted.
     let ended_well = record.outcome == Outcome::Ok || !record.delivery_blocked.is_zero();
     let tail = record.ended.saturating_sub(last).saturating_sub(record.late);
     let broke_off = !ended_well && !record.unread && tail > cadence::patience(longest, record.usual_gap);
@@ -283,7 +285,7 @@ fn stall(record: &Record, longest: Duration) -> Verdict {
     }
 }
 
-/// Available, and not bad by any other objective whose scope covers the request.
+/// Bad if the availability is bad, or if any other objective whose scope covers the request is missed.
 fn goodput(record: &Record, model: Option<&str>, settings: &Settings) -> Verdict {
     let available = availability(record, settings);
     if let Verdict::Bad(_) = available {

@@ -1,4 +1,4 @@
-//! SLO counts of the last five minutes, from sums stored every ten seconds. Times are passed in by the caller.
+//! SLO counts of the last five minutes, computed from totals stored every ten seconds. The caller passes in all times.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +12,7 @@ use crate::slo::{Counts, Evaluated, Reason};
 /// Length of the window: the short window of the fast burn alert.
 const REACH: Duration = Duration::from_secs(300);
 
-/// Interval between stored sums.
+/// Interval between stored totals.
 const STEP: Duration = Duration::from_secs(10);
 
 closed_enum! {
@@ -29,10 +29,11 @@ closed_enum! {
     }
 }
 
-/// Counts by objective and model, so that the counts of a removed model are not subtracted from those of other models.
+/// Totals by objective and model. Separate models prevent the totals of a removed model from being subtracted from
+/// those of other models.
 type Stored = BTreeMap<(String, Model), Counts>;
 
-/// Counts of the last five minutes.
+/// Totals stored in the last five minutes, oldest first.
 #[derive(Debug)]
 pub struct Window(Mutex<VecDeque<(Instant, Stored)>>);
 
@@ -42,7 +43,8 @@ impl Window {
         Window(Mutex::new(VecDeque::from([(start, BTreeMap::new())])))
     }
 
-    /// Stores the counts of `evaluated` if the last stored counts are old enough. Call about once per second.
+    /// Stores the totals returned by `evaluated`, unless the last totals were stored less than ten seconds ago. Call
+    /// about once per second.
     pub fn note(&self, now: Instant, evaluated: impl FnOnce() -> Vec<Evaluated>) {
         let age = |at: &Instant| now.saturating_duration_since(*at);
         let is_time = |kept: &VecDeque<(Instant, _)>| kept.back().is_none_or(|(at, _)| age(at) >= STEP);
@@ -52,13 +54,13 @@ impl Window {
         let stored = evaluated().into_iter().map(|one| ((one.objective, one.model), one.counts)).collect();
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push_back((now, stored));
-        // The first entry is older than the window: it is the baseline.
+        // The first entry is the baseline, and stays until the second entry is also as old as the window.
         while kept.get(1).is_some_and(|(at, _)| age(at) >= REACH) {
             kept.pop_front();
         }
     }
 
-    /// The window length, and the counts of each objective within it; `evaluated` are the current totals.
+    /// The length of the window, and the counts of each objective within it. `evaluated` contains the current totals.
     pub fn lately(&self, now: Instant, mut evaluated: Vec<Evaluated>) -> (Duration, BTreeMap<String, Counts>) {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((at, before)) = kept.front() else { return (Duration::ZERO, sums(&evaluated)) };
@@ -85,26 +87,26 @@ pub fn sums(evaluated: &[Evaluated]) -> BTreeMap<String, Counts> {
 }
 
 impl Counts {
-    /// Share of bad requests; `None` when no request was evaluated.
+    /// Share of bad requests; `None` if no request was evaluated.
     fn share(&self) -> Option<f64> {
         let (bad, all) = (self.all_bad(), self.good + self.all_bad());
         (all > 0).then(|| bad as f64 / all as f64)
     }
 
     /// Share of bad requests divided by the share that the target allows; above 1 the error budget is spent too fast.
-    /// `None` when no request was evaluated, or when the target allows no bad requests.
+    /// `None` if no request was evaluated, or if the target allows no bad requests.
     pub fn burn_rate(&self, target: f64) -> Option<f64> {
         let allowed = 1.0 - target;
         self.share().filter(|_| allowed > 0.0).map(|share| share / allowed)
     }
 
-    /// State of the objective. `alarming`: share of bad requests above which an alert fires, if at least `fewest`
+    /// State of the objective. An alert fires if the share of bad requests exceeds `alarming` and at least `min_bad`
     /// requests are bad.
-    pub fn state(&self, target: f64, alarming: f64, fewest: u64) -> ObjectiveState {
+    pub fn state(&self, target: f64, alarming: f64, min_bad: u64) -> ObjectiveState {
         match self.share() {
             None => ObjectiveState::Idle,
-            Some(share) if share > alarming && self.all_bad() >= fewest => ObjectiveState::Burning,
-            // Tolerance: because of rounding, a share exactly at the limit may be slightly above it.
+            Some(share) if share > alarming && self.all_bad() >= min_bad => ObjectiveState::Burning,
+            // The factor tolerates rounding: a share exactly at the limit may be computed slightly above it.
             Some(share) if share > (1.0 - target) * (1.0 + 1e-9) => ObjectiveState::Over,
             Some(_) => ObjectiveState::Ok,
         }
@@ -153,14 +155,14 @@ mod tests {
     fn window_is_shorter_after_the_start_and_samples_sparingly() {
         let start = Instant::now();
         let window = Window::new(start);
-        let asked = std::cell::Cell::new(0);
+        let calls = std::cell::Cell::new(0);
         for second in 0..=20 {
             window.note(start + Duration::from_secs(second), || {
-                asked.set(asked.get() + 1);
+                calls.set(calls.get() + 1);
                 vec![evaluated("ttft", "a", 5, &[])]
             });
         }
-        assert_eq!(asked.get(), 2);
+        assert_eq!(calls.get(), 2);
         let (over, lately) = window.lately(start + Duration::from_secs(20), vec![evaluated("ttft", "a", 9, &[])]);
         assert_eq!((over, lately["ttft"].good), (Duration::from_secs(20), 9));
     }

@@ -1,4 +1,5 @@
-//! Stage between the data path and the sinks: the queue of responses, and the thread that counts their tokens.
+//! A stage in front of the sinks: queues responses that have no token count, and counts their tokens on a separate
+//! thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,10 +17,11 @@ use tokometer_observe::measure::{Record, Sink, Stage, TextTokens, Uncounted, Unc
 
 use crate::tokenizer::{Tokenize, Vocabularies};
 
-/// Lower priority than the data path's threads, like telemetry.
+/// Niceness of the thread (setpriority(2)): a lower priority than the data path's threads have.
 const NICENESS: i32 = 10;
 
-/// A record that has waited longer is forwarded uncounted, because late records are useless.
+/// Maximum time in the queue. Records that have waited longer are forwarded uncounted, to limit the delay of metrics
+/// and logs.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// A response waiting to be counted.
@@ -31,15 +33,16 @@ struct Job {
 }
 
 enum Message {
-    /// Boxed: a queue of pointers needs little memory while it is empty.
+    /// Boxed, because the channel allocates its slots in blocks: small slots save memory while the queue is empty.
     Count(Box<Job>),
-    /// Reports when all earlier messages have been processed.
+    /// Sends a reply when all earlier messages have been processed.
     Flush(SyncSender<()>),
 }
 
-/// Queues records of responses without a token count, if the queue has room. Forwards all other records immediately.
+/// Queues the records of responses whose tokens must be counted. Forwards all other records immediately, also if the
+/// queue is full.
 pub struct Counting {
-    /// The channel is unbounded; `Shared::waiting` enforces the limit, so that a reload can change it.
+    /// The channel is unbounded. `Shared::waiting` enforces the limit, which a reload can change.
     queue: Sender<Message>,
     shared: Arc<Shared>,
 }
@@ -55,13 +58,13 @@ struct Shared {
     next: Arc<dyn Sink>,
     /// Locked by the thread while it waits for messages, and never while it counts.
     jobs: Mutex<Receiver<Message>>,
-    /// The record whose text is being counted. The code that removes the record must forward it.
-    at_hand: Mutex<Option<Arc<Record>>>,
+    /// The record whose text is being counted. Whichever thread removes the record must forward it.
+    current: Mutex<Option<Arc<Record>>>,
     vocabularies: ArcSwap<Vocabularies>,
     waiting: AtomicUsize,
     most: AtomicUsize,
     started: AtomicBool,
-    /// Forward waiting records uncounted.
+    /// Set when `stop` runs out of time: waiting records are then forwarded uncounted.
     hurry: AtomicBool,
     uncounted: [AtomicU64; Uncounted::ALL.len()],
 }
@@ -77,7 +80,7 @@ impl Counting {
         let shared = Arc::new(Shared {
             next,
             jobs: Mutex::new(jobs),
-            at_hand: Mutex::new(None),
+            current: Mutex::new(None),
             vocabularies: ArcSwap::default(),
             waiting: AtomicUsize::new(0),
             most: AtomicUsize::new(0),
@@ -99,7 +102,7 @@ impl Counting {
         if !vocabularies.is_empty() && !shared.started.swap(true, Relaxed) {
             let worker = Arc::clone(shared);
             let work = move || {
-                // Lowering the priority needs no privileges; if it fails nevertheless, count at normal priority.
+                // Lowering the priority needs no privilege; if it fails anyway, tokens are counted at normal priority.
                 rustix::process::nice(NICENESS).ok();
                 worker.run();
             };
@@ -140,7 +143,7 @@ impl Counting {
         }
         shared.hurry.store(true, Relaxed);
         shared.give_up();
-        // The thread is stuck in a text, or has died: forward the waiting records here.
+        // The thread is still counting one text, or has died. Forward the waiting records here.
         if let Ok(jobs) = shared.jobs.try_lock() {
             shared.drain(&jobs);
         }
@@ -208,7 +211,7 @@ impl Shared {
     /// Counts one response and forwards its record.
     fn count(&self, job: Job) {
         let Job { record, text: UncountedText { text, thresholds }, vocabulary, since } = job;
-        *lock(&self.at_hand) = Some(record);
+        *lock(&self.current) = Some(record);
         let late = self.hurry.load(Relaxed) || since.elapsed() > LONGEST_WAIT;
         let tokens = if late {
             Err(Uncounted::QueueFull)
@@ -217,18 +220,18 @@ impl Shared {
             catch_unwind(count).unwrap_or(Err(Uncounted::Failed))
         };
         drop(text);
-        let Some(mut record) = lock(&self.at_hand).take() else { return };
+        let Some(mut record) = lock(&self.current).take() else { return };
         if let Err(why) = tokens.and_then(|tokens| Arc::make_mut(&mut record).count_text(tokens, &thresholds)) {
             self.add_uncounted(why);
         }
-        self.pass_on(&record);
+        self.forward(&record);
     }
 
     /// Forwards the current record uncounted.
     fn give_up(&self) {
-        if let Some(record) = lock(&self.at_hand).take() {
+        if let Some(record) = lock(&self.current).take() {
             self.add_uncounted(Uncounted::QueueFull);
-            self.pass_on(&record);
+            self.forward(&record);
         }
     }
 
@@ -237,12 +240,12 @@ impl Shared {
         for message in jobs.try_iter() {
             if let Message::Count(job) = message {
                 self.add_uncounted(Uncounted::QueueFull);
-                self.pass_on(&job.record);
+                self.forward(&job.record);
             }
         }
     }
 
-    fn pass_on(&self, record: &Arc<Record>) {
+    fn forward(&self, record: &Arc<Record>) {
         self.waiting.fetch_sub(1, Relaxed);
         // A panic of the sink must not end the thread.
         drop(catch_unwind(AssertUnwindSafe(|| self.next.record(record))));
@@ -253,7 +256,8 @@ impl Shared {
     }
 }
 
-/// Counts the tokens of each run of the text separately, because markers separated the runs.
+/// Counts the tokens of each run of text separately: in the response, the runs were separated by markers, which are not
+/// part of the text.
 fn count(text: &ResponseText, vocabulary: &dyn Tokenize) -> Result<TextTokens, Uncounted> {
     let runs = text.runs().map_err(Uncounted::from)?;
     let all = runs.iter().map(|run| vocabulary.tokens(run)).sum::<Option<u64>>().ok_or(Uncounted::Failed)?;

@@ -1,13 +1,13 @@
 //! Counts the tokens of responses without a token count, from their text and the model's vocabulary (`tokenizer.json`).
 //!
-//! Disabled unless a vocabulary is set. The data path passes a record and its text to a low-priority thread, which
-//! counts the tokens and forwards the record. After a failure, the record is forwarded without a count, and the failure
-//! is counted by reason.
+//! Disabled unless a vocabulary is set. A low-priority thread receives a record and the text of its response, counts
+//! the tokens and forwards the record. If that fails, the record is forwarded without a count, and the failure is
+//! counted by reason.
 //!
-//! The count of the text is an estimate of the sampled tokens. The end-of-text token, reasoning markers and special
-//! tokens are sampled but not part of the text. Removed stop strings, and white space removed by a reasoning parser,
-//! are missing from the text. A model may also sample a text as different tokens than its tokenizer produces. Prompts
-//! are not counted, because the chat template that the server applies is unknown here.
+//! The token count of the text is an estimate of the number of sampled tokens. The end-of-text token, reasoning markers
+//! and special tokens are sampled but not part of the text. Removed stop strings, and white space removed by a
+//! reasoning parser, are missing from the text. A model may also sample other tokens for a text than its tokenizer
+//! produces. Prompts are not counted, because the server's chat template is unknown.
 
 mod counting;
 mod vocabulary;

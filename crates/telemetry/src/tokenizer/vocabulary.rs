@@ -36,13 +36,13 @@ fn load(path: &Path) -> Result<Arc<dyn Tokenize>, Error> {
 #[cfg(feature = "tokenizer")]
 fn load(path: &Path) -> Result<Arc<dyn Tokenize>, Error> {
     let error = |why: String| Error { path: path.to_owned(), why };
-    // Read the file here, to distinguish a missing file from an invalid one.
+    // The file is read here, so that the error distinguishes a missing file from an invalid one.
     let bytes = std::fs::read(path).map_err(|why| error(why.to_string()))?;
     let mut tokenizer = tokenizers::Tokenizer::from_bytes(bytes).map_err(|why| error(why.to_string()))?;
     // Files of embedding models enable truncation and padding, which would distort a count.
     tokenizer.with_truncation(None).map_err(|why| error(why.to_string()))?;
     tokenizer.with_padding(None);
-    // Disable the library's word cache: no text may be kept.
+    // Disable the library's word cache, because no response text may be kept.
     let mut model = tokenizer.get_model().clone();
     model.resize_cache(0);
     tokenizer.with_model(model);
@@ -94,7 +94,7 @@ impl Vocabularies {
         })
     }
 
-    /// One vocabulary for all models.
+    /// Uses one vocabulary for all models.
     pub fn of_all(any: Arc<dyn Tokenize>) -> Vocabularies {
         Vocabularies { any: Some(any), models: BTreeMap::new() }
     }
@@ -110,7 +110,8 @@ impl Vocabularies {
         self.models.get(model).or(self.any.as_ref())?.tokens(text)
     }
 
-    /// Vocabulary of the requested model, otherwise of the responding model, otherwise the default vocabulary.
+    /// The vocabulary for the requested model, otherwise for the model named in the response, otherwise the default
+    /// vocabulary.
     pub(super) fn of(&self, labels: &Labels) -> Option<&Arc<dyn Tokenize>> {
         let named = [&labels.request_model, &labels.response_model].into_iter().flatten();
         named.into_iter().find_map(|name| self.models.get(&**name)).or(self.any.as_ref())

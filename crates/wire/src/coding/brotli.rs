@@ -1,9 +1,9 @@
 //! `br` (RFC 7932).
 //!
 //! The library returns no output until its ring buffer is full, and allocates a ring buffer as large as the stream's
-//! window: 14 input bytes can cost as much time as 8 MiB. The ring buffer is therefore small at first. When a stream
-//! fills it, decoding restarts with a larger buffer from the compressed bytes so far. A stream thus never costs much
-//! more time or memory than its decoded bytes.
+//! window. 14 input bytes could therefore cost as much time as decoding 8 MiB. The first ring buffer is small instead.
+//! When a stream fills it, decoding restarts with a larger buffer from the compressed bytes so far. The cost of a
+//! stream, in time and memory, is thus proportional to its decoded size.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ pub(super) const SETUP_COST: usize = 6 * 1024;
 /// Size of the first ring buffer, as a power of two.
 const FIRST_RING_BITS: u32 = 14;
 
-/// Each new ring buffer is 4 times as large: the restarts cost a third more than decoding the stream once.
+/// Each new ring buffer is 4 times as large, so all restarts together add a third to the cost of decoding a stream.
 const GROWTH_BITS: u32 = 2;
 
 /// A decoder for one brotli stream.
@@ -126,10 +126,10 @@ impl Stage for Brotli {
                 self.begin(&mut state, *first)?
             }
         };
-        let (mut written, mut hungry) = (0, false);
+        let (mut written, mut needs_input) = (0, false);
         loop {
-            written += give(&mut state, output.get_mut(written..).unwrap_or_default())?;
-            if written == output.len() || hungry {
+            written += copy_decoded(&mut state, output.get_mut(written..).unwrap_or_default())?;
+            if written == output.len() || needs_input {
                 break;
             }
             let outgrown = state.window_bits < window_bits && is_full(&state);
@@ -143,7 +143,7 @@ impl Stage for Brotli {
                 let taken = before.len() - input.len();
                 self.coded.extend_from_slice(before.get(..taken).unwrap_or_default());
             }
-            hungry = matches!(progress, BrotliResult::NeedsMoreInput);
+            needs_input = matches!(progress, BrotliResult::NeedsMoreInput);
             // The stream ended and all bytes were returned.
             if let BrotliResult::ResultSuccess = progress {
                 self.ended = position(&state);
@@ -161,7 +161,8 @@ fn new_state(allocated: &Arc<AtomicUsize>) -> Box<State> {
     Box::new(State::new_strict(allocator(), allocator(), allocator()))
 }
 
-/// Passes only the first byte to the library, then limits the ring buffer. The window keeps the size in the stream.
+/// Passes the first byte to the library, then limits the ring buffer. The maximum distance of copies, which the library
+/// has computed from the first byte, does not change.
 fn start(state: &mut State, first: u8, ring_bits: u32) -> Result<(), Unreadable> {
     decode(state, &mut [first].as_slice())?;
     state.window_bits = ring_bits;
@@ -194,7 +195,7 @@ fn position(state: &State) -> usize {
 }
 
 /// Bytes in the ring buffer that were not returned yet. Bytes of a dictionary word beyond the buffer's end are returned
-/// after it wraps.
+/// after the buffer wraps.
 fn unwritten(state: &State) -> Result<usize, Unreadable> {
     let size = size_of_ring(state);
     let at = usize::try_from(state.pos).unwrap_or(0).min(size);
@@ -202,7 +203,7 @@ fn unwritten(state: &State) -> Result<usize, Unreadable> {
 }
 
 /// Copies as many decoded bytes as fit to `output`.
-fn give(state: &mut State, output: &mut [u8]) -> Result<usize, Unreadable> {
+fn copy_decoded(state: &mut State, output: &mut [u8]) -> Result<usize, Unreadable> {
     let length = unwritten(state)?.min(output.len());
     if length == 0 {
         return Ok(0);
@@ -244,7 +245,7 @@ impl<T> Default for Cells<T> {
 }
 
 impl<T> SliceWrapper<T> for Cells<T> {
-    // The library calls these for each byte that it copies.
+    // The library calls this and `slice_mut` for each byte that it copies.
     #[inline(always)]
     fn slice(&self) -> &[T] {
         &self.0

@@ -54,8 +54,8 @@ fn through(layers: &mut [Layer], bytes: &[u8], each: &mut dyn FnMut(&[u8])) -> R
 /// The bytes that a sender omits at the end of each WebSocket message (RFC 7692, section 7.2.1).
 const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 
-/// Decodes the messages of one direction, split at any byte: messages of a gRPC body, each a separate stream, or of a
-/// WebSocket.
+/// Decodes the compressed messages of one direction of a WebSocket or of a gRPC body, split at any byte. In gRPC, each
+/// message is a separate compressed stream.
 ///
 /// Allocates nothing before the first byte. Do not use after an error.
 #[derive(Debug)]

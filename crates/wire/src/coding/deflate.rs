@@ -79,9 +79,9 @@ const TRAILER_BYTES: u8 = 8;
 /// The part of a member that the next byte belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GzipAt {
-    /// This many bytes into the ten fixed header bytes.
+    /// Number of bytes read of the ten fixed header bytes.
     Fixed(u8),
-    /// This many bytes into the length of the extra field; its first byte.
+    /// Number of bytes read of the extra field's length, and the first of these bytes.
     ExtraLength(u8, u8),
     /// This many bytes of the extra field remain.
     Extra(u16),
@@ -103,12 +103,12 @@ pub(super) struct Gzip {
     at: GzipAt,
     flags: u8,
     /// At least one member has ended.
-    several: bool,
+    member_ended: bool,
 }
 
 impl Gzip {
     pub(super) fn new() -> Gzip {
-        Gzip { inflate: Inflate::new(), at: GzipAt::Fixed(0), flags: 0, several: false }
+        Gzip { inflate: Inflate::new(), at: GzipAt::Fixed(0), flags: 0, member_ended: false }
     }
 
     /// The state after this byte.
@@ -121,8 +121,8 @@ impl Gzip {
                     GzipAt::Fixed(4)
                 }
                 (9, _) => self.next_field(EXTRA),
-                // Padding after a file is common (section 2.2 does not allow it, `gzip` ignores it).
-                (0 | 1, _) if self.several => GzipAt::Past,
+                // Padding after a file is common: RFC 1952 (section 2.2) does not allow it, but `gzip` ignores it.
+                (0 | 1, _) if self.member_ended => GzipAt::Past,
                 _ => return Err(Unreadable::Corrupt),
             },
             GzipAt::ExtraLength(0, _) => GzipAt::ExtraLength(1, byte),
@@ -138,7 +138,7 @@ impl Gzip {
             GzipAt::HeaderCrc(left) => GzipAt::HeaderCrc(left.saturating_sub(1)),
             GzipAt::Trailer(1) => {
                 self.inflate.reset();
-                self.several = true;
+                self.member_ended = true;
                 GzipAt::Fixed(0)
             }
             GzipAt::Trailer(left) => GzipAt::Trailer(left.saturating_sub(1)),
@@ -146,7 +146,7 @@ impl Gzip {
         })
     }
 
-    /// The first optional field, from `first` on in header order, whose flag is set.
+    /// The first optional field, from `first` on in header order, whose flag is set; the data if there is none.
     fn next_field(&self, first: u8) -> GzipAt {
         let fields = [
             (EXTRA, GzipAt::ExtraLength(0, 0)),
@@ -166,13 +166,13 @@ impl Stage for Gzip {
 
     fn restart(&mut self) -> Result<(), Unreadable> {
         self.inflate.reset();
-        (self.at, self.flags, self.several) = (GzipAt::Fixed(0), 0, false);
+        (self.at, self.flags, self.member_ended) = (GzipAt::Fixed(0), 0, false);
         Ok(())
     }
 
     /// True if a member has ended and no other has begun.
     fn is_at_end(&self) -> bool {
-        self.several && matches!(self.at, GzipAt::Fixed(0) | GzipAt::Past)
+        self.member_ended && matches!(self.at, GzipAt::Fixed(0) | GzipAt::Past)
     }
 
     fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
@@ -198,7 +198,7 @@ impl Stage for Gzip {
 enum DeflateAt {
     /// Before the first byte.
     Start,
-    /// After this first byte: with the second it is either a zlib header or raw data.
+    /// After this first byte. The second byte decides whether both are a zlib header or raw data.
     First(u8),
     Data,
     /// In the data of WebSocket messages, whose stream has no end.
@@ -274,7 +274,7 @@ impl Stage for Deflate {
                     *input = input.get(1..).unwrap_or_default();
                     return Ok(0);
                 }
-                // One byte produces no output.
+                // The first byte alone produces no output, so nothing in `output` is overwritten.
                 self.inflate(&mut [first].as_slice(), output)?;
                 self.inflate(input, output)
             }
@@ -291,7 +291,7 @@ impl Stage for Deflate {
 const PRESET_DICTIONARY: u8 = 0x20;
 
 /// True for a zlib header: method 8, a window of at most 32 KiB, check bits (RFC 1950, section 2.2). Raw deflate with
-/// such a first byte would begin with a stored block whose padding is not zero.
+/// such a first byte would begin with a stored block whose padding is not zero, which encoders do not write.
 fn is_zlib(header: u16) -> bool {
     header >> 8 & 0x8f == 8 && header.is_multiple_of(31)
 }

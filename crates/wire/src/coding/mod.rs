@@ -66,7 +66,7 @@ trait Stage: std::fmt::Debug + Send {
         written
     }
 
-    /// Cost of earlier steps beyond [`Stage::cost`], if decoding stops here.
+    /// Cost of earlier steps that [`Stage::cost`] has not returned; charged if decoding stops here.
     fn unpaid(&self) -> usize {
         0
     }

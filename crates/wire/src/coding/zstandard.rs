@@ -37,7 +37,7 @@ pub(super) struct Zstandard {
     at: At,
     first: u8,
     /// At least one frame has ended.
-    several: bool,
+    frame_ended: bool,
     /// Bytes to pass to the library next: the rest of a block, without the header of a next block, which may not exist.
     wanted: usize,
     /// The library may have more output for the current block before it needs input.
@@ -55,18 +55,18 @@ impl std::fmt::Debug for Zstandard {
 }
 
 impl Zstandard {
-    /// Rejects frames that request a window above `most_window`, rounded down to a power of two.
+    /// A decoder that rejects frames with a window above `most_window`, rounded down to a power of two.
     pub(super) fn new(most_window: usize) -> Result<Zstandard, Unreadable> {
         let mut context = DCtx::try_create().ok_or(Unreadable::Memory)?;
         let most = most_window.max(1).ilog2();
         context.set_parameter(DParameter::WindowLogMax(most)).map_err(|_| Unreadable::Window)?;
         let base = context.sizeof();
         let at = At::Magic(0, false);
-        Ok(Zstandard { context, at, first: 0, several: false, wanted: FRAME.len(), more: false, base, given: 0 })
+        Ok(Zstandard { context, at, first: 0, frame_ended: false, wanted: FRAME.len(), more: false, base, given: 0 })
     }
 
-    /// Passes blocks and headers separately, and returns a whole block before passing the next header: when a call
-    /// fails, the library does not report what it wrote.
+    /// Passes blocks and headers separately, and passes a header only after the whole previous block was returned. If a
+    /// call fails, the library does not report the bytes that it wrote, and they would be lost.
     fn frame(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
         if self.more {
             let written = self.call(&mut [].as_slice(), output)?;
@@ -91,14 +91,15 @@ impl Zstandard {
         self.more = hint > 0 && written == room;
         if hint == 0 {
             self.at = At::Magic(0, false);
-            self.several = true;
+            self.frame_ended = true;
         }
         Ok(written)
     }
 }
 
 impl Stage for Zstandard {
-    /// A frame may declare a window of megabytes and fill only a few bytes of it.
+    /// Counts the filled part of the library's buffers: a frame may declare a window of megabytes and fill only a few
+    /// bytes of it.
     fn holds(&self) -> usize {
         let buffers = self.context.sizeof().saturating_sub(self.base);
         self.base + buffers.min(self.given.saturating_add(BLOCK))
@@ -111,13 +112,13 @@ impl Stage for Zstandard {
 
     fn restart(&mut self) -> Result<(), Unreadable> {
         self.context.reset(ResetDirective::SessionOnly).map_err(|_| Unreadable::Corrupt)?;
-        (self.at, self.several, self.wanted, self.more) = (At::Magic(0, false), false, FRAME.len(), false);
+        (self.at, self.frame_ended, self.wanted, self.more) = (At::Magic(0, false), false, FRAME.len(), false);
         Ok(())
     }
 
     /// True if a frame has ended and no other has begun.
     fn is_at_end(&self) -> bool {
-        self.several && matches!(self.at, At::Magic(0, _) | At::Past)
+        self.frame_ended && matches!(self.at, At::Magic(0, _) | At::Past)
     }
 
     fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
@@ -134,7 +135,7 @@ impl Stage for Zstandard {
                     let expected = if skippable { SKIPPABLE } else { FRAME };
                     let fits = (index == 0 && skippable) || expected.get(index) == Some(byte);
                     if !fits {
-                        if !self.several {
+                        if !self.frame_ended {
                             return Err(Unreadable::Corrupt);
                         }
                         self.at = At::Past;

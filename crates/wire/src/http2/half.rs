@@ -10,8 +10,8 @@ use crate::slices::Prefix;
 /// Maximum used bytes of RST_STREAM and GOAWAY: two 32-bit words.
 const WORDS_BYTES: usize = 8;
 
-/// A coded header block may be this many times as large as the limit of its decoded fields, so an oversized block
-/// does not end the parsing of its connection.
+/// A coded header block may be this many times as large as the limit for decoded fields. A block that exceeds that
+/// limit less than this only loses fields, and the connection can still be parsed.
 const BLOCK_OVER_CAP: usize = 4;
 
 /// A parsed event of one direction.
@@ -32,7 +32,7 @@ pub(super) enum Event<'a> {
 /// in the table is common.
 const EXPANSION: usize = 256;
 
-/// Decoded bytes allowed initially, which is also the maximum.
+/// Decoded bytes allowed initially, and at most.
 const EXPANSION_INITIAL: usize = 1024 * 1024;
 const EXPANSION_MAXIMUM: usize = 4 * 1024 * 1024;
 
@@ -163,7 +163,7 @@ impl Half {
         Ok((begun.kind == Kind::Headers).then_some(event))
     }
 
-    /// The first two words of a frame, at its end.
+    /// Collects the first two words of a frame; returns them at the end of the frame.
     fn take_words(&mut self, part: Part<'_>) -> Option<[u32; 2]> {
         self.words.fill(WORDS_BYTES, &mut { part.content });
         if !part.last {

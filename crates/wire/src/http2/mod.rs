@@ -25,8 +25,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Ambiguous input ends in a [`Fault`]: the connection cannot be parsed further, and the parser must not be used again.
 /// Violations within one stream are left to the endpoints: the stream is followed as far as possible.
 ///
-/// Holds memory for the two compression tables (4 KiB each; at most 64 KiB if a side requests more), for the pieces of
-/// a split header block, and a few bytes for each open stream.
+/// Holds memory for the two compression tables, the pieces of a split header block, and a few bytes for each open
+/// stream. A table has 4 KiB, or at most 64 KiB if its side requests more.
 #[derive(Debug)]
 pub struct Http2 {
     limits: Limits,
@@ -97,7 +97,7 @@ impl Http2 {
         self.streams.len()
     }
 
-    /// Clients open the odd streams in order.
+    /// The request number of a stream: clients use odd stream IDs in increasing order.
     fn number(&self, stream: u32) -> u64 {
         self.first + u64::from(stream / 2)
     }
@@ -120,7 +120,7 @@ impl Http2 {
                     if followed && !fields.is_truncated() {
                         self.streams.open(stream, true);
                     } else {
-                        self.streams.pass(stream);
+                        self.streams.skip(stream);
                     }
                 }
                 self.end_request(stream, ends, at, visitor);

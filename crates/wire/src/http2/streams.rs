@@ -36,7 +36,7 @@ impl Streams {
     }
 
     /// Records a stream that was opened but is not followed.
-    pub(super) fn pass(&mut self, id: u32) {
+    pub(super) fn skip(&mut self, id: u32) {
         self.highest = id;
     }
 

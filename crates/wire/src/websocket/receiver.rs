@@ -49,7 +49,7 @@ impl Header {
     /// Before the first byte.
     const START: Header = Header(Prefix::new());
 
-    /// Consumes the bytes it needs. `None` while the header is incomplete.
+    /// Consumes the bytes of the header. `None` while the header is incomplete.
     fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<Frame>, BadLength> {
         let whole = self.0.fill(2, bytes) && self.0.fill(2 + self.length_bytes() + self.mask_bytes(), bytes);
         if whole { self.frame().map(Some) } else { Ok(None) }
@@ -169,8 +169,8 @@ impl Receiver {
         }
     }
 
-    /// Starts a frame. A new message within an incomplete one discards the incomplete one without a report: endpoints
-    /// fail on it.
+    /// Starts a frame. A new message within an incomplete one discards the incomplete one without a report, because
+    /// endpoints reject it.
     fn begin(&mut self, frame: &Frame) {
         match frame.opcode {
             CONTINUATION => {

@@ -23,7 +23,7 @@ const bars = {
     this.resize();
   },
 
-  /** Theme colors, and those of the bands of decode rates. */
+  /** Reads the colors from the theme, including those of the decode rate bands. */
   paint() {
     const text = rgb => `rgb(${rgb.map(Math.round).join()})`;
     const bands = BANDS.map((_, band) => text(theme.colour(`ramp-${band}`)));
@@ -39,7 +39,7 @@ const bars = {
     this.place();
   },
 
-  /** Applies a snapshot, received at this time of the page's clock. */
+  /** Applies a snapshot that was received at `now`, in milliseconds of `performance.now()`. */
   take(snapshot, now) {
     this.snapshot = snapshot;
     this.received = now;
@@ -62,10 +62,10 @@ const bars = {
     this.legend(snapshot.reading);
     this.arrange(now);
     if (this.selected && !this.streams.has(this.selected)) this.select(null);
-    else if (this.selected) this.tell();
+    else if (this.selected) this.showTip();
   },
 
-  /** True if this wait in milliseconds exceeds every objective for a prompt of this length. */
+  /** True if the wait, in milliseconds, exceeds the limit of every TTFT objective for a prompt of this length. */
   late(reported, waited) {
     const allows = limit => limit.ttft_seconds + limit.ttft_seconds_per_1k_uncached_tokens * reported.request_bytes / BYTES_PER_TOKEN / 1000;
     return this.limits.length > 0 && this.limits.every(limit => waited / 1000 > allows(limit));
@@ -76,7 +76,7 @@ const bars = {
     ranges.forEach((range, band) => fill(`band-${band}`, `${range}: ${BANDS[band]}`));
   },
 
-  /** Assigns a lane to every stream. By arrival, a stream keeps its lane until it ends, so that nothing jumps. */
+  /** Assigns a lane to every stream. In the order `lanes`, a stream keeps its lane until it ends, so that bars do not jump. */
   arrange(now) {
     for (const [id, stream] of this.streams) if (stream.gone !== null && now - stream.gone > GHOST_MS) this.streams.delete(id);
     const all = [...this.streams.values()];
@@ -118,7 +118,7 @@ const bars = {
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.fillStyle = colours.card;
     context.fillRect(0, 0, this.canvas.width, this.canvas.height);
-    // Stop growing when snapshots no longer arrive.
+    // Bars stop growing 2.5 s after the last snapshot.
     const at = Math.min(now, this.received + 2500);
     this.stretch(at);
     const gutter = this.columns > 1 ? Math.min(6, this.lane * 0.08) : 0;
@@ -167,7 +167,7 @@ const bars = {
     this.cost += (performance.now() - began - this.cost) * 0.05;
   },
 
-  /** In thick bars, dots move at the token rate of the stream. */
+  /** In thick bars, stripes move at the token rate of the stream. Very thick bars also show the rate as text. */
   flow(flows, thick, at) {
     const { context, colours } = this, spacing = 18;
     context.fillStyle = colours.card;
@@ -189,12 +189,12 @@ const bars = {
     }
   },
 
-  /** Adapts the time of the full width to the streams: most fit, and a single very old one does not compress the others. */
+  /** Adapts the time that the full width represents, so that most streams fit and a very old one does not compress the others. */
   stretch(at) {
     const ages = [];
     for (const stream of this.streams.values()) if (stream.gone === null) ages.push((at - stream.born) / 1000);
     ages.sort((a, b) => a - b);
-    // Unchanged while no stream is in flight.
+    // While no stream is in flight, the scale stays unchanged.
     if (ages.length === 0) return;
     const most = ages[Math.floor((ages.length - 1) * 0.97)] * 1.12;
     const wanted = [2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100, 120, 180, 240, 300, 600, 1200, 1800, 3600].find(mark => mark >= most) ?? most;
@@ -266,12 +266,12 @@ const bars = {
   select(id, x, y) {
     this.selected = id;
     this.spot = x === undefined ? null : [x, y];
-    if (id) this.tell(); else tip.hide();
+    if (id) this.showTip(); else tip.hide();
     main.wake();
   },
 
   /** Shows the values of the selected stream. */
-  tell() {
+  showTip() {
     const stream = this.streams.get(this.selected), lane = this.lanes.indexOf(stream);
     if (!stream || lane < 0) return tip.hide();
     const { reported } = stream, box = this.canvas.getBoundingClientRect(), [x, y] = this.spot ?? this.corner(lane);

@@ -68,7 +68,7 @@ const charts = {
       parts.push(draw("line", { class: "limit", x1: at, x2: at, y1: top - 4, y2: base }));
       parts.push(draw("text", { class: "limit", x: end ? at - 4 : at + 4, y: top + 6, "text-anchor": end ? "end" : "start" }, limitName));
     }
-    // Place quantile labels side by side if there is room.
+    // Omit a quantile label that would overlap the previous one.
     let taken = -Infinity;
     for (const share of ["p10", "p50", "p90", "p99"]) {
       const at = x(reported[share]), main = share === "p50";

@@ -3,11 +3,12 @@
 const NONE = "–";
 const known = value => value !== null && value !== undefined;
 
-/** Three significant digits. */
+/** A short number: about three significant digits, with k or M for large values. */
 function digits(value) {
   if (!known(value)) return NONE;
   const size = Math.abs(value);
-  if (size >= 1e6) return (value / 1e6).toPrecision(3) + "M";
+  // Below 1e6, but rounded up to it.
+  if (size >= 999_500) return (value / 1e6).toPrecision(3) + "M";
   if (size >= 1e4) return (value / 1e3).toPrecision(3) + "k";
   if (size >= 100 || Number.isInteger(value)) return String(Math.round(value));
   return value.toFixed(size >= 10 ? 1 : 2);
@@ -24,7 +25,7 @@ function time(seconds) {
   return `${ms >= 100 ? ms.toFixed(0) : ms >= 10 ? ms.toFixed(1) : ms.toFixed(2)} ms`;
 }
 
-/** Axis label in its shortest form. */
+/** Formats a time given in seconds for an axis label, in its shortest form. */
 function shortTime(seconds) {
   if (seconds >= 60) return `${+(seconds / 60).toFixed(1)} min`;
   return seconds >= 1 || seconds === 0 ? `${+seconds.toFixed(1)} s` : `${+(seconds * 1e3).toFixed(1)} ms`;
@@ -54,7 +55,7 @@ function make(name, attributes = {}, ...children) {
   return element;
 }
 
-/** An SVG element with these attributes and children. */
+/** An SVG element with these attributes and this text. */
 function draw(name, attributes = {}, text) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, typeof value === "number" ? +value.toFixed(2) : value);
@@ -62,7 +63,7 @@ function draw(name, attributes = {}, text) {
   return element;
 }
 
-/** Sets the viewBox to the size in pixels, so that text is not stretched. */
+/** Sets the viewBox to the size in pixels, so that text is not stretched. Returns width and height. */
 function measure(svg) {
   const { width, height } = svg.getBoundingClientRect();
   svg.setAttribute("viewBox", `0 0 ${Math.max(1, width)} ${Math.max(1, height)}`);

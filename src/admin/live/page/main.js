@@ -17,8 +17,8 @@ const main = {
       const typing = event.target.closest("button, select, a");
       if (event.key === " " && !typing) { event.preventDefault(); this.pause(); }
     });
-    document.addEventListener("visibilitychange", () => this.seen());
-    setInterval(() => this.look(), 500);
+    document.addEventListener("visibilitychange", () => this.visibilityChanged());
+    setInterval(() => this.checkSilence(), 500);
     this.connect();
     this.wake();
   },
@@ -30,11 +30,11 @@ const main = {
     this.source?.close();
     this.source = new EventSource("live/events");
     this.source.addEventListener("snapshot", event => this.take(JSON.parse(event.data), "live"));
-    // Until it is closed, the browser reconnects automatically.
+    // The browser reconnects automatically, unless the state is CLOSED, for example after an error response.
     this.source.onerror = () => { if (this.source?.readyState === EventSource.CLOSED) this.refused(); else this.state("lost", "connection lost, reconnecting"); };
   },
 
-  /** The feed is refused (16 watchers already) or unreachable. Fall back to single snapshots. */
+  /** Called when the server rejects the feed, for example because it has 16 watchers. Falls back to polling single snapshots. */
   async refused() {
     this.tries += 1;
     try {
@@ -69,14 +69,14 @@ const main = {
     find("main").classList.toggle("stale", state === "lost");
   },
 
-  /** Treats a silent feed as lost. */
-  look() {
+  /** Shows the connection as lost if the feed has been silent for `SILENT_MS`. */
+  checkSilence() {
     const silent = performance.now() - this.heard;
     if (this.snapshot && !this.paused && this.source && silent > SILENT_MS && find("connection").dataset.state === "live") this.state("lost", "no data, waiting");
   },
 
-  /** Closes the feed while the page is hidden. */
-  seen() {
+  /** Closes the feed when the page has been hidden for `HIDDEN_MS`, and reopens it when the page is visible again. */
+  visibilityChanged() {
     clearTimeout(this.hidden);
     if (document.hidden) this.hidden = setTimeout(() => { this.source?.close(); this.source = null; clearTimeout(this.timer); }, HIDDEN_MS);
     else { if (!this.source) this.connect(); this.wake(); }
@@ -98,7 +98,7 @@ const main = {
     let skipped = 0;
     const frame = now => {
       const at = this.paused ? bars.received : now;
-      // If drawing is slow, skip frames: bars grow slowly.
+      // If drawing is slow, skip frames. This is hardly visible, because bars grow slowly.
       if (skipped >= Math.min(3, Math.floor(bars.cost / 7))) { bars.draw(at); skipped = 0; } else skipped += 1;
       bars.canvas.dataset.cost = bars.cost.toFixed(2);
       const moves = !document.hidden && !this.paused && (bars.streams.size > 0 || !this.snapshot);
@@ -141,7 +141,7 @@ const main = {
     const order = ["unreachable", "wedged", "working", "idle"], worst = [...listeners].sort((a, b) => order.indexOf(a.state) - order.indexOf(b.state))[0];
     fill("engine", worst?.state ?? NONE);
     find("engine").dataset.state = worst?.state ?? "";
-    // For several engines: the sums, and the fullest cache.
+    // For several engines, show the sums of running and queued requests, and the fullest KV cache.
     const all = name => listeners.map(listener => listener.own?.[name]).filter(known), sum = values => values.reduce((total, value) => total + value, 0), reported = [];
     const [running, waiting, usage] = ["running", "waiting", "kv_usage"].map(all);
     if (worst?.state === "wedged") reported.push(`silent for ${time(worst.silent_seconds)}`);

@@ -18,7 +18,7 @@ const timeline = {
     const all = snapshot.slowest, list = find("slow-list");
     const shown = all.find(slow => slow.id === this.chosen) ?? all[0];
     fill("slow-note", all.length > 0 ? "by the longest wait for a token" : "no streamed request has ended");
-    // Reuse the buttons while they show the same requests, so that focus and clicks are not lost.
+    // Existing buttons are reused, so that focus and clicks are not lost.
     while (list.children.length > all.length) list.lastChild.remove();
     all.forEach((slow, at) => {
       let button = list.children[at];
@@ -51,7 +51,7 @@ const timeline = {
       ["Blocked on a slow client", ms(slow.blocked_ms)], ["Ended", `${time(slow.ended_seconds_ago)} ago`], ["Number", slow.id],
     ];
     if (snapshot.listeners.length > 1) rows.splice(2, 0, ["Listener", snapshot.listeners[slow.listener]?.name ?? NONE]);
-    // Unchanged elements are kept, so that text can be selected.
+    // Unchanged elements are kept, so that selected text stays selected.
     if (list.children.length !== rows.length) list.replaceChildren(...rows.map(([name]) => make("div", {}, make("dt", {}, name), make("dd"))));
     rows.forEach(([name, value], at) => {
       const [term, figure] = list.children[at].children;

@@ -1,4 +1,4 @@
-//! Naive parser of the same reads: no state machine, parses the whole body again after every read.
+//! A naive parser of the recorded reads: it has no state machine, and parses the whole body again after every read.
 
 mod stated;
 
@@ -11,13 +11,13 @@ use serde_json::Value;
 use super::Case;
 use stated::stated;
 
-/// Measurements of one stream, relative to the moment its request was sent.
+/// Measurements of one stream. Times are relative to the time at which the request was sent.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Naive {
     pub(super) headers: Option<Duration>,
     pub(super) first_event: Option<Duration>,
     pub(super) first_token: Option<Duration>,
-    /// Tokens in the first event that carried any, if there is a running counter.
+    /// Number of tokens in the first event with a token; only if the engine sends a running counter.
     pub(super) first_tokens: Option<u64>,
     pub(super) first_visible: Option<Duration>,
     pub(super) last_token: Option<Duration>,
@@ -77,7 +77,7 @@ impl Head {
     }
 }
 
-/// The decoded body and its content type; `None` without complete headers.
+/// The content type and the decoded body; `None` without complete headers.
 #[cfg(feature = "tokenizer")]
 pub(super) fn body(case: &Case) -> Option<(&'static [u8], Vec<u8>)> {
     let all: Vec<u8> = case.recording.reads.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
@@ -128,7 +128,7 @@ pub(super) fn naive(case: &Case) -> Option<Naive> {
     let data = data(case);
     naive.first_event = data.first().map(|(at, _)| *at);
     let events = parsed(&data);
-    // These engines send one chunk per step, with or without text, except for the role chunk.
+    // These engines send one chunk per step, with or without text. Only the chunk with the role is not a step.
     let stepwise = case.engine == "vllm-0.32.0" || case.engine.starts_with("tensorrt-llm");
     let mut last_of: BTreeMap<u64, Duration> = BTreeMap::new();
     let mut counters = BTreeMap::new();
@@ -168,7 +168,7 @@ fn dechunk(mut rest: &[u8], body: &mut Vec<u8>) {
     }
 }
 
-/// The pieces that are terminated by `end`.
+/// The pieces terminated by `end`. An unterminated last piece is omitted.
 fn split<'a>(body: &'a [u8], end: &[u8]) -> Vec<&'a [u8]> {
     let (mut pieces, mut rest) = (Vec::new(), body);
     while let Some(at) = find(rest, end) {

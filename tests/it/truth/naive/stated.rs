@@ -1,4 +1,4 @@
-//! Reads one event from its parsed JSON.
+//! Reads the contents of one event from its parsed JSON.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ pub(super) struct Stated {
     pub(super) choice: u64,
     /// The choice carried a token.
     pub(super) token: bool,
-    /// Number of tokens, if there is a running counter.
+    /// Number of tokens; only if the engine sends a running counter.
     pub(super) tokens: Option<u64>,
     /// The choice carried visible text.
     pub(super) visible: bool,
     pub(super) finish: Option<String>,
 }
 
-/// Reads an event. `stepwise`: every chunk but the role's is a step of the engine. `counters`: the choices' previous
-/// counters.
+/// Reads an event. `stepwise`: each chunk except the one with the role is a step of the engine. `counters`: the
+/// previous counter of each choice.
 pub(super) fn stated(api: Api, json: &Value, stepwise: bool, counters: &mut BTreeMap<u64, u64>) -> Vec<Stated> {
     match api {
         Api::Chat | Api::Completions | Api::VllmGenerate | Api::Transcription => {
@@ -99,7 +99,7 @@ fn messages(json: &Value) -> Stated {
     Stated { token: visible || hidden, visible, finish: finish(&delta["stop_reason"]), ..Stated::default() }
 }
 
-/// An event with a running counter: its increment is the number of tokens, with or without text.
+/// Reads an event with a running counter. The increment of the counter is the number of tokens, with or without text.
 fn counted(
     json: &Value,
     counter: &Value,
@@ -122,7 +122,7 @@ fn ollama(json: &Value) -> Stated {
     Stated { token: visible || thinks || tool, visible, finish: finish(&json["done_reason"]), ..Stated::default() }
 }
 
-/// One event per token, including tokens without text.
+/// Reads a TGI event. TGI sends one event per token, including tokens without text.
 fn tgi(json: &Value) -> Stated {
     let token = &json["token"];
     let visible = full(&token["text"]) && token["special"] != true;

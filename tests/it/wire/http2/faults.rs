@@ -6,13 +6,13 @@ use crate::wire::http2::frames::*;
 use crate::wire::http2::trace::{feed_every_split, read};
 use crate::wire::traffic::{ask, reply};
 
-/// These client frames cause this fault.
+/// Checks that these client frames cause this fault.
 fn asking(frames: &[Vec<u8>], fault: Fault) {
     let outcome = read(&[ask([opening(), frames.concat()].concat())]);
     assert_eq!(outcome.fault, Some(fault), "{frames:x?}");
 }
 
-/// These server bytes, after a GET, cause this fault.
+/// Checks that these server bytes, in response to a GET, cause this fault.
 fn response_started(bytes: &[u8], fault: Fault) {
     let outcome = read(&[ask([opening(), get(1)].concat()), reply(bytes)]);
     assert_eq!(outcome.fault, Some(fault), "{}", bytes.escape_ascii());
@@ -26,7 +26,7 @@ fn each_side_must_begin_with_its_preface() {
     }
     assert_eq!(read(&[ask([PREFACE, &get(1)].concat())]).fault, Some(Fault::MalformedRequest));
     response_started(&ok(1, 0), Fault::MalformedResponse);
-    // uvicorn's response to a preface.
+    // The response of uvicorn, which does not support HTTP/2, to a preface.
     response_started(
         b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n",
         Fault::MalformedResponse,
@@ -87,7 +87,7 @@ fn undecodable_header_block_is_a_connection_fault() {
 fn requests_over_the_cap_are_unobserved_and_others_continue() {
     let limits = Limits { head_bytes: 100 };
     let request = |stream, length| headers(stream, END_STREAM, &[(":method", "GET"), (":path", &"x".repeat(length))]);
-    // The names have 7 and 5 bytes, and GET has 3.
+    // Header size: 7 and 5 bytes of names, 3 of `GET`, and 85 of the path are 100.
     let fits = feed_every_split(limits, &[ask([opening(), request(1, 85)].concat())]);
     assert_eq!((fits.fault, fits.open), (None, Some(1)));
     for length in [86, 150] {
@@ -96,7 +96,7 @@ fn requests_over_the_cap_are_unobserved_and_others_continue() {
         let over = feed_every_split(limits, &steps);
         assert_eq!((over.fault, over.line().as_str()), (None, "0:+ 0:GET  0:? 1:+ 1:GET /x 1:. 1:200 1:!"), "{length}");
     }
-    // A coded block above four times the limit is not collected.
+    // An encoded block larger than four times the limit is not buffered.
     let endless: Vec<u8> = (0..90).flat_map(|_| frame(CONTINUATION, 0, 1, b"\x00\x01a\x01b")).collect();
     let endless = [opening(), frame(HEADERS, 0, 1, b""), endless].concat();
     assert_eq!(feed_every_split(limits, &[ask(endless)]).fault, Some(Fault::HeadTooLarge));
@@ -116,7 +116,8 @@ fn responses_over_the_cap_are_unobserved() {
 
 #[test]
 fn excessive_header_expansion_is_a_connection_fault() {
-    // A field of 4,000 bytes in the table, followed by blocks with 16 references to it: 16 bytes decode to 62 KB each.
+    // The first block adds a field of 4,000 bytes to the table. Each further block has 16 references to the field, so
+    // 16 bytes decode to 64 KB.
     let field = [&b"\x40\x01a\x7f\xa0\x1e"[..], &[b'x'; 3999]].concat();
     let first = frame(HEADERS, END_HEADERS | END_STREAM, 1, &[&block(&[(":method", "GET")])[..], &field].concat());
     let others: Vec<u8> =

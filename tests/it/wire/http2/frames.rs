@@ -1,6 +1,6 @@
-//! Builds frames.
+//! Builds HTTP/2 frames.
 
-/// RFC 9113, section 3.4.
+/// The client's connection preface (RFC 9113, section 3.4).
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 pub(crate) const DATA: u8 = 0;
@@ -35,13 +35,13 @@ pub(crate) fn settings() -> Vec<u8> {
     frame(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 100])
 }
 
-/// The first bytes of a client.
+/// The first bytes of a client: preface and SETTINGS.
 pub(crate) fn opening() -> Vec<u8> {
     [PREFACE, &settings()].concat()
 }
 
 fn string(text: &str) -> Vec<u8> {
-    // RFC 7541, section 5.1, with a prefix of 7 bits.
+    // Encodes the length as in RFC 7541, section 5.1, with a prefix of 7 bits.
     let mut length = text.len();
     let mut bytes = vec![length.min(127) as u8];
     if length >= 127 {
@@ -61,7 +61,7 @@ pub(crate) fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     fields.iter().flat_map(|(name, value)| [vec![0], string(name), string(value)].concat()).collect()
 }
 
-/// A HEADERS frame with its block.
+/// A HEADERS frame with a complete header block.
 pub(crate) fn headers(stream: u32, flags: u8, fields: &[(&str, &str)]) -> Vec<u8> {
     frame(HEADERS, flags | END_HEADERS, stream, &block(fields))
 }

@@ -10,10 +10,10 @@ use crate::wire::http2::model;
 use crate::wire::http2::trace::{feed, feed_random_splits};
 use crate::wire::traffic::{ask, reply};
 
-/// The frames of a stream without its id; those of a header block are one item.
+/// The frames of a stream, still without stream id. All frames of a header block are one item.
 type Frames = Vec<Vec<u8>>;
 
-/// The frames with this stream id.
+/// Sets the stream id of these frames.
 fn of_stream(stream: u32, frames: &[u8]) -> Vec<u8> {
     let mut frames = frames.to_vec();
     let mut start = 0;
@@ -113,7 +113,7 @@ fn response() -> impl Strategy<Value = Frames> {
             match end {
                 1 => frames.push(laid_out(END_STREAM, &[("grpc-status", "0"), ("grpc-message", "")], &layout)),
                 2 => frames.push(reset(0, 2)),
-                // The rest is never sent.
+                // The end of the stream is never sent.
                 _ => {}
             }
             frames
@@ -121,7 +121,7 @@ fn response() -> impl Strategy<Value = Frames> {
     )
 }
 
-/// Frames without effect on messages.
+/// Frames that do not affect messages.
 fn between() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         6 => Just(Vec::new()),
@@ -132,7 +132,8 @@ fn between() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// The frames of all streams in an order determined by `turns`; with `in_order`, streams begin in id order.
+/// The frames of all streams, interleaved in the order that `turns` determines. With `in_order`, streams begin in id
+/// order.
 fn mixed(streams: &[Frames], turns: &[(Index, Vec<u8>)], in_order: bool) -> Vec<u8> {
     let mut next = vec![0; streams.len()];
     let mut bytes = Vec::new();

@@ -63,7 +63,7 @@ fn text(fields: &Fields, name: &str) -> Option<String> {
     Some(String::from_utf8(value).unwrap())
 }
 
-/// The expected calls for complete client bytes, followed by complete server bytes.
+/// The expected visitor calls for all client bytes, followed by all server bytes.
 pub(crate) fn reported(requests: &[u8], responses: &[u8]) -> Vec<Call> {
     let mut reported = Vec::new();
     // Open streams, and whether their response headers were received.

@@ -52,7 +52,7 @@ impl AsyncWrite for Recorded {
     }
 }
 
-/// One request and its response, as both sides intend them.
+/// One request and its response, as both sides send them.
 #[derive(Clone, Debug)]
 struct Case {
     path: String,
@@ -65,7 +65,8 @@ struct Case {
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    // Few names and values, so that the tables are used; some long values, so that fields are evicted.
+    // There are few names and values, so that table entries are reused. Some values are long, so that entries are
+    // evicted.
     let name = "x-[a-c]{1,2}";
     let value = prop_oneof!["[ -~]{0,3}[!-~]".prop_map(|v| v.trim_start().to_owned()), "[!-~]{600,900}"];
     let fields = vec((name, value), 0..6);
@@ -123,8 +124,8 @@ async fn serve(stream: Recorded, cases: Vec<Case>, table: u32) {
     }
 }
 
-/// Sends all requests concurrently on one connection. Also checks what the client received, because the test is
-/// meaningless otherwise.
+/// Sends all requests concurrently on one connection; returns the writes of both sides. Also checks the responses that
+/// the client received, because otherwise the comparison would prove nothing.
 async fn talk(cases: Vec<Case>, table: u32) -> Vec<Step> {
     let log = Log::default();
     let (client, server) = tokio::io::duplex(4096);
@@ -144,7 +145,7 @@ async fn talk(cases: Vec<Case>, table: u32) -> Vec<Step> {
         let (response, mut body) = send.send_request(request, false).unwrap();
         body.send_data(case.body.clone().into(), true).unwrap();
         responses.push(tokio::spawn(async move {
-            // A reset may overtake the headers.
+            // The reset may arrive before the headers were sent.
             let Ok(response) = response.await else {
                 assert!(case.reset);
                 return;
@@ -172,7 +173,7 @@ async fn talk(cases: Vec<Case>, table: u32) -> Vec<Step> {
     Arc::into_inner(log).unwrap().into_inner().unwrap()
 }
 
-/// The calls for the request with this number must match the intended messages.
+/// Checks that the calls for the request with this number match the messages that were sent.
 fn check(outcome: &Outcome, number: u64, case: &Case) {
     let reported: Vec<&Reported> =
         outcome.reported.iter().filter(|(of, _)| *of == number).map(|(_, reported)| reported).collect();
@@ -194,7 +195,7 @@ fn check(outcome: &Outcome, number: u64, case: &Case) {
         .iter()
         .find_map(|reported| if let Reported::Trailers(fields) = reported { Some(plain(fields)) } else { None });
     if case.reset {
-        // A reset may overtake bytes queued before it.
+        // The reset may discard bytes that were queued before it.
         assert!(matches!(reported.last(), Some(Reported::Reset(_))), "{reported:?}");
         assert!(case.reply.concat().starts_with(&response_complete));
     } else {

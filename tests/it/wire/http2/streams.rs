@@ -8,7 +8,7 @@ use crate::wire::http2::frames::*;
 use crate::wire::http2::trace::{Trace, read};
 use crate::wire::traffic::{Reported, ask, reply};
 
-/// The calls for these client frames and then these server frames, in one line.
+/// The visitor calls for these client frames, followed by these server frames, in one line.
 fn line(asked: &[Vec<u8>], response_complete: &[Vec<u8>]) -> String {
     let outcome =
         read(&[ask([opening(), asked.concat()].concat()), reply([settings(), response_complete.concat()].concat())]);
@@ -149,8 +149,8 @@ fn reset_ends_only_its_stream() {
 
 #[test]
 fn reset_after_the_end_is_ignored() {
-    // With this reset a server that has sent its complete response cancels the rest of the request (RFC 9113, section
-    // 8.1).
+    // A server that has sent its complete response may cancel the rest of the request with this reset (RFC 9113,
+    // section 8.1).
     let reported = line(&[post(1, 0)], &[ok(1, END_STREAM), reset(1, 0)]);
     assert_eq!(reported, "0:+ 0:POST /x 0:200 0:!");
 }

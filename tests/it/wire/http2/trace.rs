@@ -6,18 +6,18 @@ use tokometer_wire::{Fault, Limits, Reader, RequestHead, Reset, ResponseHead, Tr
 
 use crate::wire::traffic::{Reported, Step, fields, same_at_random_splits, same_at_splits};
 
-/// One call: the number of its request and its content.
+/// One visitor call: the number of the request, and the content.
 pub(crate) type Call = (u64, Reported);
 
-/// Records its calls; adjacent body slices of a request or response are joined.
+/// A visitor that records its calls. Adjacent body slices of a request or response are joined.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     pub(crate) reported: Vec<Call>,
-    /// The time of each call; joined body slices count separately.
+    /// The time of each call. Each joined body slice has its own time.
     pub(crate) times: Vec<Instant>,
 }
 
-/// Adds a call to `calls`.
+/// Adds a call to `calls`, or joins a body slice to the last call.
 pub(crate) fn note(calls: &mut Vec<Call>, number: u64, reported: Reported) {
     match (calls.last_mut(), &reported) {
         (Some((of, Reported::RequestBody(body))), Reported::RequestBody(more)) if *of == number => body.extend(more),
@@ -85,12 +85,12 @@ impl Visitor for Trace {
     }
 }
 
-/// Everything observable about a connection.
+/// The visitor calls and final state of the parser for one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) reported: Vec<Call>,
     pub(crate) fault: Option<Fault>,
-    /// Open streams once the connection has switched to HTTP/2.
+    /// Number of open streams; `None` if the connection has not switched to HTTP/2.
     pub(crate) open: Option<usize>,
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn feed_every_split(limits: Limits, steps: &[Step]) -> Outcome {
     same_at_splits(steps, |_, _| true, |steps| feed(limits, steps))
 }
 
-/// Checks that splits at random places give the outcome `whole`.
+/// Checks that splits at random places have the outcome `whole`.
 pub(crate) fn feed_random_splits(limits: Limits, steps: &[Step], whole: &Outcome) {
     same_at_random_splits(steps, whole, |steps| feed(limits, steps));
 }

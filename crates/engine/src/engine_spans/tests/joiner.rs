@@ -121,7 +121,7 @@ fn duplicate_ids_are_not_joined() {
     assert_eq!(queue(&scene.record(record("chatcmpl-b"))), [None]);
     assert_eq!(scene.measurements.lost(Lost::Ambiguous).get(), 2);
 
-    // The second arrives after the first was joined, so it cannot belong to the first.
+    // The second span arrives after the first was joined to its record, so it cannot belong to that record.
     scene.record(record("chatcmpl-c"));
     assert_eq!(queue(&scene.span(span("chatcmpl-c", ms(3)))), [Some(ms(3))]);
     assert_eq!(queue(&scene.record(record("chatcmpl-c"))), [None]);
@@ -166,18 +166,18 @@ fn caller_span_decides_where_ids_cannot() {
     assert_eq!(queue(&scene.after(WAIT)), [Some(ms(5))]);
     assert_eq!(scene.measurements.joins(Join::Trace).get(), 1);
 
-    // Two calls below one span of the caller, one of which has not ended yet.
+    // Two spans with the same caller span, but only one record: the other request has not ended yet.
     scene.record(called_by(2, no_id(record(""))));
     scene.span(below(2, None, span("", ms(6))));
     scene.span(below(2, None, span("", ms(7))));
     assert_eq!(queue(&scene.after(WAIT)), [None]);
 
-    // Comparable ids that differ.
+    // The ids are comparable and differ.
     scene.record(called_by(3, record("chatcmpl-x")));
     scene.span(below(3, Some("chatcmpl-y"), span("", ms(8))));
     assert_eq!(queue(&scene.after(WAIT)), [None]);
 
-    // A number is an id of another kind.
+    // A number cannot be compared with this response id, so the caller's span decides.
     scene.record(called_by(4, record("chatcmpl-z")));
     scene.span(below(4, Some("17"), span("", ms(9))));
     assert_eq!(queue(&scene.after(WAIT)), [Some(ms(9))]);
@@ -210,7 +210,7 @@ fn server_without_spans_delays_few_records() {
     let held = (0..320).filter(|n| scene.record(record(&format!("chatcmpl-{n}-b"))).is_empty()).count();
     assert_eq!(held, 10, "one in 32 probes");
     assert_eq!(scene.measurements.joins(Join::Silent).get(), 310);
-    // One of them gets its span: the server sends spans again.
+    // The span of a probe arrives: the server sends spans again.
     let held = scene.joiner.take();
     assert!(held.is_empty());
     let probe = (0..320).find(|n| !scene.span(span(&format!("chatcmpl-{n}-b"), ms(1))).is_empty());

@@ -1,4 +1,4 @@
-//! Compares the decoder with prost's on messages of all shapes.
+//! Compares the span parser with prost on random messages.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -105,7 +105,7 @@ proptest! {
         prop_assert_eq!(ours(&message), theirs(&message));
     }
 
-    /// Everything that prost can parse is accepted: no message that a collector would accept is refused.
+    /// Every message that prost can parse is accepted, so no message is refused that a collector would accept.
     #[test]
     fn no_valid_message_is_refused(mut message in message(), cuts in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4)) {
         for (at, byte) in cuts {
@@ -128,7 +128,7 @@ proptest! {
     }
 }
 
-/// A message of empty spans or attributes has two bytes for each of them.
+/// An empty span or attribute takes two bytes, so a message may have very many.
 #[test]
 fn memory_for_a_message_does_not_grow_with_its_spans() {
     let attributes = Span { attributes: vec![KeyValue::default(); 100_000], ..named("llm_request", &[]) };

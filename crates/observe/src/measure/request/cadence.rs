@@ -1,7 +1,8 @@
-//! The cadence of a stream: the usual gap between token-bearing events, and the pauses that this gap does not explain.
+//! The cadence of a stream: the usual gap between its token-bearing events. A longer gap that the cadence does not
+//! explain is a pause.
 //!
 //! An engine may send several tokens in one event (vLLM `--stream-interval`). At 50 tokens of 32 ms each, events arrive
-//! every 1.6 s, which is no stall. `docs/concepts/stalls.md` has the definition and the reasons.
+//! every 1.6 s, which is no stall. See `docs/concepts/stalls.md` for the definitions.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -11,19 +12,20 @@ use crate::measure::request::times::nanos;
 /// Number of latest gaps used to compute the usual gap.
 const KEPT: usize = 8;
 
-/// Minimum number of gaps for a known cadence.
+/// Minimum number of gaps for which the usual gap is computed.
 const ENOUGH: usize = 3;
 
 /// A gap is explained up to this multiple of the usual gap.
 const FACTOR: u32 = 2;
 
-/// Shorter gaps are not compared with the usual gap, which bounds the work per stream.
+/// Gaps up to this length are not compared with the usual gap, to save work. They always count as pauses, too short to
+/// be stalls.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// Events closer together than this were sent together: the time between them is not a gap.
+/// Events that arrive within this time were sent together, so the time between them is not a gap.
 pub(super) const TOGETHER: Duration = Duration::from_millis(1);
 
-/// Maximum gap that an event with many tokens explains while the cadence is unknown.
+/// Maximum gap that counts as explained while the cadence is unknown, because the next event may have many tokens.
 const UNKNOWN: Duration = Duration::from_secs(10);
 
 /// Maximum gap explained by this usual gap.
@@ -31,8 +33,8 @@ pub fn explained(usual: Duration) -> Duration {
     usual.saturating_mul(FACTOR)
 }
 
-/// How long an open stream may be silent before the silence counts as a pause: `limit`, or longer if the usual gap (or
-/// an unknown cadence) explains more.
+/// How long an open stream may be silent before the silence counts as a pause: `limit`, or the time explained by the
+/// usual gap (10 s if unknown), whichever is longer.
 pub fn patience(limit: Duration, usual: Option<Duration>) -> Duration {
     limit.max(usual.map_or(UNKNOWN, explained))
 }
@@ -47,15 +49,15 @@ pub(super) struct Cadence {
     /// Index of the next gap.
     next: u8,
     len: u8,
-    /// The usual gap was long when it was last reported.
+    /// The usual gap was longer than [`SHORT`] when it was last reported.
     slow: bool,
 }
 
 impl Cadence {
-    /// Adds a gap in nanoseconds, and the token count of the event after it if known. Calls `pause` for each
-    /// gap without an explanation: this gap, or one of the first gaps, which are evaluated once enough gaps are known.
+    /// Adds a gap in nanoseconds, and the token count of the event after it if known. Calls `pause` for each pause
+    /// found: this gap, or the first gaps, which are evaluated when there are enough.
     ///
-    /// Returns the usual gap if watches need an update: when the gap becomes known, and while it is long.
+    /// Returns the usual gap if watches need an update: when it becomes known, and while it or this gap is long.
     pub(super) fn add(&mut self, gap: u64, tokens: Option<u32>, pause: &mut impl FnMut(u64)) -> Option<Duration> {
         if gap < nanos(TOGETHER) {
             return None;
@@ -87,8 +89,8 @@ impl Cadence {
         black_box((self.gaps[0], self.next));
     }
 
-    /// Ends the stream. Calls `pause` with each unexplained gap that was not evaluated before: a stream with few gaps
-    /// has no cadence, so only token counts can explain its gaps. `one_each`: no event had more than one token.
+    /// Ends the stream. If it had too few gaps for a cadence, evaluates them by token counts and calls `pause` with
+    /// each unexplained gap. `one_each`: no event had more than one token.
     pub(super) fn end(&self, one_each: bool, pause: &mut impl FnMut(u64)) {
         if usize::from(self.len) < ENOUGH {
             let unexplained = |place: &usize| {
@@ -99,13 +101,14 @@ impl Cadence {
         }
     }
 
-    /// The usual gap: the median of the latest gaps. `None` until enough gaps are known.
+    /// The usual gap: the median of the latest gaps. `None` below [`ENOUGH`] gaps.
     pub(super) fn usual(&self) -> Option<Duration> {
         let all = (0..usize::from(self.len)).map(|place| self.gap(place));
         median(all, ENOUGH).map(Duration::from_nanos)
     }
 
-    /// True if the other gaps explain this gap; by time per token if the token count is known.
+    /// True if this gap is longer than [`SHORT`] and at most [`FACTOR`] times the median of the other gaps. Compares
+    /// time per token if the gap's token count is known.
     fn explains(&self, place: usize) -> bool {
         let of = |place: usize| self.tokens.get(place).map_or(0, |tokens| u64::from(*tokens));
         let gap = self.gap(place);
@@ -138,7 +141,7 @@ fn median(values: impl Iterator<Item = u64>, least: usize) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// The unexplained gaps above 100 ms of a stream, given its gaps in milliseconds and the tokens after each.
+    /// Returns the pauses above 100 ms, given the gaps in milliseconds and the token count of the event after each.
     fn pauses(gaps: &[(u64, Option<u32>)], one_each: bool) -> Vec<u64> {
         let (mut cadence, mut found) = (Cadence::default(), Vec::new());
         let mut note = |gap: u64| found.extend(Some(gap / 1_000_000).filter(|gap| *gap > 100));
@@ -164,7 +167,7 @@ mod tests {
         for gap in [20, 105, 1600, 5250, 12_000] {
             assert_eq!(pauses(&unknown(&[gap; 12]), false), NONE, "{gap}");
         }
-        // Measured with vLLM on a CPU: 50 tokens per event, fewer in the last event.
+        // Gaps measured with vLLM on a CPU: 50 tokens per event, fewer in the last event.
         assert_eq!(pauses(&unknown(&[1600, 2900, 2500, 1580]), false), NONE);
         assert_eq!(pauses(&known(&[(1600, 50), (2900, 50), (320, 10)]), false), NONE);
     }

@@ -25,8 +25,8 @@ impl Request {
         }
     }
 
-    /// Corrects the live counters that were updated while the stream ran. A count that becomes known later corrects
-    /// them again, based on the record's `live_tokens`.
+    /// Corrects the live counters to the exact count. If the count becomes known only later (engine span, tokenizer),
+    /// they are corrected again, based on the record's `live_tokens`.
     fn reconcile(&mut self, record: &mut Record, sink: &dyn Sink) {
         self.gaps.forward(self.live.as_deref());
         let forwarded = self.gaps.forwarded();
@@ -91,12 +91,12 @@ impl Request {
     /// Sets the token counts of the record.
     fn count(&self, record: &mut Record, complete: bool, habits: EngineHabits) {
         let successful = self.response.is_successful();
-        // Requests that do not generate have no choices, so usage covers the whole request.
+        // Requests that do not generate have no choices, so their usage always covers the whole request.
         let usage_per_choice = habits.usage_per_choice && self.generates();
         let habits = EngineHabits { usage_per_choice, ..habits };
         self.tokens.fill(record, &Context { parameters: &self.parameters, complete, habits });
         record.first_tokens = self.first_tokens.map(|n| n.get().into());
-        // Reasoning is hidden only if there are too few events to include the reasoning tokens.
+        // Reasoning tokens were not sent if there are at most as many events as tokens other than reasoning.
         let (output, events) = (record.output_tokens.map_or(0, |n| n.tokens), record.chunks);
         let hidden = !self.response.first_channels.intersects(Channels::REASONING)
             && record.reasoning_tokens.is_some_and(|n| n > 0 && n.saturating_add(events) <= output);
@@ -112,14 +112,13 @@ impl Request {
     }
 
     /// Sets the decode rate. The rate is exact if the output count and the token count of the first event are known,
-    /// otherwise a lower bound.
+    /// otherwise it is a lower bound.
     fn rate(&self, record: &mut Record, thresholds: &Thresholds) {
         let Some(output) = record.output_tokens else { return };
         let rate = |tokens, first| thresholds.rate(tokens, first, record.first_token, record.last_token);
         match record.first_event_tokens(output.tokens) {
             Some(first) if output.source.is_exact() => record.decode_rate = rate(output.tokens, first),
-            // If the first event may contain several tokens, the number of later events is the lower bound: each has at
-            // least one token.
+            // A lower bound: if the token count of the first event is unknown, each later event counts as one token.
             _ => {
                 record.decode_rate_at_least = match record.first_tokens {
                     Some(first) => rate(output.tokens, first),

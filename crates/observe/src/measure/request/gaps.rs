@@ -1,4 +1,4 @@
-//! Gaps between token-bearing events, forwarded in batches to keep locking rare.
+//! Gaps between token-bearing events. They are forwarded in batches, so that locks are rarely taken.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -11,22 +11,23 @@ use crate::measure::{Gap, Live, Record};
 const BATCH: usize = 8;
 /// Number of choices whose gaps are tracked separately; events of other choices have no gap.
 const CHOICES: usize = 4;
-/// Maximum time between forwarded batches while tokens arrive, so that counters of slow streams are updated too.
+/// Maximum time between two batches while tokens arrive, so that counters are also updated for slow streams.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Unit of the lateness stored at the last token, in milliseconds.
+/// Unit of `Gaps::late_before`, in milliseconds.
 const LATE_UNIT_MS: u32 = 4;
 
 /// Marks an unknown number of tokens.
 const UNKNOWN: u32 = u32::MAX;
 
-/// Gaps of one response. Times are nanoseconds since the request began: half the size of a [`Duration`].
+/// Gaps of one response. Times are nanoseconds since the request began, which take half the size of a [`Duration`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gaps {
     last: [Since; CHOICES],
-    /// Nanoseconds of the buffered gaps.
+    /// Buffered gaps, in nanoseconds.
     batch: [u64; BATCH],
-    /// Token counts of these gaps, [`UNKNOWN`] if unknown. Two arrays take half the memory of an array of [`Gap`].
+    /// Tokens in the event after each buffered gap, or [`UNKNOWN`]. Two arrays take half the memory of an array of
+    /// [`Gap`].
     batch_tokens: [u32; BATCH],
     len: u8,
     tokens: u64,
@@ -38,23 +39,24 @@ pub(super) struct Gaps {
     longest: Since,
     /// Tokens in the event after the longest gap, [`UNKNOWN`] if unknown.
     longest_tokens: u32,
-    /// The longest gap that the cadence does not explain, in microseconds; 0 if there is none.
+    /// The longest pause (gap that the cadence does not explain) in microseconds; 0 if there is none.
     longest_pause: u32,
     stalls: u32,
     cadence: Cadence,
-    /// Total milliseconds that this thread was late.
+    /// Total delay of this thread during the request, in milliseconds.
     late_ms: u32,
     /// `late_ms` at the last token of each choice, in [`LATE_UNIT_MS`]; wraps after 262 s.
     late_before: [u16; CHOICES],
-    /// The events being read had waited for this thread or for the client: gaps between them are not the engine's.
-    catching_up: bool,
-    /// One bit per choice: delivery was blocked on the client since the choice's last token, so the next gap is not the
+    /// The events being read had waited for this thread or for the client, so the gaps between them are not the
     /// engine's.
+    catching_up: bool,
+    /// One bit per choice, set if delivery was blocked on the client since the choice's last token. The next gap is
+    /// then not the engine's.
     interrupted: u8,
 }
 
 impl Gaps {
-    /// Adds an event with tokens of `choice` that arrived at `at`. `None` tokens: unknown, counted as one.
+    /// Adds an event with tokens of `choice` that arrived at `at`. An unknown number of tokens (`None`) counts as one.
     /// Returns the usual gap if watches need an update.
     pub(super) fn token(
         &mut self,
@@ -78,8 +80,8 @@ impl Gaps {
         usual
     }
 
-    /// The engine's gap before the event of `choice` at `at`. `None` for the first event, and if the client or this
-    /// thread delayed the event.
+    /// Returns the gap before the event of `choice` at `at`, without the delay of this thread. `None` for the first
+    /// event, and if the client or (mostly) this thread caused the gap.
     fn gap(&mut self, choice: u32, at: u64) -> Option<u64> {
         let (last, late_before) = (self.last.get_mut(choice as usize)?, self.late_before.get_mut(choice as usize)?);
         let before = std::mem::replace(last, Since::at_nanos(at)).nanos();
@@ -92,7 +94,7 @@ impl Gaps {
         self.interrupted &= !bit;
         self.catching_up = match gap {
             _ if interrupted => true,
-            // Events that arrived while the thread was late, or the client did not read, are read together.
+            // Events that arrived while the thread was late or the client did not read are read in one batch.
             Some(gap) if late == 0 => self.catching_up && gap < nanos(TOGETHER),
             Some(gap) => late >= gap / 2,
             None => late > 0,
@@ -115,7 +117,7 @@ impl Gaps {
         self.cadence.add(gap, known, &mut |gap| note(gap, longest, stalls, stall, live))
     }
 
-    /// Adds to the time that this thread was late.
+    /// Adds a delay of this thread.
     pub(super) fn late(&mut self, by: Duration) {
         self.late_ms = self.late_ms.saturating_add(u32::try_from(by.as_millis()).unwrap_or(u32::MAX));
     }
@@ -155,7 +157,7 @@ impl Gaps {
     /// Sets the gap fields of the record. Call this after the token counts are set.
     pub(super) fn fill(&mut self, record: &mut Record, stall: Duration, live: Option<&dyn Live>) {
         let exact = record.output_tokens.filter(|count| count.source.is_exact());
-        // An end-of-text token may be counted although it has no event.
+        // The engine may count the end-of-text token, which has no event.
         let one_each = exact.is_some_and(|count| count.tokens <= record.chunks + 1);
         let (longest, stalls) = (&mut self.longest_pause, &mut self.stalls);
         self.cadence.end(one_each, &mut |gap| note(gap, longest, stalls, stall, live));
@@ -170,7 +172,7 @@ impl Gaps {
     }
 }
 
-/// Records a gap that the cadence does not explain.
+/// Records a pause: a gap that the cadence does not explain.
 fn note(gap: u64, longest: &mut u32, stalls: &mut u32, stall: Duration, live: Option<&dyn Live>) {
     *longest = u32::try_from(gap / 1000).unwrap_or(u32::MAX).max(*longest);
     if gap > nanos(stall) {

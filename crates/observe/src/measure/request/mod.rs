@@ -27,13 +27,13 @@ pub use outcome::Ending;
 pub use parameters::{Closing, Parameters, Server, Thresholds};
 pub use times::Blocked;
 
-/// Channels that a user sees as the response: not reasoning or tool calls.
+/// Channels that are shown to a user: not reasoning or tool calls.
 const VISIBLE: Channels = Channels(Channels::CONTENT.0 | Channels::REFUSAL.0 | Channels::AUDIO.0);
 
 /// Progress of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// The route is unknown or generates no tokens: not counted as in flight.
+    /// Not counted as in flight, because the route is unknown or generates no tokens.
     #[default]
     Open,
     /// Counted as in flight.
@@ -55,7 +55,7 @@ pub struct Request {
     targets: Option<Box<Targets>>,
     request_id: Option<Box<str>>,
     request_bytes: u64,
-    /// Small types here and below: every open stream stores these fields.
+    /// This and the following fields have small types, because every open stream stores them.
     listener: u16,
     first_tokens: Option<NonZeroU32>,
     state: State,
@@ -140,7 +140,7 @@ impl Request {
         self.listener.into()
     }
 
-    /// Request id from a header of the client, else of the server.
+    /// Request id from the client's headers, otherwise from the server's.
     pub fn request_id(&self) -> Option<&str> {
         self.request_id.as_deref()
     }
@@ -155,7 +155,7 @@ impl Request {
         self.route.generates()
     }
 
-    /// The request headers are complete.
+    /// Processes the complete request headers.
     pub fn request_head(
         &mut self,
         route: Route,
@@ -180,10 +180,10 @@ impl Request {
         self.targets.as_ref()?.tenant.as_deref()
     }
 
-    /// Sets the route, determined from the path, or from the body if the path is ambiguous.
+    /// Sets the route. Called again if the body determines another route than the path.
     pub fn request_is(&mut self, route: Route, sink: &dyn Sink) {
         if self.route != route {
-            // A watch belongs to a single route.
+            // A watch is created for one route and cannot be kept for another.
             self.watches = Watches::default();
         }
         self.route = route;
@@ -208,7 +208,7 @@ impl Request {
         self.request_bytes += bytes as u64;
     }
 
-    /// The request is complete.
+    /// Processes the end of the request.
     pub fn request_end(&mut self, parameters: Parameters, at: Instant, sink: &dyn Sink) {
         self.parameters = parameters;
         self.announce(self.parameters.stream, at);
@@ -236,12 +236,12 @@ impl Request {
         self.watches.requested(&Requested { model, streaming, max_tokens, bytes, targets }, at);
     }
 
-    /// Sets the parameters of an incomplete request.
+    /// Sets the parameters of a request that was not received completely.
     pub fn parameters(&mut self, parameters: Parameters) {
         self.parameters = parameters;
     }
 
-    /// The final response headers are complete. `streaming`: the body is an event stream.
+    /// Processes the final response headers. `streaming`: the body is an event stream.
     pub fn response_head(
         &mut self,
         status: u16,
@@ -276,12 +276,13 @@ impl Request {
         self.response.bytes += bytes as u64;
     }
 
-    /// Marks the request as a handshake for another protocol: the bytes that follow are not its response.
+    /// Marks the request as a handshake for another protocol. Its record is not counted as a generating request.
     pub fn handshake(&mut self) {
         self.route = Route::Other;
     }
 
-    /// Starts a response on a WebSocket. It has no headers, so no time for them. `asked`: when the client requested it.
+    /// Starts a response on a WebSocket, which has no response headers. `asked`: when the client requested the
+    /// response.
     pub fn begin_in_session(
         &mut self,
         route: Route,
@@ -339,7 +340,7 @@ impl Request {
         self.times.first_token.get().is_some_and(|first| left.is_none_or(|left| first <= left))
     }
 
-    /// This thread was late by `by`: since the last event, or before it read the first bytes of the request.
+    /// Adds a delay of this thread: since the last event, or before the first bytes of the request were read.
     pub fn late(&mut self, by: Duration) {
         self.gaps.late(by);
     }
@@ -433,7 +434,7 @@ impl Request {
         self.tokens.whole_response(event);
     }
 
-    /// Processes what stream events and whole bodies have in common.
+    /// Processes the parts common to stream events and whole bodies.
     fn note(&mut self, event: &StreamEvent, at: Duration) {
         self.times.first_event.first(at);
         self.response.event(event, self.client_left.is_known());
@@ -464,7 +465,7 @@ impl Request {
         self.started + self.times.latest()
     }
 
-    /// Drops the request without a record, because the observer lost the connection's thread.
+    /// Drops the request without a record. Used for probes.
     pub fn abandon(mut self, sink: &dyn Sink) {
         self.leave(sink);
         self.gaps.forward(self.live.as_deref());

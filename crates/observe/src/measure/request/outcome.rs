@@ -5,7 +5,7 @@ use crate::measure::request::Request;
 use crate::measure::request::response::Failure;
 use tokometer_decode::{EngineHabits, FinishReason};
 
-/// How a request ended on the wire.
+/// How the transfer of a request or its response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The response message is complete.
@@ -16,7 +16,7 @@ pub enum Ending {
     ServerFinished,
     /// The server reset the connection.
     ServerReset,
-    /// The server could not be reached, or closed the connection (HTTP/2 GOAWAY) before it processed the request.
+    /// The connection to the server failed, or the server closed it (HTTP/2 GOAWAY) before it processed the request.
     Refused,
     /// The server rejected the request because of load (HTTP/2 REFUSED_STREAM or ENHANCE_YOUR_CALM).
     Busy,
@@ -39,21 +39,22 @@ pub(super) struct Conclusion {
     /// [`Failure::AfterClientLeft`] if the engine may have reported an error only because the client had disconnected.
     failure: Failure,
     streaming: bool,
-    /// An empty response is no error: no output was requested, it follows later, or its content is not counted.
+    /// An empty response is not an error: no output was requested, the output will be available later, or it is not
+    /// counted as tokens.
     may_be_empty: bool,
     /// The stream's end marker arrived: `[DONE]`, or a finish reason or end event for every choice.
     marked_end: bool,
-    /// The body was not parsed up to its end marker: missing values may have been in the rest.
+    /// The body was not parsed up to its end marker, so values may be missing.
     pub(super) unread: bool,
 }
 
 impl Conclusion {
-    /// Concludes a request that ended on the wire with `ending`.
+    /// The final state of a request whose transfer ended with `ending`.
     pub(super) fn of(request: &Request, ending: Ending, habits: EngineHabits) -> Conclusion {
         let Request { route, parameters, times, tokens, response, .. } = request;
         let begun = times.first_token.is_known();
         let failure = match response.failure {
-            Failure::AfterClientLeft if !habits.gives_up_with_error => Failure::Reported,
+            Failure::AfterClientLeft if !habits.aborts_with_error => Failure::Reported,
             failure => failure,
         };
         let (ending, status, failure) = match response.call {
@@ -83,7 +84,7 @@ impl Conclusion {
         }
     }
 
-    /// True if the whole response was seen.
+    /// True if the response was received and parsed to its end, without an error.
     pub(super) fn is_complete(&self) -> bool {
         let whole = match self.ending {
             Ending::Complete => !self.streaming || self.marked_end,
@@ -117,7 +118,7 @@ impl Conclusion {
             Failure::None => {}
         }
         match self.ending {
-            // A redirect has no output: the client sends another request.
+            // A redirect has no output, because the client sends another request.
             Ending::Complete if !request.generates() || self.unread || matches!(self.status, Some(300..=399)) => {
                 Outcome::Ok
             }

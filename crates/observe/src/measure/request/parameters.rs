@@ -1,4 +1,4 @@
-//! Parameters of the calculations for one request, apart from its events.
+//! Inputs of the calculations for one request, other than its events.
 
 use std::time::Duration;
 
@@ -65,17 +65,17 @@ impl Parameters {
         self.choices_per_prompt().saturating_mul(self.prompts())
     }
 
-    /// True if an empty response is not an error: `max_tokens` is 0, or the response contains an echoed prompt with an
-    /// unknown share of generated tokens. `begun`: text has arrived.
+    /// True if a response without output is not an error: `max_tokens` is 0, or the response contains an echoed prompt,
+    /// which may be its only text. `begun`: text has arrived.
     pub(in crate::measure) fn allow_no_output(&self, begun: bool) -> bool {
         self.max_tokens == Some(0) || (self.echo && begun)
     }
 }
 
-/// The server of a response, as far as the response identifies it.
+/// Engine and model of a response, if known.
 #[derive(Debug, Default)]
 pub struct Server {
-    /// `gen_ai.provider.name` of the engine.
+    /// The engine, as in `gen_ai.provider.name`.
     pub engine: Option<&'static str>,
     /// `model` of the response.
     pub model: Option<Box<str>>,

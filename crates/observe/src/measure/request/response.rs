@@ -1,4 +1,4 @@
-//! What a response contained so far.
+//! State of the response to one request.
 
 use std::hint::black_box;
 
@@ -14,7 +14,7 @@ pub(super) enum Failure {
     /// No error.
     #[default]
     None,
-    /// An error, but only after the client closed its side: the engine may be reporting the disconnect.
+    /// An error after the client closed its side of the connection. The engine may be reporting the disconnect.
     AfterClientLeft,
     /// An error.
     Reported,
@@ -33,7 +33,7 @@ pub(super) struct Response {
     pub(super) marked_end: bool,
     /// The body was not parsed to its end.
     pub(super) unread: bool,
-    /// A non-streamed body had content, or announced a later (background) response.
+    /// The non-streamed body had content, or its response will be available later (background request).
     pub(super) has_content: bool,
     pub(super) failure: Failure,
     /// Channels of the first token-bearing event.
@@ -44,7 +44,7 @@ pub(super) struct Response {
 }
 
 impl Response {
-    /// The response is sent as events on a WebSocket.
+    /// Starts a response that is sent as events on a WebSocket; returns its status.
     pub(super) fn begin_session(&mut self) -> u16 {
         self.streaming = true;
         *self.status.insert(SWITCHING_PROTOCOLS)
@@ -60,7 +60,7 @@ impl Response {
         matches!(self.status, Some(SWITCHING_PROTOCOLS | 200..=299))
     }
 
-    /// Processes an event, except its tokens. `client_left`: the client has closed its side of the connection.
+    /// Processes an event, except for its tokens. `client_left`: the client has closed its side of the connection.
     pub(super) fn event(&mut self, event: &StreamEvent, client_left: bool) {
         self.events += 1;
         self.marked_end |= event.done || event.end;

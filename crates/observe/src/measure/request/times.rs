@@ -9,13 +9,12 @@ use tokometer_decode::EngineTiming;
 /// Marks an unknown time.
 const NEVER: u64 = u64::MAX;
 
-/// A time in nanoseconds, saturated at 584 years.
+/// A duration in nanoseconds, at most 584 years.
 pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(NEVER).min(NEVER - 1)
 }
 
-/// Time of an event that may not have happened yet. Half the size of an `Option<Duration>`, because every open stream
-/// stores several.
+/// Time of an event, if it happened. Half the size of an `Option<Duration>`, because every open stream stores several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Since(u64);
 
@@ -107,7 +106,7 @@ impl Times {
         **self.engine.get_or_insert_default() = timing;
     }
 
-    /// Delivery of the response was blocked on the client.
+    /// Adds time during which delivery was blocked on the client.
     pub(super) fn blocked(&mut self, from: Duration, to: Duration) {
         self.blocked.get_or_insert_default().add(from, to, self.first_token.is_known());
     }
@@ -149,8 +148,8 @@ impl Times {
             return Some(QueueTime { value: time(ms)?, source: QueueSource::Remainder });
         }
         let mut began = self.headers.get().filter(|_| began_with_headers)?;
-        // Headers read together with the first token were delayed by it, in the server or in a socket. Work began
-        // earlier, by the prompt time if reported.
+        // Headers read together with the first token were sent late or waited in a socket. Work began earlier, by the
+        // prompt time; if that is not reported, the queue time is unknown.
         if self.first_token == self.headers {
             began = began.saturating_sub(timing.and_then(|timing| time(timing.prompt_ms?))?);
         }
@@ -159,11 +158,11 @@ impl Times {
     }
 }
 
-/// Maximum number of stored intervals; later intervals only add to the sums.
+/// Maximum number of stored intervals. Later intervals are only added to the sums.
 const KEPT: usize = 8;
 
-/// Time during which delivery of a response was blocked on the client (backpressure), by what the server was doing
-/// meanwhile. The sums include every interval.
+/// Time during which delivery of a response was blocked on the client (backpressure), by phase of the response. The
+/// sums include every interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Blocked {
     /// Before the first token; all blocked time if no token was seen.
@@ -182,16 +181,16 @@ impl Blocked {
         self.waiting + self.decoding + self.finishing
     }
 
-    /// Lower bound of the end of the last interval: the end of the last stored interval, but at least the total.
+    /// Lower bound of the end of the last interval, which may not be stored.
     pub(super) fn end(&self) -> Duration {
         self.intervals.last().map_or(Duration::ZERO, |(_, to)| *to).max(self.total())
     }
 
-    /// Adds the interval from `from` to `to`. `begun`: a token has been seen.
+    /// Adds the interval from `from` to `to`. `begun`: the first token has arrived.
     pub(super) fn add(&mut self, from: Duration, to: Duration, begun: bool) {
         let more = to.saturating_sub(from);
         if begun {
-            // Counts as after the last token until another token arrives.
+            // Moved to `decoding` if another token arrives.
             self.finishing += more;
         } else {
             self.waiting += more;

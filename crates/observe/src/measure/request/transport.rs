@@ -1,16 +1,16 @@
-//! Data about a request that is not in its bytes: network values, packets lost by a capture, and the trace context sent
-//! in rewrite mode.
+//! Data about a request that is not parsed from its bytes: network values, packets lost by a capture, and the trace
+//! context sent in rewrite mode.
 
 use crate::input::{Network, TraceParent};
 use crate::measure::Record;
 
-/// Boxed: recordings contain none of this data, and clients on Unix sockets have none.
+/// Boxed, because some requests have none of this data (recordings, Unix sockets).
 #[derive(Debug, Default)]
 pub(super) struct Transport(Option<Box<Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// The connection's values when the request began; below, the latest values.
+    /// The connection's values when the request began, and the latest values.
     begun: Option<Network>,
     latest: Option<Network>,
     lost_packets: bool,
@@ -32,12 +32,12 @@ impl Transport {
         self.known().latest = Some(*network);
     }
 
-    /// Packets were lost.
+    /// Records that the capture lost packets.
     pub(super) fn lost_packets(&mut self) {
         self.known().lost_packets = true;
     }
 
-    /// The proxy sent this trace context to the server.
+    /// Records the trace context that the proxy sent to the server.
     pub(super) fn sent_trace(&mut self, sent: TraceParent) {
         self.known().sent_trace = Some(sent);
     }
@@ -52,7 +52,7 @@ impl Transport {
     }
 }
 
-/// The values during a request that began with `begun` (empty if unknown) and ends with `latest`.
+/// The change from `begun` (empty if unknown) to `latest`. The round-trip time is the latest one.
 fn during(begun: &Network, latest: &Network) -> Network {
     Network {
         rtt: latest.rtt,

@@ -9,17 +9,18 @@ use std::hint::black_box;
 use crate::measure::Parameters;
 use tokometer_decode::{Counter, EngineHabits, StreamEvent, Usage};
 
-/// Number of choices counted separately. With more choices, every count of the request is a lower bound.
+/// Number of choices counted separately. With more choices, a count summed over choices is only a lower bound.
 const CHOICES: usize = 4;
 
-/// Maximum plausible token count of one request. A higher count is an engine bug and is ignored: no context window is
-/// near this size, and sums of plausible counts cannot overflow.
+/// Maximum plausible token count of one request. Higher counts are engine bugs and are ignored. No context window is
+/// near this size.
 const MAX_TOKENS: u64 = u32::MAX as u64;
 
-/// Maximum plausible token count of one event, because the gap before an event counts once per token.
+/// Maximum plausible token count of one event. Bounds the work, because the gap before an event is counted once per
+/// token.
 const MAX_PER_EVENT: u64 = 1 << 16;
 
-/// The count, if plausible.
+/// Returns the count if it is plausible.
 pub(super) fn plausible(count: Option<u64>) -> Option<u64> {
     count.filter(|tokens| *tokens <= MAX_TOKENS)
 }
@@ -35,13 +36,13 @@ struct Choice {
     begun: bool,
     /// A finish reason arrived.
     finished: bool,
-    /// The finish reason arrived in an event without `usage`: earlier counts may miss the last tokens.
+    /// The finish reason arrived in an event without `usage`, so the latest count may lack the last tokens.
     finished_uncounted: bool,
     /// The finish reason arrived in an event without a native counter, and no counter followed.
     finished_untimed: bool,
-    /// Every token-bearing event so far had cumulative usage, so its increments are tokens per event.
+    /// Every token-bearing event so far had cumulative `usage`, so the increments are token counts of events.
     continuous: bool,
-    /// A token-bearing event had no native counter, so counter increments are not tokens per event.
+    /// A token-bearing event had no native counter, so counter increments are not token counts of single events.
     missed: bool,
 }
 
@@ -86,15 +87,16 @@ pub(super) struct Tokens {
     untracked: bool,
     /// Untracked choices that ended, as a bit set; choices beyond the last bit are not recorded.
     untracked_ended: u64,
-    /// Maximum number of choices in one event; above 1 in non-streamed responses.
+    /// Maximum number of choices in one event. Above 1 only in non-streamed responses.
     widest: u32,
     /// Token-bearing events.
     deltas: u64,
     logprobs: u64,
-    /// Total length of `token_ids`; below, whether a token-bearing event had none.
+    /// Total length of `token_ids`, and whether a token-bearing event lacked them.
     token_ids: Option<u64>,
     token_ids_missing: bool,
-    /// Number of events with the request's total `usage` (`choices: []`); below, the sum of their outputs.
+    /// Number of events with total `usage` of the request (`choices: []`), the sum of their outputs, and the last
+    /// output.
     totals: u32,
     totals_output: u64,
     last_total_output: Option<u64>,
@@ -127,7 +129,7 @@ struct Parts {
     output_audio: Option<u64>,
 }
 
-/// Sums and values of the choices' native counters.
+/// Combined native counters of all choices.
 #[derive(Debug, Default)]
 struct NativeCounters {
     /// Number of choices included.
@@ -135,7 +137,7 @@ struct NativeCounters {
     /// Sums over these choices.
     input: Option<u64>,
     cached: Option<u64>,
-    /// Value of the last choice.
+    /// Last reported value.
     reasoning: Option<u64>,
     /// Output of the complete response.
     output: Option<u64>,
@@ -146,12 +148,12 @@ struct NativeCounters {
 pub(super) struct Step {
     /// The event carried a token, visible or not.
     pub(super) has_token: bool,
-    /// Number of tokens, if known. 0: more text of tokens that were already counted.
+    /// Number of tokens, if known. 0 if the event only continues the text of counted tokens.
     pub(super) tokens: Option<u64>,
 }
 
-/// The event's `usage`, if it has values. Every prompt has a token, so a zero input means "not counted yet" (Ollama's
-/// completions with `include_usage` have zeros in all events except the last).
+/// The event's `usage`, if it has values. Every prompt has a token, so zero input and no output means "not counted yet"
+/// (Ollama's completions with `include_usage` have zeros in all events except the last).
 fn usage_of(event: &StreamEvent) -> Option<Usage> {
     let usage = event.usage.map(|usage| Usage {
         input: plausible(usage.input),
@@ -167,7 +169,7 @@ fn usage_of(event: &StreamEvent) -> Option<Usage> {
     usage.filter(|usage| usage.input != Some(0) || usage.output.is_some_and(|output| output > 0))
 }
 
-/// The counter, with implausible counts removed.
+/// Removes implausible counts.
 fn plausible_counter(counter: Counter) -> Counter {
     Counter {
         input: plausible(counter.input),
@@ -256,16 +258,16 @@ impl Tokens {
     /// True if the event carries a token. `counted`: increment of its native counter.
     fn has_token(&self, event: &StreamEvent, counted: Option<u64>, habits: EngineHabits) -> bool {
         let finishing = !event.finishes.is_empty();
-        // If the engine sends tokens with ids, an event without ids has no token.
+        // If earlier events had token ids, an event without ids has no token.
         let by_ids = self.token_ids.is_some() && event.token_ids.is_none();
         let held_back = event.empty_delta && habits.empty_delta_is_token && (!event.role || finishing) && !by_ids;
         let has_text = !event.channels.is_empty() || held_back || event.token_ids.is_some_and(|n| n > 0);
-        // The last event with a running counter may repeat the text so far and so add no token.
+        // With a running counter, the last event may repeat the text so far. Its text is then no new token.
         let may_repeat = finishing && event.counter.is_some_and(|counter| counter.running);
         counted.map_or(has_text && !may_repeat, |tokens| tokens > 0)
     }
 
-    /// Processes the choice-specific part of an event, and completes `step`.
+    /// Updates the event's choice, and completes `step`.
     fn choice(&mut self, event: &StreamEvent, usage: Option<Usage>, is_counted: bool, echo: bool, step: &mut Step) {
         let (finishing, has_token) = (!event.finishes.is_empty(), step.has_token);
         let Some(choice) = self.choices.get_mut(event.choice) else {
@@ -297,7 +299,7 @@ impl Tokens {
         self.last_total_output = usage.output.or(self.last_total_output);
     }
 
-    /// Adds a choice's native counter. Returns its increment if that is the number of tokens in the event.
+    /// Processes the native counter of a choice. Returns its increment if that is the number of tokens in the event.
     fn count(&mut self, place: u32, counter: Counter) -> Option<u64> {
         let counter = plausible_counter(counter);
         let choice = self.choices.get_mut(place)?;
@@ -325,7 +327,7 @@ impl Tokens {
         self.usage.reasoning = counter.reasoning.or(self.usage.reasoning);
     }
 
-    /// Processes the body of a non-streamed response, whose usage covers the whole request.
+    /// Processes the body of a non-streamed response. Its usage covers the whole request.
     pub(super) fn whole_response(&mut self, event: &StreamEvent) {
         self.widest = self.widest.max(event.choices);
         self.logprobs += u64::from(event.logprobs.unwrap_or(0));

@@ -1,4 +1,4 @@
-//! Counts of a finished response, each from the most trusted available source.
+//! Final counts of a response, each from its most trusted source.
 
 use crate::measure::tokens::{Choice, Context, MAX_TOKENS, NativeCounters, Tokens};
 use crate::measure::{Count, CountSource, Record};
@@ -19,7 +19,8 @@ impl Tokens {
         }
     }
 
-    /// Output tokens. An implausible count is not replaced by a less trusted one.
+    /// Output tokens, from the most trusted source. If the sum is implausible, `None`: less trusted sources are not
+    /// tried.
     pub(super) fn output(&self, context: &Context<'_>) -> Option<Count> {
         let choices = context.parameters.choices().max(self.seen());
         let (tokens, source) = self
@@ -75,7 +76,7 @@ impl Tokens {
     fn least_output(&self, context: &Context<'_>, choices: u64) -> Option<(u64, CountSource)> {
         let usage: u64 = self.choices.iter().filter_map(|c| c.usage).map(u64::from).sum();
         let native: u64 = self.choices.iter().filter_map(|c| c.native).map(u64::from).sum();
-        // An echoed prompt is sent as text with log probabilities. Neither is output.
+        // An echoed prompt is sent like output, as text with log probabilities.
         let deltas = if context.parameters.echo { self.deltas.saturating_sub(choices.max(1)) } else { self.deltas };
         let logprobs = if context.parameters.echo { 0 } else { self.logprobs };
         let bounds =
@@ -84,13 +85,13 @@ impl Tokens {
         Some((least, CountSource::Deltas))
     }
 
-    /// Prompt tokens. A prompt with several responses counts once.
+    /// Prompt tokens. A prompt with several choices counts once.
     pub(super) fn input(&self, context: &Context<'_>) -> Option<Count> {
         let usage = self.usage.input.filter(|_| self.covers_all_prompts(context));
         let usage = usage.filter(|_| !(self.usage.early && context.habits.early_input_is_guessed));
         let usage = usage.map(|tokens| Count { tokens, source: CountSource::Usage });
         let native = self.per_prompt(|native| native.input, context);
-        let native = native.or(self.timed_input.filter(|_| self.is_alone(context)));
+        let native = native.or(self.timed_input.filter(|_| self.has_one_prompt(context)));
         let native = native.map(|tokens| Count { tokens, source: CountSource::NativeCounter });
         usage.or(native).filter(|count| count.tokens <= MAX_TOKENS)
     }
@@ -99,11 +100,11 @@ impl Tokens {
     pub(super) fn cached(&self, context: &Context<'_>) -> Option<u64> {
         let usage = self.usage.cached.filter(|_| self.covers_all_prompts(context));
         let native = self.per_prompt(|native| native.cached, context);
-        usage.or(native).or(self.timed_cached.filter(|_| self.is_alone(context)))
+        usage.or(native).or(self.timed_cached.filter(|_| self.has_one_prompt(context)))
     }
 
-    /// True if counts without a choice belong to the only prompt.
-    fn is_alone(&self, context: &Context<'_>) -> bool {
+    /// True if the request has one prompt, so that counts without a choice belong to that prompt.
+    fn has_one_prompt(&self, context: &Context<'_>) -> bool {
         context.parameters.prompts() == 1 && !self.untracked
     }
 
@@ -113,7 +114,8 @@ impl Tokens {
         context.parameters.prompts() == 1 || self.totals > 0 && !context.habits.usage_per_choice
     }
 
-    /// Sum over choices, reduced to one choice per prompt. `None` if a choice is missing.
+    /// A native prompt count, summed over prompts. Each choice reports the count of its prompt, so the sum over choices
+    /// is divided by the choices per prompt. `None` if a choice is missing.
     fn per_prompt(&self, sum: fn(&NativeCounters) -> Option<u64>, context: &Context<'_>) -> Option<u64> {
         let native = self.native.as_ref().filter(|_| !self.untracked)?;
         let (counted, responses) = (u64::from(native.choices), context.parameters.choices_per_prompt());
@@ -129,7 +131,7 @@ impl Tokens {
     /// Output tokens that were reasoning.
     pub(super) fn reasoning(&self) -> Option<u64> {
         let native = self.native.as_ref();
-        // With several choices, the usage in a choice's event covers only that choice.
+        // With several choices, usage in the event of a choice covers only that choice.
         let of_all = self.totals > 0 || self.seen() <= 1 || native.is_some_and(|native| native.output.is_some());
         let usage = self.usage.reasoning.filter(|_| of_all);
         usage.or(native.and_then(|native| native.reasoning).filter(|_| self.seen() <= 1))

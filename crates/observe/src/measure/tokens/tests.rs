@@ -4,7 +4,7 @@ use crate::measure::tokens::{Context, MAX_TOKENS, Tokens};
 use crate::measure::{Count, CountSource, Parameters};
 use tokometer_decode::{Channels, Counter, EngineHabits, EngineTiming, FinishReason, Finishes, StreamEvent, Usage};
 
-/// A request for one response to one prompt.
+/// Parameters of a request for one response to one prompt.
 const ONE_RESPONSE: Parameters =
     Parameters { model: None, stream: None, n: None, prompts: None, max_tokens: None, echo: false };
 
@@ -16,7 +16,7 @@ const ONE: Context<'static> = Context {
         empty_delta_is_token: false,
         usage_per_choice: false,
         early_input_is_guessed: false,
-        gives_up_with_error: false,
+        aborts_with_error: false,
         head_when_scheduled: false,
     },
 };
@@ -79,7 +79,7 @@ fn implausible_counter_step_has_unknown_tokens() {
     assert_eq!(steps, [Some(1), Some(4), None]);
 }
 
-/// Ollama 0.17: `message_start` estimates the input from the text's length, `message_delta` has the exact count.
+/// Ollama 0.17: `message_start` has an input count estimated from the text length; `message_delta` has the exact count.
 #[test]
 fn estimated_input_is_replaced_or_dropped() {
     let reported = |input, early| StreamEvent {
@@ -105,8 +105,8 @@ fn stop() -> Finishes {
     finishes
 }
 
-/// vLLM 0.32: both front ends send `token_ids` with each token. The Rust front end ends with an empty delta that is not
-/// a token.
+/// vLLM 0.32: both front ends send `token_ids` with each token. The Rust front end's last event is an empty delta that
+/// is not a token.
 #[test]
 fn empty_delta_without_token_ids_is_not_a_token_if_others_have_ids() {
     let habits = EngineHabits { empty_delta_is_token: true, ..EngineHabits::default() };
@@ -123,7 +123,7 @@ fn empty_delta_without_token_ids_is_not_a_token_if_others_have_ids() {
     assert!(tokens.event(&empty, habits, false).has_token);
 }
 
-/// llama.cpp: each prompt's last event has the usage of that prompt.
+/// llama.cpp sends the usage of each prompt in the prompt's last event.
 #[test]
 fn usage_of_one_prompt_is_not_used_for_several() {
     let two = Context { parameters: &Parameters { prompts: Some(2), ..ONE_RESPONSE }, ..ONE };
@@ -136,7 +136,7 @@ fn usage_of_one_prompt_is_not_used_for_several() {
     }
     assert_eq!((tokens.input(&two), tokens.cached(&two)), (None, None));
     assert_eq!(tokens.input(&ONE).map(|count| count.tokens), Some(20), "two responses to one prompt");
-    // vLLM's total is in an event without choices.
+    // vLLM sends the total usage in an event without choices.
     tokens.event(&StreamEvent { usage: usage(34, true), ..StreamEvent::default() }, EngineHabits::default(), false);
     assert_eq!(tokens.input(&two).map(|count| count.tokens), Some(34));
     let per_choice = EngineHabits { usage_per_choice: true, ..EngineHabits::default() };

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::listen::settings::Address;
 
-/// A connect on the local machine completes within microseconds or never.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Timeout of a connect. On the local machine, a connect completes within microseconds or never.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A loopback address on which only servers that listen on all addresses respond.
 const OTHER_LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 219, 83, 57));
@@ -17,8 +17,8 @@ const OTHER_LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 219, 83, 
 pub struct Interception {
     /// `address_split`, `shadow_bind`, `other_port`, `uds`, `redirect`, or `remote` for a server on another machine.
     pub mode: &'static str,
-    /// `open`: the server accepts connections on its known port at one of tokometer's listen addresses. `closed`: the
-    /// server does not. `unknown`: this cannot be tested.
+    /// `open`: clients can bypass tokometer, because the server accepts connections on its known port at one of
+    /// tokometer's listen addresses. `closed`: the server does not. `unknown`: this cannot be tested.
     pub result: &'static str,
 }
 
@@ -65,7 +65,7 @@ fn specific(address: &Address) -> Option<(IpAddr, u16)> {
 }
 
 fn accepts_connections(ip: IpAddr, port: u16) -> bool {
-    TcpStream::connect_timeout(&SocketAddr::new(ip, port), PATIENCE).is_ok()
+    TcpStream::connect_timeout(&SocketAddr::new(ip, port), CONNECT_TIMEOUT).is_ok()
 }
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ mod tests {
         Address::from(SocketAddr::new(host, port))
     }
 
-    /// A non-loopback address of this machine, if it has one: its source address.
+    /// This machine's source address for packets to other machines; `None` if it has only loopback addresses.
     fn own() -> Option<IpAddr> {
         let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
         // Connecting a UDP socket sends no packet; 192.0.2.1 is a documentation address (RFC 5737).
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn server_on_all_addresses_is_open_except_at_own_listeners() {
-        // A machine without any network has no address for a bypass.
+        // A machine without any network has no address at which clients could bypass tokometer.
         let Some(own) = own() else { return };
         let loopback = IpAddr::from([127, 0, 0, 1]);
         let when = |server: &str, at: u16, listens: bool| {
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(of("127.0.0.1:0", 1), Interception { mode: "other_port", result: "closed" });
         assert_eq!(of("0.0.0.0:0", 0), Interception { mode: "shadow_bind", result: "closed" });
         assert_eq!(of("127.0.0.1:0", 0), Interception { mode: "address_split", result: "closed" });
-        // The server has taken tokometer's address: clients reach the server there.
+        // tokometer does not listen, so clients reach the server at tokometer's address.
         assert_eq!(when("0.0.0.0:0", 0, false), Interception { mode: "shadow_bind", result: "open" });
     }
 }

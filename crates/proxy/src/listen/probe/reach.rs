@@ -10,7 +10,7 @@ use crate::listen::settings::Address;
 use crate::listen::upstream::is_exhausted;
 
 /// Timeout of a connect.
-const PATIENCE: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Result of a connect.
 #[derive(Debug)]
@@ -51,13 +51,13 @@ pub(crate) fn unix(path: &std::path::Path) -> io::Result<()> {
     Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?.connect(&SockAddr::unix(path)?)
 }
 
-/// Returns the last address's result if no address accepts.
+/// Connects to the first address of the host that accepts; otherwise returns the error of the last address.
 fn tcp(host: &str, port: u16) -> io::Result<()> {
     let unresolved = |error: io::Error| if is_exhausted(&error) { error } else { io::Error::other(error) };
     let mut last = Err(io::Error::other("the name has no address"));
     for address in (host, port).to_socket_addrs().map_err(unresolved)? {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-        last = socket.connect_timeout(&address.into(), PATIENCE);
+        last = socket.connect_timeout(&address.into(), CONNECT_TIMEOUT);
         if last.is_ok() {
             break;
         }
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn failed_check_keeps_its_error() {
-        // An invalid host name: fails without a DNS server.
+        // Resolving an invalid host name fails without a DNS server.
         let Reached::Fails(error) = reach(&Address::Tcp { host: "a\0b".to_owned(), port: 1 }) else {
             panic!("it fails")
         };

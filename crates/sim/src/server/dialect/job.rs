@@ -1,8 +1,9 @@
 //! Generation parameters, read from the request body and validated as engines validate them.
 //!
-//! Three fields of a recording define which parts of the body to read. `prompt` is a list of keys: the first names
-//! alternatives (`a|b`; `a?` is optional), `+key` adds to the prompt, and `*key` contains texts to compare the prompt
-//! with. `limits` is a list of locations of the maximum number of tokens; `default` is the maximum if none is given.
+//! Three fields of a recording define which parts of the body to read. `prompt` is a list of keys: the first is the
+//! prompt (`a|b`: alternatives; `a?`: optional), `+key` adds to the prompt, and `*key` contains texts to compare the
+//! prompt with. `limits` is a list of locations of the maximum number of tokens; `default` is the maximum if none is
+//! given.
 
 use serde_json::{Map, Value, json};
 
@@ -93,8 +94,8 @@ impl Job {
                 Some("always") => true,
                 Some("never") => false,
                 _ => {
-                    let asked = at("stream").and_then(Value::as_bool);
-                    asked.unwrap_or(server.is("streams")) && dialect.generates()
+                    let requested = at("stream").and_then(Value::as_bool);
+                    requested.unwrap_or(server.is("streams")) && dialect.generates()
                 }
             },
             include_usage: include_usage || forced,
@@ -208,8 +209,8 @@ pub(crate) fn audio(bytes: u64) -> Prompt {
     Prompt { numbers: WHISPER_TOKENS, elements, several: true, ..Prompt::default() }
 }
 
-/// Reads the parts of a multipart form (RFC 7578) that audio transcription needs, as JSON like that of the other APIs.
-/// A file becomes its number of bytes.
+/// Converts the fields that audio transcription needs from a multipart form (RFC 7578) to JSON, as the other APIs have
+/// it. A file is replaced by its size in bytes.
 pub(crate) fn form(body: &[u8], content_type: &str) -> Result<Value, Refusal> {
     let boundary = content_type.split(';').find_map(|part| part.trim().strip_prefix("boundary="));
     let Some(boundary) = boundary.map(|boundary| boundary.trim_matches('"')) else {

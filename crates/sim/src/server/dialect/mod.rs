@@ -4,11 +4,20 @@
 //! sections (`[name]`). Empty lines separate the events of a section; an event that renders to nothing is not sent. A
 //! recording inherits missing fields and sections from the recording named in its field `like`.
 //!
-//! Fields of an API: `paths` (`*` matches anything), `engine` (absent if the configured engine serves the API), `when`
-//! (a key of the body that selects the API among those at the same path), `prompt`, `limits` and `default` (see
-//! [`job`]), `chat`, `single` (only one choice), `several` (several prompts), `form`, `generates`, `loads` (an empty
-//! prompt only loads the model), `stream` (`always` or `never`, if the body does not select it), `media`, `repeats`
-//! (equal tokens render to equal events) and `headers` (when the headers of a stream are sent).
+//! Fields of an API (`yes` sets those without a value here):
+//!
+//! - `paths`: request paths; `*` matches anything.
+//! - `engine`: the imitated engine; absent if the configured engine serves the API.
+//! - `when`: a key of the body that selects the API among those at the same path.
+//! - `prompt`, `limits`, `default`: see [`job`].
+//! - `chat`: the prompt is a conversation; `several`: a list is several prompts; `form`: the body is a multipart form.
+//! - `single`: there is only one choice; `generates: no`: the API only processes the prompt.
+//! - `immediate`: the response does not wait for the time to first token.
+//! - `loads`: an empty prompt only loads the model.
+//! - `stream`: `always` or `never`, if the body does not select it.
+//! - `media`: `lines` or `messages`, if the events are not server-sent events.
+//! - `repeats`: equal tokens render to equal events.
+//! - `headers`: when the headers of a stream are sent.
 
 mod front;
 mod job;
@@ -54,7 +63,7 @@ pub(crate) struct Dialect {
     name: &'static str,
     fields: HashMap<&'static str, &'static str>,
     sections: HashMap<&'static str, Vec<Template>>,
-    /// The events repeat the text before them.
+    /// Each event contains the whole text so far.
     cumulative: bool,
 }
 
@@ -124,13 +133,13 @@ impl Dialect {
             .collect()
     }
 
-    /// Selects among the APIs at one path by the body and the configured engine.
+    /// Selects one of the APIs at a path: by the body, then by the configured engine, then the first.
     pub(crate) fn select(all: &[&'static Dialect], body: &Value, engine: Imitation) -> Option<&'static Dialect> {
-        let asked = |dialect: &&Dialect| {
+        let selected_by_body = |dialect: &&Dialect| {
             dialect.field("when").is_some_and(|key| body.get(key).is_some_and(|value| !value.is_null()))
         };
         let configured = |dialect: &&Dialect| dialect.field("engine") == Some(&engine.to_string());
-        let found = all.iter().rev().copied().find(asked).or_else(|| all.iter().copied().find(configured));
+        let found = all.iter().rev().copied().find(selected_by_body).or_else(|| all.iter().copied().find(configured));
         found.or(all.first().copied())
     }
 
@@ -299,14 +308,14 @@ impl Player {
         messages
     }
 
-    /// Events before the first token, in the same write.
+    /// Renders the events before the first token, which are in the same write as the token.
     pub(crate) fn begin(&mut self, emit: Emit<'_>) {
         for index in 0..u64::from(self.context.job.choices) {
             self.play("begin", emit, |scope| Scope { index, ..scope });
         }
     }
 
-    /// Tokens of one sequence.
+    /// Renders the tokens of one sequence in one step.
     pub(crate) fn tokens(&mut self, piece: &Piece, times: Times, emit: Emit<'_>) {
         if self.dialect.cumulative {
             self.keep(piece);
@@ -330,7 +339,7 @@ impl Player {
         }
     }
 
-    /// Keeps the text of a response that is not streamed.
+    /// Appends the output of a step to its choice, for non-streamed responses and cumulative events.
     pub(crate) fn keep(&mut self, piece: &Piece) {
         if let Some(choice) = self.choices.get_mut(piece.choice as usize) {
             choice.text.push_str(&piece.text);
@@ -339,7 +348,7 @@ impl Player {
         }
     }
 
-    /// Renders the events after the last token; `marked` includes the mark that the response is complete.
+    /// Renders the events after the last token. `marked`: with the end mark, such as `[DONE]`.
     pub(crate) fn end(&mut self, summary: &Summary, marked: bool, emit: Emit<'_>) {
         let Summary { generated, state, times } = *summary;
         let last = self.choices.len().saturating_sub(1);

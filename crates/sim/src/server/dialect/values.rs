@@ -49,7 +49,7 @@ pub(crate) struct Scope<'a> {
     pub(crate) media: &'a str,
     pub(crate) length: usize,
     pub(crate) close: bool,
-    /// Text that is copied: header lines, or the client's JSON.
+    /// Text that is inserted unchanged: header lines, or the client's JSON.
     pub(crate) extra: &'a str,
 }
 
@@ -62,7 +62,7 @@ impl Default for &Context {
 }
 
 impl<'a> Scope<'a> {
-    /// The scope of a whole choice.
+    /// The scope with the complete output of a choice.
     pub(crate) fn with_output(self, choice: &'a Choice) -> Scope<'a> {
         let (text, ids) = (choice.text.as_str(), choice.ids.as_slice());
         Scope { text, ids, all: text, all_ids: ids, ..self }
@@ -110,7 +110,7 @@ const VALUES: &[(&str, Render)] = &[
     // vLLM reports no metrics for several sequences.
     ("metrics", |s, out| put(out, s.context.metrics && s.context.job.choices == 1)),
     ("detailed", |s, out| put(out, s.context.metrics)),
-    // The prompt has no real ids: its positions are used.
+    // The simulated prompt has no token ids; positions are used instead.
     ("prompt_ids", |s, out| range(out, s.context.job.prompt_tokens)),
     ("context_ids", |s, out| range(out, s.total())),
     // The output.

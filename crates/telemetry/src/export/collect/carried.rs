@@ -1,4 +1,4 @@
-//! The server's counters as sums of their increases, for delta temporality.
+//! Converts the server's counters to sums of their increases, for delta temporality.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -7,11 +7,11 @@ use crate::export::collect::Values;
 use crate::export::labels::Attributes;
 use crate::export::table::{Kind, Scope, TABLE};
 
-/// The server's counters observed so far.
+/// The server's counters that have been observed so far.
 ///
-/// With delta temporality, the SDK sends the difference from the last collection, or the whole total for a series that
-/// was missing in the last collection. A failed scrape would therefore count the server's total twice, and a server
-/// restart would send a negative number.
+/// With delta temporality, the SDK sends the difference from the last collection. For a series that was missing in the
+/// last collection, it sends the whole total. A failed scrape would therefore count the server's total twice, and a
+/// server restart would send a negative number.
 #[derive(Debug, Default)]
 pub(crate) struct Carried(HashMap<(usize, Attributes), Counter>);
 
@@ -19,9 +19,9 @@ pub(crate) struct Carried(HashMap<(usize, Attributes), Counter>);
 struct Counter {
     /// The latest total that the server reported.
     latest: f64,
-    /// Sum of its increases.
+    /// Sum of the increases since the first observation.
     sum: f64,
-    /// The counter is in the current values.
+    /// True if the current values include the counter.
     present: bool,
 }
 
@@ -36,7 +36,7 @@ impl Carried {
             for (attributes, value) in values.get_mut(id).into_iter().flatten() {
                 let counter = match self.0.entry((id, attributes.clone())) {
                     Entry::Occupied(entry) => entry.into_mut().advance(*value),
-                    // The first total was counted before this process started.
+                    // The first total was accumulated before the first observation, so it is not included.
                     Entry::Vacant(entry) => entry.insert(Counter { latest: *value, sum: 0.0, present: true }),
                 };
                 *value = counter.sum;

@@ -1,4 +1,4 @@
-//! Values of crates that cannot use the catalogue: observers, scraped engines and received engine spans.
+//! Exports the values of crates that this crate depends on: observers, scraped engines and received engine spans.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -65,12 +65,12 @@ impl Points<'_> {
     }
 }
 
-/// A value of an engine's state, with its source if the source is part of the series.
+/// Reads a value from an engine's state, with its source if the source is an attribute of the series.
 type Of = fn(&scrape::State) -> Option<(f64, Option<&'static str>)>;
 
 /// Every value of an engine's state.
 const VALUES: [(Id, Of); 18] = {
-    /// A value whose source is not part of its series.
+    /// A value whose source is not an attribute of the series.
     macro_rules! plain {
         ($field:ident) => {
             |state| Some((state.$field?, None))

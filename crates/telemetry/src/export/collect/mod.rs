@@ -20,14 +20,14 @@ pub use process::{Process, open_descriptors};
 
 /// An owner of values that are exported as metrics. Called from the admin and OTLP threads, never from the data path.
 pub trait Collect: Send + Sync {
-    /// Called for every owner before the first `collect`. When it returns, all ended requests are recorded.
+    /// Finishes recording requests that have already ended. Called for every owner before the first `collect`.
     fn settle(&self) {}
 
-    /// Adds the current values; counters start at process start.
+    /// Adds the current values. Counters count from the start of the process.
     fn collect(&self, points: &mut Points<'_>);
 }
 
-/// A value of a metric. `None`: unknown, so no series is exported. Durations are in seconds.
+/// A value of a metric. If it is unknown (`None`), no series is exported. Durations are in seconds.
 pub trait Number {
     /// The value in the metric's unit.
     fn number(self) -> Option<f64>;
@@ -124,7 +124,7 @@ impl Owners {
         self.all.write().unwrap_or_else(PoisonError::into_inner).push(owner);
     }
 
-    /// Every observed value. When it returns, all ended requests are recorded.
+    /// The current values of all owners. First settles the owners, so that all ended requests are recorded.
     pub(crate) fn collect(&self) -> Values {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner).clone();
         all.iter().for_each(|owner| owner.settle());

@@ -9,8 +9,8 @@ use crate::export::table::Id;
 /// Clock ticks per second in `/proc`: `USER_HZ`, 100 on every Linux architecture that Rust's std supports.
 const TICKS: u64 = 100;
 
-/// This process. Reads `/proc/self` (proc_pid_stat(5), proc_pid_status(5), proc_pid_limits(5)); there are no values on
-/// systems other than Linux.
+/// Exports values from `/proc/self` (proc_pid_stat(5), proc_pid_status(5), proc_pid_limits(5)). On systems other than
+/// Linux there are no values.
 #[derive(Clone, Copy, Debug)]
 pub struct Process;
 
@@ -25,8 +25,8 @@ impl Collect for Process {
     }
 }
 
-/// Open file descriptors of this process. Since Linux 6.2 the size of `/proc/self/fd` is their number. Before 6.2 the
-/// size is 0, so the entries are counted.
+/// Number of open file descriptors of this process. Since Linux 6.2, this is the size of `/proc/self/fd`. Before 6.2
+/// the size is 0, so the entries are counted.
 pub fn open_descriptors() -> Option<u64> {
     match fs::metadata("/proc/self/fd").ok()?.len() {
         0 => fs::read_dir("/proc/self/fd").ok().map(|dir| dir.count() as u64),
@@ -35,7 +35,7 @@ pub fn open_descriptors() -> Option<u64> {
 }
 
 fn parse(stat: &str, status: &str, limits: &str, system: &str) -> [(Id, Option<f64>); 6] {
-    // The command in parentheses may contain spaces; field 3 follows the last parenthesis.
+    // The command in parentheses may itself contain spaces and parentheses; field 3 follows the last parenthesis.
     let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
     let line = |text: &str, key: &str| -> Option<u64> {

@@ -1,4 +1,4 @@
-//! Counters that the exporters keep themselves.
+//! Counters of the exporters' own operation, and of each listener.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -22,10 +22,10 @@ tokometer_observe::closed_enum! {
     }
 }
 
-/// At most one failure line per signal and minute: an unavailable collector must not flood the log.
+/// Minimum time between two failure log lines of a signal: an unavailable collector must not flood the log.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
-/// The exports of one signal.
+/// Export counters of one signal.
 #[derive(Debug, Default)]
 pub(crate) struct Signal {
     pub(crate) tried: AtomicU64,
@@ -34,7 +34,7 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
-    /// Counts an export; logs failures at a limited rate.
+    /// Counts an export. Logs failures at a limited rate ([`LOG_EVERY`]).
     pub(crate) fn done(&self, signal: &'static str, result: Result<(), String>) {
         self.tried.fetch_add(1, Ordering::Relaxed);
         let Err(error) = result else { return };
@@ -63,7 +63,7 @@ pub(crate) struct Telemetry {
     pub(crate) traces: Signal,
     pub(crate) spans_sent: AtomicU64,
     pub(crate) spans_dropped: AtomicU64,
-    /// By reason, in the order of [`Keep::ALL`].
+    /// Kept traces by reason, in the order of [`Keep::ALL`].
     pub(crate) traces_kept: [AtomicU64; Keep::ALL.len()],
     pub(crate) traces_capped: AtomicU64,
     pub(crate) folded_models: AtomicU64,
@@ -90,7 +90,7 @@ impl Collect for Telemetry {
     }
 }
 
-/// Counters of one listener, in the order of the variants.
+/// Counters of one listener, each array in the order of its enum's variants.
 #[derive(Debug, Default)]
 struct Listener {
     phases: [AtomicI64; Phase::ALL.len()],
@@ -113,7 +113,7 @@ impl Listeners {
         }
     }
 
-    /// Counts the connection; logs the first TLS connection of a listener.
+    /// Counts a connection that is no longer observed. Logs the first TLS connection of each listener.
     pub(crate) fn detached(&self, listener: usize, why: Detach) {
         let Some(counts) = self.0.get(listener) else { return };
         let before = counts.detached[why as usize].fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Prompt classes: optional attributes of the times to the first token.
 //!
-//! A prompt that is ten times as long waits longer without any fault. Prompt classes distinguish a changed prompt mix
-//! from a changed server.
+//! Longer prompts have longer times to first token even if the server is healthy. Prompt classes show whether the
+//! prompts have changed or the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,15 +12,15 @@ use crate::export::labels::{Extra, Value};
 use crate::export::table::Key;
 use tokometer_observe::measure::Record;
 
-/// The values of `cache_hit_class`; `most`: more than half of the prompt was cached.
+/// The values of `cache_hit_class`. `most` means that more than half of the prompt was cached.
 const CACHE_HITS: [&str; 4] = ["none", "partial", "most", "unknown"];
 
-/// The class of one prompt, as attributes; empty if not enabled.
+/// The class of one prompt, as attributes; empty if prompt classes are disabled.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Class([Option<(Key, Value)>; 2]);
 
 impl Class {
-    /// The class combined with one further attribute.
+    /// The attributes of the class, plus `own`.
     pub(crate) fn and(&self, own: Option<(Key, Value)>) -> Extra {
         let [length, cache_hit] = self.0.clone();
         [own, length, cache_hit]
@@ -31,23 +31,25 @@ impl Class {
 #[derive(Debug, Default)]
 pub(crate) struct Admitted(AtomicU64);
 
-/// All classes, and the maximum number of combinations of label set and class.
+/// The configured classes, and the slots for combinations of label set and class.
 #[derive(Debug)]
 pub(crate) struct Classes {
     /// Upper bounds of the length classes, in tokens.
     bounds: Vec<u64>,
-    /// The names of the length classes: one per bound, one above them, and `unknown`. Empty when they are off.
+    /// The names of the length classes: one per bound, one above all bounds, and `unknown`. Empty if length classes are
+    /// disabled.
     lengths: Vec<Arc<str>>,
     cache_hit: bool,
     other: Class,
-    places: usize,
-    taken: AtomicUsize,
+    slots: usize,
+    used_slots: AtomicUsize,
 }
 
 impl Classes {
-    /// Creates the classes for these settings. `places`: maximum number of combinations of label set and class.
-    pub(crate) fn new(settings: &PromptClasses, places: usize) -> Classes {
-        // One bit per combination of classes. The settings are validated earlier; this limit guards against overflow.
+    /// Creates the classes for these settings. `slots`: maximum number of combinations of label set and class.
+    pub(crate) fn new(settings: &PromptClasses, slots: usize) -> Classes {
+        // `Admitted` has 64 bits, one per combination of classes. The configuration is validated earlier; this limit
+        // only guards against overflow.
         let bounds: Vec<u64> = settings.input_bounds.iter().copied().take(PromptClasses::MAX_BOUNDS).collect();
         let mut lengths: Vec<Arc<str>> = bounds.iter().map(|bound| format!("up_to_{bound}").into()).collect();
         if let Some(last) = bounds.last() {
@@ -57,7 +59,7 @@ impl Classes {
             (!lengths.is_empty()).then(|| (Key::InputLengthClass, Value::Text(OTHER.into()))),
             settings.cache_hit.then_some((Key::CacheHitClass, Value::Word(OTHER))),
         ]);
-        Classes { bounds, lengths, cache_hit: settings.cache_hit, other, places, taken: AtomicUsize::new(0) }
+        Classes { bounds, lengths, cache_hit: settings.cache_hit, other, slots, used_slots: AtomicUsize::new(0) }
     }
 
     /// The class of this request's prompt in its label set, and whether it was folded into `other`. A request without a
@@ -80,8 +82,8 @@ impl Classes {
 
     /// Releases the slots of a removed label set.
     pub(crate) fn release(&self, admitted: &Admitted) {
-        let places = admitted.0.swap(0, Ordering::Relaxed).count_ones() as usize;
-        self.taken.fetch_sub(places, Ordering::Relaxed);
+        let slots = admitted.0.swap(0, Ordering::Relaxed).count_ones() as usize;
+        self.used_slots.fetch_sub(slots, Ordering::Relaxed);
     }
 
     /// Index of the input's class in `lengths`.
@@ -98,20 +100,20 @@ impl Classes {
         if admitted.0.load(Ordering::Relaxed) & bit != 0 {
             return true;
         }
-        let more = |taken: usize| (taken < self.places).then_some(taken + 1);
-        if self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+        let more = |used: usize| (used < self.slots).then_some(used + 1);
+        if self.used_slots.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
             // Another thread may have used the last slot for the same class.
             return admitted.0.load(Ordering::Relaxed) & bit != 0;
         }
         if admitted.0.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
-            // Another thread was first: both share one slot.
-            self.taken.fetch_sub(1, Ordering::Relaxed);
+            // Another thread set the bit first. Both threads use its slot, so this one is released.
+            self.used_slots.fetch_sub(1, Ordering::Relaxed);
         }
         true
     }
 }
 
-/// Prompt tokens, where the count is exact.
+/// Prompt tokens; `None` if the count is not exact.
 fn input(record: &Record) -> Option<u64> {
     record.input_tokens.filter(|count| count.source.is_exact()).map(|count| count.tokens)
 }
@@ -121,7 +123,7 @@ fn cache_hit(record: &Record) -> usize {
     match (record.cached_tokens, input(record)) {
         (Some(0), _) => 0,
         (Some(cached), Some(input)) if cached <= input => 1 + usize::from(cached > input - cached),
-        // Not reported, reported without the total, or larger than the total.
+        // Cached tokens were not reported, were reported without the prompt tokens, or exceed the prompt tokens.
         _ => 3,
     }
 }

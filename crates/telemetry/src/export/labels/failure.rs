@@ -12,7 +12,7 @@ pub fn outcome_class(outcome: Outcome) -> &'static str {
     }
 }
 
-/// `status_class`; `None` without response headers.
+/// The value of `status_class`; `None` without response headers.
 pub(crate) fn status_class(status: Option<u16>) -> Option<&'static str> {
     ["1xx", "2xx", "3xx", "4xx", "5xx"].get(usize::from(status? / 100).checked_sub(1)?).copied()
 }
@@ -23,8 +23,9 @@ const ERROR_STATUSES: [&str; 18] = [
     "504", "529",
 ];
 
-/// `error.type`: the status if the server rejected the request with a status, else the outcome; `None` on success.
-/// Other statuses become `_OTHER`, the conventions' fallback value, so that a server cannot create arbitrary series.
+/// The value of `error.type`: the status if the server rejected the request with a status, else the outcome; `None` on
+/// success. Other statuses become `_OTHER`, the conventions' fallback value, so that a server cannot create arbitrary
+/// series.
 pub(crate) fn error_type(record: &Record) -> Option<&'static str> {
     match record.outcome {
         Outcome::Ok => None,

@@ -1,4 +1,4 @@
-//! The attributes of series: values, label sets, and the caps on both.
+//! The attributes of series: values, label sets, and the limits on both.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(crate) mod sets;
 /// The value of an attribute. A key always uses the same variant, so that equal values compare equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Value {
-    /// Text from an external source, cleaned and capped.
+    /// Text from an external source, cleaned and limited in cardinality.
     Text(Arc<str>),
     /// A value from a closed set.
     Word(&'static str),
@@ -79,7 +79,8 @@ impl Attributes {
         Attributes(metric.keys().chain(metric.optional.iter().copied()).filter_map(find).collect())
     }
 
-    /// For OpenTelemetry, sorted by name: the SDK creates a second series for the same attributes in another order.
+    /// The attributes for OpenTelemetry, sorted by name: the SDK treats the same attributes in another order as a
+    /// different series.
     pub(crate) fn to_otel(&self) -> Vec<KeyValue> {
         let mut attributes: Vec<KeyValue> =
             self.0.iter().map(|(key, value)| KeyValue::new(key.as_str(), value.to_otel())).collect();
@@ -87,9 +88,9 @@ impl Attributes {
         attributes
     }
 
-    /// For Prometheus: every label of the metric, because all series of an OpenMetrics family should have the same
-    /// labels. Unknown labels are empty, which Prometheus treats as absent. Optional labels are present in all series
-    /// of a metric or in none.
+    /// The labels for Prometheus. Includes unknown labels, because all series of an OpenMetrics family should have the
+    /// same label names. The value of an unknown label is empty, which Prometheus treats as absent. Optional labels are
+    /// present in all series of a metric or in none.
     pub(crate) fn labels(&self, metric: &Metric) -> impl Iterator<Item = (&'static str, Cow<'_, str>)> {
         let find = |key| self.0.iter().find(|(k, _)| *k == key).map(|(_, value)| value.to_text());
         let always = metric.keys().map(move |key| (key.label(), find(key).unwrap_or_default()));
@@ -100,10 +101,10 @@ impl Attributes {
 /// At most three attributes in addition to those of a label set.
 pub(crate) type Extra = [Option<(Key, Value)>; 3];
 
-/// No further attributes.
+/// No additional attributes.
 pub(crate) const NONE: Extra = [None, None, None];
 
-/// One further attribute.
+/// One additional attribute.
 pub(crate) fn one(key: Key, value: impl Into<Value>) -> Extra {
     [Some((key, value.into())), None, None]
 }
@@ -112,17 +113,17 @@ pub(crate) fn one(key: Key, value: impl Into<Value>) -> Extra {
 #[derive(Clone, Debug)]
 pub(crate) struct Servers(Arc<[Place]>);
 
-/// One listener.
+/// The attributes of one listener.
 #[derive(Debug)]
 struct Place {
     /// `listener`, followed by the attributes of its server: `server.address` and `server.port`.
     attributes: Vec<(Key, Value)>,
-    /// No earlier listener has the same server.
+    /// True if no earlier listener has the same server.
     is_first: bool,
 }
 
 impl Servers {
-    /// The listeners by index.
+    /// Creates the attributes of these listeners.
     pub(crate) fn new(listeners: &[Listener]) -> Servers {
         let place = |(index, listener): (usize, &Listener)| {
             let Listener { name, address, port } = listener;

@@ -1,11 +1,11 @@
-//! Makes free text from the wire usable as label values: cleans, interns and caps it.
+//! Converts client-supplied names to label values: cleans and interns them, and limits their number.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The label value for everything over a cap.
+/// The label value for names and label sets above a limit.
 pub(crate) const OTHER: &str = "other";
 
 /// Model names used as labels, up to a maximum number. A full table replaces the least recently used name if that name
@@ -13,13 +13,14 @@ pub(crate) const OTHER: &str = "other";
 #[derive(Debug)]
 pub(crate) struct Names {
     most: usize,
-    /// How long a name must be unused before another one may replace it.
+    /// How long a name must be unused before another name may replace it.
     idle: Duration,
     known: HashMap<Box<str>, Arc<Label>>,
     other: Arc<str>,
 }
 
-/// A name in the table, with the time of its last use relative to a fixed moment.
+/// A name in the table, with the time of its last use in milliseconds since the start of
+/// [`LabelSets`](crate::export::labels::sets::LabelSets).
 #[derive(Debug)]
 pub(crate) struct Label {
     pub(crate) text: Arc<str>,
@@ -36,12 +37,13 @@ pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A name as a label.
+/// The label for a name.
 #[derive(Clone, Debug)]
 pub(crate) struct Name {
     pub(crate) text: Arc<str>,
-    /// Its table entry; `None` for `other`: the table was full, or no response has proved that the model exists.
-    pub(crate) place: Option<Arc<Label>>,
+    /// The entry in the table. `None` for the label `other`: the table is full, or no response has proved that the
+    /// model exists.
+    pub(crate) entry: Option<Arc<Label>>,
 }
 
 impl Names {
@@ -49,18 +51,18 @@ impl Names {
         Names { most, idle, known: HashMap::new(), other: OTHER.into() }
     }
 
-    /// True when a new name can only be added by replacing another one.
+    /// True if a new name can only be added by replacing another name.
     pub(crate) fn is_full(&self) -> bool {
         self.known.len() >= self.most
     }
 
     /// The label `other`.
     pub(crate) fn other(&self) -> Name {
-        Name { text: Arc::clone(&self.other), place: None }
+        Name { text: Arc::clone(&self.other), entry: None }
     }
 
-    /// The label for this name; `None` if nothing is left after cleaning. A new name is added only if `admitted`:
-    /// unproved names must not fill the table. `replaced` receives the name that is removed for it.
+    /// The label for this name; `None` if nothing is left after cleaning. A new name is added only if `admitted`, so
+    /// that made-up names cannot fill the table. If another name is removed to make room, it is added to `replaced`.
     pub(crate) fn intern(
         &mut self,
         raw: &str,
@@ -69,28 +71,28 @@ impl Names {
         replaced: &mut Vec<Arc<str>>,
     ) -> Option<Name> {
         let clean = clean(raw)?;
-        if let Some(place) = self.known.get(clean.as_ref()) {
-            place.touch(now);
-            return Some(Name { text: Arc::clone(&place.text), place: Some(Arc::clone(place)) });
+        if let Some(entry) = self.known.get(clean.as_ref()) {
+            entry.touch(now);
+            return Some(Name { text: Arc::clone(&entry.text), entry: Some(Arc::clone(entry)) });
         }
         if !admitted || self.is_full() && !self.make_room(now, replaced) {
             return Some(self.other());
         }
-        let place = Arc::new(Label { text: clean.as_ref().into(), used: AtomicU64::new(millis(now)) });
-        self.known.insert(clean.as_ref().into(), Arc::clone(&place));
-        Some(Name { text: Arc::clone(&place.text), place: Some(place) })
+        let entry = Arc::new(Label { text: clean.as_ref().into(), used: AtomicU64::new(millis(now)) });
+        self.known.insert(clean.as_ref().into(), Arc::clone(&entry));
+        Some(Name { text: Arc::clone(&entry.text), entry: Some(entry) })
     }
 
     /// Removes the least recently used name if it is idle; returns whether a name was removed.
     fn make_room(&mut self, now: Duration, replaced: &mut Vec<Arc<str>>) -> bool {
-        let used = |place: &Arc<Label>| place.used.load(Ordering::Relaxed);
-        let oldest = self.known.iter().min_by_key(|(_, place)| used(place));
-        let Some((name, place)) = oldest else { return false };
-        if millis(now).saturating_sub(used(place)) < millis(self.idle) {
+        let used = |entry: &Arc<Label>| entry.used.load(Ordering::Relaxed);
+        let oldest = self.known.iter().min_by_key(|(_, entry)| used(entry));
+        let Some((name, entry)) = oldest else { return false };
+        if millis(now).saturating_sub(used(entry)) < millis(self.idle) {
             return false;
         }
         let name = name.clone();
-        replaced.extend(self.known.remove(&name).map(|place| Arc::clone(&place.text)));
+        replaced.extend(self.known.remove(&name).map(|entry| Arc::clone(&entry.text)));
         true
     }
 }
@@ -115,7 +117,7 @@ mod tests {
     /// The label of a name interned this many seconds after the start, and whether the name is in the table.
     fn intern(names: &mut Names, name: &str, admitted: bool, at: u64) -> (String, bool) {
         let name = names.intern(name, admitted, Duration::from_secs(at), &mut Vec::new()).unwrap();
-        (name.text.to_string(), name.place.is_some())
+        (name.text.to_string(), name.entry.is_some())
     }
 
     fn own(name: &str) -> (String, bool) {

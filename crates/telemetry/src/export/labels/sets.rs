@@ -21,7 +21,7 @@ use tokometer_observe::measure::{Inbox, Labels};
 /// listener and route only.
 const FRESH: usize = 4096;
 
-/// Slots for the latest of these streams, by hash of the labels.
+/// Number of slots for the latest waiting streams; the hash of the labels selects the slot.
 const RECENT: usize = 16;
 
 /// The attributes of a label set, in the order of the table.
@@ -35,7 +35,7 @@ pub(crate) struct Resolved {
     pub(crate) folded_set: bool,
 }
 
-/// Every label set.
+/// All label sets.
 #[derive(Debug)]
 pub(crate) struct LabelSets {
     began: Instant,
@@ -43,16 +43,17 @@ pub(crate) struct LabelSets {
     /// How long a name or a label set must be unused before it may be replaced.
     pub(crate) idle: Duration,
     pub(crate) how: Gathering,
-    /// By the labels as received, except folded labels; bounded, because clients choose the labels.
+    /// Label sets by the labels as received, without folded ones. The size is bounded, because clients choose the
+    /// labels.
     pub(crate) by_labels: ArcSwap<HashMap<Arc<Labels>, Arc<Handles>>>,
     /// Streams that started with labels missing from `by_labels`.
     fresh: Inbox<(Labels, Arc<LiveCounts>)>,
-    /// The latest entries of `fresh`: further streams with the same labels share these counts (1.5 KiB each).
+    /// The latest entries of `fresh`, so that further streams with the same labels share their counts (1.5 KiB each).
     recent: [ArcSwapOption<(Labels, Arc<LiveCounts>)>; RECENT],
-    /// Whether the last label set with a proven model was folded. Further label sets will then be folded too, and need
-    /// no separate counts.
+    /// True if the last label set with a proven model was folded. New label sets will then be folded too, and need no
+    /// separate counts.
     pub(crate) folding: AtomicBool,
-    /// Shared counts of streams without separate counts, by listener and route. Created by the data path only.
+    /// Counts shared by all streams that have no separate counts, by listener and route. Created only by the data path.
     overflow: Box<[OnceLock<Arc<LiveCounts>>]>,
     table: Mutex<Table>,
 }
@@ -61,9 +62,9 @@ pub(crate) struct LabelSets {
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) names: Names,
-    /// By the resulting attributes.
+    /// Label sets by their attributes.
     pub(crate) by_known: HashMap<Known, Arc<Handles>>,
-    /// Counts of streams that started before their label set was resolved.
+    /// Counts of streams that started before their label set was resolved, and the label set.
     pub(crate) apart: Vec<(Arc<LiveCounts>, Arc<Handles>)>,
     pub(crate) spare: Gaps,
 }
@@ -96,17 +97,18 @@ impl LabelSets {
         self.began.elapsed()
     }
 
-    /// Never called by the data path.
+    /// Locks the table. Never called by the data path.
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The live counts for a stream with these labels. Called at its first token, which proves that its model exists.
+    /// The live counts for a stream with these labels. Called at the first token of the stream, which proves that the
+    /// model exists.
     pub(crate) fn live(&self, labels: &Labels) -> Arc<LiveCounts> {
         if let Some(known) = self.by_labels.load().get(labels) {
-            return known.counts.ask();
+            return known.counts.for_stream();
         }
-        let make = || Arc::new(LiveCounts::new(self.how)).ask();
+        let make = || Arc::new(LiveCounts::new(self.how)).for_stream();
         if !self.folding.load(Ordering::Relaxed) {
             let recent = self.recent(labels);
             if let Some(known) = recent.load().as_ref().filter(|known| known.0 == *labels) {
@@ -129,7 +131,7 @@ impl LabelSets {
 
     /// Takes the streams whose labels are not resolved yet. Later streams get separate counts.
     pub(crate) fn take_fresh(&self) -> impl Iterator<Item = (Labels, Arc<LiveCounts>)> + '_ {
-        // Clear this before the streams are taken: no stream may find counts that are never drained.
+        // Cleared first, so that no later stream shares counts that have already been taken and might never be drained.
         self.recent.iter().for_each(|recent| recent.store(None));
         self.fresh.drain()
     }
@@ -147,8 +149,8 @@ impl LabelSets {
     /// Adds the label set of these labels to the data path's map.
     pub(crate) fn remember(&self, labels: &Arc<Labels>, handles: &Arc<Handles>) {
         let known = self.by_labels.load();
-        // Names that differ only in white space share one label, so clients could otherwise grow this map without
-        // limit.
+        // The map needs its own limit: clients can send names that differ only in white space, which are separate keys
+        // but share one label set.
         let full = known.len() >= self.most.saturating_mul(2);
         let mut next = if full { HashMap::new() } else { HashMap::clone(&known) };
         next.insert(Arc::clone(labels), Arc::clone(handles));
@@ -170,7 +172,8 @@ impl Table {
         let Table { by_known, apart, spare, .. } = self;
         by_known.values().for_each(|handles| handles.drain(&handles.counts, spare, now));
         apart.retain_mut(|(counts, handles)| {
-            // Check this before draining: counts added by an open stream meanwhile are drained the next time.
+            // Checked before draining: counts that an open stream adds after the drain must be drained by the next
+            // call.
             let open = Arc::get_mut(counts).is_none();
             handles.drain(counts, spare, now);
             open
@@ -183,7 +186,7 @@ impl Table {
         open.chain(self.apart.iter().map(|(_, handles)| handles)).for_each(|handles| handles.touch(now));
     }
 
-    /// Removes and returns the least recently used label set, if it has been idle for `idle`.
+    /// Removes and returns the least recently used label set, if it has been unused for at least `idle`.
     pub(crate) fn take_idle(&mut self, now: Duration, idle: Duration) -> Option<Arc<Handles>> {
         let (known, handles) = self.by_known.iter().min_by_key(|(_, handles)| handles.used())?;
         if millis(now).saturating_sub(handles.used()) < millis(idle) {

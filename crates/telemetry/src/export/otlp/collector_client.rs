@@ -1,4 +1,5 @@
-//! Forwards the trace data of other senders. Each encoded export request is sent once and unmodified.
+//! Forwards trace data received from engines. Each encoded export request is sent once and unmodified; the caller
+//! retries.
 
 use std::io::Write;
 use std::time::{Duration, SystemTime};
@@ -28,7 +29,7 @@ const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Expor
 /// Maximum size of a response in bytes, from the OTLP specification.
 const RESPONSE_BYTES: usize = 4 * 1024 * 1024;
 
-/// Binary metadata may or may not be padded (gRPC over HTTP/2, "Custom-Metadata").
+/// Decodes binary metadata, whose padding is optional (gRPC over HTTP/2, "Custom-Metadata").
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -67,7 +68,7 @@ impl CollectorClient {
         })
     }
 
-    /// `Err` means a connection error: the message may be sent again.
+    /// Sends the message once. `Err` means a connection error, after which the message may be sent again.
     async fn send(&self, message: Bytes, headers: HeaderMap) -> Result<Reply, HttpError> {
         let (message, gzip) = if self.gzip { (compressed(&message)?, true) } else { (message, false) };
         let mut request = http::Request::post(self.url.clone()).body(Full::default())?;
@@ -99,7 +100,8 @@ impl CollectorClient {
 
 #[async_trait]
 impl Collector for CollectorClient {
-    /// The endpoint's headers replace headers of the message with the same name.
+    /// Sends `message` with `headers`. The endpoint's configured headers take precedence over `headers` with the same
+    /// name.
     async fn export(&self, message: Bytes, headers: HeaderMap) -> Reply {
         let mut all = headers;
         all.extend(self.headers.clone());
@@ -129,7 +131,7 @@ fn framed(message: &[u8], gzip: bool) -> Result<Bytes, HttpError> {
 }
 
 fn http_reply(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Reply {
-    // Only the status is reported, here and below: other response text may contain one of our secrets.
+    // Report only the status, here and below: other response text may echo credentials from the request.
     let why = format!("status {status}");
     match status.as_u16() {
         429 | 502 | 503 | 504 => Reply::Later { after: retry_after(headers), why },
@@ -150,13 +152,13 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 /// `field` looks up a trailer, or a header if the response has no such trailer.
 fn grpc_reply<'a>(field: impl Fn(&str) -> Option<&'a HeaderValue>, body: &[u8]) -> Reply {
     let code = field("grpc-status").and_then(|code| code.to_str().ok()?.parse().ok());
-    // <https://grpc.io/docs/guides/status-codes/>; UNKNOWN if the response has none.
+    // Status codes: <https://grpc.io/docs/guides/status-codes/>. A response without a status counts as UNKNOWN.
     let code: u8 = code.unwrap_or(2);
     let after = field("grpc-status-details-bin").and_then(|details| retry_info(details.as_bytes()));
     let why = format!("gRPC status {code}");
     match code {
-        // The message follows the flag and the length. The request offered no compression, so the response is
-        // uncompressed.
+        // The message starts after the compression flag and the length (5 bytes). The request accepts no compression,
+        // so the response is uncompressed.
         0 => Reply::Taken { rejected: rejected(body.get(5..).unwrap_or_default()) },
         // RESOURCE_EXHAUSTED is temporary only if the collector sends a retry delay.
         8 if after.is_none() => Reply::Refused { why },

@@ -1,5 +1,6 @@
-//! The OpenTelemetry crate's exporters for an endpoint, and the results of their exports. The exporters return neither
-//! the cause of an HTTP failure nor the number of rejected items, so their HTTP client records both.
+//! Builds the OpenTelemetry crate's exporters for an endpoint, and reports the results of their exports. The exporters
+//! return neither the cause of an HTTP failure nor the number of rejected items, so the HTTP client of the exporters
+//! records both.
 
 use std::error::Error as Cause;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +23,7 @@ use crate::export::otlp::endpoint;
 use crate::export::otlp::endpoint::Connector;
 use crate::export::{Endpoint, Error, Protocol};
 
-/// Builds an exporter for the endpoint, and returns it with the results of its exports.
+/// Builds an exporter for the endpoint, and returns it with its [`Delivery`].
 macro_rules! build {
     ($builder:expr, $endpoint:ident) => {{
         let delivery = Delivery::new($endpoint)?;
@@ -34,7 +35,7 @@ macro_rules! build {
     }};
 }
 
-/// The metrics exporter, and the results of its exports.
+/// The metrics exporter, with its [`Delivery`].
 pub(super) fn metric_exporter(
     endpoint: &Endpoint,
     temporality: Temporality,
@@ -42,7 +43,7 @@ pub(super) fn metric_exporter(
     build!(MetricExporter::builder().with_temporality(temporality), endpoint)
 }
 
-/// The span exporter, and the results of its exports.
+/// The span exporter, with its [`Delivery`].
 pub(super) fn span_exporter(endpoint: &Endpoint) -> Result<(SpanExporter, Delivery), Error> {
     build!(SpanExporter::builder(), endpoint)
 }
@@ -57,11 +58,12 @@ fn over_http<B: WithExportConfig + WithHttpConfig>(builder: B, endpoint: &Endpoi
     if endpoint.gzip { builder.with_compression(Compression::Gzip) } else { builder }
 }
 
-/// Headers kept from the exporters. The exporters also add the headers of `OTEL_EXPORTER_OTLP_*HEADERS`, which would
-/// override tokometer's settings, so all other headers are replaced by the configured headers.
+/// The only headers of an exporter's request that are kept. The exporters add headers from
+/// `OTEL_EXPORTER_OTLP_*HEADERS`, which would override tokometer's settings, so the configured headers replace all
+/// others.
 const MESSAGE: [HeaderName; 3] = [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::USER_AGENT];
 
-/// Replaces the metadata of a gRPC request, for the same reason.
+/// Replaces the metadata of a gRPC request with the configured headers, for the same reason as [`MESSAGE`].
 fn only_headers(headers: HeaderMap) -> impl FnMut(Call<()>) -> Result<Call<()>, Status> + Clone {
     move |mut call| {
         *call.metadata_mut() = MetadataMap::from_headers(headers.clone());
@@ -111,7 +113,7 @@ struct Last {
     rejected: u64,
 }
 
-/// The HTTP client of an exporter, with the result of its current export.
+/// The HTTP client of an exporter. Records the result of the current export.
 #[derive(Clone, Debug)]
 pub(super) struct Delivery {
     client: HyperClient<Connector>,
@@ -128,8 +130,8 @@ impl Delivery {
         Ok(Delivery { client, address: endpoint::address(endpoint), headers, last: Arc::default() })
     }
 
-    /// Combines the exporter's result with the client's: the reason, unless the collector accepted everything, and the
-    /// number of items that the collector rejected from an accepted message.
+    /// Combines the results of the exporter and of the HTTP client. Returns an error unless the collector accepted
+    /// everything, and the number of items that the collector rejected from an accepted message.
     pub(super) fn outcome(&self, exported: Result<(), String>) -> (Result<(), String>, u64) {
         let address = &self.address;
         match (exported, std::mem::take(&mut *self.last())) {
@@ -139,7 +141,7 @@ impl Delivery {
                 rejected,
             ),
             (Err(error), Last { failure, .. }) => {
-                // For an HTTP failure the client's error is more specific than the exporter's.
+                // For an HTTP failure, the error of the HTTP client is more specific than that of the exporter.
                 let why = match failure {
                     Some(failure) if error.contains("HTTP export failed") => failure,
                     Some(failure) => format!("{error}; before that: {failure}"),
@@ -164,7 +166,7 @@ impl HttpClient for Delivery {
         let sent = self.client.send_bytes(request).await;
         *self.last() = match &sent {
             Err(error) => Last { failure: Some(causes(error.as_ref())), rejected: 0 },
-            // Only count and status are used: other response text may contain one of our secrets.
+            // Use only the count and the status: other response text may echo credentials from the request.
             Ok(response) if response.status().is_success() => {
                 Last { failure: None, rejected: rejected(response.body()) }
             }

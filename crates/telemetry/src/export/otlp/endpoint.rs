@@ -1,4 +1,4 @@
-//! An endpoint's address, headers and TLS files, and connections to it.
+//! Address, headers and TLS files of an endpoint, and connections to the endpoint.
 
 use std::path::Path;
 use std::pin::Pin;

@@ -1,7 +1,7 @@
-//! OTLP metrics: collects metrics from the SDK and exports them.
+//! OTLP metrics: collects metrics from the OpenTelemetry SDK and exports them.
 //!
-//! The SDK's own periodic reader blocks a thread in each export and waits a fixed 5 s at shutdown. This module drives a
-//! manual reader from tokometer's own runtime, so that every export and the shutdown have time limits.
+//! The SDK's own periodic reader blocks a thread in each export and waits a fixed 5 s at shutdown. This module uses a
+//! manual reader on tokometer's own runtime, so every export and the shutdown have time limits.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -135,21 +135,22 @@ impl Pipeline {
     }
 }
 
-/// How the SDK aggregates an instrument. The cardinality limit covers everything that the label caps admit. Otherwise
-/// the SDK would fold the rest into a series that the Prometheus page does not have.
+/// How the SDK aggregates an instrument. The cardinality limit is high enough for all series that the label limits
+/// allow. With a lower limit, the SDK would fold series into an overflow series that the Prometheus page does not have.
 fn view(instrument: &Instrument, exponential: bool, label_sets: usize, classed: bool) -> Option<Stream> {
     let metric = TABLE.iter().find(|metric| metric.name == instrument.name())?;
-    // With prompt classes, as many again: the capped combinations, plus `other` of each label set.
+    // Prompt classes can double the number of series: up to `label_sets` combinations of label set and class, plus the
+    // class `other` of each label set.
     let classes = if classed && !metric.optional.is_empty() { label_sets } else { 0 };
     let sets = label_sets.saturating_add(classes).saturating_add(64);
     let limit = sets.saturating_mul(metric.spread());
     let mut stream = Stream::builder().with_cardinality_limit(limit);
     if instrument.kind() == InstrumentKind::Histogram {
-        // No minimum and maximum: the SDK (0.33) sends f64::MAX and f64::MIN for a series without values, and gap
-        // values are bucket means.
+        // Omit minimum and maximum: the SDK (0.33) sends f64::MAX and f64::MIN for a series without values. For gaps,
+        // they would be wrong, because the SDK receives bucket means.
         let record_min_max = false;
         stream = stream.with_aggregation(if exponential {
-            // The defaults of the SDK and of the specification.
+            // These values are the defaults of the SDK and of the specification.
             Aggregation::Base2ExponentialHistogram { max_size: 160, max_scale: 20, record_min_max }
         } else {
             Aggregation::ExplicitBucketHistogram { boundaries: metric.buckets.to_vec(), record_min_max }

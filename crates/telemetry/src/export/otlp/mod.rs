@@ -33,14 +33,15 @@ use traces::Batcher;
 /// Maximum duration of a shutdown, regardless of the requested time.
 const LONGEST_SHUTDOWN: Duration = Duration::from_millis(1500);
 
-/// Niceness of the thread (setpriority(2)). On a core shared with telemetry, traffic gets nine tenths of the CPU time
-/// when needed, and does not wait until a batch is encoded.
+/// Niceness of the thread (setpriority(2)). On a core shared with this thread, the data path gets up to nine tenths of
+/// the CPU time. It need not wait until a batch is encoded.
 const NICENESS: i32 = 10;
 
-/// Time reserved for the reply before the deadline of a shutdown.
+/// Time between the end of the last export and the deadline of a shutdown, reserved for the reply.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// A command for a signal's task: export now, reply whether that succeeded, and stop if `close` is set.
+/// A command for the task of a signal (metrics or traces): export now, report the result to `reply`, and stop if
+/// `close` is set.
 #[derive(Debug)]
 struct Command {
     reply: SyncSender<bool>,
@@ -67,7 +68,7 @@ async fn bounded<E: std::fmt::Display>(
 ) -> Result<(), String> {
     let mut closing = closing.clone();
     let expired = async {
-        // Without a sender no deadline will be set.
+        // If the sender has been dropped, no deadline can be set any more. The export is then interrupted at once.
         let deadline = closing.wait_for(Option::is_some).await.map_or(None, |deadline| *deadline);
         tokio::time::sleep_until(deadline.unwrap_or_else(Instant::now)).await;
     };
@@ -80,7 +81,7 @@ async fn bounded<E: std::fmt::Display>(
     }
 }
 
-/// The exporters before their thread starts.
+/// The configured exporters, before their thread is started.
 #[derive(Default)]
 pub(crate) struct Setup {
     runtime: Option<Runtime>,
@@ -90,7 +91,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Builds the configured exporters; nothing without an endpoint.
+    /// Builds the configured exporters. Without an endpoint, the result is empty.
     pub(crate) fn new(settings: &Settings, telemetry: &Arc<Telemetry>) -> Result<Setup, Error> {
         let (metrics, traces) = (&settings.metrics.endpoint, &settings.traces.endpoint);
         if metrics.is_none() && traces.is_none() {
@@ -139,10 +140,10 @@ impl Setup {
                 tasks.spawn_on(batcher.run(inbox(), deadline), runtime.handle());
             }
             let work = move || {
-                // Lowering the priority needs no privilege; if it is refused, telemetry still works.
+                // Lowering the priority needs no privilege; if it fails anyway, telemetry still works.
                 rustix::process::nice(NICENESS).ok();
                 runtime.block_on(tasks.join_all());
-                // A hanging name lookup must not block the process.
+                // A name lookup that hangs must not delay the exit of the process.
                 runtime.shutdown_background();
             };
             std::thread::Builder::new().name("tokometer-otlp".to_owned()).spawn(work).map_err(Error::Runtime)?;

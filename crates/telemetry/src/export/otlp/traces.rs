@@ -1,6 +1,6 @@
 //! OTLP traces: a bounded queue and a batcher.
 //!
-//! Like the SDK's batch span processor, but it counts dropped spans, and its shutdown has a time limit.
+//! Similar to the SDK's batch span processor, but dropped spans are counted, and the shutdown has a time limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,17 +17,17 @@ use crate::export::otlp::delivery::Delivery;
 use crate::export::otlp::{Closing, Command, bounded, delivery};
 use crate::export::{Endpoint, Error, Traces};
 
-/// Builds the spans of one request. Called on the exporter's thread, because building them costs more than all other
-/// recording of a request.
+/// Builds the spans of one request. Called on the exporter's thread, because this takes longer than all other recording
+/// of a request.
 pub(crate) type Layout = Box<dyn FnOnce() -> Vec<SpanData> + Send>;
 
-/// The spans waiting for export.
+/// State of the span queue, shared by senders and batcher.
 struct Waiting {
-    /// Number of spans, including those that are not built yet.
+    /// Number of spans in the queue, including those that are not built yet.
     spans: AtomicUsize,
     most: usize,
     batch: usize,
-    /// Wakes the batcher when a batch is full rather than for each span.
+    /// Wakes the batcher only when a full batch is queued, not for each span.
     full: Notify,
     telemetry: Arc<Telemetry>,
 }
@@ -62,7 +62,8 @@ pub(crate) struct Batcher {
     delivery: Delivery,
     queue: UnboundedReceiver<Layout>,
     waiting: Arc<Waiting>,
-    /// Spans of a request that did not fit completely into the last batch.
+    /// Spans left over from the last batch: the spans of a request are taken from the queue together, and may exceed
+    /// the batch size.
     rest: Vec<SpanData>,
     delay: Duration,
     limit: Duration,
@@ -104,7 +105,8 @@ impl Batcher {
         }
     }
 
-    /// Sends the spans queued now. Spans queued meanwhile must wait: otherwise this might never return under load.
+    /// Sends the spans that are in the queue at the start of the call. Sending later spans too could keep it from
+    /// returning under load.
     async fn drain(&mut self, closing: &Closing) -> bool {
         let mut left = self.waiting.spans.load(Ordering::Relaxed);
         let mut good = true;
@@ -114,7 +116,7 @@ impl Batcher {
                 match self.queue.try_recv() {
                     Ok(layout) => {
                         batch.extend(layout());
-                        // Lets the data path's threads on this core run after each request rather than after hundreds.
+                        // Yields this core to the data path's threads after each request, not only after a whole batch.
                         std::thread::yield_now();
                     }
                     Err(_) => break,

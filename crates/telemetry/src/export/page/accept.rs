@@ -24,15 +24,15 @@ impl Form {
 }
 
 /// The format with the highest weight (RFC 9110 section 12.5.1); among equal weights, the one with the most features.
-/// Unsupported formats are skipped. If no format is supported, the result is plain text, as in Prometheus' own client
-/// libraries.
+/// Unsupported formats are skipped. If none of the requested formats is supported, the result is plain text, as in
+/// Prometheus' own client libraries.
 pub(super) fn negotiate(accept: Option<&str>) -> Form {
-    let ranges = accept.unwrap_or("").split(',').filter_map(read);
+    let ranges = accept.unwrap_or("").split(',').filter_map(parse_range);
     ranges.fold((0.0, Form::Plain), |best, range| if range > best { range } else { best }).1
 }
 
-/// The weight and format of one media range; `None` if it is not supported or not acceptable.
-fn read(range: &str) -> Option<(f64, Form)> {
+/// The weight and format of one media range; `None` if the format is not supported or its weight is 0.
+fn parse_range(range: &str) -> Option<(f64, Form)> {
     let mut parts = range.split(';').map(str::trim);
     let media = parts.next()?.to_ascii_lowercase();
     let mut weight = 1.0;
@@ -88,7 +88,7 @@ mod tests {
         for (accept, want) in cases {
             assert_eq!(negotiate(accept), want, "{accept:?}");
         }
-        // Sent by Prometheus 3, without and with native histograms.
+        // The `Accept` headers of Prometheus 3, without and with native histograms.
         let text = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
         assert_eq!(negotiate(Some(text)), Form::OpenMetrics);
         assert_eq!(negotiate(Some(&format!("{PROTOBUF};escaping=allow-utf-8;q=0.7,{text}"))), Form::Protobuf);

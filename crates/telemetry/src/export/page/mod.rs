@@ -50,11 +50,11 @@ pub(crate) struct Family {
     pub(crate) points: Vec<Point>,
 }
 
-/// Everything on one page.
+/// The content of one page.
 #[derive(Debug)]
 pub(crate) struct Content {
     pub(crate) families: Vec<Family>,
-    /// Resource attributes, named as labels, for `target_info`.
+    /// Resource attributes with their label names, for `target_info`.
     pub(crate) resource: Vec<(String, String)>,
 }
 
@@ -73,7 +73,7 @@ impl Content {
             Form::OpenMetrics => text::openmetrics(&registry, &content.families),
             _ => text::plain(&registry),
         };
-        // Writing to memory fails only on an invalid table, which the tests would detect.
+        // Encoding fails only if the metric table is invalid, which the tests would detect.
         Page { content_type, body: body.unwrap_or_default().into_bytes() }
     }
 }

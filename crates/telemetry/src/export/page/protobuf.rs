@@ -2,7 +2,7 @@
 //!
 //! The messages are those of `io.prometheus.client`
 //! (<https://github.com/prometheus/client_model/blob/master/io/prometheus/client/metrics.proto>), with the fields used
-//! here. prometheus-client's own messages need a protobuf compiler at build time.
+//! here. prometheus-client's own messages are not used, because they need a protobuf compiler at build time.
 #![allow(missing_docs, reason = "metrics.proto documents the fields")]
 
 use std::time::UNIX_EPOCH;
@@ -29,7 +29,7 @@ pub enum MetricType {
     Histogram = 4,
 }
 
-/// `Gauge` and `Counter`.
+/// The messages `Gauge` and `Counter`, which have the same field.
 #[derive(Clone, PartialEq, Message)]
 pub struct Number {
     #[prost(double, tag = "1")]
@@ -235,7 +235,8 @@ mod tests {
         let metric = Metric { label: vec![pair], histogram: Some(histogram), ..Metric::default() };
         let (name, help, unit) = ("n".to_owned(), "h".to_owned(), "u".to_owned());
         let family = MetricFamily { name, help, r#type: MetricType::Histogram.into(), metric: vec![metric], unit };
-        // One byte of field number and wire type before each value (protobuf encoding, "Message structure").
+        // Field number and wire type precede each value, in one byte for field numbers below 16 (protobuf encoding,
+        // "Message structure").
         let two = [0, 0, 0, 0, 0, 0, 0, 0x40];
         let pair = [&[0x0a, 6, 0x0a, 1, b'a', 0x12, 1, b'b'][..]].concat();
         let exemplar = [&pair[..], &[0x11], &two, &[0x1a, 4, 0x08, 1, 0x10, 2]].concat();

@@ -9,8 +9,8 @@ use prometheus_client::registry::Registry;
 use crate::export::page::{Family, Point, Value};
 use crate::export::series::distribution::Exemplar;
 
-/// OpenMetrics. prometheus-client writes everything except exemplars, which it accepts only from its own metric types.
-/// This function appends the exemplars to the bucket lines, which are in the order of the points.
+/// OpenMetrics 1.0.0. prometheus-client writes everything except exemplars, which it accepts only from its own metric
+/// types. This function appends the exemplars to the bucket lines, which are in the order of the points.
 pub(super) fn openmetrics(registry: &Registry, families: &[Family]) -> Result<String, Error> {
     let mut plain = String::new();
     text::encode(&mut plain, registry)?;
@@ -35,7 +35,7 @@ pub(super) fn openmetrics(registry: &Registry, families: &[Family]) -> Result<St
     Ok(out)
 }
 
-/// One entry per bucket.
+/// The exemplars of one series, one entry per bucket.
 fn exemplars_of(point: &Point) -> Vec<Option<Exemplar>> {
     match &point.value {
         Value::Histogram(state) if state.exemplars.is_empty() => vec![None; state.counts.len()],
@@ -53,8 +53,8 @@ fn write_exemplar(out: &mut String, exemplar: &Exemplar) -> Result<(), Error> {
     }
 }
 
-/// Version 0.0.4. prometheus-client writes OpenMetrics only; this format differs in the comment lines: names of
-/// counters and infos include their suffix, `info` is a gauge, and there is neither `# UNIT` nor `# EOF`.
+/// Version 0.0.4. prometheus-client writes only OpenMetrics, from which this format differs in the comment lines. Names
+/// of counters and infos include their suffix, `info` is a gauge, and there is neither `# UNIT` nor `# EOF`.
 pub(super) fn plain(registry: &Registry) -> Result<String, Error> {
     let mut open = String::new();
     text::encode_registry(&mut open, registry)?;
@@ -62,7 +62,7 @@ pub(super) fn plain(registry: &Registry) -> Result<String, Error> {
     let mut help = None;
     for line in open.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
-            // Kept until the type determines the suffix.
+            // The help line needs the suffix of the metric type, which is on the next line.
             help = rest.split_once(' ');
         } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
             let (suffix, kind) = match kind {

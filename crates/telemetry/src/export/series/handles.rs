@@ -1,4 +1,4 @@
-//! The series of one label set, looked up once and cached.
+//! The cached series of one label set.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,12 +12,12 @@ use crate::export::series::live::{Gaps, LiveCounts, LiveSeries};
 use crate::export::series::{Families, Series};
 use crate::export::table::{Id, Key, TABLE};
 
-/// The series of one label set.
+/// The cached series of one label set, and its live counts.
 #[derive(Debug)]
 pub(crate) struct Handles {
     found: Mutex<Found>,
     live: OnceLock<LiveSeries>,
-    /// Live counts of the label set's streams that are in no series yet. Written by the data path.
+    /// Live counts of this label set's streams that are not in the series yet. Written by the data path.
     pub(crate) counts: Arc<LiveCounts>,
     /// The prompt classes admitted in this label set.
     pub(crate) admitted: Admitted,
@@ -32,8 +32,8 @@ pub(crate) struct Handles {
 pub(crate) struct Found {
     families: Arc<Families>,
     known: Vec<(Key, Value)>,
-    /// By metric, in the order of the table, and by further attributes. These are few, so comparing them is cheaper
-    /// than hashing. `None` when this generation has no such metric.
+    /// For each metric, in the order of the table: its series by further attributes. Each list is short, so a linear
+    /// search is cheaper than hashing. `None` if the configured semantic conventions omit the metric.
     series: Vec<Vec<(Extra, Option<Arc<Series>>)>>,
 }
 
@@ -65,21 +65,21 @@ impl Handles {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// True when one of its model names is `name`.
+    /// True if `name` is one of the model names in this label set.
     pub(crate) fn names(&self, name: &str) -> bool {
         self.names.iter().flatten().any(|label| *label.text == *name)
     }
 
-    /// Adds live counts of the label set's streams to its series, through `spare`, which is empty before and after.
-    /// Marks the label set as used if there were any counts. Call from one thread at a time, and never from the data
-    /// path.
+    /// Adds live counts of this label set's streams to the series, and marks the label set as used if there were any.
+    /// `spare` is a buffer that is empty before and after the call. Call from one thread at a time, and never from the
+    /// data path.
     pub(crate) fn drain(&self, counts: &LiveCounts, spare: &mut Gaps, now: Duration) {
-        if counts.is_asked() && counts.drain(self.live(), spare) {
+        if counts.is_used() && counts.drain(self.live(), spare) {
             self.touch(now);
         }
     }
 
-    /// The series of its live counts.
+    /// The series to which the live counts are added.
     pub(crate) fn live(&self) -> &LiveSeries {
         self.live.get_or_init(|| {
             let found = &mut *self.found();
@@ -89,7 +89,7 @@ impl Handles {
 }
 
 impl Found {
-    /// `None` when this generation has no such metric.
+    /// `None` if the configured semantic conventions omit the metric.
     fn series(&mut self, id: Id, extra: Extra) -> Option<&Arc<Series>> {
         let found = self.series.get_mut(id as usize)?;
         let place = found.iter().position(|(known, _)| *known == extra).unwrap_or_else(|| {

@@ -6,7 +6,7 @@ use crate::export::labels::{Attributes, Value};
 use crate::export::series::{Families, Series};
 use crate::export::table::{Id, Key};
 
-/// Creates histograms of the catalogue. Never used by the data path.
+/// Creates series of the catalogue's histograms. Never used by the data path.
 #[derive(Clone, Debug)]
 pub struct Histograms(Arc<Families>);
 

@@ -13,23 +13,23 @@ use crate::export::series::distribution::{Exemplar, State};
 use crate::export::table::{Id, metric};
 use tokometer_observe::measure::{Gap, Live};
 
-/// Attempts to lock one of the two halves before yielding the core.
+/// Number of attempts to lock one of the two halves before the thread yields its core.
 const SPINS: u32 = 64;
 
-/// How gaps are gathered.
+/// Values to gather in addition to the classic buckets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Gathering {
-    /// Also gather native buckets.
+    /// Native buckets, for the Prometheus page.
     pub(crate) native: bool,
-    /// Gather sums per bucket, for OTLP.
+    /// Sums per bucket, for OTLP.
     pub(crate) sums: bool,
-    /// Gather finer buckets, for exponential histograms over OTLP.
+    /// Finer buckets, for exponential histograms over OTLP.
     pub(crate) fine: bool,
 }
 
-/// The bounds of both gap histograms, with finer bounds between them.
+/// The bounds of both gap histograms, plus finer bounds between them.
 static FINE_GAPS: LazyLock<Vec<f64>> = LazyLock::new(|| refined(metric(Id::InterTokenLatency).buckets));
-/// The same for the tokens of a chunk.
+/// The bounds of the histogram of tokens per chunk, plus finer bounds between them.
 static FINE_TOKENS: LazyLock<Vec<f64>> = LazyLock::new(|| refined(metric(Id::ChunkTokens).buckets));
 
 /// These bounds plus eight per power of two, from below the first to above the last.
@@ -43,12 +43,12 @@ fn refined(bounds: &[f64]) -> Vec<f64> {
     all
 }
 
-/// Gathered gaps.
+/// Gaps gathered as histograms.
 #[derive(Debug)]
 pub(crate) struct Gaps {
-    /// Gaps of events with one token: both an inter-token latency and a chunk gap.
+    /// Gaps before events with one token. Each is both an inter-token latency and a chunk gap.
     single: State,
-    /// Inter-token latencies and chunk gaps of the other events.
+    /// Inter-token latencies and chunk gaps (next field) before events with several tokens.
     latency: State,
     chunk: State,
     chunk_tokens: State,
@@ -65,7 +65,7 @@ impl Gaps {
     fn take(&mut self, gaps: &[Gap]) {
         for Gap { gap, tokens } in gaps {
             let seconds = gap.as_secs_f64();
-            // An unknown number of tokens counts as one; k tokens in an event are k observations of gap/k.
+            // An unknown number of tokens counts as one. An event with k tokens adds k observations of gap/k.
             match tokens.unwrap_or(1).max(1) {
                 1 => self.single.observe(seconds, 1),
                 k => {
@@ -90,17 +90,17 @@ impl Gaps {
     }
 }
 
-/// Live counts of one label set that are in no series yet. Written by the data path, drained by one other thread at a
-/// time.
+/// Live counts of one label set that are not in the series yet. Written by the data path, drained by one other thread
+/// at a time.
 #[derive(Debug)]
 pub(crate) struct LiveCounts {
     how: Gathering,
     tokens: AtomicU64,
     stalls: AtomicU64,
-    /// Set once a stream has requested these counts; then their series exist.
-    asked: AtomicBool,
-    /// The data path locks either half. The draining thread holds one half at a time, so the data path only ever waits
-    /// for other data path threads. Allocated on first use.
+    /// True once a stream uses these counts. Their series are created only then.
+    used: AtomicBool,
+    /// The data path locks whichever half is free. The draining thread holds one half at a time, so the data path only
+    /// ever waits for other data path threads. Allocated on first use.
     halves: [Mutex<Option<Box<Gaps>>>; 2],
 }
 
@@ -110,15 +110,15 @@ impl LiveCounts {
             how,
             tokens: AtomicU64::new(0),
             stalls: AtomicU64::new(0),
-            asked: AtomicBool::new(false),
+            used: AtomicBool::new(false),
             halves: Default::default(),
         }
     }
 
     /// Marks the counts as used and returns them for a stream.
-    pub(crate) fn ask(self: &Arc<Self>) -> Arc<LiveCounts> {
-        if !self.is_asked() {
-            self.asked.store(true, Relaxed);
+    pub(crate) fn for_stream(self: &Arc<Self>) -> Arc<LiveCounts> {
+        if !self.is_used() {
+            self.used.store(true, Relaxed);
         }
         Arc::clone(self)
     }
@@ -135,13 +135,13 @@ impl LiveCounts {
         }
     }
 
-    /// True once a stream has requested these counts.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.asked.load(Relaxed)
+    /// True once a stream uses these counts.
+    pub(crate) fn is_used(&self) -> bool {
+        self.used.load(Relaxed)
     }
 
-    /// Adds the gathered counts to these series, through `spare`, which is empty before and after. Returns true if
-    /// there were any. Call from one thread at a time, and never from the data path.
+    /// Adds the gathered counts to these series. Returns true if there were any. `spare` is a buffer that is empty
+    /// before and after the call. Call from one thread at a time, and never from the data path.
     pub(crate) fn drain(&self, series: &LiveSeries, spare: &mut Gaps) -> bool {
         let (tokens, stalls) = (self.tokens.swap(0, Relaxed), self.stalls.swap(0, Relaxed));
         for (counter, n) in [(&series.tokens, tokens), (&series.stalls, stalls)] {
@@ -233,10 +233,10 @@ impl LiveSeries {
     pub(crate) fn longest(&self, gap: Duration, tokens: Option<u32>, exemplar: Exemplar) {
         let seconds = gap.as_secs_f64();
         if let Some(chunk_gap) = &self.chunk_gap {
-            chunk_gap.point(seconds, exemplar);
+            chunk_gap.attach_exemplar(seconds, exemplar);
         }
         if let Some(latency) = &self.inter_token_latency {
-            latency.point(seconds / f64::from(tokens.unwrap_or(1).max(1)), exemplar);
+            latency.attach_exemplar(seconds / f64::from(tokens.unwrap_or(1).max(1)), exemplar);
         }
     }
 }
@@ -259,9 +259,9 @@ mod tests {
 
     #[test]
     fn held_half_neither_blocks_nor_loses_gaps() {
-        let counts = Arc::new(LiveCounts::new(Gathering::default())).ask();
+        let counts = Arc::new(LiveCounts::new(Gathering::default())).for_stream();
         for half in &counts.halves {
-            // Simulates a thread that is descheduled while it drains.
+            // Simulates a draining thread that is descheduled while it holds the lock.
             let held = half.lock().unwrap();
             counts.progress(&[gap(10, 1), gap(30, 3)], 4);
             drop(held);
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn gaps_added_during_a_drain_are_counted_once() {
         const EACH: u64 = 20_000;
-        let counts = Arc::new(LiveCounts::new(Gathering { native: true, ..Gathering::default() })).ask();
+        let counts = Arc::new(LiveCounts::new(Gathering { native: true, ..Gathering::default() })).for_stream();
         let series = series();
         let mut spare = Gaps::new(counts.how);
         thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Metrics and their series. Each series is one handle that records for both exporters.
+//! Metrics and their series. Each value added to a series is recorded for both exporters.
 
 pub(crate) mod distribution;
 pub(crate) mod handles;
@@ -18,7 +18,7 @@ use crate::export::table::{Id, Kind, Metric, TABLE};
 use crate::export::{Settings, page};
 
 /// One series: its own state for the Prometheus page, and the OpenTelemetry instrument if metrics are exported over
-/// OTLP. Methods for the other kind have no effect.
+/// OTLP. Counter methods have no effect on histograms, and vice versa.
 #[derive(Debug)]
 pub(crate) enum Series {
     Counter(AtomicU64, Option<BoundCounter<u64>>),
@@ -26,7 +26,7 @@ pub(crate) enum Series {
 }
 
 impl Series {
-    /// Adds to a counter.
+    /// Adds `n` to a counter.
     pub(crate) fn add(&self, n: u64) {
         let Series::Counter(own, otel) = self else { return };
         own.fetch_add(n, Ordering::Relaxed);
@@ -45,7 +45,7 @@ impl Series {
         let mut own = lock(own);
         own.observe(value, 1);
         if let Some(exemplar) = exemplar {
-            own.point(Exemplar { value, ..exemplar });
+            own.attach_exemplar(Exemplar { value, ..exemplar });
         }
         drop(own);
         if let Some(otel) = otel {
@@ -54,16 +54,16 @@ impl Series {
     }
 
     /// Attaches an exemplar to the bucket of a value that was observed earlier, before its trace was known.
-    pub(crate) fn point(&self, value: f64, exemplar: Exemplar) {
+    pub(crate) fn attach_exemplar(&self, value: f64, exemplar: Exemplar) {
         let Series::Histogram(own, _) = self else { return };
         let mut own = lock(own);
         if own.has(value) {
-            own.point(Exemplar { value, ..exemplar });
+            own.attach_exemplar(Exemplar { value, ..exemplar });
         }
     }
 
-    /// Adds observations gathered elsewhere. OpenTelemetry accepts only single values, so it receives the mean of each
-    /// bucket once per value in the bucket.
+    /// Adds gathered observations to a histogram. OpenTelemetry accepts only single values, so it receives each
+    /// bucket's mean once per value in the bucket.
     pub(crate) fn merge(&self, gathered: &State) {
         let Series::Histogram(own, otel) = self else { return };
         lock(own).add(gathered);
@@ -84,7 +84,7 @@ impl Series {
 
 /// Locks a histogram. Not for the data path: threads of lower priority hold the lock.
 fn lock(own: &Mutex<State>) -> MutexGuard<'_, State> {
-    // No code under the lock can leave the state half changed.
+    // A poisoned lock can be used: no code under the lock can leave the state half changed.
     own.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -116,7 +116,7 @@ struct Family {
     series: RwLock<HashMap<Attributes, Arc<Series>>>,
 }
 
-/// Every metric, by [`Id`]. Metrics that are observed at a scrape have no series here.
+/// Every metric, by [`Id`]. Counters and gauges that are observed at a scrape have no series here.
 #[derive(Debug)]
 pub(crate) struct Families {
     by_id: Vec<Option<Family>>,
@@ -125,7 +125,7 @@ pub(crate) struct Families {
 }
 
 impl Families {
-    /// Creates the metrics of this generation, with OpenTelemetry instruments if there is a meter.
+    /// Creates the metrics of the configured semantic conventions, with OpenTelemetry instruments if there is a meter.
     pub(crate) fn new(settings: &Settings, meter: Option<&Meter>) -> Families {
         let family = |metric: &'static Metric| {
             metric.generation.is_in(settings.semconv).then(|| Family {
@@ -141,7 +141,8 @@ impl Families {
         Families { by_id: TABLE.iter().map(family).collect(), native_histograms, exemplars }
     }
 
-    /// The series with these attributes, created on first use; `None` when the metric is not of this generation.
+    /// The series with these attributes, created on first use; `None` if the configured semantic conventions omit the
+    /// metric.
     pub(crate) fn get(&self, id: Id, attributes: impl FnOnce(&Metric) -> Attributes) -> Option<Arc<Series>> {
         let family = self.by_id.get(id as usize)?.as_ref()?;
         let attributes = attributes(family.metric);
@@ -156,7 +157,7 @@ impl Families {
         match &family.instrument {
             Instrument::Counter(otel) => {
                 let otel = otel.as_ref().map(|otel| otel.bind(&attributes.to_otel()));
-                // A series starts at zero on both sides.
+                // Exports the new series with the value zero over OTLP too, as on the Prometheus page.
                 if let Some(otel) = &otel {
                     otel.add(0);
                 }
@@ -170,8 +171,8 @@ impl Families {
         }
     }
 
-    /// Removes the series without a remaining handle. A series that is created again starts at zero, which readers
-    /// treat as a counter reset.
+    /// Removes the series whose handles have all been dropped. A series that is created again starts at zero, which
+    /// Prometheus and OTLP backends treat as a counter reset.
     pub(crate) fn remove_unused(&self) {
         for family in self.by_id.iter().flatten().filter(|family| family.metric.is_recorded()) {
             let mut series = family.series.write().unwrap_or_else(PoisonError::into_inner);
@@ -179,7 +180,7 @@ impl Families {
         }
     }
 
-    /// Moves the observations of histograms that are observed at a scrape to their series.
+    /// Moves the values of histograms that are observed at a scrape from `values` to their series.
     pub(crate) fn observe(&self, values: &mut Values) {
         for metric in TABLE.iter().filter(|metric| !metric.is_recorded() && metric.kind == Kind::Histogram) {
             for (attributes, value) in values.get_mut(metric.id as usize).map(std::mem::take).unwrap_or_default() {
@@ -190,7 +191,7 @@ impl Families {
         }
     }
 
-    /// Everything recorded so far, with series ordered by their attributes, and these observed values.
+    /// All recorded series, ordered by their attributes, and the given observed values.
     pub(crate) fn snapshot(&self, mut observed: Values) -> Vec<page::Family> {
         let families = self.by_id.iter().flatten().map(|family| {
             let series = family.series.read().unwrap_or_else(PoisonError::into_inner);

@@ -55,11 +55,11 @@ const TIME_TO_FIRST_TOKEN: &[f64] =
 /// `gen_ai.server.time_per_output_token`, as recommended by semantic conventions v1.41.
 const TIME_PER_OUTPUT_TOKEN: &[f64] = &[0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5];
 
-/// Timer delays: the data path counts them in the same buckets, so no delay changes its bucket.
+/// Timer delays. The data path counts delays in the same buckets, so the exported bucket counts are exact.
 const DELAY: &[f64] =
     &[0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192];
 
-/// Waits of requests. Compared with the conventions: finer between 100 ms and 10 s, where objectives lie, and with a
+/// Waits of requests: finer than the conventions between 100 ms and 10 s, where typical objectives are, and with a
 /// higher maximum.
 const WAIT: &[f64] = &[
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0,
@@ -72,10 +72,10 @@ const TENANT_WAIT: &[f64] = &[0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20
 /// Phases of a request: coarser than [`WAIT`], because every label set has one series per phase.
 const PHASE: &[f64] = &[0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0];
 
-/// Round trips to clients, from the same pod (under 0.1 ms) to a satellite link.
+/// Round-trip times to clients, from the same pod (under 0.1 ms) to a satellite link.
 const ROUND_TRIP: &[f64] = &[0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8];
 
-/// Gaps between tokens: from speculative decoding (under 1 ms) to a stall.
+/// Gaps between tokens, from speculative decoding (under 1 ms) to stalls.
 const GAP: &[f64] = &[
     0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3,
     0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
@@ -101,11 +101,12 @@ catalogue! {
     /// response
     RequestDuration = Histogram(Scope::GenAi, "gen_ai.server.request.duration", "s")
         { buckets: DURATION, extra: &[Key::ErrorType], exemplar: true },
-    /// Time to the first token of successful streamed responses; for all outcomes, see tokometer.time_to_first_token
+    /// Time to the first token of successful streamed responses. tokometer.time_to_first_token covers all outcomes
     TimeToFirstToken = Histogram(Scope::GenAi, "gen_ai.server.time_to_first_token", "s")
         { buckets: TIME_TO_FIRST_TOKEN, optional: PROMPT_CLASSES, exemplar: true },
-    /// Time from the first token to the end, divided by the number of tokens after the first event; only successful
-    /// streamed responses with one choice and an exact token count that were not limited by a slow client
+    /// Time from the first token to the end of the response, divided by the number of tokens after the first event.
+    /// Recorded only for successful streamed responses with one choice, an exact token count, and no significant client
+    /// backpressure
     TimePerOutputToken = Histogram(Scope::GenAi, "gen_ai.server.time_per_output_token", "s")
         { buckets: TIME_PER_OUTPUT_TOKEN, exemplar: true },
     /// Tokens of one request, as counted by the engine
@@ -126,10 +127,10 @@ catalogue! {
     /// Reasoning tokens in the output
     UsageReasoning = Counter(Scope::GenAi, "gen_ai.client.inference.usage.reasoning.output_tokens", "{token}")
         { extra: &[Key::TokenModality], generation: Generation::Latest },
-    /// Prompt tokens of one request, where the engine reported them
+    /// Prompt tokens of one request, if the engine reported them
     OperationInput = Histogram(Scope::GenAi, "gen_ai.client.inference.operation.input_tokens", "{token}")
         { buckets: TOKENS, extra: &[Key::ErrorType], generation: Generation::Latest },
-    /// Output tokens of one request, where the engine reported them
+    /// Output tokens of one request, if the engine reported them
     OperationOutput = Histogram(Scope::GenAi, "gen_ai.client.inference.operation.output_tokens", "{token}")
         { buckets: TOKENS, extra: &[Key::ErrorType], generation: Generation::Latest },
 
@@ -137,7 +138,7 @@ catalogue! {
 
     /// Ended requests, each with exactly one outcome
     Requests = Counter(Scope::Request, "tokometer.requests", "{request}") { extra: &[Key::Outcome, Key::StatusClass] },
-    /// Choices with a finish reason (a request may have several)
+    /// Choices that ended with a finish reason. A request with `n` above 1 has several choices
     Finishes = Counter(Scope::Request, "tokometer.finishes", "{choice}") { extra: &[Key::FinishReason] },
     /// Time from the last byte of the request to the end of the response headers
     OwnTimeToHeaders = Histogram(Scope::Request, "tokometer.time_to_headers", "s")
@@ -145,68 +146,71 @@ catalogue! {
     /// Time from the last byte of the request to the first event of a streamed response
     OwnTimeToFirstEvent = Histogram(Scope::Request, "tokometer.time_to_first_event", "s")
         { buckets: WAIT, extra: &[Key::OutcomeClass], exemplar: true },
-    /// Time from the last byte of the request to the first token of any kind in a streamed response, regardless of
-    /// the outcome
+    /// Time from the last byte of the request to the first token of any kind in a streamed response, for all outcomes
     OwnTimeToFirstToken = Histogram(Scope::Request, "tokometer.time_to_first_token", "s")
         { buckets: WAIT, extra: &[Key::OutcomeClass], optional: PROMPT_CLASSES, exemplar: true },
-    /// Time from the last byte of the request to the first visible content of a streamed response
+    /// Time from the last byte of the request to the first visible content of a streamed response (not reasoning or
+    /// tool calls)
     OwnTimeToFirstVisible = Histogram(Scope::Request, "tokometer.time_to_first_visible", "s")
         { buckets: WAIT, extra: &[Key::OutcomeClass], optional: PROMPT_CLASSES, exemplar: true },
-    /// Total wait of requests without a token, until the request ended or the client disconnected
+    /// Duration of requests for which no first token was observed: those that ended before it, and non-streamed
+    /// responses
     WaitWithoutFirstToken = Histogram(Scope::Request, "tokometer.wait_without_first_token", "s")
         { buckets: WAIT, extra: &[Key::Outcome], exemplar: true },
-    /// Tokens per second between the first and the last token-bearing event of a stream; `source` marks lower bounds
-    /// and estimates; excludes streams with several choices and streams limited by a slow client
+    /// Tokens per second between the first and the last token-bearing event of a stream. `source` marks lower bounds
+    /// and estimates. Streams with several choices or significant client backpressure are excluded
     DecodeRate = Histogram(Scope::Request, "tokometer.decode.tokens", "{token}/s")
         { buckets: RATE, extra: &[Key::Source], exemplar: true },
-    /// Gap before a token-bearing event, divided by the number of tokens in the event: k observations of gap/k
+    /// Time between tokens. The gap before an event with k tokens is recorded as k observations of gap/k
     InterTokenLatency = Histogram(Scope::Request, "tokometer.inter_token_latency", "s")
         { buckets: GAP, exemplar: true },
-    /// Gap between token-bearing events
+    /// Time between consecutive token-bearing events of a stream
     ChunkGap = Histogram(Scope::Request, "tokometer.chunk_gap", "s") { buckets: GAP, exemplar: true },
-    /// Tokens per event, excluding the first event, where the engine reports them
+    /// Tokens per event, excluding the first event; recorded only if the engine reports them
     ChunkTokens = Histogram(Scope::Request, "tokometer.chunk.tokens", "{token}") { buckets: CHUNK_TOKENS },
-    /// Gaps above the stall threshold that are neither explained by the stream's cadence nor caused by the client
-    /// (docs/concepts/stalls.md)
+    /// Gaps between tokens above the stall threshold that are neither explained by the stream's own cadence nor caused
+    /// by the client (docs/concepts/stalls.md)
     Stalls = Counter(Scope::Request, "tokometer.stalls", "{stall}"),
-    /// Uncached prompt tokens divided by the time to the first token minus the queue time; only where cached tokens and
-    /// queue time are known
+    /// Uncached prompt tokens per second of prefill (time to first token minus queue time). Recorded only if cached
+    /// tokens and queue time are known
     PrefillRate = Histogram(Scope::Request, "tokometer.prefill.tokens", "{token}/s")
         { buckets: PREFILL_RATE, extra: &[Key::Source], optional: PROMPT_CLASSES, exemplar: true },
-    /// Time in the server's queue; the source `remainder` (Ollama) includes some milliseconds of templating and
-    /// tokenizing
+    /// Time in the server's queue. With the source `remainder` (Ollama), it includes a few milliseconds of templating
+    /// and tokenizing
     QueueTime = Histogram(Scope::Request, "tokometer.queue.time", "s")
         { buckets: WAIT, extra: &[Key::Source], exemplar: true },
-    /// Duration of each request phase; the phases add up to the time from the first byte of the request to the end
+    /// Duration of each request phase. The phases of a request add up to its total duration, from its first byte to its
+    /// end
     PhaseDuration = Histogram(Scope::Request, "tokometer.phase.duration", "s")
         { buckets: PHASE, extra: &[Key::Phase], exemplar: true },
     /// Time that a response was blocked on a slow client (backpressure)
     DeliveryBlocked = Histogram(Scope::Request, "tokometer.delivery.blocked", "s") { buckets: WAIT, exemplar: true },
-    /// Minimum round-trip time to the client in the minutes before the end of the request; absent if it cannot be
-    /// measured (Unix sockets)
+    /// Minimum round-trip time to the client in the last minutes before the request ended. Not recorded if it cannot be
+    /// measured, as on Unix sockets
     NetworkRtt = Histogram(Scope::Request, "tokometer.network.rtt", "s") { buckets: ROUND_TRIP, exemplar: true },
-    /// Segments retransmitted to the client during requests
+    /// TCP segments retransmitted to the client during requests
     NetworkRetransmits = Counter(Scope::Request, "tokometer.network.retransmits", "{segment}"),
-    /// Time with a full receive window at the client; only requests in which this occurred
+    /// Time during which the client's TCP receive window was full. Recorded only for requests in which this occurred
     NetworkZeroWindow = Histogram(Scope::Request, "tokometer.network.zero_window", "s")
         { buckets: PHASE, exemplar: true },
     /// Prompt tokens, including cached ones
     InputTokens = Counter(Scope::Request, "tokometer.input.tokens", "{token}") { extra: &[Key::Source] },
     /// Output tokens of ended requests, including partial output of aborted requests
     OutputTokens = Counter(Scope::Request, "tokometer.output.tokens", "{token}") { extra: &[Key::Source] },
-    /// Prompt tokens read from the engine's cache, where the engine reports them
+    /// Prompt tokens read from the engine's cache, if the engine reports them
     CachedTokens = Counter(Scope::Request, "tokometer.cached.tokens", "{token}"),
-    /// Prompt tokens written to the engine's cache, where the engine reports them
+    /// Prompt tokens written to the engine's cache, if the engine reports them
     CacheCreationTokens = Counter(Scope::Request, "tokometer.cache_creation.tokens", "{token}"),
-    /// Audio tokens in prompts, where the engine reports them
+    /// Audio tokens in prompts, if the engine reports them
     InputAudioTokens = Counter(Scope::Request, "tokometer.input.audio.tokens", "{token}"),
-    /// Image tokens in prompts, where the engine reports them
+    /// Image tokens in prompts, if the engine reports them
     InputImageTokens = Counter(Scope::Request, "tokometer.input.image.tokens", "{token}"),
-    /// Reasoning tokens in the output, where the engine reports them
+    /// Reasoning tokens in the output, if the engine reports them
     ReasoningTokens = Counter(Scope::Request, "tokometer.reasoning.tokens", "{token}"),
-    /// Audio tokens in the output, where the engine reports them
+    /// Audio tokens in the output, if the engine reports them
     OutputAudioTokens = Counter(Scope::Request, "tokometer.output.audio.tokens", "{token}"),
-    /// Output tokens, counted while they are streamed: a lower bound, corrected upward at the end of each stream
+    /// Output tokens, counted while they are streamed. The count is a lower bound until the stream ends, when it is
+    /// corrected upward
     LiveTokens = Counter(Scope::Request, "tokometer.live.tokens", "{token}"),
     /// Bytes of request bodies
     RequestBody = Counter(Scope::Request, "tokometer.request.body", "By"),
@@ -215,31 +219,32 @@ catalogue! {
 
     // Requests in flight and recently ended requests.
 
-    /// Open requests
+    /// Requests in flight
     InFlight = UpDownCounter(Scope::Listener, "tokometer.in_flight", "{request}") { extra: &[Key::Phase] },
     /// Mean age of the requests in flight, from their first byte; absent without requests in flight
     InFlightMeanAge = Gauge(Scope::Listener, "tokometer.in_flight.age.mean", "s") { extra: &[Key::Phase] },
     /// Age of the oldest request in flight; absent without requests in flight
     InFlightOldest = Gauge(Scope::Listener, "tokometer.in_flight.age.max", "s") { extra: &[Key::Phase] },
-    /// Longest current wait of a request in flight for its first or next token; absent without requests in flight
+    /// Longest current wait of any request in flight for its first or next token; absent without requests in flight
     InFlightWaited = Gauge(Scope::Listener, "tokometer.in_flight.wait.max", "s") { extra: &[Key::Phase] },
-    /// Streams whose next token takes longer than the stall threshold and the stream's cadence allow
-    /// (docs/concepts/stalls.md), excluding streams blocked on the client
+    /// Streams that have waited for their next token longer than the stall threshold and longer than their own cadence
+    /// explains (docs/concepts/stalls.md), excluding streams blocked on the client
     InFlightStalled = Gauge(Scope::Listener, "tokometer.in_flight.stalled", "{request}"),
     /// Requests in flight that are blocked on a slow client (backpressure)
     InFlightBlocked = Gauge(Scope::Listener, "tokometer.in_flight.blocked", "{request}"),
-    /// Requests not tracked while in flight because more than 65,536 were open
+    /// Requests not tracked while in flight, because 65,536 requests were already tracked or, rarely, because all
+    /// internal locks were held. They are still recorded when they end
     InFlightUntracked = Counter(Scope::Process, "tokometer.in_flight.untracked", "{request}"),
-    /// Time without a token from the engine to any client while requests are pending, over all listeners of the engine;
-    /// 0 without pending requests
+    /// Time for which the engine has sent no token to any client of any of its listeners while requests are pending; 0
+    /// without pending requests
     EngineSilence = Gauge(Scope::Server, "tokometer.engine.silence", "s"),
-    /// Maximum silence allowed for the current requests in flight; absent without pending requests
+    /// Maximum silence allowed for the requests that are currently in flight; absent without pending requests
     EngineSilenceBound = Gauge(Scope::Server, "tokometer.engine.silence.bound", "s"),
     /// 1 while the engine or one of its data-parallel ranks has been silent for longer than its bound (/engine/healthz
     /// then returns 503), else 0
     EngineWedged = Gauge(Scope::Server, "tokometer.engine.wedged", ""),
     /// 0 while the server accepts no connections and no request makes progress (/engine/healthz then returns 503), else
-    /// 1; absent until known, and for the upstream `original`
+    /// 1. Absent until known, and always absent for the upstream `original`
     EngineReachable = Gauge(Scope::Server, "tokometer.engine.reachable", ""),
     /// Ended requests kept for /requests
     RecentRequests = Gauge(Scope::Process, "tokometer.recent.requests", "{request}"),
@@ -247,8 +252,8 @@ catalogue! {
     RecentMemory = Gauge(Scope::Process, "tokometer.recent.memory", "By"),
     /// Ended requests not kept for /requests because they ended faster than they could be stored
     RecentDropped = Counter(Scope::Process, "tokometer.recent.dropped", "{request}"),
-    /// Requests whose records were dropped because too many were waiting to be processed; only tokometer.requests
-    /// counts these requests, by operation, server and outcome
+    /// Requests whose records were dropped because too many were waiting to be processed. Of the request metrics, only
+    /// tokometer.requests includes these requests, by operation, server and outcome
     RecordsDropped = Counter(Scope::Process, "tokometer.records.dropped", "{request}"),
     /// Access log lines lost; absent without an access log
     AccessLogDropped = Counter(Scope::Process, "tokometer.access_log.dropped", "{line}") { extra: &[Key::Reason] },
@@ -265,22 +270,22 @@ catalogue! {
     ConnectionsOpened = Counter(Scope::Listener, "tokometer.connections.opened", "{connection}"),
     /// Open connections
     ConnectionsOpen = UpDownCounter(Scope::Listener, "tokometer.connections.open", "{connection}"),
-    /// Connections refused at the maximum number of connections, set by the open file limit (`descriptors`) or
-    /// `relay.max_connections` (`max_connections`)
+    /// Connections refused because the open-file limit (reason `descriptors`) or `relay.max_connections` (reason
+    /// `max_connections`) was reached
     ConnectionsRefused = Counter(Scope::Listener, "tokometer.connections.refused", "{connection}")
         { extra: &[Key::Reason] },
-    /// Client connections that ended in the TLS handshake; 0 on listeners without TLS
+    /// Client connections whose TLS handshake failed or timed out; 0 on listeners without TLS
     HandshakeFailures = Counter(Scope::Listener, "tokometer.connections.handshake_failures", "{connection}"),
-    /// Connections for which the server was unreachable: `refused`, `timeout`, `name_resolution`, `unreachable` (no
-    /// route), `tls` (handshake failed) or `other`
+    /// Client connections for which tokometer could not connect to the server. Reasons: `refused`, `timeout`,
+    /// `name_resolution`, `unreachable` (no route), `tls` (handshake failed), `other`
     ConnectFailures = Counter(Scope::Listener, "tokometer.connect.failures", "{connection}") { extra: &[Key::Reason] },
     /// Requests in rewrite mode, by rewrite and result
     RewriteRequests = Counter(Scope::Listener, "tokometer.rewrite.requests", "{request}")
         { extra: &[Key::Rewrite, Key::Result] },
     /// Bytes relayed, including headers and framing
     RelayIo = Counter(Scope::Listener, "tokometer.relay.io", "By") { extra: &[Key::Direction] },
-    /// Always 1; the attributes report how traffic to the server is intercepted, and whether clients can reach the
-    /// server directly; absent while the server does not respond
+    /// Always 1. The attributes report how traffic to the server is intercepted and whether clients can reach the
+    /// server directly. Absent while the server does not respond
     Interception = Gauge(Scope::Listener, "tokometer.interception", "") { extra: &[Key::Mode, Key::Result] },
     /// Always 1; `state` reports whether the listener accepts clients
     Listening = Gauge(Scope::Listener, "tokometer.listening", "") { extra: &[Key::State] },
@@ -288,7 +293,8 @@ catalogue! {
     ObserverConnections = Gauge(Scope::Process, "tokometer.observer.connections", "{connection}"),
     /// Time spent observing relayed bytes: tokometer's own overhead on the data path's threads
     ObserverTime = Counter(Scope::Process, "tokometer.observer.time", "s"),
-    /// Decompressed bytes of bodies and messages, including the output of inner codings
+    /// Bytes produced by decompressing bodies and messages. If several codings are nested (gzip inside br), the output
+    /// of each one counts
     ObserverDecoded = Counter(Scope::Process, "tokometer.observer.decoded", "By"),
     /// Memory charged to the budget (`observe.memory`): observer data whose size depends on clients
     ObserverMemory = Gauge(Scope::Process, "tokometer.observer.memory", "By"),
@@ -296,11 +302,11 @@ catalogue! {
     ObserverMemoryLimit = Gauge(Scope::Process, "tokometer.observer.memory.limit", "By"),
     /// Memory reservations refused because the budget was exhausted
     ObserverMemoryRefused = Counter(Scope::Process, "tokometer.observer.memory.refused", "{request}"),
-    /// Maximum timer delay over all data path threads: of the last timer, or of a timer that is overdue now; timers
-    /// have a resolution of one millisecond
+    /// Largest timer delay of any data path thread: the delay of its last timer, or of the timer that is overdue now.
+    /// The resolution is 1 ms
     EventLoopLag = Gauge(Scope::Process, "tokometer.event_loop.lag", "s"),
-    /// Timer delays on the data path's threads, ten timers per second and thread; all other work of the thread is
-    /// delayed equally (docs/concepts/stalls.md)
+    /// Timer delays on the data path's threads, with ten timers per second and thread. Other work of a thread is
+    /// delayed as much as its timers (docs/concepts/stalls.md)
     EventLoopDelay = Histogram(Scope::Process, "tokometer.event_loop.delay", "s")
         { buckets: DELAY, extra: &[Key::Thread] },
     /// Responses whose tokens neither the engine nor the tokenizer counted; recorded only with `observe.tokenizer`
@@ -309,10 +315,10 @@ catalogue! {
 
     // Captured packets; only in `tokometer tap`.
 
-    /// Packets captured; like all capture metrics, only in `tokometer tap`
+    /// Packets captured. All capture metrics exist only in `tokometer tap`
     CapturePackets = Counter(Scope::Process, "tokometer.capture.packets", "{packet}"),
-    /// Packets dropped by the kernel because the capture was too slow; open requests are marked (`capture_loss`), and a
-    /// connection with missing bytes is observed again from its next request on
+    /// Packets dropped by the kernel because the capture was too slow. Open requests are marked with `capture_loss`,
+    /// and a connection with missing bytes is observed again from its next request on
     CaptureLost = Counter(Scope::Process, "tokometer.capture.packets.lost", "{packet}"),
     /// Captured packets that could not be fully parsed: invalid headers (`malformed`), IP fragments (`fragment`), or
     /// longer than the capture allows (`truncated`)
@@ -323,8 +329,8 @@ catalogue! {
     /// (`retransmitted`), or of connections not followed because too many were open (`shed`)
     CaptureIrregular = Counter(Scope::Process, "tokometer.capture.segments.irregular", "{segment}")
         { extra: &[Key::Kind] },
-    /// Captured connections: from their beginning (`opened`), already in progress (`attached`), observed from a later
-    /// request on (`synchronised`), and not observable because of TLS (`tls`)
+    /// Captured connections: captured from their beginning (`opened`), already open when first captured (`attached`),
+    /// observed from a later request on (`synchronised`), and not observable because of TLS (`tls`)
     CaptureConnections = Counter(Scope::Process, "tokometer.capture.connections", "{connection}")
         { extra: &[Key::Kind] },
     /// Captured connections that are open
@@ -336,9 +342,9 @@ catalogue! {
     CaptureGaps = Counter(Scope::Process, "tokometer.capture.gaps", "{gap}"),
     /// Captured bytes that were observed, including headers and framing
     CaptureIo = Counter(Scope::Process, "tokometer.capture.io", "By") { extra: &[Key::Direction] },
-    /// Captured bytes of connections that could not be observed at that time
+    /// Captured bytes of connections that were not observable at that time
     CaptureUnobserved = Counter(Scope::Process, "tokometer.capture.unobserved", "By"),
-    /// Captured bytes waiting for an earlier segment
+    /// Captured bytes held until a missing earlier segment arrives
     CaptureReassembly = Gauge(Scope::Process, "tokometer.capture.reassembly.memory", "By"),
     /// Number of times that the capture buffer (`tap.buffer`) became full
     CaptureRingFull = Counter(Scope::Process, "tokometer.capture.ring.full", ""),
@@ -361,8 +367,8 @@ catalogue! {
     EngineCacheRatio = Gauge(Scope::Server, "tokometer.engine.prefix_cache.hit_ratio", "1") { extra: &[Key::DataParallelRank, Key::Source] },
     /// Iterations (forward passes with output) of the engine, from the engine's own metrics
     EngineIterations = Counter(Scope::Server, "tokometer.engine.iterations", "{iteration}") { extra: RANK },
-    /// Time without an iteration while the engine, or this data-parallel rank, reported running requests, from the
-    /// engine's own metrics; 0 during iterations or without running requests
+    /// Time for which the engine, or this data-parallel rank, has completed no iteration while it reported running
+    /// requests, from the engine's own metrics; 0 during iterations or without running requests
     EngineIterationsStopped = Gauge(Scope::Server, "tokometer.engine.iterations.stopped", "s") { extra: RANK },
     /// Output tokens generated by the engine, from the engine's own metrics, including tokens for disconnected clients
     EngineGenerated = Counter(Scope::Server, "tokometer.engine.tokens.generated", "{token}") { extra: RANK },
@@ -384,11 +390,11 @@ catalogue! {
     EngineKvTransferTime = Counter(Scope::Server, "tokometer.engine.kv_transfer.time", "s") { extra: RANK },
     /// Transfers included in tokometer.engine.kv_transfer.time
     EngineKvTransfers = Counter(Scope::Server, "tokometer.engine.kv_transfers", "{transfer}") { extra: RANK },
-    /// Mean queue wait of the requests added to the engine's queue metrics between two scrapes: an estimate for the
-    /// whole engine
+    /// Mean queue wait of the requests that the engine added to its queue metrics between two scrapes: an estimate for
+    /// the whole engine, not per request
     QueueTimeEstimate = Gauge(Scope::Server, "tokometer.queue.time.estimate", "s") { extra: &[Key::DataParallelRank, Key::Source] },
-    /// Always 1, with the engine's name and version as attributes; only for engines that report their version (vLLM);
-    /// absent while the engine's metrics are not scraped
+    /// Always 1, with the engine's name and version as attributes. Only for engines that report their version (vLLM),
+    /// and absent while the engine's metrics are not scraped
     EngineInfo = Gauge(Scope::Server, "tokometer.engine.info", "") { extra: &[Key::Provider, Key::Version] },
     /// Attempts to scrape the engine's metrics
     EngineScrapes = Counter(Scope::Server, "tokometer.engine.scrape.attempts", "{scrape}"),
@@ -406,16 +412,17 @@ catalogue! {
     SpansSent = Counter(Scope::Process, "tokometer.telemetry.spans.sent", "{span}"),
     /// Spans lost because the queue was full or their export failed
     SpansDropped = Counter(Scope::Process, "tokometer.telemetry.spans.dropped", "{span}"),
-    /// Traces kept because of their content although the sampler would have dropped them
+    /// Traces that the sampler would have dropped, kept because the request failed, missed an objective, stalled or was
+    /// slow
     TracesKept = Counter(Scope::Process, "tokometer.telemetry.traces.kept", "{trace}") { extra: &[Key::Reason] },
-    /// Traces that qualified to be kept because of their content, but were dropped because the limit per second was
-    /// reached
+    /// Traces that qualified to be kept regardless of the sampler, but were dropped because
+    /// `otlp.traces.keep_per_second` was reached
     TracesCapped = Counter(Scope::Process, "tokometer.telemetry.traces.capped", "{trace}"),
     /// OTLP exports attempted
     Exports = Counter(Scope::Process, "tokometer.telemetry.exports", "{export}") { extra: &[Key::Signal] },
     /// OTLP exports that failed after their retries
     ExportsFailed = Counter(Scope::Process, "tokometer.telemetry.exports.failed", "{export}") { extra: &[Key::Signal] },
-    /// Requests with an attribute replaced by `other` because a maximum was reached
+    /// Requests with an attribute value replaced by `other` because a maximum was reached
     LabelsFolded = Counter(Scope::Process, "tokometer.labels.folded", "{request}") { extra: &[Key::Kind] },
 
     /// 1 if the last load of the configuration succeeded; 0 if the configuration file has errors and the previous
@@ -428,7 +435,7 @@ catalogue! {
     SloEvents = Counter(Scope::Process, "tokometer.slo.events", "{request}")
         { extra: &[Key::Slo, Key::Model, Key::Verdict, Key::Reason] },
     /// Requests in an objective's scope that were not evaluated, because the server was not the cause or too little is
-    /// known
+    /// known about the request
     SloExcluded = Counter(Scope::Process, "tokometer.slo.excluded", "{request}")
         { extra: &[Key::Slo, Key::Model, Key::Reason] },
     /// Output tokens of requests that met a goodput objective
@@ -441,32 +448,32 @@ catalogue! {
 
     // Tenants, cost and budgets.
 
-    /// Requests by tenant; only with `tenants`
+    /// Requests by tenant; only with `tenants.enabled`
     TenantRequests = Counter(Scope::Process, "tokometer.tenant.requests", "{request}")
         { extra: &[Key::Tenant, Key::OutcomeClass] },
-    /// Prompt tokens by tenant, including cached ones; only with `tenants`
+    /// Prompt tokens by tenant, including cached ones; only with `tenants.enabled`
     TenantInputTokens = Counter(Scope::Process, "tokometer.tenant.input.tokens", "{token}")
         { extra: &[Key::Tenant, Key::Source] },
-    /// Prompt tokens read from the engine's cache, where the engine reports them, by tenant; only with `tenants`
+    /// Prompt tokens read from the engine's cache, if the engine reports them, by tenant; only with `tenants.enabled`
     TenantCachedTokens = Counter(Scope::Process, "tokometer.tenant.cached.tokens", "{token}") { extra: &[Key::Tenant] },
-    /// Output tokens by tenant, including partial output of aborted requests; only with `tenants`
+    /// Output tokens by tenant, including partial output of aborted requests; only with `tenants.enabled`
     TenantOutputTokens = Counter(Scope::Process, "tokometer.tenant.output.tokens", "{token}")
         { extra: &[Key::Tenant, Key::Source] },
     /// Time from the last byte of the request to the first token of a streamed response, by tenant and priority class,
-    /// regardless of the outcome; only with `tenants`
+    /// for all outcomes; only with `tenants.enabled`
     TenantTimeToFirstToken = Histogram(Scope::Tenant, "tokometer.tenant.time_to_first_token", "s")
         { buckets: TENANT_WAIT },
-    /// Time from the first token to the end, divided by the number of tokens after the first event, by tenant and
-    /// priority class; only successful streamed responses with one choice and an exact token count that were not
-    /// limited by a slow client; only with `tenants`
+    /// Time from the first token to the end of the response, divided by the number of tokens after the first event, by
+    /// tenant and priority class. Recorded only for successful streamed responses with one choice, an exact token
+    /// count, and no significant client backpressure, and only with `tenants.enabled`
     TenantTimePerOutputToken = Histogram(Scope::Tenant, "tokometer.tenant.time_per_output_token", "s")
         { buckets: TIME_PER_OUTPUT_TOKEN },
     /// Time from the last byte of the request to the end of a successful response, on routes that generate tokens, by
-    /// tenant and priority class; only with `tenants`
+    /// tenant and priority class; only with `tenants.enabled`
     TenantRequestDuration = Histogram(Scope::Tenant, "tokometer.tenant.request.duration", "s")
         { buckets: TENANT_WAIT },
-    /// Cost of responses at the configured prices; `source` marks exact costs, estimates and lower bounds; only with
-    /// `prices`
+    /// Cost of responses at the configured prices; only with `prices`. `source` marks exact costs, estimates and lower
+    /// bounds
     Cost = Counter(Scope::Process, "tokometer.cost", "{currency}")
         { extra: &[Key::Model, Key::Tenant, Key::Currency, Key::Source] },
     /// Responses not included in any cost because their model has no price or their token count is unknown; only with
@@ -479,7 +486,7 @@ catalogue! {
 
     // The engine's own spans.
 
-    /// Engine spans received; like all engine span metrics, only if spans are received
+    /// Engine spans received. All engine span metrics exist only with `engine_spans.listen`
     EngineSpansReceived = Counter(Scope::Process, "tokometer.engine_spans.received", "{span}"),
     /// Engine spans accepted by the collector
     EngineSpansForwarded = Counter(Scope::Process, "tokometer.engine_spans.forwarded", "{span}"),
@@ -488,12 +495,12 @@ catalogue! {
     /// Engine spans that matched no observed request
     EngineSpansUnjoined = Counter(Scope::Process, "tokometer.engine_spans.unjoined", "{span}")
         { extra: &[Key::Reason] },
-    /// Export requests rejected with an error; the engine retries requests rejected as `busy`
+    /// OTLP export requests rejected with an error. The engine retries requests rejected as `busy`
     EngineMessagesRefused = Counter(Scope::Process, "tokometer.engine_spans.messages.refused", "{message}")
         { extra: &[Key::Reason] },
-    /// Bytes of export requests being read or waiting to be forwarded
+    /// Bytes of OTLP export requests that are being read or waiting to be forwarded
     EngineMessagesWaiting = Gauge(Scope::Process, "tokometer.engine_spans.messages.waiting", "By"),
-    /// Requests by result of joining the engine's span; counted only while spans arrive
+    /// Requests, by whether their engine span was joined. Counted only while engine spans arrive
     SpanJoins = Counter(Scope::Process, "tokometer.span_joins", "{request}") { extra: &[Key::Result] },
     /// Requests waiting for their engine span
     SpanJoinsHeld = Gauge(Scope::Process, "tokometer.span_joins.held", "{request}"),
@@ -514,6 +521,6 @@ catalogue! {
     Threads = Gauge(Scope::Process, "process.threads", "{thread}"),
     /// Start time of this process, in seconds since 1970
     StartTime = Gauge(Scope::Process, "process.start_time", "s"),
-    /// Always 1, with the version as an attribute
+    /// Always 1, with tokometer's version as an attribute
     BuildInfo = Gauge(Scope::Process, "tokometer.build_info", "") { extra: &[Key::Version] },
 }

@@ -7,15 +7,15 @@ tokometer_observe::closed_enum! {
     /// `meaning` the description in the documentation.
     pub enum Key {
         /// `chat`, `text_completion`, or another operation: `embeddings`, `rerank`, `pooling`, ...; `other` for paths
-        /// that are not parsed.
+        /// whose requests are not parsed.
         Operation = "gen_ai.operation.name",
         /// The engine: `vllm`, `sglang`, `llama_cpp`, ... Absent until the engine is recognized.
         Provider = "gen_ai.provider.name",
-        /// `model` of the request; `other` above the maximum, or until a response with status 200-299 and tokens proves
-        /// that the model exists.
+        /// `model` of the request; `other` above `telemetry.max_models`, and until a response with status 200-299 and
+        /// tokens proves that the model exists.
         RequestModel = "gen_ai.request.model",
-        /// `model` of the response; `other` above the maximum, or until a response with status 200-299 and tokens
-        /// proves that the model exists.
+        /// `model` of the response; `other` above `telemetry.max_models`, and until a response with status 200-299 and
+        /// tokens proves that the model exists.
         ResponseModel = "gen_ai.response.model",
         /// Upstream address of the listener.
         ServerAddress = "server.address",
@@ -28,60 +28,61 @@ tokometer_observe::closed_enum! {
         DataParallelRank = "data_parallel_rank",
         /// `true` when the response is a stream of events.
         Streaming = "streaming",
-        /// Only for failures: the status (`429`, `500`) or the outcome.
+        /// Set only for failures: the HTTP status (`429`, `500`) or the outcome.
         ErrorType = "error.type",
         /// `input` or `output`.
         TokenType = "gen_ai.token.type",
         /// `audio` and `image` if the engine reports them separately, `text` for the rest; `unknown` if the engine
         /// reported no usage, or did not separate the modalities.
         TokenModality = "gen_ai.token.modality",
-        /// Outcome of the request: exactly one of the outcomes in the table above.
+        /// Outcome of the request, as listed under "Outcomes" above.
         Outcome = "outcome",
         /// `success`, `client_abort`, `failure` or `unobserved`.
         OutcomeClass = "outcome_class",
         /// `2xx`, `4xx`, `5xx`, ...; absent without response headers.
         StatusClass = "status_class",
         /// Prompt tokens: `up_to_1024`, `up_to_8192`, `up_to_32768`, `up_to_131072`, `over_131072`; `unknown` if the
-        /// engine does not report the number, `other` above the maximum.
+        /// engine does not report the number, `other` above the maximum number of label sets.
         InputLengthClass = "input_length_class",
         /// Share of the prompt found in the engine's cache: `none`, `partial` (up to half), `most`; `unknown` if the
-        /// engine does not report the share, `other` above the maximum.
+        /// engine does not report the share, `other` above the maximum number of label sets.
         CacheHitClass = "cache_hit_class",
         /// `stop`, `length`, `tool_calls`, ...
         FinishReason = "finish_reason",
-        /// Source of the value; values from different sources are never in one series.
+        /// Source of the value. A series never mixes values from different sources.
         Source = "source",
-        /// Open requests: `waiting_first_token`, `streaming`, or `unstreamed` (non-streamed response). Ended requests:
-        /// the phase (docs/concepts/traces.md): `request`, `load`, `preprocessing`, `queue`, `prefill`, `waiting`,
-        /// `processing`, `decode`, `finish`, `delivery_blocked`.
+        /// For requests in flight: `waiting_first_token`, `streaming`, or `unstreamed` (non-streamed response). For
+        /// ended requests, a phase (docs/concepts/traces.md): `request`, `load`, `preprocessing`, `queue`, `prefill`,
+        /// `waiting`, `processing`, `decode`, `finish`, `delivery_blocked`.
         Phase = "phase",
-        /// The reason; values depend on the metric.
+        /// Reason. The values depend on the metric.
         Reason = "reason",
         /// `request` (to the server) or `response` (to the client).
         Direction = "direction",
         /// `metrics` or `traces`.
         Signal = "signal",
-        /// `model`, `label_set`, `prompt_class`, `tenant` or `priority_class`; for captured segments and connections,
-        /// see their metrics.
+        /// For `tokometer.labels.folded`: `model`, `label_set`, `prompt_class`, `tenant` or `priority_class`. The
+        /// values for captured segments and connections are listed with their metrics.
         Kind = "kind",
         /// Name of an objective.
         Slo = "slo",
-        /// Model that generated the response. If the response confirms no model (an error, or no response): the model
-        /// to which earlier requests with the same `model` resolved. `other` above the maximum; absent if no model is
-        /// known.
+        /// Model that generated the response. If the response does not confirm the model (an error, or no response),
+        /// the model that served earlier requests with the same `model`. `other` above `telemetry.max_models`; absent
+        /// if no model is known.
         Model = "model",
         /// `good` or `bad`.
         Verdict = "verdict",
         /// `ttft_seconds`, `ttft_seconds_per_1k_uncached_tokens`, `decode_tokens_per_second` or `gap_seconds`.
         Threshold = "threshold",
-        /// The result. Span joins: see `docs/how-to/engine-spans.md`. `tokometer.interception`: `closed`, `open` or
-        /// `unknown`. Rewrites: see `docs/how-to/rewrite.md`.
+        /// Result. Span joins: see `docs/how-to/engine-spans.md`. Rewrites: see `docs/how-to/rewrite.md`.
+        /// `tokometer.interception`: whether clients can reach the server directly (`open`, `closed`, or `unknown`).
         Result = "result",
         /// Client-supplied tenant of the request: a hash, a configured name, or, if the settings allow it, the client's
-        /// value; `other` above the maximum, absent if the request names no tenant (docs/how-to/tenants.md).
+        /// value; `other` above `tenants.max`, absent if the request names no tenant (docs/how-to/tenants.md).
         Tenant = "tenant",
         /// Priority class of the request, from the header `x-llm-d-inference-objective` or its old name
-        /// `x-gateway-inference-objective`; `other` above the maximum, absent without these headers.
+        /// `x-gateway-inference-objective`; `other` above `tenants.max` combinations of tenant and class, absent
+        /// without these headers.
         PriorityClass = "priority_class",
         /// Currency of the prices.
         Currency = "currency",

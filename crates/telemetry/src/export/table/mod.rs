@@ -1,4 +1,4 @@
-//! The single table of metrics: source of both exporters, `docs/reference/metrics.md`, the dashboards and the rules.
+//! The table of all metrics: the source of both exporters, `docs/reference/metrics.md`, the dashboards and the rules.
 
 mod entries;
 mod key;
@@ -11,9 +11,9 @@ use crate::export::Semconv;
 tokometer_observe::closed_enum! {
     /// Type of a metric, named as in the documentation.
     pub enum Kind {
-        /// Monotonic.
+        /// Only increases, until the process restarts.
         Counter = "counter",
-        /// Goes up and down; sums over processes are meaningful.
+        /// Increases and decreases; sums over processes are meaningful.
         UpDownCounter = "up-down counter",
         /// A current value.
         Gauge = "gauge",
@@ -74,7 +74,7 @@ pub enum Generation {
 }
 
 impl Generation {
-    /// True when a metric of this generation is emitted with this setting.
+    /// True if a metric of this generation is emitted with this setting.
     pub fn is_in(self, semconv: Semconv) -> bool {
         match self {
             Generation::Every => true,
@@ -127,7 +127,8 @@ impl Metric {
         exemplar: false,
     };
 
-    /// True if recorded as requests proceed, false if observed when a page or an export batch is built.
+    /// True if values are recorded for each request; false if the value is observed when a page or an export batch is
+    /// built.
     pub(crate) fn is_recorded(&self) -> bool {
         matches!(self.scope, Scope::GenAi | Scope::Request | Scope::Tenant)
     }
@@ -177,16 +178,16 @@ impl PrometheusName {
 }
 
 /// The Prometheus name of an entry by the strategy `UnderscoreEscapingWithSuffixes` of the OpenTelemetry specification
-/// (compatibility/prometheus_and_openmetrics.md). Prometheus gives the same name to a metric received over OTLP. Covers
-/// only the units in the table; the tests compare the names with the rules.
+/// (compatibility/prometheus_and_openmetrics.md). Prometheus uses the same name for a metric received over OTLP.
+/// Supports only the units in the table, which the tests check.
 fn prometheus_name(name: &str, unit: &str, kind: Kind) -> PrometheusName {
     let unit = match unit {
         "s" => "seconds",
         "By" => "bytes",
-        // Other types get no suffix.
+        // Only gauges get the suffix `ratio`.
         "1" if kind == Kind::Gauge => "ratio",
         _ if unit.ends_with("}/s") => "per_second",
-        // Annotations in braces are dropped.
+        // Annotations in braces (`{token}`) add no suffix.
         _ => "",
     };
     let name = name.replace('.', "_");

@@ -9,7 +9,7 @@ use crate::export::trace::Ids;
 use crate::export::{Sampler, Traces};
 use tokometer_observe::measure::Record;
 
-/// Parent-based and root sampling at the end of a request, plus keeping of failed and slow requests.
+/// Parent-based and root sampling at the end of a request. Failed and slow requests are kept in addition.
 #[derive(Debug)]
 pub(crate) struct Decision {
     settings: Traces,
@@ -22,7 +22,7 @@ impl Decision {
         Decision { rate: Rate::new(traces.keep_per_second, Instant::now()), settings: traces.clone(), telemetry }
     }
 
-    /// The ids of the request's span, if it is kept. `ended`: when the request ended.
+    /// The IDs of the request's span; `None` if the span is dropped. `ended` is the end of the request.
     pub(crate) fn decide(&self, record: &Record, breaks_objective: impl Fn() -> bool, ended: Instant) -> Option<Ids> {
         let trace_id = record.server_trace().map_or_else(|| fastrand::u128(1..), |trace| trace.trace_id);
         let sampled = match record.trace {
@@ -31,13 +31,13 @@ impl Decision {
         };
         let kept = if sampled { None } else { Some(self.keep(record, breaks_objective, ended)?) };
         let parent = record.trace.map(|caller| caller.span_id);
-        // The engine's spans are children of the span that was sent to it.
+        // The engine received this span ID in the traceparent header, and uses it as the parent of its own spans.
         let span_id = record.sent_trace.map_or_else(|| fastrand::u64(1..), |sent| sent.span_id);
         Some(Ids { trace_id, span_id, parent, kept })
     }
 
-    /// `TraceIdRatioBased` compares the 63 bits on which the OpenTelemetry SDKs agree, so that all services with the
-    /// same ratio keep the same traces.
+    /// True if the configured root sampler keeps the trace. The ratio sampler compares the same 63 bits as
+    /// `TraceIdRatioBased` in the OpenTelemetry SDKs, so all services with the same ratio keep the same traces.
     fn root(&self, trace_id: u128) -> bool {
         match self.settings.sampler {
             Sampler::AlwaysOn => true,
@@ -49,12 +49,12 @@ impl Decision {
         }
     }
 
-    /// Why an unsampled trace is kept; `None` if there is no reason, or the cap is reached.
+    /// The reason to keep an unsampled trace; `None` if there is no reason, or the limit per second is reached.
     fn keep(&self, record: &Record, breaks_objective: impl Fn() -> bool, ended: Instant) -> Option<Keep> {
         if !self.settings.keep_unsampled && record.trace.is_some_and(|caller| !caller.sampled) {
             return None;
         }
-        let why = Keep::ALL.into_iter().find(|why| self.holds(*why, record, &breaks_objective))?;
+        let why = Keep::ALL.into_iter().find(|why| self.applies(*why, record, &breaks_objective))?;
         let (count, kept) = match self.rate.take(ended) {
             true => (&self.telemetry.traces_kept[why as usize], Some(why)),
             false => (&self.telemetry.traces_capped, None),
@@ -63,13 +63,13 @@ impl Decision {
         kept
     }
 
-    fn holds(&self, why: Keep, record: &Record, breaks_objective: impl Fn() -> bool) -> bool {
+    fn applies(&self, why: Keep, record: &Record, breaks_objective: impl Fn() -> bool) -> bool {
         match why {
             Keep::Failed => self.settings.keep_failed && !record.outcome.is_ok(),
             Keep::Objective => breaks_objective(),
             Keep::Stalled => self.settings.keep_stalled && record.stalls > 0,
             Keep::Slow => {
-                // Without a token, the wait lasted until the end.
+                // Without a token, the wait lasted until the end of the request.
                 let first = record.since_requested(Some(record.first_token.unwrap_or(record.ended)));
                 self.settings.keep_first_token_over.zip(first).is_some_and(|(most, first)| first > most)
             }
@@ -79,16 +79,16 @@ impl Decision {
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A rate limit per second; after a quiet second, a full second's quota may pass in one burst.
+/// A rate limit per second. After a second without items, one second's quota can be used in a single burst.
 ///
-/// The generic cell rate algorithm (ITU-T I.371), with one atomic and no lock. Late or unordered times never let more
-/// pass.
+/// The generic cell rate algorithm (ITU-T I.371), with one atomic and no lock. Calls with late or unordered times never
+/// exceed the limit.
 #[derive(Debug)]
 struct Rate {
     start: Instant,
     /// Nanoseconds per item; `None` without a limit.
     each: Option<u64>,
-    /// When all items so far would have passed at the steady rate, in nanoseconds after `start`.
+    /// Time at which all items so far would have passed at the steady rate, in nanoseconds after `start`.
     due: AtomicU64,
 }
 
@@ -117,8 +117,8 @@ mod tests {
 
     use super::*;
 
-    fn taken(rate: &Rate, at: Instant, asked: usize) -> usize {
-        (0..asked).filter(|_| rate.take(at)).count()
+    fn taken(rate: &Rate, at: Instant, attempts: usize) -> usize {
+        (0..attempts).filter(|_| rate.take(at)).count()
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Traces: the sampling decision, ids and spans of a request, all created when it has ended.
+//! Traces: the sampling decision, IDs and spans of a request, all created after the end of the request.
 
 mod decision;
 mod spans;
@@ -18,19 +18,19 @@ use tokometer_observe::measure::Record;
 
 use decision::Decision;
 
-/// The ids of a request's span.
+/// The IDs of a request's span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ids {
     pub(crate) trace_id: u128,
     pub(crate) span_id: u64,
-    /// The caller's span.
+    /// Span ID of the caller.
     pub(crate) parent: Option<u64>,
     /// Why the span is kept although the sampler would have dropped it.
     pub(crate) kept: Option<Keep>,
 }
 
-/// The same moment on both clocks. All times of one request are converted with one anchor, so that its spans stay
-/// consistent even if the wall clock is set meanwhile.
+/// One moment on the monotonic clock and on the wall clock. All times of a request are converted with the same anchor,
+/// so its spans stay consistent even if the wall clock is adjusted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Anchor {
     instant: Instant,
@@ -57,10 +57,10 @@ type Evaluator = Box<dyn Fn(&Record) -> bool + Send + Sync>;
 /// Returns the state of a listener's engine at a given moment, and the age of that state.
 type EngineState = Box<dyn Fn(usize, Instant) -> Option<(Arc<State>, Duration)> + Send + Sync>;
 
-/// Decides on spans and creates them.
+/// Decides which requests get spans, and creates the spans.
 pub(crate) struct Tracer {
     decision: Decision,
-    /// Called from the data path's threads, so it must not block.
+    /// Called while a request is recorded, so it must return quickly.
     pub(crate) evaluate: OnceLock<Evaluator>,
     pub(crate) engine_state: Arc<OnceLock<EngineState>>,
     servers: Servers,
@@ -85,8 +85,8 @@ impl Tracer {
         }
     }
 
-    /// Queues the request's spans if they are kept, and returns an exemplar for them. Without a trace exporter, the
-    /// exemplar refers to the caller's span if the caller samples it. Otherwise `None`, because an exemplar must not
+    /// Queues the request's spans if they are kept, and returns an exemplar that refers to them. Without a trace
+    /// exporter, the exemplar refers to the caller's span if it is sampled. `None` otherwise: an exemplar must not
     /// refer to a trace that is not stored.
     pub(crate) fn trace(&self, record: &Arc<Record>) -> Option<Exemplar> {
         let ended = record.started + record.ended;
@@ -96,8 +96,8 @@ impl Tracer {
             let caller = record.trace.filter(|caller| caller.sampled)?;
             return Some(exemplar(caller.trace_id, caller.span_id, at));
         };
-        // Requests that are not parsed, such as health checks, get a span only if the caller's trace would otherwise
-        // have a gap.
+        // Requests that are not parsed, such as health checks, get a span only if the caller sent a traceparent.
+        // Without the span, the caller's trace would have a gap.
         if !record.labels.route.is_read() && record.trace.is_none() {
             return None;
         }
@@ -122,8 +122,8 @@ fn exemplar(trace_id: u128, span_id: u64, at: SystemTime) -> Exemplar {
     Exemplar { trace_id, span_id, value: 0.0, at }
 }
 
-/// The engine's state at the request's first token, which can explain a slow request (full cache, nine waiting
-/// requests). The attributes are named like the metrics.
+/// The engine's state at the request's first token, which can explain a slow request (for example, a full KV cache).
+/// The attributes have the names of the corresponding metrics.
 fn engine_at_first_token(record: &Record, engine_state: &EngineState) -> Vec<KeyValue> {
     let moment = record.started + record.first_token.unwrap_or(record.ended);
     // Requests that are not parsed, such as health checks, have no tokens.

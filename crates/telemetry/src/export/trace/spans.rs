@@ -1,7 +1,7 @@
-//! The spans of one request, built after its end with their measured times.
+//! The spans of one request, built from the measured times after the request has ended.
 //!
-//! One SERVER span covers the request from its first byte to the end. Its children are the request's phases
-//! ([`Phases`]), which are contiguous, and each interval in which the client blocked delivery.
+//! One SERVER span covers the request from its first byte to its end. Its children are the contiguous phases of the
+//! request ([`Phases`]), and the intervals in which delivery was blocked on the client.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -18,10 +18,10 @@ use crate::export::trace::{Anchor, Ids};
 use crate::export::{Semconv, labels};
 use tokometer_observe::measure::{Count, PhaseKind, Phases, Record};
 
-/// The conventions' value for an expected finish reason that is missing.
+/// Value that the semantic conventions define for a missing finish reason.
 const MISSING_FINISH: &str = "error";
 
-/// Shared by all spans.
+/// Instrumentation scope of all spans.
 static SCOPE: LazyLock<InstrumentationScope> =
     LazyLock::new(|| InstrumentationScope::builder("tokometer").with_version(env!("CARGO_PKG_VERSION")).build());
 
@@ -91,7 +91,7 @@ fn links(record: &Record) -> SpanLinks {
     links
 }
 
-/// `{operation} {model}`, as in the conventions.
+/// Span name `{operation} {model}`, as the semantic conventions define it.
 fn name(record: &Record) -> Cow<'static, str> {
     let operation = record.labels.route.operation();
     match record.labels.request_model.as_deref().and_then(clean) {
@@ -243,7 +243,7 @@ fn finish_reasons(record: &Record) -> Option<Value> {
     let mut reasons: Vec<StringValue> = record.finish_reasons.iter().map(|reason| reason.as_str().into()).collect();
     let begun = record.status.is_some_and(|status| (200..300).contains(&status));
     if begun && !record.outcome.is_ok() {
-        // At most as many as a record keeps.
+        // A record has at most 8 finish reasons.
         let expected = record.choices.clamp(1, 8) as usize;
         reasons.resize(reasons.len().max(expected), MISSING_FINISH.into());
     }

@@ -1,4 +1,4 @@
-//! Wedge detection and in-flight metrics with scripted time.
+//! Wedge detection and in-flight metrics, with simulated time.
 
 mod simulation;
 
@@ -9,7 +9,7 @@ use crate::live::{Bounds, Doing, InFlight, Reach, Rule, Settings, Signs, State, 
 use tokometer_decode::Route;
 use tokometer_observe::measure::{Labels, Opening, Outcome, Record, Requested, Sink, Watches};
 
-/// Memory of an open request in addition to its observer: state, watch and timeline.
+/// Maximum memory of an open request in bytes, without its observer: state, watch and timeline.
 const OPEN_STREAM_BYTES: usize = 704;
 
 /// A successful chat request without further details.
@@ -19,15 +19,15 @@ pub(super) fn record(started: Instant) -> Record {
     Record { connection: 1, requested: Some(Duration::ZERO), ..record }
 }
 
-/// An engine behind one listener. Times are seconds since the stage began.
+/// Test setup with one listener and engine. Times are seconds since `began`.
 pub(super) struct Stage {
     pub(super) began: Instant,
     pub(super) in_flight: Arc<InFlight>,
     pub(super) sink: Arc<dyn Sink>,
 }
 
-/// A request to the engine.
-pub(super) struct Asked {
+/// A request in flight.
+pub(super) struct TestRequest {
     began: f64,
     watch: Watches,
 }
@@ -49,25 +49,25 @@ impl Stage {
     }
 
     /// Opens a request that is not complete yet.
-    fn open(&self, route: Route, at: f64) -> Asked {
+    fn open(&self, route: Route, at: f64) -> TestRequest {
         let started = self.began + seconds(at);
         let opening = Opening { listener: 0, route, connection: 1, sequence: 0, started };
         let watch = self.sink.opened(&opening);
         assert!(!watch.is_empty());
-        Asked { began: at, watch }
+        TestRequest { began: at, watch }
     }
 
     /// Opens a complete request with an optional `max_tokens`.
-    pub(super) fn ask(&self, streaming: bool, bytes: u64, max_tokens: Option<u64>, at: f64) -> Asked {
-        let mut asked = self.open(Route::Chat, at);
-        let request = Requested { model: Some("m"), streaming: Some(streaming), max_tokens, bytes, targets: None };
-        asked.watch.requested(&request, Duration::ZERO);
-        asked
+    pub(super) fn request(&self, streaming: bool, bytes: u64, max_tokens: Option<u64>, at: f64) -> TestRequest {
+        let mut request = self.open(Route::Chat, at);
+        let content = Requested { model: Some("m"), streaming: Some(streaming), max_tokens, bytes, targets: None };
+        request.watch.requested(&content, Duration::ZERO);
+        request
     }
 
     /// Opens a stream with a prompt of 400 bytes.
-    pub(super) fn stream(&self, at: f64) -> Asked {
-        self.ask(true, 400, None, at)
+    pub(super) fn stream(&self, at: f64) -> TestRequest {
+        self.request(true, 400, None, at)
     }
 
     pub(super) fn verdict(&self, at: f64) -> Verdict {
@@ -88,29 +88,29 @@ impl Stage {
     }
 }
 
-impl Asked {
+impl TestRequest {
     fn since(&self, at: f64) -> Duration {
         seconds(at - self.began)
     }
 
-    pub(super) fn token(mut self, at: f64) -> Asked {
+    pub(super) fn token(mut self, at: f64) -> TestRequest {
         let at = self.since(at);
         self.watch.token(at, 1);
         self
     }
 
-    fn usual_gap(mut self, usual: f64) -> Asked {
+    fn usual_gap(mut self, usual: f64) -> TestRequest {
         self.watch.usual_gap(seconds(usual));
         self
     }
 
-    fn client_blocked(mut self, at: f64) -> Asked {
+    fn client_blocked(mut self, at: f64) -> TestRequest {
         let at = self.since(at);
         self.watch.client_blocked(at);
         self
     }
 
-    fn resumed(mut self, at: f64) -> Asked {
+    fn resumed(mut self, at: f64) -> TestRequest {
         let at = self.since(at);
         self.watch.resumed(at);
         self
@@ -121,9 +121,9 @@ impl Asked {
 fn engine_without_pending_requests_is_idle() {
     let stage = Stage::new();
     assert_eq!((stage.state(0.0), stage.state(100_000.0)), (State::Idle, State::Idle));
-    let asked = stage.stream(100_000.0).token(100_001.0);
+    let request = stage.stream(100_000.0).token(100_001.0);
     assert_eq!(stage.state(100_002.0), State::Working);
-    drop(asked);
+    drop(request);
     assert_eq!((stage.state(100_003.0), stage.verdict(200_000.0).in_flight), (State::Idle, 0));
 }
 
@@ -134,21 +134,21 @@ fn prompt_length_extends_the_first_token_bound() {
     // 400 bytes are 100 tokens, half a second at 200 tokens per second.
     stage.wedged_from(10.0 + 120.5, Rule::Prefill);
     let stage = Stage::new();
-    let _long = stage.ask(true, 80_000, None, 10.0);
+    let _long = stage.request(true, 80_000, None, 10.0);
     stage.wedged_from(10.0 + 220.0, Rule::Prefill);
     let stage = Stage::new();
-    let _endless = stage.ask(true, 1 << 40, None, 10.0);
+    let _endless = stage.request(true, 1 << 40, None, 10.0);
     stage.wedged_from(10.0 + 600.0, Rule::Prefill);
 }
 
 #[test]
 fn prefill_of_a_minute_is_not_a_wedge_even_while_others_decode() {
     let stage = Stage::new();
-    let _alone = stage.ask(true, 12_000, None, 0.0);
+    let _alone = stage.request(true, 12_000, None, 0.0);
     assert!((0..=60).all(|second| stage.state(f64::from(second)) == State::Working));
     let stage = Stage::new();
     let _decoding = stage.stream(0.0).token(1.0);
-    let _long = stage.ask(true, 12_000, None, 1.0);
+    let _long = stage.request(true, 12_000, None, 1.0);
     // 3,000 tokens add 15 s to the bound between two tokens.
     assert!((1..=61).all(|second| stage.state(f64::from(second)) == State::Working));
     stage.wedged_from(1.0 + 75.0, Rule::Decode);
@@ -159,7 +159,7 @@ fn decoding_stream_is_bound_by_the_time_between_tokens() {
     let stage = Stage::new();
     let stream = stage.stream(0.0).token(5.0).token(6.0);
     stage.wedged_from(66.0, Rule::Decode);
-    // The server resumes (SIGCONT): the state recovers immediately.
+    // The server continues (SIGCONT): the state recovers immediately.
     let _stream = stream.token(500.0);
     assert_eq!(stage.state(500.0), State::Working);
 }
@@ -210,7 +210,7 @@ fn silence_continues_across_cancelled_and_retried_requests() {
     }
     stage.wedged_from(120.5, Rule::Prefill);
     drop(waiting);
-    // Without pending requests the engine is idle. The silence restarts with the next request.
+    // Without pending requests, the engine is idle. A new silence starts with the next request.
     assert_eq!(stage.state(130.0), State::Idle);
     let _again = stage.stream(140.0);
     assert_eq!(stage.state(150.0), State::Working);
@@ -223,7 +223,7 @@ fn client_backpressure_is_not_evidence_of_a_wedge() {
     let stream = stage.stream(0.0).token(1.0).client_blocked(2.0);
     let verdict = stage.verdict(10_000.0);
     assert_eq!((verdict.state, verdict.client_blocked), (State::Idle, 1));
-    // Backpressure ends: the wait for the next token starts now.
+    // The wait for the next token starts when backpressure ends.
     let stream = stream.resumed(10_000.0);
     assert_eq!(stage.state(10_059.0), State::Working);
     stage.wedged_from(10_060.0, Rule::Decode);
@@ -236,7 +236,7 @@ fn resumed_stream_does_not_inherit_the_silence_of_others() {
     let stage = Stage::new();
     let _prefilling = stage.stream(0.0);
     let _resumed = stage.stream(0.0).token(0.0).client_blocked(1.0).resumed(90.0);
-    // Silent for 90 s: too long between two tokens, but not before a first one.
+    // The engine has been silent for 90 s. This is too long between two tokens, but not before a first token.
     assert_eq!(stage.state(91.0), State::Working);
     assert_eq!(stage.verdict(91.0).silent, Duration::from_secs(1));
     stage.wedged_from(90.0 + 60.5, Rule::Decode);
@@ -271,10 +271,10 @@ fn session_is_never_pending_but_its_tokens_count_as_progress() {
 #[test]
 fn non_streamed_response_is_bound_by_its_tokens() {
     let stage = Stage::new();
-    let _named = stage.ask(false, 400, Some(500), 0.0);
+    let _named = stage.request(false, 400, Some(500), 0.0);
     stage.wedged_from(120.5 + 50.0, Rule::Whole);
     let stage = Stage::new();
-    let _unnamed = stage.ask(false, 400, None, 0.0);
+    let _unnamed = stage.request(false, 400, None, 0.0);
     stage.wedged_from(120.5 + 1638.4, Rule::Whole);
     let stage = Stage::new();
     let mut vectors = stage.open(Route::Embeddings, 0.0);
@@ -286,21 +286,21 @@ fn non_streamed_response_is_bound_by_its_tokens() {
 fn decode_rule_applies_unless_most_responses_are_not_streamed() {
     let stage = Stage::new();
     let _stream = stage.stream(0.0).token(1.0);
-    let _whole = stage.ask(false, 400, None, 0.0);
+    let _whole = stage.request(false, 400, None, 0.0);
     stage.wedged_from(61.5, Rule::Decode);
-    // With two non-streamed responses, the engine may have preempted the stream in favour of them.
-    let _more = stage.ask(false, 400, Some(1000), 0.0);
+    // With two non-streamed responses, the engine may have preempted the stream in their favor.
+    let _more = stage.request(false, 400, Some(1000), 0.0);
     stage.wedged_from(1.0 + 120.5 + 1638.4, Rule::Whole);
 }
 
 #[test]
 fn response_headers_override_the_requested_streaming() {
     let stage = Stage::new();
-    let mut asked = stage.ask(false, 400, None, 0.0);
-    asked.watch.response_started(200, true);
+    let mut request = stage.request(false, 400, None, 0.0);
+    request.watch.response_started(200, true);
     stage.wedged_from(120.5, Rule::Prefill);
-    let mut asked = asked.token(1.0);
-    asked.watch.prefilling(seconds(30.0));
+    let mut request = request.token(1.0);
+    request.watch.prefilling(seconds(30.0));
     stage.wedged_from(90.0, Rule::Decode);
 }
 
@@ -309,7 +309,7 @@ fn non_streamed_success_is_progress_and_an_error_is_not() {
     for (outcome, silent) in [(Outcome::Ok, 49.0), (Outcome::Http5xx, 100.0), (Outcome::ErrorInStream, 100.0)] {
         let stage = Stage::new();
         let _waiting = stage.stream(0.0);
-        let whole = stage.ask(false, 400, Some(10), 50.0);
+        let whole = stage.request(false, 400, Some(10), 50.0);
         whole.watch.ended(&Arc::new(Record { outcome, ..record(stage.began + seconds(50.0)) }));
         assert_eq!(stage.verdict(100.0).silent, seconds(silent), "{outcome:?}");
     }
@@ -324,10 +324,10 @@ fn unobserved_request_is_kept_once_with_or_without_a_watch() {
     };
     let kept = || stage.in_flight.kept(stage.began + seconds(1.0)).latest.len();
     for (tokens, expected) in [(false, 1), (true, 2)] {
-        let mut asked = stage.stream(0.0);
-        asked.watch.response_started(200, true);
+        let mut request = stage.stream(0.0);
+        request.watch.response_started(200, true);
         let record = lost(tokens);
-        asked.watch.ended(&record);
+        request.watch.ended(&record);
         stage.sink.record(&record);
         assert_eq!(kept(), expected);
     }
@@ -338,8 +338,8 @@ fn unobserved_request_is_kept_once_with_or_without_a_watch() {
 #[test]
 fn prompt_progress_counts_as_progress() {
     let stage = Stage::new();
-    let mut asked = stage.stream(0.0);
-    asked.watch.prefilling(seconds(100.0));
+    let mut request = stage.stream(0.0);
+    request.watch.prefilling(seconds(100.0));
     stage.wedged_from(220.5, Rule::Prefill);
 }
 
@@ -380,7 +380,7 @@ fn stats_report_ages_and_waits_by_phase_and_stalls() {
     let _fast = stage.stream(3.0).token(9.9);
     let _slow = stage.stream(4.0).token(5.0).usual_gap(0.1);
     let _client_blocked = stage.stream(4.0).token(5.0).client_blocked(5.0);
-    let _whole = stage.ask(false, 400, None, 1.0);
+    let _whole = stage.request(false, 400, None, 1.0);
     let stats = stage.in_flight.stats(stage.began + seconds(10.0))[0];
     let [waiting, unstreamed, streaming] = stats.phases;
     assert_eq!((waiting.requests, waiting.ages, waiting.oldest), (2, seconds(18.0), seconds(10.0)));
@@ -453,7 +453,7 @@ fn decode_bound_is_at_least_what_the_cadence_explains() {
 #[test]
 fn requests_in_flight_are_listed_oldest_first() {
     let stage = Stage::new();
-    let _young = stage.ask(false, 400, Some(7), 8.0);
+    let _young = stage.request(false, 400, Some(7), 8.0);
     let _old = stage.stream(1.0).token(3.0).token(4.0);
     let open = stage.in_flight.open(stage.began + seconds(10.0), 2);
     let doing: Vec<&str> = open.iter().map(|open| open.doing.as_str()).collect();
@@ -467,8 +467,8 @@ fn requests_in_flight_are_listed_oldest_first() {
     assert_eq!(open.len(), 2);
     assert_eq!(stage.in_flight.open(stage.began + seconds(10.0), 1), open[..1]);
     assert!(stage.in_flight.open(stage.began + seconds(10.0), 0).is_empty());
-    // Enough requests that younger ones are dropped while the rest is still being read.
-    let _more: Vec<_> = (0..9).map(|n| stage.ask(false, 400, None, 5.0 + f64::from(n) / 10.0)).collect();
+    // More than twice the requested number, so that the reader drops the youngest ones before it has read all.
+    let _more: Vec<_> = (0..9).map(|n| stage.request(false, 400, None, 5.0 + f64::from(n) / 10.0)).collect();
     let oldest = stage.in_flight.open(stage.began + seconds(10.0), 3);
     let ages: Vec<Duration> = oldest.iter().map(|open| open.age).collect();
     assert_eq!(ages, [9.0, 5.0, 4.9].map(seconds));
@@ -488,8 +488,8 @@ fn requests_over_the_limit_are_counted_and_not_watched() {
 
 #[test]
 fn concurrent_reads_never_overstate_the_silence() {
-    // Every request takes one microsecond of scripted time and has a token, so a reader never finds a silence above two
-    // microseconds.
+    // Every request takes one microsecond of simulated time and has a token, so a reader must never find a silence
+    // above two microseconds.
     let stage = Stage::new();
     let done = std::sync::atomic::AtomicBool::new(false);
     let now = std::sync::atomic::AtomicU64::new(0);
@@ -517,7 +517,7 @@ fn concurrent_reads_never_overstate_the_silence() {
 
 #[test]
 fn open_stream_stays_within_its_memory_budget() {
-    // 64 bytes: the counters of the `Arc`, and the entry in the shard.
+    // The 64 bytes are the counters of the `Arc` and the entry in the shard.
     let bytes = size_of::<crate::live::requests::Request>() + 64 + size_of::<crate::live::watch::RequestWatch>();
     println!("{bytes} bytes per open stream");
     assert!(bytes <= OPEN_STREAM_BYTES, "{bytes}");

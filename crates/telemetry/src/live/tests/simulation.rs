@@ -1,5 +1,5 @@
-//! Wedge detection with the default settings, over minutes of a scripted engine with tokens on the wire and a metrics
-//! page that is read every five seconds.
+//! Wedge detection with the default settings. A simulated engine sends tokens for several minutes, and its metrics page
+//! is scraped every five seconds.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use tokometer_engine::scrape::exposition::Parser;
 use tokometer_engine::scrape::{self, Failure, Page, Watch};
 
-use crate::live::tests::{Asked, Stage, seconds};
+use crate::live::tests::{Stage, TestRequest, seconds};
 use crate::live::{Reach, Signs, State};
 
 /// Simulated time and its step.
 const END: f64 = 400.0;
 const STEP: f64 = 0.1;
 
-/// An engine that decodes ten tokens per second for each of `streams`, with a metrics page.
+/// A simulated engine with a metrics page. It decodes ten tokens per second for each of `streams`.
 struct Script {
     /// Streams that receive tokens from second 2 on.
     streams: usize,
@@ -27,7 +27,7 @@ struct Script {
     still: Range<f64>,
     /// Period in which the server does not respond to the scraper.
     mute: Range<f64>,
-    /// Whether the page is read at all.
+    /// Whether the metrics page is scraped.
     scraped: bool,
     /// Data-parallel ranks that share the streams. `silent` and `still` affect only the last rank.
     ranks: usize,
@@ -45,7 +45,7 @@ fn wedged(script: &Script) -> Option<(f64, f64)> {
     verdicts(script).map(|(first, last, _)| (first, last))
 }
 
-/// The same, with the rank of the verdict.
+/// Like [`wedged`], with the rank of the verdict.
 fn verdicts(script: &Script) -> Option<(f64, f64, Option<u16>)> {
     let affected = script.ranks - 1;
     let stage = Stage::new();
@@ -53,14 +53,14 @@ fn verdicts(script: &Script) -> Option<(f64, f64, Option<u16>)> {
     let scraped = Arc::clone(&watch);
     let sign = move |_, now: Instant| Signs { reach: Reach::Accepts, still: scraped.still(now) };
     stage.in_flight.set_signs_source(Box::new(sign));
-    let mut streams: Vec<Asked> = (0..script.streams).map(|_| stage.stream(1.0)).collect();
+    let mut streams: Vec<TestRequest> = (0..script.streams).map(|_| stage.stream(1.0)).collect();
     let (mut prefilling, mut prompt) = (None, script.prompt);
     let (mut iterations, mut next_page) = (vec![0; script.ranks], 3.0);
     let mut found = None::<(f64, f64, Option<u16>)>;
     for step in 0..(END / STEP) as u32 {
         let at = f64::from(step) * STEP;
         if at >= 2.0 {
-            let send = |(number, stream): (usize, Asked)| match number % script.ranks == affected
+            let send = |(number, stream): (usize, TestRequest)| match number % script.ranks == affected
                 && script.silent.contains(&at)
             {
                 true => stream,
@@ -71,7 +71,7 @@ fn verdicts(script: &Script) -> Option<(f64, f64, Option<u16>)> {
         if let Some((bytes, first)) = prompt
             && at >= 60.0
         {
-            prefilling.get_or_insert_with(|| stage.ask(true, bytes, None, at));
+            prefilling.get_or_insert_with(|| stage.request(true, bytes, None, at));
             if at >= first {
                 streams.extend(prefilling.take());
                 prompt = None;
@@ -102,7 +102,7 @@ fn verdicts(script: &Script) -> Option<(f64, f64, Option<u16>)> {
     found
 }
 
-/// A page with this many running requests, and the iterations of each rank.
+/// A metrics page with this many running requests, shared among the ranks, and the iterations of each rank.
 fn page(running: usize, iterations: &[u32]) -> Page {
     let share = running.div_ceil(iterations.len());
     let line = |(rank, iterations): (usize, &u32)| {
@@ -141,7 +141,7 @@ fn without_a_metrics_page_the_bound_between_tokens_is_60_s() {
 
 #[test]
 fn silence_of_an_engine_that_iterates_is_not_a_wedge() {
-    // A tool call that is buffered until it is complete.
+    // For example, the engine buffers a tool call until it is complete.
     assert_eq!(wedged(&Script { streams: 1, silent: 100.0..150.0, ..DECODING }), None);
 }
 
@@ -190,6 +190,6 @@ fn ranks_without_both_kinds_of_evidence_are_not_wedged() {
     // 20,000 prompt tokens take 100 s: their rank makes no iteration, and the streams on it wait.
     let prompt = Some((80_000, 160.0));
     assert_eq!(wedged(&Script { prompt, silent: 60.0..160.0, still: 60.0..160.0, ..TWO_RANKS }), None);
-    // Without the page, nothing is known about ranks.
+    // Without the metrics page, the ranks are unknown.
     assert_eq!(wedged(&Script { scraped: false, silent: 100.0..300.0, still: 100.0..300.0, ..TWO_RANKS }), None);
 }

@@ -92,7 +92,7 @@ pub(super) fn decode(coded: &[u8], text: &mut Vec<u8>) -> Result<(), BadCode> {
         let window = top(bits, held);
         let (symbol, length) = symbol(window).ok_or(BadCode)?;
         if symbol == EOS || length > held {
-            // Padding is shorter than a byte and all ones; unread bits of the window are filled with ones.
+            // Only padding may remain: fewer than 8 bits, all ones. The rest of the window is filled with ones.
             return if held < 8 && window == u32::MAX { Ok(()) } else { Err(BadCode) };
         }
         text.push(u8::try_from(symbol).map_err(|_| BadCode)?);

@@ -120,7 +120,7 @@ impl Decoder {
                 }
                 self.table.resize(size);
             } else {
-                // Without indexing or never indexed: the same for an observer.
+                // A literal without indexing or never indexed: an observer decodes both in the same way.
                 self.literal(&mut block, 4, &mut fields)?;
             }
             decoded += fields.end() - before;

@@ -1,8 +1,8 @@
 //! A histogram for the Prometheus endpoint with classic buckets, native buckets and exemplars.
 //!
-//! prometheus-client 0.25 has no type with all three (its `HistogramWithExemplars` cannot be native, and an exemplar
-//! cannot be created outside that crate), and it locks for every observation. This type accepts a batch under one lock
-//! and is encoded by prometheus-client's encoders.
+//! prometheus-client 0.25 has no type with all three, and its histograms lock for every observation.
+//! `HistogramWithExemplars` cannot be native, and an exemplar cannot be created outside that crate. This type accepts a
+//! batch under one lock and is encoded by prometheus-client's encoders.
 
 mod native;
 
@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 pub(crate) use native::Native;
 
-/// A reference from a bucket to a request counted in it.
+/// A reference from a bucket to a request that is counted in the bucket.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Exemplar {
     pub(crate) trace_id: u128,
@@ -25,12 +25,12 @@ pub(crate) struct State {
     bounds: &'static [f64],
     pub(crate) sum: f64,
     pub(crate) count: u64,
-    /// Not cumulative; the last bucket is `+Inf`.
+    /// Count of each bucket, not cumulative; the last bucket is `+Inf`.
     pub(crate) counts: Vec<u64>,
-    /// The newest exemplar of each bucket; empty when the histogram has none.
+    /// The newest exemplar of each bucket; empty if exemplars are disabled.
     pub(crate) exemplars: Vec<Option<Exemplar>>,
     pub(crate) native: Option<Native>,
-    /// Sums per bucket, if [`State::means`] is needed; else empty.
+    /// Sum of each bucket, needed for [`State::means`]; empty if `means` is not used.
     sums: Vec<f64>,
 }
 
@@ -92,7 +92,7 @@ impl State {
     }
 
     /// Attaches the exemplar to the bucket of its value.
-    pub(crate) fn point(&mut self, exemplar: Exemplar) {
+    pub(crate) fn attach_exemplar(&mut self, exemplar: Exemplar) {
         let bucket = self.bucket(exemplar.value);
         if let Some(place) = self.exemplars.get_mut(bucket) {
             *place = Some(exemplar);

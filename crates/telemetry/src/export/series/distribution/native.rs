@@ -4,7 +4,7 @@
 const SCHEMA: i32 = 3;
 /// The coarsest schema in the specification.
 const SCHEMA_MIN: i32 = -4;
-/// Maximum number of buckets in a window; beyond it, neighbours are merged.
+/// Maximum number of buckets in a window; for a wider window, adjacent buckets are merged.
 const MAX_BUCKETS: usize = 160;
 /// 2^(-k/8) for k = 8..1: lower bounds of the eight parts of [0.5, 1).
 const PARTS: [f64; 8] = [
@@ -48,7 +48,7 @@ impl Native {
         let finest = index(value);
         loop {
             let at = coarser(finest, SCHEMA - self.schema);
-            // Below the window this wraps to an index far beyond it.
+            // If `at` is below the window, the difference wraps to an index far above the window.
             if let Some(count) = self.counts.get_mut(at.wrapping_sub(self.start) as usize) {
                 *count += times;
                 return;
@@ -76,7 +76,7 @@ impl Native {
         }
     }
 
-    /// Widens the window to include `at`; false when it would become too wide.
+    /// Widens the window to include `at`; false if it would become too wide.
     fn make_room(&mut self, at: i32) -> bool {
         if self.counts.is_empty() {
             self.start = at;
@@ -111,9 +111,9 @@ impl Native {
         self.schema -= 1;
     }
 
-    /// The buckets as spans and deltas, as in the exposition format. A span is its length and the gap to the previous
-    /// span (for the first span, its index). A delta is a count minus the previous count. Gaps of up to two empty
-    /// buckets stay within a span, because a new span needs more bytes.
+    /// The buckets as spans and deltas, as in the exposition format. A span consists of the gap after the previous span
+    /// (for the first span, its index) and its length. A delta is a count minus the previous count. Gaps of up to two
+    /// empty buckets stay within a span, because a new span needs more bytes.
     pub(crate) fn sparse(&self) -> (Vec<(i32, u32)>, Vec<i64>) {
         let (mut spans, mut deltas) = (Vec::<(i32, u32)>::new(), Vec::new());
         let mut last_count = 0i64;
@@ -146,11 +146,13 @@ impl Native {
 /// Index of the bucket `(2^((i-1)/8), 2^(i/8)]` that holds a positive finite value.
 fn index(value: f64) -> i32 {
     let (fraction, exponent) = split(value);
-    // Upper bounds are inclusive: the first part that is not below the fraction. Counting all parts avoids a branch.
+    // Upper bounds are inclusive, so this counts the bounds below the fraction. Counting instead of searching avoids a
+    // branch.
     PARTS.iter().filter(|bound| **bound < fraction).count() as i32 + (exponent - 1) * 8
 }
 
-/// `value` = fraction * 2^exponent with fraction in [0.5, 1). The zero bucket includes every subnormal value.
+/// `value` = fraction * 2^exponent with fraction in [0.5, 1). Wrong for subnormal values, but these are all counted in
+/// the zero bucket.
 fn split(value: f64) -> (f64, i32) {
     const EXPONENT: u64 = 0x7ff;
     let bits = value.to_bits();
