@@ -80,7 +80,7 @@ def pods_without_sidecar():
         "the admin port": (pod(container(ports=[{"containerPort": 8000}, {"containerPort": 9464}])), "declares the port 9464"),
         "windows": (pod(os={"name": "windows"}), "Windows"),
         "a script": (pod(container(command=["/start.sh"])), "without a shell"),
-        "the node's network": (pod(hostNetwork=True), "node's network"),
+        "the node's network": (pod(hostNetwork=True), "host network"),
         "several containers, and none has the port": (pod(without(container("a"), "ports"), without(container("b"), "ports")), "declares the port 8000"),
         "a shell": (pod(container(command=["/bin/sh", "-c"], args=["start-engine model"])), "without a shell"),
         "a shell with its command": (pod(without(container(command=["bash", "-lc", "exec start-engine model"]), "args")), "without a shell"),
