@@ -1,5 +1,6 @@
-//! Server-sent events: the framer returns the same data at any split, with and without lines taken ahead of it. The
-//! data matches a naive parser of the whole stream. JSON lines: the same lines as `split`.
+//! Server-sent events: the framer returns the same events at any split of the stream, whether or not the caller takes
+//! lines early with `peek`. The events match those of a naive parser of the whole stream. JSON Lines: the lines match
+//! those of `split`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -37,7 +37,8 @@ pub(super) fn words(snapshot: &Snapshot, slow: &Slow, number: usize) -> Vec<Span
     ]
 }
 
-/// The timeline over `cells` cells: the queue, the wait for the first token, and the tokens of each cell as a height.
+/// Renders the timeline in `cells` characters: the queue time, the wait for the first token, then one bar per character
+/// whose height shows its number of tokens.
 pub(super) fn line(slow: &Slow, cells: usize, glyphs: &Glyphs) -> Line<'static> {
     if cells == 0 || slow.duration_ms <= 0.0 {
         return Line::default();

@@ -3,7 +3,7 @@
 //!
 //! Memory is charged by the bytes actually held. A connection may hold at most as many bytes as are still free (the
 //! dynamic threshold of Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). The same limit applies to
-//! the sum of all connections of one address, except small ones. One client can therefore hold at most half of the
+//! the sum of all connections of one address, except small ones. One connection can therefore hold at most half of the
 //! budget, and the most expensive clients are refused first.
 //!
 //! Decoding is limited by credit: each received byte allows the connection a number of decoded bytes.

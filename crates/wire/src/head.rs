@@ -43,8 +43,8 @@ struct Pieces {
 }
 
 impl Pieces {
-    /// Adds a piece. The buffer grows by doubling like any `Vec`, but never above `cap`, which all pieces together do
-    /// not exceed.
+    /// Adds a piece. The buffer doubles like a `Vec`, but its capacity never exceeds `cap`. The caller ensures that all
+    /// pieces together fit into `cap`.
     fn add(&mut self, piece: &[u8], cap: usize) {
         let needed = self.bytes.len() + piece.len();
         if needed > self.bytes.capacity() {

@@ -69,7 +69,7 @@ impl Capturing {
         let (stopped, hold, mut logged) = (Arc::clone(&stop), drain.hold(), LoggedCounts::default());
         let thread = thread::Builder::new().name("capture".to_owned()).spawn(move || {
             let stats = Arc::clone(tap.stats());
-            let goes_on = || {
+            let keep_running = || {
                 logged.log(&stats);
                 match drain.phase() {
                     _ if stopped.load(Ordering::Relaxed) => false,
@@ -80,7 +80,7 @@ impl Capturing {
             };
             capture.run(
                 &mut tap,
-                goes_on,
+                keep_running,
                 |error| tracing::warn!(%error, "The capture reported an error; continuing."),
             );
             drop(hold);

@@ -166,7 +166,10 @@ impl Intake {
     }
 }
 
-/// Makes room for this total length and charges the buffer's growth to the share.
+/// Grows `buffer` to hold at least `length` bytes in total, and reserves the added memory in the budget.
+///
+/// # Errors
+/// The budget is exhausted.
 fn grow(buffer: &mut BytesMut, length: usize, share: &mut Share) -> Result<(), Refused> {
     let before = buffer.capacity();
     if length > before {

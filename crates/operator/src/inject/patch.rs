@@ -80,15 +80,15 @@ fn escape(name: &str) -> String {
 /// # Errors
 /// The path that does not match, and why.
 pub(super) fn apply(target: &mut Value, patch: &[Operation]) -> Result<(), String> {
-    undoing(target, patch).map(drop)
+    apply_with_undo(target, patch).map(drop)
 }
 
-/// Like [`apply`]; returns the undo record. Its operations include tests, so that undo fails if a value was changed in
-/// the meantime.
+/// Like [`apply`], and returns the undo record. The record contains JSON Patch `test` operations, so undo fails if a
+/// value was changed in the meantime.
 ///
 /// # Errors
 /// As for [`apply`].
-fn undoing(target: &mut Value, patch: &[Operation]) -> Result<Record, String> {
+fn apply_with_undo(target: &mut Value, patch: &[Operation]) -> Result<Record, String> {
     let mut changed = target.clone();
     let (mut undo, mut made) = (Vec::new(), Vec::new());
     for operation in patch {
@@ -231,11 +231,11 @@ struct Record {
 /// If the patch does not match. The pod is then unchanged.
 pub(super) fn change(pod: &mut Value, patch: &[Operation]) -> Result<(), String> {
     let mut changed = pod.clone();
-    let mut record = undoing(&mut changed, patch)?;
+    let mut record = apply_with_undo(&mut changed, patch)?;
     for path in ["/metadata", "/metadata/annotations"] {
         let names: Vec<&str> = path.split('/').skip(1).collect();
         if !matches!(changed.at(&names), Some(Value::Map(_))) {
-            record.made.splice(0..0, undoing(&mut changed, &[add(path, Value::Map(Vec::new()))])?.made);
+            record.made.splice(0..0, apply_with_undo(&mut changed, &[add(path, Value::Map(Vec::new()))])?.made);
         }
     }
     let record = serde_json::to_string(&record).map_err(|error| error.to_string())?;
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn undo_fails_on_later_changes() {
         let mut target = value(r#"{"args":["a"]}"#);
-        let Record { undo, .. } = undoing(&mut target, &[add("/args/-", "--host=127.0.0.1")]).unwrap();
+        let Record { undo, .. } = apply_with_undo(&mut target, &[add("/args/-", "--host=127.0.0.1")]).unwrap();
         apply(&mut target, &[add("/args/0", "b")]).unwrap();
         assert!(apply(&mut target, &undo).unwrap_err().contains("/args/1"));
     }

@@ -32,7 +32,7 @@ use crate::listen::upstream::Upstream;
 use crate::relay::{Phase, Relay, watch_lag};
 use crate::rewrite;
 
-/// All listeners, served by one thread. Each open listener has a socket for this thread.
+/// The worker of one thread. It serves all listeners, and has its own listening socket for each open listener.
 pub struct Worker {
     listeners: Vec<ThreadListener>,
     relay: Arc<Relay>,

@@ -24,7 +24,8 @@ use crate::rewrite::deferred::{Deferred, Input};
 /// Smaller writes wait for the flush, so headers and a short body are sent in one write.
 const WRITE_BYTES: usize = 2048;
 
-/// The first bytes of a client that knows that the server supports HTTP/2 (RFC 9113, section 3.4).
+/// The HTTP/2 connection preface (RFC 9113, section 3.4). A client with prior knowledge sends it first on a connection
+/// without TLS.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Properties of a client's connection, shared with its requests.

@@ -14,7 +14,7 @@ use crate::tap::Tap;
 /// Minimum number of blocks: one is read while the others are filled.
 const MIN_BLOCKS: usize = 4;
 
-/// Maximum time between two checks for gaps and idle connections, and between two calls of `goes_on`.
+/// Maximum time between two checks for gaps and idle connections, and between two calls of `keep_running`.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Maximum age of the packets in the block that the kernel is filling: its timer may expire twice before the handover.
@@ -107,24 +107,24 @@ impl Capture {
         self.clock
     }
 
-    /// Passes packets to `tap` while `goes_on` returns true, then ends all connections. `goes_on` is called at least
-    /// every 100 ms. System errors are passed to `failed` and do not end the capture, because an interface that is down
-    /// may come up again.
-    pub fn run(mut self, tap: &mut Tap, mut goes_on: impl FnMut() -> bool, mut failed: impl FnMut(io::Error)) {
-        while goes_on() {
+    /// Passes packets to `tap` until `keep_running` returns false, then ends all connections. Calls `keep_running` at
+    /// least every 100 ms. System errors are passed to `on_error` and do not end the capture, because an interface that
+    /// is down may come up again.
+    pub fn run(mut self, tap: &mut Tap, mut keep_running: impl FnMut() -> bool, mut on_error: impl FnMut(io::Error)) {
+        while keep_running() {
             tap.stats().ring_used.put(self.ring.waiting() as f64 / self.ring.blocks() as f64, Instant::now());
-            if !self.read(tap, &mut failed) {
-                self.pause(tap, &mut failed);
-                self.ring.wait(TICK).unwrap_or_else(&mut failed);
+            if !self.read(tap, &mut on_error) {
+                self.pause(tap, &mut on_error);
+                self.ring.wait(TICK).unwrap_or_else(&mut on_error);
             }
         }
         // Read only the blocks captured until now: more packets may arrive faster than they are read.
         for _ in 0..self.ring.blocks() {
-            if !self.read(tap, &mut failed) {
+            if !self.read(tap, &mut on_error) {
                 break;
             }
         }
-        self.pause(tap, &mut failed);
+        self.pause(tap, &mut on_error);
         let now = wall(&mut self.clock, tap);
         tap.end(now);
     }

@@ -104,8 +104,8 @@ impl Vocabularies {
         self.any.is_none() && self.models.is_empty()
     }
 
-    /// Number of tokens of a text of this model; `None` if there is no vocabulary for it, or the text cannot be
-    /// tokenized.
+    /// Counts the tokens in `text` with the vocabulary for `model`, or with the default vocabulary. `None` if there is
+    /// neither, or if the text cannot be tokenized.
     pub fn tokens(&self, model: &str, text: &str) -> Option<u64> {
         self.models.get(model).or(self.any.as_ref())?.tokens(text)
     }

@@ -9,7 +9,8 @@ use crate::listen::settings::Address;
 /// Timeout of a connect. On the local machine, a connect completes within microseconds or never.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A loopback address on which only servers that listen on all addresses respond.
+/// An arbitrary loopback address to which no server binds explicitly. A server that accepts connections on it listens on
+/// all addresses.
 const OTHER_LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 219, 83, 57));
 
 /// How a listener intercepts traffic to the server.
