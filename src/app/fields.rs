@@ -33,9 +33,9 @@ macro_rules! fields {
 /// All values except the phases, in order. Points in time (`_ms`) are milliseconds after the last byte of the request;
 /// only `duration_ms` starts at the request's first byte.
 static FIELDS: [Field; 55] = fields! { |r|
-    /// Outcome of the request, as listed in [Metrics](metrics.md), `tokometer.requests`.
+    /// Outcome of the request ([Outcomes](metrics.md#outcomes)).
     outcome = r.outcome.as_str(),
-    /// HTTP status; null without a response.
+    /// HTTP status; null if there was no response.
     status = r.status,
     /// Operation, by its OpenTelemetry name: `chat`, `text_completion`, `embeddings`, ...
     operation = r.labels.route.operation(),
@@ -45,9 +45,9 @@ static FIELDS: [Field; 55] = fields! { |r|
     model = r.labels.response_model.as_deref().or(r.labels.request_model.as_deref()),
     /// Model name in the request.
     request_model = r.labels.request_model.as_deref(),
-    /// Whether the response is a stream of events. Without a response: whether the request asked for a stream.
+    /// Whether the response is a stream of events. If there is no response: whether the request asked for a stream.
     streaming = r.labels.streaming,
-    /// Index of the listener, from 0.
+    /// Index of the listener in the configuration, from 0.
     listener = r.labels.listener,
     /// Number of the connection in this process, from 1.
     connection = r.connection,
@@ -103,11 +103,11 @@ static FIELDS: [Field; 55] = fields! { |r|
     decode_tokens_per_second_at_least = r.decode_rate_at_least,
     /// Decode rate estimated from the tokenizer's count.
     decode_tokens_per_second_estimated = r.decode_rate_estimated,
-    /// Stream events that contained a token.
+    /// Number of stream events that contained a token.
     chunks = is_streamed(r).then_some(r.chunks),
-    /// All stream events.
+    /// Number of all stream events.
     events = r.events,
-    /// Longest time between two tokens of one choice, excluding delays of tokometer itself.
+    /// Longest time between two tokens of one choice, excluding delays caused by tokometer itself.
     longest_gap_ms = milliseconds(r.longest_gap),
     /// Longest pause: the longest gap that the stream's own cadence does not explain ([Stalls](../concepts/stalls.md));
     /// null if there is none.
@@ -115,12 +115,12 @@ static FIELDS: [Field; 55] = fields! { |r|
     /// Number of pauses above the stall threshold.
     stalls = r.stalls,
     /// Total time for which tokometer's thread was not scheduled, during the request or before its first bytes were
-    /// read. Each delay is underreported by up to 100 ms.
+    /// read. Each delay is underreported by up to 100 ms, because the timer that measures it is due every 100 ms.
     late_ms = milliseconds(Some(r.late)),
     /// Time blocked on a slow client (backpressure).
     delivery_blocked_ms = milliseconds(Some(r.delivery_blocked)),
-    /// Minimum round-trip time between the server's host and the client in the last minutes before the request ended;
-    /// null if unknown.
+    /// Minimum round-trip time between the server's host and the client in the 5 minutes (sysctl `tcp_min_rtt_wlen`)
+    /// before the request ended; null if unknown.
     rtt_ms = milliseconds(network(r).rtt),
     /// TCP segments sent to the client more than once during the request; null if unknown.
     retransmits = network(r).retransmits,
@@ -129,7 +129,7 @@ static FIELDS: [Field; 55] = fields! { |r|
     /// Share of the client's time to first token that was spent in the network (transfer of the request plus one round
     /// trip), from 0 to 1; null if unknown.
     ttft_network_share = r.network_share_of_first_token(),
-    /// Whether packets were lost while the request was captured. If true, its times may be inexact.
+    /// Whether packets were lost while the request was captured. If true, the request's times may be inexact.
     capture_loss = r.capture_loss,
     /// Time in the server's queue.
     queue_time_ms = milliseconds(r.queue.map(|queue| queue.value)),
@@ -153,19 +153,19 @@ static FIELDS: [Field; 55] = fields! { |r|
 
 /// The phases of a request, each with the name and the meaning of its duration. The durations add up to `duration_ms`.
 const PHASES: [(PhaseKind, &str, &str); 10] = [
-    (PhaseKind::Request, "phase_request_ms", "Receiving the request."),
-    (PhaseKind::Load, "phase_load_ms", "Loading the model."),
-    (PhaseKind::Preprocessing, "phase_preprocessing_ms", "Preprocessing the prompt."),
-    (PhaseKind::Queue, "phase_queue_ms", "Waiting in the server's queue."),
-    (PhaseKind::Prefill, "phase_prefill_ms", "Prefilling the prompt."),
-    (PhaseKind::Waiting, "phase_waiting_ms", "Waiting for the first token, if the queue time is unknown."),
-    (PhaseKind::Processing, "phase_processing_ms", "Processing a non-streamed response."),
+    (PhaseKind::Request, "phase_request_ms", "Time spent receiving the request."),
+    (PhaseKind::Load, "phase_load_ms", "Time spent loading the model."),
+    (PhaseKind::Preprocessing, "phase_preprocessing_ms", "Time spent preprocessing the prompt."),
+    (PhaseKind::Queue, "phase_queue_ms", "Time spent waiting in the server's queue."),
+    (PhaseKind::Prefill, "phase_prefill_ms", "Time spent prefilling the prompt."),
+    (PhaseKind::Waiting, "phase_waiting_ms", "Time spent waiting for the first token, if the queue time is unknown."),
+    (PhaseKind::Processing, "phase_processing_ms", "Time spent processing a request whose response is not streamed."),
     (PhaseKind::Decode, "phase_decode_ms", "Time from the first token to the last."),
     (PhaseKind::Finish, "phase_finish_ms", "Time from the last token to the end of the request."),
     (
         PhaseKind::DeliveryBlocked,
         "phase_delivery_blocked_ms",
-        "Blocked on a slow client. Not included in the other phases.",
+        "Time blocked on a slow client (backpressure), which the other phases exclude.",
     ),
 ];
 

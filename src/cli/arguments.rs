@@ -75,8 +75,8 @@ Examples:
   OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 \\
     tokometer run --listen :8000 --upstream :8001
 
-On SIGTERM, tokometer drains and exits. A changed configuration file is reloaded within 2 s, or immediately on \
-SIGHUP. In a terminal, SIGHUP stops tokometer. docs/reference/configuration.md lists every key and variable.
+On SIGTERM, tokometer drains and exits. Tokometer reloads a changed configuration file within 2 s, or immediately on \
+SIGHUP. In a terminal, SIGHUP stops tokometer instead. docs/reference/configuration.md lists every key and variable.
 
 Exit codes: 0 after a signal or a drain, 1 failure, 2 wrong usage or configuration.")]
     Run(Flags),
@@ -102,7 +102,7 @@ configuration is invalid, or wrong usage.")]
     Rules(RulesArgs),
     /// Write Grafana dashboards generated from the metrics and the configured objectives.
     Dashboards(DashboardsArgs),
-    /// Run a demonstration: a simulated server, the proxy and a load in one process.
+    /// Run a demonstration: a simulated server, the proxy and a load generator in one process.
     Demo(DemoArgs),
     /// Simulate an inference server.
     Sim(SimArgs),
@@ -116,7 +116,7 @@ configuration is invalid, or wrong usage.")]
     Verify(VerifyArgs),
     /// Add the sidecar to the pods in Kubernetes manifests.
     Inject(InjectArgs),
-    /// Drain a running tokometer, and optionally wait for the end of the drain.
+    /// Drain a running tokometer, and optionally wait until no stream is open.
     Drain(DrainArgs),
 }
 
@@ -155,7 +155,7 @@ pub struct RulesArgs {
     #[arg(long, value_name = "FORMAT", default_value = Format::Prometheus.as_str(),
         value_parser = one_of(Format::ALL.map(|format| (format.as_str(), format))))]
     pub format: Format,
-    /// For trials: divide every window, wait and interval by this number
+    /// For tests: divide all windows, `for` durations and evaluation intervals by this number
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=3600))]
     pub time_scale: u32,
     /// The configuration.

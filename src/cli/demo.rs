@@ -22,7 +22,7 @@ Examples:
 
 Without a terminal, demo prints plain lines and exits after 20 s.")]
 pub struct DemoArgs {
-    /// Exit with a summary after this time, such as 10s, 500ms or 2m
+    /// Print a summary and exit after this time, such as 10s, 500ms or 2m
     #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
     pub duration: Option<Duration>,
     /// Number of concurrent streams

@@ -27,7 +27,8 @@ Examples:
   tokometer inject -f deployment.yaml --remove
 
 The mode auto uses address-split. If address-split is not possible, the pod stays unchanged, and the reason is \
-reported. docs/how-to/attach.md describes the modes. The operation is idempotent. YAML comments are lost.
+reported. docs/how-to/attach.md describes the modes. Injecting an injected pod again changes nothing. YAML comments in \
+the manifest are lost.
 
 Exit codes: 0 success, 1 nothing was injected (the manifest is still written), 2 wrong usage or no manifest.")]
 pub struct InjectArgs {
@@ -53,7 +54,7 @@ pub struct InjectArgs {
     /// Image that contains nft, for the mode redirect
     #[arg(long, value_name = "IMAGE")]
     pub redirect_image: Option<String>,
-    /// Port of the admin server: /metrics, health and drain
+    /// Port of the admin server (metrics, health, drain)
     #[arg(long, value_name = "PORT", default_value_t = inject::ADMIN_PORT, value_parser = value_parser!(u16).range(1..))]
     pub admin_port: u16,
     /// How long open streams may continue when the pod terminates, such as 300s or 5m

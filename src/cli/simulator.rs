@@ -41,7 +41,8 @@ pub struct SimArgs {
     /// Engine to imitate for chat requests. The native paths of all engines are always served
     #[arg(long, value_name = "ENGINE", default_value = "vllm", value_parser = one_of(Imitation::NAMES.iter().copied()))]
     pub engine: Imitation,
-    /// Share of each prompt that is read from the cache, from 0 to 1; if above 0, each response reports it
+    /// Share of each prompt that is read from the cache, from 0 to 1; if above 0, each response reports the number of
+    /// cached tokens
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     pub cached_share: f64,
     /// Maximum number of concurrent requests; further requests wait
@@ -56,9 +57,9 @@ pub struct SimArgs {
     /// Endpoint that receives the request spans, as in vLLM: http://127.0.0.1:4317
     #[arg(long, value_name = "URL", value_parser = plain_url)]
     pub otlp_traces_endpoint: Option<String>,
-    /// Faults, separated by commas: NAME[:ARGUMENT][=SHARE OF REQUESTS]. NAME is status:CODE; error-event, cut, reset
-    /// or bad-json (ARGUMENT: number of events before the fault); stall, hang or slow-headers (ARGUMENT: seconds);
-    /// no-done, empty or garbage
+    /// Faults, separated by commas, each as NAME[:ARGUMENT][=SHARE]. SHARE is the share of affected requests, from 0 to
+    /// 1 (default 1). Names and arguments: status:CODE; error-event, cut, reset and bad-json with the number of events
+    /// before the fault; stall, hang and slow-headers with seconds; no-done, empty and garbage without argument
     #[arg(long, value_name = "SPEC")]
     pub faults: Option<String>,
 }

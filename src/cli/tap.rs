@@ -21,7 +21,8 @@ Examples:
 
 tap reads copies of the packets and never changes the traffic. It needs the capability NET_RAW, and cannot read TLS. \
 docs/how-to/tap.md contains tap.json and compares tap with `run`. After SIGTERM, tap exits when no request is in \
-flight. SIGHUP reloads the configuration; in a terminal, SIGHUP stops tap.")]
+flight, or when process.grace_period has passed. SIGHUP reloads the configuration. In a terminal, SIGHUP stops tap \
+instead.")]
 pub struct TapArgs {
     /// The captured ports and interface
     #[command(flatten)]
@@ -32,13 +33,13 @@ pub struct TapArgs {
     /// Configuration file (YAML); also TOKOMETER_CONFIG
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Address of the admin server: /metrics, health and drain [default: 0.0.0.0:9464]
+    /// Listen address of the admin server (metrics, health, drain) [default: 0.0.0.0:9464]
     #[arg(long, value_name = "ADDRESS")]
     pub admin: Option<String>,
-    /// Address that receives the engine's OTLP traces: 127.0.0.1:4317; can be repeated
+    /// Listen address for the engine's OTLP traces, such as 127.0.0.1:4317; can be repeated
     #[arg(long, value_name = "ADDRESS")]
     pub otlp_receiver: Vec<String>,
-    /// Any other configuration key, such as log.level=debug; can be repeated
+    /// Set any other configuration key, such as log.level=debug; can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 }

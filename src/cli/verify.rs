@@ -47,10 +47,10 @@ pub struct VerifyArgs {
     /// Maximum tokens per response
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = value_parser!(u32).range(2..=10_000))]
     pub max_tokens: u32,
-    /// Maximum latency that the proxy may add, as the difference of the medians
+    /// Maximum latency that the proxy may add: median of proxied requests minus median of direct requests
     #[arg(long, value_name = "DURATION", default_value = "5ms", value_parser = duration::parse)]
     pub max_added: Duration,
-    /// Timeout of one response
+    /// Timeout of one request
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = positive_duration)]
     pub timeout: Duration,
     /// Request header, such as "Authorization: Bearer KEY"; can be repeated

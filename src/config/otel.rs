@@ -49,7 +49,7 @@ const PER_SIGNAL: [&str; 9] = [
 ];
 
 /// Why the span limits have no effect.
-const FIXED: &str = "nothing: span attributes are fixed, and values from requests are truncated when they are parsed";
+const FIXED: &str = "no effect: span attributes are fixed, and values from requests are truncated when they are parsed";
 
 /// The other variables: name, key or effect, and how the text is parsed.
 const OTHERS: [(&str, &str, Read); 26] = [
@@ -70,7 +70,11 @@ const OTHERS: [(&str, &str, Read); 26] = [
         Read::Special(semconv),
     ),
     ("OTEL_METRICS_EXEMPLAR_FILTER", "prometheus.exemplars", Read::Special(exemplars)),
-    ("OTEL_PROPAGATORS", "nothing: only `tracecontext` is supported, and it stays enabled", Read::Special(propagators)),
+    (
+        "OTEL_PROPAGATORS",
+        "no effect: only `tracecontext` is supported, and it stays enabled",
+        Read::Special(propagators),
+    ),
     (
         "OTEL_TRACES_EXPORTER",
         "`otlp.traces.enabled`: `otlp` sets `true`, `none` sets `false`",
@@ -78,7 +82,7 @@ const OTHERS: [(&str, &str, Read); 26] = [
     ),
     (
         "OTEL_METRICS_EXPORTER",
-        "`otlp.metrics.enabled`: a list with `otlp` sets `true`, `none` or only `prometheus` sets `false`",
+        "`otlp.metrics.enabled`: a list that contains `otlp` sets `true`; `none`, or `prometheus` alone, sets `false`",
         Read::Special(|text| exporter(text, "otlp.metrics.enabled", &["otlp", "none", "prometheus"])),
     ),
     (
@@ -86,8 +90,8 @@ const OTHERS: [(&str, &str, Read); 26] = [
         "`true` sets `otlp.metrics.enabled` and `otlp.traces.enabled` to `false`; the Prometheus endpoint stays enabled",
         Read::Special(sdk_disabled),
     ),
-    ("OTEL_METRIC_EXPORT_TIMEOUT", "nothing: use `OTEL_EXPORTER_OTLP_METRICS_TIMEOUT` instead", Read::Unused),
-    ("OTEL_BSP_EXPORT_TIMEOUT", "nothing: use `OTEL_EXPORTER_OTLP_TRACES_TIMEOUT` instead", Read::Unused),
+    ("OTEL_METRIC_EXPORT_TIMEOUT", "no effect: use `OTEL_EXPORTER_OTLP_METRICS_TIMEOUT` instead", Read::Unused),
+    ("OTEL_BSP_EXPORT_TIMEOUT", "no effect: use `OTEL_EXPORTER_OTLP_TRACES_TIMEOUT` instead", Read::Unused),
     ("OTEL_ATTRIBUTE_COUNT_LIMIT", FIXED, Read::Unused),
     ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", FIXED, Read::Unused),
     ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", FIXED, Read::Unused),
@@ -96,7 +100,7 @@ const OTHERS: [(&str, &str, Read); 26] = [
     ("OTEL_SPAN_LINK_COUNT_LIMIT", FIXED, Read::Unused),
     (
         "OTEL_CONFIG_FILE",
-        "nothing: tokometer has its own configuration file, set by `--config` or `TOKOMETER_CONFIG`",
+        "no effect: tokometer has its own configuration file, set by `--config` or `TOKOMETER_CONFIG`",
         Read::Unused,
     ),
 ];
@@ -126,7 +130,7 @@ pub(crate) fn layer(environment: &Environment, warnings: &mut Vec<Problem>) -> N
             Read::Plain => plain(&variable.sets, text, &origin).map(|value| vec![(variable.sets.as_str(), value)]),
             Read::Special(read) => read(text),
             Read::Unused => {
-                warn(variable.sets.replace("nothing", "has no effect"));
+                warn(variable.sets.replace("no effect", "has no effect"));
                 continue;
             }
         };

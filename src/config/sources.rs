@@ -177,25 +177,26 @@ pub struct Flags {
     /// unix:/path
     #[arg(long, value_name = "ADDRESS", conflicts_with = "listeners")]
     pub listen: Option<String>,
-    /// Address of the server: 127.0.0.1:8001, :8001, https://host:port, unix:/path or original
+    /// Address of the server: 127.0.0.1:8001, :8001, https://host:port, unix:/path, or original (the original
+    /// destination of connections that iptables redirects to tokometer)
     #[arg(long, value_name = "ADDRESS", conflicts_with = "listeners")]
     pub upstream: Option<String>,
-    /// Listener with both addresses; a list in brackets creates one listener per address; can be repeated
+    /// Listen address and upstream of a listener, such as :8000=:8001; a list in brackets, such as
+    /// [10.0.0.7,fd00::7]:8000=:8001, creates one listener per address; can be repeated
     #[arg(long = "listener", value_name = "LISTEN=UPSTREAM")]
     pub listeners: Vec<String>,
-    /// Address of the admin server: /metrics, health and drain [default: 0.0.0.0:9464]
+    /// Listen address of the admin server (metrics, health, drain) [default: 0.0.0.0:9464]
     #[arg(long, value_name = "ADDRESS")]
     pub admin: Option<String>,
-    /// Address that receives the engine's OTLP traces: 127.0.0.1:4317; can be repeated
+    /// Listen address for the engine's OTLP traces, such as 127.0.0.1:4317; can be repeated
     #[arg(long, value_name = "ADDRESS")]
     pub otlp_receiver: Vec<String>,
-    /// Rewrite mode on every listener, with these changes: include_usage, traceparent, request_id
-    /// (docs/how-to/rewrite.md)
+    /// Use rewrite mode on every listener, and make these changes, separated by commas (docs/how-to/rewrite.md)
     #[arg(long, value_name = "CHANGES", value_delimiter = ',',
         value_parser = ["include_usage", "traceparent", "request_id"])]
     pub rewrite: Vec<String>,
-    /// Any other configuration key, such as log.level=debug, or listeners[].tls.key=FILE for every listener; can be
-    /// repeated
+    /// Set any other configuration key, such as log.level=debug; listeners[].KEY=VALUE sets a key of every listener;
+    /// can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Ports and interface of `tokometer tap`. That command has its own arguments for them.

@@ -41,13 +41,14 @@ const FLAGS: [(&str, &str); 8] = [
     ("--config FILE", "Configuration file (YAML)."),
     (
         "--listen ADDRESS",
-        "Sets `listeners[0].listen`; only for a single listener. A list in brackets, `[10.0.0.7,fd00::7]:8000`, creates one listener per address. \
+        "Sets `listeners[0].listen`; allowed only with a single listener. A list in brackets, `[10.0.0.7,fd00::7]:8000`, creates one listener per address. \
          In Kubernetes, set the environment variable `POD_IPS` from the field `status.podIPs` and use `[$(POD_IPS)]:8000`.",
     ),
-    ("--upstream ADDRESS", "Sets `listeners[0].upstream`; only for a single listener."),
+    ("--upstream ADDRESS", "Sets `listeners[0].upstream`; allowed only with a single listener."),
     (
         "--listener LISTEN=UPSTREAM",
-        "Adds a listener, or one per address of a list in brackets; can be repeated. The listeners replace `listeners` in the file.",
+        "Adds a listener; can be repeated. A list of addresses in brackets adds one listener per address. \
+         If this flag is set, `listeners` in the file is ignored.",
     ),
     ("--admin ADDRESS", "Sets `admin.listen`."),
     (
@@ -56,7 +57,7 @@ const FLAGS: [(&str, &str); 8] = [
     ),
     (
         "--otlp-receiver ADDRESS",
-        "Adds an address to `engine_spans.listen`; can be repeated. The addresses replace those in the file.",
+        "Adds an address to `engine_spans.listen`; can be repeated. If this flag is set, the addresses in the file are ignored.",
     ),
     (
         "--set KEY=VALUE",
@@ -88,7 +89,7 @@ in a cluster. An empty variable counts as not set. In variables, separate list e
 Tokometer reloads a changed configuration file within 2 s, or immediately on SIGHUP (in a terminal, SIGHUP stops
 tokometer). If the file has errors, the previous configuration stays in effect, the errors are logged, and
 `tokometer_config_last_reload_successful` is 0. After a reload, keys marked *reload* apply to new connections. Changes
-to all other keys need a restart; the log lists them.
+to all other keys take effect only after a restart; tokometer logs the names of the changed keys.
 
 ";
 
@@ -121,7 +122,8 @@ fn document() -> String {
     text.push_str(
         "\n## Detected resource attributes\n\nSet the variables with the downward API. `telemetry.resource`, \
          `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` override the detected attributes. `service.instance.id` is \
-         `<namespace>.<pod>.<container>` if namespace and pod are known (without the container if it is unknown), otherwise `<host name>/<admin address>`.\n\n\
+         `<namespace>.<pod>.<container>`, or `<namespace>.<pod>` if the container is unknown. If the namespace or the pod is \
+         unknown, it is `<host name>/<admin address>`.\n\n\
          | attribute | variable (the first one set is used) |\n|---|---|\n",
     );
     for (attribute, names) in otel::RESOURCE {
@@ -129,9 +131,10 @@ fn document() -> String {
         row(&mut text, &[&format!("`{attribute}`"), &names.join(", ")]);
     }
     text.push_str(
-        "\n## Renamed and removed keys\n\nAn old key is an error, and the error message names its replacement. Two groups of keys are \
-         not in the table. Key names no longer end with a unit (`relay.keepalive_secs` is now `relay.keepalive`). Overrides for one \
-         OTLP signal (`otlp.traces.endpoint`) can be set only by variables (`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`).\n\n\
+        "\n## Renamed and removed keys\n\nAn old key is an error, and the error message names its replacement. The table omits two groups of \
+         old keys. Keys whose names ended with a unit no longer contain the unit (`relay.keepalive_secs` is now \
+         `relay.keepalive`). Keys for a single OTLP signal (`otlp.traces.endpoint`) are now variables \
+         (`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`).\n\n\
          | key | now |\n|---|---|\n",
     );
     for (old, now) in RENAMED {

@@ -24,17 +24,17 @@ tokometer_observe::closed_enum! {
     #[derive(Serialize, ValueEnum)]
     #[serde(rename_all = "snake_case")]
     pub enum CheckName {
-        /// The server is reachable on both sides.
+        /// The server is reachable directly and through the proxy.
         Reach = "reach",
-        /// The proxy adds no significant latency.
+        /// The proxy adds at most --max-added to each median.
         Latency = "latency",
         /// Responses are identical, byte for byte where possible.
         Bytes = "bytes",
-        /// The engine reports the token count of a stream whose client did not ask for it.
+        /// Streams contain token counts even if the client does not request them.
         Usage = "usage",
         /// The engine reports queue times.
         Queue = "queue",
-        /// The admin server counted the canaries.
+        /// The metrics on the admin server include every canary exactly once.
         Counts = "counts",
         /// Only the proxy can reach the server.
         Bypass = "bypass",
@@ -62,7 +62,7 @@ pub struct Settings {
     pub max_tokens: u32,
     /// Additional request headers, such as `Authorization`.
     pub headers: Vec<(String, String)>,
-    /// Timeout of one response.
+    /// Timeout of one request.
     pub timeout: Duration,
     /// Maximum latency that the proxy may add to the median time to first byte, time to first token and inter-token
     /// gap.

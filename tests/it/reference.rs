@@ -16,7 +16,8 @@ const COMMANDS: &str = "# Commands
 
 <!-- Generated from the command line definitions: `tests/generated.sh write` rewrites it. -->
 
-`tokometer COMMAND --help` prints the same text. Exit codes: 0 success, 1 failure, 2 wrong usage or an invalid configuration.
+This page contains the output of `tokometer COMMAND --help` for every command. Exit codes: 0 success, 1 failure, 2 wrong
+usage or an invalid configuration.
 ";
 
 #[test]
@@ -40,10 +41,15 @@ const ALERTS: &str = "# Alerts
 
 <!-- Generated from the alerting rules: `tests/generated.sh write` rewrites it. -->
 
-`tokometer rules` generates these alerts from the default objectives. Severity `critical` pages; `warning` opens a
-ticket. Each name links to the runbook. The error budget alerts and `LLMSLOMetricAbsent` exist once for each configured
-objective. The column `For` is the time for which the condition must hold; `-` means that the alert fires immediately.
-[Objectives](../concepts/objectives.md#rules) explains burn rates, windows, and which alerts inhibit others.
+`tokometer rules` generates these alerts; the table shows those for the default objectives. An alert with the severity
+`critical` is a page, and an alert with the severity `warning` is a ticket. If a row lists two severities, the values in
+the columns `For` and `Dashboard` have the same order; a single value applies to both severities.
+
+The column `For` shows how long the condition must hold before the alert fires; `-` means that the alert fires
+immediately. Each alert name links to its runbook. The last column contains the dashboard to which the alert links.
+
+If you configure other objectives, each of them has its own error budget alerts and its own `LLMSLOMetricAbsent`.
+[Objectives](../concepts/objectives.md#rules) explains burn rates, windows, and which alerts inhibit other alerts.
 
 | Alert | Severity | For | Meaning | Dashboard |
 |---|---|---|---|---|

@@ -281,7 +281,7 @@ def _alert_cases():
     reload = _pod("tokometer_config_last_reload_successful")
     ended = lambda outcome, operation="chat": _pod(requests_total, f'outcome="{outcome}",gen_ai_operation_name="{operation}"')  # noqa: E731
     up = f'up{{{POD}}}'
-    pod_skipped = 'kube_pod_annotations{namespace="n",pod="p",annotation_tokometer_skipped="its --port is not 8000"}'
+    pod_skipped = 'kube_pod_annotations{namespace="n",pod="p",annotation_tokometer_skipped="the value of --port is not 8000"}'
     pod_labels = 'kube_pod_labels{namespace="n",pod="p",label_tokometer_inject="true"}'
     phase = lambda phase: f'kube_pod_status_phase{{namespace="n",pod="p",phase="{phase}"}}'  # noqa: E731
     running = (phase("Running"), _flat(1))

@@ -21,9 +21,9 @@ READ_EVENTS, WAIT_SECONDS = 12, 1.0
 # Totals of vLLM's histograms and counters.
 ENGINE_METRICS = {
     "requests ended": "vllm:request_success_total",
-    "times to first token": "vllm:time_to_first_token_seconds_count",
-    "end-to-end times": "vllm:e2e_request_latency_seconds_count",
-    "queue times": "vllm:request_queue_time_seconds_count",
+    "time-to-first-token observations": "vllm:time_to_first_token_seconds_count",
+    "end-to-end time observations": "vllm:e2e_request_latency_seconds_count",
+    "queue time observations": "vllm:request_queue_time_seconds_count",
     "prompt tokens": "vllm:prompt_tokens_total",
     "output tokens": "vllm:generation_tokens_total",
 }
@@ -62,9 +62,9 @@ def _compare(front_end):
         assert all(record["output_tokens_source"] == names.LOWER_BOUND for record in first_tokens)
         tokometer_values = {
             "requests ended": REQUESTS,
-            "times to first token": len(first_tokens),
-            "end-to-end times": REQUESTS,
-            "queue times": sum(record["queue_time_ms"] is not None for record in records),
+            "time-to-first-token observations": len(first_tokens),
+            "end-to-end time observations": REQUESTS,
+            "queue time observations": sum(record["queue_time_ms"] is not None for record in records),
             "prompt tokens": sum(record["input_tokens"] or 0 for record in records),
             "output tokens": tokens,
         }

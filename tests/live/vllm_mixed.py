@@ -93,13 +93,13 @@ ROWS = (
     ("vllm:request_success_total", "requests ended", lambda relay: relay.total(names.REQUESTS)),
     ("vllm:prompt_tokens_total", "prompt tokens", lambda relay: relay.total(names.INPUT_TOKENS)),
     ("vllm:generation_tokens_total", "output tokens", lambda relay: relay.total(names.OUTPUT_TOKENS)),
-    ("vllm:time_to_first_token_seconds_count", "times to first token", lambda relay: relay.total(names.FIRST_TOKEN_COUNT)),
+    ("vllm:time_to_first_token_seconds_count", "time-to-first-token observations", lambda relay: relay.total(names.FIRST_TOKEN_COUNT)),
     ("vllm:time_to_first_token_seconds_sum", "their sum, s", lambda relay: relay.total("tokometer_time_to_first_token_seconds_sum")),
-    ("vllm:inter_token_latency_seconds_count", "gaps between tokens", lambda relay: relay.total("tokometer_inter_token_latency_seconds_count")),
+    ("vllm:inter_token_latency_seconds_count", "inter-token latency observations", lambda relay: relay.total("tokometer_inter_token_latency_seconds_count")),
     ("vllm:inter_token_latency_seconds_sum", "their sum, s", lambda relay: relay.total("tokometer_inter_token_latency_seconds_sum")),
-    ("vllm:e2e_request_latency_seconds_count", "end-to-end times", lambda relay: relay.total("gen_ai_server_request_duration_seconds_count")),
+    ("vllm:e2e_request_latency_seconds_count", "end-to-end time observations", lambda relay: relay.total("gen_ai_server_request_duration_seconds_count")),
     ("vllm:e2e_request_latency_seconds_sum", "their sum, s", lambda relay: relay.total("gen_ai_server_request_duration_seconds_sum")),
-    ("vllm:request_queue_time_seconds_count", "queue times", lambda relay: relay.total("tokometer_queue_time_seconds_count")),
+    ("vllm:request_queue_time_seconds_count", "queue time observations", lambda relay: relay.total("tokometer_queue_time_seconds_count")),
     ("vllm:request_queue_time_seconds_sum", "their sum, s", lambda relay: relay.total("tokometer_queue_time_seconds_sum")),
 )
 # Scraped counters, which must equal the metrics page that they are scraped from.

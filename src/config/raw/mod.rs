@@ -56,8 +56,8 @@ block! {
         process: Process = Process::default(),
         /// How connections are forwarded. These settings do not change the forwarded bytes; only rewrite mode does.
         relay: relay::Settings = relay::Settings::default(),
-        /// Changes made by listeners in rewrite mode (`listeners[].mode: rewrite`), and their limits. These listeners
-        /// require that at least one of `include_usage`, `traceparent` and `request_id` is true.
+        /// Changes made by listeners in rewrite mode (`listeners[].mode: rewrite`), and their limits. If a listener
+        /// uses this mode, at least one of `include_usage`, `traceparent` and `request_id` must be true.
         rewrite: rewrite::Settings = rewrite::Settings::default(),
         /// How requests are parsed and measured. These settings do not change the traffic between client and server.
         #[schemars(extend("x-reload" = true))]
@@ -108,7 +108,7 @@ block! {
         #[schemars(range(min = 0, max = 1024))]
         threads: u64 = 0,
         /// How long open streams may continue after SIGTERM. 0: open streams are closed immediately. Use a value below
-        /// the pod's `terminationGracePeriodSeconds`.
+        /// the pod's `terminationGracePeriodSeconds`, because the kubelet kills the container after that time.
         #[schemars(extend("x-range" = ["0s", "24h"], "x-reload" = true))]
         grace_period: Duration = Duration::from_millis(30_000),
         /// How long new connections are still accepted after a drain request (`/drain`, `tokometer drain`). Load
@@ -139,7 +139,7 @@ block! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// One readable line per event.
+    /// One human-readable line per entry.
     #[default]
     Text,
     /// One JSON object per line.

@@ -139,8 +139,8 @@ block! {
 block! {
     /// Per-request targets. Clients choose them, so they are bounded, used only for evaluation, and never a label.
     RequestTargets {
-        /// If true, requests are evaluated against the targets in their headers. If false, only the configured
-        /// objectives apply.
+        /// If true, clients can set targets for a request in its headers (docs/concepts/objectives.md). If false, only
+        /// the configured objectives apply.
         enabled: bool = true,
     }
 }
@@ -151,7 +151,8 @@ block! {
         /// If true, tokens and requests are counted by tenant (`tokometer.tenant.*`). Tokometer does not verify tenant
         /// names: put an authenticating gateway in front, or use a server that rejects unknown clients.
         enabled: bool = false,
-        /// Request headers that may name the tenant, also for objectives. The first header that is present is used.
+        /// Request headers that may name the tenant, for the tenant metrics and for objectives. The first header that
+        /// is present is used.
         from_headers: Vec<String> = vec!["x-tenant".to_owned()],
         /// Claim of the bearer token (a signed JWT) that names the tenant if no header does: `sub`, or `org.id` for
         /// `id` in the object `org`. The signature is not verified, and no other claim is read or stored. null: tokens

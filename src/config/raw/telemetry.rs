@@ -39,11 +39,12 @@ block! {
 block! {
     /// Prompt classes as attributes of the time-to-first-token metrics.
     PromptClasses {
-        /// If true, adds `input_length_class`: the prompt length in tokens (up to 1024, 8192, 32768, 131072, or more),
-        /// or `unknown` if the engine does not report the length.
+        /// If true, adds the label `input_length_class` to the first-token and prefill metrics: the prompt length in
+        /// tokens (up to 1024, 8192, 32768, 131072, or more), or `unknown` if the engine does not report the length.
         input_length: bool = false,
-        /// If true, adds `cache_hit_class`: the share of the prompt that was read from the engine's cache: `none`,
-        /// `partial` (up to half) or `most`, or `unknown` if the engine does not report the share.
+        /// If true, adds the label `cache_hit_class` to the first-token and prefill metrics. Its value is the share of
+        /// the prompt that was read from the engine's cache: `none`, `partial` (up to half) or `most`, or `unknown` if
+        /// the engine does not report the share.
         cache_hit: bool = false,
     }
 }
@@ -79,7 +80,7 @@ pub enum Histograms {
     /// Buckets with fixed bounds, the same as on the Prometheus endpoint.
     #[default]
     ExplicitBucketHistogram,
-    /// Base-2 exponential buckets: finer resolution, no bounds to choose.
+    /// Base-2 exponential buckets, which have a finer resolution and need no configured bounds.
     Base2ExponentialBucketHistogram,
 }
 
@@ -94,11 +95,12 @@ pub enum Sampler {
     AlwaysOn,
     /// No traces.
     AlwaysOff,
-    /// The ratio `sampler_ratio` of all traces, by trace id.
+    /// The share `sampler_ratio` of all traces, selected by trace id.
     Traceidratio,
     /// The caller's sampling decision; if the caller made none, no traces.
     ParentbasedAlwaysOff,
-    /// The caller's sampling decision; if the caller made none, the ratio `sampler_ratio` of traces.
+    /// The caller's sampling decision; if the caller made none, the share `sampler_ratio` of traces, selected by trace
+    /// id.
     ParentbasedTraceidratio,
 }
 

@@ -82,7 +82,7 @@ block! {
 block! {
     /// TLS for connections to the server.
     UpstreamTls {
-        /// If true, connections to the server use TLS.
+        /// If true, connections to the server use TLS. TLS is also used if the upstream starts with `https://`.
         enabled: bool = false,
         /// File with the CA certificates to trust. null: the built-in web roots.
         ca: Option<String> = None,
@@ -158,12 +158,12 @@ block! {
 block! {
     /// Scraping of the engine's own metrics.
     Scrape {
-        /// Whether to scrape the engine's metrics. null: true, unless a scrape would affect other scrapers. This
-        /// applies only to llama.cpp, which resets two averages on every scrape, but no counters.
+        /// Whether to scrape the engine's metrics. null: true, except for llama.cpp. Each scrape of llama.cpp resets
+        /// two averages, so other scrapers would get wrong values for them.
         enabled: Option<bool> = None,
-        /// Path of the engine's Prometheus metrics. null: `/metrics`, or `/prometheus/metrics` for TensorRT-LLM, whose
-        /// `/metrics` loses its content on every read. If `observe.engine` is `auto`, an `OPTIONS` request determines
-        /// which path to use.
+        /// Path of the engine's Prometheus metrics. null: `/metrics`, or `/prometheus/metrics` for TensorRT-LLM, which
+        /// deletes the content of `/metrics` on every read. If `observe.engine` is `auto`, an `OPTIONS` request
+        /// determines which path to use.
         path: Option<String> = None,
         /// Port of the engine's metrics. null: the port of the upstream, or 8002 with `observe.engine: triton`.
         #[schemars(range(min = 1, max = 65535))]
@@ -183,8 +183,9 @@ block! {
         /// the engine's `--otlp-traces-endpoint` to one of these addresses. Empty: off. Anyone who can reach these
         /// addresses can send spans, so use loopback addresses.
         listen: Vec<String> = Vec::new(),
-        /// Maximum time to hold the record of a request without a queue time until the engine's span arrives. Engines
-        /// send spans in batches (vLLM: every 5 s). If no spans arrive, only a few records are held.
+        /// If the queue time of an ended request is unknown, its record is held for at most this time until the
+        /// engine's span arrives. Engines send spans in batches (vLLM: every 5 s). If no spans arrive, only a few
+        /// records are held.
         #[schemars(extend("x-range" = ["100ms", "10m"]))]
         wait: Duration = Duration(engine_spans::Settings::default().wait),
     }
@@ -198,7 +199,7 @@ block! {
         ports: Vec<u16> = Vec::new(),
         /// Network interface, as with `--interface`: `eth0`, `lo`, or `any` for all interfaces.
         interface: String = capture::Interface::Any.to_string(),
-        /// Buffer size for captured packets that wait to be processed, in multiples of 512KiB. If the buffer is full,
+        /// Buffer size for captured packets waiting to be processed, in multiples of 512KiB. If the buffer is full,
         /// packets are lost and counted. Traffic is not affected.
         #[schemars(extend("x-range" = ["2MiB", "1GiB"]))]
         buffer: Size = Size(16 << 20),

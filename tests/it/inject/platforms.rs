@@ -14,10 +14,10 @@ use crate::config_documents::same_as_committed;
 const HEAD: &str = "\
 # Platforms
 
-The pods that tokometer measures, and the reasons why other pods stay unchanged. Generated from
-[fleet.yaml](../../tests/fixtures/inject/fleet.yaml) by the test `inject::platforms`; do not edit.
+This page lists platform pods, the result of injecting tokometer into them, and the reason if a pod stays unchanged.
+Generated from [fleet.yaml](../../tests/fixtures/inject/fleet.yaml) by the test `inject::platforms`; do not edit.
 
-The pods come from the platforms' own manifests (November 2026) and are shortened to the relevant parts. The columns
+The platform pods come from the platforms' own manifests (November 2026), shortened to the relevant parts. The columns
 are:
 
 - **Settings**: settings of the injection target in the chart. The corresponding flags of `tokometer inject` are

@@ -43,6 +43,15 @@ pub(crate) fn scripts() -> Vec<Script> {
     scripts
 }
 
+/// The scripts whose outcome depends only on the bytes, not on their timing or on how the connections end.
+pub(crate) fn untimed() -> Vec<Script> {
+    let mut scripts = shapes();
+    scripts.extend(smuggling());
+    scripts.extend(sizes());
+    scripts.retain(|script| !script.client.iter().any(|step| matches!(step, Meet | Drip(_))));
+    scripts
+}
+
 fn shapes() -> Vec<Script> {
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n\
                    2;ext=\"a;b\"\r\nok\r\n0003 ; x\r\nyes\r\n0\r\nX-Sum: 1\r\nX-Other: 2\r\n\r\n";
@@ -51,39 +60,39 @@ fn shapes() -> Vec<Script> {
         round_trip("pipelined requests", GET.repeat(20), OK.repeat(20)),
         round_trip("chunk extensions and trailers", GET, chunked),
         round_trip(
-            "status 103 and 102 before the response",
+            "interim responses 103 and 102 before the response",
             GET,
             format!("HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n{OK}"),
         ),
         round_trip("500 interim responses", GET, "HTTP/1.1 100 Continue\r\n\r\n".repeat(500) + OK),
         expect_continue(),
         round_trip(
-            "a response body after HEAD",
+            "a response with a body to a HEAD request",
             "HEAD / HTTP/1.1\r\nhost: x\r\n\r\n",
             "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
         ),
         round_trip(
-            "a body with status 204",
+            "a response with status 204 and a body",
             GET,
             format!("HTTP/1.1 204 No Content\r\ncontent-length: 4\r\n\r\nbody{OK}"),
         ),
         round_trip(
-            "a body with status 304",
+            "a response with status 304 and a body",
             GET,
             format!("HTTP/1.1 304 Not Modified\r\ncontent-length: 4\r\n\r\nbody{OK}"),
         ),
         round_trip(
-            "odd case and spacing in headers",
+            "headers with mixed case and unusual spacing",
             "GET / HTTP/1.1\r\nHoSt:x\r\nX-A:   1  \r\nx-a:2\r\n\r\n",
             "HTTP/1.1 200\r\nDATE: never\r\nSet-Cookie: a\r\nset-cookie: b\r\nContent-Length:2\r\n\r\nok",
         ),
         round_trip(
-            "HTTP/1.0 with keep-alive",
+            "an HTTP/1.0 request with keep-alive",
             "GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n",
             "HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: 2\r\n\r\nok",
         ),
         round_trip(
-            "a CONNECT tunnel",
+            "a CONNECT request",
             "CONNECT a:443 HTTP/1.1\r\nhost: a:443\r\n\r\n\x16\x03\x01hello",
             "HTTP/1.1 200 Connection established\r\n\r\n\x16\x03\x03world",
         ),
@@ -98,7 +107,7 @@ fn shapes() -> Vec<Script> {
             b"HTTP/1.1 101 Switching Protocols\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\n\0\0\0\x04\0\0\0\0\0",
         ),
         round_trip(
-            "the HTTP/2 preface",
+            "the HTTP/2 connection preface",
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
             b"\0\0\0\x04\0\0\0\0\0\0\0\0\x04\x01\0\0\0\0",
         ),
@@ -116,7 +125,7 @@ fn expect_continue() -> Script {
     let (head, body) = ("POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n", "abc");
     let interim = "HTTP/1.1 100 Continue\r\n\r\n";
     script(
-        "a client that expects status 100",
+        "a request with Expect: 100-continue",
         vec![send(head), Read(interim.len()), send(body), Read(interim.len() + OK.len()), Finish, ReadEnd],
         vec![Read(head.len()), send(interim), Read(head.len() + body.len()), send(OK), ReadEnd],
     )
@@ -134,12 +143,12 @@ fn smuggling() -> Vec<Script> {
         ("a list of Content-Length values", b"POST / HTTP/1.1\r\ncontent-length: 1, 1\r\n\r\na"),
         ("a Content-Length with a sign", b"POST / HTTP/1.1\r\ncontent-length: +1\r\n\r\na"),
         ("a Content-Length above 64 bits", b"POST / HTTP/1.1\r\ncontent-length: 99999999999999999999999\r\n\r\na"),
-        ("a GET request with Content-Length", b"GET / HTTP/1.1\r\ncontent-length: 1\r\n\r\na"),
-        ("a folded header", b"GET / HTTP/1.1\r\nx-a: 1\r\n  2\r\n\t3\r\nhost: x\r\n\r\n"),
-        ("bare line feeds", b"GET / HTTP/1.1\nhost: x\nx: y\n\n"),
-        ("bare carriage returns", b"GET / HTTP/1.1\rhost: x\r\r"),
+        ("a GET request with a body", b"GET / HTTP/1.1\r\ncontent-length: 1\r\n\r\na"),
+        ("a request with a folded header", b"GET / HTTP/1.1\r\nx-a: 1\r\n  2\r\n\t3\r\nhost: x\r\n\r\n"),
+        ("request lines that end with bare line feeds", b"GET / HTTP/1.1\nhost: x\nx: y\n\n"),
+        ("request lines that end with bare carriage returns", b"GET / HTTP/1.1\rhost: x\r\r"),
         ("a NUL byte in a header", b"GET / HTTP/1.1\r\nx-a: a\0b\r\n\r\n"),
-        ("bytes above 127 in a header", b"GET /\xff HTTP/1.1\r\nx-a: \xc3\x28\xfe\r\n\r\n"),
+        ("bytes above 127 in the request target and a header", b"GET /\xff HTTP/1.1\r\nx-a: \xc3\x28\xfe\r\n\r\n"),
         ("a chunk size that overflows", b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\nabc"),
         ("a chunk size that is not a number", b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\nabc\r\n0\r\n\r\n"),
         ("Content-Length and Transfer-Encoding as trailers", b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\ncontent-length: 9\r\ntransfer-encoding: x\r\n\r\n"),
@@ -189,9 +198,13 @@ fn sizes() -> Vec<Script> {
             vec![Drip(drip.clone().into()), Read(drop.len()), Finish, ReadEnd],
             vec![Read(drip.len()), Drip(drop.into()), ReadEnd],
         ),
-        round_trip("a 2 MB data line", GET, [b"HTTP/1.1 200 OK\r\n\r\ndata: ", &body[..2_000_000], b"\n\n"].concat()),
         round_trip(
-            "50,000 chunks of one byte",
+            "a response with one line of 2 MB",
+            GET,
+            [b"HTTP/1.1 200 OK\r\n\r\ndata: ", &body[..2_000_000], b"\n\n"].concat(),
+        ),
+        round_trip(
+            "a response with 50,000 chunks of one byte",
             GET,
             format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{}0\r\n\r\n", "1\r\na\r\n".repeat(50_000)),
         ),

@@ -12,8 +12,8 @@ const HEADING: &str = "\n## Names\n";
 
 /// The text between the heading and the tables.
 const BEFORE_TABLES: &str = "
-For each metric, tokometer uses the first row whose names are all on the engine's metrics page. `older` marks names of
-earlier engine releases.
+For each metric and engine, tokometer uses the first row whose names are all on the engine's metrics page. `older`
+marks names of earlier engine releases.
 ";
 
 #[test]
@@ -35,7 +35,9 @@ fn tables() -> String {
         let what = match quantity.combine() {
             Combine::Level => "Sum over models.",
             Combine::Highest => "Maximum over models.",
-            Combine::Single => "Used only if the engine has no such counters, and its page has one series per rank.",
+            Combine::Single => {
+                "Used only if the page has no counters to compute the ratio from, and exactly one series of this gauge per rank."
+            }
             Combine::Count => "Increase of the engine's counters, summed over models.",
         };
         writeln!(out, "\n### `{}`\n\n{what}\n", quantity.as_str()).unwrap();

@@ -25,45 +25,55 @@ const INTRODUCTION: &str = "\
 <!-- Generated from the results of tests/it/truth: `UPDATE=1 cargo test --test it truth::queue` rewrites it. -->
 
 The queue time is the time that a request waits in the server before processing begins. The metric is
-`tokometer.queue.time`, by `source`. In a trace, the queue time is the phase `queue` ([Traces](traces.md)). The sources
-measure slightly different times, so each source has its own series:
+`tokometer.queue.time`. In a trace, the queue time is the phase `queue` ([Traces](traces.md)). How tokometer gets the
+queue time depends on the engine. Because the values differ slightly in meaning, the metric has a separate series for
+each `source`:
 
 | Source | Engine and value | Meaning | Also included |
 |---|---|---|---|
-| `in_band` | vLLM (`--enable-per-request-metrics`, usage on, one choice): `metrics.queue_time_ms` | waiting for the scheduler | nothing |
-| `in_band` | SGLang (`/generate`, `--enable-metrics`): `meta_info.queue_time` | waiting for the scheduler | nothing |
-| `in_band` | Dynamo (the client requests it with `nvext.extra_fields`): `nvext.timing.prefill_wait_time_ms` | waiting for a prefill worker | nothing |
-| `response_header` | TGI (non-streamed responses): `x-queue-time` | from validation to batching, rounded down to whole milliseconds | nothing |
-| `remainder` | Ollama (native API): total minus load, prompt and eval durations | waiting for a slot of the runner | templating, tokenizing and forwarding: about 5 ms, plus 0.1 ms per token |
-| `header_timing` | llama.cpp (streams): from the request's last byte to the response headers, which are sent when a slot begins | waiting for a slot | templating and tokenizing: 0.5 to 8 ms in the recordings |
-| `engine_span` | vLLM, SGLang and TensorRT-LLM, if they send their spans to tokometer: [Receive engine spans](../how-to/engine-spans.md) | waiting for the scheduler | nothing |
+| `in_band` | vLLM with `--enable-per-request-metrics`, for responses with usage and one choice: `metrics.queue_time_ms` | time waiting for the scheduler | nothing |
+| `in_band` | SGLang with `--enable-metrics`, on the path `/generate`: `meta_info.queue_time` | time waiting for the scheduler | nothing |
+| `in_band` | Dynamo, if the client requests the value with `nvext.extra_fields`: `nvext.timing.prefill_wait_time_ms` | time waiting for a prefill worker | nothing |
+| `response_header` | TGI, for non-streamed responses: the header `x-queue-time` | time from validation to batching, rounded down to whole milliseconds | nothing |
+| `remainder` | Ollama, native API: the total duration minus the load, prompt and eval durations in the response | time waiting for a slot of the runner | templating, tokenizing and forwarding: about 5 ms, plus 0.1 ms per output token |
+| `header_timing` | llama.cpp, for streams: the time from the last byte of the request to the response headers, which llama.cpp sends when a slot begins to process the request | time waiting for a slot | templating and tokenizing: 0.5 to 8 ms in the recordings below |
+| `engine_span` | vLLM, SGLang and TensorRT-LLM, if they send their spans to tokometer ([Receive engine spans](../how-to/engine-spans.md)): the queue time in the span | time waiting for the scheduler | nothing |
 
-Without a source, tokometer reports no queue time. It never estimates the queue time from the time to first token.
+If a request has none of these sources, tokometer reports no queue time. It never estimates the queue time from the time
+to first token.
 
 ## Pitfalls
 
-Some fields and messages are easy to misinterpret. Tokometer interprets them as follows:
+Some fields and messages of the engines are easy to misinterpret:
 
-- vLLM's `metrics.time_to_first_token_ms` starts when the request is *scheduled*, so it excludes the queue time.
-  Tokometer uses this value as the prefill time, and measures the time to first token on the wire.
-- `gen_ai.latency.time_to_first_token` in vLLM's spans starts when the request arrives, so it includes the queue time.
-- vLLM's `metrics.tokens_per_second` includes the prefill, so tokometer does not use it. `mean_itl_ms` and
-  `generation_time_ms` exclude the prefill.
-- Response headers mark the start of processing only for llama.cpp. vLLM, TGI, TensorRT-LLM, LMDeploy, Dynamo and
-  transformers send the headers before the request is queued. SGLang (chats and completions), Ollama and Triton send
-  them with the first token.
-- If llama.cpp's response headers arrive together with the first token, the server or a socket delayed the headers.
-  Tokometer then subtracts `prompt_ms` from the arrival time of the headers.
-- Comments (`: ping`) and role events that arrive while a request waits are neither processing nor tokens.
-- Ollama's `load_duration` is long if a model was loaded. It is not queue time.
-- SGLang's implementation of Ollama's API reports only a total, so no queue time can be computed.
+- vLLM's `metrics.time_to_first_token_ms` is the time from the *scheduling* of the request to the first token, so it
+  excludes the queue time. Tokometer uses this value as the prefill time, and measures the time to first token itself.
+- `gen_ai.latency.time_to_first_token` in vLLM's spans is the time from the *arrival* of the request to the first token,
+  so it includes the queue time.
+- vLLM's `metrics.tokens_per_second` includes the prefill, so tokometer does not use it as the decode rate.
+  `metrics.mean_itl_ms` and `metrics.generation_time_ms` exclude the prefill.
+- The arrival of the response headers marks the end of the queue time only for llama.cpp. vLLM, TGI, TensorRT-LLM,
+  LMDeploy, Dynamo and transformers send the headers before the request is queued. SGLang (chats and completions),
+  Ollama and Triton send the headers with the first token.
+- If llama.cpp's response headers arrive together with the first token, they were delayed in the server or in a socket.
+  In this case, tokometer subtracts llama.cpp's prompt processing time (`prompt_ms`) from the arrival time, to get the
+  time at which processing began.
+- A comment (`: ping`) or role event that arrives while a request is queued does not mean that processing has begun.
+  Neither of them contains a token.
+- Ollama's `load_duration` is long if Ollama had to load the model. Tokometer does not count it as queue time.
+- SGLang's implementation of Ollama's API reports only a total duration, so tokometer cannot compute a queue time.
 
 ## Comparison with the recordings
 
-The table compares tokometer's queue time for each recording ([tests/fixtures](../../tests/fixtures)) with the engine's
-own value for the same request, in milliseconds. The engine's value comes from the response, or is the increase of the
-engine's counter if no other request ran between two scrapes. llama.cpp reports neither. For llama.cpp, the table uses
-the time of the first token minus `prompt_ms`, which is the time when the slot began to process the request.
+Each row of the table is one recorded request ([tests/fixtures](../../tests/fixtures)). The row compares the queue time
+that tokometer reports with the engine's own value, in milliseconds. Rows with `(fixture)` are not recorded but written
+by hand from the engine's source code. The engine's value has one of these sources:
+
+- response field: a queue time in the response
+- response durations: the total duration minus the other durations in the response
+- engine counter: the increase of the engine's counter between two scrapes, if no other request ran between them
+- first token minus `prompt_ms`: the time from the end of the request to the first token, minus the prompt processing
+  time. The result is the time until a slot began to process the request. llama.cpp reports no queue time itself.
 
 ";
 
@@ -172,10 +182,11 @@ fn made() -> (String, Vec<String>) {
         wrong.push(format!("only {compared} compared"));
     }
     let after = format!(
-        "\nThe table has {compared} recordings. Queue times that the engine reports are exact; those of `header_timing` are within \
-         {HEADER_TIMING_MS} ms.\n\nThe table omits {silent} recordings in which the engine's counter has a queue time, but the \
-         response has none. For these recordings, tokometer reports no queue time.\n\nThe table also omits {} recordings for which \
-         tokometer reports a queue time, but the engine has no value to compare with:\n\n- {}\n",
+        "\nThe table has {compared} rows. Queue times with the source `header_timing` differ from the engine's value by at most \
+         {HEADER_TIMING_MS} ms; all others are exact.\n\nThe table omits {silent} recordings for which the engine's counter \
+         includes a queue time, but the response contains none. For these recordings, tokometer reports no queue \
+         time.\n\nThe table also omits {} recordings for which tokometer reports a queue time, but the engine's value is \
+         unknown:\n\n- {}\n",
         alone.len(),
         alone.join("\n- ")
     );

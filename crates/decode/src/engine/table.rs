@@ -246,7 +246,7 @@ engines! {
         page: Some(USUAL_PAGE),
         metrics: &[
             source(Quantity::Running, &[term("lmdeploy:num_requests_running")], ""),
-            source(Quantity::Waiting, &[term("lmdeploy:num_requests_waiting")], "in the engine; excludes requests waiting for a handle"),
+            source(Quantity::Waiting, &[term("lmdeploy:num_requests_waiting")], "excludes requests waiting for an engine handle"),
             source(Quantity::KvUsage, &[term("lmdeploy:gpu_cache_usage_perc")], ""),
             source(Quantity::CacheRatio, &[term("lmdeploy:prefix_cache_hit_rate")], ""),
             source(Quantity::Drafted, &[term("lmdeploy:spec_decode_num_draft_tokens_total")], ""),

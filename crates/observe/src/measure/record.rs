@@ -16,7 +16,7 @@ closed_enum! {
         Ok = "ok",
         /// The client disconnected before the first token.
         ClientAbortBeforeFirstToken = "client_abort_before_first_token",
-        /// The client disconnected between the first token and the end.
+        /// The client disconnected between the first token and the end of the response.
         ClientAbortMidStream = "client_abort_mid_stream",
         /// The server could not be reached, or closed an HTTP/2 connection (GOAWAY) before it processed the request.
         UpstreamRefused = "upstream_refused",

@@ -63,7 +63,7 @@ pub struct Options {
     pub image: String,
     /// An image with `nft`, for the mode `redirect`.
     pub redirect_image: Option<String>,
-    /// Port of the admin server: /metrics, health and drain.
+    /// Port of the admin server (metrics, health, drain).
     pub admin_port: u16,
     /// Maximum time for open streams to end when the pod terminates.
     pub drain: Duration,

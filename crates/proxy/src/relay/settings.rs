@@ -45,8 +45,8 @@ pub struct Settings {
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "9h"]))]
     pub keepalive: Option<Duration>,
-    /// Time without a byte in either direction after which a connection is closed. 0: never. A model may send nothing
-    /// for a long time before its first token.
+    /// Time without a byte in either direction after which a connection is closed. 0: never. Use a value above the
+    /// longest time to first token, because the server may send nothing during that time.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "168h"], "x-reload" = true))]
     pub idle_timeout: Option<Duration>,

@@ -12,7 +12,7 @@ use tokometer_settings as form;
 #[serde(default)]
 pub struct Settings {
     /// If true, tokometer requests token counts (`stream_options.include_usage`) for streamed chat and completions
-    /// requests whose client does not, and removes the counts from the response.
+    /// requests that do not request them, and removes the counts from the response.
     pub include_usage: bool,
     /// If true, the server receives a `traceparent` with tokometer's own span, so that the engine's spans become
     /// children of this span. The client's trace is continued.
@@ -23,12 +23,12 @@ pub struct Settings {
     #[schemars(extend("x-range" = ["1KiB", "256MiB"]))]
     pub max_body: form::Size,
     /// Time after which an idle connection to the server is closed instead of being reused. Keep it below the server's
-    /// own timeout (vLLM, SGLang and llama.cpp: 5 s). 0: a new connection for each request.
+    /// keep-alive timeout (vLLM, SGLang and llama.cpp: 5 s). 0: a new connection for each request.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "1h"]))]
     pub upstream_idle_timeout: Option<Duration>,
-    /// Maximum wait for the next bytes of the response, after which the request fails. 0: no limit. A model may send
-    /// nothing for a long time before its first token.
+    /// Maximum wait for the next bytes of the response, after which the request fails. 0: no limit. Use a value above
+    /// the longest time to first token, because the server may send nothing during that time.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "168h"]))]
     pub upstream_read_timeout: Option<Duration>,

@@ -116,7 +116,7 @@ pub struct Traces {
     /// If true, the traces of all requests with a stall (`observe.stall`) are kept, regardless of the sampler.
     pub keep_stalled: bool,
     /// The traces of all requests that waited longer than this for their first token are kept, regardless of the
-    /// sampler. 0: the time to first token is ignored.
+    /// sampler. 0: no traces are kept for this reason.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "24h"]))]
     pub keep_first_token_over: Option<Duration>,

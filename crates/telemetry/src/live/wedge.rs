@@ -125,9 +125,9 @@ const WHOLE_TOKENS: u64 = 16_384;
 #[serde(default)]
 pub struct Bounds {
     /// Maximum time without a token while streams decode. The expected prefill time of the longest waiting prompt is
-    /// added. Must exceed the longest silence of a healthy stream, because engines may buffer a tool call until it is
-    /// fully parsed. A third of this time applies while the engine's own metrics show running requests but no
-    /// iterations.
+    /// added. Must exceed the longest silence of a healthy stream. A healthy stream can be silent while the engine
+    /// buffers a tool call until it is fully parsed. A third of this time applies while the engine's own metrics show
+    /// running requests but no iterations.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["1s", "24h"]))]
     pub decode: Duration,

@@ -25,10 +25,10 @@ pub use vocabulary::{Error, Tokenize, Vocabularies};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Settings {
-    /// File `tokenizer.json` (Hugging Face format) for models that are not in `models`. null: their output
-    /// tokens are not estimated.
+    /// File `tokenizer.json` (Hugging Face format) for models that are not in `models`. null: the output tokens of
+    /// these models are not estimated.
     pub path: Option<PathBuf>,
-    /// Files by model name in requests or responses, `name: path`.
+    /// Files `tokenizer.json` by model, as `name: path`. The name is the model name in requests or responses.
     pub models: BTreeMap<String, PathBuf>,
     /// Maximum number of responses waiting to be counted.
     #[serde(skip)]

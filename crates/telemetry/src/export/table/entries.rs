@@ -97,11 +97,12 @@ const CHUNK_TOKENS: &[f64] = &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 16.0, 32
 catalogue! {
     // GenAI semantic conventions.
 
-    /// Time from the last byte of the request (or its first byte if the request is incomplete) to the end of the
-    /// response
+    /// Time from the last byte of the request to the end of the response. If the request is incomplete, the time starts
+    /// at its first byte
     RequestDuration = Histogram(Scope::GenAi, "gen_ai.server.request.duration", "s")
         { buckets: DURATION, extra: &[Key::ErrorType], exemplar: true },
-    /// Time to the first token of successful streamed responses. tokometer.time_to_first_token covers all outcomes
+    /// Time from the last byte of the request to the first token of a successful streamed response.
+    /// tokometer.time_to_first_token covers all outcomes
     TimeToFirstToken = Histogram(Scope::GenAi, "gen_ai.server.time_to_first_token", "s")
         { buckets: TIME_TO_FIRST_TOKEN, optional: PROMPT_CLASSES, exemplar: true },
     /// Time from the first token to the end of the response, divided by the number of tokens after the first event.
@@ -153,8 +154,8 @@ catalogue! {
     /// tool calls)
     OwnTimeToFirstVisible = Histogram(Scope::Request, "tokometer.time_to_first_visible", "s")
         { buckets: WAIT, extra: &[Key::OutcomeClass], optional: PROMPT_CLASSES, exemplar: true },
-    /// Duration of requests for which no first token was observed: those that ended before it, and non-streamed
-    /// responses
+    /// Duration of requests without an observed first token: they ended before their first token, or their response was
+    /// not streamed
     WaitWithoutFirstToken = Histogram(Scope::Request, "tokometer.wait_without_first_token", "s")
         { buckets: WAIT, extra: &[Key::Outcome], exemplar: true },
     /// Tokens per second between the first and the last token-bearing event of a stream. `source` marks lower bounds
@@ -168,8 +169,8 @@ catalogue! {
     ChunkGap = Histogram(Scope::Request, "tokometer.chunk_gap", "s") { buckets: GAP, exemplar: true },
     /// Tokens per event, excluding the first event; recorded only if the engine reports them
     ChunkTokens = Histogram(Scope::Request, "tokometer.chunk.tokens", "{token}") { buckets: CHUNK_TOKENS },
-    /// Gaps between tokens above the stall threshold that are neither explained by the stream's own cadence nor caused
-    /// by the client (docs/concepts/stalls.md)
+    /// Gaps between tokens that exceed the stall threshold and are neither explained by the stream's own cadence nor
+    /// caused by the client (docs/concepts/stalls.md)
     Stalls = Counter(Scope::Request, "tokometer.stalls", "{stall}"),
     /// Uncached prompt tokens per second of prefill (time to first token minus queue time). Recorded only if cached
     /// tokens and queue time are known
@@ -185,8 +186,8 @@ catalogue! {
         { buckets: PHASE, extra: &[Key::Phase], exemplar: true },
     /// Time that a response was blocked on a slow client (backpressure)
     DeliveryBlocked = Histogram(Scope::Request, "tokometer.delivery.blocked", "s") { buckets: WAIT, exemplar: true },
-    /// Minimum round-trip time to the client in the last minutes before the request ended. Not recorded if it cannot be
-    /// measured, as on Unix sockets
+    /// Minimum round-trip time to the client in the 5 minutes (sysctl `tcp_min_rtt_wlen`) before the request ended. Not
+    /// recorded if it cannot be measured, as on Unix sockets
     NetworkRtt = Histogram(Scope::Request, "tokometer.network.rtt", "s") { buckets: ROUND_TRIP, exemplar: true },
     /// TCP segments retransmitted to the client during requests
     NetworkRetransmits = Counter(Scope::Request, "tokometer.network.retransmits", "{segment}"),
@@ -221,11 +222,11 @@ catalogue! {
 
     /// Requests in flight
     InFlight = UpDownCounter(Scope::Listener, "tokometer.in_flight", "{request}") { extra: &[Key::Phase] },
-    /// Mean age of the requests in flight, from their first byte; absent without requests in flight
+    /// Mean age of the requests in flight, from their first byte; absent if no requests are in flight
     InFlightMeanAge = Gauge(Scope::Listener, "tokometer.in_flight.age.mean", "s") { extra: &[Key::Phase] },
-    /// Age of the oldest request in flight; absent without requests in flight
+    /// Age of the oldest request in flight; absent if no requests are in flight
     InFlightOldest = Gauge(Scope::Listener, "tokometer.in_flight.age.max", "s") { extra: &[Key::Phase] },
-    /// Longest current wait of any request in flight for its first or next token; absent without requests in flight
+    /// Longest current wait of any request in flight for its first or next token; absent if no requests are in flight
     InFlightWaited = Gauge(Scope::Listener, "tokometer.in_flight.wait.max", "s") { extra: &[Key::Phase] },
     /// Streams that have waited for their next token longer than the stall threshold and longer than their own cadence
     /// explains (docs/concepts/stalls.md), excluding streams blocked on the client
@@ -236,9 +237,9 @@ catalogue! {
     /// internal locks were held. They are still recorded when they end
     InFlightUntracked = Counter(Scope::Process, "tokometer.in_flight.untracked", "{request}"),
     /// Time for which the engine has sent no token to any client of any of its listeners while requests are pending; 0
-    /// without pending requests
+    /// if no requests are pending
     EngineSilence = Gauge(Scope::Server, "tokometer.engine.silence", "s"),
-    /// Maximum silence allowed for the requests that are currently in flight; absent without pending requests
+    /// Maximum silence allowed for the requests that are currently in flight; absent if no requests are pending
     EngineSilenceBound = Gauge(Scope::Server, "tokometer.engine.silence.bound", "s"),
     /// 1 while the engine or one of its data-parallel ranks has been silent for longer than its bound (/engine/healthz
     /// then returns 503), else 0
@@ -252,10 +253,10 @@ catalogue! {
     RecentMemory = Gauge(Scope::Process, "tokometer.recent.memory", "By"),
     /// Ended requests not kept for /requests because they ended faster than they could be stored
     RecentDropped = Counter(Scope::Process, "tokometer.recent.dropped", "{request}"),
-    /// Requests whose records were dropped because too many were waiting to be processed. Of the request metrics, only
-    /// tokometer.requests includes these requests, by operation, server and outcome
+    /// Requests whose records were dropped because too many were waiting to be processed. They are missing from all
+    /// request metrics except tokometer.requests, which counts them by operation, server and outcome
     RecordsDropped = Counter(Scope::Process, "tokometer.records.dropped", "{request}"),
-    /// Access log lines lost; absent without an access log
+    /// Access log lines lost; absent if the access log is disabled
     AccessLogDropped = Counter(Scope::Process, "tokometer.access_log.dropped", "{line}") { extra: &[Key::Reason] },
 
     // Connections and observers.
@@ -367,8 +368,8 @@ catalogue! {
     EngineCacheRatio = Gauge(Scope::Server, "tokometer.engine.prefix_cache.hit_ratio", "1") { extra: &[Key::DataParallelRank, Key::Source] },
     /// Iterations (forward passes with output) of the engine, from the engine's own metrics
     EngineIterations = Counter(Scope::Server, "tokometer.engine.iterations", "{iteration}") { extra: RANK },
-    /// Time for which the engine, or this data-parallel rank, has completed no iteration while it reported running
-    /// requests, from the engine's own metrics; 0 during iterations or without running requests
+    /// Time since the engine, or this data-parallel rank, last completed an iteration, while its own metrics report
+    /// running requests. 0 while iterations continue or no requests are running
     EngineIterationsStopped = Gauge(Scope::Server, "tokometer.engine.iterations.stopped", "s") { extra: RANK },
     /// Output tokens generated by the engine, from the engine's own metrics, including tokens for disconnected clients
     EngineGenerated = Counter(Scope::Server, "tokometer.engine.tokens.generated", "{token}") { extra: RANK },
@@ -390,8 +391,8 @@ catalogue! {
     EngineKvTransferTime = Counter(Scope::Server, "tokometer.engine.kv_transfer.time", "s") { extra: RANK },
     /// Transfers included in tokometer.engine.kv_transfer.time
     EngineKvTransfers = Counter(Scope::Server, "tokometer.engine.kv_transfers", "{transfer}") { extra: RANK },
-    /// Mean queue wait of the requests that the engine added to its queue metrics between two scrapes: an estimate for
-    /// the whole engine, not per request
+    /// Mean queue wait of the requests that the engine added to its queue metrics between two scrapes. This is an
+    /// estimate for the whole engine, not the wait of an individual request
     QueueTimeEstimate = Gauge(Scope::Server, "tokometer.queue.time.estimate", "s") { extra: &[Key::DataParallelRank, Key::Source] },
     /// Always 1, with the engine's name and version as attributes. Only for engines that report their version (vLLM),
     /// and absent while the engine's metrics are not scraped
@@ -441,9 +442,9 @@ catalogue! {
     /// Output tokens of requests that met a goodput objective
     SloGoodTokens = Counter(Scope::Process, "tokometer.slo.good_output.tokens", "{token}")
         { extra: &[Key::Slo, Key::Model, Key::Source] },
-    /// Target share of good requests of an objective
+    /// Target share of good requests for an objective
     SloObjective = Gauge(Scope::Process, "tokometer.slo.objective", "1") { extra: &[Key::Slo] },
-    /// Threshold of an objective, in the unit in the threshold's name
+    /// Threshold of an objective, in the unit given by the label `threshold`
     SloThreshold = Gauge(Scope::Process, "tokometer.slo.threshold", "") { extra: &[Key::Slo, Key::Threshold] },
 
     // Tenants, cost and budgets.
@@ -500,7 +501,7 @@ catalogue! {
         { extra: &[Key::Reason] },
     /// Bytes of OTLP export requests that are being read or waiting to be forwarded
     EngineMessagesWaiting = Gauge(Scope::Process, "tokometer.engine_spans.messages.waiting", "By"),
-    /// Requests, by whether their engine span was joined. Counted only while engine spans arrive
+    /// Requests, by whether tokometer matched an engine span to them. Counted only while engine spans arrive
     SpanJoins = Counter(Scope::Process, "tokometer.span_joins", "{request}") { extra: &[Key::Result] },
     /// Requests waiting for their engine span
     SpanJoinsHeld = Gauge(Scope::Process, "tokometer.span_joins.held", "{request}"),

@@ -11,11 +11,11 @@ tokometer_observe::closed_enum! {
         Operation = "gen_ai.operation.name",
         /// The engine: `vllm`, `sglang`, `llama_cpp`, ... Absent until the engine is recognized.
         Provider = "gen_ai.provider.name",
-        /// `model` of the request; `other` above `telemetry.max_models`, and until a response with status 200-299 and
-        /// tokens proves that the model exists.
+        /// `model` of the request. It is `other` if `telemetry.max_models` is exceeded, and until a response with
+        /// status 200-299 and tokens proves that the model exists.
         RequestModel = "gen_ai.request.model",
-        /// `model` of the response; `other` above `telemetry.max_models`, and until a response with status 200-299 and
-        /// tokens proves that the model exists.
+        /// `model` of the response. It is `other` if `telemetry.max_models` is exceeded, and until a response with
+        /// status 200-299 and tokens proves that the model exists.
         ResponseModel = "gen_ai.response.model",
         /// Upstream address of the listener.
         ServerAddress = "server.address",
@@ -39,7 +39,7 @@ tokometer_observe::closed_enum! {
         Outcome = "outcome",
         /// `success`, `client_abort`, `failure` or `unobserved`.
         OutcomeClass = "outcome_class",
-        /// `2xx`, `4xx`, `5xx`, ...; absent without response headers.
+        /// `2xx`, `4xx`, `5xx`, ...; absent if no response headers arrived.
         StatusClass = "status_class",
         /// Prompt tokens: `up_to_1024`, `up_to_8192`, `up_to_32768`, `up_to_131072`, `over_131072`; `unknown` if the
         /// engine does not report the number, `other` above the maximum number of label sets.
@@ -55,7 +55,7 @@ tokometer_observe::closed_enum! {
         /// ended requests, a phase (docs/concepts/traces.md): `request`, `load`, `preprocessing`, `queue`, `prefill`,
         /// `waiting`, `processing`, `decode`, `finish`, `delivery_blocked`.
         Phase = "phase",
-        /// Reason. The values depend on the metric.
+        /// Reason for the counted event. The values depend on the metric.
         Reason = "reason",
         /// `request` (to the server) or `response` (to the client).
         Direction = "direction",
@@ -67,8 +67,8 @@ tokometer_observe::closed_enum! {
         /// Name of an objective.
         Slo = "slo",
         /// Model that generated the response. If the response does not confirm the model (an error, or no response),
-        /// the model that served earlier requests with the same `model`. `other` above `telemetry.max_models`; absent
-        /// if no model is known.
+        /// the model that served earlier requests with the same `model` value. `other` above `telemetry.max_models`;
+        /// absent if no model is known.
         Model = "model",
         /// `good` or `bad`.
         Verdict = "verdict",
