@@ -56,7 +56,8 @@ Notes on the rows ([Measurements](#measurements)):
   core. The queueing time differed between peers. The latency ratios of this row, including those in the goals above,
   are therefore meaningless.
 
-The rows were measured at commit 3c59c951.
+The rows were measured at commit 3c59c951. In these runs, the clients requested usage themselves, so `tokometer-rewrite`
+had no option to add and no counts to remove. Later values, with both, are in [rewrite mode](../how-to/rewrite.md#cost).
 ";
 
 /// Descriptions of the rows.
