@@ -40,8 +40,9 @@ tokometer's relay compares with a minimal byte relay.
 const MISSED: &str = "
 Notes on the rows ([Measurements](#measurements)):
 
-- `connect`: tokometer opens one connection to the server for each client connection, while nginx reuses its connections
-  to the server. `tokio-byte-relay` also opens one for each client connection, and therefore has most of this cost too.
+- `connect`: tokometer opens one server connection for each client connection, while nginx reuses its server
+  connections. About half of the additional CPU time comes from this, as the row of `tokio-byte-relay` shows, which also
+  opens one for each client connection.
 - `short`: each request has one token, but causes a request record (which updates about two dozen series) and a span. In
   a stream, this cost occurs once for hundreds of tokens. The client is close to saturation, so `none` differs little
   from the proxies. The client is also the bottleneck in `body` and `connect`.
@@ -56,8 +57,9 @@ Notes on the rows ([Measurements](#measurements)):
   core. The queueing time differed between peers. The latency ratios of this row, including those in the goals above,
   are therefore meaningless.
 
-The rows were measured at commit 3c59c951. In these runs, the clients requested usage themselves, so `tokometer-rewrite`
-had no option to add and no counts to remove. Later values, with both, are in [rewrite mode](../how-to/rewrite.md#cost).
+The rows were measured at commit 3c59c951. In these runs, the clients set `stream_options.include_usage`, so
+`tokometer-rewrite` neither added this option to requests nor removed token counts from responses. For later values that
+include both, see [rewrite mode](../how-to/rewrite.md#cost).
 ";
 
 /// Descriptions of the rows.

@@ -61,7 +61,7 @@ const FLAGS: [(&str, &str); 8] = [
     ),
     (
         "--set KEY=VALUE",
-        "Sets any key outside lists; can be repeated. `listeners[].KEY`, such as `listeners[].tls.key`, is set for every listener.",
+        "Sets one configuration key; can be repeated. Keys of list items cannot be set, except `listeners[].KEY` (such as `listeners[].mode`), which applies to every listener.",
     ),
 ];
 

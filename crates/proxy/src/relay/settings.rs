@@ -10,10 +10,11 @@ use tokometer_settings as form;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unreachable {
-    /// The listener is open only while the server accepts connections. Before the server listens, and after it has
-    /// refused three connects in a row, clients are refused as they would be without tokometer. Open connections
-    /// continue. A connection accepted shortly before the listener closes gets a `503`, as with `http_503`. Connect
-    /// timeouts do not close the listener, and a listener with the upstream `original` is never closed.
+    /// The listener is open only while the server accepts connections. It is closed until the server listens, and after
+    /// the server has refused three consecutive connection attempts. Clients are then refused as they would be without
+    /// tokometer. Open connections continue. A connection accepted shortly before the listener closes gets a `503`, as
+    /// with `http_503`. Connection timeouts do not close the listener, and a listener with the upstream `original` is
+    /// never closed.
     #[default]
     Refuse,
     /// The listener is always open. HTTP/1 clients get a `503` with a JSON error that names tokometer and the server's

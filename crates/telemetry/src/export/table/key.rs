@@ -11,11 +11,11 @@ tokometer_observe::closed_enum! {
         Operation = "gen_ai.operation.name",
         /// The engine: `vllm`, `sglang`, `llama_cpp`, ... Absent until the engine is recognized.
         Provider = "gen_ai.provider.name",
-        /// `model` of the request. It is `other` if `telemetry.max_models` is exceeded, and until a response with
-        /// status 200-299 and tokens proves that the model exists.
+        /// `model` of the request. It is `other` until a 2xx response with tokens confirms that the model exists. Models
+        /// beyond `telemetry.max_models` are `other`, too.
         RequestModel = "gen_ai.request.model",
-        /// `model` of the response. It is `other` if `telemetry.max_models` is exceeded, and until a response with
-        /// status 200-299 and tokens proves that the model exists.
+        /// `model` of the response. It is `other` until a 2xx response with tokens confirms that the model exists. Models
+        /// beyond `telemetry.max_models` are `other`, too.
         ResponseModel = "gen_ai.response.model",
         /// Upstream address of the listener.
         ServerAddress = "server.address",
