@@ -147,7 +147,7 @@ fn thousand_aborting_clients_end_upstream_and_are_recorded_once() {
 }
 
 #[test]
-fn drain_lets_the_stream_finish_and_closes_idle_connections() {
+fn drain_lets_the_stream_finish_and_records_it() {
     let (listener, server) = peer::listen();
     let mut proxy = Proxy::to(server, usage());
     let mut idle = peer::dial(proxy.address);
@@ -166,6 +166,10 @@ fn drain_lets_the_stream_finish_and_closes_idle_connections() {
     let mut got = String::new();
     streaming.read_to_string(&mut got).unwrap();
     assert!(got.matches(TEXT).count() == 2 && got.ends_with("0\r\n\r\n"), "{got}");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(drain.emptied());
+    let outcomes: Vec<_> = proxy.notebook.take().records.iter().map(|record| record.outcome).collect();
+    assert_eq!(outcomes, [Outcome::Truncated], "the last request is recorded when no connection is open");
     proxy.stop();
 }
 

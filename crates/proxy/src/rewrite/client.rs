@@ -128,7 +128,12 @@ impl Client {
         if self.waiting.len() + bytes > WRITE_BYTES {
             ready!(self.poll_send(cx))?;
         }
-        Poll::Ready(Ok(bytes < WRITE_BYTES))
+        let waits = bytes < WRITE_BYTES;
+        if !waits {
+            // Headers of this size are written without waiting.
+            self.connection.joins.store(false, Ordering::Relaxed);
+        }
+        Poll::Ready(Ok(waits))
     }
 
     fn poll_buffered(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {

@@ -23,10 +23,13 @@ const STEP_BYTES: usize = 64 << 10;
 /// If all items are larger, each further item also passes old ones.
 const MAX_BYTES: usize = 4 << 20;
 
+/// Maximum capacity of each empty buffer.
+const KEPT_BYTES: usize = 512 << 10;
+
 /// Bytes after which the totals of a request are updated.
 const REPORT_BYTES: u64 = 256 << 10;
 
-/// The items of one thread's requests.
+/// The items of the requests of one listener on one thread.
 #[derive(Default)]
 pub(crate) struct Deferred(Mutex<State>);
 
@@ -105,6 +108,11 @@ impl Deferred {
         self.push_to(&mut state, request, Input::Bytes(direction, bytes));
     }
 
+    /// Passes all items now.
+    pub(crate) fn flush(&self) {
+        self.lock().flush();
+    }
+
     fn push_to(self: &Arc<Self>, state: &mut State, request: u64, input: Input) {
         let at = Instant::now();
         let item = Item { request, at, late_ms: lateness(at).total_ms, input };
@@ -172,6 +180,12 @@ impl State {
         }
     }
 
+    fn flush(&mut self) {
+        self.pass(usize::MAX);
+        self.rotate();
+        self.pass(usize::MAX);
+    }
+
     /// Makes the new items the old ones, all of which were passed.
     fn rotate(&mut self) {
         std::mem::swap(&mut self.new, &mut self.old);
@@ -207,17 +221,17 @@ impl State {
 impl Drop for State {
     /// Passes the rest. Requests that are still open end here.
     fn drop(&mut self) {
-        self.pass(usize::MAX);
-        self.rotate();
-        self.pass(usize::MAX);
+        self.flush();
     }
 }
 
 impl Batch {
-    /// Keeps the buffers.
+    /// Keeps small buffers.
     fn clear(&mut self) {
         self.items.clear();
+        self.items.shrink_to(KEPT_BYTES / size_of::<Item>());
         self.bytes.clear();
+        self.bytes.shrink_to(KEPT_BYTES);
         self.size = 0;
     }
 }
@@ -371,6 +385,20 @@ mod tests {
         assert_eq!(deferred.lock().requests.len(), 99);
         assert!(!deferred.lock().has_task);
         assert_eq!(deferred.lock().new.bytes.capacity(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn flush_passes_all_items_at_once() {
+        let (deferred, log) = requests(2);
+        push(&deferred, 1, "a");
+        push(&deferred, 2, "b");
+        deferred.push(2, Input::Closed(Close::Drained));
+        deferred.flush();
+        assert_eq!(log.of(1), ["a"]);
+        assert_eq!(log.of(2), ["b", "Drained"]);
+        push(&deferred, 1, "c");
+        tokio::time::sleep(DELAY * 2).await;
+        assert_eq!(log.of(1), ["a", "c"]);
     }
 
     /// No task passes the items, as if this thread never waited.

@@ -52,6 +52,17 @@ struct Filters {
     deferred: Arc<Deferred>,
 }
 
+/// Passes all deferred items when a connection has ended during a drain, so that the final export contains its requests.
+struct FlushAtDrain<'a>(&'a Proxy);
+
+impl Drop for FlushAtDrain<'_> {
+    fn drop(&mut self) {
+        if self.0.relay.drain().phase() != Phase::Running {
+            self.0.deferred.flush();
+        }
+    }
+}
+
 /// State of one request.
 #[derive(Default)]
 pub(crate) struct RequestState {
@@ -121,6 +132,7 @@ impl Proxy {
 
     /// Serves all requests of a connection.
     pub(crate) async fn serve(self: Arc<Self>, stream: Stream, connection: Connection) {
+        let _flush = FlushAtDrain(&self);
         let mut drains = self.drains.subscribe();
         // Boxed to keep the future, which lives as long as the connection, small.
         let mut next = Box::pin(self.begin_connection(stream, connection, &mut drains)).await;
