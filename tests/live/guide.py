@@ -98,6 +98,8 @@ ELSEWHERE = {
 }
 # Blocks that are not commands: their first lines.
 NO_COMMANDS = {
+    "for + (long window x burn rate x (1 - T))",
+    "ttft_network_share = (request transfer + round trip) / (request transfer + round trip + TTFT)",
     "Deployment/vllm: injected",
     "components:",
     "initContainers:",
