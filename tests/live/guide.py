@@ -74,6 +74,7 @@ ELSEWHERE = {
     "kubectl -n NAMESPACE get pods -l tokometer/inject=true -o 'custom-columns=POD:.metadata.name,IP:.status.podIP,INIT:.spec.initContainers[*].name'": "a cluster",
     "kubectl -n NAMESPACE exec POD -c tokometer -- /tokometer verify --relay http://IP:8000 --upstream http://127.0.0.1:8000": "a cluster",
     "kubectl -n NAMESPACE port-forward deployment/vllm 9464 &": "a cluster",
+    "kubectl -n NAMESPACE exec POD -c tokometer -- /tokometer drain --wait": "a cluster (the LLMSidecarParseFallback runbook contains it)",
     'kubectl -n NAMESPACE annotate pod POD --overwrite "tokometer/config=$(cat tokometer.yaml)"': "a cluster (tests/live/cluster/releases.py)",
     "tcpdump -i any -s 0 -B 65536 -w production.pcap 'tcp port 8000'": "root (tests/fixtures/pcap/record.sh)",
     "kubectl debug POD -n NAMESPACE --image nicolaka/netshoot --container capture --profile=general -- sleep 3600": "a cluster",
