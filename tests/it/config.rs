@@ -127,7 +127,7 @@ fn flags_and_variables_define_listeners() {
 
 #[test]
 fn suggested_port_is_free_and_no_other_key_names_it() {
-    // The port after the two in the configuration is in use: `held` stands for another program.
+    // The port after the two in the configuration is in use: `held` is the listener of another program.
     let (held, first) = std::iter::repeat_with(|| TcpListener::bind("127.0.0.1:0").unwrap())
         .find_map(|held| {
             let first = held.local_addr().unwrap().port().checked_sub(2)?;

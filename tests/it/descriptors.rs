@@ -100,7 +100,7 @@ fn failed_run(arguments: &[&str]) -> Output {
 
 #[test]
 fn port_in_use_is_a_configuration_error_unless_shared() {
-    // Stands for an inference server that listens with SO_REUSEPORT.
+    // Listens like an inference server with SO_REUSEPORT.
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_reuse_port(true).unwrap();
     socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();

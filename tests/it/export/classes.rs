@@ -31,7 +31,7 @@ fn page(prompt_classes: PromptClasses, max_label_sets: usize, records: &[Record]
     open
 }
 
-/// Number of first tokens by (`input_length_class`, `cache_hit_class`); `-` stands for a missing label.
+/// Number of first tokens by (`input_length_class`, `cache_hit_class`); `-` means a missing label.
 fn first_tokens(samples: &Samples) -> BTreeMap<(String, String), f64> {
     let mut found = BTreeMap::new();
     for ((name, labels), value) in samples {
