@@ -63,6 +63,95 @@ fn large_bodies_arrive_whole_in_every_framing() {
     }
 }
 
+/// The end of a body is sent once: a second one would be read as the start of the connection's next request.
+#[tokio::test]
+async fn empty_pieces_do_not_end_a_body_twice() {
+    let (listener, server) = peer::listen();
+    let proxy = Proxy::to(server, usage());
+    let upstream = std::thread::spawn(move || {
+        let mut stream = peer::prepare(listener.accept().unwrap().0);
+        [(); 4].map(|()| {
+            let request = read_request(&mut stream);
+            stream.write_all(KEPT).unwrap();
+            request
+        })
+    });
+    let address = proxy.address;
+    let http1 = tokio::task::spawn_blocking(move || {
+        let mut client = peer::dial(address);
+        for _ in 0..2 {
+            let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
+            client.write_all(format!("{head}0\r\n\r\n").as_bytes()).unwrap();
+            let mut got = Vec::new();
+            while !got.ends_with(b"{}") {
+                let mut byte = [0];
+                client.read_exact(&mut byte).unwrap();
+                got.push(byte[0]);
+            }
+        }
+    });
+    http1.await.unwrap();
+    // An HTTP/2 client ends each body with an empty frame.
+    let socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    let (mut send, connection) = h2::client::handshake(socket).await.unwrap();
+    tokio::spawn(async move { connection.await.ok() });
+    for path in ["/v1/chat/completions", "/v1/embeddings"] {
+        send = send.ready().await.unwrap();
+        let request = http::Request::post(format!("http://x{path}")).body(()).unwrap();
+        let (response, mut body) = send.send_request(request, false).unwrap();
+        body.send_data(BODY.into(), false).unwrap();
+        body.send_data("".into(), true).unwrap();
+        let mut body = response.await.unwrap().into_body();
+        while let Some(data) = body.data().await {
+            data.unwrap();
+        }
+    }
+    let requests = tokio::task::spawn_blocking(|| upstream.join().unwrap()).await.unwrap();
+    let seen = requests.map(|(head, body)| {
+        let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+        (path, String::from_utf8(body).unwrap())
+    });
+    let expected =
+        [("chat/completions", ""), ("chat/completions", ""), ("chat/completions", CHANGED), ("embeddings", BODY)];
+    assert_eq!(seen, expected.map(|(path, body)| (format!("/v1/{path}"), body.to_owned())));
+    tokio::task::spawn_blocking(move || drop(proxy)).await.unwrap();
+}
+
+/// The stream of an HTTP/2 client that accepts compression is requested uncompressed, so that counts can be removed.
+#[tokio::test]
+async fn compression_is_not_requested_for_changed_requests() {
+    let (listener, server) = peer::listen();
+    let proxy = Proxy::to(server, usage());
+    let upstream = std::thread::spawn(move || {
+        let mut stream = peer::prepare(listener.accept().unwrap().0);
+        [(); 2].map(|()| {
+            let (head, _) = read_request(&mut stream);
+            stream.write_all(KEPT).unwrap();
+            header(&head, "accept-encoding").map(str::to_owned)
+        })
+    });
+    let socket = tokio::net::TcpStream::connect(proxy.address).await.unwrap();
+    let (mut send, connection) = h2::client::handshake(socket).await.unwrap();
+    tokio::spawn(async move { connection.await.ok() });
+    for body in [BODY, "{\"stream\":false}"] {
+        send = send.ready().await.unwrap();
+        let request = http::Request::post("http://x/v1/chat/completions")
+            .header("content-length", body.len())
+            .header("accept-encoding", "gzip")
+            .body(())
+            .unwrap();
+        let (response, mut sent) = send.send_request(request, false).unwrap();
+        sent.send_data(body.into(), true).unwrap();
+        let mut body = response.await.unwrap().into_body();
+        while let Some(data) = body.data().await {
+            data.unwrap();
+        }
+    }
+    let sent = tokio::task::spawn_blocking(|| upstream.join().unwrap()).await.unwrap();
+    assert_eq!(sent, [None, Some("gzip".to_owned())]);
+    tokio::task::spawn_blocking(move || drop(proxy)).await.unwrap();
+}
+
 #[test]
 fn compressed_body_is_changed_and_sent_plain() {
     let (listener, server) = peer::listen();

@@ -17,7 +17,7 @@ use crate::relay::peer::Wire;
 const BODY: &[u8] = br#"{"model":"m","stream":true}"#;
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
 const EVENT: &[u8] = b"45\r\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}],\"model\":\"m\"}\n\n\r\n";
-/// The part of `EVENT` that the client also receives.
+/// A part of `EVENT` that the client receives unmodified.
 const TEXT: &str = "\"content\":\"a\"";
 
 /// How the server ends the connection.

@@ -114,8 +114,13 @@ pub(crate) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 
 /// A request to the chat API with this body.
 pub(crate) fn chat(body: &[u8]) -> Vec<u8> {
+    post("/v1/chat/completions", body)
+}
+
+/// A request to this path with this body.
+pub(crate) fn post(path: &str, body: &[u8]) -> Vec<u8> {
     let head = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
     [head.as_bytes(), body].concat()

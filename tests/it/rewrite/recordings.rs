@@ -4,7 +4,7 @@
 use serde_json::Value;
 use tokometer_observe::measure::{CountSource, Outcome};
 
-use super::{Proxy, chat, exchange, header, usage};
+use super::{Proxy, chat, exchange, header, post, usage};
 use crate::relay::captures::reads;
 use crate::relay::peer;
 use crate::truth::captures;
@@ -25,6 +25,9 @@ fn events(response: &[u8]) -> Vec<Value> {
                     *value = volatile.into();
                 }
             }
+            if let Some(details) = value.pointer_mut("/usage/prompt_tokens_details") {
+                *details = "depend on the cache".into();
+            }
         }
         value
     })
@@ -34,12 +37,18 @@ fn events(response: &[u8]) -> Vec<Value> {
 #[test]
 fn client_that_did_not_ask_gets_the_stream_without_counts() {
     let mut checked = 0;
-    for engine in ["vllm-0.32.0", "vllm-0.32.0-rustfe", "sglang-0.5.23", "llamacpp-0.5.0-dev"] {
+    let cases = [
+        ("/v1/chat/completions", "chat-stream-usage", "chat-stream-nousage"),
+        ("/v1/completions", "completions-stream-usage", "completions-stream"),
+    ];
+    let engines = ["vllm-0.32.0", "vllm-0.32.0-rustfe", "sglang-0.5.23", "llamacpp-0.5.0-dev"];
+    for (engine, (path, with, without)) in engines.into_iter().flat_map(|engine| cases.map(|case| (engine, case))) {
         let case = |name: &str| captures().join(engine).join(format!("{name}.jsonl"));
-        let (with, _) = reads(&case("chat-stream-usage"));
-        let (without, _) = reads(&case("chat-stream-nousage"));
+        let meta = case(with).with_extension("meta.json");
+        let (with, _) = reads(&case(with));
+        let (without, _) = reads(&case(without));
         let expected = events(&without.concat());
-        assert!(expected.len() > 100, "{engine}");
+        assert!(expected.len() > 40, "{engine}{path}");
         // Sends the stream in the recorded writes, and in writes of seven bytes.
         let seven: Vec<Vec<u8>> = with.concat().chunks(7).map(<[u8]>::to_vec).collect();
         for writes in [&with, &seven] {
@@ -47,7 +56,7 @@ fn client_that_did_not_ask_gets_the_stream_without_counts() {
             let mut proxy = Proxy::to(server, usage());
             let body = br#"{"model":"tiny","stream":true,"messages":[]}"#;
             let writes: Vec<&[u8]> = writes.iter().map(Vec::as_slice).collect();
-            let ((head, sent), got) = exchange(&proxy, &listener, &[&chat(body)], &writes);
+            let ((head, sent), got) = exchange(&proxy, &listener, &[&post(path, body)], &writes);
             assert_eq!(
                 std::str::from_utf8(&sent).unwrap(),
                 r#"{"model":"tiny","stream":true,"messages":[],"stream_options":{"include_usage":true}}"#
@@ -55,25 +64,23 @@ fn client_that_did_not_ask_gets_the_stream_without_counts() {
             assert_eq!(header(&head, "content-length"), Some(sent.len().to_string().as_str()));
             let got = events(&got);
             for (index, (got, expected)) in got.iter().zip(&expected).enumerate() {
-                assert_eq!(got, expected, "{engine}, event {index}");
+                assert_eq!(got, expected, "{engine}{path}, event {index}");
             }
-            assert_eq!(got.len(), expected.len(), "{engine}");
+            assert_eq!(got.len(), expected.len(), "{engine}{path}");
             proxy.stop();
             let replayed = proxy.notebook.take();
             let [record] = replayed.records.as_slice() else { panic!("{} records", replayed.records.len()) };
-            let truth: Value =
-                serde_json::from_slice(&std::fs::read(case("chat-stream-usage").with_extension("meta.json")).unwrap())
-                    .unwrap();
+            let truth: Value = serde_json::from_slice(&std::fs::read(&meta).unwrap()).unwrap();
             let tokens = record.output_tokens.unwrap();
             assert_eq!(
                 (record.outcome, tokens.source, Some(tokens.tokens)),
                 (Outcome::Ok, CountSource::Usage, truth["truth"]["completion_tokens"].as_u64()),
-                "{engine}"
+                "{engine}{path}"
             );
             checked += 1;
         }
     }
-    assert_eq!(checked, 8);
+    assert_eq!(checked, 16);
 }
 
 #[test]

@@ -87,7 +87,8 @@ impl std::fmt::Debug for Client {
 impl Client {
     pub(crate) fn new(stream: Stream, relay: Arc<Relay>, deferred: Arc<Deferred>, connection: Connection) -> Client {
         let connection = Arc::new(connection);
-        // pingora passes this value to HTTP/1 requests and HTTP/2 streams alike.
+        // pingora passes this digest, and with it the connection, to HTTP/1 requests and HTTP/2 streams. The response
+        // is a placeholder.
         let response = Box::new(ResponseHeader::build_no_case(200, Some(0)).expect("200 is a status"));
         let digest = Arc::new(ProxyDigest::new(response, Some(Box::new(Arc::clone(&connection)))));
         let (waiting, peeked) = (Vec::new(), Vec::new());
@@ -130,7 +131,7 @@ impl Client {
         }
         let waits = bytes < WRITE_BYTES;
         if !waits {
-            // Headers of this size are written without waiting.
+            // Headers of this size are sent immediately, so no event can be joined with them.
             self.connection.joins.store(false, Ordering::Relaxed);
         }
         Poll::Ready(Ok(waits))
@@ -144,7 +145,8 @@ impl Client {
         Poll::Ready(Ok(bytes.len()))
     }
 
-    /// Writes a chunk with its framing, which pingora flushes next. A small chunk is faster as one buffer.
+    /// Writes a chunk with its framing. A small chunk is copied into `waiting`, which is faster than writing its parts;
+    /// pingora flushes next.
     fn poll_vectored(&mut self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let length = parts.iter().map(|part| part.len()).sum();
         if !ready!(self.poll_room(cx, length))? {
@@ -203,8 +205,8 @@ impl Drop for Client {
 
 impl AsyncRead for Client {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        // pingora reads from the client whenever it waits for the server. It does not flush the beginning of a response
-        // whose length is known.
+        // pingora does not flush the beginning of a response whose length is known. The waiting bytes are sent here,
+        // because pingora reads from the client whenever it waits for the server.
         if !self.waiting.is_empty()
             && let Poll::Ready(sent) = self.as_mut().poll_flush(cx)
         {
@@ -241,7 +243,7 @@ impl AsyncWrite for Client {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Looks at the connection only for headers: during a stream, its memory is in no CPU cache.
+        // Reads from `connection` only when headers are waiting: during a stream, its memory is not in the CPU cache.
         if self.waiting.starts_with(b"HTTP/1.") && self.connection.joins.swap(false, Ordering::Relaxed) {
             return Poll::Ready(Ok(()));
         }

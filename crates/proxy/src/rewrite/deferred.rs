@@ -17,10 +17,10 @@ use tokometer_observe::input::{Close, Direction, TraceParent};
 /// Maximum delay of an item. The state of requests in flight is updated this much later; recorded times are exact.
 const DELAY: Duration = Duration::from_millis(100);
 
-/// After passing items of this size, the task yields to the connections.
+/// After passing items of this total size, the task yields to the connections.
 const STEP_BYTES: usize = 64 << 10;
 
-/// If all items are larger, each further item also passes old ones.
+/// Total size of all items from which each call of `add` also passes old items.
 const MAX_BYTES: usize = 4 << 20;
 
 /// Maximum capacity of each empty buffer.
@@ -118,7 +118,7 @@ impl Deferred {
         let item = Item { request, at, late_ms: lateness(at).total_ms, input };
         state.add(item);
         if !std::mem::replace(&mut state.has_task, true)
-            // A stopping runtime drops requests; their items are passed when the last of them is dropped.
+            // Without a runtime (it is stopping), the items are passed when the state is dropped.
             && let Ok(runtime) = Handle::try_current()
         {
             runtime.spawn(Arc::clone(self).pass());
@@ -138,7 +138,7 @@ impl Deferred {
         }
     }
 
-    /// Nothing panics while it holds the lock: observers' panics are caught.
+    /// Ignores poisoning: no code panics while it holds the lock, because observers' panics are caught.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -186,7 +186,7 @@ impl State {
         self.pass(usize::MAX);
     }
 
-    /// Makes the new items the old ones, all of which were passed.
+    /// Replaces the old items, all of which were passed, with the new items.
     fn rotate(&mut self) {
         std::mem::swap(&mut self.new, &mut self.old);
         // Stable, so the items of a request stay in order.

@@ -103,13 +103,14 @@ impl Messages {
     pub(crate) fn response_head(&mut self, head: &ResponseHeader, to_head: bool) {
         let code = head.status.as_u16();
         if code == 101 {
-            // The client's bytes after the upgrade follow.
+            // After an upgrade, the client sends more bytes.
             self.request.ended = false;
         }
         let bodiless = to_head || code < 200 || code == 204 || code == 304;
         let length = head.headers.contains_key("content-length");
         let is_chunked = head.headers.contains_key("transfer-encoding");
-        // HTTP/2 marks the end of a body; a close alone does not.
+        // HTTP/2 marks the end of a body. A body without a length is therefore passed as chunks, so that the observer
+        // recognizes a close before the end as a truncation.
         let http2 = head.version == http::Version::HTTP_2;
         let adds_chunks = !bodiless && !is_chunked && !length && http2;
         self.response.framing = match (bodiless, is_chunked || adds_chunks, length) {

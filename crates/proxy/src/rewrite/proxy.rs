@@ -27,8 +27,8 @@ use crate::rewrite::trace;
 use crate::rewrite::upstream::{Peers, Server, UNREACHABLE, UPSTREAM, cause, ended_by, status, unreached};
 use tokometer_observe::input::{Close, Direction, Side, TraceParent};
 
-/// pingora keeps this many bytes of a request's body for a retry. A body that was read before is sent only from this
-/// buffer.
+/// Size of pingora's buffer for resending a request's body. If the whole body was read before the headers were sent,
+/// pingora sends only the contents of this buffer.
 const RETRY_BUFFER_BYTES: usize = 64 * 1024;
 
 /// After this many pieces of a request's body, the thread serves its other connections.
@@ -78,9 +78,13 @@ pub(crate) struct RequestState {
     body: Option<Body>,
     /// The body, read before the headers were sent, so its size is known.
     read: Option<Bytes>,
+    /// The part of the body that was read before the headers were sent, if the rest is forwarded as it arrives.
+    begun: Option<Bytes>,
+    /// `begun` was passed to the server in this attempt.
+    begun_passed: bool,
     /// The body was decompressed.
     decoded: bool,
-    /// The option was added to the request.
+    /// `include_usage` was added to the body.
     injected: bool,
     strip: Option<StripUsage>,
     /// A connection to the server was established.
@@ -173,8 +177,8 @@ impl Filters {
     async fn read_body(&self, session: &mut Session, ctx: &mut RequestState) -> Result<()> {
         let length = content_length(&session.req_header().headers).filter(|length| *length > 0);
         let Some(length) = length else { return Ok(()) };
-        let mut body = self.body(session);
-        if !body.reserve(length) {
+        let mut body = self.body(session, ctx);
+        if !body.accepts(length) {
             self.count(Rewrite::IncludeUsage, Outcome::TooLarge);
             ctx.candidate = false;
             return Ok(());
@@ -182,8 +186,8 @@ impl Filters {
         if session.req_header().headers.contains_key(header::EXPECT) {
             session.downstream_session.write_continue_response().await?;
         }
-        let mut fits = true;
-        // The last reads use pingora's retry buffer; each earlier read is smaller than the remaining bytes.
+        // pingora later sends the body only if its retry buffer contains bytes and did not overflow, so only the last
+        // reads are buffered. An earlier read cannot be the last: it is smaller than the remaining bytes.
         while !session.is_body_done() {
             if length.saturating_sub(body.len()) <= RETRY_BUFFER_BYTES {
                 session.enable_retry_buffering();
@@ -194,15 +198,21 @@ impl Filters {
                 return Err(Error::new(ErrorType::ReadTimedout).into_down());
             };
             let Some(piece) = piece.map_err(|error| error.into_down())? else { break };
-            fits &= body.add(&piece);
+            let fits = body.add(&piece);
             ctx.messages(|messages| messages.body(Direction::Request, &piece, false));
+            // With buffered bytes, pingora would send these twice. At most the buffer's size is read in addition.
+            if !fits && session.get_retry_buffer().is_none() && !session.is_body_done() {
+                self.count(Rewrite::IncludeUsage, Outcome::TooLarge);
+                (ctx.candidate, ctx.begun) = (false, Some(body.take()));
+                return Ok(());
+            }
         }
         ctx.messages(|messages| messages.body(Direction::Request, &[], true));
         if session.get_retry_buffer().is_none() {
             return Error::e_explain(ErrorType::HTTPStatus(400), "the body is shorter than announced");
         }
         let coded = body.is_coded();
-        let (bytes, outcome) = if fits { body.edited().await } else { (body.take(), Outcome::TooLarge) };
+        let (bytes, outcome) = body.edited().await;
         self.count(Rewrite::IncludeUsage, outcome);
         ctx.injected = outcome == Outcome::Changed;
         ctx.decoded = coded && ctx.injected;
@@ -211,8 +221,9 @@ impl Filters {
     }
 
     /// Collects the body of this request.
-    fn body(&self, session: &Session) -> Body {
-        Body::new(&session.req_header().headers, self.settings.max_body.0 as usize)
+    fn body(&self, session: &Session, ctx: &RequestState) -> Body {
+        let client = ctx.connection.as_ref().and_then(|connection| connection.peer);
+        Body::new(&session.req_header().headers, self.settings.max_body.0 as usize, client.map(|peer| peer.ip()))
     }
 
     fn begin(&self, session: &mut Session, ctx: &mut RequestState) {
@@ -287,8 +298,9 @@ impl ProxyHttp for Filters {
         if ctx.candidate {
             self.read_body(session, ctx).await?;
             if ctx.candidate && ctx.read.is_none() {
-                // The length is unknown: the body is sent in chunks, and changed before its last byte is sent.
-                if self.body(session).is_coded() {
+                // The length is unknown, so the headers are sent before the body is changed. A compressed body is not
+                // changed, because it would be sent uncompressed and the headers announce the coding.
+                if self.body(session, ctx).is_coded() {
                     self.count(Rewrite::IncludeUsage, Outcome::Encoded);
                     ctx.candidate = false;
                 }
@@ -302,9 +314,9 @@ impl ProxyHttp for Filters {
             return Error::e_explain(ErrorType::InternalError, "not a connection of this listener");
         };
         // A new attempt begins.
-        (ctx.connected, ctx.passed) = (false, 0);
+        (ctx.connected, ctx.passed, ctx.begun_passed) = (false, 0, false);
         if ctx.candidate && ctx.read.is_none() {
-            (ctx.body, ctx.injected) = (Some(self.body(session)), false);
+            (ctx.body, ctx.injected) = (Some(self.body(session, ctx)), false);
         }
         let http2 = session.as_http2().is_some() && is_grpc(session.req_header());
         Ok(self.peers.peer(connection, http2, &self.settings))
@@ -312,7 +324,7 @@ impl ProxyHttp for Filters {
 
     async fn upstream_request_filter(
         &self,
-        session: &mut Session,
+        _: &mut Session,
         request: &mut RequestHeader,
         ctx: &mut Box<RequestState>,
     ) -> Result<()> {
@@ -332,8 +344,11 @@ impl ProxyHttp for Filters {
                 request.remove_header(&header::CONTENT_ENCODING);
             }
         }
+        if ctx.begun.is_some() {
+            request.remove_header(&header::EXPECT);
+        }
         // Counts cannot be removed from a compressed response.
-        if ctx.candidate && (ctx.injected || ctx.body.is_some()) && session.as_http1().is_some() {
+        if ctx.candidate && (ctx.injected || ctx.body.is_some()) {
             request.remove_header(&header::ACCEPT_ENCODING);
         }
         Ok(())
@@ -347,7 +362,7 @@ impl ProxyHttp for Filters {
         ctx: &mut Box<RequestState>,
     ) -> Result<()> {
         if let Some(read) = &ctx.read {
-            // The whole body was read and shown before. A retry sends the same body again.
+            // `read_body` read the whole body and passed it to the observer. A retry sends the same body again.
             *body = end.then(|| read.clone());
             if self.settings.upstream_retries == 0 {
                 ctx.read = Some(Bytes::new());
@@ -365,13 +380,22 @@ impl ProxyHttp for Filters {
         ctx.passed += piece.len();
         ctx.shown = ctx.shown.max(ctx.passed);
         ctx.messages(|messages| messages.body(Direction::Request, &new, end_of_message));
-        let Some(collected) = &mut ctx.body else { return Ok(()) };
+        let Some(collected) = &mut ctx.body else {
+            if let Some(begun) = ctx.begun.as_ref().filter(|_| !ctx.begun_passed) {
+                *body = Some([begun, &piece[..]].concat().into());
+                ctx.begun_passed = true;
+            } else if end && piece.is_empty() {
+                *body = None;
+            }
+            return Ok(());
+        };
         let outcome = if !collected.add(&piece) {
             *body = Some(collected.take());
             Outcome::TooLarge
         } else if end {
             let (bytes, outcome) = collected.edited().await;
-            *body = Some(bytes);
+            // pingora would send an empty piece as a second end of the chunked body.
+            *body = Some(bytes).filter(|bytes| !bytes.is_empty());
             outcome
         } else {
             *body = Some(Bytes::new());
@@ -513,7 +537,7 @@ impl ProxyHttp for Filters {
             }
             _ => format!("tokometer: invalid request: {}", cause(error)),
         };
-        if let Err(error) = respond(session, code, kind, &message).await {
+        if let Err(error) = respond(session, code, kind, &message, ctx.request_id.as_deref()).await {
             tracing::debug!(%error, "The client did not get the error response.");
         }
         FailToProxy { error_code: code, can_reuse_downstream: false }
@@ -563,11 +587,14 @@ impl ProxyHttp for Filters {
     }
 }
 
-async fn respond(session: &mut Session, code: u16, kind: &str, message: &str) -> Result<()> {
+async fn respond(session: &mut Session, code: u16, kind: &str, message: &str, id: Option<&str>) -> Result<()> {
     let body = error_body(code, kind, message);
     let mut response = ResponseHeader::build(code, Some(4))?;
     response.insert_header(header::CONTENT_TYPE, "application/json")?;
     response.insert_header(header::CONTENT_LENGTH, body.len())?;
+    if let Some(id) = id {
+        response.insert_header("x-request-id", id)?;
+    }
     if code == 503 {
         response.insert_header(header::RETRY_AFTER, "1")?;
     }

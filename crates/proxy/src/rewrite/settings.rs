@@ -11,8 +11,8 @@ use tokometer_settings as form;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Settings {
-    /// If true, tokometer requests token counts (`stream_options.include_usage`) for streamed chat and completions
-    /// requests that do not request them, and removes the counts from the response.
+    /// If true, tokometer sets `stream_options.include_usage` in streamed chat and completions requests that do not
+    /// request token counts. It removes these counts from the responses.
     pub include_usage: bool,
     /// If true, the server receives a `traceparent` with tokometer's own span, so that the engine's spans become
     /// children of this span. The client's trace is continued.

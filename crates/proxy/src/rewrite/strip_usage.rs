@@ -30,7 +30,7 @@ pub(crate) struct StripUsage {
     passing: bool,
     /// The event with the finish reason, held until the next event is parsed. Engines write some members only to the
     /// last event (llama.cpp: `timings`, vLLM: `system_fingerprint`). If the event with the counts follows, its members
-    /// are moved to this event.
+    /// are moved to the held event.
     finish: Option<Bytes>,
 }
 
@@ -110,12 +110,15 @@ impl StripUsage {
     }
 }
 
-/// True for an event with a finish reason. A match cannot be inside a string value, where the quotes would be escaped.
+/// True for an event with a finish reason, which is a string that is not empty. A match cannot be inside a string value, where the quotes would be escaped.
 fn finishes(event: &[u8]) -> bool {
     static KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"finish_reason\""));
     KEY.find_iter(event).any(|at| {
         let rest = event.get(at + KEY.needle().len()..).unwrap_or_default().trim_ascii_start();
-        rest.strip_prefix(b":").is_some_and(|value| value.trim_ascii_start().starts_with(b"\""))
+        rest.strip_prefix(b":").is_some_and(|value| {
+            let value = value.trim_ascii_start();
+            value.starts_with(b"\"") && !value.starts_with(b"\"\"")
+        })
     })
 }
 
@@ -316,6 +319,12 @@ mod tests {
         assert_eq!((out.as_ptr(), out.len()), (event.as_ptr(), event.len()), "no copy");
         assert_eq!(strip.feed(Bytes::from_static(b"data: {")), "");
         assert_eq!(strip.feed(Bytes::from_static(b"}\n\nda")), "data: {}\n\n");
+    }
+
+    #[test]
+    fn empty_finish_reason_does_not_delay_an_event() {
+        let event = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"\"}]}\n\n";
+        assert_eq!(StripUsage::default().feed(Bytes::from(event)), event);
     }
 
     #[test]
