@@ -3,8 +3,8 @@
 //!
 //! Memory is charged by the bytes actually held. A connection may hold at most as many bytes as are still free (the
 //! dynamic threshold of Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). The same limit applies to
-//! the sum of all connections of one address, except small ones. One connection can therefore hold at most half of the
-//! budget, and the most expensive clients are refused first.
+//! the sum of all connections of one address, but small connections are exempt from it. One connection can therefore
+//! hold at most half of the budget, and the most expensive clients are refused first.
 //!
 //! Decoding is limited by credit: each received byte allows the connection a number of decoded bytes.
 
@@ -127,10 +127,12 @@ struct Holder {
 impl Drop for Holder {
     fn drop(&mut self) {
         let Some(address) = self.address.take() else { return };
+        // References are added and dropped only under this lock, so that the last holder removes the address.
         let mut addresses = self.budget.addresses();
-        // The lock prevents new references to the address.
-        if Arc::strong_count(&address) == 1 {
-            addresses.remove(&address.network);
+        let network = address.network;
+        drop(address);
+        if addresses.get(&network).is_some_and(|known| known.strong_count() == 0) {
+            addresses.remove(&network);
         }
     }
 }
@@ -292,6 +294,9 @@ impl Work {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
     use super::*;
 
     fn address(last: u8) -> Option<IpAddr> {
@@ -345,6 +350,25 @@ mod tests {
         // Each connection holds as much as is still free.
         assert_eq!(held, vec![100; 9]);
         assert_eq!(budget.account(None, 1).share().hold(100), Ok(()));
+    }
+
+    #[test]
+    fn connections_of_an_address_that_end_at_the_same_time_remove_it() {
+        let budget = Budget::new(100);
+        for _ in 0..2000 {
+            let accounts = [(); 2].map(|()| budget.account(address(1), 1));
+            let start = Barrier::new(2);
+            thread::scope(|scope| {
+                for account in accounts {
+                    let start = &start;
+                    scope.spawn(move || {
+                        start.wait();
+                        drop(account);
+                    });
+                }
+            });
+            assert_eq!(budget.addresses().len(), 0);
+        }
     }
 
     #[test]

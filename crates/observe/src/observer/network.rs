@@ -1,5 +1,6 @@
 //! Network values of a connection, for the records of its requests.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,6 +16,8 @@ struct Known {
     source: Option<Arc<dyn NetworkSource>>,
     /// Time of the connection read at which the source was last read.
     read_at: Option<Instant>,
+    /// True if a request has begun on the connection.
+    has_begun: bool,
 }
 
 impl ClientNetwork {
@@ -28,11 +31,12 @@ impl ClientNetwork {
         self.0.get_or_insert_default().source = Some(source);
     }
 
-    /// The values at the start of a request, to exclude earlier changes. `None` if no values are known yet: no earlier
-    /// request has used the connection, so the system call is saved.
+    /// The values at the start of a request, to exclude earlier changes. `None` for the first request of a connection:
+    /// nothing has changed before it, so a system call is saved.
     pub(super) fn at_begin(&mut self, at: Instant) -> Option<Network> {
-        let is_used = self.0.as_ref()?.latest.is_some();
-        if is_used { self.now(at) } else { None }
+        let known = self.0.as_mut()?;
+        let is_first = !mem::replace(&mut known.has_begun, true);
+        if is_first && known.latest.is_none() { None } else { self.now(at) }
     }
 
     /// The current values. The source is read at most once per `at`, because one read of the connection may contain
@@ -87,5 +91,13 @@ mod tests {
         assert_eq!([network.now(third), network.now(first)], [resent(7); 2]);
         network.set(&resent(9).unwrap());
         assert_eq!(network.now(third), resent(9));
+    }
+    #[test]
+    fn request_that_begins_during_the_first_one_excludes_earlier_changes() {
+        let first = Instant::now();
+        let second = first + std::time::Duration::from_millis(1);
+        let mut network = ClientNetwork::default();
+        network.read_from(Arc::new(Script(Mutex::new(vec![resent(5)]))));
+        assert_eq!([network.at_begin(first), network.at_begin(second)], [None, resent(5)]);
     }
 }
