@@ -139,7 +139,8 @@ bench: ## Measure the cost of the parts (criterion), of the relay against its pe
 	command -v haproxy >/dev/null || echo "SKIP haproxy: not installed"
 	tests/components/fetch.sh envoy
 	cargo build --locked --release --manifest-path benches/peers/pingora-proxy/Cargo.toml --target-dir target/peers
-	cargo bench --locked --bench relay -- $(if $(ROWS),--rows $(ROWS))
+	cargo build --locked --profile dist --bin tokometer
+	TOKOMETER_BIN=$(CURDIR)/target/dist/tokometer cargo bench --locked --bench relay -- $(if $(ROWS),--rows $(ROWS))
 	$(MAKE) hostile-table
 
 .PHONY: fuzz

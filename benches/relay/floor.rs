@@ -1,4 +1,4 @@
-//! The minimum for a proxy in this language and runtime, as a baseline: copy bytes both ways.
+//! Baseline: the minimum that a proxy in this language and runtime must do, which is to copy bytes both ways.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,11 +1,11 @@
 //! Cost of the proxy: tokometer between a simulated server and a load generator. It is compared with no proxy, a plain
-//! byte relay, nginx and haproxy, all in one run on this machine.
+//! byte relay, nginx, haproxy, Envoy and pingora-proxy, all in one run on this machine.
 //!
 //! `cargo bench --bench relay -- [--rows s1,rss] [--peers tokometer,nginx] [--rounds N] [--quick]` prints medians,
-//! ratios and goals, and writes `target/bench/relay.json`; `--render` writes `docs/reference/performance.md` from that file.
-//! `TOKOMETER_BIN` selects another binary than the one built with the bench.
+//! ratios and goals, and writes `target/bench/relay.json`; `--render` writes `docs/reference/performance.md` from that
+//! file. `TOKOMETER_BIN` selects a binary other than the one built with the bench.
 //!
-//! The proxy is pinned to the first core; this process, both origin and client, to the second one.
+//! The proxy is pinned to the first core. This process, which is both origin and client, is pinned to the second.
 
 mod floor;
 mod goals;

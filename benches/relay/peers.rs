@@ -24,7 +24,7 @@ pub(crate) enum Peer {
     Tokometer,
     /// tokometer, capturing packets: clients connect to the origin.
     Tap,
-    /// The same, but stopped (SIGSTOP), with a buffer for all packets of a run: measures only the kernel's copies.
+    /// Like `Tap`, but stopped (SIGSTOP), with a buffer for all packets of a run: measures only the kernel's copies.
     TapStopped,
     /// tokometer, forwarding only.
     Relay,
@@ -142,7 +142,7 @@ fn envoy() -> PathBuf {
     cache.unwrap_or_else(home).join("bin/envoy")
 }
 
-/// A free port below the kernel's ephemeral ports.
+/// A free port below the kernel's ephemeral ports, so that no outgoing connection takes it.
 fn free_address() -> Outcome<SocketAddr> {
     static NEXT: AtomicU16 = AtomicU16::new(18_000);
     for _ in 0..5_000 {

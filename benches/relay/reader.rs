@@ -18,7 +18,7 @@ const READ_BYTES: usize = 256 * 1024;
 /// The end of a chunk, and the last chunk (RFC 9112, 7.1).
 const LAST_CHUNK: &[u8] = b"\r\n0\r\n\r\n";
 
-/// Requests chat streams on the settings' number of connections until their duration is over.
+/// Requests chat streams on `settings.concurrency` connections for `settings.duration`.
 pub(crate) async fn run(settings: load::Settings, address: SocketAddr) -> io::Result<Summary> {
     let ends = Instant::now() + settings.duration.unwrap_or_default();
     let messages = json!([{"role": "user", "content": settings.prompt}]);

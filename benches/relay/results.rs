@@ -22,7 +22,7 @@ pub(crate) struct Results {
     pub(crate) quick: bool,
     /// Peers that could not run, and the reasons.
     pub(crate) missing: BTreeMap<String, String>,
-    /// Peers that failed in a row, and the errors.
+    /// Errors of failed runs, by peer and row (`PEER in row ROW`).
     pub(crate) failed: BTreeMap<String, String>,
     /// Row, peer, runs.
     pub(crate) rows: BTreeMap<String, BTreeMap<String, Vec<Measurements>>>,

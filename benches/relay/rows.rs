@@ -38,7 +38,8 @@ pub(crate) enum Row {
     Rss,
     /// No connections: memory.
     Idle,
-    /// The streams of `S1`, `S2` and `Rss`, with a server that sleeps until the next event: CPU of server and clients.
+    /// `Ends1` to `Ends3`: the streams of `S1`, `S2` and `Rss`, with a server that sleeps until the next event: CPU of
+    /// server and clients.
     Ends1,
     Ends2,
     Ends3,
@@ -96,9 +97,10 @@ impl Row {
 
     fn rounds(self) -> usize {
         match self {
-            Row::S1 | Row::S2 => 7,
-            Row::Idle => 1,
-            _ => 3,
+            Row::S1 => 5,
+            Row::S2 | Row::Rss => 3,
+            Row::S16 | Row::Short | Row::Saturation => 2,
+            _ => 1,
         }
     }
 }
@@ -118,7 +120,7 @@ pub(crate) async fn run(plan: &Plan, results: &mut Results) -> Outcome<()> {
         let mut peers = peers.clone();
         // Without a proxy there is no process to measure.
         peers.retain(|peer| *row != Row::Idle || *peer != Peer::None);
-        // The buffer of the stopped tap is large enough only for the packets of the paced rows.
+        // The buffer of the stopped tap is large enough only for the packets of these rows.
         let is_paced = matches!(row, Row::S1 | Row::S2 | Row::Rss | Row::Ends1 | Row::Ends2 | Row::Ends3);
         peers.retain(|peer| is_paced || *peer != Peer::TapStopped);
         let rounds = plan.rounds.unwrap_or(if plan.quick { 1 } else { row.rounds() });
@@ -154,7 +156,7 @@ struct Window {
 enum Client {
     /// The load generator, which parses every event.
     Events,
-    /// A client that only counts bytes.
+    /// A client that only searches for the end of each stream.
     Bytes,
 }
 
@@ -166,8 +168,8 @@ async fn measure(row: Row, peer: Peer, quick: bool) -> Outcome<Measurements> {
         Row::S16 => streams(peer, 16, 50.0, 150, window, spin).await,
         Row::S1 | Row::Ends1 => streams(peer, 256, 50.0, 150, window, spin).await,
         Row::S2 | Row::Ends2 => streams(peer, 1024, 50.0, 150, window, spin).await,
-        // The window starts after the exporters' first push and scrape, and ends before the streams, so that only
-        // growth by the streams is measured: the first request to end creates its series, a one-time cost.
+        // The window starts after the exporters' first push and scrape, which are one-time costs. It ends before the
+        // streams end, because the first request to end creates its series, another one-time cost.
         Row::Long => {
             let window = Window { warm_up: seconds(6, 2), measure: seconds(16, 2) };
             streams(peer, 4, 4000.0, 120_000, window, spin).await
@@ -195,8 +197,8 @@ async fn measure(row: Row, peer: Peer, quick: bool) -> Outcome<Measurements> {
         Row::Connect => {
             let settings =
                 load::Settings { concurrency: 16, max_tokens: 1, stream: false, ..load::Settings::default() };
-            // The run is short, because it uses up ports on both sides of the proxy: those of earlier runs are still in
-            // TIME_WAIT.
+            // The run is short, because every request uses a port on both sides of the proxy, and the ports of earlier
+            // runs are still in TIME_WAIT.
             let settings = load::Settings { keep_alive: false, ..settings };
             let window = Window { warm_up: Duration::from_millis(200), measure: Duration::from_secs(1) };
             flood(peer, settings, "request", window).await
@@ -252,7 +254,7 @@ async fn over(
     let warm = running.process.as_ref().map(|process| process.resident_kib());
     let (tokens, cpu, began) = (simulator.stats().generation_tokens, used(running), Instant::now());
     let own = process::cpu(std::process::id());
-    // Slightly shorter than the load, so that its end is outside the window.
+    // Slightly shorter than the load, so that the end of the load is outside the window.
     tokio::time::sleep(window.measure.mul_f64(0.97)).await;
     let tokens = simulator.stats().generation_tokens - tokens;
     let (cpu, wall) = (used(running).saturating_sub(cpu), began.elapsed());
@@ -289,8 +291,8 @@ fn used(running: &Running) -> Duration {
     running.process.as_ref().map_or(Duration::ZERO, |process| process.cpu())
 }
 
-/// Paced streams, one after the other on each connection. A server that does not `spin` sleeps until the next event: its
-/// times are less exact, but its CPU is measured.
+/// Paced streams, one after the other on each connection. A server that does not `spin` sleeps until the next event:
+/// its times are less exact, but its CPU is measured.
 async fn streams(
     peer: Peer,
     count: usize,
@@ -302,14 +304,14 @@ async fn streams(
     let epoch = Instant::now();
     let simulator = Simulator::start(origin(pace(rate), Text::Stamp(epoch), spin)).await?;
     let running = peers::start(peer, simulator.local_address()).await?;
-    // The starts are spread evenly over the duration of a stream, limited by the warm-up.
+    // The starts are spread evenly over the duration of a stream, but over at most three quarters of the warm-up.
     let lasts = Duration::from_secs_f64(tokens as f64 / rate);
     let settings = load::Settings {
         concurrency: count,
         max_tokens: tokens,
         ramp: lasts.min(window.warm_up.mul_f64(0.75)),
         stamp: Some(epoch),
-        // Rewrite mode then requests the counts, and removes them from the response.
+        // If clients do not request usage, rewrite mode requests it and removes it from the response.
         include_usage: false,
         ..load::Settings::default()
     };
