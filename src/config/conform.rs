@@ -33,7 +33,7 @@ fn check(path: &str, node: &Node, shape: &Shape, problems: &mut Vec<Problem>) {
         }
         (Value::Integer(_) | Value::Number(_), Kind::Duration | Kind::Size) => {
             let units = if shape.kind == Kind::Size { "64KiB, 8MiB or 1GiB" } else { "500ms, 10s, 2m or 1h" };
-            report(format!("`{}` has no unit; write {}, such as {units}", node.value.inline(), shape.words()));
+            report(format!("`{}` has no unit; write {}, such as {units}", node.value.inline(), shape.expected()));
         }
         (Value::Text(text), Kind::Words(words)) => {
             if !words.iter().any(|(word, _)| word == text) {
@@ -79,7 +79,7 @@ fn check(path: &str, node: &Node, shape: &Shape, problems: &mut Vec<Problem>) {
             let scalar = !matches!(value, Value::List(_) | Value::Map(_) | Value::Null);
             let quotes = scalar && shape.kind == Kind::Text;
             let hint = if quotes { "; put it in quotes" } else { "" };
-            report(format!("{shown} is not valid here; write {}{hint}", shape.words()));
+            report(format!("{shown} is not valid here; write {}{hint}", shape.expected()));
         }
     }
 }
@@ -88,7 +88,7 @@ fn within(value: f64, shape: &Shape) -> Result<(), String> {
     // Not `value < low || value > high`, which accepts NaN.
     match shape.range {
         Some((low, high)) if !(low..=high).contains(&value) => {
-            Err(format!("{} is out of range; write {}", shape.amount(value), shape.words()))
+            Err(format!("{} is out of range; write {}", shape.amount(value), shape.expected()))
         }
         _ => Ok(()),
     }

@@ -219,7 +219,7 @@ impl Layers<'_> {
         if let Some((address, origin)) = otel::prometheus_address(environment, &admin) {
             match address::admin(&address) {
                 Ok(_) => set.overlay(Node::at("admin.listen", Value::Text(address), &origin)),
-                // `over` ignores this variable and tries again, with the other one of host and port.
+                // `over` removes this variable and tries again; the other one of host and port, if set, still applies.
                 Err(message) => errors.push(Problem { origin, path: "admin.listen".to_owned(), message }),
             }
         }

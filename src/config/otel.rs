@@ -49,7 +49,8 @@ const PER_SIGNAL: [&str; 9] = [
 ];
 
 /// Why the span limits have no effect.
-const FIXED: &str = "no effect: span attributes are fixed, and values from requests are truncated when they are parsed";
+const FIXED: &str =
+    "no effect: the set of span attributes is fixed, and values from requests are truncated when they are parsed";
 
 /// The other variables: name, key or effect, and how the text is parsed.
 const OTHERS: [(&str, &str, Read); 26] = [
@@ -156,7 +157,7 @@ pub(crate) fn prometheus_address(environment: &Environment, current: &str) -> Op
     const HOST: &str = "OTEL_EXPORTER_PROMETHEUS_HOST";
     const PORT: &str = "OTEL_EXPORTER_PROMETHEUS_PORT";
     let (host, port) = (environment.get(HOST), environment.get(PORT));
-    // The variable that is reported for an invalid address: the host's, unless the port is invalid or alone.
+    // The variable that is reported for an invalid address: HOST, unless the port is invalid or only PORT is set.
     let bad_port = port.is_some_and(|port| port.parse::<u16>().is_err());
     let name = host.map(|_| HOST).filter(|_| !bad_port).or(port.map(|_| PORT))?;
     let (own_host, own_port) = current.rsplit_once(':').unwrap_or((current, "9464"));

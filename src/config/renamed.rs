@@ -7,7 +7,7 @@ use crate::config::shape;
 pub(crate) enum Now<'a> {
     /// Renamed to this key.
     Key(&'a str),
-    /// Removed; the value is fixed at this.
+    /// Removed; the setting always has this value.
     Fixed(&'a str),
     /// Removed; only this variable sets the value.
     Variable(&'a str),

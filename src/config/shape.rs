@@ -152,7 +152,17 @@ impl Shape {
         })
     }
 
-    /// The type in words, for tables and messages.
+    /// The type in words with an article, for messages: "write a duration from 0s to 1h".
+    pub(crate) fn expected(&self) -> String {
+        let words = self.words();
+        match words.chars().next() {
+            _ if matches!(self.kind, Kind::Bool | Kind::Words(_)) => words,
+            Some('a' | 'e' | 'i' | 'o' | 'u') => format!("an {words}"),
+            _ => format!("a {words}"),
+        }
+    }
+
+    /// The type in words, for tables.
     pub(crate) fn words(&self) -> String {
         let name = match &self.kind {
             Kind::Bool => "true or false".to_owned(),
@@ -162,8 +172,11 @@ impl Shape {
             Kind::Size => "size".to_owned(),
             Kind::Text => "string".to_owned(),
             Kind::Words(words) => words.iter().map(|(word, _)| format!("`{word}`")).collect::<Vec<_>>().join(", "),
+            Kind::List(item) if matches!(item.kind, Kind::Text | Kind::Block { .. }) => {
+                format!("list of {}s", item.words())
+            }
             Kind::List(item) => format!("list of {}", item.words()),
-            Kind::Block { .. } => "block of keys".to_owned(),
+            Kind::Block { .. } => "object".to_owned(),
             Kind::Names(_) => "map (`name: value`)".to_owned(),
         };
         let bounds = |(low, high)| format!(" from {} to {}", self.amount(low), self.amount(high));

@@ -41,10 +41,10 @@ const FLAGS: [(&str, &str); 8] = [
     ("--config FILE", "Configuration file (YAML)."),
     (
         "--listen ADDRESS",
-        "Sets `listeners[0].listen`; allowed only with a single listener. A list in brackets, `[10.0.0.7,fd00::7]:8000`, creates one listener per address. \
+        "Sets `listeners[0].listen`; an error if more than one listener is configured. A list in brackets, `[10.0.0.7,fd00::7]:8000`, creates one listener per address. \
          In Kubernetes, set the environment variable `POD_IPS` from the field `status.podIPs` and use `[$(POD_IPS)]:8000`.",
     ),
-    ("--upstream ADDRESS", "Sets `listeners[0].upstream`; allowed only with a single listener."),
+    ("--upstream ADDRESS", "Sets `listeners[0].upstream`; an error if more than one listener is configured."),
     (
         "--listener LISTEN=UPSTREAM",
         "Adds a listener; can be repeated. A list of addresses in brackets adds one listener per address. \
@@ -74,7 +74,7 @@ examples for one engine each.
 
 No configuration file is required: `tokometer run --listen 0.0.0.0:8000 --upstream 127.0.0.1:8001` works. Settings are
 merged in this order: defaults, file, `OTEL_*` variables, `TOKOMETER_*` variables, flags. Later sources override earlier
-ones. `tokometer check` explains the effective settings; `tokometer config` prints them and where each was set. Unknown
+ones. `tokometer check` explains the effective settings; `tokometer config` prints each setting with its source. Unknown
 keys are errors.
 
 Durations and sizes are written with their unit: `500ms`, `10s`, `2m`, `1h`; `64KiB`, `8MiB`, `1GiB`. Only 0 needs no
@@ -86,8 +86,8 @@ invalid value of an `OTEL_*` variable is ignored with a warning, because these v
 in a cluster. An empty variable counts as not set. In variables, separate list entries with commas, and write maps as
 `name=value,name=value`. Percent-encode special characters in names and values, such as a comma (`%2C`).
 
-Tokometer reloads a changed configuration file within 2 s, or immediately on SIGHUP (in a terminal, SIGHUP stops
-tokometer). If the file has errors, the previous configuration stays in effect, the errors are logged, and
+Tokometer reloads a changed configuration file within 2 s, or immediately on SIGHUP. In a terminal, SIGHUP
+stops tokometer instead. If the file has errors, the previous configuration stays in effect, the errors are logged, and
 `tokometer_config_last_reload_successful` is 0. After a reload, keys marked *reload* apply to new connections. Changes
 to all other keys take effect only after a restart; tokometer logs the names of the changed keys.
 
@@ -120,10 +120,10 @@ fn document() -> String {
         &["`OTEL_EXPORTER_PROMETHEUS_HOST`, `OTEL_EXPORTER_PROMETHEUS_PORT`", "host and port of `admin.listen`"],
     );
     text.push_str(
-        "\n## Detected resource attributes\n\nSet the variables with the downward API. `telemetry.resource`, \
-         `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` override the detected attributes. `service.instance.id` is \
-         `<namespace>.<pod>.<container>`, or `<namespace>.<pod>` if the container is unknown. If the namespace or the pod is \
-         unknown, it is `<host name>/<admin address>`.\n\n\
+        "\n## Detected resource attributes\n\nSet the variables in the table with the downward API. \
+         `telemetry.resource`, `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` override the detected attributes. \
+         `service.instance.id` is `<namespace>.<pod>.<container>`. If the container is unknown, the value is \
+         `<namespace>.<pod>`. If the namespace or the pod is unknown, the value is `<host name>/<admin address>`.\n\n\
          | attribute | variable (the first one set is used) |\n|---|---|\n",
     );
     for (attribute, names) in otel::RESOURCE {
@@ -131,7 +131,7 @@ fn document() -> String {
         row(&mut text, &[&format!("`{attribute}`"), &names.join(", ")]);
     }
     text.push_str(
-        "\n## Renamed and removed keys\n\nAn old key is an error, and the error message names its replacement. The table omits two groups of \
+        "\n## Renamed and removed keys\n\nOld keys are rejected with an error message that names the new key. The table omits two groups of \
          old keys. Keys whose names ended with a unit no longer contain the unit (`relay.keepalive_secs` is now \
          `relay.keepalive`). Keys for a single OTLP signal (`otlp.traces.endpoint`) are now variables \
          (`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`).\n\n\
@@ -229,7 +229,7 @@ fn defaults_by_kind(key: &str) -> String {
     ["availability", "ttft", "decode_rate", "stall", "goodput"].iter().filter_map(of).collect::<Vec<_>>().join(", ")
 }
 
-/// True for a key that its block requires: its default belongs to the default of the whole list.
+/// True for a key that its block requires. Such a key has no default of its own.
 fn is_required(path: &str) -> bool {
     let Some((block, key)) = path.rsplit_once('.') else { return false };
     let shape = shape::root().find(block);

@@ -108,7 +108,7 @@ impl Value {
             Value::Number(_) => "a number",
             Value::Text(_) => "a string",
             Value::List(_) => "a list",
-            Value::Map(_) => "a block of keys",
+            Value::Map(_) => "an object",
         }
     }
 

@@ -127,7 +127,7 @@ fn flags_and_variables_define_listeners() {
 
 #[test]
 fn suggested_port_is_free_and_no_other_key_names_it() {
-    // The port after the two in the configuration is in use: `held` is the listener of another program.
+    // `held` represents another program, which uses the port after the two in the configuration.
     let (held, first) = std::iter::repeat_with(|| TcpListener::bind("127.0.0.1:0").unwrap())
         .find_map(|held| {
             let first = held.local_addr().unwrap().port().checked_sub(2)?;
@@ -156,7 +156,7 @@ const BAD: &[Mistake] = &[
     ("keepalive: 1s", "t.yaml:1:1", "keepalive", "did you mean `relay.keepalive`?"),
     ("admin:\n  colour: red", "t.yaml:2:3", "admin.colour", "are `allowed_hosts`, `listen`, `remote_drain`"),
     ("relay:\n  keepalive: soon", "t.yaml:2:14", "relay.keepalive", "write a number and a unit: 500ms, 10s"),
-    ("relay:\n  keepalive: 30", "t.yaml:2:14", "relay.keepalive", "`30` has no unit; write duration from 0s to 9h"),
+    ("relay:\n  keepalive: 30", "t.yaml:2:14", "relay.keepalive", "`30` has no unit; write a duration from 0s to 9h"),
     ("relay:\n  keepalive_secs: 30", "t.yaml:2:3", "relay.keepalive_secs", "renamed; write `relay.keepalive`"),
     ("relay: {scratch_bytes: 1}", "t.yaml:1:9", "relay.scratch_bytes", "no longer a setting (fixed: 64 KiB)"),
     ("pairs: []", "t.yaml:1:1", "pairs", "renamed; write `listeners`"),
@@ -169,17 +169,22 @@ const BAD: &[Mistake] = &[
         "set the variable OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     ),
     ("relay:\n  keepalive: 1.5", "t.yaml:2:14", "relay.keepalive", "has no unit"),
-    ("relay:\n  keepalive: 10h", "t.yaml:2:14", "relay.keepalive", "10h is out of range; write duration from 0s to 9h"),
+    (
+        "relay:\n  keepalive: 10h",
+        "t.yaml:2:14",
+        "relay.keepalive",
+        "10h is out of range; write a duration from 0s to 9h",
+    ),
     ("relay: {unreachable: reset_}", "t.yaml:1:22", "relay.unreachable", "did you mean `reset`?"),
     ("relay: {unreachable: 503}", "t.yaml:1:22", "relay.unreachable", "write `refuse`, `http_503`, `reset`"),
-    ("relay: 5", "t.yaml:1:8", "relay", "write block of keys"),
+    ("relay: 5", "t.yaml:1:8", "relay", "write an object"),
     ("relay: {connect_timeout: 99999999ms}", "t.yaml:1:26", "relay.connect_timeout", "to 1h"),
     ("observe: {enabled: maybe}", "t.yaml:1:20", "observe.enabled", "write true or false"),
-    ("observe: {memory: 64}", "t.yaml:1:19", "observe.memory", "`64` has no unit; write size from 0B"),
+    ("observe: {memory: 64}", "t.yaml:1:19", "observe.memory", "`64` has no unit; write a size from 0B"),
     ("observe: {memory: 64MB}", "t.yaml:1:19", "observe.memory", "write a number and a unit: 64KiB"),
     ("observe: {engine: vlm}", "t.yaml:1:19", "observe.engine", "did you mean `vllm`?"),
     ("observe: {path_prefixes: [engine1]}", "t.yaml:1:27", "observe.path_prefixes[0]", "must start with `/`"),
-    ("observe: {path_prefixes: /a}", "t.yaml:1:26", "observe.path_prefixes", "write list of string"),
+    ("observe: {path_prefixes: /a}", "t.yaml:1:26", "observe.path_prefixes", "write a list of strings"),
     ("observe: {routes: {llm: chat}}", "t.yaml:1:25", "observe.routes.llm", "must start with `/`"),
     ("observe: {routes: {/a/*/b: chat}}", "t.yaml:1:28", "observe.routes./a/*/b", "or /llm/* for everything below it"),
     ("observe: {routes: {/v1.0/llm: caht}}", "t.yaml:1:31", "observe.routes./v1.0/llm", "did you mean `chat`?"),
@@ -223,7 +228,7 @@ const BAD: &[Mistake] = &[
         "otlp: {metrics: {interval: 0}}",
         "t.yaml:1:28",
         "otlp.metrics.interval",
-        "0s is out of range; write duration from 100ms",
+        "0s is out of range; write a duration from 100ms",
     ),
     ("otlp: {traces: {sampler_ratio: 1.1}}", "t.yaml:1:32", "otlp.traces.sampler_ratio", "from 0 to 1"),
     ("otlp: {traces: {sampler_ratio: -0.1}}", "t.yaml:1:32", "otlp.traces.sampler_ratio", "from 0 to 1"),

@@ -148,10 +148,10 @@ fn rules(raw: &slo::RuleSettings, problems: &mut Problems<'_>) -> slo::RuleSetti
     raw.clone()
 }
 
-/// Headers whose whole value is a secret: not even a hash of it may be stored.
+/// Headers that cannot identify a tenant: the whole value is a secret, and not even a hash of it may be stored.
 const SECRET: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "set-cookie"];
 
-/// Headers with a secret value: only a hash of the value may be used.
+/// Headers that contain an API key: they can identify a tenant, but only a hash of the value may be used as the label.
 const KEYS: [&str; 3] = ["x-api-key", "api-key", "x-goog-api-key"];
 
 /// Maximum bytes of a tenant label.

@@ -50,14 +50,14 @@ block! {
     Raw {
         /// Listen addresses, each with its upstream server. One process can serve several upstreams.
         listeners: Vec<Listener> = vec![Listener::default()],
-        /// Packet capture, used by `tokometer tap` instead of forwarding connections (docs/how-to/tap.md).
+        /// Settings of `tokometer tap`, which captures packets instead of forwarding connections (docs/how-to/tap.md).
         tap: Tap = Tap::default(),
         /// Process-wide settings: threads and shutdown.
         process: Process = Process::default(),
         /// How connections are forwarded. These settings do not change the forwarded bytes; only rewrite mode does.
         relay: relay::Settings = relay::Settings::default(),
-        /// Changes made by listeners in rewrite mode (`listeners[].mode: rewrite`), and their limits. If a listener
-        /// uses this mode, at least one of `include_usage`, `traceparent` and `request_id` must be true.
+        /// Changes made by listeners in rewrite mode (`listeners[].mode: rewrite`), and the limits of this mode. If a
+        /// listener uses this mode, at least one of `include_usage`, `traceparent` and `request_id` must be true.
         rewrite: rewrite::Settings = rewrite::Settings::default(),
         /// How requests are parsed and measured. These settings do not change the traffic between client and server.
         #[schemars(extend("x-reload" = true))]
@@ -72,7 +72,7 @@ block! {
         wedge: Bounds = Bounds::default(),
         /// Settings that apply to all metrics and spans.
         telemetry: Telemetry = Telemetry::default(),
-        /// The Prometheus endpoint `/metrics` on the admin address, which is always enabled.
+        /// The Prometheus endpoint, `/metrics` on the admin address. It is always enabled.
         prometheus: Prometheus = Prometheus::default(),
         /// Export of metrics and traces to an OpenTelemetry Collector over OTLP. Off until an endpoint is set.
         otlp: Otlp = Otlp::default(),

@@ -51,8 +51,8 @@ block! {
         models: Vec<String> = Vec::new(),
         /// Route names, as in `observe.routes`. Empty: all routes that generate tokens.
         routes: Vec<String> = Vec::new(),
-        /// Tenant names, as sent by clients. Empty: all tenants. The block `tenants` sets the headers and the token
-        /// claim that name the tenant, even if `tenants.enabled` is false.
+        /// Tenant names, as sent by clients. Empty: all tenants. The block `tenants` sets the headers and the JWT claim
+        /// that contain the tenant name, even if `tenants.enabled` is false.
         tenants: Vec<String> = Vec::new(),
     }
 }
@@ -114,8 +114,8 @@ block! {
         /// Minimum percentage of good requests.
         #[schemars(range(min = 1, max = 99.9999))]
         target_percent: f64 = 99.0,
-        /// Maximum time between two tokens, and between the last token and the end of an aborted stream. Pauses that
-        /// the stream's own cadence explains do not count (docs/concepts/stalls.md).
+        /// Maximum time between two tokens, and between the last token and the end of a failed or aborted stream.
+        /// Pauses that the stream's own cadence explains do not count (docs/concepts/stalls.md).
         #[schemars(extend("x-range" = ["1ms", "24h"]))]
         max_gap: Duration = Duration::from_millis(5000),
         /// Requests that the objective applies to.
@@ -151,8 +151,8 @@ block! {
         /// If true, tokens and requests are counted by tenant (`tokometer.tenant.*`). Tokometer does not verify tenant
         /// names: put an authenticating gateway in front, or use a server that rejects unknown clients.
         enabled: bool = false,
-        /// Request headers that may name the tenant, for the tenant metrics and for objectives. The first header that
-        /// is present is used.
+        /// Request headers that can contain the tenant name, for the tenant metrics and for objectives. The first
+        /// header in this list that the request contains is used.
         from_headers: Vec<String> = vec!["x-tenant".to_owned()],
         /// Claim of the bearer token (a signed JWT) that names the tenant if no header does: `sub`, or `org.id` for
         /// `id` in the object `org`. The signature is not verified, and no other claim is read or stored. null: tokens

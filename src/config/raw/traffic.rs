@@ -183,16 +183,16 @@ block! {
         /// the engine's `--otlp-traces-endpoint` to one of these addresses. Empty: off. Anyone who can reach these
         /// addresses can send spans, so use loopback addresses.
         listen: Vec<String> = Vec::new(),
-        /// If the queue time of an ended request is unknown, its record is held for at most this time until the
-        /// engine's span arrives. Engines send spans in batches (vLLM: every 5 s). If no spans arrive, only a few
-        /// records are held.
+        /// If the queue time of an ended request is unknown, its record is held until the engine's span arrives, but at
+        /// most for this time. Engines send spans in batches (vLLM: every 5 s). After 32 consecutive records without a
+        /// span, only one record in 32 is held.
         #[schemars(extend("x-range" = ["100ms", "10m"]))]
         wait: Duration = Duration(engine_spans::Settings::default().wait),
     }
 }
 
 block! {
-    /// Packet capture, used by `tokometer tap` instead of forwarding connections (docs/how-to/tap.md).
+    /// Settings of `tokometer tap`, which captures packets instead of forwarding connections (docs/how-to/tap.md).
     Tap {
         /// TCP ports of the servers, as with `--port`. Each port is reported as a listener with the port as its name;
         /// `listeners` is not used.

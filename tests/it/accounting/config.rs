@@ -85,7 +85,7 @@ fn config_errors_name_the_position_and_the_fix() {
         ("tenants: {names: {a: ' '}}", "tenants.names.a: invalid label ` `"),
         (
             "tenants: {names: {a: 1}}",
-            "tenants.names.a: `1` (an integer) is not valid here; write string; put it in quotes",
+            "tenants.names.a: `1` (an integer) is not valid here; write a string; put it in quotes",
         ),
         ("tenants: {enabled: true, only_named: true}", "`names` is empty, so all tenants would be `other`"),
         ("prices: {currency: 'U S D'}", "prices.currency: invalid currency `U S D`; write a word such as USD"),
