@@ -149,11 +149,16 @@ fn inhibition_names_alerts_and_labels_that_exist() {
         for matcher in ["source_matchers", "target_matchers"].iter().flat_map(|key| rule[*key].as_array().unwrap()) {
             let matcher = matcher.as_str().unwrap();
             let Some((_, value)) = matcher.split_once("alertname=") else { continue };
-            for pattern in value.trim_matches(['~', '"']).split('|') {
-                // For a pattern with a group of names, only the part after the group is checked.
-                let end = pattern.rsplit(['+', ')', '(']).next().unwrap();
-                let is_group = !pattern.contains("LLM") || pattern.contains('(');
-                assert!(is_group || names.iter().any(|name| name.ends_with(end)), "{pattern} matches no alert");
+            for pattern in alternatives(value.trim_matches(['~', '"'])) {
+                let (start, end) = pattern.split_once(".+").unwrap_or((&pattern, ""));
+                let matches = |name: &String| {
+                    if pattern.contains(".+") {
+                        name.starts_with(start) && name.ends_with(end)
+                    } else {
+                        *name == pattern
+                    }
+                };
+                assert!(names.iter().any(matches), "{pattern} matches no alert");
             }
         }
         let equal: Vec<&str> = rule["equal"].as_array().unwrap().iter().map(|label| label.as_str().unwrap()).collect();
@@ -161,6 +166,14 @@ fn inhibition_names_alerts_and_labels_that_exist() {
         let known = ["service", "alertname", "slo", "namespace", "model", "pool", "pod", "instance"];
         assert!(equal.iter().all(|label| known.contains(label)), "{equal:?}");
     }
+}
+
+/// The alternatives of a pattern such as `A|B` or `LLM(A|B)C`.
+fn alternatives(pattern: &str) -> Vec<String> {
+    let Some((start, rest)) = pattern.split_once('(') else { return pattern.split('|').map(str::to_owned).collect() };
+    let (group, end) = rest.split_once(')').unwrap();
+    assert!(![start, end].concat().contains(['|', '(']), "{pattern} has alternatives inside and outside a group");
+    group.split('|').map(|part| format!("{start}{part}{end}")).collect()
 }
 
 /// Metrics of Prometheus itself and of other exporters that runbooks use.

@@ -198,7 +198,7 @@ impl Rules<'_> {
                 "{service}: the objective {slo} has no data: Prometheus scrapes no tokometer{} that evaluates it",
                 place(&["namespace".to_owned()])
             ),
-            "Without this data, no alert fires if the objective is missed.",
+            "Without this data, no error budget burn alert fires for this objective.",
             "count by (namespace, job) (tokometer_build_info)",
         );
         vec![self.burn(PAGE), self.burn(TICKET), absent.pending("10m")]
