@@ -5,7 +5,7 @@ set -euo pipefail
 image=${1:?usage: image/chart.sh IMAGE VERSION DIRECTORY} version=${2:?the version is missing} out=${3:?the directory is missing}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# Its dashboards are links to files outside it.
+# -L: the chart's dashboards are symbolic links to files outside the chart.
 cp -rL "$(dirname "${BASH_SOURCE[0]}")/../charts/tokometer" "$work/"
 grep -qx "version: $version" "$work/tokometer/Chart.yaml" || { echo "Chart.yaml has another version than $version" >&2; exit 1; }
 sed -i "s|^  repository: tokometer\$|  repository: $image|" "$work/tokometer/values.yaml"

@@ -4,7 +4,7 @@ set -euo pipefail
 out=$(mkdir -p "${1:?usage: image/static.sh DIRECTORY}" && cd "$1" && pwd)
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Naming the target keeps the flags away from build scripts and macros, which cannot be static.
+# With --target, cargo does not apply the flags to build scripts and procedural macros, which cannot be static.
 target=$(rustc -vV | sed -n 's/^host: //p')
 export CARGO_ENCODED_RUSTFLAGS='-Ctarget-feature=+crt-static'
 profile=${STATIC_PROFILE:-dist}

@@ -24,7 +24,7 @@ pub mod logging;
 // Runs recordings of real servers through the observer.
 pub mod replay;
 
-// Requests in flight, in a terminal.
+// The terminal display of requests in flight.
 pub mod top;
 
 // Canary requests, sent directly and through the proxy.

@@ -13,7 +13,8 @@ found=$(awk '
     function keep(line) { kept[++lines] = line }
     function start(name, lines_of_it) { keep(name); message = lines_of_it }
 
-    # libtest prints this list last; the same word precedes the output of the tests, followed by an empty line.
+    # libtest prints this line twice: before the output of the failed tests, where an empty line follows, and before the
+    # list of their names.
     /^failures:$/ { naming = 1; message = 0; next }
     naming && /^    [^ ]/ { sub(/^ +/, ""); if (!named[$0]++) names[++tests] = "failed: " $0; next }
     { naming = 0 }

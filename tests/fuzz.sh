@@ -5,7 +5,7 @@
 # it, a target continues from the corpus of earlier runs with a new random seed.
 #
 # The flags are those of cargo-fuzz, which need not be installed. They are unstable: they work with a nightly toolchain,
-# or with a stable one and RUSTC_BOOTSTRAP=1. libFuzzer itself is C++.
+# or with a stable one and RUSTC_BOOTSTRAP=1. A C++ compiler is required to build libFuzzer.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the images from scratch and runs their programs in isolation, on read-only roots: tokometer as a user without
-# privileges, nft with the capabilities for its network namespace. No base image is pulled, and the only container tool needed
-# is buildah.
+# privileges, nft with the capabilities for its network namespace. No base image is pulled, and the only container tool
+# needed is buildah.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -89,7 +89,7 @@ grep -q '<title>tokometer live</title>' "$work/live" || fail "the live page of t
 grep -q 'ok' "$work/demo" || fail "no request of the demo succeeded"
 echo "the image: $((bytes / 1000)) kB, one static binary, user $user, read-only root"
 
-# The image of the mode `redirect`: only its last stage, with the files that its first stage would copy from Debian's
+# The image of `redirect` mode: only its last stage, with the files that its first stage would copy from Debian's
 # package.
 mkdir -p "$work/files" "$work/redirect"
 cp -r "$cache/nft" "$work/files/out"

@@ -59,8 +59,8 @@ stage_build() {
         ! command -v "$hidden" >/dev/null || { echo "$hidden is still on PATH"; return 1; }
     done
     echo "cmake, go, protoc and clang are hidden; $(cargo --version), $(gcc --version | head -n 1)"
-    # This includes the program. A separate build of the program would select other features of shared crates, and
-    # compile them again.
+    # Building the tests also builds the program. Building the program separately would select other features of shared
+    # crates, and compile them again.
     cargo test "${features[@]}" --workspace --no-run
 }
 
@@ -273,8 +273,8 @@ run_stage() {
     echo "  FAIL $name ($reason)" >>"$work/summary"
 }
 
-# Runs two groups of stages in parallel. The stages of a group run one after the other: those of the first group with their
-# output, those of the second group with the output of failures only.
+# Runs two groups of stages in parallel. The stages of a group run one after the other. The first group prints its whole
+# output, the second only the results.
 run_both() {
     local stage
     for stage in $2; do
@@ -286,9 +286,9 @@ run_both() {
     wait $waiting
 }
 
-# live-ollama, live-vllm, check-dashboards, live-page, live-top, live-netns, live-tap, live-kustomize, image, test-cluster and the
-# pictures run only when named (`make live-ollama`): their requirements take minutes to install, or are not part of a
-# build machine (node, a browser, tmux, root, kubectl).
+# live-ollama, live-vllm, check-dashboards, live-page, live-top, live-netns, live-tap, live-kustomize, image,
+# test-cluster and the pictures run only when named (`make live-ollama`): their requirements take minutes to
+# install, or are not part of a build machine (node, a browser, tmux, root, kubectl).
 #
 # Live stages that take seconds, and the slow ones.
 live_fast="live-engine live-queueing live-routes live-clients live-rewrite live-http2 live-websocket live-exporters live-spans live-verify live-chart live-guide"

@@ -27,7 +27,7 @@ pub(crate) const CASES: [(&str, &str); 20] = [
     ("vllm-0.33.0/inference-generate-stream", r#""token_ids":"#),
     ("vllm-0.33.0/cohere-chat-stream", "content-delta"),
     ("vllm-0.33.0/transcription-stream-two-pieces", r#""delta":"#),
-    // Every event contains the whole response so far: the cost of a long response.
+    // Every event contains the whole response so far, so this measures the cost of a long response.
     ("sglang-0.5.23/parsers-native-generate-interval3", r#""meta_info":"#),
 ];
 
@@ -54,13 +54,13 @@ impl Stream {
         }
     }
 
-    /// The token events of a recording that arrived in separate reads: reads that contain `token` exactly once.
+    /// The stream of a recording. Its token events are the reads that contain `token` exactly once.
     fn recorded(recording: &Recording, token: &str) -> Stream {
         let reads = recording.reads.iter().map(|(_, bytes)| bytes.clone()).collect();
         Stream::of(recording.request.clone(), reads, token)
     }
 
-    /// The same for a request written by hand (`tests/fixtures/written/README.md`).
+    /// The stream of a request and response written by hand (`tests/fixtures/written/README.md`).
     fn written(path: &Path, token: &str) -> Stream {
         let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let (_, rest) = text.split_once(">>>\n").expect("a request");
@@ -87,12 +87,12 @@ impl Stream {
     fn of(request: Vec<u8>, reads: Vec<Vec<u8>>, token: &str) -> Stream {
         let tokens = |read: &[u8]| String::from_utf8_lossy(read).matches(token).count();
         let first = reads.iter().position(|read| tokens(read) > 0).expect("a token");
-        // Include the first token after a role, if the stream is long enough.
+        // The first match may be only a role, so the opening also includes the next read if the stream is long enough.
         let opened = if reads.len() > 12 { first + 2 } else { first + 1 };
         let (opening, rest) = reads.split_at(opened);
         let is_token = |read: &&Vec<u8>| tokens(read) == 1 && !read.windows(6).any(|bytes| bytes == b"[DONE]");
         let mut events: Vec<Vec<u8>> = rest.iter().filter(is_token).cloned().collect();
-        // Drop the finish reason, usage and end events, which are not tokens.
+        // Drop the last two events, which may be the finish reason and the usage instead of tokens.
         events.truncate(events.len().saturating_sub(2).max(1));
         let is_running = ["completion_tokens\":", "tokens_predicted\":"]
             .iter()
@@ -147,7 +147,7 @@ fn fields(fields: &[(&str, &str)]) -> Vec<u8> {
     fields.iter().flat_map(|(name, value)| [vec![0], string(name), string(value)].concat()).collect()
 }
 
-/// The chunks of a read, if it starts with one, as DATA frames.
+/// One DATA frame per chunk of the read; none if the read does not start with a chunk.
 fn payloads(read: &[u8]) -> Vec<Vec<u8>> {
     let mut rest = read;
     let mut frames = Vec::new();

@@ -73,14 +73,14 @@ fuzz_target!(|input: &[u8]| {
     assert!(whole.len() <= INITIAL + body.len() * RATIO);
     for stride in [1, stride] {
         let (cut, cut_why) = decode(codings, body.chunks(stride));
-        // When a limit is reached depends on the reads; so does when brotli's library detects a fault.
+        // The reads determine when a limit is reached, and when brotli's library detects a fault.
         let capped = why == Some(Unreadable::Ratio) || cut_why == Some(Unreadable::Ratio);
         let late = coding == 2 && (why.is_some() || cut_why.is_some());
         if !capped && !late {
             assert_eq!(cut_why, why, "split by {stride}");
         }
-        // At a fault, a library may withhold decoded bytes: brotli all of them; zstd those of a raw block, in the read
-        // in which the block exceeds the size of its frame.
+        // When a library detects a fault, it may withhold bytes that this read has decoded: brotli withholds all of
+        // them; zstd withholds those of a raw block that exceeds the size of its frame.
         if capped || late || (coding >= 3 && why.is_some()) {
             assert!(whole.starts_with(&cut) || cut.starts_with(&whole), "split by {stride}");
         } else {

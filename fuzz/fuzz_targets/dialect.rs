@@ -35,7 +35,7 @@ fn respond(route: Route, framing: Framing, pieces: &[&[u8]]) -> (Reported, Respo
     (reported, decoder)
 }
 
-/// The text of a response. Keeping the text must not change the reported events, `expected`.
+/// Returns the text of a response. Asserts that the decoder reports the `expected` events although it keeps the text.
 fn keep(route: Route, framing: Framing, pieces: &[&[u8]], expected: &Reported) -> Box<ResponseText> {
     let mut decoder = ResponseDecoder::new(route, framing);
     let memory = TextMemory::default();

@@ -1,6 +1,6 @@
 //! Connections from first to last byte: whatever happens on them, the observer records each request at most once and
-//! decrements every gauge that it incremented. It makes the same calls to the sink at any split of reads with the same
-//! time.
+//! decrements every gauge that it incremented. It makes the same calls to the sink, however the bytes that arrive at
+//! one time are split into reads.
 #![no_main]
 
 use std::sync::Arc;

@@ -23,7 +23,7 @@ struct Reported {
     live: Totals,
 }
 
-/// The calls of the current request's handle: only the oldest request of a connection has a response.
+/// The calls to the current request's live handle. In HTTP/1, only the oldest request of a connection has a handle.
 #[derive(Debug, Default)]
 struct Totals {
     handed_out: bool,

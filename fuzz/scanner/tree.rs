@@ -1,4 +1,4 @@
-//! A tree of known places with every shape, of any depth.
+//! The known places of the texts: every [`Shape`], nested to any depth.
 
 use tokometer_decode::scan;
 use tokometer_decode::scan::{Keys, Shape, Sink};

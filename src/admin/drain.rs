@@ -69,7 +69,7 @@ pub(super) fn wait(query: Option<&str>, default: Duration) -> Result<Option<Dura
 }
 
 /// Waits for the end of a drain started by another request or a signal. If no drain starts, returns after
-/// `START_TIMEOUT`. Never starts a drain, so any client may request it.
+/// `START_TIMEOUT`. Never starts a drain, so any client may request this wait.
 pub(super) async fn wait_for_other(control: &dyn Control) -> (StatusCode, serde_json::Value) {
     let begun = async {
         while control.draining().is_none() {

@@ -1,9 +1,9 @@
 //! The admin server, on its own runtime: /metrics, health, drain, effective configuration.
 //!
 //! The server runs on its own thread: a busy data path cannot delay a probe, and a slow scrape cannot delay a token.
-//! Clients cannot block probes: the oldest idle connection is closed when a new one needs a slot, all other pages are
-//! limited, and clients that do not read their response are disconnected. The server accesses the rest of the program
-//! only through [`Pages`]: a trait and some closures.
+//! Clients cannot block probes: the oldest idle connection is closed when a new one needs a slot, costly pages have a
+//! limit on concurrent responses, and clients that do not read their response are disconnected. The server accesses the
+//! rest of the program only through [`Pages`]: a trait and some closures.
 
 mod connection;
 mod drain;

@@ -30,7 +30,7 @@ pub struct Pages {
     pub metrics: Metrics,
     /// `/config`: the effective configuration as YAML, secrets redacted.
     pub config: Arc<dyn Fn() -> String + Send + Sync>,
-    /// `/engine/healthz`: engine health, based on its tokens. Must be fast: it runs on the thread of all probes.
+    /// `/engine/healthz`: engine health (wedged, unreachable). Must be fast: it runs on the thread of all probes.
     pub engine: JsonPage,
     /// `/requests`: requests in flight, and the latest that ended.
     pub requests: TextPage,
@@ -133,7 +133,7 @@ pub(super) async fn response<B: Body>(
     }
 }
 
-/// 200, with a line for each listener that waits for its server (not a failure of tokometer), or about the capture.
+/// 200, with the lines of [`Control::notes`], which do not make tokometer unhealthy.
 fn alive(control: &dyn Control) -> PageResponse {
     let notes: String = control.notes().iter().map(|note| format!("{note}\n")).collect();
     respond(StatusCode::OK, TEXT, format!("ok\n{notes}"))
@@ -192,8 +192,8 @@ async fn limited<B>(request: &Request<B>, site: &Site, slot: &Arc<Slot>) -> Page
 }
 
 /// Renders on a separate thread, so that a slow page does not delay probes. The slot is held until rendering ends, even
-/// if the client disconnects; otherwise clients could start any number of renders. `None` if the slot was evicted
-/// before a thread was free, because clients that evict each other could also start any number.
+/// if the client disconnects; otherwise clients could start any number of renders. If the slot was evicted before a
+/// thread was free, returns `None` without rendering; otherwise clients that evict each other could do the same.
 async fn rendered(
     held: PageSlot,
     make: impl FnOnce() -> PageResponse + Send + 'static,

@@ -68,8 +68,8 @@ impl Slots {
         Arc::new(Slots { max_waiting, all: Mutex::default() })
     }
 
-    /// Adds a connection. If too many connections have no page in progress, closes the oldest of the client address
-    /// with the most. Thus clients that send no complete request cannot lock out others.
+    /// Adds a connection. If too many connections have no page in progress, selects the client address with the most
+    /// such connections and closes its oldest one. Thus clients that send no complete request cannot lock out others.
     pub(super) fn admit(self: &Arc<Self>, client: IpAddr, is_local: bool) -> Arc<Slot> {
         let mut all = self.all();
         while all.by_id.values().filter(|entry| entry.page.is_none()).count() >= self.max_waiting
@@ -109,8 +109,8 @@ impl All {
         by_client
     }
 
-    /// Selects the response that is ended for a client with `own` responses of this page: the oldest one of the client
-    /// with the most. A client in this pod can displace any client outside it, and is displaced last.
+    /// Selects the response that is ended for a client with `own` responses of this page: the oldest response of the
+    /// client that has the most. A client in this pod can displace any client outside it, and is displaced last.
     fn to_end(&self, page: Page, own: usize, is_local: bool) -> Option<u64> {
         let by_client = self.in_progress(page);
         let held = |entry: &Entry| by_client.get(&entry.client).copied().unwrap_or_default();

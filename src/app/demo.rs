@@ -70,7 +70,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// True if the flags must be fixed, so that a retry cannot help.
+    /// True for a configuration error, which a retry cannot fix.
     pub fn is_config_error(&self) -> bool {
         matches!(self, Error::Instrument(error) if error.is_config_error())
     }

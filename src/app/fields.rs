@@ -213,7 +213,7 @@ fn timing(record: &Record) -> EngineTiming {
     record.timing.unwrap_or_default()
 }
 
-/// True for a token stream. Other responses have no chunk count, which differs from a count of zero.
+/// True for a token stream. For other responses, the chunk count is null, not zero.
 fn is_streamed(record: &Record) -> bool {
     record.labels.streaming == Some(true) && record.labels.route.generates()
 }

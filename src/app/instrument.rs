@@ -244,8 +244,9 @@ impl Instrument {
         if settings.tap.is_none() {
             relay.limit_connections(descriptors::connections(settings));
         }
-        // Opens the listeners after every step that an invalid configuration can make fail: a failed start would
-        // disconnect accepted clients. Probes get a response only afterwards: a ready process refuses no client.
+        // The listeners open only after every step that can fail because of an invalid configuration; otherwise a
+        // failed start would disconnect accepted clients. They open before probes are answered, because a process that
+        // reports ready must not refuse clients.
         monitors
             .extend(listener_states.watch(&relay).map_err(thread("checks whether the servers accept connections"))?);
         let admin = admin.serve(pages)?;

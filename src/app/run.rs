@@ -26,7 +26,7 @@ pub enum Error {
     /// The program cannot start.
     #[error(transparent)]
     Start(#[from] instrument::Error),
-    /// A listen address cannot be used; names the key and its origin.
+    /// A listen address cannot be used. The message names the key and its origin.
     #[error("{0}")]
     Listen(Problem),
     /// Signal handlers cannot be installed.

@@ -20,7 +20,7 @@ const MODULES: [(&str, &str); 10] = [
 
 /// Maximum levels of crates whose messages repeat tokometer's own, unless the user names the crate. The first maximum
 /// applies to default levels up to info, the second to more detailed ones. The OTLP crate stays at info, because its
-/// details contain URLs and responses.
+/// more detailed messages contain URLs and responses.
 const QUIET: [(&str, LevelFilter, LevelFilter); 3] = [
     ("opentelemetry-otlp", LevelFilter::WARN, LevelFilter::INFO),
     ("opentelemetry_sdk", LevelFilter::WARN, LevelFilter::TRACE),

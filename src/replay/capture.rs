@@ -127,7 +127,7 @@ impl Captured {
             match packet {
                 Ok(packet) => {
                     if packet.at + DISORDER < latest {
-                        // Requests in progress are marked: the elapsed time is unknown.
+                        // No packet was lost, but this call marks the open requests, whose elapsed time is unknown.
                         tap.lost(0, latest);
                         clock = Clock::new(packet.at, clock.instant(latest));
                         tap.set_clock(clock);

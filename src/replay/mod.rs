@@ -28,7 +28,7 @@ pub struct Replayed {
     pub unread: Vec<(Message, Unread)>,
     /// All gaps reported while the stream ran.
     pub gaps: Vec<Gap>,
-    /// Sum of all changes of the number of in-flight requests, over both phases; 0 after all requests have ended.
+    /// Sum of all changes of the number of in-flight requests, over all phases; 0 after all requests have ended.
     pub in_flight: i64,
     /// Tokens counted while the stream ran, reconciled at its end.
     pub live_tokens: u64,

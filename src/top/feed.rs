@@ -3,7 +3,7 @@
 use crate::client::{Caller, Failure};
 use tokometer_telemetry::live::snapshot::Snapshot;
 
-/// Why there is no snapshot; each with the admin server's address.
+/// Why there is no snapshot. Each variant contains the admin server's address.
 #[derive(Debug, thiserror::Error)]
 pub enum FeedError {
     /// The admin server does not respond.

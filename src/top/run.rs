@@ -34,7 +34,8 @@ pub struct Settings {
     pub interval: Duration,
     /// When to end; `None`: when the user ends `top`.
     pub end: Option<Instant>,
-    /// True: SIGHUP ends `top`. False: only a closed terminal does.
+    /// Whether SIGHUP ends `top`. False in `tokometer run`, where a SIGHUP from a closed terminal ends the program and
+    /// any other SIGHUP reloads the configuration.
     pub hangup_ends: bool,
     /// What the terminal can show.
     pub display: Display,

@@ -49,8 +49,8 @@ const LEVELS: [Level; 4] = [
 /// Headers whose values always differ.
 const VARYING: &[&[u8]] = &[b"date", b"x-request-id", b"content-length"];
 
-/// Minimum number of differing proxied streams at which the server is ruled out as the cause. If the server caused the
-/// differences, all of them would be on the proxied side only once in 32 cases.
+/// Minimum number of differing proxied streams at which the server is ruled out as the cause. A difference caused by
+/// the server would be as likely in a direct stream: the probability that all five are in proxied streams is 1/32.
 const CERTAIN: usize = 5;
 
 /// Compares direct streams with proxied ones, at the strictest level at which the direct ones are identical.
@@ -59,7 +59,8 @@ pub(super) fn compare_streams(direct: &[Recording], proxied: &[Recording]) -> Ou
     let forms = |recordings: &[Recording], level: &Level| -> Vec<Vec<u8>> {
         recordings.iter().map(|recording| form(recording, level, &varying)).collect()
     };
-    // The common form of the direct streams, and the different forms of proxied streams. `None` without a common form.
+    // The form of the direct streams, and the forms of proxied streams that differ from it. `None` if the direct
+    // streams differ among themselves.
     let compare = |level: &Level| {
         let mut own = forms(direct, level);
         own.dedup();

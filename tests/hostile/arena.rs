@@ -19,8 +19,8 @@ use crate::{Outcome, bystanders, limits};
 const WARM_UP: Duration = Duration::from_millis(150);
 const BASELINE: Duration = Duration::from_millis(250);
 
-/// The data path counts as calm after this many consecutive samples in which it uses less than this share of a core, in
-/// addition to 1.5 times the bystanders' cost.
+/// The data path counts as calm if it uses less than 1.5 times the bystanders' cost plus `CALM` (a share of a core), in
+/// `CALM_SAMPLES` consecutive samples.
 const CALM: f64 = 0.05;
 const CALM_SAMPLES: usize = 4;
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);

@@ -49,7 +49,7 @@ impl Attack {
         }
     }
 
-    /// Sends the same bytes on every connection, as fast as they are accepted.
+    /// An attack that sends `flood` on every connection, and whose costs are asserted.
     pub(crate) fn flood(name: &str, connections: usize, flood: Flood) -> Attack {
         let flood = Arc::new(flood);
         let steps = move |target: Target| {

@@ -14,7 +14,7 @@ const SIZES: [usize; 2] = [1 << 20, 4 << 20];
 /// Assumed cost of a request in addition to its body, in bytes: HTTP/2 with a filled header table.
 const FRAMING: usize = 40;
 
-/// Decoded size of a dense body.
+/// Minimum decoded size of a dense body.
 const DENSE: usize = 256 << 10;
 
 /// One coded body.
@@ -96,7 +96,7 @@ struct Text {
     coded: Vec<u8>,
 }
 
-/// All sizes in all codings, smallest first.
+/// All sizes in all codings, ordered by coding, then by size.
 fn texts() -> &'static [Text] {
     static DONE: OnceLock<Vec<Text>> = OnceLock::new();
     DONE.get_or_init(|| {
@@ -108,8 +108,8 @@ fn texts() -> &'static [Text] {
     })
 }
 
-/// A body of several MB whose decoded size is at most `ratio` times its coded size, so that a ratio limit does not
-/// trigger.
+/// A body whose decoded size is at least `DENSE`, and at most `ratio` times its coded size, so that a ratio limit does
+/// not trigger.
 pub(crate) fn dense(coding: &str, ratio: usize) -> Outcome<Bomb> {
     const NOISE: usize = 16;
     let mut random = fastrand::Rng::with_seed(7);
@@ -136,7 +136,7 @@ pub(crate) fn dense(coding: &str, ratio: usize) -> Outcome<Bomb> {
 pub(crate) fn open_zstd(window: u8, blocks: usize) -> Vec<u8> {
     const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
     const RUN: u32 = (128 << 10) << 3 | 1 << 1;
-    // Frame header descriptor: no content size, no checksum. Window descriptor: the exponent above ten.
+    // Frame header descriptor: no content size, no checksum. Window descriptor: the exponent minus ten.
     let mut body = [&MAGIC[..], &[0, (window - 10) << 3]].concat();
     for _ in 0..blocks {
         body.extend_from_slice(&RUN.to_le_bytes()[..3]);

@@ -76,8 +76,8 @@ impl Notes {
 
 impl Bystanders {
     /// Starts all bystanders. `clock` is the origin of the timestamps in the upstream's events. If the attack stops the
-    /// program, only liveness is probed. There are then no clients that are idle between requests, because the program
-    /// closes their connections.
+    /// program, only liveness is probed, and no compressed streams are started: their clients are idle between
+    /// requests, and a stopping program closes idle connections.
     pub(crate) async fn start(
         listen: SocketAddr,
         admin: SocketAddr,

@@ -44,7 +44,8 @@ impl Cgroup {
             (None, Some(path)) => (Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/')), Version::Two),
             (None, None) => return Err("no memory controller in /proc/self/cgroup".to_owned()),
         };
-        // Inside a container the path may be the host's, while the mount is the container's.
+        // Inside a container the path may be the host's, which does not exist in the container's mount: ancestors are
+        // tried then.
         let roots = [parent.clone(), parent.ancestors().nth(2).unwrap_or(&parent).to_owned(), "/sys/fs/cgroup".into()];
         let root = roots.iter().find(|root| root.is_dir()).ok_or("no cgroup file system")?;
         let path = root.join(name);

@@ -16,8 +16,8 @@ pub(crate) const CPU_PER_CONNECTION: Duration = Duration::from_micros(300);
 /// release build must meet the limits without this factor (stage `hostile-release`).
 pub(crate) const DEBUG_CPU_FACTOR: u32 = 4;
 
-/// How often an attack that exceeds its limit of CPU time is measured: other work on the machine (a shared core, evicted
-/// caches) can only add to the time, so the lowest value counts.
+/// Maximum number of runs of an attack that exceeds its limit of CPU time: other work on the machine (a shared core,
+/// evicted caches) can only add to the time, so the lowest value counts.
 pub(crate) const CPU_TRIES: u32 = 3;
 
 /// Allowance for measurement noise: the bystanders' cost differs from that measured before the attack, and other work

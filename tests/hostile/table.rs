@@ -38,14 +38,21 @@ pub(crate) fn row(attack: &Attack, measured: &Measured) -> String {
     }
     let [cpu_before, pause_before, probe_before, memory_before] = before(attack);
     format!(
-        "| {} | {} | {} | {cpu} | {cpu_before} | {decoded} | {}{missed} | {pause_before} ms | {} | {probe_before} ms | {memory} | \
-         {memory_before} MiB |",
+        "| {} | {} | {} | {cpu} | {cpu_before} | {decoded} | {}{missed} | {} | {} | {} | {memory} | \
+         {} |",
         attack.name,
         attack.connections,
         measured.bytes,
         millis(seen.pause),
+        with_unit(pause_before, "ms"),
         millis(seen.probe),
+        with_unit(probe_before, "ms"),
+        with_unit(memory_before, "MiB"),
     )
+}
+
+fn with_unit(value: &str, unit: &str) -> String {
+    if value == "-" { value.to_owned() } else { format!("{value} {unit}") }
 }
 
 fn millis(time: Duration) -> String {

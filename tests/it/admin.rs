@@ -154,7 +154,7 @@ fn metrics_get_the_accept_header_and_survive_a_panic() {
         )
     };
     assert!(with("application/openmetrics-text").contains("accept=application/openmetrics-text"));
-    // The values of repeated headers are joined to one list.
+    // The values of repeated headers are joined into one list.
     assert!(with("a;q=0.5\r\naccept: b\r\nAccept: c").contains("accept=a;q=0.5,b,c\r\n"));
     assert_eq!(status(&with("panic")), 500);
     assert_eq!(status(&ask(&server, "GET", "/metrics")), 200);

@@ -279,13 +279,13 @@ fn few_hostile_addresses_do_not_use_up_the_waits_for_a_drain() {
             waits.recv_timeout(WAIT).unwrap();
         }
     }
-    // These clients stand for the kubelet and for a hook in the pod.
+    // These clients represent the kubelet and a hook in the pod.
     let hooks = [6, 1].map(|last| {
         let hook = wait(last);
         waits.recv_timeout(WAIT).expect("it waits, and gets no 503");
         hook
     });
-    // The server has closed the oldest waits of the addresses with the most waits.
+    // For each of them, the server closed the oldest wait of an address with the most waits.
     for at in [0, 16] {
         assert_eq!(hostile[at].read(&mut [0; 1]).unwrap(), 0);
     }

@@ -43,7 +43,7 @@ fn slo(record: &Record) -> Verdict {
 
 #[test]
 fn steady_stream_of_fifty_tokens_per_event_has_no_stall() {
-    // The gaps are 32 and 105 ms per token, and gaps as irregular as those measured with vLLM on a CPU.
+    // The cases: 32 ms per token, 105 ms per token, and irregular gaps like those measured with vLLM on a CPU.
     for gaps in [[1600; 6], [5250; 6], [1600, 2900, 1700, 2500, 1600, 300]] {
         let record = complete(stream(&gaps));
         assert_eq!((record.stalls, slo(&record)), (0, Verdict::Good), "{gaps:?}");
@@ -125,7 +125,8 @@ fn request_that_waited_for_tokometer_records_how_long() {
     assert_eq!(records.iter().map(|record| record.late).collect::<Vec<_>>(), [Duration::ZERO; 2]);
 }
 
-/// Replays recordings of engines with a stream interval at 1.6 s per read, that is, up to 50 tokens at 32 ms each.
+/// Replays recordings of engines with a stream interval. The time between reads is set to 1.6 s, that is, 32 ms per
+/// token for a read of 50 tokens.
 #[test]
 fn recordings_with_a_stream_interval_have_no_stall_at_any_speed() {
     let cases = [

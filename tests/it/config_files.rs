@@ -60,8 +60,8 @@ fn unopenable_files_are_reported_with_their_keys() {
         assert!(line.contains(&format!(": {key}: cannot ")) && line.contains(part), "{key}: {line}");
         assert!(line.contains("t.yaml:") && line.ends_with("check the path and its permissions"), "{line}");
     }
-    // Valid cases: OTLP or the access log is off, so its file is not checked; or the log file is writable or can be
-    // created.
+    // Valid cases: the file is not used (OTLP off or without TLS, access log off), or the log file is writable or can
+    // be created.
     for yaml in [
         "otlp: {certificate: /none}",
         "otlp: {endpoint: 'http://c:1', certificate: /none}",

@@ -36,7 +36,7 @@ impl Stage {
         Stage::with_engine(pace, response_tokens, scrape::Settings::default())
     }
 
-    /// With these settings for scraping the engine's metrics.
+    /// Like `new`, with these settings for scraping the engine's metrics.
     fn with_engine(pace: Pace, response_tokens: u64, scrape: scrape::Settings) -> Stage {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");

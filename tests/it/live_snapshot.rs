@@ -103,7 +103,7 @@ fn snapshot_agrees_with_the_metrics() {
     assert_eq!(reported.since_start.requests, sums(&metrics, "tokometer_requests_total", "outcome"));
     assert!(reported.since_start.requests.len() >= 3, "faults must occur: {:?}", reported.since_start.requests);
     assert_eq!(reported.since_start.tokens, all("tokometer_live_tokens_total"));
-    // All requests ended within the distributions' window of a minute.
+    // All requests ended within the last minute, the window of the snapshot's distributions.
     assert_eq!(reported.ttft_seconds.count, all("tokometer_time_to_first_token_seconds_count"));
     assert_eq!(reported.decode_tokens_per_second.count, all("tokometer_decode_tokens_per_second_count"), "{metrics}");
     let history = &reported.rates.history;

@@ -104,7 +104,8 @@ fn rate_after_a_tool_call_of_unknown_size_is_a_lower_bound() {
     let many = counted(40);
     assert_eq!((many.decode_rate, many.time_per_output_token()), (None, None), "{many:?}");
     assert!(many.decode_rate_at_least.is_some_and(|rate| (rate - 1000.0).abs() < 1e-6), "2 events in 2 ms: {many:?}");
-    // Four tokens are one per event and the end-of-text token, so the first event has one token.
+    // One of the four tokens is the end-of-text token. Each of the three events has at least one token, so the first
+    // event has exactly one.
     let few = counted(4);
     assert!(few.decode_rate.is_some_and(|rate| (rate - 1500.0).abs() < 1e-6), "{few:?}");
     assert!(few.time_per_output_token().is_some() && few.decode_rate_at_least.is_none());
@@ -201,7 +202,7 @@ fn long_gap_is_a_stall_unless_blocked_on_the_client() {
     assert_eq!((blocked.longest_gap, blocked.longest_pause), (None, None), "a gap caused by the client is not counted");
 }
 
-/// Events that the server sent while the client did not read arrive in one burst. This holds for every choice.
+/// Events that the server sent while the client did not read arrive in one burst. Their gaps are counted for no choice.
 #[test]
 fn gaps_of_a_burst_after_a_blocked_client_are_not_counted() {
     let of = |choice: u32| format!(r#"data: {{"choices":[{{"index":{choice},"delta":{{"content":"x"}}}}]}}"#);

@@ -70,7 +70,7 @@ fn wait_for_first_token_is_split_by_engine_times() {
             ollama(100.0),
             &[("load", 110), ("preprocessing", 120), ("queue", 150), ("prefill", 210)],
         ),
-        // Ollama's remainder includes time for forwarding tokens after the first one.
+        // Ollama's remainder includes time for forwarding tokens after the first one, so the phase is shorter.
         (
             queue(80, Remainder),
             ollama(100.0),

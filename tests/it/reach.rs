@@ -23,7 +23,7 @@ struct Sidecar {
 }
 
 impl Sidecar {
-    /// `variable` is set in the environment.
+    /// `variable` (`NAME=value`) is set in the program's environment.
     fn start(listen: &str, upstream: impl Display, variable: &str, more: &[&str]) -> Sidecar {
         let mut command = Command::new("sh");
         command.args([
@@ -96,8 +96,8 @@ fn ready_process_refuses_no_client() {
     let (listen, admin) = (reserved(), reserved());
     let [of_listen, of_server, of_admin] =
         [("listen", listen), ("upstream", upstream), ("admin", admin)].map(|(flag, at)| format!("--{flag}={at}"));
-    // If the admin server reported readiness before the listener is open, the interval would be short. Several starts
-    // make it likely to be detected.
+    // If the admin server reported readiness before the listener is open, a single start would rarely detect this,
+    // because the listener opens soon after. So the program is started several times.
     for _ in 0..10 {
         // Polls `/readyz` from the first line of output until the process responds.
         let (_process, ()) = Process::start(&["run", &of_listen, &of_server, &of_admin], |_| Some(()));

@@ -41,7 +41,7 @@ const ALERTS: &str = "# Alerts
 
 <!-- Generated from the alerting rules: `tests/generated.sh write` rewrites it. -->
 
-`tokometer rules` generates these alerts; the table shows those for the default objectives. An alert with the severity
+The table lists the alerts that `tokometer rules` generates for the default objectives. An alert with the severity
 `critical` is a page, and an alert with the severity `warning` is a ticket. If a row lists two severities, the values in
 the columns `For` and `Dashboard` have the same order; a single value applies to both severities.
 

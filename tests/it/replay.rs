@@ -120,9 +120,9 @@ const HEAD: &str = "# Request record
 Generated from the code; do not edit.
 
 `tokometer replay --json` and the access log (`access_log.format: json`) write one line per request: a JSON object with
-these values. Names and meanings are a stable interface: existing ones do not change, but new ones may be added. Unknown
-values are null, never 0. Names that end with `_ms` are times in milliseconds. Points in time, such as `last_token_ms`,
-are measured from the last byte of the request. The phases (`phase_*_ms`) add up to `duration_ms`
+the values in the table below. Names and meanings are a stable interface: existing ones do not change, but new ones may
+be added. Unknown values are null, never 0. Names that end with `_ms` are times in milliseconds. Points in time, such as
+`last_token_ms`, are measured from the last byte of the request. The phases (`phase_*_ms`) add up to `duration_ms`
 ([Traces](../concepts/traces.md)).
 
 Some lines have more values:

@@ -1,4 +1,4 @@
-//! Token counting from text: counts in records, failures that prevent a count, and that no record is lost.
+//! Token counting from text: counts in records, and failures that prevent a count but lose no record.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

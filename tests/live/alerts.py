@@ -39,7 +39,7 @@ FIRST_TO_FIRE = (5, 0.9, 2)
 # The alert that clears last: short window of the 6 h alert in minutes, and the bad share below which it clears.
 LAST_TO_CLEAR = (30, 0.3)
 KEEP_FIRING_MINUTES = 5  # `keep_firing_for`
-# Maximum delay of an alert: a scrape and an evaluation of each of two groups, twice, and the pace of the requests.
+# Maximum delay of an alert: two scrapes, two evaluations of each of two rule groups, and the interval between requests.
 MAX_DELAY_SECONDS = 12.0
 
 PROMETHEUS = """

@@ -121,7 +121,7 @@ def every_panel_and_every_rule_gets_data_from_a_real_run():
 
         if not native:
             raise Skip(skip_reason)
-        # Without `_bucket` series, as with only converted or native histograms.
+        # The same queries without `_bucket` series, as if Prometheus stored only native or converted histograms.
         natives, _, problems = _query_panels(native, generated, empty_reasons, times)
         panels = {key[:2] for key, count in counts.items() if count} - {key[:2] for key, count in natives.items() if count}
         problems += [f"{dashboard}, {panel}: no data from native histograms" for dashboard, panel in sorted(panels)]

@@ -23,8 +23,9 @@ STREAMS = 20
 # responds immediately. The relay may add at most this much to it, in the median and in the worst case.
 ADDED_MEDIAN_MS = 2.0
 ADDED_WORST_MS = 25.0
-# With 20 client threads, a server and a relay on two cores, most of the noise is scheduling delay, and more on a busy
-# machine. It is therefore added to the noise of the same load on a server that responds immediately.
+# The same limit for the median with 20 concurrent streams. It is higher, because 20 client threads, a server and a
+# relay on two cores delay each other. The noise is measured with as many streams from the server that responds
+# immediately.
 LOADED_MEDIAN_MS = 50.0
 # The relay receives a request after the client began to send it, and a response before the client does; only the
 # rounding of the access log can reverse that.

@@ -110,7 +110,7 @@ NO_COMMANDS = {
     "client ──mTLS──▶ Envoy or ztunnel ──plain, pod IP:8000──▶ tokometer ──127.0.0.1:8000──▶ engine",
     "engine_spans:",
     "(input - cached) * input_per_million + cached * cached_input_per_million + output * output_per_million",
-    "chat my-model                SERVER    from the first byte of the request to the end",
+    "chat my-model                SERVER    from the first byte of the request to the end of the response",
     "direct:  http://127.0.0.1:8001, model sim on vLLM",
     "direct, ms  proxied, ms   added, ms",
 }

@@ -74,7 +74,7 @@ def every_named_value_exists():
     for guide in documents.FILES:
         for word in re.findall(r"`((?:sidecar|policy|targets|podMonitor|prometheusRule|dashboards|collector|autoscaling)\.[a-zA-Z.]+)`", guide.read_text()):
             value = values
-            # The configuration is empty there: its own schema defines the keys.
+            # In values.yaml, `config` is empty: the schema of the configuration defines its keys.
             for key in word.partition(".config.")[0].split("."):
                 assert key in value, f"{guide.name}: unknown value {word}"
                 value = value[key]

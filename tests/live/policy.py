@@ -217,7 +217,8 @@ def each_engine_gets_its_own_flags():
         pod("ollama"),
         pod("ollama", env=[{"name": "A", "value": "1"}, {"name": "OLLAMA_HOST", "value": "0.0.0.0:11434"}, {"name": "B", "value": "2"}]),
     ]
-    # In this case, TGI's target selects one team's namespaces; here, all targets select every namespace.
+    # In the case `engines`, TGI's target selects one team's namespaces. In this test, all targets select every
+    # namespace.
     responses = _admit({**cases()["engines"], "targets": [{**t, "namespaceSelector": {}} for t in cases()["engines"]["targets"]]}, pods)
     found = [_check_changed(before["metadata"]["labels"]["app"], before, response)["spec"]["containers"][0] for before, response in zip(pods, responses, strict=True)]
     assert found[0]["args"] == ["--host=127.0.0.1"]
@@ -251,8 +252,8 @@ def inject_creates_the_same_pod():
     compared = 0
     for case, mode in modes.items():
         values = {**cases()[case], "image": {"repository": "registry.example.com/tokometer", "tag": "1"}}
-        # In modes that do not change the engine, these cases set no engine. The server port is one higher, as with
-        # inject.
+        # The cases whose mode does not change the engine set no engine, so it is set here. As with inject, the server
+        # port is one above `--port`.
         drained = {**values["sidecar"], "engine": "vllm", "serverPort": 8001, "drain": {"enabled": True}} if "sidecar" in values else {"engine": "vllm"}
         pods = shapes.pods_with_sidecar()
         responses = _admit({**values, "sidecar": drained}, list(pods.values()))

@@ -138,8 +138,8 @@ def thousand_aborting_clients_are_all_counted():
 
 
 def slow_client_causes_backpressure_and_loses_nothing():
-    # Socket buffers hold about the last 3 MB even if the client does not read: with more tokens the rest is blocked for
-    # longer.
+    # The server can write about the last 3 MB to socket buffers before the client reads them. With more tokens, the
+    # server is blocked for longer.
     tokens = 32_000 if SECONDS else 20_000
     with start_sim(*names.SIM_UNPACED) as sim, Tokometer(sim.port) as relay:
         expected = asyncio.run(send_request(sim.port, tokens=tokens))

@@ -149,7 +149,7 @@ def each_objective_kind_fires_its_own_page():
 
 
 def critical_burn_rate_windows_fire_at_the_calculated_time():
-    # Without a target of 90 %, whose limit for 1h equals the limit for a total outage (90 %).
+    # A target of 90 % is omitted: its limit for 1h is 90 % bad requests, and the test sends at most 88 %.
     _check_burn_rate_windows(BURNS[:1], [95, 99, 99.9], 1)
     _check_burn_rate_windows(BURNS[1:2], [90, 95, 99, 99.9], 2)
 
@@ -281,7 +281,7 @@ def _alert_cases():
     reload = _pod("tokometer_config_last_reload_successful")
     ended = lambda outcome, operation="chat": _pod(requests_total, f'outcome="{outcome}",gen_ai_operation_name="{operation}"')  # noqa: E731
     up = f'up{{{POD}}}'
-    pod_skipped = 'kube_pod_annotations{namespace="n",pod="p",annotation_tokometer_skipped="the value of --port is not 8000"}'
+    pod_skipped = 'kube_pod_annotations{namespace="n",pod="p",annotation_tokometer_skipped="the value of the engine flag --port is not 8000"}'
     pod_labels = 'kube_pod_labels{namespace="n",pod="p",label_tokometer_inject="true"}'
     phase = lambda phase: f'kube_pod_status_phase{{namespace="n",pod="p",phase="{phase}"}}'  # noqa: E731
     running = (phase("Running"), _flat(1))
@@ -298,7 +298,7 @@ def _alert_cases():
     restarts = 'kube_pod_init_container_status_restarts_total{namespace="n",pod="p",container="tokometer"}'
     fleet = [s for pod in ("a", "b", "c") for s in _buckets(pod, False)]
     return {
-        # Open requests without tokens do not fire the alert: one long response may not be streamed.
+        # Requests in flight do not fire the alert while the engine is not reported as wedged.
         "LLMTokensStalled": (
             [(wedged, "0x30 1x90"), (info, _flat(1))], 30, 33,
             [[(wedged, _flat(0)), (streaming, _flat(1)), (info, _flat(1))]],
@@ -456,7 +456,7 @@ def daily_budget_alerts_warn_fire_and_resolve_at_midnight():
             (115, _fired_within(burning, "115m"), None), (150, _firing(burning), 1),
             (1190, _firing(exhausted), None), (1190, _firing(burning), 1), (1215, _firing(exhausted), 1), (1215, _firing(burning), None),
             (600, f"round({today}, 1000)", 500_000), (600, f"round({by_midnight}, 10000)", limit * 1.2),
-            # Resolved at midnight: the new day starts with only the step that ends at midnight.
+            # Resolved at midnight: of the previous day, the new day includes only the 5 minutes before midnight.
             (day + 10, _firing(exhausted), None), (day + 50, f"round({today}, 1000)", 46_000),
         ]),
         "90 percent each day": (budget((limit * 0.9 / day, 2 * day)), silent_until((day - 5, 2 * day - 5))),

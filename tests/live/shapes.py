@@ -86,7 +86,7 @@ def pods_without_sidecar():
         "a shell with its command": (pod(without(container(command=["bash", "-lc", "exec start-engine model"]), "args")), "without a shell"),
         "a script for the image's shell": (pod(container(args=["-c", "start-engine model"])), "without a shell"),
         "neither command nor args": (pod(without(container(), "args")), "set command and args"),
-        "another port": (pod(container(args=["serve", "model", "--port", "8080"])), "the value of --port is not 8000"),
+        "another port": (pod(container(args=["serve", "model", "--port", "8080"])), "the value of the engine flag --port is not 8000"),
         "a second rank": (pod(container(ports=[{"containerPort": 8000}, {"containerPort": 8001}])), "data-parallel rank"),
         "a Unix socket": (pod(container(args=["serve", "model", "--uds=/run/vllm.sock"])), "Unix socket"),
         "a probe of another port": (pod(container(readinessProbe={"httpGet": {"path": "/health", "port": 8081}})), "a probe goes to a port"),

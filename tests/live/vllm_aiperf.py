@@ -66,7 +66,7 @@ def _compare(server):
         increases = {name: value - before[name] for name, value in totals().items()}
         means_ms = {name: 1000 * increases[f"{name}_sum"] / increases[f"{name}_count"] for name in engine_metrics}
         print("    vLLM's own means: " + ", ".join(f"{name} {mean:.2f} ms" for name, mean in means_ms.items()))
-        # Both take the counts from the same `usage`.
+        # aiperf takes its counts from the same `usage` as tokometer.
         assert summary["output_sequence_length"]["avg"] == TOKENS, summary["output_sequence_length"]
         # aiperf's clock starts before the request reaches tokometer, and stops after the token has left it.
         mean_ms = statistics.fmean(record["time_to_first_token_ms"] for record in records)

@@ -128,7 +128,7 @@ def _compare(front_end, server):
         outcomes = {outcome: sum(record["outcome"] == outcome for record in records) for outcome in sorted({record["outcome"] for record in records})}
         per_kind = REQUESTS // len(KINDS)
         aborted = outcomes.get(names.ABORTED, 0) + outcomes.get(names.ABORTED_EARLY, 0)
-        # An early cancel is aborted even if its response has a token; the other kinds are not aborted.
+        # Requests of both cancelled kinds are recorded as aborted, with or without a first token; no other request is.
         assert (outcomes.get(names.OK), aborted, outcomes.get("http_4xx")) == (5 * per_kind, 2 * per_kind, per_kind), outcomes
         exact = [record for record in records if record["output_tokens_source"] in names.EXACT]
         assert len(exact) == 4 * per_kind, len(exact)

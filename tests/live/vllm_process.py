@@ -24,8 +24,8 @@ def engine(front_end, *flags):
     if not program:
         raise Skip(f"no {PROGRAM}; `make live-vllm` installs it")
     port = free_port()
-    # Read by the wrapper and by vLLM. The cache directory is kept: without it, vLLM starts another Python process to
-    # inspect the model, which takes as long as the rest of the start.
+    # Read by vLLM and by its wrapper script (tests/components/fetch.sh). The cache directory is kept: without it, vLLM
+    # starts another Python process to inspect the model, which takes as long as the rest of the start.
     rust = "1" if front_end == "rust" else "0"
     # vLLM's processes poll with sched_yield(), which on two CPUs and Linux 6.18 keeps all other processes waiting for
     # seconds. Tokometer and the clients get real-time priority if that is permitted, because on a machine with a GPU,

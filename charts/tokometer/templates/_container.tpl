@@ -166,7 +166,7 @@ volumeMounts:
 {{- end }}
 {{- end -}}
 
-{{/* The init container of the mode `redirect`: (dict "root" . "settings" SETTINGS). */}}
+{{/* The init container of `redirect` mode: (dict "root" . "settings" SETTINGS). */}}
 {{- define "tokometer.redirect" -}}
 {{- $root := .root -}}
 {{- with .settings -}}

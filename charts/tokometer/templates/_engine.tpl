@@ -25,7 +25,7 @@
 {{- toYaml $settings -}}
 {{- end -}}
 
-{{/* Where the engine's Unix socket is, in the mode `uds`. */}}
+{{/* Where the engine's Unix socket is, in `uds` mode. */}}
 {{- define "tokometer.socket" -}}/run/tokometer/engine.sock{{- end -}}
 
 {{/* How engines are set to listen on loopback only (`host`), on another port (`port`), on a Unix socket (`socket`): by `args`, or

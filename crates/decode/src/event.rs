@@ -147,7 +147,7 @@ impl Finishes {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// `prompt_tokens`, `input_tokens`: the whole prompt. Cached tokens are always included, also for APIs that exclude
-    /// them (Messages: the sum of its three parts).
+    /// them (Messages: the sum of its three input counts).
     pub input: Option<u64>,
     /// `completion_tokens`, including reasoning tokens.
     pub output: Option<u64>,
@@ -221,8 +221,7 @@ pub struct EngineTiming {
 impl EngineTiming {
     /// The part of `total_ms` that is in no other duration. In Ollama 0.17 it is the wait for a runner slot, plus about
     /// 5 ms and 0.1 ms per token for templating, tokenizing and forwarding tokens. An absent duration is 0 (Go's
-    /// `omitempty`), except for `load_duration`, which is never 0 in Ollama. It is absent in SGLang's copy of the API,
-    /// which reports only the total.
+    /// `omitempty`), except `load_duration`: Ollama always sends it. `None` if it is absent (SGLang's copy of the API).
     pub fn unreported_ms(&self) -> Option<f64> {
         let known = self.load_ms? + self.prompt_ms.unwrap_or(0.0) + self.decode_ms.unwrap_or(0.0);
         self.total_ms.map(|total| total - known).filter(|rest| *rest >= 0.0)

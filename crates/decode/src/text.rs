@@ -27,9 +27,9 @@ pub struct TextLimits {
 /// Why a response text is not, or no longer, kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextLost {
-    /// The text exceeds `response_bytes`.
+    /// The text exceeds `response_bytes`, or has too many runs.
     TooLong,
-    /// All texts together reached `memory_bytes`.
+    /// All texts together would exceed `memory_bytes`.
     Memory,
     /// The generated tokens are not those of the text: audio, several choices, invalid escapes or bytes, or U+FFFD,
     /// which replaces invalid bytes.

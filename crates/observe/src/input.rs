@@ -127,8 +127,8 @@ pub trait Observer: Send {
     /// these ids.
     fn sent_trace(&mut self, _sent: TraceParent) {}
 
-    /// The current network values. Called after a change, before the next bytes are passed, and before the connection
-    /// ends.
+    /// The current network values. If they have changed, called before the next bytes are passed and before the
+    /// connection ends.
     fn network(&mut self, _network: &Network) {}
 
     /// Provides a source from which the network values can be read until the connection ends. Each read costs a system

@@ -4,8 +4,9 @@
 //! and passes them to the same observers that the proxy uses ([`tokometer_observe::input`]). [`file`](mod@file) reads
 //! packets from pcap and pcapng files, [`capture`] from the network.
 //!
-//! Nothing is guessed. If the capture lacks bytes, their connection is detached (`capture_gap`). A connection whose
-//! beginning was not captured is observed from its next request on.
+//! Nothing is guessed. If the capture lacks bytes, their connection is detached (`capture_gap`). An HTTP/1 connection
+//! whose beginning was not captured, or that was detached, is observed from its next request. HTTP/2 and WebSocket
+//! clients are observed only after they reconnect.
 
 pub mod capture;
 pub mod file;

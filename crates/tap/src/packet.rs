@@ -56,7 +56,7 @@ impl OwnedPacket {
     }
 }
 
-/// Maps capture times (since the Unix epoch) to instants, from readings of both clocks at the same moment.
+/// Maps capture times (since the Unix epoch) to instants, based on one capture time and the instant of the same moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     epoch: Duration,

@@ -99,7 +99,8 @@ impl Tap {
                 Action::Remove => self.remove(&key),
             }
         } else if segment.len == 0 && !segment.syn() || segment.rst() {
-            // Ignores the last segments of an unknown connection, and keep-alives: a later segment with data suffices.
+            // Resets and segments without data add no connection, because it may have ended. If it has not, a later
+            // segment with data adds it.
             return;
         }
         let is_full = self.flows.len() >= self.shared.limits.connections;

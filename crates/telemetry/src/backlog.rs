@@ -62,7 +62,7 @@ impl Dropped {
         self.all.fetch_add(1, SeqCst);
     }
 
-    /// Passes the counts since the last call to `count`, and resets them.
+    /// Calls `count` for each nonzero count, and resets the counts.
     fn take(&self, count: &CountUnrecorded) {
         let routes = self.counts.chunks(Outcome::ALL.len()).zip(Route::all().cycle());
         for (at, (outcomes, route)) in routes.enumerate() {

@@ -137,8 +137,9 @@ impl Gather {
     }
 }
 
-/// The number of bytes of `bytes`, which continue `before`, that belong to the headers: up to the first empty line.
-/// Only `bytes` and the two bytes before are examined, so headers in small pieces cost no more than in large pieces.
+/// Number of bytes at the start of `bytes` that belong to the headers, up to and including the first empty line.
+/// `bytes` continue `before`. Only `bytes` and the last two bytes of `before` are examined, so headers in small pieces
+/// cost no more than in large pieces.
 fn end_of_head(before: &[u8], bytes: &[u8]) -> Option<usize> {
     let straddling = match before {
         [.., b'\n', b'\r'] => bytes.starts_with(b"\n").then_some(1),

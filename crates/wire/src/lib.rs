@@ -3,8 +3,8 @@
 //!
 //! Passive: it modifies no bytes, sends no responses, and buffers only split headers.
 //!
-//! The same bytes cause the same calls, however they are split. Headers are evaluated once complete, and rejected
-//! earlier only for invalid first bytes (no method, no `HTTP/1.`).
+//! The same bytes cause the same calls, however they are split. Headers are evaluated when they are complete. They are
+//! rejected earlier only if their first bytes are invalid (no method, no `HTTP/1.`).
 
 mod body;
 pub mod budget;

@@ -113,12 +113,12 @@ pub enum Event<'a> {
 }
 
 /// Receives the parsed messages of a connection. Each call identifies its request by number, which is 0 for the first
-/// request of the connection. The number increases by one in HTTP/1; in HTTP/2 it is half the stream ID and may skip
-/// values. A response may begin and end while its request is still being sent. Ignore calls for a request after its
-/// end. Override only the callbacks you need.
+/// request of the connection. The number increases by one in HTTP/1; in HTTP/2 it is half the stream ID, rounded
+/// down, and may skip values. A response may begin and end while its request is still being sent. Ignore calls for a
+/// request after its end. Override only the callbacks you need.
 pub trait Visitor {
-    /// The first byte of a new request was read. Return false to follow only its headers; HTTP/2 then reports nothing
-    /// more about the request.
+    /// The first byte of a new request was read. In HTTP/2, return false to receive nothing after the request's
+    /// headers; HTTP/1 ignores the return value.
     fn request_begin(&mut self, _request: u64, _at: Instant) -> bool {
         true
     }

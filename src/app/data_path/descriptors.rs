@@ -32,8 +32,8 @@ pub(in crate::app) fn connections(settings: &Settings) -> usize {
     connections
 }
 
-/// Number of connections that fit. At most half of the free descriptors are reserved, so that some fit even with a low
-/// limit.
+/// Number of connections that fit. At most half of the free descriptors are reserved, so that some connections fit even
+/// if the limit is low.
 fn fit(limit: usize, open: usize, reserve: usize) -> usize {
     let free = limit.saturating_sub(open);
     (free - reserve.min(free / 2)) / DESCRIPTORS_PER_CONNECTION

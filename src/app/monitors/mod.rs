@@ -120,8 +120,8 @@ const CONFIRMATION: Duration = Duration::from_secs(1);
 struct LastCheck(Vec<Option<Interception>>);
 
 impl LastCheck {
-    /// Replaces the results; false if they contain a bypass that the last check did not find. A check during which a
-    /// listener of tokometer opens or closes may report a bypass by mistake; the next check does not.
+    /// Stores the results of a new check; false if they contain a bypass that the previous check did not find. A check
+    /// may report a bypass by mistake if a listener of tokometer opens or closes meanwhile; the next check does not.
     fn confirms(&mut self, results: &[Option<Interception>]) -> bool {
         let last = std::mem::replace(&mut self.0, results.to_vec());
         let is_open = |result: &Option<Interception>| result.is_some_and(|found| found.result == "open");

@@ -12,9 +12,9 @@ use tokometer_telemetry::live::Reach;
 
 use crate::app::monitors::thread::Monitor;
 
-/// Consecutive failed connects after which a server counts as unreachable. The listener closes after as many refused
-/// ones, or after a single one if a client's connect was refused too: until then, tokometer accepts clients that the
-/// server would refuse.
+/// Consecutive failed connects after which a server counts as unreachable, and consecutive refused connects after which
+/// its listener closes. One refused connect suffices if a client's connect was refused too: while the listener is open,
+/// tokometer accepts clients that the server would refuse.
 const FAILURES: u32 = 3;
 
 /// Interval between checks of a server that accepts connections.
@@ -290,7 +290,7 @@ impl Watch {
         state.set(Status { listening, error: error.clone(), accepts, failed });
         match (listening, failures) {
             (Listening::InUse | Listening::Unusable, _) => SLOW_RETRY,
-            // The old sockets are still being closed, or a drain has begun.
+            // The listener did not open: its old sockets are still being closed, or a drain has begun.
             (Listening::Waiting, 0) if wanted == Some(true) => RETRY,
             (_, 0) => CHECK,
             _ if is_local(&state.upstream) => RETRY,

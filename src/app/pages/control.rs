@@ -115,7 +115,7 @@ impl admin::Control for ProgramControl {
     }
 
     fn open_streams(&self) -> usize {
-        // Before a drain closes idle connections, only the number of requests shows the open streams.
+        // Until idle connections are closed, the open connections include them, so requests are counted instead.
         match self.phase() {
             relay::Phase::Running | relay::Phase::Closing => self.handles.observers.open(),
             // The capture itself counts as an open connection, so requests are counted here too.

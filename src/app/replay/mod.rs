@@ -33,7 +33,7 @@ pub enum ReplayError {
 /// What is printed for each request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Show {
-    /// One JSON object per request and line, instead of a table.
+    /// One line per request, with a JSON object, instead of a table.
     pub json: bool,
     /// Also print the arrival times of the request's tokens.
     pub timeline: bool,

@@ -83,7 +83,7 @@ async fn foreign_drain(target: Target) -> Outcome<()> {
             let request = format!(
                 "{method} {path} HTTP/1.1\r\nhost: {host}\r\n{origin}content-length: 0\r\nconnection: close\r\n\r\n"
             );
-            // `/drain/wait` may wait; the others must respond.
+            // `/drain/wait` may wait until the timeout. No request may succeed.
             let response = page(target.admin, &request, Duration::from_millis(300)).await.unwrap_or_default();
             target.expect(!matches!(status(&response), Some(200 | 202)), || {
                 format!("{method} {path} with host {host} and a foreign origin: {:?}", response.lines().next())

@@ -9,7 +9,7 @@ use crate::attack::{Attack, Hostile, Target, connect};
 use crate::bombs::open_zstd;
 use crate::wire;
 
-/// zstd window sizes, as powers of two: the largest supported one, and one that a body of 38 bytes fills.
+/// zstd window sizes, as exponents of two: the largest supported one, and one that a body of 38 bytes fills.
 const LARGEST: u8 = 23;
 const FILLED: u8 = 20;
 

@@ -164,7 +164,7 @@ async fn junk_models(target: Target) -> Outcome<()> {
     counted(&target, "chats of a real model that its objective counts", CHATS as f64, evaluated).await
 }
 
-/// A usage of 2^64 - 1 before regular ones: the counter never decreases.
+/// A usage of 2^64 - 1 between regular ones: the counter never decreases.
 async fn largest_usage(target: Target) -> Outcome<()> {
     let mut stream = target.connect().await?;
     let mut before = 0.0;

@@ -61,7 +61,7 @@ async fn start_another(listen: SocketAddr, admin: &str, upstream: SocketAddr) ->
     Ok(None)
 }
 
-/// The port is in use: expects exit code 2, and an error that names the key and suggests another port.
+/// The port is in use: expects exit code 2, and an error that names the key and does not suggest the same port.
 async fn port_in_use(target: &Target, key: &str) -> Outcome<()> {
     let taken = TcpListener::bind(("127.0.0.1", 0)).await?;
     let address = taken.local_addr()?;

@@ -52,7 +52,7 @@ fn rows(values: &str) -> (Vec<Row>, Vec<String>) {
             continue;
         }
         if line.starts_with("- ") {
-            // An item of a list without documentation.
+            // An item of an undocumented list.
             let path = joined(&above);
             if bare.last() != Some(&path) {
                 bare.push(path);

@@ -77,7 +77,7 @@ proptest! {
     }
 }
 
-/// Tests recordings in which many events have counts or in which choices alternate, fed line by line.
+/// Decodes line by line those recordings in which many events have counts or in which choices alternate.
 #[test]
 fn recorded_usage_counts_belong_to_their_event() {
     let mut counted = 0;

@@ -196,8 +196,8 @@ fn timing(metrics: &Value, timings: &Value) -> Option<EngineTiming> {
     })
 }
 
-/// Asserts that both are equal. Floats are compared with reduced precision, because `serde_json` rounds differently; of
-/// malformed events only that fact is compared.
+/// Asserts that both are equal. Floats are compared with reduced precision, because `serde_json` rounds differently.
+/// For malformed events, only `malformed` is compared.
 pub(crate) fn assert_same(name: &str, got: &[StreamEvent], expected: &[StreamEvent]) {
     assert_eq!(got.len(), expected.len(), "{name}: number of events");
     for (place, (got, expected)) in got.iter().zip(expected).enumerate() {

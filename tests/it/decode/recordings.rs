@@ -166,7 +166,7 @@ fn recordings_have_only_the_marks_of_their_engine() {
     for (engine, mark) in ENGINES {
         for recording in recordings(engine) {
             let (events, decoder) = decode(recording.route, recording.framing, [recording.body.as_slice()]);
-            // The low 8 bits are marks that identify an engine alone; the others count only together with response
+            // Each of the low 8 bits identifies an engine by itself. The others do so only together with response
             // headers.
             let seen = EngineFacts(decoder.engine().0 & 0xff);
             assert!(mark.contains(seen), "{}: {seen:?}", recording.name);

@@ -106,7 +106,7 @@ async fn serve_http(listener: tokio::net::TcpListener, got: Arc<Mutex<Got>>, tls
 }
 
 async fn response(request: Request<Incoming>, got: Arc<Mutex<Got>>) -> Result<Response<Full<Bytes>>, Infallible> {
-    // The full URI: a client must send only the path.
+    // Compares the whole URI, because a client must send only the path.
     let path = request.uri().to_string();
     let header = |name| request.headers().get(name).map_or("-", |value| value.to_str().unwrap()).to_owned();
     let (encoding, authorization) = (header("content-encoding"), header("authorization"));

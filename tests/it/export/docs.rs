@@ -16,15 +16,16 @@ Prometheus derives from the OpenTelemetry name when it receives the metric over 
 Prometheus the same counts and sums in each series.
 
 An attribute whose value is unknown is omitted over OTLP and is an empty label on `/metrics`. To Prometheus, an empty
-label and a missing label are the same. Durations are measured with a monotonic clock, which is read when a socket read
-returns.
+label and a missing label are the same. Durations are measured with a monotonic clock. Tokometer reads this clock when a
+socket read returns.
 
 `telemetry.semconv` (`v1.41`, `latest`, `both`) selects the version of the GenAI semantic conventions. The tables mark
 metrics that exist only in some versions. Counters whose label values are known in advance start at zero, so `rate()`
 includes their first increase.
 
-Attributes in parentheses are optional. If `telemetry.prompt_classes` enables them, every series of the metric has them.
-`telemetry.max_label_sets` also limits the number of combinations of label set and class.
+Attributes in parentheses are prompt classes. If `telemetry.prompt_classes` enables them, every series of the metric has
+them. `telemetry.max_label_sets` limits the number of label sets, and separately the number of combinations of label set
+and prompt class.
 
 `/metrics` is available as OpenMetrics 1.0.0 (with exemplars), text format 0.0.4, and delimited protobuf (with
 exemplars, and native histograms in addition to classic ones). The `Accept` header selects the format. `target_info` has

@@ -134,7 +134,7 @@ fn full_table_replaces_idle_names_but_not_open_streams() {
         output("new")
     });
     assert_eq!((output("open"), output("idle")), (Some(101.0), None));
-    // The name returns and counts from zero.
+    // The replaced name returns and counts from zero.
     until("the name returns", || {
         exporters.record(&Arc::new(records::good("idle")));
         output("idle")

@@ -72,7 +72,7 @@ fn assert_only_the_trusted_get_through(collector: &Collector, endpoint: Endpoint
         exporters.record(&Arc::new(records::good("m")));
         exporters.flush(WAIT)
     };
-    // A short timeout, because a client whose connection fails retries until then.
+    // A short timeout, because a client whose connection fails retries until the timeout.
     let plain = Endpoint { timeout: Duration::from_secs(1), ..endpoint.clone() };
     let trusting = Endpoint { ca: Some(with.ca.clone()), ..plain.clone() };
     assert!(!push(plain), "the built-in roots do not include this authority");

@@ -420,7 +420,7 @@ fn every_latency_histogram_has_an_exemplar() {
     }
     let gap = parsed.exemplars.iter().find(|e| e.sample == "tokometer_inter_token_latency_seconds_bucket").unwrap();
     assert_eq!(gap.value, 0.012);
-    // An exemplar needs a bucket that counted its gap; the gap of this record was never counted.
+    // A gap becomes an exemplar only if its bucket has counted it. The longest gap of this record was never counted.
     let unreported = records::start(&records::settings()).unwrap();
     unreported.live(&records::labels("m")).unwrap().progress(&[Gap { gap: ms(900), tokens: Some(1) }], 2);
     unreported.record(&Arc::new(Record { trace, ..records::good("m") }));

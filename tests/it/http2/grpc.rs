@@ -196,7 +196,7 @@ fn compressed_messages_are_counted_like_uncompressed_ones() {
     assert_eq!(counted.output_tokens.map(|n| (n.tokens, n.source.is_exact())), Some((5, true)));
     assert_eq!(counted.input_tokens.map(|n| n.tokens), Some(300));
     assert_eq!((counted.max_tokens, counted.labels.request_model.as_deref()), (Some(64), Some("tiny")));
-    // Unreadable messages count as output, but without a token count.
+    // A response with unreadable messages is `Ok`, but has no token count and no time of the first token.
     for (encoding, why) in [("snappy", Unread::UnknownCoding), ("identity", Unread::UnknownCoding)] {
         let wire = compressed_request().server(&headers(1, 0, &fields(encoding)));
         let wire = trailers(wire.server(&compressed(&vllm_chunk(0, "a", 1))), "0");

@@ -25,10 +25,11 @@ are:
 - **Result**: outcome with these settings. `tokometer inject` and the chart's admission policy produce the same pod, or
   leave the pod unchanged for the same reason. For every row, `make test` compares both results using the API server's
   code, and `make test-cluster` compares them on a real node.
-- **`tap`**: outcome with `mode: tap`, which adds one container that reads copies of the packets and changes nothing
-  else. The container needs NET_RAW, which the Pod Security levels `baseline` and `restricted` forbid.
+- **`tap`**: outcome with `mode: tap`. This mode adds one container that reads copies of the packets. The engine's
+  container stays unchanged. The added container needs NET_RAW, which the Pod Security levels `baseline` and
+  `restricted` forbid.
 
-*measured* means that the pod is injected without a warning. `make test-cluster` also starts the injected pods on the
+*measured* means that the pod is injected without a warning. `make test-cluster` also starts the injected pods on a real
 node, once through the policy and once through `inject`, with a simulated engine that accepts vLLM's command line. The
 test checks that each pod is ready, that no container restarted, and that a request to each port is counted. Pods in
 mode `redirect` and the head of production-stack's Ray cluster are not started. In mode `tap`, only four pods are
@@ -73,8 +74,11 @@ fn document() -> String {
         }
         let options = options_of(case);
         let tap = result(&case["spec"], &Options { mode: Mode::Tap, tls_secret: None, ..options.clone() });
-        let tap =
-            if case["serves"] == false { tap.replace("measured", "injected; it serves no requests") } else { tap };
+        let tap = if case["serves"] == false {
+            tap.replace("measured", "injected; the pod serves no requests, so nothing is measured")
+        } else {
+            tap
+        };
         let (result, settings) = (result(&case["spec"], &options), settings(case));
         if source.is_empty() {
             writeln!(others, "| {name} | {settings} | {result} | {tap} |").unwrap();

@@ -44,8 +44,8 @@ fn later_additions_survive_removal_and_a_second_injection() {
         ("/metadata/annotations/team", json!("a")),
         ("/metadata/labels/team", json!("a")),
     ];
-    // In order, injection into these pods creates `env`; `args`, and `securityContext` for the low port; `args` and
-    // volumes.
+    // Injection creates `env` in the first pod, `args` and `securityContext` (for the low port) in the second, `args`
+    // and volumes in the third.
     for (pod, mode) in [
         ("{containers: [{name: c, image: ollama/ollama}]}", Mode::Auto),
         ("{containers: [{name: c, image: vllm, ports: [{containerPort: 80}]}]}", Mode::Auto),

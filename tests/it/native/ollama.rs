@@ -124,7 +124,8 @@ fn response_is_streamed_unless_stream_is_false() {
     assert_eq!(unanswered(r#"{"model":"tiny","messages":[],"stream":false}"#), Some(false));
 }
 
-/// SGLang's copy of Ollama's API reports only a total duration, which yields no queue time, and only text in streams.
+/// SGLang's copy of Ollama's API reports no duration except the total, so the queue time is unknown. Its streams
+/// report no counts.
 #[test]
 fn sglang_copy_is_detected_without_queue_time() {
     let message = r#"{"role":"assistant","content":"H","images":null}"#;

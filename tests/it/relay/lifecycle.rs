@@ -213,7 +213,7 @@ fn drain_stops_the_listener_and_closes_only_idle_connections() {
     client.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, b"\n\n");
     assert_eq!(rig.watcher.closed(0).close(), Some(Close::Drained));
-    // The relay may have accepted a connection of `eventually`, which waits for the server.
+    // The relay may have accepted a connection from `eventually`. It stays open until the server's listener is closed.
     drop(listener);
     wait_until_empty(&rig);
 }

@@ -292,7 +292,7 @@ fn tls_on_both_sides_relays_the_plaintext_and_its_endings() {
     let (client, server) = (authority.client(None), authority.server("server.test"));
     let mut index = 0;
     for script in corpus::scripts() {
-        // With TLS, resets and closes during the handshake have different results, so these scripts are skipped.
+        // These scripts are skipped, because their resets and closes have different results with TLS than without.
         if script.name.contains("reset")
             || script.name.contains("at once")
             || script.name.contains("dies")

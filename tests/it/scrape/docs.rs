@@ -36,7 +36,7 @@ fn tables() -> String {
             Combine::Level => "Sum over models.",
             Combine::Highest => "Maximum over models.",
             Combine::Single => {
-                "Used only if the page has no counters to compute the ratio from, and exactly one series of this gauge per rank."
+                "The engine's gauge is used only if the page has no counters from which to compute the ratio, and only if the gauge has exactly one series per rank."
             }
             Combine::Count => "Increase of the engine's counters, summed over models.",
         };

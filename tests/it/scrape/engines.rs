@@ -155,7 +155,7 @@ fn each_engine_page_gives_exactly_its_values() {
             },
         ),
         (
-            // The page has several models of an ensemble, so queue times cannot be assigned to a request's queue.
+            // The page lists several models of an ensemble. Queue times are read only if a page lists a single model.
             "written/triton-2.73-tensorrt_llm.txt",
             State { running: Some(7.0), waiting: Some(2.0), kv_usage: Some(0.4), ..nothing() },
         ),

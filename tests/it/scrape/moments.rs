@@ -189,7 +189,7 @@ fn still_rank_is_found_among_ranks_that_iterate() {
     assert_eq!(watch.still(at(48.0)).rank, Some((1, seconds(47.0))), "a page that times out ends no period");
     read(50.0, &[(8, 240), (9, 101), (0, 100)]);
     assert_eq!(watch.still(at(51.0)), still(None, Some((0, 10.0))));
-    // On a page with a single rank, the engine as a whole is still, not a rank.
+    // If a page has a single rank, the engine is reported as still, not the rank.
     read(55.0, &[(8, 200)]);
     read(60.0, &[(8, 200)]);
     assert_eq!(watch.still(at(61.0)), still(Some(5.0), None));

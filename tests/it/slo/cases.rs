@@ -233,7 +233,7 @@ fn goodput_requires_every_objective() {
     for (record, expected) in table {
         assert_eq!(evaluate(&record, &settings), expected, "{record:?}");
     }
-    // An objective with another scope does not count.
+    // Objectives that cover only other models are not evaluated.
     settings.objectives.iter_mut().for_each(|o| o.scope.models = vec!["other".to_owned()]);
     assert_eq!(evaluate(&late, &settings), GOOD);
 }

@@ -32,8 +32,9 @@ fn carried(case: &Case) -> Option<u64> {
     last(&usage).or(last(&counter)).or_else(all_ids).filter(|_| case.complete())
 }
 
-/// Prompt tokens from the engine's counters, otherwise from `usage`. The counters are not used for several sequences,
-/// where they include the prompt once per sequence, or if they are 0, as with tracing.
+/// Prompt tokens from the engine's counters, otherwise from `usage`. Counters of 0, as with tracing, are not used.
+/// Neither are the counters of a recorded request for several sequences, because they include the prompt once per
+/// sequence.
 fn true_input(case: &Case) -> Option<u64> {
     let body = &case.meta["request"]["body"];
     let alone = body["n"].as_u64().unwrap_or(1) == 1 && !body["prompt"].is_array();

@@ -17,8 +17,8 @@ const INTRODUCTION: &str = "\
 The tables show what tokometer measures for each engine and API. Each row summarizes recordings of the real server
 (`tests/fixtures/captures`) or, if marked `(fixture)`, responses written from the engine's source code
 (`tests/fixtures/written`). Numbers in parentheses are the numbers of recordings with that result. The tests
-(`tests/it/truth`) replay all recordings. They compare token counts with the engine's own counters, outcomes with what
-the recorder observed, and times with those of a naive parser.
+(`tests/it/truth`) replay all recordings. They compare token counts with the engine's own counters, outcomes with those
+that the recording client observed, and times with those of a naive parser.
 
 - **Recognized as**: the engine that tokometer recognizes from the response; `-` if the response does not identify it.
 - **Output tokens**, **Prompt tokens**: source of the count. `deltas_lower_bound` is a lower bound: the stream contained
@@ -32,10 +32,10 @@ the recorder observed, and times with those of a naive parser.
 Other protocols have separate tests: `tests/it/http2` (HTTP/2 and gRPC) and `tests/it/websocket` (`/v1/realtime`). gRPC
 responses from vLLM, SMG and TensorRT-LLM contain token counts or ids; responses from Triton do not.
 
-A `ModelStreamInfer` call to Triton is recorded as one request, even if the call contains several, and its token count
-is a lower bound. The requests in a call cannot be separated reliably: clients choose the request ids, which may be
-empty or duplicated, and a decoupled model marks a request's last response only if the client asks for it. In a realtime
-session, each response is recorded as one request.
+A `ModelStreamInfer` call to Triton is recorded as one request, even if the call contains several requests. Its token
+count is a lower bound. Tokometer cannot separate the requests in a call reliably: clients choose the request ids, so
+ids may be empty or duplicated. A decoupled model marks a request's last response only if the client asks for this
+mark. In a realtime session, each response is recorded as one request.
 
 ## Sources of token counts
 
@@ -45,20 +45,21 @@ Tokometer uses the first available source in this order: `usage`; `engine_span` 
 
 `tokenizer` is an estimate and is never reported as exact. It is not used for the `gen_ai` token metrics or the time per
 output token, and decode rates computed from it have their own `source` value. Tokometer keeps the response text in
-memory while the response is in progress, tokenizes it with the `tokenizer.json` set in `observe.tokenizer`, and then
-discards it.
+memory until the response ends. It then tokenizes the text with the `tokenizer.json` set in `observe.tokenizer`, and
+discards the text.
 
-In the recordings (`tests/it/truth/texts.rs`; one model, five servers), the estimate is one token too low, because the
-response text does not contain the end-of-text token. In responses with reasoning, the estimate differs by another 2 to
-4 tokens: the reasoning markers, and white space that a parser removed. The difference is larger if the request excludes
-reasoning from the response, if a stop string is removed, or if special tokens have no text. If a grammar constrains the
-output, the engine may generate a text from different tokens than the tokenizer produces for it, so the estimate may
-also be too high. If a response is aborted, only the received text is counted.
+In the recordings (`tests/it/truth/texts.rs`; one model, five servers), the estimate is often lower than the engine's
+count. If the engine generated an end-of-text token, the estimate is one token too low, because the response text does
+not contain this token. In responses with reasoning, the estimate is another 2 to 4 tokens too low: the text contains
+neither the reasoning markers nor the white space that a parser removed. The difference is larger if the request
+excludes reasoning from the response, if a stop string is removed, or if special tokens have no text. If a grammar
+constrains the output, the engine may generate fewer tokens than the tokenizer produces for the same text, so the
+estimate may be too high. If a response is aborted, only the received text is counted.
 
-Tokens are not estimated for tool calls, multiple choices in one response (`n`), echoed prompts, audio, gRPC and
-realtime sessions. If an estimate is below the number of observed tokens, the tokenizer cannot be the model's own, and
-the estimate is discarded. `tokometer.tokenizer.uncounted` counts the responses without an estimate, by reason. Prompts
-are not tokenized, because tokometer does not have the server's chat template.
+Tokens are not estimated for tool calls, multiple choices in one response (`n`), echoed prompts, audio, gRPC requests,
+and realtime sessions. If an estimate is below the number of observed tokens, `tokenizer.json` is not the model's own,
+so the estimate is discarded. `tokometer.tokenizer.uncounted` counts the responses without an estimate, by reason.
+Prompts are not tokenized, because tokometer does not have the server's chat template.
 
 ";
 

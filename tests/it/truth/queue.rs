@@ -65,15 +65,15 @@ Some fields and messages of the engines are easy to misinterpret:
 
 ## Comparison with the recordings
 
-Each row of the table is one recorded request ([tests/fixtures](../../tests/fixtures)). The row compares the queue time
-that tokometer reports with the engine's own value, in milliseconds. Rows with `(fixture)` are not recorded but written
-by hand from the engine's source code. The engine's value has one of these sources:
+Each row of the table compares the queue time that tokometer reports for one request with the engine's own value, in
+milliseconds. The requests and responses are in [tests/fixtures](../../tests/fixtures). Those with `(fixture)` are
+written by hand from the engine's source code; all others are recorded. The engine's value has one of these sources:
 
 - response field: a queue time in the response
 - response durations: the total duration minus the other durations in the response
 - engine counter: the increase of the engine's counter between two scrapes, if no other request ran between them
-- first token minus `prompt_ms`: the time from the end of the request to the first token, minus the prompt processing
-  time. The result is the time until a slot began to process the request. llama.cpp reports no queue time itself.
+- first token minus `prompt_ms`: the time from the last byte of the request to the first token, minus the prompt
+  processing time. The result is the time until a slot began to process the request. llama.cpp reports no queue time itself.
 
 ";
 

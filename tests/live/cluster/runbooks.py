@@ -40,7 +40,7 @@ CONFIG = {
 CHANGES = re.compile(r"^(kubectl (annotate|delete|rollout|scale|cordon|uncordon|patch|set|exec .* --container tokometer) |helm (upgrade|rollback) |tokometer inject )")
 # The commands among them that replace pods or containers.
 REPLACES = re.compile(r"^kubectl (delete|rollout (undo|restart)|scale|patch|exec) ")
-# Commands that this node does not support: a part of the command -> the error. The pages mention both.
+# Commands that fail on this node: a part of the command -> the expected error.
 UNSUPPORTED = {"kubectl top ": "Metrics API not available", " -- nvidia-smi": '"nvidia-smi": executable file not found'}
 # Parts of commands that have no output in this test, and the reasons.
 EMPTY = {

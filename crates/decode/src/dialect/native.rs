@@ -8,8 +8,8 @@ use crate::scan::Keys;
 //
 // In SGLang, `text` and `output_ids` contain the whole output so far in every event, unless the server runs with
 // `--incremental-streaming-output`. In LMDeploy, they contain only the new part. These keys therefore do not show how
-// much an event adds. `meta_info.completion_tokens` is the running count in both engines. Several prompts, or `n`,
-// yield events with an `index`, or an array of responses.
+// much an event adds. `meta_info.completion_tokens` is the running count in both engines. If a request has several
+// prompts or `n`, its events have an `index`, and a whole body is an array of responses.
 
 /// The whole event or body, or an error instead.
 pub(super) static GENERATE: Keys<Place> = Keys::new(&[

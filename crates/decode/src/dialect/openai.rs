@@ -35,7 +35,7 @@ pub(super) static PROMPT_DETAILS: Keys<Place> = Keys::new(&[
 pub(super) static MULTIMODAL_TOKENS: Keys<Place> =
     Keys::new(&[("audio", Place::InputAudioTokens), ("image", Place::InputImageTokens)]);
 
-/// `usage.completion_tokens_details`, `usage.output_tokens_details` (Anthropic's reasoning tokens are `thinking_tokens`)
+/// `usage.completion_tokens_details`, `usage.output_tokens_details` (Anthropic's reasoning key: `thinking_tokens`)
 pub(super) static COMPLETION_DETAILS: Keys<Place> = Keys::new(&[
     ("reasoning_tokens", Place::ReasoningTokens),
     ("thinking_tokens", Place::ReasoningTokens),
@@ -229,7 +229,7 @@ pub(super) static INPUT_ONLY: Keys<Place> = Keys::new(&[
 
 /// One element of a body that is an array. Each element reports its input tokens in SGLang's `/v1/rerank`, and in its
 /// `/encode` and `/classify` for several texts, but not in llama.cpp's `/embedding` and its `/rerank` of `texts`. With
-/// `top_n` the array omits documents of the request, so its sum is too low.
+/// `top_n`, the array omits documents of the request, so the sum over its elements is too low.
 pub(super) static INPUT_ONLY_ELEMENT: Keys<Place> = Keys::new(&[("meta_info", Place::MetaInfo)]);
 
 /// `meta` of Cohere's API (`/v2/embed`, `/v2/rerank`): computed and billed tokens. vLLM 0.33 sends only billed tokens

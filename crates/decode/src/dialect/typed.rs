@@ -52,8 +52,8 @@ pub(super) static CODED_ERROR: Keys<Place> = Keys::new(&[("type", Place::ErrorTy
 pub(super) static ITEM: Keys<Place> =
     Keys::new(&[("name", Place::ItemText), ("arguments", Place::ItemText), ("input", Place::ItemText)]);
 
-/// `usage` of the Responses API, of realtime (`*_token_details`), and of vLLM's realtime and transcriptions, with the
-/// key names of chats. `input_tokens` includes cached tokens.
+/// `usage` of the Responses API, of realtime (`*_token_details`), and of vLLM's realtime and transcriptions, which use
+/// the key names of chats. `input_tokens` includes cached tokens.
 pub(super) static TOKEN_USAGE: Keys<Place> = Keys::new(&[
     ("input_tokens", Place::PromptTokens),
     ("output_tokens", Place::CompletionTokens),
@@ -127,7 +127,7 @@ pub(super) static MESSAGE_BODY: Keys<Place> = Keys::new(&[
     ("type", Place::FlatErrorType),
 ]);
 
-/// `usage`: the total input is the sum of its three parts
+/// `usage`: the total input is the sum of the three input counts
 pub(super) static MESSAGE_USAGE: Keys<Place> = Keys::new(&[
     ("input_tokens", Place::PromptTokens),
     ("cache_read_input_tokens", Place::CachedTokens),

@@ -81,7 +81,8 @@ impl HeadMarks {
     /// No `server` header: vLLM's Rust front end, Ollama, TGI, Dynamo, Triton, and servers behind a gateway that
     /// removes the header.
     pub const NAMELESS: HeadMarks = HeadMarks(4);
-    /// `x-compute-type`, without the other headers of Hugging Face's embedding server, which sends it too.
+    /// `x-compute-type` without `x-tokenization-time` and `x-compute-tokens`; Hugging Face's embedding server sends all
+    /// three.
     const TGI: HeadMarks = HeadMarks(8);
     /// `openai-processing-ms` without `openai-version`; OpenAI itself sends both.
     const PROCESSING_MS: HeadMarks = HeadMarks(16);
@@ -146,7 +147,7 @@ static EVIDENCE: [Evidence; 21] = [
     (HeadMarks::UVICORN, EngineFacts::ID_OF_16_HEX, is_messages, Engine::Vllm),
     // vLLM derives the response id from the received `X-Request-Id`.
     (HeadMarks::UVICORN, EngineFacts::ID_OF_REQUEST, any, Engine::Vllm),
-    // vLLM's Rust front end. Dynamo may derive ids the same way, but accepts only UUIDs as request ids.
+    // vLLM's Rust front end. Dynamo may also derive response ids from request ids, but only from UUIDs.
     (HeadMarks::NAMELESS, EngineFacts::ID_OF_8_HEX, generates, Engine::Vllm),
     (HeadMarks::NAMELESS, EngineFacts::ID_OF_REQUEST.and(EngineFacts::ID_NO_UUID), generates, Engine::Vllm),
     (HeadMarks::NAMELESS.and(HeadMarks::GO), EngineFacts::OLLAMA_ID, generates, Engine::Ollama),

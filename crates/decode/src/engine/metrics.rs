@@ -44,7 +44,7 @@ crate::closed_enum! {
 pub enum Combine {
     /// A current value, summed over ranks and models.
     Level,
-    /// A separate ratio per rank. The maximum is used, because that rank runs out first.
+    /// A separate ratio per rank. The maximum is used, because the rank with the highest usage runs out first.
     Highest,
     /// A ratio that cannot be combined; used only if there is a single series.
     Single,

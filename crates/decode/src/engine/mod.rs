@@ -76,8 +76,8 @@ pub enum FlagForm {
     Joined,
     /// Two arguments. If repeated, the last one is used.
     Spaced,
-    /// One argument, which must not be repeated. Preferred to the variable if the arguments are passed to the program
-    /// directly.
+    /// One argument, which must not be repeated. If the arguments are passed to the program directly, `inject` sets the
+    /// flag, not the variable.
     Once,
 }
 

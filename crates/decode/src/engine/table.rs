@@ -116,7 +116,7 @@ engines! {
             source(Quantity::Waiting, &[term("sglang:num_queue_reqs")], ""),
             source(Quantity::KvUsage, &[term("sglang:token_usage")], "maximum over pools"),
             source(Quantity::CacheQueries, &[term("sglang:prompt_tokens_total")], "tokens"),
-            source(Quantity::CacheHits, &[term("sglang:cached_tokens_total")], "tokens, all tiers together; appears with the first hit"),
+            source(Quantity::CacheHits, &[term("sglang:cached_tokens_total")], "tokens of all cache tiers; the counter appears at the first hit"),
             source(Quantity::CacheRatio, &[term("sglang:cache_hit_rate")], "last batch only"),
             source(Quantity::Preemptions, &[term("sglang:num_retracted_requests_total")], "retractions"),
             source(Quantity::AcceptanceRatio, &[term("sglang:spec_accept_rate")], "last interval only"),

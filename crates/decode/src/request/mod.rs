@@ -134,7 +134,7 @@ impl RequestDecoder {
             .max_completion_tokens
             .or(parameters.max_tokens)
             .or(parameters.max_output_tokens)
-            // With several instances, each has its own limit.
+            // Each instance has its own limit, so the limit per choice is known only for a single instance.
             .or(parameters.instance_max_tokens.filter(|_| parameters.instances == Some(1)));
         RequestFacts {
             model: parameters.model.text(),

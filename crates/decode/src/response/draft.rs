@@ -234,7 +234,7 @@ impl Draft {
         let responses = self.facts.choices.max(1);
         let input = self.count(Place::PromptTokens).filter(|_| u32::from(self.counted_inputs) == responses);
         let output = self.count(Place::CompletionTokens).filter(|_| u32::from(self.counted_outputs) == responses);
-        // Ollama omits zero values, and sends a prompt count only if it generated.
+        // Ollama omits zero values. It sends a prompt count only if the model ran, so no output count then means 0.
         let nothing = output.is_none() && input.is_some() && self.duration(Place::LoadNs).is_some();
         Counter {
             input,

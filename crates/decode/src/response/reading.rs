@@ -128,8 +128,8 @@ impl Reading {
             Place::Fingerprint => self.engine.insert(engine::of_fingerprint(word)),
             Place::EventType => {
                 self.draft.facts.kind = Kind::from_wire(word);
-                // Event types never begin with a capital letter. Such a `type` is the type of an error without an
-                // envelope (SGLang).
+                // An event type never begins with a capital letter. A `type` that does is the type of an error without
+                // an envelope (SGLang).
                 if word.first().is_some_and(u8::is_ascii_uppercase) && self.error_rank == 0 && !self.error_closed {
                     self.error_type.clear();
                     self.error_type.push(word);
@@ -303,7 +303,7 @@ impl Sink<Place> for Reading {
 }
 
 impl Reading {
-    /// Sets a duration; `milliseconds` is the unit of `written`.
+    /// Sets a duration. `milliseconds` is the length of one unit of `written`.
     fn duration(&mut self, written: &str, milliseconds: f64, duration: Place) {
         if let Some(value) = written.parse().ok().filter(|value: &f64| value.is_finite()) {
             self.draft.put_duration(duration, value * milliseconds);

@@ -67,7 +67,7 @@ impl<const N: usize> Capture<N> {
     }
 
     /// The whole key or number, whose last piece is `last`. `None` if it is longer than `N` bytes, because a truncated
-    /// number would be wrong. The result does not depend on where it was split.
+    /// number would be wrong. The result does not depend on where the key or number was split.
     #[inline]
     pub(super) fn complete<'a>(&'a mut self, last: &'a [u8]) -> Option<&'a [u8]> {
         if self.is_empty() {

@@ -53,7 +53,7 @@ type SpanKey = (u128, u64);
 enum Known {
     /// Duration of the queue stage whose parent is this span (a scheduler's thread).
     Stage(Duration),
-    /// Queue time of the request with this span, which has not arrived yet.
+    /// Queue time of the request whose span this is; the span itself has not arrived yet.
     Queue(Duration),
     /// The request's span has arrived, but not its queue stage.
     Request(Box<RequestSpan>),
@@ -196,8 +196,8 @@ fn whole(value: &Value) -> Option<u64> {
     if let Value::Int(value) = value { u64::try_from(*value).ok() } else { None }
 }
 
-/// A response's `id` in the form used for matching. In TensorRT-LLM, the response id is a prefix and the number in the
-/// span.
+/// A response's `id` in the form used for matching. TensorRT-LLM's response id is a prefix and a number; its span has
+/// only the number.
 pub(crate) fn comparable_id(id: &str) -> Option<&str> {
     let bare = ["chatcmpl-", "cmpl-"].iter().find_map(|prefix| id.strip_prefix(prefix)).filter(|rest| is_number(rest));
     Some(bare.unwrap_or(id)).filter(|id| !id.is_empty() && id.len() <= ID_BYTES)

@@ -324,7 +324,7 @@ impl Joiner {
     }
 
     fn join(&mut self, mut record: Arc<Record>, span: Box<RequestSpan>, by: Join) {
-        // A span cannot be longer than its request, or, after a cancellation, than the response.
+        // A span cannot be longer than its request or, if the engine continued after a cancellation, than the response.
         if span.duration() > record.ended.max(record.closed) + TOLERANCE {
             self.measurements.lost(Lost::Contradicted).add(1);
             return self.pass(record, Join::Contradicted);

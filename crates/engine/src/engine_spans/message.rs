@@ -11,7 +11,8 @@ const MAX_HEADERS: usize = 16;
 /// Maximum total bytes of the names and values of these headers.
 const HEADER_BYTES: usize = 4096;
 
-/// Headers that are not forwarded: hop-by-hop headers (RFC 9110, section 7.6.1), and headers of the message's encoding.
+/// Headers that are not forwarded: hop-by-hop headers (RFC 9110, section 7.6.1), headers of the message's encoding, and
+/// headers that apply only to the received request (such as `host` and `user-agent`).
 const DROPPED_HEADERS: [&str; 17] = [
     "accept",
     "accept-encoding",

@@ -36,8 +36,8 @@ const NICENESS: i32 = 10;
 /// Pause after a failed accept (no file descriptors left), because an immediate retry would fail too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Memory limit for messages being read, in maximum message sizes. The compressed and the decompressed form of a
-/// message both count.
+/// Memory limit for messages being read, as a multiple of the maximum message size. Both the compressed and the
+/// decompressed form of a message count.
 const BEING_READ: usize = 4;
 
 /// Maximum size of request headers in bytes.

@@ -18,7 +18,7 @@ closed_enum! {
         Confirmed = "confirmed",
         /// The response reported its own queue time, and the span differs; the response's value is kept.
         Differs = "differs",
-        /// A span arrived for a request that was passed on without waiting, because it did not complete or had several
+        /// A span arrived for a request whose record did not wait, because the request was incomplete or had several
         /// choices.
         Late = "late",
         /// No span arrived in time.

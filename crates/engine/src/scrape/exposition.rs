@@ -2,8 +2,8 @@
 //! (<https://prometheus.io/docs/instrumenting/exposition_formats/>) and OpenMetrics 1.0.0
 //! (<https://prometheus.io/docs/specs/om/open_metrics_spec/>).
 //!
-//! Only samples are parsed. Comments, including types, are skipped: the table of names implies the types, and engines
-//! write them differently (in vLLM, only the Python front end includes `_total`). Text after a value (a timestamp, an
+//! Only samples are parsed. Comments, including types, are skipped: the table of names implies the types, and the names
+//! in type comments vary (in vLLM, only the Python front end includes `_total`). Text after a value (a timestamp, an
 //! exemplar) is ignored. Quoted names, which occur only if the client requests UTF-8, are not parsed as samples.
 
 /// Maximum length of a line in bytes. The longest lines of real pages have a few hundred bytes; longer lines than this

@@ -1,8 +1,8 @@
 //! The engine's own metrics: scraped every few seconds and converted to common names.
 //!
-//! A separate thread requests the engine's page, never on a relayed connection. `exposition` parses the page in fixed
-//! memory, and `families` finds the known names. `state` keeps the series with these names, and computes values from
-//! page to page. `watch` keeps the states of the last hour.
+//! A separate thread requests the engine's page, on connections of its own. `exposition` parses the page in fixed
+//! memory, and `families` finds the known names. `state` keeps the series with these names, and computes how counts
+//! increase between pages. `watch` keeps the states of the last hour.
 
 pub mod exposition;
 
@@ -32,8 +32,8 @@ pub struct Settings {
     pub page_bytes: usize,
     /// The target of each listener. A listener with `None` or without an entry is not scraped.
     pub targets: Vec<Option<Target>>,
-    /// For each listener, the index of the first listener with the same server, whose target applies to all of them. A
-    /// listener without an entry has its own server.
+    /// For each listener, the index of the first listener with the same server. The target of this first listener
+    /// applies to all listeners of the server. A listener without an entry has its own server.
     pub servers: Vec<usize>,
 }
 

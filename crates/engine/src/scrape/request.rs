@@ -1,9 +1,9 @@
 //! Finds and reads an engine's metrics page, without consuming data that another reader needs.
 //!
 //! trtllm-serve responds to GET /metrics with the iteration statistics since the last such request, so other readers
-//! would miss them. (Its Prometheus page is /prometheus/metrics.) Therefore, an OPTIONS request is sent first. A
-//! FastAPI route (as in trtllm-serve) responds with 405; a mounted Prometheus app (vLLM, SGLang, LMDeploy) responds
-//! with 200, a redirect or its page. Servers other than uvicorn have no such route.
+//! would miss the statistics read here. (Its Prometheus page is /prometheus/metrics.) Therefore, an OPTIONS request is
+//! sent first. A FastAPI route (as in trtllm-serve) responds with 405; a mounted Prometheus app (vLLM, SGLang,
+//! LMDeploy) responds with 200, a redirect or its page. Servers other than uvicorn have no such route.
 
 use std::io;
 use std::sync::Arc;
@@ -23,13 +23,14 @@ use crate::scrape::exposition::Parser;
 use crate::scrape::state::Page;
 use crate::scrape::{Failure, Target};
 
-/// Both text formats. Protobuf and UTF-8 names (quoted) are not requested, because the parser does not support them.
+/// The Prometheus and OpenMetrics text formats. Protobuf and quoted (UTF-8) names are not requested, because the parser
+/// does not support them.
 const ACCEPT: &str = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.5,text/*;q=0.1";
 
 /// Maximum size of the response headers in bytes.
 const HEAD_BYTES: usize = 64 * 1024;
 
-/// Maximum size of a response with a version in bytes.
+/// Maximum size in bytes of a response that contains a version.
 const VERSION_BYTES: usize = 64 * 1024;
 
 /// Maximum length of a version.

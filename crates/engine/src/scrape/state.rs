@@ -170,7 +170,8 @@ impl Page {
     fn level(&self, quantity: Quantity, part: Part) -> Option<f64> {
         let values = self.find(quantity, part)?.series.into_iter().map(|one| one.value);
         match quantity.combine() {
-            // The sum may be a difference (Dynamo). It may be negative, because its values are from different moments.
+            // With a negative scale (Dynamo), the sum is a difference. It may be below 0, because its values are from
+            // different moments.
             Combine::Level => Some(values.sum::<f64>().max(0.0)),
             Combine::Highest => values.reduce(f64::max),
             Combine::Single => {
@@ -353,7 +354,7 @@ fn quotient(part: Option<Increase>, whole: Option<Increase>) -> Option<f64> {
 /// The ratio of the engine's counts if it reports them, otherwise the engine's own ratio.
 fn ratio(part: Option<Increase>, whole: Option<Increase>, own: Option<f64>) -> Option<Ratio> {
     if part.is_some() && whole.is_some() {
-        // The engine does not update both atomically, so a part may be counted before its whole.
+        // The engine does not update both counts atomically, so a part may be counted before its whole.
         let value = quotient(part, whole).filter(|value| *value <= 1.0)?;
         return Some(Ratio { value, source: RatioSource::CounterDeltas });
     }
@@ -373,7 +374,8 @@ struct Count {
 }
 
 impl Count {
-    /// Adds the count of a page, and returns it. The error in `found` is the result of [`Page::lacks`].
+    /// Adds the count of a page, and returns the total with the increase. The error in `found` is the result of
+    /// [`Page::lacks`].
     fn take(&mut self, found: Result<Found, Option<&'static str>>) -> Option<Increase> {
         let found = found.map_err(|engine| self.lacking = engine).ok()?;
         let engine = found.engine();

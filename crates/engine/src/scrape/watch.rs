@@ -13,8 +13,8 @@ use crate::scrape::state::{Page, State, Tracker};
 /// looked up.
 const MAX_STATES: usize = 720;
 
-/// A state is current for this many intervals, because the next page may be late, and an attempt may be skipped without
-/// a recorded failure (no CPU time).
+/// A state is current for this many intervals, because the next page may be late, or the thread may miss an attempt for
+/// lack of CPU time, which is not recorded as a failure.
 const INTERVALS: u32 = 3;
 
 /// Maximum pause between attempts, unless the interval is longer. The pause doubles with each consecutive failure.

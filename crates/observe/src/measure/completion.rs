@@ -40,8 +40,8 @@ closed_enum! {
         TextTooLong = "text_too_long",
         /// All texts together reached the memory limit.
         Memory = "memory",
-        /// The tokens are not those of the text: audio, several responses, an echoed prompt, invalid Unicode, or a
-        /// response that could not be fully parsed.
+        /// The text does not represent the output tokens: audio, several responses, an echoed prompt, invalid Unicode,
+        /// or a response that could not be fully parsed.
         NotPlain = "not_plain",
         /// No vocabulary is configured for the model.
         NoVocabulary = "no_vocabulary",

@@ -27,7 +27,7 @@ closed_enum! {
         UpstreamTimeout = "upstream_timeout",
         /// The server closed the connection before the end of the message, or ended the stream without its end marker.
         Truncated = "truncated",
-        /// The stream contains an error event or a finish reason that reports an error, after status 200.
+        /// After status 200, the stream contains an error event, or a finish reason that reports an error.
         ErrorInStream = "error_in_stream",
         /// A status from 400 to 499, except 429.
         Http4xx = "http_4xx",
@@ -253,7 +253,7 @@ pub struct Record {
     pub late: Duration,
     /// Time during which delivery of this response was blocked on the client.
     pub delivery_blocked: Duration,
-    /// The same time by phase of the response, with its first intervals.
+    /// `delivery_blocked` by phase of the response, and the first blocked intervals.
     pub blocked: Blocked,
 
     /// Network between server and client during the request; `None` if the traffic source does not provide it.
@@ -410,9 +410,9 @@ impl Record {
         decode.is_some_and(|decode| self.delivery_blocked > decode.mul_f64(CLIENT_SHARE))
     }
 
-    /// Tokens in the first token-bearing event, given `output` tokens in total. If unreported, one. `None` if the
-    /// server may have held back tokens ([`Record::first_held`]). Exception: there are as many events as tokens, except
-    /// for an end-of-text token, which may have no event.
+    /// Tokens in the first token-bearing event, given `output` tokens in total; one if unreported. `None` if the server
+    /// may have held back tokens ([`Record::first_held`]), unless there are as many events as tokens (an end-of-text
+    /// token may have no event).
     pub(in crate::measure) fn first_event_tokens(&self, output: u64) -> Option<u64> {
         self.first_tokens.or_else(|| (!self.first_held || output <= self.chunks + 1).then_some(1))
     }

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-/// Maximum number of points. A response with more events has at least half as many points.
+/// Maximum number of points. A response with more events has at least half of this number of points.
 pub const POINTS: usize = 48;
 
 /// Significant bits of a packed time; the higher bits are the shift.

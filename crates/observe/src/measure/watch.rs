@@ -238,7 +238,7 @@ mod tests {
 
     type Journal = Arc<Mutex<Vec<(char, &'static str)>>>;
 
-    /// Records the calls that it receives. Needs this many tokens.
+    /// Records the calls that it receives. Fields: its name, how many more tokens it needs, the recorded calls.
     struct CallRecorder(char, usize, Journal);
 
     impl CallRecorder {

@@ -6,7 +6,7 @@ use tokometer_wire::budget::Account;
 use tokometer_wire::coding::{Codings, Decoder, Unreadable};
 use tokometer_wire::grpc::{Event, Messages};
 
-/// State of both bodies of a request. Empty for most requests, because most bodies are plain.
+/// State of a request's body and its response's body. Empty for most requests, because most bodies are plain.
 #[derive(Debug, Default)]
 pub(super) struct Bodies(Option<Box<Both>>);
 

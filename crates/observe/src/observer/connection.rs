@@ -73,7 +73,7 @@ struct Requests {
     /// The client is currently not reading.
     client_blocked: bool,
     /// The directions in which bodies or messages are or were decoded. Only bytes in these directions increase the
-    /// decoding allowance, so that plain responses do not pay for floods of compressed requests.
+    /// decoding allowance, so that plain responses do not increase it for floods of compressed requests.
     decodes: Decodes,
     /// Low 32 bits of the number of a skipped request whose headers have not arrived yet, or [`NONE_SKIPPED`].
     skipped: u32,

@@ -136,8 +136,8 @@ impl OpenRequest {
     }
 
     /// On a path shared by several APIs, determines the API from the body received so far. Also recognises prefill
-    /// requests (another engine decodes); the recogniser keeps their original route, because the response has its
-    /// marks.
+    /// requests (another engine decodes). The recogniser keeps the original route of a prefill request, because the
+    /// response has the marks of that route.
     fn determine_api(&mut self, shared: &Shared) {
         let Some(facts) = self.request.as_ref().map(|decoder| decoder.facts()) else { return };
         let route = self.measured.route();

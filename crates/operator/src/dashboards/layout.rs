@@ -166,7 +166,7 @@ fn annotation(of: &Annotation) -> Result<Value, String> {
     }))
 }
 
-/// The oldest Grafana version that supports every panel: older versions lack these options of the XY chart.
+/// The oldest Grafana version that supports every panel: older versions lack XY chart options that the panels use.
 const GRAFANA: &str = "11.1.0";
 
 /// The placeholder for the data source, which the import page replaces everywhere.

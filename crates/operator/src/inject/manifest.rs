@@ -54,7 +54,7 @@ pub(super) fn template(object: &Value) -> Option<&'static [&'static str]> {
         }
         "CronJob" => &["spec", "jobTemplate", "spec", "template"],
         "PodTemplate" => &["template"],
-        // A group of pods, of which the leader serves the clients.
+        // In a group of pods, the leader serves the clients. Without a leader template, it uses the worker template.
         "LeaderWorkerSet" => match object.at(&["spec", "leaderWorkerTemplate", "leaderTemplate"]) {
             Some(Value::Map(_)) => &["spec", "leaderWorkerTemplate", "leaderTemplate"],
             _ => &["spec", "leaderWorkerTemplate", "workerTemplate"],

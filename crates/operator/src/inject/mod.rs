@@ -61,7 +61,7 @@ pub struct Options {
     pub ports: Vec<u16>,
     /// The sidecar's image.
     pub image: String,
-    /// An image with `nft`, for the mode `redirect`.
+    /// An image with `nft`, for `redirect` mode.
     pub redirect_image: Option<String>,
     /// Port of the admin server (metrics, health, drain).
     pub admin_port: u16,

@@ -218,7 +218,7 @@ pub(super) const ANNOTATION: &str = "tokometer/undo";
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
     /// Removes the maps and lists that were created as parents. Applied after `undo`, and only to those that are empty
-    /// by then. The patch changes no index in their paths.
+    /// by then. Their paths stay valid, because the patch changes no list index in them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     made: Vec<Operation>,
     /// Undoes all other changes.
@@ -247,7 +247,7 @@ pub(super) fn change(pod: &mut Value, patch: &[Operation]) -> Result<(), String>
 /// Undoes the injection; returns false if the pod has no undo record.
 ///
 /// # Errors
-/// If the changes were modified since, or the undo record is invalid. The pod is then unchanged.
+/// If an injected value was modified since, or the undo record is invalid. The pod is then unchanged.
 pub(super) fn restore(pod: &mut Value) -> Result<bool, String> {
     let Some(text) = pod.at(&["metadata", "annotations"]).and_then(|annotations| annotations.text(ANNOTATION)) else {
         return Ok(false);

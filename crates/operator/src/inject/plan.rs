@@ -101,7 +101,7 @@ pub(super) fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
     if !is_list(spec, "initContainers") {
         patch.push(add("/spec/initContainers", Value::List(Vec::new())));
     }
-    // Inserted before the other init containers, so that the sidecar runs before they and the server start.
+    // Inserted before the other init containers, so that they and the server start after the sidecar.
     patch.extend(first.into_iter().enumerate().map(|(n, new)| add(format!("/spec/initContainers/{n}"), new)));
     if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
         notes.push(format!(

@@ -23,7 +23,7 @@ pub(super) struct Server<'a> {
     /// The shell text that starts the server; `None` without a shell. The error names the reason why arguments cannot
     /// be added.
     pub(super) shell: Result<Option<Text<'a>>, &'static str>,
-    /// Its command line: command and arguments, or the shell text from the start of the engine.
+    /// Its command line: command and arguments, or the shell text from the words that start the engine.
     line: String,
 }
 

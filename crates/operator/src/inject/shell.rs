@@ -1,4 +1,4 @@
-//! Shell text that starts an engine: finding the start, and inserting a flag.
+//! Shell text that starts an engine: finding the words that start it, and inserting a flag after them.
 
 use tokometer_decode::Engine;
 
@@ -14,9 +14,9 @@ pub(super) struct Text<'a> {
     pub(super) list: &'static str,
     /// Index in that list.
     pub(super) index: usize,
-    /// The text before the start of the engine.
+    /// The text before `start`.
     head: &'a str,
-    /// The text from the start of the engine.
+    /// The text from `start` on.
     rest: &'a str,
     /// The words that start the engine, followed by a space.
     start: String,
@@ -55,13 +55,13 @@ fn is_indirect(container: &Value) -> bool {
 }
 
 impl Text<'_> {
-    /// The text from the start of the engine.
+    /// The text from the words that start the engine.
     pub(super) fn rest(&self) -> &str {
         self.rest
     }
 
-    /// The text with this flag inserted after the start of the engine; other occurrences of the flag are removed. The
-    /// error is the name of a reason in `texts`.
+    /// The text with this flag inserted after the words that start the engine; other occurrences of the flag are
+    /// removed. The error is the name of a reason in `texts`.
     pub(super) fn with(&self, flag: &str, inserted: &str) -> Result<String, &'static str> {
         let found = flags(self.rest, flag).ok_or("shell-flag")?;
         let first = found.first().copied();

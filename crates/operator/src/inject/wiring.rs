@@ -129,7 +129,7 @@ pub(super) fn wire(
     })
 }
 
-/// The user of the server's process, which a shared socket or port requires for the sidecar too.
+/// The user of the server's process. To share a socket or a port, the sidecar must run as the same user.
 fn user(spec: &Value, server: &Server<'_>, mode: Mode, notes: &mut Vec<String>) -> Result<i64, String> {
     let of = |place: &Value, name: &str| place.at(&["securityContext", name]).cloned();
     let set = |name: &str| of(server.container, name).or_else(|| of(spec, name));

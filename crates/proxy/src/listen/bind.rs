@@ -75,8 +75,8 @@ impl First {
             SockRef::from(&self.socket).listen(BACKLOG)?;
             let mut sockets = vec![self.socket.try_clone()?];
             if threads > 1 {
-                // Unless `port_sharing` is set, the first socket was bound without SO_REUSEPORT, which fails if another
-                // process uses the port. From now on, the other sockets of this process may share the port.
+                // Unless `port_sharing` is set, the first socket was bound without SO_REUSEPORT, so that the bind fails
+                // if another process uses the port. From now on, the other sockets of this process may share the port.
                 SockRef::from(&self.socket).set_reuse_port(true)?;
             }
             let settings = Settings { port_sharing: true, ..settings.clone() };

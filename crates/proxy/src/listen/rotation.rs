@@ -64,8 +64,8 @@ impl<T: Clone + Send + Sync + 'static> Rotating<T> {
         T::clone(&self.current.load())
     }
 
-    /// Rebuilds the value if a file has changed. If that fails, keeps the old value, for example while a new
-    /// certificate's key has not been replaced yet.
+    /// Rebuilds the value if a file has changed. If that fails, keeps the old value: for example, the certificate may
+    /// have been replaced before its key.
     fn check(&self) {
         let mut known = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
         let now = versions(&self.files);

@@ -245,7 +245,7 @@ impl Drop for Admitted {
 
 /// The observer of one connection. A panic in the observer ends only the observer, not the connection.
 ///
-/// A guard dropped without a call to `closed` (the runtime stops) records `Close::Drained`.
+/// A guard dropped without a call to `closed` (when the runtime stops) records `Close::Drained`.
 pub(crate) struct Guard {
     relay: Arc<Relay>,
     listener: u16,

@@ -211,7 +211,7 @@ impl Forwarder {
 
     fn poll_finish(&mut self, cx: &mut Context<'_>, io: &mut Io<'_>) -> Poll<Option<Turn>> {
         // Without TLS to the receiver, the close that follows immediately has the same effect and saves a system call.
-        // With TLS, the alert has to be written first.
+        // With TLS, close_notify has to be written first.
         if io.last && !io.to.is_tls() {
             self.state = State::Finished;
             return Poll::Ready(Some(Turn::Finished));

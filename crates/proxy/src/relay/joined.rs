@@ -16,8 +16,8 @@ use crate::relay::settings::Settings;
 use crate::relay::stream::Stream;
 use tokometer_observe::input::{Close, Direction, Side};
 
-/// A connection without any bytes does not count as idle for this time after the start of a drain. The first request of
-/// a client that has just connected may be in flight.
+/// For this time after a drain begins, a connection that has relayed no bytes does not count as idle. The first request
+/// of a client that has just connected may be in flight.
 const FIRST_BYTE: Duration = Duration::from_millis(300);
 
 /// Size of a read while the connection is expensive to observe ([`Observer::is_costly`](tokometer_observe::input::Observer)).

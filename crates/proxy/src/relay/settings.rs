@@ -42,7 +42,7 @@ pub struct Settings {
     /// Size of the per-thread read buffer.
     #[serde(skip)]
     pub scratch_bytes: usize,
-    /// Idle time after which TCP keep-alive probes start, on both sides. 0: no probes.
+    /// Idle time after which TCP keep-alive probes start, on connections to clients and to the server. 0: no probes.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "9h"]))]
     pub keepalive: Option<Duration>,
@@ -51,8 +51,8 @@ pub struct Settings {
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "168h"], "x-reload" = true))]
     pub idle_timeout: Option<Duration>,
-    /// Time without a byte after which a half-closed connection is closed. 0: never. A request that is still open then
-    /// ends with the outcome `upstream_timeout`.
+    /// Time without a byte after which a half-closed connection is closed. 0: never. If the client closed its side
+    /// first, a request that is still open at the timeout gets the outcome `upstream_timeout`.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "168h"], "x-reload" = true))]
     pub half_close_timeout: Option<Duration>,

@@ -98,8 +98,8 @@ impl dyn Endpoint {
         SockRef::from(&self.socket()).set_linger(Some(Duration::ZERO)).ok();
     }
 
-    /// Ends the connection so that the peer gets an error after all bytes. With TLS, this is a FIN without
-    /// close_notify; otherwise a reset, because a FIN would be a valid end of a response without a length.
+    /// Ends the connection so that the peer gets an error after it has received all bytes. With TLS, the error is a FIN
+    /// without close_notify; otherwise a reset, because a FIN would be a valid end of a response without a length.
     ///
     /// The reset waits until the peer's kernel has acknowledged every byte: an earlier reset would discard unsent
     /// bytes. On Linux, the peer can read all received bytes before it gets the error. Until then, `ticket` makes the

@@ -24,7 +24,7 @@ pub(crate) struct Client {
     pub(crate) events: Events,
 }
 
-/// Measurements of an open request. They are recorded on drop, so also if the run ends before the request.
+/// Measurements of an open request. They are recorded on drop, even if the run ends before the request.
 struct Measured<'a> {
     recorder: &'a Recorder,
     settings: &'a Settings,

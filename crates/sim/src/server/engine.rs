@@ -156,7 +156,7 @@ impl Engine {
         let mean_tokens = (prompts + generated) / stats.requests.max(1) as f64;
         let cache = (stats.running as f64 * mean_tokens / self.settings.kv_cache_tokens.max(1) as f64).min(1.0);
         // In a step with several tokens, all tokens but one are draft tokens. They are accepted unless the stream ends
-        // before.
+        // first.
         let steps = self.steps.load(Relaxed) as f64;
         let drafted = steps * f64::from(self.settings.pace.tokens_per_chunk.saturating_sub(1));
         for (name, kind, help, value) in [

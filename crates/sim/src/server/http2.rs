@@ -66,7 +66,7 @@ pub(crate) async fn serve(client: Client, engine: Arc<Engine>) {
 /// Sends one request over an HTTP/1.1 connection.
 async fn forward(stream: DuplexStream, request: Request<Incoming>) -> hyper::Result<Response<Incoming>> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // The connection ends with the response, whose receiver gets the connection's errors.
+    // This task ends with the response. `send_request` and the response body also return the connection's errors.
     tokio::spawn(connection);
     let (mut head, body) = request.into_parts();
     head.version = Version::HTTP_11;

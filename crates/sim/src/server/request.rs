@@ -69,7 +69,7 @@ async fn serve_request(client: &mut Client, engine: &Engine, head: &Head, body: 
         return reply(client, engine, head, &apis, body).await;
     }
     let front = Front::new(Imitation::Vllm, head.close);
-    // vLLM's metrics page is a mounted app that ignores the method.
+    // In vLLM, a mounted app serves the metrics page and ignores the method; only OPTIONS is imitated here.
     let get = get || (head.method == "OPTIONS" && head.path == "/metrics");
     let page = if get { page(engine, head) } else { None };
     let plain = match page {
@@ -148,7 +148,7 @@ async fn reply(
         false => serde_json::from_slice(&body).map_err(|error| bad_request(None, error.to_string())),
     };
     drop(body);
-    // An unreadable body cannot select between the APIs that share a path.
+    // If several APIs share the path and the body is unreadable, the imitated engine selects the API.
     let configured = *imitate.as_ref().unwrap_or(&settings.imitate);
     let selected = Dialect::select(apis, parsed.as_ref().unwrap_or(&Value::Null), configured);
     let Some(dialect) = selected else { return Err(Ended::Malformed) };
@@ -285,7 +285,7 @@ impl Request<'_> {
         Ok(())
     }
 
-    /// Renders one block of identical events and writes it repeatedly, if all events are equal.
+    /// If the next events are identical, renders one block of them and writes it repeatedly.
     async fn send_alike(&mut self, out: &mut Chunks, slot: &Slot<'_>) -> Result<(), Ended> {
         let mut left = self.generation.alike();
         if left == 0 || self.fault.is_some() || !self.player.repeats() {

@@ -48,7 +48,7 @@ impl Tracer {
         (Tracer(sender), send(traces, spans))
     }
 
-    /// Sends the span of a completed request.
+    /// Sends one span for each choice of a completed request, unless the caller does not sample its trace.
     pub(crate) fn request(&self, dialect: &Dialect, context: &Context, summary: &Summary, caller: Option<Caller>) {
         if caller.is_some_and(|caller| !caller.sampled) {
             return;
@@ -102,7 +102,7 @@ fn attribute(key: &str, value: Value) -> KeyValue {
 async fn send(traces: Traces, mut spans: UnboundedReceiver<Span>) {
     let mut batch = Vec::new();
     loop {
-        // Like in the SDK, a batch is sent after each delay, and immediately when it is full.
+        // As in the SDK, a batch is sent after each delay, and immediately when it is full.
         let due = Instant::now() + traces.delay;
         let mut open = true;
         while open && batch.len() < BATCH {

@@ -209,7 +209,7 @@ pub(super) struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// True if the kernel has dropped packets; stays true until [`Ring::losses`] is called.
+    /// True if the kernel has dropped packets. It sets this flag in every block until [`Ring::losses`] is called.
     pub(super) fn is_losing(&self) -> bool {
         self.status & libc::TP_STATUS_LOSING != 0
     }

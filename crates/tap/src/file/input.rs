@@ -140,7 +140,7 @@ impl<R: Read> Input<R> {
         if len > MAX_BYTES {
             return Err(self.invalid("the length of a packet is not plausible"));
         }
-        // Grows with the bytes read, because the length may be wrong.
+        // The buffer grows with the bytes read, because the length in the file may be wrong.
         let mut bytes = Vec::new();
         self.append(len.into(), &mut bytes)?;
         if bytes.len() < len as usize {

@@ -130,7 +130,8 @@ impl Flow {
             shared.stats.duplicates.add(1);
             return Action::Keep;
         }
-        // If each segment is captured twice, the sent copy comes first; the received copy is ignored (`is_copy`).
+        // If each segment is captured twice, the sent copy comes first. The received copy (`is_copy`) counts as a
+        // duplicate and is not measured, but its bytes can fill a gap.
         half.outgoing = half.outgoing.max(segment.outgoing);
         let is_copy = half.outgoing != segment.outgoing;
         if is_copy {
@@ -324,7 +325,7 @@ impl Flow {
         if quiet < shared.limits.idle && !(in_handshake && quiet >= HANDSHAKE) {
             return Action::Keep;
         }
-        // If the connection has ended, its end was not captured.
+        // No end was captured, so it is unknown whether the connection has ended.
         self.close(Close::CaptureEnded, at, shared);
         Action::Remove
     }
@@ -340,7 +341,7 @@ impl Flow {
 }
 
 impl Half {
-    /// True if bytes are missing that were sent, although they may still arrive.
+    /// True if bytes that were sent are missing. They may still arrive.
     fn lacks_bytes(&self) -> bool {
         !self.bytes.is_finished() && (self.missing.is_some() || self.bytes.waiting_bytes() > 0)
     }

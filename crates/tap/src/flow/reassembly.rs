@@ -230,7 +230,7 @@ impl Waiting {
                 Some((next, _)) => end.min(*next),
                 None => end,
             };
-            // In bounds: both are between `start` and `end`.
+            // In bounds: `at` and `until` are between `start` and `end`.
             let part = bytes.get((at - start) as usize..(until - start) as usize).unwrap_or_default();
             self.hold(self.bytes + part.len(), self.pieces.len() + 1, max)?;
             self.pieces.insert(at, part.into());

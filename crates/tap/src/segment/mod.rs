@@ -1,7 +1,7 @@
 //! Headers of a packet: from its link layer to its TCP segment.
 //!
-//! Why no library (`etherparse`, `smoltcp`): the libraries lack both cooked headers and the BSD loopback header. For a
-//! truncated packet, the number of missing bytes is needed, and otherwise only few header fields. Checksums are not
+//! Why no library (`etherparse`, `smoltcp`): the libraries lack both cooked headers and the BSD loopback header. This
+//! module needs only a few header fields, and the number of missing bytes of a truncated packet. Checksums are not
 //! verified, because sent packets are captured before the network card computes them.
 
 pub(crate) mod ip;
@@ -51,7 +51,7 @@ pub(crate) struct Segment<'a> {
     pub(crate) payload: &'a [u8],
     /// Length of the payload on the wire.
     pub(crate) len: u32,
-    /// Hash of the header fields that differ between a retransmission and a second capture of the same packet.
+    /// Hash of header fields. Equal if the same packet is captured twice, but different for a retransmission.
     pub(crate) print: u64,
     /// See [`Packet::outgoing`].
     pub(crate) outgoing: Option<bool>,

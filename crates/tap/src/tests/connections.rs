@@ -48,7 +48,7 @@ fn connection_without_data_creates_no_observer() {
     let mut talk = Talk::new();
     talk.open().c_fin().s_fin();
     assert_eq!(talk.log.take(), []);
-    // A port that refuses connections.
+    // The server refuses the connection.
     talk.client.set_port(40_001);
     talk.syn().s_rst();
     assert_eq!(talk.log.take(), []);
@@ -167,7 +167,7 @@ fn acknowledgement_out_of_range_is_a_gap() {
 fn ended_connection_does_not_hide_the_next_one() {
     let mut talk = Talk::new();
     talk.open().c("a").c_rst();
-    // Packets of a new connection between the same ends, whose SYN was not captured.
+    // A new connection between the same ends; its SYN is not captured.
     for _ in 0..3 {
         talk.wait(4_000).c("b").tick();
     }

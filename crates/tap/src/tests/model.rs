@@ -94,7 +94,7 @@ proptest! {
         prop_assert_eq!(talk.log.bytes(Direction::Response), whole);
     }
 
-    /// The delivered bytes are always the beginning of the stream; a gap is reported exactly if bytes are missing.
+    /// The delivered bytes are always the beginning of the stream; a gap is reported if and only if bytes are missing.
     #[test]
     fn losses_are_gaps_and_never_wrong_bytes(
         lens in vec(1_usize..9, 1..20),

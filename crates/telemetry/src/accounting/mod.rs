@@ -43,8 +43,8 @@ pub struct Tenants {
     /// File with the key for the hash, at least 16 bytes; use the same key on every pod. null: SHA-256 without a key,
     /// so anyone who guesses a name can confirm it.
     pub hash_key_file: Option<PathBuf>,
-    /// Label values of known tenants, `name sent by the client: label`. Their series exist from the start and do not
-    /// count towards `max`.
+    /// Label values of known tenants, `name sent by the client: label`. These tenants have series from the start, and
+    /// do not count towards `max`.
     pub names: BTreeMap<String, String>,
     /// If true, tenants that are not in `names` are counted as `other`.
     pub only_named: bool,

@@ -73,7 +73,8 @@ pub struct Sums {
     /// Requests counted under the tenant `other`, because the tenant limit was reached or the server rejected a request
     /// of an unknown tenant.
     pub folded: u64,
-    /// Requests whose priority class was counted as `other`, for the same reasons.
+    /// Requests whose priority class was counted as `other`, because the limit on pairs of tenant and class was reached
+    /// or the server rejected a request with an unknown pair.
     pub folded_classes: u64,
     /// Costs by basis.
     pub costs: BTreeMap<CostKey, BTreeMap<Basis, f64>>,

@@ -50,8 +50,8 @@ impl Default for Settings {
 pub struct Stats {
     /// Requests by phase.
     pub phases: [Phases; Phase::ALL.len()],
-    /// Streams whose next token takes longer than the stall threshold and the stream's cadence allow, excluding streams
-    /// blocked on the client.
+    /// Streams that have waited for their next token longer than the stall threshold and longer than their cadence
+    /// explains. Streams blocked on the client are excluded.
     pub stalled: u64,
     /// Requests blocked on the client.
     pub blocked: u64,
@@ -64,7 +64,7 @@ pub struct Stats {
 pub struct Phases {
     /// Number of requests.
     pub requests: u64,
-    /// Sum of their ages, from the first byte of each request.
+    /// Sum of the requests' ages, each from the request's first byte.
     pub ages: Duration,
     /// Age of the oldest request.
     pub oldest: Duration,

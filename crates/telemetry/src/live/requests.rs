@@ -56,9 +56,9 @@ impl Doing {
 /// A request in flight, written by its connection's thread and read by any thread. Times are nanoseconds since the
 /// epoch of [`Requests`].
 ///
-/// `progressed` and `tokens`, which each token writes, must share a cache line. With many slow streams, the line is no
-/// longer in the cache when the next token arrives. An alignment of 16 is enough for these 16 bytes; glibc is slow at
-/// larger alignments.
+/// Each token updates `progressed` and `tokens`. They must share a cache line, so that a token causes only one cache
+/// miss: with many slow streams, the line is no longer in the cache when the next token arrives. An alignment of 16 is
+/// enough for these 16 bytes; glibc is slow at larger alignments.
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub(super) struct Request {

@@ -41,7 +41,7 @@ pub struct Snapshot {
     pub ttft_seconds: Distribution,
     /// Tokens per second of a stream between its first and last token; requests finished in the window.
     pub decode_tokens_per_second: Distribution,
-    /// The decode rates that readers notice, as configured (`slo.reading`).
+    /// Decode rates that correspond to human reading speeds, as configured (`slo.reading`).
     #[serde(default)]
     pub reading: ReadingSpeed,
     /// The SLO objectives.
@@ -104,7 +104,8 @@ pub struct InFlight {
     pub streaming: u64,
     /// Requests blocked on the client (backpressure).
     pub blocked: u64,
-    /// Streams with tokens whose next token takes longer than the stall threshold and the stream's cadence allow.
+    /// Decoding streams that have waited for their next token longer than the stall threshold and longer than their
+    /// cadence explains.
     pub stalled: u64,
     /// Age of the oldest request, seconds.
     pub oldest_seconds: Option<f64>,

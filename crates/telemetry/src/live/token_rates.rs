@@ -45,8 +45,8 @@ impl TokenRates {
                     samples.add(seen);
                     (rate, samples)
                 }
-                // Assume one token in the first event, whose token count is unknown. Count the rest over the time since
-                // then.
+                // The token count of the first event is unknown: assume one. The rate covers the later tokens and the
+                // time since the first event.
                 None => {
                     (rate((now.checked_sub(decoding).unwrap_or(now), open.tokens.min(1)), seen), Samples::new(seen))
                 }
@@ -64,8 +64,8 @@ impl Samples {
     }
 
     fn add(&mut self, sample: Sample) {
-        // If snapshots are frequent, replace the latest one. Otherwise they would evict the older ones, which the rate
-        // needs.
+        // If snapshots are frequent, replace the latest sample, so that the older samples, which the rate needs, are
+        // not evicted.
         if self.len > 1 && sample.0.saturating_duration_since(self.all[self.len - 2].0) < MIN_WINDOW {
             self.all[self.len - 1] = sample;
             return;

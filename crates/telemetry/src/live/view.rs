@@ -124,7 +124,7 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// In whole milliseconds, rounded down.
+/// Seconds, rounded down to whole milliseconds.
 fn seconds(time: Duration) -> f64 {
     time.as_millis() as f64 / 1e3
 }
@@ -194,7 +194,7 @@ fn slow_request(wait: Duration, kept: &Finished, now: Instant) -> Slow {
     }
 }
 
-/// In whole microseconds, rounded down.
+/// Milliseconds, rounded down to whole microseconds.
 fn fractional_ms(time: Duration) -> f64 {
     time.as_micros() as f64 / 1e3
 }
@@ -231,7 +231,7 @@ mod tests {
         let models = ["a", "b", "c"];
         let mut all: Vec<Watches> =
             (0..2500).map(|n| open(&stage, n, n as f64 / 1000.0, models[n as usize % 3])).collect();
-        // Half of them stream, at ten tokens per second.
+        // Every other stream receives ten tokens per second.
         for watch in all.iter_mut().step_by(2) {
             (0..20).for_each(|token| watch.token(after(0.1 * f64::from(token)), 1));
         }

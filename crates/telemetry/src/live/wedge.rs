@@ -32,7 +32,7 @@ closed_enum! {
 closed_enum! {
     /// State of an engine.
     pub enum State {
-        /// The server accepts no connections, and no request has made progress since.
+        /// The server accepts no connections, and no request has made progress since connects began to fail.
         Unreachable = "unreachable",
         /// No pending requests.
         Idle = "idle",
@@ -171,8 +171,9 @@ pub(super) struct Evidence {
     waited: Duration,
     /// Longest current wait of a stream that is longer than the stream's cadence explains.
     stalled: Duration,
-    /// Longest current waits for a first token, and (next field) for a non-streamed response.
+    /// Longest current wait for a first token.
     waited_first: Duration,
+    /// Longest current wait for a non-streamed response.
     waited_whole: Duration,
     /// Shortest usual gap of a stream.
     usual_gap: Option<Duration>,

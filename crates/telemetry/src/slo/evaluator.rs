@@ -220,11 +220,11 @@ impl Evaluator {
         self.sweep(|visit| in_flight.each(now, |open| visit(&Pending::from(&open))), now);
     }
 
-    /// Counts requests in flight whose first token is overdue as late. When such a request ends, the same objectives do
-    /// not evaluate it again. `each` calls its argument with every request in flight.
+    /// Counts a request in flight as bad for an objective once its first token is overdue. When the request ends, that
+    /// objective does not evaluate it again. `each` calls its argument with every request in flight.
     ///
-    /// The number of prompt tokens is unknown before the end, so every byte of the request counts as one token. This
-    /// upper bound ensures that only certain misses are counted.
+    /// The number of prompt tokens is unknown before the end, so every byte of the request counts as one token. With
+    /// this upper bound, only requests that certainly miss the objective are counted.
     pub fn sweep(&self, each: impl FnOnce(&mut dyn FnMut(&Pending<'_>)), now: Instant) {
         let mut state = self.state();
         let settings = Arc::clone(&state.settings);

@@ -134,13 +134,16 @@ impl Scope {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ReadingSpeed {
-    /// Decode rate, in tokens per second, below which a reader has to wait for text.
+    /// Decode rate in tokens per second, marked on the dashboards and the live page. Below it, a reader has to wait for
+    /// text.
     #[schemars(range(min = 0.001, max = 1000000))]
     pub slow: f64,
-    /// Minimum decode rate, in tokens per second, at which a stream stays ahead of its reader.
+    /// Decode rate in tokens per second, marked on the dashboards and the live page. At or above it, a stream stays
+    /// ahead of its reader.
     #[schemars(range(min = 0.001, max = 1000000))]
     pub comfortable: f64,
-    /// Decode rate, in tokens per second, above which readers notice no further improvement.
+    /// Decode rate in tokens per second, marked on the dashboards and the live page. Above it, readers notice no
+    /// further improvement.
     #[schemars(range(min = 0.001, max = 1000000))]
     pub fast: f64,
 }
@@ -160,15 +163,15 @@ pub struct RuleSettings {
     /// Period of the error budget, in days.
     #[schemars(range(min = 1, max = 90))]
     pub period_days: u32,
-    /// Minimum number of bad requests in the long window for a burn-rate alert. It prevents a page for a single bad
-    /// request at times with little traffic.
+    /// Minimum number of bad requests in the long window for a burn-rate alert. This prevents a page for a single bad
+    /// request when there is little traffic.
     #[schemars(range(min = 1, max = 1000000))]
     pub min_bad_events: u32,
-    /// Labels by which each objective is evaluated separately, in addition to `slo`. Prometheus adds `namespace` when
-    /// it scrapes a pod.
+    /// The rules evaluate each objective separately for each combination of these labels. Prometheus adds `namespace`
+    /// when it scrapes a pod.
     pub group_by: Vec<String>,
-    /// Base URL of the runbooks, for the annotation `runbook_url`; `/`, the alert name and `.md` are appended. null: no
-    /// annotation.
+    /// URL of the folder docs/runbooks, as your Git server shows it. For the annotation `runbook_url`, `/`, the alert
+    /// name and `.md` are appended. null: no annotation.
     pub runbook_url: Option<String>,
     /// Grafana URL, for the annotation `dashboard_url`: a link to the alert's dashboard with its variables set. null:
     /// no annotation.

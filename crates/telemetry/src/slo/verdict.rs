@@ -56,7 +56,7 @@ closed_enum! {
         NoOutput = "no_output",
         /// The first token was late, or is overdue while the request still waits.
         LateFirstToken = "late_first_token",
-        /// The request ended without a first token, after a wait longer than the limit that had not been counted as
+        /// The request waited for its first token longer than the limit, ended without one, and had not been counted as
         /// late.
         NoFirstToken = "no_first_token",
         /// Fewer tokens per second than the minimum.

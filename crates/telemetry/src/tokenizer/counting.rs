@@ -53,7 +53,7 @@ impl fmt::Debug for Counting {
     }
 }
 
-/// State shared by the thread, the data path and the code that stops them.
+/// State shared by the counting thread, the data path and [`Counting::stop`].
 struct Shared {
     next: Arc<dyn Sink>,
     /// Locked by the thread while it waits for messages, and never while it counts.

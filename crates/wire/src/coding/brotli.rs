@@ -208,7 +208,7 @@ fn copy_decoded(state: &mut State, output: &mut [u8]) -> Result<usize, Unreadabl
     if length == 0 {
         return Ok(0);
     }
-    // A metablock with more bytes than its length: the stream is corrupt.
+    // The metablock has more bytes than its declared length: the stream is corrupt.
     if state.meta_block_remaining_len < 0 {
         return Err(Unreadable::Corrupt);
     }

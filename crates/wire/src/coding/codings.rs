@@ -39,8 +39,8 @@ pub struct Codings {
 }
 
 impl Codings {
-    /// The codings in these values of `Content-Encoding`, followed by `Transfer-Encoding`, each in order of
-    /// application. Skips `identity` and `chunked`.
+    /// Parses the values of `Content-Encoding`, then those of `Transfer-Encoding`. Each value lists codings in the
+    /// order in which they were applied. Skips `identity` and `chunked`.
     ///
     /// # Errors
     /// An unknown name, or too many codings.

@@ -201,7 +201,7 @@ enum DeflateAt {
     /// After this first byte. The second byte decides whether both are a zlib header or raw data.
     First(u8),
     Data,
-    /// In the data of WebSocket messages, whose stream has no end.
+    /// In the data of WebSocket messages. The data continues after the end of a deflate stream.
     Messages,
     /// After the last block: only the checksum and bytes to ignore follow.
     Past,
@@ -287,7 +287,7 @@ impl Stage for Deflate {
     }
 }
 
-/// The flag for a preset dictionary (section 2.2, FDICT): HTTP has none.
+/// The flag for a preset dictionary (section 2.2, FDICT). HTTP defines no dictionary.
 const PRESET_DICTIONARY: u8 = 0x20;
 
 /// True for a zlib header: method 8, a window of at most 32 KiB, check bits (RFC 1950, section 2.2). Raw deflate with

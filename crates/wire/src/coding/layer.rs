@@ -30,7 +30,7 @@ pub(super) struct Layer {
 
 impl Layer {
     pub(super) fn new(format: Format, limits: &Limits, account: &Account) -> Result<Layer, Unreadable> {
-        // In decoded bytes of 1 to 2 ns each (measured: 5, 4 to 8, and 0.3 us).
+        // In decoded bytes of 1 to 2 ns each. Measured setup times: brotli 5 us, zstd 4 to 8 us, deflate 0.3 us.
         let setup_cost = match format {
             Format::Body(Coding::Brotli) => brotli::SETUP_COST,
             Format::Body(Coding::Zstd) => 3 * 1024,

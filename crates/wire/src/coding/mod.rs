@@ -49,7 +49,7 @@ pub enum Unreadable {
 /// The decoder of one coding.
 trait Stage: std::fmt::Debug + Send {
     /// Decodes from `input` and returns the number of bytes written. If `output` is full, more output may be available.
-    /// Otherwise `input` was consumed completely, or partly and the caller must call again.
+    /// Otherwise, the caller must call again unless `input` is now empty.
     fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable>;
 
     /// Bytes held on the heap.

@@ -23,8 +23,8 @@ const WINDOW_TOO_LARGE: usize = 0usize.wrapping_sub(16);
 enum At {
     /// This many bytes into the four-byte magic number; `true` for a skippable frame.
     ///
-    /// Checked here because the library may be built with support for pre-standard formats, whose memory use has no
-    /// limit.
+    /// The magic number is checked here, because the library may be built with support for pre-standard formats, whose
+    /// memory use has no limit.
     Magic(usize, bool),
     Frame,
     /// After the last frame: further bytes are not zstd and are ignored.

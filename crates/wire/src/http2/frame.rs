@@ -1,4 +1,5 @@
-//! Frames (RFC 9113, section 4.1), split at any byte: the content without padding and priority fields.
+//! Parses frames (RFC 9113, section 4.1) that may be split at any byte; returns their content without padding and
+//! priority fields.
 
 use std::time::Instant;
 
@@ -87,7 +88,7 @@ enum At {
     /// In a frame's header.
     Header,
     PadLength,
-    /// Before this many bytes of fields.
+    /// In the fields, of which this many bytes remain.
     Fields(u8),
     Content,
     Padding,
@@ -112,7 +113,7 @@ impl Frames {
         Frames { header: Prefix::new(), at: At::Header, frame, left: 0, padding: 0, first: None }
     }
 
-    /// When the first byte of the current frame was read; `at` if it is among the current bytes.
+    /// When the first byte of the current frame was read; `at` if no frame has begun.
     pub(super) fn first(&self, at: Instant) -> Instant {
         self.first.unwrap_or(at)
     }

@@ -10,8 +10,8 @@ use crate::slices::Prefix;
 /// Maximum used bytes of RST_STREAM and GOAWAY: two 32-bit words.
 const WORDS_BYTES: usize = 8;
 
-/// A coded header block may be this many times as large as the limit for decoded fields. A block that exceeds that
-/// limit less than this only loses fields, and the connection can still be parsed.
+/// Maximum size of a coded header block, as a multiple of the limit for decoded fields. A block whose size is between
+/// that limit and this maximum only loses fields, and the connection can still be parsed.
 const BLOCK_OVER_CAP: usize = 4;
 
 /// A parsed event of one direction.
@@ -32,7 +32,7 @@ pub(super) enum Event<'a> {
 /// in the table is common.
 const EXPANSION: usize = 256;
 
-/// Decoded bytes allowed initially, and at most.
+/// Initial and maximum value of `Half::expansion`, in decoded bytes.
 const EXPANSION_INITIAL: usize = 1024 * 1024;
 const EXPANSION_MAXIMUM: usize = 4 * 1024 * 1024;
 

@@ -172,12 +172,12 @@ fn caller_span_decides_where_ids_cannot() {
     scene.span(below(2, None, span("", ms(7))));
     assert_eq!(queue(&scene.after(WAIT)), [None]);
 
-    // The ids are comparable and differ.
+    // The ids can be compared, and they differ, so the span is not joined.
     scene.record(called_by(3, record("chatcmpl-x")));
     scene.span(below(3, Some("chatcmpl-y"), span("", ms(8))));
     assert_eq!(queue(&scene.after(WAIT)), [None]);
 
-    // A number cannot be compared with this response id, so the caller's span decides.
+    // The span's id is a number and cannot be compared with the response id, so only the caller's span is compared.
     scene.record(called_by(4, record("chatcmpl-z")));
     scene.span(below(4, Some("17"), span("", ms(9))));
     assert_eq!(queue(&scene.after(WAIT)), [Some(ms(9))]);

@@ -105,7 +105,7 @@ proptest! {
         prop_assert_eq!(ours(&message), theirs(&message));
     }
 
-    /// Every message that prost can parse is accepted, so no message is refused that a collector would accept.
+    /// The parser accepts every message that prost can parse, because a collector would accept it too.
     #[test]
     fn no_valid_message_is_refused(mut message in message(), cuts in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4)) {
         for (at, byte) in cuts {
@@ -128,7 +128,7 @@ proptest! {
     }
 }
 
-/// An empty span or attribute takes two bytes, so a message may have very many.
+/// An empty span or attribute takes two bytes, so a small message can contain very many of them.
 #[test]
 fn memory_for_a_message_does_not_grow_with_its_spans() {
     let attributes = Span { attributes: vec![KeyValue::default(); 100_000], ..named("llm_request", &[]) };

@@ -18,14 +18,14 @@ const ENOUGH: usize = 3;
 /// A gap is explained up to this multiple of the usual gap.
 const FACTOR: u32 = 2;
 
-/// Gaps up to this length are not compared with the usual gap, to save work. They always count as pauses, too short to
-/// be stalls.
+/// Gaps up to this length are not compared with the usual gap, to save work. They always count as pauses, but are too
+/// short to be stalls.
 const SHORT: Duration = Duration::from_millis(100);
 
 /// Events that arrive within this time were sent together, so the time between them is not a gap.
 pub(super) const TOGETHER: Duration = Duration::from_millis(1);
 
-/// Maximum gap that counts as explained while the cadence is unknown, because the next event may have many tokens.
+/// While the cadence is unknown, gaps up to this length count as explained, because an event may have many tokens.
 const UNKNOWN: Duration = Duration::from_secs(10);
 
 /// Maximum gap explained by this usual gap.

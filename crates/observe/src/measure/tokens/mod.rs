@@ -286,7 +286,8 @@ impl Tokens {
         choice.finished |= finishing || event.ended;
         choice.missed |= has_token && !is_counted;
         if echo && has_token && !choice.begun && step.tokens.is_none() {
-            // The echoed prompt contains at most one output token. The engine's own counts exclude the prompt.
+            // The event contains the echoed prompt and at most one output token, so it counts as zero. The engine's own
+            // count is kept if known, because it excludes the prompt.
             step.tokens = Some(0);
         }
         choice.begun |= has_token;

@@ -1,4 +1,4 @@
-//! Prompt classes: optional attributes of the times to the first token.
+//! Prompt classes: optional attributes of the times to the first token and of the prefill rate.
 //!
 //! Longer prompts have longer times to first token even if the server is healthy. Prompt classes show whether the
 //! prompts have changed or the server.
@@ -62,8 +62,8 @@ impl Classes {
         Classes { bounds, lengths, cache_hit: settings.cache_hit, other, slots, used_slots: AtomicUsize::new(0) }
     }
 
-    /// The class of this request's prompt in its label set, and whether it was folded into `other`. A request without a
-    /// first token has no class and uses no slot.
+    /// The class of this request's prompt in its label set, and whether it was folded into `other`. A request that
+    /// is not streamed or has no first token has no class and uses no slot.
     pub(crate) fn of(&self, record: &Record, admitted: &Admitted) -> (Class, bool) {
         let waits = record.labels.streaming == Some(true) && record.first_token.is_some();
         let off = self.lengths.is_empty() && !self.cache_hit;
@@ -106,7 +106,7 @@ impl Classes {
             return admitted.0.load(Ordering::Relaxed) & bit != 0;
         }
         if admitted.0.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
-            // Another thread set the bit first. Both threads use its slot, so this one is released.
+            // Another thread admitted the class first, with a slot of its own, so the slot taken here is released.
             self.used_slots.fetch_sub(1, Ordering::Relaxed);
         }
         true

@@ -130,8 +130,8 @@ impl Delivery {
         Ok(Delivery { client, address: endpoint::address(endpoint), headers, last: Arc::default() })
     }
 
-    /// Combines the results of the exporter and of the HTTP client. Returns an error unless the collector accepted
-    /// everything, and the number of items that the collector rejected from an accepted message.
+    /// Combines the results of the exporter and of the HTTP client: an error unless the collector accepted everything.
+    /// Also returns the number of items that the collector rejected from an accepted message.
     pub(super) fn outcome(&self, exported: Result<(), String>) -> (Result<(), String>, u64) {
         let address = &self.address;
         match (exported, std::mem::take(&mut *self.last())) {

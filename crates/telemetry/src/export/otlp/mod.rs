@@ -34,7 +34,7 @@ use traces::Batcher;
 const LONGEST_SHUTDOWN: Duration = Duration::from_millis(1500);
 
 /// Niceness of the thread (setpriority(2)). On a core shared with this thread, the data path gets up to nine tenths of
-/// the CPU time. It need not wait until a batch is encoded.
+/// the CPU time and does not wait until a batch is encoded.
 const NICENESS: i32 = 10;
 
 /// Time between the end of the last export and the deadline of a shutdown, reserved for the reply.

@@ -105,8 +105,8 @@ impl Batcher {
         }
     }
 
-    /// Sends the spans that are in the queue at the start of the call. Sending later spans too could keep it from
-    /// returning under load.
+    /// Sends the spans that are in the queue at the start of the call. Under load, sending later spans too could keep
+    /// the call from returning.
     async fn drain(&mut self, closing: &Closing) -> bool {
         let mut left = self.waiting.spans.load(Ordering::Relaxed);
         let mut good = true;

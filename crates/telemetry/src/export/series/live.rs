@@ -48,8 +48,9 @@ fn refined(bounds: &[f64]) -> Vec<f64> {
 pub(crate) struct Gaps {
     /// Gaps before events with one token. Each is both an inter-token latency and a chunk gap.
     single: State,
-    /// Inter-token latencies and chunk gaps (next field) before events with several tokens.
+    /// Inter-token latencies before events with several tokens.
     latency: State,
+    /// Chunk gaps before events with several tokens.
     chunk: State,
     chunk_tokens: State,
 }

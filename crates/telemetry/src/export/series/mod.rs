@@ -1,4 +1,4 @@
-//! Metrics and their series. Each value added to a series is recorded for both exporters.
+//! Metrics and their series. Each value added to a series is recorded for the Prometheus page and for OTLP.
 
 pub(crate) mod distribution;
 pub(crate) mod handles;
@@ -35,10 +35,10 @@ impl Series {
         }
     }
 
-    /// Observes a value of a histogram.
+    /// Adds an observation to a histogram.
     pub(crate) fn observe(&self, value: f64, exemplar: Option<Exemplar>) {
         let Series::Histogram(own, otel) = self else { return };
-        // Non-finite values are dropped here so that both exporters count the same.
+        // Non-finite values are dropped here so that both exporters count the same observations.
         if !value.is_finite() {
             return;
         }

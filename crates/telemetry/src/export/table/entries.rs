@@ -167,10 +167,11 @@ catalogue! {
         { buckets: GAP, exemplar: true },
     /// Time between consecutive token-bearing events of a stream
     ChunkGap = Histogram(Scope::Request, "tokometer.chunk_gap", "s") { buckets: GAP, exemplar: true },
-    /// Tokens per event, excluding the first event; recorded only if the engine reports them
+    /// Tokens per event, excluding the first event of a stream. Recorded only if the engine reports token counts per
+    /// event
     ChunkTokens = Histogram(Scope::Request, "tokometer.chunk.tokens", "{token}") { buckets: CHUNK_TOKENS },
-    /// Gaps between tokens that exceed the stall threshold and are neither explained by the stream's own cadence nor
-    /// caused by the client (docs/concepts/stalls.md)
+    /// Gaps between tokens that are longer than the stall threshold and not explained by the stream's own cadence
+    /// (docs/concepts/stalls.md). Gaps caused by the client are excluded
     Stalls = Counter(Scope::Request, "tokometer.stalls", "{stall}"),
     /// Uncached prompt tokens per second of prefill (time to first token minus queue time). Recorded only if cached
     /// tokens and queue time are known
@@ -210,8 +211,8 @@ catalogue! {
     ReasoningTokens = Counter(Scope::Request, "tokometer.reasoning.tokens", "{token}"),
     /// Audio tokens in the output, if the engine reports them
     OutputAudioTokens = Counter(Scope::Request, "tokometer.output.audio.tokens", "{token}"),
-    /// Output tokens, counted while they are streamed. The count is a lower bound until the stream ends, when it is
-    /// corrected upward
+    /// Output tokens, counted while they are streamed. During a stream, the count is a lower bound. At the end of the
+    /// stream, it is corrected upward
     LiveTokens = Counter(Scope::Request, "tokometer.live.tokens", "{token}"),
     /// Bytes of request bodies
     RequestBody = Counter(Scope::Request, "tokometer.request.body", "By"),
@@ -228,18 +229,18 @@ catalogue! {
     InFlightOldest = Gauge(Scope::Listener, "tokometer.in_flight.age.max", "s") { extra: &[Key::Phase] },
     /// Longest current wait of any request in flight for its first or next token; absent if no requests are in flight
     InFlightWaited = Gauge(Scope::Listener, "tokometer.in_flight.wait.max", "s") { extra: &[Key::Phase] },
-    /// Streams that have waited for their next token longer than the stall threshold and longer than their own cadence
-    /// explains (docs/concepts/stalls.md), excluding streams blocked on the client
+    /// Streams whose current wait for the next token is longer than the stall threshold and not explained by their own
+    /// cadence (docs/concepts/stalls.md). Streams blocked on a slow client are excluded
     InFlightStalled = Gauge(Scope::Listener, "tokometer.in_flight.stalled", "{request}"),
     /// Requests in flight that are blocked on a slow client (backpressure)
     InFlightBlocked = Gauge(Scope::Listener, "tokometer.in_flight.blocked", "{request}"),
     /// Requests not tracked while in flight, because 65,536 requests were already tracked or, rarely, because all
     /// internal locks were held. They are still recorded when they end
     InFlightUntracked = Counter(Scope::Process, "tokometer.in_flight.untracked", "{request}"),
-    /// Time for which the engine has sent no token to any client of any of its listeners while requests are pending; 0
-    /// if no requests are pending
+    /// While requests are pending: time for which the engine has sent no token to any client, on any listener with this
+    /// upstream. Otherwise 0
     EngineSilence = Gauge(Scope::Server, "tokometer.engine.silence", "s"),
-    /// Maximum silence allowed for the requests that are currently in flight; absent if no requests are pending
+    /// Maximum silence allowed for the pending requests; absent if no requests are pending
     EngineSilenceBound = Gauge(Scope::Server, "tokometer.engine.silence.bound", "s"),
     /// 1 while the engine or one of its data-parallel ranks has been silent for longer than its bound (/engine/healthz
     /// then returns 503), else 0
@@ -303,10 +304,10 @@ catalogue! {
     ObserverMemoryLimit = Gauge(Scope::Process, "tokometer.observer.memory.limit", "By"),
     /// Memory reservations refused because the budget was exhausted
     ObserverMemoryRefused = Counter(Scope::Process, "tokometer.observer.memory.refused", "{request}"),
-    /// Largest timer delay of any data path thread: the delay of its last timer, or of the timer that is overdue now.
-    /// The resolution is 1 ms
+    /// Largest current timer delay of all data path threads. For each thread, this is the delay of the last timer, or
+    /// of the timer that is overdue now. The resolution is 1 ms
     EventLoopLag = Gauge(Scope::Process, "tokometer.event_loop.lag", "s"),
-    /// Timer delays on the data path's threads, with ten timers per second and thread. Other work of a thread is
+    /// Timer delays on the data path's threads, from ten timers per second on each thread. Other work on a thread is
     /// delayed as much as its timers (docs/concepts/stalls.md)
     EventLoopDelay = Histogram(Scope::Process, "tokometer.event_loop.delay", "s")
         { buckets: DELAY, extra: &[Key::Thread] },
@@ -318,16 +319,17 @@ catalogue! {
 
     /// Packets captured. All capture metrics exist only in `tokometer tap`
     CapturePackets = Counter(Scope::Process, "tokometer.capture.packets", "{packet}"),
-    /// Packets dropped by the kernel because the capture was too slow. Open requests are marked with `capture_loss`,
-    /// and a connection with missing bytes is observed again from its next request on
+    /// Packets dropped by the kernel because the capture was too slow. Requests that are open at that time are marked
+    /// with `capture_loss`. An HTTP/1 connection with missing bytes is observed again from its next request; HTTP/2 and
+    /// WebSocket clients are observed again after they reconnect
     CaptureLost = Counter(Scope::Process, "tokometer.capture.packets.lost", "{packet}"),
     /// Captured packets that could not be fully parsed: invalid headers (`malformed`), IP fragments (`fragment`), or
-    /// longer than the capture allows (`truncated`)
+    /// packets longer than the capture allows (`truncated`)
     CaptureUnread = Counter(Scope::Process, "tokometer.capture.packets.unread", "{packet}") { extra: &[Key::Reason] },
     /// TCP segments from and to the captured ports, without duplicates
     CaptureSegments = Counter(Scope::Process, "tokometer.capture.segments", "{segment}"),
-    /// Segments captured twice (`duplicate`), captured before an earlier segment (`out_of_order`), retransmitted
-    /// (`retransmitted`), or of connections not followed because too many were open (`shed`)
+    /// Segments captured twice (`duplicate`), captured before an earlier segment (`out_of_order`), or retransmitted
+    /// (`retransmitted`), and segments of connections that were not followed because too many were open (`shed`)
     CaptureIrregular = Counter(Scope::Process, "tokometer.capture.segments.irregular", "{segment}")
         { extra: &[Key::Kind] },
     /// Captured connections: captured from their beginning (`opened`), already open when first captured (`attached`),
@@ -338,12 +340,12 @@ catalogue! {
     CaptureOpen = UpDownCounter(Scope::Process, "tokometer.capture.connections.open", "{connection}"),
     /// Open connections that are not observed until their next request
     CaptureUnsynchronised = UpDownCounter(Scope::Process, "tokometer.capture.connections.unsynchronised", "{connection}"),
-    /// Gaps in captured connections that could not be filled; their open requests are recorded with the outcome
-    /// `unobserved`
+    /// Gaps in captured connections that could not be filled; the open requests of these connections are recorded with
+    /// the outcome `unobserved`
     CaptureGaps = Counter(Scope::Process, "tokometer.capture.gaps", "{gap}"),
     /// Captured bytes that were observed, including headers and framing
     CaptureIo = Counter(Scope::Process, "tokometer.capture.io", "By") { extra: &[Key::Direction] },
-    /// Captured bytes of connections that were not observable at that time
+    /// Bytes captured while their connection was not observable
     CaptureUnobserved = Counter(Scope::Process, "tokometer.capture.unobserved", "By"),
     /// Captured bytes held until a missing earlier segment arrives
     CaptureReassembly = Gauge(Scope::Process, "tokometer.capture.reassembly.memory", "By"),
@@ -368,12 +370,12 @@ catalogue! {
     EngineCacheRatio = Gauge(Scope::Server, "tokometer.engine.prefix_cache.hit_ratio", "1") { extra: &[Key::DataParallelRank, Key::Source] },
     /// Iterations (forward passes with output) of the engine, from the engine's own metrics
     EngineIterations = Counter(Scope::Server, "tokometer.engine.iterations", "{iteration}") { extra: RANK },
-    /// Time since the engine, or this data-parallel rank, last completed an iteration, while its own metrics report
-    /// running requests. 0 while iterations continue or no requests are running
+    /// Time for which the engine, or this data-parallel rank, has completed no iteration although its own metrics
+    /// report running requests. 0 while iterations continue or no requests are running
     EngineIterationsStopped = Gauge(Scope::Server, "tokometer.engine.iterations.stopped", "s") { extra: RANK },
     /// Output tokens generated by the engine, from the engine's own metrics, including tokens for disconnected clients
     EngineGenerated = Counter(Scope::Server, "tokometer.engine.tokens.generated", "{token}") { extra: RANK },
-    /// Requests that the engine preempted in favor of other requests and restarted
+    /// Preemptions by the engine: a request was interrupted in favor of other requests, and restarted later
     EnginePreemptions = Counter(Scope::Server, "tokometer.engine.preemptions", "{preemption}") { extra: RANK },
     /// Tokens proposed by the engine's speculative decoding
     EngineDrafted = Counter(Scope::Server, "tokometer.engine.speculative.drafted", "{token}") { extra: RANK },
@@ -391,8 +393,8 @@ catalogue! {
     EngineKvTransferTime = Counter(Scope::Server, "tokometer.engine.kv_transfer.time", "s") { extra: RANK },
     /// Transfers included in tokometer.engine.kv_transfer.time
     EngineKvTransfers = Counter(Scope::Server, "tokometer.engine.kv_transfers", "{transfer}") { extra: RANK },
-    /// Mean queue wait of the requests that the engine added to its queue metrics between two scrapes. This is an
-    /// estimate for the whole engine, not the wait of an individual request
+    /// Mean queue wait of the requests that the engine added to its queue metrics between the last two scrapes. This is
+    /// an estimate for the whole engine, not the wait of an individual request
     QueueTimeEstimate = Gauge(Scope::Server, "tokometer.queue.time.estimate", "s") { extra: &[Key::DataParallelRank, Key::Source] },
     /// Always 1, with the engine's name and version as attributes. Only for engines that report their version (vLLM),
     /// and absent while the engine's metrics are not scraped
@@ -455,22 +457,23 @@ catalogue! {
     /// Prompt tokens by tenant, including cached ones; only with `tenants.enabled`
     TenantInputTokens = Counter(Scope::Process, "tokometer.tenant.input.tokens", "{token}")
         { extra: &[Key::Tenant, Key::Source] },
-    /// Prompt tokens read from the engine's cache, if the engine reports them, by tenant; only with `tenants.enabled`
+    /// Prompt tokens by tenant that were read from the engine's cache, if the engine reports them; only with
+    /// `tenants.enabled`
     TenantCachedTokens = Counter(Scope::Process, "tokometer.tenant.cached.tokens", "{token}") { extra: &[Key::Tenant] },
     /// Output tokens by tenant, including partial output of aborted requests; only with `tenants.enabled`
     TenantOutputTokens = Counter(Scope::Process, "tokometer.tenant.output.tokens", "{token}")
         { extra: &[Key::Tenant, Key::Source] },
-    /// Time from the last byte of the request to the first token of a streamed response, by tenant and priority class,
-    /// for all outcomes; only with `tenants.enabled`
+    /// By tenant and priority class: time from the last byte of the request to the first token of a streamed response,
+    /// for all outcomes. Only with `tenants.enabled`
     TenantTimeToFirstToken = Histogram(Scope::Tenant, "tokometer.tenant.time_to_first_token", "s")
         { buckets: TENANT_WAIT },
-    /// Time from the first token to the end of the response, divided by the number of tokens after the first event, by
-    /// tenant and priority class. Recorded only for successful streamed responses with one choice, an exact token
-    /// count, and no significant client backpressure, and only with `tenants.enabled`
+    /// By tenant and priority class: time from the first token to the end of the response, divided by the number of
+    /// tokens after the first event. Recorded only for successful streamed responses with one choice, an exact token
+    /// count, and no significant client backpressure. Only with `tenants.enabled`
     TenantTimePerOutputToken = Histogram(Scope::Tenant, "tokometer.tenant.time_per_output_token", "s")
         { buckets: TIME_PER_OUTPUT_TOKEN },
-    /// Time from the last byte of the request to the end of a successful response, on routes that generate tokens, by
-    /// tenant and priority class; only with `tenants.enabled`
+    /// By tenant and priority class: time from the last byte of the request to the end of a successful response.
+    /// Recorded only on routes that generate tokens, and only with `tenants.enabled`
     TenantRequestDuration = Histogram(Scope::Tenant, "tokometer.tenant.request.duration", "s")
         { buckets: TENANT_WAIT },
     /// Cost of responses at the configured prices; only with `prices`. `source` marks exact costs, estimates and lower
@@ -501,7 +504,7 @@ catalogue! {
         { extra: &[Key::Reason] },
     /// Bytes of OTLP export requests that are being read or waiting to be forwarded
     EngineMessagesWaiting = Gauge(Scope::Process, "tokometer.engine_spans.messages.waiting", "By"),
-    /// Requests, by whether tokometer matched an engine span to them. Counted only while engine spans arrive
+    /// Requests, by the result of matching them with engine spans. Counted only while engine spans arrive
     SpanJoins = Counter(Scope::Process, "tokometer.span_joins", "{request}") { extra: &[Key::Result] },
     /// Requests waiting for their engine span
     SpanJoinsHeld = Gauge(Scope::Process, "tokometer.span_joins.held", "{request}"),

@@ -42,10 +42,12 @@ tokometer_observe::closed_enum! {
         /// `2xx`, `4xx`, `5xx`, ...; absent if no response headers arrived.
         StatusClass = "status_class",
         /// Prompt tokens: `up_to_1024`, `up_to_8192`, `up_to_32768`, `up_to_131072`, `over_131072`; `unknown` if the
-        /// engine does not report the number, `other` above the maximum number of label sets.
+        /// engine does not report the number, `other` above `telemetry.max_label_sets` combinations of label set and
+        /// class.
         InputLengthClass = "input_length_class",
         /// Share of the prompt found in the engine's cache: `none`, `partial` (up to half), `most`; `unknown` if the
-        /// engine does not report the share, `other` above the maximum number of label sets.
+        /// engine does not report the share, `other` above `telemetry.max_label_sets` combinations of label set and
+        /// class.
         CacheHitClass = "cache_hit_class",
         /// `stop`, `length`, `tool_calls`, ...
         FinishReason = "finish_reason",
@@ -67,18 +69,19 @@ tokometer_observe::closed_enum! {
         /// Name of an objective.
         Slo = "slo",
         /// Model that generated the response. If the response does not confirm the model (an error, or no response),
-        /// the model that served earlier requests with the same `model` value. `other` above `telemetry.max_models`;
-        /// absent if no model is known.
+        /// this is the model that served earlier requests with the same `model` field. `other` above
+        /// `telemetry.max_models`; absent if no model is known.
         Model = "model",
         /// `good` or `bad`.
         Verdict = "verdict",
         /// `ttft_seconds`, `ttft_seconds_per_1k_uncached_tokens`, `decode_tokens_per_second` or `gap_seconds`.
         Threshold = "threshold",
-        /// Result. Span joins: see `docs/how-to/engine-spans.md`. Rewrites: see `docs/how-to/rewrite.md`.
+        /// For span joins, see `docs/how-to/engine-spans.md`; for rewrites, see `docs/how-to/rewrite.md`. For
         /// `tokometer.interception`: whether clients can reach the server directly (`open`, `closed`, or `unknown`).
         Result = "result",
-        /// Client-supplied tenant of the request: a hash, a configured name, or, if the settings allow it, the client's
-        /// value; `other` above `tenants.max`, absent if the request names no tenant (docs/how-to/tenants.md).
+        /// Tenant named by the request: a configured name, a hash of the client's value, or, with
+        /// `tenants.label: plain`, the value itself. `other` above `tenants.max`; absent if the request names no tenant
+        /// (docs/how-to/tenants.md).
         Tenant = "tenant",
         /// Priority class of the request, from the header `x-llm-d-inference-objective` or its old name
         /// `x-gateway-inference-objective`; `other` above `tenants.max` combinations of tenant and class, absent
@@ -93,7 +96,7 @@ tokometer_observe::closed_enum! {
         /// `address_split`, `shadow_bind`, `other_port`, `uds`, `redirect` or `remote` (`docs/how-to/attach.md`).
         Mode = "mode",
         /// `open`, `waiting` (the server accepts no connections), `address_in_use` (another program listens on the
-        /// address, so clients bypass tokometer) or `address_unusable`.
+        /// address, so clients bypass tokometer) or `address_unusable` (another error, which is logged).
         State = "state",
         /// `include_usage`, `traceparent`, `request_id`, or `framing` for requests with ambiguous framing.
         Rewrite = "rewrite",

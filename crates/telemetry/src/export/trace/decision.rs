@@ -9,7 +9,8 @@ use crate::export::trace::Ids;
 use crate::export::{Sampler, Traces};
 use tokometer_observe::measure::Record;
 
-/// Parent-based and root sampling at the end of a request. Failed and slow requests are kept in addition.
+/// Parent-based and root sampling at the end of a request. The settings can additionally keep requests that failed,
+/// stalled, were slow or missed an objective.
 #[derive(Debug)]
 pub(crate) struct Decision {
     settings: Traces,
@@ -81,8 +82,8 @@ const SECOND: u64 = 1_000_000_000;
 
 /// A rate limit per second. After a second without items, one second's quota can be used in a single burst.
 ///
-/// The generic cell rate algorithm (ITU-T I.371), with one atomic and no lock. Calls with late or unordered times never
-/// exceed the limit.
+/// The generic cell rate algorithm (ITU-T I.371), with one atomic and no lock. The limit also holds if calls pass
+/// late or unordered times.
 #[derive(Debug)]
 struct Rate {
     start: Instant,

@@ -467,7 +467,8 @@ fn requests_in_flight_are_listed_oldest_first() {
     assert_eq!(open.len(), 2);
     assert_eq!(stage.in_flight.open(stage.began + seconds(10.0), 1), open[..1]);
     assert!(stage.in_flight.open(stage.began + seconds(10.0), 0).is_empty());
-    // More than twice the requested number, so that the reader drops the youngest ones before it has read all.
+    // Open more than twice as many requests as are read, so that the reader drops the youngest requests before it has
+    // seen all of them.
     let _more: Vec<_> = (0..9).map(|n| stage.request(false, 400, None, 5.0 + f64::from(n) / 10.0)).collect();
     let oldest = stage.in_flight.open(stage.began + seconds(10.0), 3);
     let ages: Vec<Duration> = oldest.iter().map(|open| open.age).collect();

@@ -1,8 +1,8 @@
 //! Header decompression (RFC 7541).
 //!
 //! Each direction of a connection has a table that every header block may use and change, so skipping a block makes the
-//! rest of the connection undecodable. Only the sender's size updates set the table size. They may not exceed the
-//! receiver's SETTINGS, so SETTINGS need not be tracked.
+//! rest of the connection undecodable. Only the sender's size updates set the table size. These updates must not
+//! exceed the receiver's SETTINGS, so SETTINGS need not be tracked.
 
 mod fixed;
 mod huffman;
