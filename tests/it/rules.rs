@@ -171,7 +171,7 @@ fn inhibition_names_alerts_and_labels_that_exist() {
 /// The alternatives of a pattern such as `A|B` or `LLM(A|B)C`.
 fn alternatives(pattern: &str) -> Vec<String> {
     let Some((start, rest)) = pattern.split_once('(') else { return pattern.split('|').map(str::to_owned).collect() };
-    let (group, end) = rest.split_once(')').unwrap();
+    let (group, end) = rest.split_once(')').expect("the group is closed");
     assert!(![start, end].concat().contains(['|', '(']), "{pattern} has alternatives inside and outside a group");
     group.split('|').map(|part| format!("{start}{part}{end}")).collect()
 }

@@ -395,7 +395,7 @@ fn unfit_pod_is_skipped() {
     let has = "{initContainers: [{name: tokometer, image: x}], containers: [{name: c, image: vllm}]}";
     assert!(skipped(has, &options()).contains("already"));
     let port = "{containers: [{name: c, image: vllm}, {name: p, image: p, ports: [{containerPort: 9464}, {containerPort: 9465}]}]}";
-    assert!(skipped(port, &options()).contains("--admin-port); port 9466 is free"));
+    assert!(skipped(port, &options()).contains("--admin-port of tokometer inject); port 9466 is free"));
     assert!(skipped("{os: {name: windows}, containers: [{name: c, image: vllm}]}", &options()).contains("Windows"));
 }
 
