@@ -1,12 +1,14 @@
 //! Rewriting of request bodies at every split, and in every framing.
 
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::sync::mpsc::channel;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use tokometer_observe::measure::Outcome;
 
-use super::{Proxy, all, chat, exchange, header, read_request, usage};
+use super::{Proxy, all, chat, exchange, exchange_on, header, read_request, usage};
 use crate::relay::peer;
 
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
@@ -61,6 +63,30 @@ fn large_bodies_arrive_whole_in_every_framing() {
             assert!(got.starts_with(b"HTTP/1.1 200 OK\r\n"), "{length}");
         }
     }
+}
+
+/// At most half of the memory for bodies is available to one request.
+#[test]
+fn body_that_needs_too_much_memory_passes_whole() {
+    let (listener, server) = peer::listen();
+    let settings = super::Settings { max_body: tokometer_settings::Size(100 << 20), ..usage() };
+    let mut proxy = Proxy::to(server, settings);
+    let body = format!("{{\"stream\":true,\"x\":\"{}\"}}", "y".repeat(40 << 20));
+    // The process has one memory limit for bodies, and the tests that run at the same time need the share of 127.0.0.1.
+    let dial = || {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
+        socket.connect(&proxy.address.into()).unwrap();
+        peer::prepare(socket.into())
+    };
+    for request in [chat(body.as_bytes()), chunked(body.as_bytes(), 100_000)] {
+        let ((head, sent), got) = exchange_on(dial, &listener, &[&request], &[RESPONSE]);
+        assert!(sent == body.as_bytes(), "{} bytes, {head}", sent.len());
+        assert!(got.starts_with(b"HTTP/1.1 200 OK\r\n"));
+    }
+    proxy.stop();
+    let outcomes: Vec<_> = proxy.notebook.take().records.iter().map(|record| record.outcome).collect();
+    assert_eq!(outcomes, [Outcome::NoOutput; 2]);
 }
 
 /// The end of a body is sent once: a second one would be read as the start of the connection's next request.

@@ -9,7 +9,7 @@ mod protocols;
 mod recordings;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 
 use tokometer::app::DataPath;
@@ -134,6 +134,16 @@ pub(crate) fn exchange(
     pieces: &[&[u8]],
     response: &[&[u8]],
 ) -> ((String, Vec<u8>), Vec<u8>) {
+    exchange_on(|| peer::dial(proxy.address), listener, pieces, response)
+}
+
+/// As [`exchange`], with the client's connection to the proxy from `dial`.
+pub(crate) fn exchange_on(
+    dial: impl FnOnce() -> TcpStream,
+    listener: &TcpListener,
+    pieces: &[&[u8]],
+    response: &[&[u8]],
+) -> ((String, Vec<u8>), Vec<u8>) {
     std::thread::scope(|scope| {
         let server = scope.spawn(|| {
             let mut stream = peer::prepare(listener.accept().unwrap().0);
@@ -143,7 +153,7 @@ pub(crate) fn exchange(
             }
             request
         });
-        let mut client = peer::dial(proxy.address);
+        let mut client = dial();
         for piece in pieces {
             client.write_all(piece).unwrap();
         }
