@@ -1,6 +1,7 @@
 //! Detects requests that a server may delimit differently from pingora. They are rejected, because a proxy that
 //! re-frames messages makes request smuggling possible (RFC 9112, section 11.2).
 
+use http::{HeaderMap, header};
 use pingora::http::RequestHeader;
 
 /// Why this HTTP/1 request is ambiguous; `None` if it is not. `raw` are the headers as received: pingora 0.9.1 accepts
@@ -22,6 +23,11 @@ pub(crate) fn ambiguous(head: &RequestHeader, raw: &[u8]) -> Option<&'static str
         (_, _, Some(length), None) if !length.iter().all(u8::is_ascii_digit) => Some("an invalid Content-Length"),
         _ => None,
     }
+}
+
+/// The announced length of a body.
+pub(crate) fn content_length(headers: &HeaderMap) -> Option<usize> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 #[cfg(test)]

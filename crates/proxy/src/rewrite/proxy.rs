@@ -19,7 +19,7 @@ use crate::relay::{Guard, Outcome, Phase, Relay, Rewrite, Stream, Unreachable, U
 use crate::rewrite::body::Body;
 use crate::rewrite::client::{Client, Connection, connection};
 use crate::rewrite::deferred::Deferred;
-use crate::rewrite::framing::ambiguous;
+use crate::rewrite::framing::{ambiguous, content_length};
 use crate::rewrite::message::Messages;
 use crate::rewrite::settings::Settings;
 use crate::rewrite::strip_usage::StripUsage;
@@ -258,10 +258,6 @@ impl Filters {
         ctx.messages = Some(messages);
         ctx.connection = Some(connection);
     }
-}
-
-fn content_length(headers: &HeaderMap) -> Option<usize> {
-    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 fn is_grpc(head: &RequestHeader) -> bool {
