@@ -16,7 +16,7 @@ use tokometer_observe::input::{Close, Connection, Direction, Observe, Observer};
 use tokometer_observe::measure::{Record, Sink};
 use tokometer_observe::observer::{Observers, Settings};
 use tokometer_tap::file::Packets;
-use tokometer_tap::{Clock, Limits, Link, Packet, Server, Servers, Tap};
+use tokometer_tap::{Checksum, Clock, Limits, Link, Packet, Server, Servers, Tap};
 
 struct NoSink;
 
@@ -189,7 +189,8 @@ fn segments(input: &[u8]) {
             0xfd => tap.lost(1, at),
             _ => {
                 let (bytes, original_len) = packet(*step, &mut next, id as u16);
-                let packet = Packet { link: Link::RawIp, bytes: &bytes, original_len, at, outgoing: None };
+                let checksum = if step[3] == 2 { Checksum::Unknown } else { Checksum::Verified };
+                let packet = Packet { link: Link::RawIp, bytes: &bytes, original_len, at, outgoing: None, checksum };
                 for _ in 0..1 + u8::from(step[3] == 1) {
                     tap.packet(&packet);
                 }

@@ -12,7 +12,7 @@ use tokometer_observe::budget::Budget;
 use tokometer_observe::input::{Close, Connection, Direction, Observe, Observer};
 use tokometer_observe::measure::{Record, Sink};
 use tokometer_observe::observer::{Observers, Settings};
-use tokometer_tap::{Clock, Limits, Link, Packet, Server, Tap};
+use tokometer_tap::{Checksum, Clock, Limits, Link, Packet, Server, Tap};
 
 const REQUEST: &[u8] =
     b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 27\r\n\r\n{\"model\":\"m\",\"stream\":true}";
@@ -101,12 +101,14 @@ impl Bench {
 
     fn send(&mut self, stream: usize, side: usize, flags: u8, payload: &[u8]) {
         packet(&mut self.streams[stream], side, flags, payload, &mut self.bytes);
+        let checksum = if side == 1 { Checksum::Sent } else { Checksum::Verified };
         let packet = Packet {
             link: Link::Ethernet,
             bytes: &self.bytes,
             original_len: self.bytes.len(),
             at: self.at,
             outgoing: Some(side == 1),
+            checksum,
         };
         self.tap.packet(black_box(&packet));
     }

@@ -9,6 +9,7 @@
 //! clients are observed only after they reconnect.
 
 pub mod capture;
+mod embryos;
 pub mod file;
 mod flow;
 mod packet;
@@ -21,7 +22,7 @@ mod tap;
 #[cfg(test)]
 mod tests;
 
-pub use packet::{Clock, Link, OwnedPacket, Packet};
+pub use packet::{Checksum, Clock, Link, OwnedPacket, Packet};
 pub use servers::{Evidence, Servers};
 pub use settings::{Limits, Server};
 pub use stats::{Gauge, Peak, Stats};

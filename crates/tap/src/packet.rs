@@ -17,6 +17,20 @@ pub enum Link {
     Null,
 }
 
+/// What is known about the checksums of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksum {
+    /// This host sent the packet: the checksums may be computed after the capture (offload), and are not needed.
+    Sent,
+    /// The kernel has verified the TCP checksum, or does not need it because the packet never left the host. Linux:
+    /// `TP_STATUS_CSUM_VALID`, `TP_STATUS_CSUMNOTREADY`.
+    Verified,
+    /// This host received the packet, and drops it if a checksum is wrong.
+    Received,
+    /// A capture file: the checksums of packets sent by the capturing host may be missing.
+    Unknown,
+}
+
 /// One captured packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
@@ -31,9 +45,11 @@ pub struct Packet<'a> {
     /// True if this host sent the packet, false if it received it; `None` if the capture does not record the direction.
     /// `None` is replaced by the direction in the link header, if present ([`Link::Cooked`], [`Link::Cooked2`]).
     pub outgoing: Option<bool>,
+    /// What is known about the checksums.
+    pub checksum: Checksum,
 }
 
-/// A packet with its own copy of the bytes.
+/// A packet of a capture file, with its own copy of the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedPacket {
     /// See [`Packet::link`].
@@ -52,7 +68,8 @@ impl OwnedPacket {
     /// The packet, with its bytes borrowed.
     pub fn as_packet(&self) -> Packet<'_> {
         let OwnedPacket { link, bytes, original_len, at, outgoing } = self;
-        Packet { link: *link, bytes, original_len: *original_len, at: *at, outgoing: *outgoing }
+        let checksum = Checksum::Unknown;
+        Packet { link: *link, bytes, original_len: *original_len, at: *at, outgoing: *outgoing, checksum }
     }
 }
 

@@ -15,8 +15,8 @@ pub(crate) struct Shared {
     pub(crate) stats: Arc<Stats>,
     /// Number of connections observed so far.
     pub(crate) observed: u64,
-    /// A connection may have a gap: check all connections soon.
-    pub(crate) suspects_gap: bool,
+    /// A connection may have a gap or may have been reset: check all connections soon.
+    pub(crate) suspects_end: bool,
 }
 
 impl Shared {

@@ -35,6 +35,8 @@ pub struct Stats {
     pub synchronised: Counter,
     /// Connections that ended, were evicted, or were open when the capture ended.
     pub ended: Counter,
+    /// Segments that their receiver ignores.
+    pub ignored: Counter,
     /// Segments of connections that are not followed because too many connections are open.
     pub shed: Counter,
     /// Connections that carry TLS: they cannot be observed.

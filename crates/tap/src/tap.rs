@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use tokometer_observe::budget::Share;
 use tokometer_observe::input::{Direction, Observe};
 
+use crate::embryos::{Embryos, Held};
 use crate::flow::{Action, Ends, Flow};
 use crate::packet::{Clock, Packet};
-use crate::segment::{Endpoint, NoSegment, Segment, parse};
+use crate::segment::{Endpoint, NoSegment, OwnedSegment, Segment, parse};
 use crate::settings::{Limits, Server};
 use crate::shared::Shared;
 use crate::stats::Stats;
@@ -30,6 +31,7 @@ pub struct Tap {
     clock: Clock,
     shared: Shared,
     flows: HashMap<Key, Box<Flow>>,
+    embryos: Embryos,
     /// Memory charged for `flows`.
     share: Share,
     /// The time of the last packet or tick. It never decreases, although packets captured on several CPUs may be out of
@@ -47,7 +49,7 @@ impl std::fmt::Debug for Tap {
 
 /// Client and server of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Key {
+pub(crate) struct Key {
     client: Endpoint,
     server: Endpoint,
 }
@@ -72,8 +74,17 @@ impl Tap {
     /// Creates a tap on these servers, which reports connections to `observe`.
     pub fn new(servers: Vec<Server>, observe: Arc<dyn Observe>, limits: Limits, clock: Clock) -> Tap {
         let share = limits.budget.account(None, 0).share();
-        let shared = Shared { observe, limits, stats: Arc::default(), observed: 0, suspects_gap: false };
-        Tap { servers, clock, shared, flows: HashMap::new(), share, now: None, checked: None }
+        let shared = Shared { observe, limits, stats: Arc::default(), observed: 0, suspects_end: false };
+        Tap {
+            servers,
+            clock,
+            embryos: Embryos::new(&shared.limits.budget),
+            shared,
+            flows: HashMap::new(),
+            share,
+            now: None,
+            checked: None,
+        }
     }
 
     /// Processes one packet. Pass packets in capture order.
@@ -86,6 +97,7 @@ impl Tap {
             Err(NoSegment::Other) => {}
             Err(NoSegment::Fragment) => stats.fragments.add(1),
             Err(NoSegment::Malformed) => stats.malformed.add(1),
+            Err(NoSegment::Corrupt) => stats.ignored.add(1),
         }
         self.check(at);
     }
@@ -93,22 +105,50 @@ impl Tap {
     fn segment(&mut self, segment: &Segment<'_>, at: Instant) {
         let Some((direction, listener)) = self.direction(segment) else { return };
         let key = key(direction, segment);
+        let mut is_known = false;
         if let Some(flow) = self.flows.get_mut(&key) {
-            match flow.segment(direction, segment, at, &mut self.shared) {
-                Action::Keep => return,
-                Action::Remove => self.remove(&key),
+            // The server sends SYN only if the old connection has ended, but anyone can send SYN to the server: see RFC
+            // 5961, section 4.
+            flow.is_replaced |= segment.syn() && direction == Direction::Response;
+            let begins = flow.is_replaced && self.embryos.completes_handshake(&key, direction, segment);
+            if !segment.syn() && !begins {
+                return flow.segment(direction, segment, at, &mut self.shared);
             }
-        } else if segment.len == 0 && !segment.syn() || segment.rst() {
-            // Resets and segments without data add no connection, because it may have ended. If it has not, a later
-            // segment with data adds it.
+            is_known = true;
+        }
+        if segment.rst() {
             return;
         }
+        let has_embryo = self.embryos.contains(&key);
+        let is_sent_by_server = direction == Direction::Response && !segment.syn() && !is_known;
+        if self.embryos.completes_handshake(&key, direction, segment)
+            || is_sent_by_server && (has_embryo || segment.len > 0)
+        {
+            self.open(key, listener, direction, segment, at);
+        } else if has_embryo || segment.syn() || segment.len > 0 {
+            // Segments without data begin nothing, because their connection may have ended. If it has not, a later
+            // segment with data does.
+            self.embryos.hold(key, Held { direction, at, segment: OwnedSegment::new(segment) });
+        }
+    }
+
+    /// Adds a connection that the server has accepted, as this segment shows.
+    fn open(&mut self, key: Key, listener: usize, direction: Direction, segment: &Segment<'_>, at: Instant) {
+        if let Some(mut old) = self.flows.remove(&key) {
+            old.replace(at, &mut self.shared);
+        }
+        let held = self.embryos.take(&key, segment);
         let is_full = self.flows.len() >= self.shared.limits.connections;
-        if is_full || self.share.hold(self.share.bytes() + FLOW_BYTES).is_err() {
+        if is_full || self.share.hold((self.flows.len() + 1) * FLOW_BYTES).is_err() {
             return self.shared.stats.shed.add(1);
         }
         let ends = Ends { client: key.client, server: key.server, listener };
-        let mut flow = Box::new(Flow::new(ends, segment, at, &self.shared));
+        let begun = held.first().map_or(at, |held| held.at);
+        let has_syn = held.iter().any(|held| held.segment.as_segment().syn());
+        let mut flow = Box::new(Flow::new(ends, has_syn, begun, &self.shared));
+        for Held { direction, at, segment } in &held {
+            flow.segment(*direction, &segment.as_segment(), *at, &mut self.shared);
+        }
         flow.segment(direction, segment, at, &mut self.shared);
         self.flows.insert(key, flow);
     }
@@ -127,7 +167,10 @@ impl Tap {
                 }
             }
             (Some(_), Some(_)) => {
-                let is_known = |direction| self.flows.contains_key(&key(direction, segment));
+                let is_known = |direction| {
+                    let key = key(direction, segment);
+                    self.flows.contains_key(&key) || self.embryos.contains(&key)
+                };
                 to.filter(|_| is_known(Direction::Request)).or(from.filter(|_| is_known(Direction::Response)))
             }
             (to, from) => to.or(from),
@@ -140,11 +183,6 @@ impl Tap {
             server.port == end.port && server.address.is_none_or(|address| address.to_canonical() == end.address())
         };
         self.servers.iter().find(is_at).map(|server| server.listener)
-    }
-
-    fn remove(&mut self, key: &Key) {
-        self.flows.remove(key);
-        self.charge();
     }
 
     /// Releases the memory of removed connections.
@@ -163,13 +201,14 @@ impl Tap {
 
     /// Periodically gives up on gaps and evicts idle connections.
     fn check(&mut self, at: Instant) {
-        let period = if self.shared.suspects_gap { GAP_PERIOD } else { IDLE_PERIOD };
+        let period = if self.shared.suspects_end { GAP_PERIOD } else { IDLE_PERIOD };
         let checked = *self.checked.get_or_insert(at);
         if at.saturating_duration_since(checked) < period {
             return;
         }
         self.checked = Some(at);
-        self.shared.suspects_gap = false;
+        self.shared.suspects_end = false;
+        self.embryos.expire(at);
         let Tap { flows, shared, .. } = self;
         flows.retain(|_, flow| flow.tick(at, shared) == Action::Keep);
         self.charge();

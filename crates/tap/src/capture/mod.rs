@@ -154,6 +154,7 @@ impl Capture {
                 original_len: packet.original_len,
                 at: at(&packet),
                 outgoing: Some(packet.is_outgoing),
+                checksum: packet.checksum,
             });
         }
         true

@@ -19,7 +19,12 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use libc::{sock_filter, sockaddr_ll, tpacket_block_desc, tpacket_hdr_v1, tpacket3_hdr};
+use libc::{
+    TP_STATUS_CSUM_VALID, TP_STATUS_CSUMNOTREADY, sock_filter, sockaddr_ll, tpacket_block_desc, tpacket_hdr_v1,
+    tpacket3_hdr,
+};
+
+use crate::packet::Checksum;
 
 /// Length of a block: room for several packets of 64 KiB, a size common with segmentation offload. Longer packets are
 /// truncated.
@@ -255,6 +260,7 @@ pub(super) struct RingPacket<'a> {
     /// Capture time since the Unix epoch.
     pub(super) at: Duration,
     pub(super) is_outgoing: bool,
+    pub(super) checksum: Checksum,
 }
 
 impl<'a> Iterator for Packets<'a> {
@@ -266,12 +272,19 @@ impl<'a> Iterator for Packets<'a> {
         let field = |at| number(frame, at);
         let len = field(offset_of!(tpacket3_hdr, tp_snaplen))? as usize;
         let start = usize::from(u16::from_ne_bytes(array(frame, offset_of!(tpacket3_hdr, tp_net))?));
+        let is_outgoing = *frame.get(ADDRESS + offset_of!(sockaddr_ll, sll_pkttype))? == libc::PACKET_OUTGOING;
+        let status = field(offset_of!(tpacket3_hdr, tp_status))?;
         let packet = RingPacket {
             bytes: frame.get(start..)?.get(..len)?,
             original_len: field(offset_of!(tpacket3_hdr, tp_len))? as usize,
             at: Duration::new(field(offset_of!(tpacket3_hdr, tp_sec))?.into(), 0)
                 + Duration::from_nanos(field(offset_of!(tpacket3_hdr, tp_nsec))?.into()),
-            is_outgoing: *frame.get(ADDRESS + offset_of!(sockaddr_ll, sll_pkttype))? == libc::PACKET_OUTGOING,
+            is_outgoing,
+            checksum: match is_outgoing {
+                true => Checksum::Sent,
+                false if status & (TP_STATUS_CSUMNOTREADY | TP_STATUS_CSUM_VALID) != 0 => Checksum::Verified,
+                false => Checksum::Received,
+            },
         };
         self.next += field(offset_of!(tpacket3_hdr, tp_next_offset))? as usize;
         Some(packet)

@@ -3,6 +3,7 @@
 mod network;
 mod observed;
 mod reassembly;
+mod receiver;
 pub(crate) mod synchronise;
 
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use tokometer_observe::input::{Close, Direction, Observer, Side};
 
 use crate::flow::network::{Meter, Window};
 use crate::flow::reassembly::Reassembly;
+use crate::flow::receiver::Receiver;
 use crate::segment::{Endpoint, Segment};
 use crate::shared::Shared;
 
@@ -25,8 +27,9 @@ const COPIES: Duration = Duration::from_millis(1);
 /// How long an ended connection is remembered, so that its late segments are not assigned to a new connection.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// How long a connection may take until both sides have sent something. Linux gives up on a SYN after 130 s.
-const HANDSHAKE: Duration = Duration::from_secs(150);
+/// How long the sender of a reset must send nothing else until the connection counts as reset. Longer than a round trip
+/// and a delayed acknowledgement.
+const RESET: Duration = Duration::from_secs(1);
 
 /// Both ends of a connection, and the listener it belongs to.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +41,8 @@ pub(crate) struct Ends {
 
 /// A connection.
 pub(crate) struct Flow {
+    /// The server has sent SYN for a new connection between the same ends.
+    pub(crate) is_replaced: bool,
     ends: Ends,
     begun: Instant,
     /// Time of the connection's last segment.
@@ -46,18 +51,30 @@ pub(crate) struct Flow {
     response: Half,
     state: State,
     /// The side that finished first.
-    first: Option<Side>,
+    finished_first: Option<Side>,
     network: Meter,
     /// The connection has been counted as TLS.
     tls: bool,
-    /// Sequence number of a SYN on an open connection: the client may have reconnected.
-    reopening: Option<u32>,
+    /// A reset that ends the connection unless its sender goes on.
+    reset: Option<Reset>,
+    /// Sequence number of the first byte of the response, if the handshake was captured.
+    first_response_byte: Option<u32>,
+}
+
+/// A reset that the receiver accepts, as far as the capture shows.
+#[derive(Clone, Copy, Debug)]
+struct Reset {
+    side: Side,
+    at: Instant,
+    /// The capture lacks bytes that were sent before.
+    lacks_bytes: bool,
 }
 
 /// One direction.
 #[derive(Debug, Default)]
 struct Half {
     bytes: Reassembly,
+    receiver: Receiver,
     /// FIN and all bytes before it have arrived.
     finished: bool,
     /// The receiver acknowledged bytes that the capture lacks: the acknowledged sequence number, and when.
@@ -65,7 +82,7 @@ struct Half {
     /// Whether this host sends the segments of this direction. On a loopback interface each segment is captured a
     /// second time, when it is received.
     outgoing: Option<bool>,
-    /// [`Segment::print`] of the last segment, and when the segment was captured.
+    /// [`Segment::print`] of the last accepted segment, and when the segment was captured.
     print: Option<(u64, Instant)>,
 }
 
@@ -89,9 +106,9 @@ pub(crate) enum Action {
 }
 
 impl Flow {
-    /// Creates a connection from its first captured segment. Without SYN, the connection is already in progress.
-    pub(crate) fn new(ends: Ends, segment: &Segment<'_>, at: Instant, shared: &Shared) -> Flow {
-        let state = if segment.syn() {
+    /// Creates a connection that began at `at`. Without a captured SYN, the connection is already in progress.
+    pub(crate) fn new(ends: Ends, has_syn: bool, at: Instant, shared: &Shared) -> Flow {
+        let state = if has_syn {
             shared.stats.opened.add(1);
             State::Ready
         } else {
@@ -100,54 +117,59 @@ impl Flow {
             State::Unsynchronised
         };
         Flow {
+            is_replaced: false,
             ends,
             begun: at,
             last: at,
             request: Half::default(),
             response: Half::default(),
             state,
-            first: None,
+            finished_first: None,
             network: Meter::default(),
             tls: false,
-            reopening: None,
+            reset: None,
+            first_response_byte: None,
         }
     }
 
-    /// Processes a segment. `Remove` if the segment belongs to a new connection between the same ends.
-    pub(crate) fn segment(
-        &mut self,
-        direction: Direction,
-        segment: &Segment<'_>,
-        at: Instant,
-        shared: &mut Shared,
-    ) -> Action {
-        if !matches!(self.state, State::Ended) {
-            self.last = at;
-        }
+    /// Processes a segment. SYN segments are passed only at the beginning of the connection.
+    pub(crate) fn segment(&mut self, direction: Direction, segment: &Segment<'_>, at: Instant, shared: &mut Shared) {
         let half = self.half(direction);
-        let (print, printed) = half.print.replace((segment.print, at)).unzip();
-        if print == Some(segment.print) && printed.is_some_and(|then| at.saturating_duration_since(then) < COPIES) {
-            shared.stats.duplicates.add(1);
-            return Action::Keep;
+        if half.receiver.is_corrupt(segment) {
+            return shared.stats.ignored.add(1);
+        }
+        let is_again = |(print, then)| print == segment.print && at.saturating_duration_since(then) < COPIES;
+        if half.print.is_some_and(is_again) {
+            return shared.stats.duplicates.add(1);
         }
         // If each segment is captured twice, the sent copy comes first. The received copy (`is_copy`) counts as a
-        // duplicate and is not measured, but its bytes can fill a gap.
+        // duplicate and is not measured, but its bytes can fill a gap after a loss. Otherwise it must not: it may come
+        // from another host, and be a packet with a forged source address.
         half.outgoing = half.outgoing.max(segment.outgoing);
         let is_copy = half.outgoing != segment.outgoing;
         if is_copy {
             shared.stats.duplicates.add(1);
+            if !half.receiver.may_lack && half.missing.is_none() {
+                return;
+            }
         } else {
             shared.stats.segments.add(1);
         }
-        if segment.syn() && !is_copy && self.is_replaced_by(direction, segment, at, shared) {
-            return Action::Remove;
-        }
         if matches!(self.state, State::Ended) {
-            return Action::Keep;
+            return;
         }
         if segment.rst() {
-            self.reset(direction, segment, at, shared);
-            return Action::Keep;
+            return self.reset(direction, segment, at, shared);
+        }
+        if !self.accepts(direction, segment) {
+            return shared.stats.ignored.add(1);
+        }
+        self.last = at;
+        let (half, other) = self.halves(direction);
+        half.print = Some((segment.print, at));
+        let is_acknowledging = half.receiver.accepted(segment, &mut other.receiver);
+        if is_acknowledging || segment.len > 0 || segment.fin() {
+            self.reset = self.reset.filter(|reset| reset.side != side(direction));
         }
         self.begin(direction, segment, at, shared);
         self.acknowledge(direction, segment, is_copy, at, shared);
@@ -160,7 +182,18 @@ impl Flow {
             _ => self.follow(direction, segment, at, shared),
         }
         self.check_gap(at, shared);
-        Action::Keep
+    }
+
+    /// True if the receiver of this segment accepts it.
+    fn accepts(&mut self, direction: Direction, segment: &Segment<'_>) -> bool {
+        let first = self.first_response_byte;
+        let (half, other) = self.halves(direction);
+        // Only a client is not trusted to acknowledge what it has received: it may be anyone.
+        let is_believed = direction == Direction::Response
+            || segment.acknowledged.is_none_or(|number| other.receiver.accepts_acknowledgement(number, first));
+        let is_accepted = is_believed && half.receiver.accepts(segment, &other.receiver);
+        half.receiver.sent(segment);
+        is_accepted
     }
 
     fn half(&mut self, direction: Direction) -> &mut Half {
@@ -170,39 +203,11 @@ impl Flow {
         }
     }
 
-    fn other_half(&mut self, direction: Direction) -> &mut Half {
+    /// The half of this direction, and the other one.
+    fn halves(&mut self, direction: Direction) -> (&mut Half, &mut Half) {
         match direction {
-            Direction::Request => &mut self.response,
-            Direction::Response => &mut self.request,
-        }
-    }
-
-    /// True if this SYN belongs to a new connection. On an open connection, a client's SYN alone proves nothing,
-    /// because anyone can send it. The server's SYN-ACK is the proof: the server sends it only if the old connection
-    /// has ended.
-    fn is_replaced_by(
-        &mut self,
-        direction: Direction,
-        segment: &Segment<'_>,
-        at: Instant,
-        shared: &mut Shared,
-    ) -> bool {
-        let ended = matches!(self.state, State::Ended);
-        match direction {
-            Direction::Request if segment.opens() => {
-                let bytes = &self.request.bytes;
-                let is_known = !bytes.is_started() || bytes.began_at(segment.first_byte());
-                self.reopening = (!is_known).then_some(segment.first_byte());
-                ended
-            }
-            Direction::Response if self.reopening.is_some() && self.reopening == segment.acknowledged => {
-                if self.request.lacks_bytes() || self.response.lacks_bytes() {
-                    self.lose(at, shared);
-                }
-                self.close(Close::Reset(Side::Client), at, shared);
-                true
-            }
-            _ => false,
+            Direction::Request => (&mut self.request, &mut self.response),
+            Direction::Response => (&mut self.response, &mut self.request),
         }
     }
 
@@ -217,7 +222,16 @@ impl Flow {
             }
             self.half(direction).bytes.start(segment.first_byte());
         }
+        if segment.syn() {
+            // Windows are scaled only if both sides send the option (RFC 7323, section 2.2).
+            let (half, other) = self.halves(direction);
+            other.receiver.set_scale(segment.scale.unwrap_or(0));
+            if segment.scale.is_none() {
+                half.receiver.set_scale(0);
+            }
+        }
         if direction == Direction::Response && segment.syn() {
+            self.first_response_byte = Some(segment.first_byte());
             match started {
                 false => self.network.sent(segment.first_byte(), at),
                 true => self.network.sent_again(false),
@@ -235,19 +249,26 @@ impl Flow {
         shared: &mut Shared,
     ) {
         let Some(acknowledged) = segment.acknowledged else { return };
-        if !self.other_half(direction).bytes.is_started() {
+        if !self.halves(direction).1.bytes.is_started() {
             if !segment.syn() && !self.half(direction).bytes.began_at(segment.first_byte()) {
                 // The server's SYN was not captured. Only the client's first segment is certain to acknowledge nothing
                 // but that SYN; a later segment may acknowledge bytes that are missing.
                 self.lose(at, shared);
             }
-            self.other_half(direction).bytes.start(acknowledged);
+            self.halves(direction).1.bytes.start(acknowledged);
         }
         let is_observed = matches!(self.state, State::Ready | State::Observed(_));
-        let half = self.other_half(direction);
+        let is_unsynchronised = matches!(self.state, State::Unsynchronised);
+        let half = self.halves(direction).1;
+        if half.bytes.distance(acknowledged).is_some_and(|distance| distance == i32::from(half.bytes.is_finished())) {
+            half.receiver.may_lack = false;
+        }
+        if is_unsynchronised {
+            half.bytes.skip_to(acknowledged);
+        }
         if is_observed && half.missing.is_none() && half.bytes.lacks(acknowledged) {
             half.missing = Some((acknowledged, at));
-            shared.suspects_gap = true;
+            shared.suspects_end = true;
         }
         if direction == Direction::Request && !is_copy {
             self.network.acknowledged(acknowledged, at);
@@ -294,8 +315,12 @@ impl Flow {
         shared.stats.unobserved_bytes.add(segment.payload.len() as u64);
         let half = self.half(direction);
         half.missing = None;
-        half.bytes.skip_to(segment.first_byte().wrapping_add(segment.len));
-        if segment.fin() {
+        let end = segment.first_byte().wrapping_add(segment.len);
+        // Bytes after a hole may never become part of the stream. Once they have, the receiver acknowledges them.
+        if half.bytes.distance(segment.first_byte()).is_some_and(|distance| distance <= 0) {
+            half.bytes.skip_to(end);
+        }
+        if segment.fin() && half.bytes.distance(end) == Some(0) && !half.finished {
             self.finish(direction, at, shared);
         }
     }
@@ -306,23 +331,49 @@ impl Flow {
         if is_over(&self.request) || is_over(&self.response) {
             self.lose(at, shared);
         }
-        shared.suspects_gap |= self.request.missing.is_some() || self.response.missing.is_some();
+        shared.suspects_end |= self.request.missing.is_some() || self.response.missing.is_some();
+    }
+
+    /// Ends the connection if a reset is older than [`RESET`], or with `None`, immediately.
+    fn check_reset(&mut self, at: Option<Instant>, shared: &mut Shared) {
+        let Some(reset) = self.reset else { return };
+        if at.is_some_and(|at| at.saturating_duration_since(reset.at) < RESET) {
+            shared.suspects_end = true;
+            return;
+        }
+        // The receiver may have sent more until the reset reached it.
+        let at = self.last.max(reset.at);
+        if reset.lacks_bytes {
+            self.lose(at, shared);
+        }
+        self.close(Close::Reset(reset.side), at, shared);
+    }
+
+    /// Ends the connection because a new one between the same ends has begun.
+    pub(crate) fn replace(&mut self, at: Instant, shared: &mut Shared) {
+        self.check_reset(None, shared);
+        if self.request.lacks_bytes() || self.response.lacks_bytes() {
+            self.lose(at, shared);
+        }
+        self.close(Close::Reset(Side::Client), at, shared);
     }
 
     /// Reports lost packets that may have belonged to this connection.
     pub(crate) fn lost_packets(&mut self, at: Instant, shared: &Shared) {
+        self.request.receiver.lost_packets();
+        self.response.receiver.lost_packets();
         self.call(shared, |observer| observer.lost_packets(at));
     }
 
     /// Checks for gaps and for an idle timeout.
     pub(crate) fn tick(&mut self, at: Instant, shared: &mut Shared) -> Action {
         self.check_gap(at, shared);
+        self.check_reset(Some(at), shared);
         let quiet = at.saturating_duration_since(self.last);
         if matches!(self.state, State::Ended) {
             return if quiet < LINGER { Action::Keep } else { Action::Remove };
         }
-        let in_handshake = !self.request.bytes.is_started() || !self.response.bytes.is_started();
-        if quiet < shared.limits.idle && !(in_handshake && quiet >= HANDSHAKE) {
+        if quiet < shared.limits.idle {
             return Action::Keep;
         }
         // No end was captured, so it is unknown whether the connection has ended.
@@ -332,7 +383,8 @@ impl Flow {
 
     /// Ends the connection because the capture ends. A response is certainly over only if the server has sent FIN.
     pub(crate) fn end(&mut self, at: Instant, shared: &mut Shared) {
-        let close = match self.first {
+        self.check_reset(None, shared);
+        let close = match self.finished_first {
             Some(Side::Server) => Close::Finished { first: Side::Server },
             _ => Close::CaptureEnded,
         };
@@ -350,5 +402,13 @@ impl Half {
     fn restart(&mut self, next: u32) {
         self.bytes.start(next);
         self.missing = None;
+    }
+}
+
+/// The sender of this direction.
+fn side(direction: Direction) -> Side {
+    match direction {
+        Direction::Request => Side::Client,
+        Direction::Response => Side::Server,
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use tokometer_observe::input::{Close, Connection, Direction, Observer, Side};
+use tokometer_observe::input::{Close, Connection, Direction, Observer};
 
 use crate::flow::reassembly::{Arrival, Room};
-use crate::flow::{Ends, Flow, State, synchronise};
+use crate::flow::{Ends, Flow, Reset, State, side, synchronise};
 use crate::segment::Segment;
 use crate::shared::Shared;
 
@@ -23,8 +23,13 @@ impl Flow {
         if segment.payload.len() < len as usize {
             shared.stats.truncated.add(1);
         }
+        let bytes = &mut self.half(direction).bytes;
         if segment.fin() {
-            self.half(direction).bytes.finish(first.wrapping_add(len));
+            bytes.finish(first.wrapping_add(len));
+        }
+        if segment.urgent > 0 {
+            // tcp_check_urg, without the setting `tcp_stdurg`.
+            bytes.mark_urgent(segment.sequence.wrapping_add(u32::from(segment.urgent) - 1));
         }
         let arrival = self.reassemble(direction, segment, at, shared);
         if !is_copy {
@@ -107,37 +112,39 @@ impl Flow {
 
     /// Records that a direction has ended with FIN. Its bytes have all been delivered or given up.
     pub(super) fn finish(&mut self, direction: Direction, at: Instant, shared: &mut Shared) {
-        let side = match direction {
-            Direction::Request => Side::Client,
-            Direction::Response => Side::Server,
-        };
         self.half(direction).finished = true;
-        let first = *self.first.get_or_insert(side);
+        let first = *self.finished_first.get_or_insert(side(direction));
         self.call(shared, |observer| observer.finished(direction, at));
         if self.request.finished && self.response.finished {
             self.close(Close::Finished { first }, at, shared);
         }
     }
 
-    /// Handles a reset by the sender of `direction`.
+    /// Handles a reset by the sender of `direction`. The receiver accepts it only with exactly the next sequence number
+    /// (RFC 5961, section 3.2). Linux (`tcp_validate_incoming`, `tcp_reset_check`) also accepts the end of the last
+    /// segment after a hole, and the number of a FIN that it has received. Checksums and acknowledgements aside, nothing
+    /// else in a reset matters. Whether the reset ended the connection is known only once its sender sends nothing else:
+    /// a firewall may have dropped it.
     pub(super) fn reset(&mut self, direction: Direction, segment: &Segment<'_>, at: Instant, shared: &mut Shared) {
-        let half = self.half(direction);
+        let (half, other) = self.halves(direction);
         let after_fin = i32::from(half.bytes.is_finished());
-        match half.bytes.distance(segment.first_byte()) {
-            None if half.bytes.is_started() => return,
-            // The sender has sent more than was captured.
-            Some(distance) if distance > after_fin => self.lose(at, shared),
-            _ => {}
+        let number = segment.sequence;
+        let Some(distance) = half.bytes.distance(number) else { return shared.stats.ignored.add(1) };
+        let is_next = distance == 0 || distance == after_fin;
+        let is_accepted = is_next
+            || half.bytes.waiting_end() == Some(number)
+            // The capture lacks bytes that the receiver has.
+            || distance > 0 && half.receiver.has_acknowledged(number)
+            || distance > 0 && half.receiver.may_lack && half.receiver.is_in_window(number);
+        if !is_accepted {
+            return shared.stats.ignored.add(1);
         }
-        let other = self.other_half(direction);
-        if other.lacks_bytes() || segment.acknowledged.is_some_and(|before| other.bytes.lacks(before)) {
-            self.lose(at, shared);
-        }
-        let side = match direction {
-            Direction::Request => Side::Client,
-            Direction::Response => Side::Server,
+        let lacks_before = |acknowledged| {
+            other.bytes.lacks(acknowledged) && other.receiver.accepts_acknowledgement(acknowledged, None)
         };
-        self.close(Close::Reset(side), at, shared);
+        let lacks_bytes = !is_next || other.lacks_bytes() || segment.acknowledged.is_some_and(lacks_before);
+        shared.suspects_end = true;
+        self.reset.get_or_insert(Reset { side: side(direction), at, lacks_bytes });
     }
 
     /// Gives up on missing bytes and drops the observer. The connection can be observed again from the next request on.

@@ -49,13 +49,15 @@ pub(crate) struct Reassembly {
     position: u64,
     /// Position of FIN.
     fin: Option<u64>,
+    /// Position of a byte that the receiver does not read with the others.
+    urgent: Option<u64>,
     waiting: Option<Box<Waiting>>,
 }
 
 /// Segments after a hole.
 #[derive(Debug)]
 struct Waiting {
-    /// The segments by position, without overlaps.
+    /// The segments by position. They may overlap, but none contains another.
     pieces: BTreeMap<u64, Box<[u8]>>,
     bytes: usize,
     share: Share,
@@ -109,6 +111,13 @@ impl Reassembly {
         self.is_started() && distance.is_none_or(|missing| missing > i32::from(self.is_finished()))
     }
 
+    /// End of the last segment after a hole.
+    pub(crate) fn waiting_end(&self) -> Option<u32> {
+        let (start, piece) = self.waiting.as_ref()?.pieces.last_key_value()?;
+        let distance = start + piece.len() as u64 - self.position;
+        self.next.map(|next| next.wrapping_add(distance as u32))
+    }
+
     /// Skips all bytes up to `end`, as if they had arrived. For unobserved connections.
     pub(crate) fn skip_to(&mut self, end: u32) {
         if self.distance(end).is_none_or(|distance| distance > 0) {
@@ -116,10 +125,22 @@ impl Reassembly {
         }
     }
 
-    /// Records a FIN with this sequence number. Later FINs are ignored.
+    /// Records a FIN with this sequence number. As in Linux (`tcp_data_queue_ofo`, `tcp_ofo_queue`), it has no effect if
+    /// bytes with this number or later ones have arrived.
     pub(crate) fn finish(&mut self, sequence: u32) {
-        if let Some(position) = self.distance(sequence).and_then(|distance| self.at(distance)) {
-            self.fin.get_or_insert(position);
+        let Some(position) = self.distance(sequence).and_then(|distance| self.at(distance)) else { return };
+        let is_covered = self.waiting.as_ref().is_some_and(|waiting| waiting.covers(position));
+        if position >= self.position && !is_covered && !self.is_finished() {
+            self.fin = Some(position);
+        }
+    }
+
+    /// Records that the byte with this sequence number is urgent. Linux does not pass such a byte to the application
+    /// with the others (`tcp_check_urg`, `tcp_recvmsg_locked`), unless the socket has the option `SO_OOBINLINE`.
+    pub(crate) fn mark_urgent(&mut self, sequence: u32) {
+        let position = self.distance(sequence).and_then(|distance| self.at(distance));
+        if position.is_some_and(|position| position >= self.position) && position > self.urgent {
+            self.urgent = position;
         }
     }
 
@@ -129,7 +150,7 @@ impl Reassembly {
     }
 
     /// Adds the bytes of a segment, which had `len` bytes on the wire, and delivers bytes that are in order. Bytes that
-    /// arrived earlier take precedence, because the receiver has already read them.
+    /// were delivered earlier take precedence, because the receiver has already read them.
     pub(crate) fn take(
         &mut self,
         sequence: u32,
@@ -149,60 +170,62 @@ impl Reassembly {
         if old >= len {
             return if (old, len) == (1, 1) { Arrival::Probe } else { Arrival::Old };
         }
-        let fresh = self.before_fin(bytes.get(old as usize..).unwrap_or_default());
-        if self.waiting.is_none() {
-            // The usual case.
-            self.pass(fresh, deliver);
-        } else {
-            self.fill(fresh, deliver);
+        if self.is_finished() {
+            // The receiver ignores bytes after FIN (RFC 9293, section 3.10.7.4).
+            return Arrival::Empty;
+        }
+        self.pass(bytes.get(old as usize..).unwrap_or_default(), deliver);
+        if self.waiting.is_some() {
+            self.pass_waiting(deliver);
         }
         Arrival::Next
     }
 
-    /// The part of the next bytes that is before FIN.
-    fn before_fin<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
-        let room = self.fin.map(|fin| usize::try_from(fin.saturating_sub(self.position)).unwrap_or(usize::MAX));
-        room.and_then(|room| bytes.get(..room)).unwrap_or(bytes)
-    }
-
     /// Delivers the next bytes.
     fn pass(&mut self, bytes: &[u8], deliver: &mut impl FnMut(&[u8])) {
-        if !bytes.is_empty() {
-            self.position += bytes.len() as u64;
-            // Modulo 2^32, as sequence numbers are.
-            self.next = self.next.map(|next| next.wrapping_add(bytes.len() as u32));
-            deliver(bytes);
+        if bytes.is_empty() {
+            return;
+        }
+        let before = self.position;
+        self.position += bytes.len() as u64;
+        // Modulo 2^32, as sequence numbers are.
+        self.next = self.next.map(|next| next.wrapping_add(bytes.len() as u32));
+        // A FIN before bytes that the receiver accepts has no effect.
+        self.fin = self.fin.filter(|fin| *fin >= self.position);
+        match self.urgent.and_then(|urgent| bytes.split_at_checked((urgent - before) as usize)) {
+            Some((bytes, [_, rest @ ..])) => {
+                self.urgent = None;
+                [bytes, rest].into_iter().filter(|bytes| !bytes.is_empty()).for_each(deliver);
+            }
+            _ => deliver(bytes),
         }
     }
 
     fn take_early(&mut self, distance: i32, bytes: &[u8], room: &Room<'_>) -> Arrival {
         let Some(start) = self.at(distance).filter(|_| !bytes.is_empty()) else { return Arrival::Early };
+        if self.is_finished() {
+            return Arrival::Empty;
+        }
         let waiting = self.waiting.get_or_insert_with(|| {
             let share = room.budget.account(Some(room.client.address()), 0).share();
             Box::new(Waiting { pieces: BTreeMap::new(), bytes: 0, share })
         });
-        match waiting.insert(start, bytes, room.bytes) {
+        let arrival = match waiting.insert(start, bytes, room.bytes) {
             Ok(false) => Arrival::Old,
             Ok(true) => Arrival::Early,
             Err(Full) => Arrival::Full,
-        }
+        };
+        self.fin = self.fin.filter(|fin| !waiting.covers(*fin));
+        arrival
     }
 
-    /// Delivers the next bytes and the waiting bytes that follow.
-    fn fill(&mut self, mut bytes: &[u8], deliver: &mut impl FnMut(&[u8])) {
-        loop {
-            let first = self.waiting.as_ref().and_then(|waiting| waiting.pieces.first_key_value());
-            let until = first.map_or(u64::MAX, |(start, _)| start.saturating_sub(self.position));
-            let until = usize::try_from(until).unwrap_or(usize::MAX);
-            let before = bytes.get(..until).unwrap_or(bytes);
-            self.pass(before, deliver);
-            if before.len() < until {
-                break;
-            }
-            let Some(piece) = self.waiting.as_mut().and_then(|waiting| waiting.pop()) else { break };
-            bytes = bytes.get(until + piece.len()..).unwrap_or_default();
-            let piece = self.before_fin(&piece);
-            self.pass(piece, deliver);
+    /// Delivers the waiting bytes that are next.
+    fn pass_waiting(&mut self, deliver: &mut impl FnMut(&[u8])) {
+        while !self.is_finished()
+            && let Some((start, piece)) = self.waiting.as_mut().and_then(|waiting| waiting.pop(self.position))
+        {
+            let known = (self.position - start) as usize;
+            self.pass(piece.get(known..).unwrap_or_default(), deliver);
         }
         if self.waiting_bytes() == 0 {
             self.waiting = None;
@@ -214,30 +237,31 @@ impl Reassembly {
 struct Full;
 
 impl Waiting {
-    /// Adds those of the bytes that are not stored yet. True if there are any.
+    /// Adds a segment; false if its bytes are all stored already. Of two segments with different bytes at the same
+    /// position, the one that begins earlier counts, or else the longer one: Linux keeps both, unless one contains the
+    /// other, and reads them in order (`tcp_data_queue_ofo`).
     fn insert(&mut self, start: u64, bytes: &[u8], max: usize) -> Result<bool, Full> {
         let end = start + bytes.len() as u64;
-        let before = self.pieces.range(..start).next_back();
-        let mut at = before.map_or(start, |(first, piece)| start.max(first + piece.len() as u64));
-        let mut inserted = false;
-        while at < end {
-            let next = self.pieces.range(at..).next();
-            let until = match next {
-                Some((next, piece)) if *next == at => {
-                    at += piece.len() as u64;
-                    continue;
-                }
-                Some((next, _)) => end.min(*next),
-                None => end,
-            };
-            // In bounds: `at` and `until` are between `start` and `end`.
-            let part = bytes.get((at - start) as usize..(until - start) as usize).unwrap_or_default();
-            self.hold(self.bytes + part.len(), self.pieces.len() + 1, max)?;
-            self.pieces.insert(at, part.into());
-            inserted = true;
-            at = until;
+        let before = self.pieces.range(..=start).next_back();
+        if before.is_some_and(|(first, piece)| end <= first + piece.len() as u64) {
+            return Ok(false);
         }
-        Ok(inserted)
+        while let Some((first, piece)) = self.pieces.range(start..).next()
+            && first + piece.len() as u64 <= end
+        {
+            let first = *first;
+            self.remove(first);
+        }
+        self.hold(self.bytes + bytes.len(), self.pieces.len() + 1, max)?;
+        self.pieces.insert(start, bytes.into());
+        Ok(true)
+    }
+
+    /// True if a stored segment contains this position.
+    fn covers(&self, position: u64) -> bool {
+        // Segments do not contain each other, so only the last one before the position can reach it.
+        let last = self.pieces.range(..=position).next_back();
+        last.is_some_and(|(first, piece)| position < first + piece.len() as u64)
     }
 
     fn hold(&mut self, bytes: usize, pieces: usize, max: usize) -> Result<(), Full> {
@@ -249,8 +273,14 @@ impl Waiting {
         Ok(())
     }
 
-    fn pop(&mut self) -> Option<Box<[u8]>> {
-        let (_, piece) = self.pieces.pop_first()?;
+    /// Removes the first segment if it begins at or before this position.
+    fn pop(&mut self, position: u64) -> Option<(u64, Box<[u8]>)> {
+        let first = *self.pieces.first_key_value()?.0;
+        if first > position { None } else { self.remove(first).map(|piece| (first, piece)) }
+    }
+
+    fn remove(&mut self, start: u64) -> Option<Box<[u8]>> {
+        let piece = self.pieces.remove(&start)?;
         self.bytes -= piece.len();
         // Cannot fail: the share only shrinks.
         self.share.hold(self.bytes + self.pieces.len() * PIECE_BYTES).ok();

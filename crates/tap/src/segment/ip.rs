@@ -26,6 +26,8 @@ pub(super) struct Ip<'a> {
     pub(super) destination: [u8; 16],
     /// Identification of an IPv4 packet; 0 for IPv6.
     pub(super) id: u16,
+    /// The IPv4 header, which has a checksum.
+    pub(super) header: Option<&'a [u8]>,
     pub(super) rest: Layer<'a>,
 }
 
@@ -57,7 +59,13 @@ fn v4(layer: Layer<'_>) -> Result<Ip<'_>, NoSegment> {
         0 => layer,
         len => layer.limited(len)?,
     };
-    Ok(Ip { source: address(12)?, destination: address(16)?, id: layer.u16(4)?, rest: layer.after(header_len)? })
+    Ok(Ip {
+        source: address(12)?,
+        destination: address(16)?,
+        id: layer.u16(4)?,
+        header: layer.bytes.get(..header_len),
+        rest: layer.after(header_len)?,
+    })
 }
 
 fn v6(layer: Layer<'_>) -> Result<Ip<'_>, NoSegment> {
@@ -72,7 +80,8 @@ fn v6(layer: Layer<'_>) -> Result<Ip<'_>, NoSegment> {
     for _ in 0..MAX_EXTENSIONS {
         let len = match next {
             TCP => {
-                return Ok(Ip { source: layer.array(8)?, destination: layer.array(24)?, id: 0, rest });
+                let (source, destination) = (layer.array(8)?, layer.array(24)?);
+                return Ok(Ip { source, destination, id: 0, header: None, rest });
             }
             HOP_BY_HOP | ROUTING | DESTINATION => (usize::from(rest.byte(1)?) + 1) * 8,
             AUTHENTICATION => (usize::from(rest.byte(1)?) + 2) * 4,

@@ -1,21 +1,31 @@
 //! Headers of a packet: from its link layer to its TCP segment.
 //!
 //! Why no library (`etherparse`, `smoltcp`): the libraries lack both cooked headers and the BSD loopback header. This
-//! module needs only a few header fields, and the number of missing bytes of a truncated packet. Checksums are not
-//! verified, because sent packets are captured before the network card computes them.
+//! module needs only a few header fields, and the number of missing bytes of a truncated packet.
 
+mod checksum;
 pub(crate) mod ip;
 mod link;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use crate::packet::Packet;
+use crate::packet::{Checksum, Packet};
 
 /// TCP flags (RFC 9293, section 3.1).
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
+const URG: u8 = 0x20;
+
+/// TCP options (RFC 9293, section 3.2; RFC 7323).
+const END: u8 = 0;
+const NOTHING: u8 = 1;
+const WINDOW_SCALE: u8 = 3;
+const TIMESTAMPS: u8 = 8;
+
+/// The beginning of the options of nearly all segments: two bytes of padding, then timestamps (RFC 7323, appendix A).
+const USUAL: [u8; 4] = [NOTHING, NOTHING, TIMESTAMPS, 10];
 
 /// Address and port of one end of a connection; IPv4 addresses in their IPv6-mapped form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,8 +55,16 @@ pub(crate) struct Segment<'a> {
     /// Sequence number of the next byte that the sender expects, if the ACK flag is set.
     pub(crate) acknowledged: Option<u32>,
     flags: u8,
-    /// Receive window as sent, without the scale factor: only zero and nonzero are distinguished.
+    /// Receive window as sent, without the scale factor.
     pub(crate) window: u16,
+    /// The scale factor of later windows, in a SYN.
+    pub(crate) scale: Option<u8>,
+    /// The sender's timestamp.
+    pub(crate) timestamp: Option<u32>,
+    /// Distance of the last byte of urgent data from `sequence`, plus one; 0 without urgent data.
+    pub(crate) urgent: u16,
+    /// Whether the checksums are correct, in a capture file; `None` if not verified.
+    pub(crate) is_intact: Option<bool>,
     /// The captured part of the payload.
     pub(crate) payload: &'a [u8],
     /// Length of the payload on the wire.
@@ -75,6 +93,11 @@ impl Segment<'_> {
         self.flags & (SYN | ACK | RST) == SYN
     }
 
+    /// Sequence number after the segment.
+    pub(crate) fn end(&self) -> u32 {
+        self.first_byte().wrapping_add(self.len).wrapping_add(u32::from(self.fin()))
+    }
+
     /// Sequence number of the first byte of the payload: SYN uses the number before it.
     pub(crate) fn first_byte(&self) -> u32 {
         self.sequence.wrapping_add(u32::from(self.syn()))
@@ -90,6 +113,8 @@ pub(crate) enum NoSegment {
     Fragment,
     /// A header is not valid or not captured completely.
     Malformed,
+    /// A checksum is wrong, so the receiver drops the packet.
+    Corrupt,
 }
 
 /// The captured bytes of a packet from one layer on, and their length on the wire.
@@ -144,10 +169,21 @@ pub(crate) fn parse<'a>(packet: &Packet<'a>) -> Result<Segment<'a>, NoSegment> {
     let layer = Layer { bytes: packet.bytes, wire_len: packet.original_len.max(packet.bytes.len()) };
     let link = link::parse(packet.link, layer)?;
     let ip = ip::parse(link.rest)?;
-    tcp(&ip, packet.outgoing.or(link.outgoing))
+    let is_header_intact = || ip.header.is_none_or(checksum::is_header_correct);
+    let is_intact = match packet.checksum {
+        Checksum::Sent => None,
+        Checksum::Verified => Some(is_header_intact()),
+        _ if ip.rest.bytes.len() < ip.rest.wire_len => None,
+        _ => Some(is_header_intact() && checksum::is_segment_correct(&ip.source, &ip.destination, ip.rest.bytes)),
+    };
+    match (packet.checksum, is_intact) {
+        (Checksum::Unknown, is_intact) => tcp(&ip, packet.outgoing.or(link.outgoing), is_intact),
+        (_, Some(false)) => Err(NoSegment::Corrupt),
+        _ => tcp(&ip, packet.outgoing.or(link.outgoing), None),
+    }
 }
 
-fn tcp<'a>(ip: &ip::Ip<'a>, outgoing: Option<bool>) -> Result<Segment<'a>, NoSegment> {
+fn tcp<'a>(ip: &ip::Ip<'a>, outgoing: Option<bool>, is_intact: Option<bool>) -> Result<Segment<'a>, NoSegment> {
     let layer = ip.rest;
     let header: [u8; 20] = layer.array(0)?;
     let header_len = usize::from(header[12] >> 4) * 4;
@@ -158,6 +194,7 @@ fn tcp<'a>(ip: &ip::Ip<'a>, outgoing: Option<bool>) -> Result<Segment<'a>, NoSeg
     let flags = header[13];
     let acknowledged = layer.u32(8)?;
     let options = layer.bytes.get(header.len()..header_len).ok_or(NoSegment::Malformed)?;
+    let Options { scale, timestamp } = Options::parse(options);
     Ok(Segment {
         source: Endpoint { ip: ip.source, port: layer.u16(0)? },
         destination: Endpoint { ip: ip.destination, port: layer.u16(2)? },
@@ -165,11 +202,83 @@ fn tcp<'a>(ip: &ip::Ip<'a>, outgoing: Option<bool>) -> Result<Segment<'a>, NoSeg
         acknowledged: (flags & ACK != 0).then_some(acknowledged),
         flags,
         window: layer.u16(14)?,
+        scale: scale.filter(|_| flags & SYN != 0),
+        timestamp,
+        urgent: if flags & URG != 0 { layer.u16(18)? } else { 0 },
+        is_intact,
         payload: payload.bytes,
         len: u32::try_from(payload.wire_len).map_err(|_| NoSegment::Malformed)?,
         print: print(&header, options, ip.id, payload.wire_len),
         outgoing,
     })
+}
+
+/// The options that decide whether a receiver accepts a segment.
+#[derive(Default)]
+struct Options {
+    scale: Option<u8>,
+    timestamp: Option<u32>,
+}
+
+impl Options {
+    fn parse(bytes: &[u8]) -> Options {
+        let mut options = Options::default();
+        if bytes.len() == 12 && bytes.starts_with(&USUAL) {
+            options.timestamp =
+                bytes.get(4..).and_then(|rest| rest.first_chunk()).map(|value| u32::from_be_bytes(*value));
+            return options;
+        }
+        let mut rest = bytes;
+        // Ends at an invalid option, as Linux does (`tcp_parse_options`).
+        while let [kind, after @ ..] = rest {
+            rest = match (*kind, after) {
+                (END, _) => break,
+                (NOTHING, _) => after,
+                (kind, [len, ..]) if *len >= 2 => {
+                    let Some((option, after)) = rest.split_at_checked(usize::from(*len)) else { break };
+                    match (kind, option) {
+                        // Larger factors count as 14 (RFC 7323, section 2.3).
+                        (WINDOW_SCALE, [_, _, scale]) => options.scale = Some((*scale).min(14)),
+                        (TIMESTAMPS, [_, _, a, b, c, d, _, _, _, _]) => {
+                            options.timestamp = Some(u32::from_be_bytes([*a, *b, *c, *d]));
+                        }
+                        _ => {}
+                    }
+                    after
+                }
+                _ => break,
+            };
+        }
+        options
+    }
+}
+
+/// A segment with its own copy of the payload.
+#[derive(Debug)]
+pub(crate) struct OwnedSegment {
+    segment: Segment<'static>,
+    payload: Box<[u8]>,
+}
+
+impl OwnedSegment {
+    pub(crate) fn new(segment: &Segment<'_>) -> OwnedSegment {
+        OwnedSegment { segment: Segment { payload: &[], ..*segment }, payload: segment.payload.into() }
+    }
+
+    /// Number of captured bytes in the payload.
+    pub(crate) fn len(&self) -> usize {
+        self.payload.len()
+    }
+
+    /// Drops all bytes but the first `len` ones.
+    pub(crate) fn truncate(&mut self, len: u32) {
+        self.segment.len = self.segment.len.min(len);
+        self.payload = self.payload.get(..len as usize).unwrap_or(&self.payload).into();
+    }
+
+    pub(crate) fn as_segment(&self) -> Segment<'_> {
+        Segment { payload: &self.payload, ..self.segment }
+    }
 }
 
 /// Hashes the sequence numbers, flags, window, options (timestamps), IP identification and length; see

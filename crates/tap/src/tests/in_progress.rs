@@ -57,6 +57,7 @@ fn http2_in_progress_is_never_observed() {
 #[test]
 fn tls_in_progress_is_counted_once() {
     let mut talk = Talk::new();
+    talk.s("a");
     let record = [23, 3, 3, 0, 40, 1, 2, 3];
     for _ in 0..2 {
         let tcp = talk.client_segment(ACK, &record);

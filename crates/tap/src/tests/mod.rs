@@ -1,7 +1,9 @@
 //! Tests of the whole tap: packets in, observer calls out.
 
 mod connections;
+mod evasion;
 mod files;
+mod floods;
 mod headers;
 mod in_progress;
 mod log;

@@ -43,7 +43,7 @@ fn segments_sent_again_to_the_client_are_counted() {
     assert_eq!(last(&talk).retransmits, Some(1));
     assert_eq!(talk.tap.stats().retransmitted.get(), 2);
     // A retransmission is also reported if the connection ends directly afterwards.
-    talk.s_after(-2, "de").c_rst();
+    talk.s_after(-2, "de").c_rst().settle();
     assert_eq!(last(&talk).retransmits, Some(2));
 }
 
@@ -63,7 +63,7 @@ fn zero_window_of_the_client_is_time_that_it_blocks() {
     assert!(matches!(calls[at + 1].1, Call::Network(Network { zero_window: Some(time), .. }) if time == 42 * MS));
     // The connection ends while the window is zero.
     talk.window = 0;
-    talk.c("").wait(7).s_rst();
+    talk.c("").wait(7).s_rst().settle();
     let calls = talk.log.take();
     assert_eq!(calls[..2], [Call::Waits, Call::Blocked(7 * MS)]);
 }

@@ -13,17 +13,18 @@ use crate::{Clock, Limits, Server, Tap};
 
 const MS: Duration = Duration::from_millis(1);
 
-const REQUEST: &str =
+pub(super) const REQUEST: &str =
     "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 27\r\n\r\n{\"model\":\"m\",\"stream\":true}";
 const HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
-const TOKEN: &str =
+pub(super) const TOKEN: &str =
     "data: {\"id\":\"chatcmpl-1\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n";
-const LAST: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+pub(super) const LAST: &str =
+    "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
 
 /// Stores records and detachments.
 #[derive(Debug, Default)]
-struct Recorder {
-    records: Mutex<Vec<Arc<Record>>>,
+pub(super) struct Recorder {
+    pub(super) records: Mutex<Vec<Arc<Record>>>,
     detached: Mutex<Vec<Detach>>,
 }
 
@@ -58,7 +59,7 @@ fn observers() -> (Arc<Recorder>, Arc<Observers>) {
 }
 
 /// A scripted connection with the proxy's observers.
-fn talk() -> (Talk, Arc<Recorder>) {
+pub(super) fn talk() -> (Talk, Arc<Recorder>) {
     let (kept, observers) = observers();
     let mut talk = Talk::with(Log::new(), |_| {});
     let servers = vec![Server { address: None, port: 8000, listener: 0 }];
@@ -68,7 +69,7 @@ fn talk() -> (Talk, Arc<Recorder>) {
 }
 
 /// The values that do not depend on the source of the bytes.
-fn values(record: &Record) -> String {
+pub(super) fn values(record: &Record) -> String {
     format!("{:?}", Record { connection: 0, network: None, ..record.clone() })
 }
 
@@ -123,6 +124,7 @@ fn ends_of_connections_give_the_outcomes_of_the_proxy() {
         let (mut talk, kept) = talk();
         begun(&mut talk);
         step(&mut talk);
+        talk.settle();
         assert_eq!(kept.outcomes(), [outcome]);
         assert_eq!(kept.detached(), []);
     }
@@ -133,7 +135,7 @@ fn request_with_a_gap_is_unobserved_and_the_next_one_is_observed() {
     let (mut talk, kept) = talk();
     talk.open().c(REQUEST).s(HEAD).s(TOKEN);
     talk.down = talk.down.wrapping_add(100);
-    talk.c("").wait(100).s(LAST).c("");
+    talk.lose().c("").wait(100).s(LAST).c("");
     assert_eq!((kept.outcomes(), kept.detached()), (vec![Outcome::Unobserved], vec![Detach::CaptureGap]));
     assert!(kept.last().capture_loss);
     talk.c(REQUEST).s(HEAD).s(TOKEN).s(LAST).s_fin().c_fin();

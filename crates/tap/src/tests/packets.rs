@@ -8,6 +8,23 @@ pub(super) const FIN: u8 = 1;
 pub(super) const SYN: u8 = 2;
 pub(super) const RST: u8 = 4;
 pub(super) const ACK: u8 = 16;
+pub(super) const URG: u8 = 32;
+
+/// The checksums of a packet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Sums {
+    /// As in a packet that is captured before the network card computes them.
+    Missing,
+    Correct,
+    Wrong,
+}
+
+/// The one's complement of the sum of these bytes.
+fn checksum(bytes: &[u8]) -> u16 {
+    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+    let sum: u32 = bytes.chunks(2).map(word).sum();
+    !((sum & 0xffff) + (sum >> 16)) as u16
+}
 
 /// A TCP segment.
 #[derive(Clone, Debug)]
@@ -20,6 +37,8 @@ pub(super) struct Tcp {
     pub(super) window: u16,
     pub(super) id: u16,
     pub(super) options: Vec<u8>,
+    pub(super) urgent: u16,
+    pub(super) sums: Sums,
     pub(super) payload: Vec<u8>,
 }
 
@@ -34,9 +53,21 @@ impl Tcp {
         bytes.push((5 + self.options.len() as u8 / 4) << 4);
         bytes.push(self.flags);
         bytes.extend(self.window.to_be_bytes());
-        bytes.extend([0xde, 0xad, 0, 0]);
+        bytes.extend([0xde, 0xad]);
+        bytes.extend(self.urgent.to_be_bytes());
         bytes.extend(&self.options);
         bytes.extend(&self.payload);
+        if self.sums != Sums::Missing {
+            bytes[16..18].fill(0);
+            let address = |of: SocketAddr| match of {
+                SocketAddr::V4(of) => of.ip().octets().to_vec(),
+                SocketAddr::V6(of) => of.ip().octets().to_vec(),
+            };
+            let pseudo = [&[0, 6][..], &(bytes.len() as u16).to_be_bytes()].concat();
+            let sum = checksum(&[address(self.from), address(self.to), pseudo, bytes.clone()].concat());
+            let sum = sum ^ u16::from(self.sums == Sums::Wrong);
+            bytes[16..18].copy_from_slice(&sum.to_be_bytes());
+        }
         bytes
     }
 
@@ -44,7 +75,13 @@ impl Tcp {
     pub(super) fn ip(&self) -> Vec<u8> {
         match (self.from, self.to) {
             (SocketAddr::V4(from), SocketAddr::V4(to)) => {
-                ipv4(&[from.ip().octets(), to.ip().octets()].concat(), 6, self.id, 0x4000, &[], &self.segment())
+                let addresses = [from.ip().octets(), to.ip().octets()].concat();
+                let mut bytes = ipv4(&addresses, 6, self.id, 0x4000, &[], &self.segment());
+                if self.sums != Sums::Missing {
+                    let sum = checksum(&bytes[..20]);
+                    bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+                }
+                bytes
             }
             (SocketAddr::V6(from), SocketAddr::V6(to)) => {
                 ipv6(&[from.ip().octets(), to.ip().octets()].concat(), 6, &self.segment())

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokometer_observe::budget::Budget;
 
 use crate::tests::log::{Call, Log};
-use crate::tests::packets::{ACK, FIN, RST, SYN, Tcp};
+use crate::tests::packets::{ACK, FIN, RST, SYN, Sums, Tcp};
 use crate::{Clock, Limits, Link, OwnedPacket, Server, Tap};
 
 /// Capture time of the start.
@@ -28,6 +28,9 @@ pub(super) struct Talk {
     pub(super) window: u16,
     pub(super) link: Link,
     pub(super) outgoing: Option<bool>,
+    pub(super) sums: Sums,
+    /// The timestamp of all segments.
+    pub(super) timestamp: u32,
     id: u16,
 }
 
@@ -55,6 +58,8 @@ impl Talk {
             window: 500,
             link: Link::Ethernet,
             outgoing: None,
+            sums: Sums::Missing,
+            timestamp: 0,
             id: 0,
         }
     }
@@ -66,8 +71,14 @@ impl Talk {
     }
 
     fn next_id(&mut self) -> u16 {
-        self.id += 1;
+        self.id = self.id.wrapping_add(1);
         self.id
+    }
+
+    /// Timestamps, and in SYN a window scale of 2^9.
+    fn options(&self, flags: u8) -> Vec<u8> {
+        let timestamps = [&[1, 1, 8, 10][..], &self.timestamp.to_be_bytes(), &[0; 4]].concat();
+        if flags & SYN != 0 { [&timestamps[..], &[1, 3, 3, 9]].concat() } else { timestamps }
     }
 
     /// The client's next segment.
@@ -80,7 +91,9 @@ impl Talk {
             flags,
             window: self.window,
             id: self.next_id(),
-            options: vec![1; 12],
+            options: self.options(flags),
+            urgent: 0,
+            sums: self.sums,
             payload: payload.to_vec(),
         }
     }
@@ -158,6 +171,17 @@ impl Talk {
         let tcp = self.server_segment(SYN | ACK, b"");
         self.down = self.down.wrapping_add(1);
         self.capture(&tcp).c("")
+    }
+
+    /// The kernel reports lost packets.
+    pub(super) fn lose(&mut self) -> &mut Talk {
+        self.tap.lost(1, EPOCH + self.at);
+        self
+    }
+
+    /// Waits until a reset counts.
+    pub(super) fn settle(&mut self) -> &mut Talk {
+        self.wait(1000).tick()
     }
 
     /// Passes the current time to the tap.
