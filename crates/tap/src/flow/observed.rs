@@ -122,9 +122,8 @@ impl Flow {
 
     /// Handles a reset by the sender of `direction`. The receiver accepts it only with exactly the next sequence number
     /// (RFC 5961, section 3.2). Linux (`tcp_validate_incoming`, `tcp_reset_check`) also accepts the end of the last
-    /// segment after a hole, and the number of a FIN that it has received. Checksums and acknowledgements aside, nothing
-    /// else in a reset matters. Whether the reset ended the connection is known only once its sender sends nothing else:
-    /// a firewall may have dropped it.
+    /// segment after a hole, and the number of a FIN that it has received. Timestamp and acknowledgement do not matter.
+    /// The reset counts once its sender has sent nothing else for [`RESET`](super::RESET): a firewall may have dropped it.
     pub(super) fn reset(&mut self, direction: Direction, segment: &Segment<'_>, at: Instant, shared: &mut Shared) {
         let (half, other) = self.halves(direction);
         let after_fin = i32::from(half.bytes.is_finished());
