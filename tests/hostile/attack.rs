@@ -192,6 +192,20 @@ impl Hostile {
         Ok(response)
     }
 
+    /// Reads and counts this many bytes.
+    pub(crate) async fn receive(&mut self, bytes: usize) -> Outcome<()> {
+        let mut scratch = vec![0; 64 * 1024];
+        let mut left = bytes;
+        while left > 0 {
+            match self.stream.read(&mut scratch).await? {
+                0 => return Err("closed instead of a response".into()),
+                count => left = left.saturating_sub(count),
+            }
+        }
+        self.target.found.bytes.fetch_add(bytes as u64, Relaxed);
+        Ok(())
+    }
+
     /// Writes bytes and waits for a response that contains `end`.
     pub(crate) async fn ask_until(&mut self, bytes: &[u8], end: &[u8]) -> Outcome<Vec<u8>> {
         self.stream.write_all(bytes).await?;

@@ -12,7 +12,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::time::MissedTickBehavior;
 
 use crate::upstream::{CADENCE, Client, Shared};
-use crate::{texts, wire};
+use crate::{attacks, texts, wire};
 
 /// Response of a server without HTTP/2 to a preface.
 const BAD_REQUEST: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
@@ -67,6 +67,7 @@ fn frames(bytes: &[u8], steady: &mut HashMap<u32, u64>, out: &mut Vec<u8>) -> us
         match *kind {
             wire::SETTINGS if flags & wire::ACK == 0 => out.extend(wire::frame(wire::SETTINGS, wire::ACK, 0, &[])),
             wire::PING if flags & wire::ACK == 0 => out.extend(wire::frame(wire::PING, wire::ACK, 0, payload)),
+            wire::HEADERS if find(payload, b"bomb").is_some() => out.extend(attacks::hostile_response(stream)),
             wire::HEADERS if find(payload, b"steady").is_some() => {
                 out.extend(wire::frame(wire::HEADERS, wire::END_HEADERS, stream, &response("text/event-stream")));
                 steady.insert(stream, 0);

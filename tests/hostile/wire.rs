@@ -34,6 +34,12 @@ pub(crate) const STATUS_200: u8 = 0x88;
 /// The newest entry of HPACK's dynamic table, as an indexed field.
 pub(crate) const NEWEST: u8 = 0x80 | 62;
 
+/// An update of HPACK's dynamic table to the largest size that is decoded, 64 KiB (RFC 7541, section 6.3).
+pub(crate) const LARGE_TABLE: [u8; 4] = [0x3f, 0xe1, 0xff, 0x03];
+
+/// Largest payload of a frame (RFC 9113, section 6.5.2, SETTINGS_MAX_FRAME_SIZE).
+const FRAME_BYTES: usize = 16_384;
+
 /// One frame.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_be_bytes();
@@ -89,6 +95,22 @@ pub(crate) fn block(at: usize, fields: &[(&str, &str)]) -> Vec<u8> {
         block.extend((0..fields.len()).map(|field| NEWEST + (fields.len() - 1 - field) as u8));
     }
     block
+}
+
+/// The header block of the `at`-th request, which begins with `:method` and `:scheme`.
+pub(crate) fn headers(at: usize, fields: &[u8]) -> Vec<u8> {
+    split_block(stream(at), &[&[POST, HTTP][..], fields].concat())
+}
+
+/// The frames of a header block that does not end its stream.
+pub(crate) fn split_block(stream: u32, block: &[u8]) -> Vec<u8> {
+    let frames: Vec<&[u8]> = block.chunks(FRAME_BYTES).collect();
+    let frame = |(at, part): (usize, &&[u8])| {
+        let kind = if at == 0 { HEADERS } else { CONTINUATION };
+        let flags = if at + 1 == frames.len() { END_HEADERS } else { 0 };
+        frame(kind, flags, stream, part)
+    };
+    frames.iter().enumerate().flat_map(frame).collect()
 }
 
 /// The id of the `at`-th stream that a client opens.

@@ -76,6 +76,7 @@ pub(super) fn attacks() -> Outcome<Vec<Attack>> {
         }
     }
     all.push(Attack::flood("ws-messages", 1, websocket(MB, TEXT, &bombs::message(b"a")?)));
+    all.push(Attack::flood("ws-empty-messages", 1, websocket(MB, TEXT, b"")));
     all.push(Attack::flood("ws-fragments", 1, websocket(MB, MIDDLE, b"\0")));
     Ok(all)
 }

@@ -1,4 +1,4 @@
-//! CPU attacks by framing: the smallest messages, frames, chunks and headers. Only headers are compressed.
+//! CPU attacks by framing: the smallest messages, frames and chunks. Only headers are compressed.
 
 use super::{CHAT, MANY, MB};
 use crate::attack::{Attack, Flood};
@@ -8,19 +8,11 @@ use crate::wire;
 /// Requests or frames per write.
 const BATCH: usize = 100;
 
-/// Size in bytes of the field that a header bomb refers to: the default table size is 4,096, with an overhead of 32 per
-/// entry (RFC 7541, section 4.1).
-const ENTRY: usize = 4_000;
-
-/// References to that field in one header block.
-const REFERENCES: usize = 16_000;
-
 pub(super) fn attacks() -> Vec<Attack> {
     let mut all = Vec::new();
     for connections in [1, MANY] {
         let bytes = MB / connections;
         all.push(Attack::flood("h2-resets", connections, resets(bytes)));
-        all.push(Attack::flood("h2-header-bombs", connections, header_bombs(bytes)));
     }
     all.push(Attack::flood("h2-empty-frames", 1, empty_frames()));
     all.push(Attack::flood("h1-chunks", 1, chunks()));
@@ -42,16 +34,6 @@ fn resets(bytes: usize) -> Flood {
             out.extend(wire::frame(wire::RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
         }
         out
-    })
-}
-
-/// Header blocks with many references to one large field.
-fn header_bombs(bytes: usize) -> Flood {
-    http2(bytes, |_, number| {
-        let mut block = wire::block(0, &[(":path", CHAT)]);
-        block.extend(wire::added("x", &"x".repeat(ENTRY)));
-        block.extend(vec![wire::NEWEST; REFERENCES - block.len()]);
-        wire::frame(wire::HEADERS, wire::END_HEADERS | wire::END_STREAM, wire::stream(number), &block)
     })
 }
 

@@ -137,12 +137,7 @@ async fn oversized_headers(target: Target) -> Outcome<()> {
     let mut stream = share(&target).await?;
     let mut block = wire::block(1, &[(":path", CHAT)]);
     block.extend((0..BLOCK / 1_000).flat_map(|_| wire::literal("x", &"x".repeat(1_000))));
-    let frames: Vec<&[u8]> = block.chunks(16_000).collect();
-    for (at, part) in frames.iter().enumerate() {
-        let kind = if at == 0 { wire::HEADERS } else { wire::CONTINUATION };
-        let flags = if at + 1 == frames.len() { wire::END_HEADERS } else { 0 };
-        stream.write(&wire::frame(kind, flags, wire::stream(SHARED), part)).await?;
-    }
+    stream.write(&wire::split_block(wire::stream(SHARED), &block)).await?;
     // In rewrite mode, pingora refuses the header block.
     target.sent_requests(usize::from(!REWRITES.load(Relaxed)));
     stream.hold();

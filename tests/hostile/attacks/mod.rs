@@ -4,9 +4,12 @@ mod admin;
 mod coded;
 mod descriptors;
 mod framing;
+mod headers;
 mod memory;
 mod metering;
 mod process;
+
+pub(crate) use headers::hostile_response;
 
 use crate::Outcome;
 use crate::attack::Attack;
@@ -24,6 +27,7 @@ const CHAT: &str = "/v1/chat/completions";
 pub(crate) fn all() -> Outcome<Vec<Attack>> {
     let mut all = coded::attacks()?;
     all.extend(framing::attacks());
+    all.extend(headers::attacks());
     all.extend(memory::attacks());
     all.extend(admin::attacks());
     all.extend(descriptors::attacks());

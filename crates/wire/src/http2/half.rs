@@ -27,12 +27,12 @@ pub(super) enum Event<'a> {
     GoAway { last: u32 },
 }
 
-/// Maximum decoded bytes per received byte. One coded byte may decode to a field of several kilobytes, so the decoded
-/// size of header blocks is limited relative to the received bytes. A request of 20 bytes that refers to 5 KB of fields
-/// in the table is common.
+/// Maximum bytes copied from the tables per received byte. One coded byte may refer to a field of several kilobytes, so
+/// the decoded size of header blocks is limited relative to the received bytes. A request of 20 bytes that refers to 5
+/// KB of fields in the table is common.
 const EXPANSION: usize = 256;
 
-/// Initial and maximum value of `Half::expansion`, in decoded bytes.
+/// Initial and maximum value of `Half::expansion`. The maximum also limits one block.
 const EXPANSION_INITIAL: usize = 1024 * 1024;
 const EXPANSION_MAXIMUM: usize = 4 * 1024 * 1024;
 
@@ -57,7 +57,7 @@ pub(super) struct Half {
     malformed: Fault,
     block: Option<Box<Open>>,
     hpack: Decoder,
-    /// Decoded bytes still allowed.
+    /// Bytes that header blocks may still copy from the tables.
     expansion: usize,
     /// The first bytes of a RST_STREAM or GOAWAY.
     words: Prefix<WORDS_BYTES>,
@@ -155,8 +155,7 @@ impl Half {
             return Ok(None);
         }
         let block = open.as_ref().map_or(content, |open| &open.bytes);
-        let (fields, decoded) = self.hpack.decode(block, cap)?;
-        self.expansion = self.expansion.checked_sub(decoded).ok_or(Fault::HeaderExpansion)?;
+        let fields = self.hpack.decode(block, cap, &mut self.expansion)?;
         let event = Event::Fields { stream: begun.stream, fields, ends: begun.ends_stream(), first };
         // PUSH_PROMISE announces a request that the client did not send; its block had to be decoded to update the
         // table.

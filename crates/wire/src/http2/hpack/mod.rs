@@ -96,22 +96,28 @@ impl Decoder {
         self.table.holds()
     }
 
-    /// Decodes one whole block. Fields beyond `cap` total bytes update the table but are omitted from the result. Also
-    /// returns the number of decoded bytes.
-    pub(super) fn decode(&mut self, mut block: &[u8], cap: usize) -> Result<(Fields, usize), Fault> {
+    /// Decodes one whole block. Fields beyond `cap` total bytes or [`MAX_FIELDS`] update the table but are omitted from
+    /// the result. Bytes that the block copies from the tables reduce `allowance` before they are copied: one coded
+    /// byte may refer to a field of any size.
+    ///
+    /// # Errors
+    /// The allowance is used up, or the block cannot be decoded; later blocks cannot be decoded either.
+    pub(super) fn decode(&mut self, mut block: &[u8], cap: usize, allowance: &mut usize) -> Result<Fields, Fault> {
         let mut fields =
             Fields { bytes: Vec::with_capacity(USUAL_BYTES), ends: Vec::with_capacity(USUAL_FIELDS), truncated: false };
-        let mut decoded = 0;
         while let Some(first) = block.first().copied() {
             let (count, before) = (fields.len(), fields.end());
             if first & 0x80 != 0 {
-                let index = integer(&mut block, 7)?;
-                let (name, value) = self.field(index)?;
-                fields.push(name, value);
+                let (name, value) = self.field(integer(&mut block, 7)?)?;
+                let length = name.len() + value.len();
+                fields.truncated |= count >= MAX_FIELDS || before + length > cap;
+                if !fields.truncated {
+                    charge(allowance, length)?;
+                    fields.push(name, value);
+                }
             } else if first & 0x40 != 0 {
-                let start = fields.end();
-                let name_end = self.literal(&mut block, 6, &mut fields)?;
-                let (name, value) = fields.bytes.get(start..).unwrap_or_default().split_at(name_end - start);
+                let name_end = self.literal(&mut block, 6, &mut fields, allowance)?;
+                let (name, value) = fields.bytes.get(before..).unwrap_or_default().split_at(name_end - before);
                 self.table.add(name, value);
             } else if first & 0x20 != 0 {
                 let size = integer(&mut block, 5)?;
@@ -121,14 +127,13 @@ impl Decoder {
                 self.table.resize(size);
             } else {
                 // A literal without indexing or never indexed: an observer decodes both in the same way.
-                self.literal(&mut block, 4, &mut fields)?;
+                self.literal(&mut block, 4, &mut fields, allowance)?;
             }
-            decoded += fields.end() - before;
             if fields.truncated || fields.end() > cap || fields.len() > MAX_FIELDS {
                 fields.truncate(count, before);
             }
         }
-        Ok((fields, decoded))
+        Ok(fields)
     }
 
     /// Name and value of the field with this index, counted from 1.
@@ -141,16 +146,26 @@ impl Decoder {
     }
 
     /// Adds the literal field whose index has this many bits; returns the end of its name.
-    fn literal(&self, block: &mut &[u8], bits: u8, fields: &mut Fields) -> Result<usize, Fault> {
+    fn literal(&self, block: &mut &[u8], bits: u8, fields: &mut Fields, allowance: &mut usize) -> Result<usize, Fault> {
         match integer(block, bits)? {
             0 => string(block, &mut fields.bytes)?,
-            index => fields.bytes.extend_from_slice(self.field(index)?.0),
+            index => {
+                let (name, _) = self.field(index)?;
+                charge(allowance, name.len())?;
+                fields.bytes.extend_from_slice(name);
+            }
         }
         let name_end = fields.end();
         string(block, &mut fields.bytes)?;
         fields.ends.push((name_end as u32, fields.end() as u32));
         Ok(name_end)
     }
+}
+
+/// Subtracts bytes that are about to be copied from the allowance.
+fn charge(allowance: &mut usize, bytes: usize) -> Result<(), Fault> {
+    *allowance = allowance.checked_sub(bytes).ok_or(Fault::HeaderExpansion)?;
+    Ok(())
 }
 
 /// Decodes an integer whose first byte has a prefix of this many bits (section 5.1). No valid length or index here

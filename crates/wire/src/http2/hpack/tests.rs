@@ -10,8 +10,8 @@ fn bytes(hex: &str) -> Vec<u8> {
 }
 
 fn fields(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<String>, Fault> {
-    let fields = decoder.decode(block, CAP)?;
-    Ok(fields.0.iter().map(|field| format!("{}: {}", field.name, String::from_utf8_lossy(field.value))).collect())
+    let fields = decoder.decode(block, CAP, &mut usize::MAX.clone())?;
+    Ok(fields.iter().map(|field| format!("{}: {}", field.name, String::from_utf8_lossy(field.value))).collect())
 }
 
 /// Decodes the blocks of one direction and checks the fields and the table size after each.
@@ -169,7 +169,7 @@ fn field_may_take_its_name_from_the_field_it_evicts() {
 fn field_larger_than_the_table_empties_it() {
     let mut decoder = Decoder::new();
     let large = [&bytes("3f21")[..], b"\x40\x01a\x01x", b"\x40\x01b\x3c", &[b'y'; 60]].concat();
-    assert_eq!(decoder.decode(&large, CAP).map(|(fields, _)| fields.len()), Ok(2));
+    assert_eq!(fields(&mut decoder, &large).map(|fields| fields.len()), Ok(2));
     assert_eq!(decoder.table.size(), 0);
     assert_eq!(fields(&mut decoder, b"\xbe"), Err(Fault::HeaderCompression));
 }
@@ -195,25 +195,74 @@ fn table_and_block_sizes_are_limited() {
     assert!(fields(&mut Decoder::new(), &bytes("3fe1ff03")).is_ok());
     assert_eq!(fields(&mut Decoder::new(), &bytes("3fe2ff03")), Err(Fault::HeaderTableTooLarge));
     // One field of 1000 bytes, four times, then five times.
-    let once = [b"\x40\x01a\x7f\xe8\x06", &[b'x'; 999][..]].concat();
-    let four = [&once[..], &[0xbe; 3]].concat();
+    let four = [&thousand()[..], &[0xbe; 3]].concat();
     let decoded = |block: &[u8], cap| {
-        let (fields, decoded) = Decoder::new().decode(block, cap).unwrap();
-        (fields.len(), fields.is_truncated(), decoded)
+        let mut allowance = 10_000;
+        let fields = Decoder::new().decode(block, cap, &mut allowance).unwrap();
+        (fields.len(), fields.is_truncated(), 10_000 - allowance)
     };
-    assert_eq!(decoded(&four, CAP), (4, false, 4000));
-    let five = [&once[..], &[0xbe; 4]].concat();
-    assert_eq!(decoded(&five, CAP), (4, true, 5000));
-    assert_eq!(decoded(&[0x82; 513], usize::MAX), (512, true, 513 * 10));
+    assert_eq!(decoded(&four, CAP), (4, false, 3000));
+    let five = [&thousand()[..], &[0xbe; 4]].concat();
+    assert_eq!(decoded(&five, CAP), (4, true, 3000));
+    assert_eq!(decoded(&[0x82; 513], usize::MAX), (512, true, 512 * 10));
+}
+
+/// Adds a field of 1000 bytes to the table.
+fn thousand() -> Vec<u8> {
+    [b"\x40\x01a\x7f\xe8\x06", &[b'x'; 999][..]].concat()
+}
+
+/// Fault and number of copied bytes of a block that follows a field of 1000 bytes.
+fn copied(block: &[u8], cap: usize, mut allowance: usize) -> (Option<Fault>, usize) {
+    let before = allowance;
+    let mut decoder = Decoder::new();
+    decoder.table.resize(MAX_TABLE);
+    decoder.decode(&thousand(), CAP, &mut 0).unwrap();
+    let fault = decoder.decode(block, cap, &mut allowance).err();
+    (fault, before - allowance)
+}
+
+#[test]
+fn block_is_abandoned_at_the_field_that_exceeds_the_allowance() {
+    let references = vec![0xbe; 250_000];
+    assert_eq!(copied(&references, usize::MAX, 4500), (Some(Fault::HeaderExpansion), 4000));
+    assert_eq!(copied(&references[..4], usize::MAX, 4000), (None, 4000));
+    assert_eq!(copied(&references[..5], usize::MAX, 4999), (Some(Fault::HeaderExpansion), 4000));
+}
+
+#[test]
+fn fields_over_the_cap_are_not_copied() {
+    assert_eq!(copied(&vec![0xbe; 250_000], CAP, 1 << 20), (None, 4000));
+    // Later fields that would fit are omitted too.
+    assert_eq!(copied(&[&[0xbe; 5][..], &[0x82; 100]].concat(), CAP, 1 << 20), (None, 4000));
+}
+
+#[test]
+fn names_copied_from_the_table_use_the_allowance() {
+    // The name of 1000 bytes, in fields without indexing, never indexed and with indexing, beyond the cap or not.
+    let name = [&b"\x40\x7f\xe9\x06"[..], &[b'x'; 1000], b"\x00"].concat();
+    for literal in [&b"\x0f\x2f\x00"[..], b"\x1f\x2f\x00", b"\x7e\x00"] {
+        for cap in [0, usize::MAX] {
+            let block = [&name[..], &literal.repeat(100_000)].concat();
+            assert_eq!(copied(&block, cap, 4500), (Some(Fault::HeaderExpansion), 4000), "{literal:x?}");
+        }
+    }
+}
+
+#[test]
+fn size_updates_and_tiny_fields_copy_nothing() {
+    // Size updates to 0 and 4096, fields with an empty name and value, and their evictions.
+    let block = b"\x20\x3f\xe1\x1f\x40\x00\x00\x00\x00\x00".repeat(20_000);
+    assert_eq!(copied(&block, CAP, 0), (None, 0));
 }
 
 #[test]
 fn fields_over_the_cap_still_change_the_table() {
     let mut decoder = Decoder::new();
-    let block = [&b"\x40\x01a\x7f\xe8\x06"[..], &[b'x'; 999], b"\x40\x01b\x01y"].concat();
-    let (fields, _) = decoder.decode(&block, 100).unwrap();
+    let block = [&thousand()[..], b"\x40\x01b\x01y"].concat();
+    let fields = decoder.decode(&block, 100, &mut 0).unwrap();
     assert_eq!((fields.len(), fields.is_truncated()), (0, true));
-    let (fields, _) = decoder.decode(b"\xbe", 100).unwrap();
+    let fields = decoder.decode(b"\xbe", 100, &mut 2).unwrap();
     assert_eq!(
         fields.iter().map(|field| (field.name.to_owned(), field.value.to_owned())).next(),
         Some(("b".to_owned(), b"y".to_vec()))
