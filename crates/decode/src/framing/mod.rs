@@ -50,7 +50,7 @@ impl Framing {
 
     /// The framing of this `content-type`, ignoring case and parameters. `None` if not supported.
     pub fn of_content_type(value: &[u8]) -> Option<Framing> {
-        let essence = value.split(|byte| *byte == b';').next()?.trim_ascii();
+        let essence = essence(value)?;
         if let Some((_, framing)) = TYPES.iter().find(|(name, _)| essence.eq_ignore_ascii_case(name)) {
             return Some(*framing);
         }
@@ -61,6 +61,16 @@ impl Framing {
             && !kind.get(..16).is_some_and(|start| start.eq_ignore_ascii_case(b"application/grpc"));
         is_json.then_some(Framing::Json)
     }
+}
+
+/// Maximum bytes of a content type that are parsed. With header compression, a client sends a long value with one byte.
+const CONTENT_TYPE_BYTES: usize = 1024;
+
+/// The media type in a content type, without parameters; `None` if it is too long.
+fn essence(value: &[u8]) -> Option<&[u8]> {
+    let start = value.get(..CONTENT_TYPE_BYTES).unwrap_or(value);
+    let end = memchr(b';', start).or((start.len() == value.len()).then_some(value.len()))?;
+    start.get(..end).map(<[u8]>::trim_ascii)
 }
 
 /// Splits JSON lines (<https://github.com/ndjson/ndjson-spec>), used by Ollama's own routes and SGLang's copy of them.
@@ -125,6 +135,18 @@ impl PlainText {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_start_of_a_content_type_is_parsed() {
+        let with = |bytes: usize| format!("text/event-stream;{}", " ".repeat(bytes)).into_bytes();
+        assert_eq!(Framing::of_content_type(&with(100_000)), Some(Framing::Sse));
+        let spaced = |bytes: usize| format!("{}text/event-stream", " ".repeat(bytes)).into_bytes();
+        assert_eq!(Framing::of_content_type(&spaced(CONTENT_TYPE_BYTES - 17)), Some(Framing::Sse));
+        assert_eq!(Framing::of_content_type(&spaced(CONTENT_TYPE_BYTES - 16)), None);
+        let form = |parameters: usize| format!("multipart/form-data{}; boundary=b", "; a=b".repeat(parameters));
+        assert!(Multipart::of_content_type(form(100).as_bytes()).is_some());
+        assert!(Multipart::of_content_type(form(10_000).as_bytes()).is_none());
+    }
 
     #[test]
     fn words_are_detected_at_every_split() {

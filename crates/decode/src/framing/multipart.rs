@@ -3,6 +3,7 @@
 
 use memchr::memchr;
 
+use crate::framing::{CONTENT_TYPE_BYTES, essence};
 use crate::scan::Capture;
 
 /// Maximum length of a delimiter: CRLF, two dashes, and a boundary of at most 70 characters (RFC 2046 section 5.1.1).
@@ -39,9 +40,11 @@ pub(crate) struct Multipart {
 impl Multipart {
     /// Decoder for a body with this `content-type`. `None` if it is not form data, or has no valid boundary.
     pub(crate) fn of_content_type(value: &[u8]) -> Option<Multipart> {
-        let essence = value.split(|byte| *byte == b';').next()?.trim_ascii();
-        let boundary = parameter(value, b"boundary")?;
-        if !essence.eq_ignore_ascii_case(b"multipart/form-data") || boundary.is_empty() {
+        if !essence(value)?.eq_ignore_ascii_case(b"multipart/form-data") {
+            return None;
+        }
+        let boundary = parameter(value.get(..CONTENT_TYPE_BYTES).unwrap_or(value), b"boundary")?;
+        if boundary.is_empty() {
             return None;
         }
         let mut delimiter = [0; DELIMITER];

@@ -22,4 +22,5 @@ pub use request::cadence;
 pub use request::{Blocked, Closing, Ending, Parameters, Request, Server, Thresholds};
 pub use sink::{Detach, Gap, Labels, Live, Message, Phase, Sink, Stage, Unread};
 pub use timeline::{POINTS, Point, TimeLine};
+pub(crate) use watch::number_text;
 pub use watch::{Opening, Requested, Targets, Watch, Watches};

@@ -130,9 +130,15 @@ pub struct TraceParent {
     pub sampled: bool,
 }
 
+/// Maximum bytes of a `traceparent` value. Version 00 has 55; later versions may append fields.
+const TRACE_PARENT_BYTES: usize = 512;
+
 impl TraceParent {
     /// Parses a header value. `None` if it is invalid; all versions except `ff` are accepted.
     pub fn parse(value: &[u8]) -> Option<TraceParent> {
+        if value.len() > TRACE_PARENT_BYTES {
+            return None;
+        }
         let text = std::str::from_utf8(value).ok()?.trim();
         let hex = |range: std::ops::Range<usize>| {
             text.get(range).filter(|s| s.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)))

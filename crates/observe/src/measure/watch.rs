@@ -49,17 +49,29 @@ impl Targets {
 
     /// Parses a header value: a rank from 0 to 255.
     pub fn rank(value: &[u8]) -> Option<u8> {
-        let text = std::str::from_utf8(value).ok()?.trim();
+        let text = number_text(value)?;
         text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
     }
 
     /// Parses a header value in milliseconds: a number above 0, with or without a fraction.
     pub fn milliseconds(value: &[u8]) -> Option<Duration> {
-        let text = std::str::from_utf8(value).ok()?.trim();
+        let text = number_text(value)?;
         let plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
         let number: f64 = text.parse().ok().filter(|number| plain && *number > 0.0)?;
         Duration::try_from_secs_f64(number / 1e3).ok().filter(|time| !time.is_zero())
     }
+}
+
+/// Maximum bytes of a header value that is a number.
+const NUMBER_BYTES: usize = 64;
+
+/// The text of a header value that is a number, without surrounding white space. `None` if it is too long: with header
+/// compression, a client sends a long value with one byte.
+pub(crate) fn number_text(value: &[u8]) -> Option<&str> {
+    if value.len() > NUMBER_BYTES {
+        return None;
+    }
+    std::str::from_utf8(value).ok().map(str::trim)
 }
 
 /// Parameters of a complete request.
@@ -299,6 +311,8 @@ mod tests {
             ("", None),
             ("5s", None),
             ("99999999999999999999999999999999", None),
+            (&format!("{}1", " ".repeat(NUMBER_BYTES - 1)), Some(Duration::from_millis(1))),
+            (&format!("{}1", " ".repeat(NUMBER_BYTES)), None),
         ];
         for (text, expected) in table {
             assert_eq!(Targets::milliseconds(text.as_bytes()), expected, "{text}");

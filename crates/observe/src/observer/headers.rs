@@ -7,13 +7,16 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use base64::{Engine as _, alphabet};
 use serde_json::{Map, Value};
 
-use crate::measure::Targets;
+use crate::measure::{Targets, number_text};
 use crate::observer::TargetHeaders;
 use tokometer_decode::Counter;
 use tokometer_wire::RequestHead;
 
 /// Maximum length of a recorded id, in bytes.
 const ID_BYTES: usize = 128;
+
+/// Maximum bytes of a header value that are searched for an id.
+const ID_VALUE_BYTES: usize = 1024;
 
 /// Maximum size of a bearer token to parse, in bytes. Servers accept headers of about 8 KiB (nginx, Apache httpd); the
 /// configured limit may be higher.
@@ -89,9 +92,15 @@ fn find<'a>(claims: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     })
 }
 
-/// Reads an id from a header value, truncated to the length recorded in spans.
+/// Reads an id from the start of a header value, truncated to the length recorded in spans.
 pub(super) fn id(value: Option<&[u8]>) -> Option<Box<str>> {
-    let text = std::str::from_utf8(value?).ok()?.trim();
+    let value = value?;
+    let text = match value.get(..ID_VALUE_BYTES) {
+        // The last character may be incomplete.
+        Some(start) => start.utf8_chunks().next()?.valid(),
+        None => std::str::from_utf8(value).ok()?,
+    };
+    let text = text.trim();
     let end = (0..=text.len().min(ID_BYTES)).rev().find(|i| text.is_char_boundary(*i))?;
     text.get(..end).filter(|t| !t.is_empty()).map(Into::into)
 }
@@ -112,7 +121,7 @@ impl TgiHeaders {
     pub(super) fn parse<'a>(header: impl Fn(&str) -> Option<&'a [u8]>) -> Option<TgiHeaders> {
         header("x-compute-type")?;
         header("x-time-per-token")?;
-        let whole = |name| std::str::from_utf8(header(name)?).ok()?.trim().parse::<u64>().ok();
+        let whole = |name| number_text(header(name)?)?.parse::<u64>().ok();
         let counter =
             Counter { input: whole("x-prompt-tokens"), output: whole("x-generated-tokens"), ..Counter::default() };
         Some(TgiHeaders { queue: whole("x-queue-time").map(Duration::from_millis), counter })
@@ -142,7 +151,7 @@ const GRPC_CODES: [(&str, u16); 17] = [
 
 /// Name and HTTP status of a `grpc-status` value (gRPC over HTTP/2, "Responses"). Unknown codes are `UNKNOWN`.
 pub(super) fn grpc_status(value: &[u8]) -> Option<(&'static str, u16)> {
-    let code: u32 = std::str::from_utf8(value).ok()?.trim().parse().ok()?;
+    let code: u32 = number_text(value)?.parse().ok()?;
     GRPC_CODES.get(code as usize).or(GRPC_CODES.get(2)).copied()
 }
 
@@ -220,6 +229,16 @@ mod tests {
         assert_eq!(tenant(&[("x-tenant", "b"), ("x-team", "a")]).as_deref(), Some("a"));
         assert_eq!(tenant(&[("x-tenant", "b"), ("x-team", " ")]).as_deref(), Some("b"));
         assert_eq!(tenant(&[]).as_deref(), Some("token"));
+    }
+
+    #[test]
+    fn only_the_start_of_a_long_id_is_read() {
+        let read = |text: String| id(Some(text.as_bytes())).map(String::from);
+        assert_eq!(read(" ".repeat(ID_VALUE_BYTES - 1) + "a"), Some("a".to_owned()));
+        assert_eq!(read(" ".repeat(ID_VALUE_BYTES) + "a"), None);
+        // A character of three bytes at the end of the start.
+        assert_eq!(read("\u{2713}".repeat(100_000)), Some("\u{2713}".repeat(ID_BYTES / 3)));
+        assert_eq!(id(Some(b"a\xff")), None);
     }
 
     fn tgi(headers: &[(&str, &'static str)]) -> Option<TgiHeaders> {

@@ -5,6 +5,10 @@ use crate::coding::Unreadable;
 /// Maximum number of chained codings that are decoded: one more than real senders use.
 const MAX: usize = 2;
 
+/// Maximum bytes of all values together; real values have fewer than 50. Limits the names that are compared: with header
+/// compression, a client sends a long value with one byte.
+const MAX_BYTES: usize = 256;
+
 /// A supported coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
@@ -46,19 +50,27 @@ impl Codings {
     /// An unknown name, or too many codings.
     pub fn of<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Result<Codings, Unreadable> {
         let mut codings = Codings::default();
-        for name in values.into_iter().flat_map(|value| value.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii) {
-            let none = ["", "identity", "chunked"].iter().any(|none| name.eq_ignore_ascii_case(none.as_bytes()));
-            if none {
-                continue;
+        let mut room = MAX_BYTES;
+        for value in values {
+            room = room.checked_sub(value.len() + 1).ok_or(Unreadable::TooManyCodings)?;
+            for name in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+                codings.add(name)?;
             }
-            let coding = Coding::of_name(name).ok_or(Unreadable::UnknownCoding)?;
-            if codings.list.iter().all(Option::is_some) {
-                return Err(Unreadable::TooManyCodings);
-            }
-            codings.list.rotate_right(1);
-            codings.list[0] = Some(coding);
         }
         Ok(codings)
+    }
+
+    fn add(&mut self, name: &[u8]) -> Result<(), Unreadable> {
+        if ["", "identity", "chunked"].iter().any(|none| name.eq_ignore_ascii_case(none.as_bytes())) {
+            return Ok(());
+        }
+        let coding = Coding::of_name(name).ok_or(Unreadable::UnknownCoding)?;
+        if self.list.iter().all(Option::is_some) {
+            return Err(Unreadable::TooManyCodings);
+        }
+        self.list.rotate_right(1);
+        self.list[0] = Some(coding);
+        Ok(())
     }
 
     /// True when there is nothing to decode.
@@ -100,5 +112,15 @@ mod tests {
     fn more_than_two_chained_codings_are_an_error() {
         assert_eq!(of(&["gzip, identity, br", ""]).map(|codings| codings.len()), Ok(2));
         assert_eq!(of(&["gzip, br", "gzip, chunked"]), Err(Unreadable::TooManyCodings));
+    }
+
+    #[test]
+    fn long_lists_of_codings_are_not_compared() {
+        assert_eq!(of(&[&",".repeat(MAX_BYTES - 1)]), Ok(vec![]));
+        assert_eq!(of(&[&",".repeat(MAX_BYTES)]), Err(Unreadable::TooManyCodings));
+        let mut read = 0;
+        let values = std::iter::repeat_n(b"identity".as_slice(), 100_000).inspect(|_| read += 1);
+        assert_eq!(Codings::of(values), Err(Unreadable::TooManyCodings));
+        assert_eq!(read, MAX_BYTES / 9 + 1);
     }
 }

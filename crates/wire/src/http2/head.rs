@@ -23,8 +23,8 @@ pub(super) fn request(fields: &Fields, seen: impl FnOnce(&RequestHead<'_>)) {
 
 /// The status in these fields.
 pub(super) fn status(fields: &Fields) -> Option<u16> {
-    let status = fields.iter().find(|field| field.name == ":status")?.value;
-    let status: u16 = str::from_utf8(status).ok()?.parse().ok()?;
+    let status: [u8; 3] = fields.iter().find(|field| field.name == ":status")?.value.try_into().ok()?;
+    let status: u16 = str::from_utf8(&status).ok()?.parse().ok()?;
     (100..1000).contains(&status).then_some(status)
 }
 
