@@ -89,8 +89,12 @@ impl Intake {
             return Err(Refused::malformed("the message is compressed, but grpc-encoding names no compression"));
         }
         let bytes = if compressed { self.decompress(&bytes, &mut share)? } else { bytes };
-        let spans = spans::read(&bytes, |_| {})
-            .map_err(|_| Refused::malformed("the message is not an ExportTraceServiceRequest in protobuf"))?;
+        let spans = spans::read(&bytes, |_| {}).map_err(|why| match why {
+            spans::Error::Malformed => {
+                Refused::malformed("the message is not an ExportTraceServiceRequest in protobuf")
+            }
+            spans::Error::TooManyItems => Refused::too_large(),
+        })?;
         Ok(Message { bytes, headers, spans, _share: share })
     }
 

@@ -4,6 +4,8 @@
 //! Spans and attributes are decoded one at a time: `ExportTraceServiceRequest::decode` would need more than 100
 //! times the memory of a message of empty spans.
 
+use std::cell::Cell;
+
 use prost::encoding::{DecodeContext, WireType, check_wire_type, decode_key, decode_varint, skip_field};
 use prost::{DecodeError, Message, Oneof};
 
@@ -16,13 +18,32 @@ const SPANS: u32 = 2;
 /// `Span.attributes`.
 const ATTRIBUTES: u32 = 9;
 
-/// The bytes are not an export request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed;
+/// Maximum number of resources, scopes, spans and attributes in a message. Empty ones have two bytes each; real ones have
+/// at least 20, so a message of the maximum size has fewer.
+pub const MAX_ITEMS: usize = 256 * 1024;
 
-impl From<DecodeError> for Malformed {
-    fn from(_: DecodeError) -> Malformed {
-        Malformed
+/// Why a message cannot be parsed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The bytes are not an export request.
+    Malformed,
+    /// More items than [`MAX_ITEMS`].
+    TooManyItems,
+}
+
+impl From<DecodeError> for Error {
+    fn from(_: DecodeError) -> Error {
+        Error::Malformed
+    }
+}
+
+/// Number of items that may still be parsed.
+struct Items(Cell<usize>);
+
+impl Items {
+    fn take(&self) -> Result<(), Error> {
+        self.0.set(self.0.get().checked_sub(1).ok_or(Error::TooManyItems)?);
+        Ok(())
     }
 }
 
@@ -91,9 +112,9 @@ pub enum Value {
 }
 
 impl<'a> Span<'a> {
-    fn of(message: &'a [u8]) -> Result<Option<Span<'a>>, Malformed> {
+    fn of(message: &'a [u8], items: &Items) -> Result<Option<Span<'a>>, Error> {
         let fields = SpanFields::decode(message)?;
-        each_field(message, ATTRIBUTES, |attribute| {
+        each_field(message, ATTRIBUTES, items, |attribute| {
             KeyValue::decode(attribute)?;
             Ok(())
         })?;
@@ -112,7 +133,8 @@ impl<'a> Span<'a> {
 
     /// Calls `each` for the attributes in order; skips attributes whose type is not in [`Value`].
     pub fn attributes(&self, mut each: impl FnMut(&str, Value)) {
-        let read = each_field(self.message, ATTRIBUTES, |attribute| {
+        let items = Items(Cell::new(MAX_ITEMS));
+        let read = each_field(self.message, ATTRIBUTES, &items, |attribute| {
             let KeyValue { key, value } = KeyValue::decode(attribute)?;
             if let Some(value) = value.and_then(|any| any.value) {
                 each(std::str::from_utf8(&key).unwrap_or_default(), value);
@@ -130,14 +152,15 @@ impl<'a> Span<'a> {
 ///
 /// # Errors
 ///
-/// When the message is not an export request.
-pub fn read<'a>(message: &'a [u8], mut each: impl FnMut(Span<'a>)) -> Result<u64, Malformed> {
+/// When the message is not an export request, or has too many items.
+pub fn read<'a>(message: &'a [u8], mut each: impl FnMut(Span<'a>)) -> Result<u64, Error> {
     let mut count = 0;
-    each_field(message, RESOURCE_SPANS, |resource_spans| {
-        each_field(resource_spans, SCOPE_SPANS, |scope_spans| {
-            each_field(scope_spans, SPANS, |span| {
+    let items = Items(Cell::new(MAX_ITEMS));
+    each_field(message, RESOURCE_SPANS, &items, |resource_spans| {
+        each_field(resource_spans, SCOPE_SPANS, &items, |scope_spans| {
+            each_field(scope_spans, SPANS, &items, |span| {
                 count += 1;
-                if let Some(span) = Span::of(span)? {
+                if let Some(span) = Span::of(span, &items)? {
                     each(span);
                 }
                 Ok(())
@@ -151,17 +174,19 @@ pub fn read<'a>(message: &'a [u8], mut each: impl FnMut(Span<'a>)) -> Result<u64
 fn each_field<'a>(
     mut message: &'a [u8],
     wanted: u32,
-    mut each: impl FnMut(&'a [u8]) -> Result<(), Malformed>,
-) -> Result<(), Malformed> {
+    items: &Items,
+    mut each: impl FnMut(&'a [u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
     while !message.is_empty() {
         let (number, wire_type) = decode_key(&mut message)?;
         if number != wanted {
             skip_field(wire_type, number, &mut message, DecodeContext::default())?;
             continue;
         }
+        items.take()?;
         check_wire_type(WireType::LengthDelimited, wire_type)?;
-        let length = usize::try_from(decode_varint(&mut message)?).map_err(|_| Malformed)?;
-        let (field, rest) = message.split_at_checked(length).ok_or(Malformed)?;
+        let length = usize::try_from(decode_varint(&mut message)?).map_err(|_| Error::Malformed)?;
+        let (field, rest) = message.split_at_checked(length).ok_or(Error::Malformed)?;
         message = rest;
         each(field)?;
     }

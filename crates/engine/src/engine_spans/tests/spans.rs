@@ -141,6 +141,20 @@ fn memory_for_a_message_does_not_grow_with_its_spans() {
     }
 }
 
+#[test]
+fn message_is_refused_at_the_item_after_the_maximum() {
+    let message = encoded(vec![named("x", &[]); spans::MAX_ITEMS]);
+    let mut seen = 0;
+    assert_eq!(spans::read(&message, |_| seen += 1), Err(spans::Error::TooManyItems));
+    // The resource and the scope are items too.
+    assert_eq!(seen, spans::MAX_ITEMS - 2);
+    let attributes = Span { attributes: vec![KeyValue::default(); spans::MAX_ITEMS], ..named("llm_request", &[]) };
+    let resources = ExportTraceServiceRequest { resource_spans: vec![ResourceSpans::default(); spans::MAX_ITEMS + 1] };
+    for message in [encoded(vec![attributes]), resources.encode_to_vec()] {
+        assert_eq!(spans::read(&message, |_| {}), Err(spans::Error::TooManyItems));
+    }
+}
+
 fn encoded(spans: Vec<Span>) -> Vec<u8> {
     let scope_spans = vec![ScopeSpans { spans, ..ScopeSpans::default() }];
     ExportTraceServiceRequest { resource_spans: vec![ResourceSpans { scope_spans, ..ResourceSpans::default() }] }
