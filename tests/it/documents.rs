@@ -82,6 +82,28 @@ fn links_and_anchors_exist() {
 }
 
 #[test]
+fn tests_of_the_limits_exist() {
+    let security = std::fs::read_to_string(root().join("SECURITY.md")).unwrap();
+    let (_, section) = security.split_once("### Loops over received input").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let mut files = Vec::new();
+    ["crates", "tests"].iter().for_each(|folder| files_below(&root().join(folder), "rs", &mut files));
+    let code: String = files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect();
+    let rows = section.lines().filter_map(|line| line.strip_suffix(" |")?.rsplit_once(" | ")).skip(1);
+    let mut checked = 0;
+    for (row, tests) in rows {
+        let names: Vec<&str> = tests.split('`').skip(1).step_by(2).collect();
+        assert!(!names.is_empty(), "no test: {row}");
+        for name in names {
+            let defined = if name.contains('-') { format!("\"{name}\"") } else { format!("fn {name}()") };
+            assert!(code.contains(&defined), "no test {name}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 50, "{checked}");
+}
+
+#[test]
 fn book_has_every_page_once() {
     let docs = root().join("docs");
     let summary = docs.join("SUMMARY.md");
