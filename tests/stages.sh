@@ -130,7 +130,7 @@ live_all() {
 
 stage_live_engine() { live engine; }
 stage_live_queueing() { live queueing; }
-stage_live_routes() { live routes; }
+stage_live_routes() { live_all routes routes_targets; }
 stage_live_clients() { live clients; }
 stage_live_rewrite() { live rewrite; }
 stage_live_http2() { live http2; }
@@ -140,7 +140,7 @@ stage_live_vllm() {
     local skipped=
     local -x TOKOMETER_TEST_VLLM
     for TOKOMETER_TEST_VLLM in vllm vllm-next; do
-        live_all vllm_{server,spans,cancelled,frozen,mixed,aiperf,interval} || { [ $? = $SKIPPED ] && skipped+=" $TOKOMETER_TEST_VLLM"; } || return
+        live_all vllm_{server,targets,spans,cancelled,frozen,mixed,aiperf,interval} || { [ $? = $SKIPPED ] && skipped+=" $TOKOMETER_TEST_VLLM"; } || return
     done
     [ -z "$skipped" ] || { echo "tests with$skipped (see the reasons above)"; return $SKIPPED; }
 }

@@ -189,14 +189,14 @@ def start_sim(*flags, port=None):
     return sim.ready(f"http://127.0.0.1:{port}/health")
 
 
-def start_llama_server(*flags, slots=8):
-    """A real llama-server with the tiny chat model, with this many slots."""
+def start_llama_server(*flags, slots=8, prefix=""):
+    """A real llama-server with the tiny chat model, with this many slots and this prefix of all paths."""
     port = free_port()
     argv = ["llama-server", "-m", str(MODEL), "--host", "127.0.0.1", "--port", str(port), "-c", "32768", "-np", str(slots)]
-    argv += ["-t", "1", "--metrics", "--slots", "--jinja", "--no-webui", *flags]
+    argv += ["-t", "1", "--metrics", "--slots", "--jinja", "--no-webui", "--api-prefix", prefix, *flags]
     try:
         server = Process("llama-server", argv)
     except FileNotFoundError:
         raise Skip("no llama-server") from None
     server.port = port
-    return server.ready(f"http://127.0.0.1:{port}/health")
+    return server.ready(f"http://127.0.0.1:{port}{prefix}/health")

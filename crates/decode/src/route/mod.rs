@@ -1,10 +1,11 @@
 //! Maps a request to its API by method and path.
 
+mod path;
 mod table;
 #[cfg(test)]
 mod tests;
 
-use memchr::memchr2;
+use std::borrow::Cow;
 
 use crate::Framing;
 use crate::dialect::{Place, grpc};
@@ -120,14 +121,21 @@ impl Default for Route {
 impl Route {
     /// The route of a request with this method and target.
     pub fn of_request(method: &str, target: &str) -> Route {
-        match (method, Route::of_target(target)) {
-            ("GET" | "HEAD", route) if route == Route::Probe || Route::path_of(target) == "/" => Route::Probe,
-            (_, Route::Probe) => Route::Other,
-            (_, route) => route.asked_by(method),
-        }
+        Route::readings(target).find_map(|path| Route::at(method, &path)).unwrap_or_default()
     }
 
-    /// This route if its API uses the method, else [`Route::Other`]. APIs use POST; SGLang's `/generate` also uses PUT;
+    /// The route of a request with this method on this path, a reading of its target. `None` for an unknown path, and
+    /// for a method that the API does not use.
+    pub fn at(method: &str, path: &str) -> Option<Route> {
+        let route = match (method, Route::of_path(path)) {
+            ("GET" | "HEAD", route) if route == Route::Probe || path == "/" => Route::Probe,
+            (_, Route::Probe) => Route::Other,
+            (_, route) => route.asked_by(method),
+        };
+        (route != Route::Other).then_some(route)
+    }
+
+    /// This route if its API uses the method, else [`Route::Other`]. APIs use POST; SGLang's own routes also use PUT;
     /// WebSockets use GET.
     pub fn asked_by(self, method: &str) -> Route {
         if self == Route::Probe || self.row().methods.contains(&method) { self } else { Route::Other }
@@ -136,20 +144,21 @@ impl Route {
     /// The route of this request target (origin form or absolute form, including the query). A prefix before the API
     /// path is ignored (`/engine1/v1/chat/completions`), unless the API path is too short to be unambiguous.
     pub fn of_target(target: &str) -> Route {
-        let path = Route::path_of(target);
-        Route::ALL.into_iter().find(|route| route.row().matches(path)).unwrap_or_default()
+        let mut routes = Route::readings(target).map(|path| Route::of_path(&path));
+        routes.find(|route| *route != Route::Other).unwrap_or_default()
     }
 
-    /// The path of a request target, without scheme, authority, query and trailing slash.
-    pub fn path_of(target: &str) -> &str {
-        let end = memchr2(b'?', b'#', target.as_bytes()).unwrap_or(target.len());
-        let target = target.get(..end).unwrap_or(target);
-        let origin = if target.starts_with('/') { None } else { target.split_once("://") };
-        let path = match origin {
-            Some((_, rest)) => rest.find('/').and_then(|at| rest.get(at..)).unwrap_or("/"),
-            None => target,
-        };
-        if path == "/" { path } else { path.strip_suffix('/').unwrap_or(path) }
+    /// The paths that servers may read from this target, in the order in which they are compared with the known paths.
+    /// No path has a trailing slash. Only a target with an escape, a double slash or a dot segment has several, and is
+    /// copied for this.
+    pub fn readings(target: &str) -> impl Iterator<Item = Cow<'_, str>> {
+        let raw = path::of_target(target);
+        let normal = path::normal(raw).map(Cow::Owned);
+        normal.into_iter().chain([Cow::Borrowed(path::without_slash(raw))])
+    }
+
+    fn of_path(path: &str) -> Route {
+        Route::ALL.into_iter().find(|route| route.row().matches(path)).unwrap_or_default()
     }
 
     /// The route with this name in the configuration.

@@ -171,6 +171,7 @@ routes! {
     /// Embeddings: OpenAI, Cohere, Ollama, llama.cpp, SGLang.
     Embeddings = "embeddings": TAKES_INPUT {
         operation: "embeddings",
+        methods: &["POST", "PUT"],
         paths: &["/v1/embeddings", "/v2/embed", "/api/embed", "/api/embeddings"],
         whole: &["/embeddings", "/embedding", "/embed", "/encode"],
     }
@@ -178,6 +179,7 @@ routes! {
     /// Documents ranked by relevance to a query.
     Rerank = "rerank": TAKES_INPUT {
         operation: "rerank",
+        methods: &["POST", "PUT"],
         paths: &["/v1/rerank", "/v2/rerank", "/v1/reranking"],
         whole: &["/rerank", "/reranking"],
     }
@@ -192,6 +194,7 @@ routes! {
     /// Text classification (vLLM, SGLang).
     Classify = "classify": TAKES_INPUT {
         operation: "classify",
+        methods: &["POST", "PUT"],
         paths: &["/v1/classify"],
         whole: &["/classify"],
     }

@@ -116,16 +116,19 @@ impl Settings {
     /// Route of a request. An exactly matching custom path takes precedence, then the longest matching custom prefix,
     /// then the built-in routes (after removing a configured prefix).
     pub(super) fn route(&self, method: &str, target: &str) -> Route {
-        let path = Route::path_of(target);
+        Route::readings(target).find_map(|path| self.route_at(method, &path)).unwrap_or_default()
+    }
+
+    fn route_at(&self, method: &str, path: &str) -> Option<Route> {
         let own = self.own_paths.iter().filter(|own| own.covers(path)).max_by_key(|own| (!own.below, own.path.len()));
         if let Some(own) = own {
-            return own.route.asked_by(method);
+            return Some(own.route.asked_by(method));
         }
         let rest = self.path_prefixes.iter().find_map(|prefix| path.strip_prefix(prefix.as_str()));
         match rest.filter(|rest| rest.is_empty() || rest.starts_with('/')) {
-            Some("") => Route::of_request(method, "/"),
-            Some(rest) => Route::of_request(method, rest),
-            None => Route::of_request(method, path),
+            Some("") => Route::at(method, "/"),
+            Some(rest) => Route::at(method, rest),
+            None => Route::at(method, path),
         }
     }
 }
@@ -201,6 +204,26 @@ mod tests {
         assert_eq!(settings.route("POST", "/engine12/generate"), Route::Other);
         assert_eq!(settings.route("POST", "/engine1"), Route::TgiCompat);
         assert_eq!(settings.route("GET", "/engine1/load"), Route::Probe);
+    }
+
+    #[test]
+    fn custom_paths_and_prefixes_match_however_a_server_accepts_them() {
+        let own = [("/llm/*", "completions"), ("/llm/x", "other"), ("/a%20b", "chat")];
+        let settings = settings(&own, &["/engine1"]);
+        for (target, route) in [
+            ("/engine1/%67enerate", Route::Generate),
+            ("/engin%651%2Fgenerate", Route::Generate),
+            ("http://h/engine1//generate", Route::Generate),
+            ("/x/../engine1/./generate", Route::Generate),
+            ("/%65ngine1", Route::TgiCompat),
+            ("/llm%2Fa", Route::Completions),
+            ("/%6Clm/x", Route::Other),
+            ("/llm/%78?a", Route::Other),
+            ("/a%20b", Route::Chat),
+            ("/engine1%2567enerate", Route::Other),
+        ] {
+            assert_eq!(settings.route("POST", target), route, "{target}");
+        }
     }
 
     #[test]
