@@ -107,6 +107,22 @@ fn complete_stream_without_done_marker_is_ok() {
 }
 
 #[test]
+fn requested_choices_that_the_engine_ignores_are_not_missing() {
+    const SECOND: &str = r#"data: {"id":"c","choices":[{"index":1,"delta":{"content":"a"}}]}"#;
+    for members in [r#""n":5"#, r#""n_cmpl":5"#, r#""prompt":["a","b"]"#] {
+        let body = format!(r#"{{"model":"m","stream":true,{members}}}"#);
+        let head = format!("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
+        let outcome = |events: &[&str]| {
+            let wire = Wire::open().client((head.clone() + &body).as_bytes()).server(HEAD);
+            wire.events(events).server(LAST).outcome()
+        };
+        assert_eq!(outcome(&[ROLE, DELTA, FINISH]), Outcome::Ok, "{members}");
+        assert_eq!(outcome(&[ROLE, DELTA]), Outcome::Truncated, "{members}");
+        assert_eq!(outcome(&[ROLE, DELTA, SECOND, FINISH]), Outcome::Truncated, "{members}");
+    }
+}
+
+#[test]
 fn client_close_at_end_marker_is_ok() {
     assert_eq!(Wire::asked().server(HEAD).events(&[ROLE, DELTA, FINISH, DONE]).outcome(), Outcome::Ok);
     assert_eq!(Wire::asked().server(HEAD).events(&[ROLE, DELTA, FINISH]).outcome(), Outcome::Ok);

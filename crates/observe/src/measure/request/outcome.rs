@@ -66,10 +66,16 @@ impl Conclusion {
         };
         let finished = if response.streaming { tokens.finished() } else { u64::from(response.finishes.len()) };
         let ended = route.ends_with_body() && ending == Ending::Complete && !response.unread;
+        // The engine may ignore the requested number of choices, so a body that the server ended needs a finish reason
+        // only for the choices in it.
+        let expected = match ending {
+            Ending::Complete => parameters.choices().min(tokens.seen()).max(1),
+            _ => parameters.choices(),
+        };
         let marked_end = ended
             || response.marked_end
             || response.call == Some(200)
-            || (route.ends_with_finish() && finished >= parameters.choices());
+            || (route.ends_with_finish() && finished >= expected);
         Conclusion {
             ending,
             status,

@@ -138,7 +138,7 @@ impl Tokens {
     }
 
     /// Number of choices seen.
-    fn seen(&self) -> u64 {
+    pub(in crate::measure) fn seen(&self) -> u64 {
         let seen = self.choices.iter().filter(|choice| choice.is_seen()).count() as u64;
         seen.max(u64::from(self.widest))
     }
