@@ -137,11 +137,12 @@ block! {
 }
 
 block! {
-    /// Per-request targets. Clients choose them, so they are bounded, used only for evaluation, and never a label.
+    /// Per-request targets, used only to evaluate requests, and never a label.
     RequestTargets {
-        /// If true, clients can set targets for a request in its headers (docs/concepts/objectives.md). If false, only
+        /// If true, clients can set targets for a request in its headers, which replace the limits of your objectives
+        /// (docs/concepts/objectives.md). Enable this only if a gateway sets or removes these headers. If false, only
         /// the configured objectives apply.
-        enabled: bool = true,
+        enabled: bool = false,
     }
 }
 

@@ -1,7 +1,9 @@
 //! SLO targets and tenants from request headers.
 
+use std::path::Path;
 use std::time::Duration;
 
+use tokometer::config::{Config, Environment, Flags};
 use tokometer::replay::{Recording, replay};
 use tokometer_observe::measure::{Record, Targets};
 use tokometer_observe::observer::{Settings, TargetHeaders};
@@ -36,6 +38,17 @@ fn targets_and_tenant_are_read_from_configured_headers() {
     assert_eq!(by_default.asked_stream, Some(true), "the requested mode is known for a refused request");
     assert_eq!(record(headers, TargetHeaders { speed: false, ..TargetHeaders::default() }).targets, None);
     assert_eq!(record("x-slo-ttft-ms: soon\r\n", TargetHeaders::default()).targets, None);
+}
+
+#[test]
+fn clients_set_targets_only_if_the_configuration_allows_it() {
+    for (setting, is_read) in [("", false), ("slo: {request_targets: {enabled: true}}", true)] {
+        let yaml = format!("listeners: [{{listen: '127.0.0.1:1', upstream: '127.0.0.1:2'}}]\n{setting}\n");
+        let file = (Path::new("t.yaml"), yaml.as_str());
+        let config = Config::from_layers(Some(file), &Flags::default(), &Environment::default()).unwrap();
+        let record = record("x-slo-ttft-ms: 1\r\nx-llm-d-slo-tpot-ms: 1\r\n", config.settings.observe.targets);
+        assert_eq!(record.targets.is_some(), is_read, "{setting}");
+    }
 }
 
 #[test]
