@@ -64,15 +64,19 @@ impl Stage {
 
     /// Sends a chat request with this fault, and returns the connection for reading the response.
     fn ask(&self, streaming: bool, fault: Option<&str>) -> TcpStream {
+        self.ask_for("chat/completions", &format!(r#""stream":{streaming},"max_tokens":30000"#), fault)
+    }
+
+    /// Like `ask`, with these members of the request body.
+    fn ask_for(&self, api: &str, members: &str, fault: Option<&str>) -> TcpStream {
         let Address::Tcp { host, port } = self.instrument().addresses()[0].clone() else { panic!("TCP") };
         let mut stream = TcpStream::connect((host, port)).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        let body = format!(
-            r#"{{"model":"sim","stream":{streaming},"max_tokens":30000,"messages":[{{"role":"user","content":"hi"}}]}}"#
-        );
+        let body =
+            format!(r#"{{"model":"sim",{members},"prompt":"hi","messages":[{{"role":"user","content":"hi"}}]}}"#);
         let fault = fault.map(|fault| format!("x-sim-fault: {fault}\r\n")).unwrap_or_default();
         let head = format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\n{fault}connection: close\r\ncontent-type: application/json\r\n\
+            "POST /v1/{api} HTTP/1.1\r\nhost: a\r\n{fault}connection: close\r\ncontent-type: application/json\r\n\
              content-length: {}\r\n\r\n",
             body.len()
         );
@@ -200,6 +204,29 @@ fn hang_before_the_first_token_is_a_wedge_until_it_arrives() {
     assert!((number(&points[0][0]) - number(&ended["time_to_first_token_ms"])).abs() < 0.01, "{ended}");
     assert_eq!(page["slowest_first_token"][0]["connection"], ended["connection"]);
     assert_eq!((stage.health().1["state"].as_str(), stage.metric("tokometer_engine_wedged{")), (Some("idle"), 0.0));
+}
+
+#[test]
+fn limits_that_the_engine_ignores_do_not_shorten_the_silence() {
+    let stage = Stage::new(quick(), 20);
+    for (api, members) in [
+        ("chat/completions", r#""max_tokens":30000"#),
+        ("chat/completions", r#""n_predict":1,"max_tokens":30000"#),
+        ("chat/completions", r#""n_predict":1"#),
+        ("chat/completions", r#""options":{"num_predict":1},"sampling_params":{"max_new_tokens":1}"#),
+        ("chat/completions", r#""max_tokens":1,"max_\u0074okens":30000"#),
+        ("chat/completions", r#""max_tokens":1,"max_completion_tokens":30000"#),
+        ("chat/completions", r#""stream":true,"str\u0065am":false,"max_tokens":30000"#),
+        ("completions", r#""max_completion_tokens":1,"max_tokens":30000"#),
+    ] {
+        let response = stage.ask_for(api, members, Some("hang"));
+        let listener =
+            stage.until("pending", |_, listener| listener["in_flight"] == 1 && listener["rule"] != Value::Null);
+        assert_eq!(listener["rule"], "whole", "{members}: {listener}");
+        assert!(listener["bound_secs"].as_f64() > Some(1600.0), "{members}: {listener}");
+        drop(response);
+        stage.until("idle", |_, listener| listener["in_flight"] == 0);
+    }
 }
 
 #[test]

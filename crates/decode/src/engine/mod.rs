@@ -11,6 +11,8 @@ pub(crate) use marks::{of_fingerprint, of_id, of_model};
 pub use metrics::{Combine, Quantity, Source, Term};
 pub use table::Engine;
 
+use crate::request::Limits;
+
 /// A row of the engine table.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineInfo {
@@ -28,6 +30,8 @@ pub struct EngineInfo {
     pub metrics: &'static [Source],
     /// How responses of the engine are interpreted.
     pub habits: EngineHabits,
+    /// The keys with which requests limit the output tokens, except those that every engine reads on the same route.
+    pub(crate) limits: Limits,
     /// Path of a JSON object with a `version` key, on the metrics port.
     pub version: Option<&'static str>,
     /// Advice that `verify` prints.

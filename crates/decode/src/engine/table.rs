@@ -4,9 +4,15 @@
 //! `common/arg.cpp` (each flag has a variable); text-generation-inference `launcher/src/main.rs` (a repeated flag is an
 //! error); Ollama `envconfig/config.go`.
 //!
+//! Sources of `limits`: the request types of vLLM 0.33 (`ChatCompletionRequest`, `CompletionRequest`), SGLang 0.5, TGI
+//! 3.3, LMDeploy 0.18, TensorRT-LLM, Dynamo 1.6 and Ollama 0.17 (openai/openai.go), and tests of llama-server with each
+//! key on each route.
+//!
 //! Sources of `metrics`: the source code of vLLM 0.33.0, SGLang 0.5.23, TGI 3.3.6, LMDeploy 0.18, TensorRT-LLM of 2026,
 //! llama.cpp of autumn 2026, Triton 2.73 and its TensorRT-LLM backend, Dynamo 1.6.1. "Older" marks names from earlier
 //! releases. An engine comes before the servers that embed it, because Triton and Dynamo forward vLLM's metrics.
+
+use crate::request::Limits;
 
 use super::metrics::{alone, labelled, scaled, source, term};
 use super::{Advice, EngineHabits, EngineInfo, FlagForm, Listen, MetricsPage, Parameter, Quantity};
@@ -40,6 +46,7 @@ const UNKNOWN: EngineInfo = EngineInfo {
     page: None,
     metrics: &[],
     habits: NO_HABITS,
+    limits: Limits::NONE,
     version: None,
     advice: Advice::GENERAL,
 };
@@ -61,6 +68,7 @@ engines! {
     /// vLLM.
     Vllm = "vllm" {
         title: "vLLM",
+        limits: Limits::MAX_COMPLETION_TOKENS,
         programs: &["vllm"],
         owned_by: Some("vllm"),
         listen: Some(Listen {
@@ -102,6 +110,7 @@ engines! {
     /// SGLang.
     Sglang = "sglang" {
         title: "SGLang",
+        limits: Limits::MAX_COMPLETION_TOKENS.and(Limits::MAX_NEW_TOKENS).and(Limits::NUM_PREDICT),
         programs: &["sglang"],
         owned_by: Some("sglang"),
         listen: Some(Listen {
@@ -135,6 +144,7 @@ engines! {
     /// llama.cpp (llama-server).
     LlamaCpp = "llama_cpp" {
         title: "llama.cpp",
+        limits: Limits::MAX_COMPLETION_TOKENS.and(Limits::OF_COMPLETIONS).and(Limits::MAX_TOKENS).and(Limits::N_PREDICT),
         programs: &["llama-server", "llama.cpp", "llamacpp"],
         owned_by: Some("llamacpp"),
         listen: Some(Listen {
@@ -162,6 +172,7 @@ engines! {
     /// Hugging Face Text Generation Inference.
     Tgi = "tgi" {
         title: "TGI",
+        limits: Limits::MAX_COMPLETION_TOKENS.and(Limits::PARAMETERS),
         programs: &["text-generation-launcher", "text-generation-inference"],
         listen: Some(Listen {
             default_port: 80,
@@ -187,6 +198,7 @@ engines! {
     /// Ollama.
     Ollama = "ollama" {
         title: "Ollama",
+        limits: Limits::NUM_PREDICT,
         programs: &["ollama"],
         owned_by: Some("library"),
         // `OLLAMA_HOST` contains the whole address.
@@ -207,6 +219,7 @@ engines! {
     /// TensorRT-LLM (trtllm-serve).
     TensorrtLlm = "tensorrt_llm" {
         title: "TensorRT-LLM",
+        limits: Limits::MAX_COMPLETION_TOKENS,
         owned_by: Some("tensorrt_llm"),
         // `/metrics` is not used, because each read deletes its statistics. This page requires `return_perf_metrics`.
         page: Some(MetricsPage { path: "/prometheus/metrics", ..USUAL_PAGE }),
@@ -242,6 +255,7 @@ engines! {
     /// LMDeploy.
     Lmdeploy = "lmdeploy" {
         title: "LMDeploy",
+        limits: Limits::MAX_COMPLETION_TOKENS.and(Limits::OF_COMPLETIONS).and(Limits::MAX_TOKENS),
         owned_by: Some("lmdeploy"),
         page: Some(USUAL_PAGE),
         metrics: &[
@@ -260,6 +274,7 @@ engines! {
     /// NVIDIA Dynamo.
     Dynamo = "dynamo" {
         title: "Dynamo",
+        limits: Limits::MAX_COMPLETION_TOKENS,
         owned_by: Some("nvidia"),
         page: Some(USUAL_PAGE),
         metrics: &[

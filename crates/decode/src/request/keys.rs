@@ -1,5 +1,6 @@
 //! The known places in a request body, and how its keys determine the API.
 
+use super::limits::Limits;
 use crate::scan::{Keys, Shape};
 use crate::{Route, scan};
 
@@ -11,9 +12,8 @@ pub(super) enum Place {
     Model,
     Stream,
     N,
-    MaxTokens,
-    MaxCompletionTokens,
-    MaxOutputTokens,
+    /// A limit on output tokens.
+    Limit(Limits),
     Echo,
     Prompt,
     PromptItem,
@@ -26,7 +26,7 @@ pub(super) enum Place {
     Instances,
     Instance,
     InstanceSampling,
-    InstanceMaxTokens,
+    Options,
     Parameters,
     /// `parameters.stream`, which applies to all instances
     ParametersStream,
@@ -34,25 +34,31 @@ pub(super) enum Place {
     KvTransfer,
     /// `kv_transfer_params.do_remote_decode`
     RemoteDecode,
+    /// A key that Go's JSON decoder takes for `stream`, and other decoders do not.
+    OddStream,
+    /// The same for a key that leads to a limit.
+    OddLimit,
 }
 
 static BODY: Keys<Place> = Keys::new(&[
     ("model", Place::Model),
     ("stream", Place::Stream),
-    ("max_tokens", Place::MaxTokens),
-    ("max_completion_tokens", Place::MaxCompletionTokens),
-    ("max_output_tokens", Place::MaxOutputTokens),
+    ("max_tokens", Place::Limit(Limits::MAX_TOKENS)),
+    ("max_completion_tokens", Place::Limit(Limits::MAX_COMPLETION_TOKENS.and(Limits::OF_COMPLETIONS))),
+    ("max_output_tokens", Place::Limit(Limits::MAX_OUTPUT_TOKENS)),
     ("n", Place::N),
     ("prompt", Place::Prompt),
     ("echo", Place::Echo),
     // The engines' own routes.
-    ("n_predict", Place::MaxCompletionTokens),
+    ("n_predict", Place::Limit(Limits::N_PREDICT)),
     ("n_cmpl", Place::N),
     ("text", Place::Prompt),
     ("input_ids", Place::Prompt),
     ("sampling_params", Place::Sampling),
     ("parameters", Place::Parameters),
-    ("options", Place::Sampling),
+    ("options", Place::Options),
+    // A text with all parameters, which overrides the others (Triton's vLLM backend).
+    ("sampling_parameters", Place::Limit(Limits::PARAMETERS)),
     // Keys that distinguish the APIs of a shared path.
     ("messages", Place::Distinct(Shapes::MESSAGES)),
     ("input", Place::Distinct(Shapes::INPUT)),
@@ -67,16 +73,20 @@ static BODY: Keys<Place> = Keys::new(&[
 /// `kv_transfer_params`, as vLLM's NIXL connector and llm-d's routing proxy use them.
 static KV_TRANSFER: Keys<Place> = Keys::new(&[("do_remote_decode", Place::RemoteDecode)]);
 
-/// SGLang `sampling_params`, Ollama `options`.
+/// `sampling_params` of SGLang, and of vLLM's `/inference/v1/generate`.
 static SAMPLING: Keys<Place> = Keys::new(&[
-    ("max_new_tokens", Place::MaxCompletionTokens),
-    ("num_predict", Place::MaxCompletionTokens),
+    ("max_new_tokens", Place::Limit(Limits::MAX_NEW_TOKENS)),
+    ("max_tokens", Place::Limit(Limits::SAMPLING_MAX_TOKENS)),
     ("n", Place::N),
 ]);
 
-/// `parameters` of TGI, and of SGLang's `/vertex_generate`, where it contains everything except the prompts.
+/// Ollama `options`.
+static OPTIONS: Keys<Place> = Keys::new(&[("num_predict", Place::Limit(Limits::NUM_PREDICT))]);
+
+/// `parameters` of TGI and Triton, and of SGLang's `/vertex_generate`, where it contains everything except the prompts.
 static PARAMETERS: Keys<Place> = Keys::new(&[
-    ("max_new_tokens", Place::MaxCompletionTokens),
+    ("max_new_tokens", Place::Limit(Limits::PARAMETERS)),
+    ("max_tokens", Place::Limit(Limits::PARAMETERS)),
     ("n", Place::N),
     ("sampling_params", Place::Sampling),
     ("stream", Place::ParametersStream),
@@ -91,17 +101,18 @@ static INSTANCE: Keys<Place> = Keys::new(&[
     ("inputs", Place::Distinct(Shapes::INSTANCE_INPUTS)),
     ("messages", Place::Distinct(Shapes::INSTANCE_MESSAGES)),
     ("parameters", Place::InstanceSampling),
-    ("max_tokens", Place::InstanceMaxTokens),
+    ("max_tokens", Place::Limit(Limits::INSTANCE)),
 ]);
 
 /// `instances[].parameters`
-static INSTANCE_SAMPLING: Keys<Place> = Keys::new(&[("max_new_tokens", Place::InstanceMaxTokens)]);
+static INSTANCE_SAMPLING: Keys<Place> = Keys::new(&[("max_new_tokens", Place::Limit(Limits::INSTANCE))]);
 
 impl scan::Place for Place {
     fn shape(self) -> Shape<Place> {
         match self {
             Place::Body => Shape::Object(&BODY),
             Place::Sampling => Shape::Object(&SAMPLING),
+            Place::Options => Shape::Object(&OPTIONS),
             Place::Parameters => Shape::Object(&PARAMETERS),
             Place::KvTransfer => Shape::Object(&KV_TRANSFER),
             Place::Instances => Shape::Array(Place::Instance),
@@ -110,12 +121,18 @@ impl scan::Place for Place {
             Place::Prompt => Shape::Array(Place::PromptItem),
             Place::Documents => Shape::Array(Place::Document),
             Place::Model => Shape::Word,
-            Place::N
-            | Place::MaxTokens
-            | Place::MaxCompletionTokens
-            | Place::MaxOutputTokens
-            | Place::InstanceMaxTokens => Shape::Number,
+            Place::N | Place::Limit(_) => Shape::Number,
             _ => Shape::Mark,
+        }
+    }
+
+    const FOLDS: bool = true;
+
+    fn folded(self) -> Option<Place> {
+        match self {
+            Place::Stream | Place::ParametersStream => Some(Place::OddStream),
+            Place::Limit(_) | Place::Options | Place::Sampling | Place::Parameters => Some(Place::OddLimit),
+            _ => None,
         }
     }
 }

@@ -1,13 +1,16 @@
 //! Decoder for the request parameters that determine how to interpret the response.
 
 mod keys;
+mod limits;
 mod parameters;
 
 use super::framing::Multipart;
 use super::scan::{Pause, Scanner, protobuf};
-use crate::Route;
 use crate::dialect::grpc::{Method, RequestField};
+use crate::{Engine, Route};
 use keys::Place;
+pub(crate) use limits::Limits;
+pub use limits::OutputLimit;
 use parameters::Parameters;
 
 /// Incremental decoder for one request body, JSON or a form, in fixed memory. Prompts and files are skipped.
@@ -19,6 +22,9 @@ pub struct RequestDecoder {
     /// Boxed: few requests use gRPC.
     grpc: Option<Box<GrpcRequest>>,
     parameters: Parameters,
+    route: Route,
+    /// The engine, if known.
+    engine: Option<Engine>,
     /// The response is streamed unless the request has `stream: false`.
     streams_unasked: bool,
     /// Several APIs share the path.
@@ -61,9 +67,9 @@ pub struct RequestFacts<'a> {
     pub stream: Option<bool>,
     /// `n`: choices per prompt (llama.cpp also `n_cmpl`, SGLang `sampling_params.n`).
     pub n: Option<u64>,
-    /// Output tokens per choice: `max_completion_tokens`, else `max_tokens` or `max_output_tokens` (Responses). Also
-    /// llama.cpp's `n_predict`, Ollama's `options.num_predict`, and `max_new_tokens` of SGLang (`sampling_params`) and
-    /// TGI (`parameters`).
+    /// Maximum output tokens per choice, if the engine reads the key on this route: `max_completion_tokens`, else
+    /// `max_tokens` or `max_output_tokens` (Responses). Also llama.cpp's `n_predict`, Ollama's `options.num_predict`,
+    /// and `max_new_tokens` of SGLang (`sampling_params`) and TGI (`parameters`).
     pub max_tokens: Option<u64>,
     /// `echo`: the response begins with the prompt.
     pub echo: Option<bool>,
@@ -91,6 +97,8 @@ impl RequestDecoder {
             form: None,
             grpc: route.grpc().map(|method| Box::new(GrpcRequest::new(method))),
             parameters: Parameters::default(),
+            route,
+            engine: None,
             streams_unasked: route.streams_by_default(),
             is_shared,
         }
@@ -101,6 +109,12 @@ impl RequestDecoder {
     pub fn of_content_type(route: Route, content_type: Option<&[u8]>) -> Self {
         let form = content_type.filter(|_| route.is_read()).and_then(Multipart::of_content_type);
         Self { form: form.map(Box::new), ..Self::new(route) }
+    }
+
+    /// Sets the engine, which determines the keys of [`RequestFacts::max_tokens`].
+    #[must_use]
+    pub fn of_engine(self, engine: Option<Engine>) -> Self {
+        Self { engine, ..self }
     }
 
     /// Decodes the next bytes of the body, after transfer and content decoding; for gRPC, the bytes of the messages.
@@ -124,31 +138,51 @@ impl RequestDecoder {
 
     /// The parameters known so far.
     pub fn facts(&self) -> RequestFacts<'_> {
-        let parameters = &self.parameters;
-        let complete = match (&self.grpc, &self.form) {
-            (Some(grpc), _) => grpc.whole,
-            (None, Some(form)) => form.is_done(),
-            (None, None) => self.scanner.is_done(),
-        };
-        let max_tokens = parameters
-            .max_completion_tokens
-            .or(parameters.max_tokens)
-            .or(parameters.max_output_tokens)
-            // Each instance has its own limit, so the limit per choice is known only for a single instance.
-            .or(parameters.instance_max_tokens.filter(|_| parameters.instances == Some(1)));
+        let (parameters, complete) = (&self.parameters, self.is_complete());
+        let limit = self.output_limit();
         RequestFacts {
             model: parameters.model.text(),
             stream: parameters
                 .stream
                 .or(parameters.parameters_stream.filter(|_| parameters.instances.is_some()))
-                .or((complete && self.streams_unasked).then_some(true)),
+                .or((complete && self.streams_unasked).then_some(true))
+                .filter(|_| !parameters.stream_is_odd),
             n: parameters.n,
-            max_tokens,
+            max_tokens: parameters.limits.applied(self.limit_keys().0.and(self.limit_keys().1)),
             echo: parameters.echo,
             prompts: parameters.prompts(),
             api: parameters.shape.api().filter(|_| self.is_shared),
-            prefill_leg: complete && parameters.remote_decode == Some(true) && max_tokens == Some(1),
+            prefill_leg: parameters.remote_decode == Some(true) && limit == OutputLimit { largest: 1, certain: true },
             complete,
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        match (&self.grpc, &self.form) {
+            (Some(grpc), _) => grpc.whole,
+            (None, Some(form)) => form.is_done(),
+            (None, None) => self.scanner.is_done(),
+        }
+    }
+
+    /// The limit on output tokens. Unlike [`RequestFacts::max_tokens`], it cannot be less than the number of tokens
+    /// that the engine generates, however the engine reads the body.
+    pub fn output_limit(&self) -> OutputLimit {
+        let (certain, possible) = self.limit_keys();
+        let limit = self.parameters.limits.evidence(certain, possible);
+        OutputLimit { certain: limit.certain && self.is_complete(), ..limit }
+    }
+
+    /// The keys that the engine certainly reads, and those that it may also read.
+    fn limit_keys(&self) -> (Limits, Limits) {
+        let instances = self.parameters.instances;
+        let route = if self.is_shared { self.parameters.shape.api() } else { Some(self.route) };
+        let (certain, possible) = route.map_or((Limits::NONE, Limits::ALL), |route| route.limits(self.engine));
+        match instances.filter(|_| self.is_shared) {
+            None => (certain, possible),
+            // Each instance has its own limit, so the limit per choice is known only for a single instance.
+            Some(1) => (Limits::NONE, certain.and(possible).and(Limits::INSTANCE)),
+            Some(_) => (Limits::NONE, certain.and(possible)),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The parameters of a request, collected while its body is decoded.
 
 use super::keys::{Place, Shapes};
+use super::limits::{FoundLimits, Limits};
 use crate::dialect::grpc::RequestField;
 use crate::scan::{Capture, Sink, protobuf};
 
@@ -9,10 +10,10 @@ use crate::scan::{Capture, Sink, protobuf};
 pub(super) struct Parameters {
     pub(super) model: Capture<128>,
     pub(super) stream: Option<bool>,
+    /// The body has several values for `stream`, or one that decoders read differently.
+    pub(super) stream_is_odd: bool,
     pub(super) n: Option<u64>,
-    pub(super) max_tokens: Option<u64>,
-    pub(super) max_completion_tokens: Option<u64>,
-    pub(super) max_output_tokens: Option<u64>,
+    pub(super) limits: FoundLimits,
     pub(super) echo: Option<bool>,
     pub(super) prompts: u64,
     /// The prompt list contains token ids, so it is a single prompt (in llama.cpp even if it also contains text).
@@ -21,8 +22,6 @@ pub(super) struct Parameters {
     pub(super) shape: Shapes,
     /// The number of requests in `instances`.
     pub(super) instances: Option<u64>,
-    /// The token limit of one instance.
-    pub(super) instance_max_tokens: Option<u64>,
     /// `parameters.stream`, which applies to all instances.
     pub(super) parameters_stream: Option<bool>,
     /// `kv_transfer_params.do_remote_decode`: another engine does the decoding.
@@ -47,7 +46,7 @@ impl Parameters {
                 self.model.settle();
             }
             b"stream" => self.stream = boolean_of_form(value),
-            b"max_completion_tokens" => self.max_completion_tokens = whole_number(value),
+            b"max_completion_tokens" => self.limits.number(Limits::MAX_COMPLETION_TOKENS, value),
             _ => {}
         }
     }
@@ -61,10 +60,6 @@ fn boolean_of_form(value: &[u8]) -> Option<bool> {
     } else {
         is(&["false", "0", "off", "no", "f", "n"]).then_some(false)
     }
-}
-
-fn whole_number(written: &[u8]) -> Option<u64> {
-    std::str::from_utf8(written).ok()?.parse().ok()
 }
 
 impl protobuf::Sink<RequestField> for Parameters {
@@ -85,7 +80,7 @@ impl protobuf::Sink<RequestField> for Parameters {
     fn number(&mut self, field: RequestField, value: u64) {
         match field {
             RequestField::N => self.n = Some(value),
-            RequestField::MaxTokens => self.max_tokens = Some(value),
+            RequestField::MaxTokens => self.limits.whole(Limits::MAX_TOKENS, Some(value)),
             RequestField::Stream => self.stream = Some(value != 0),
             RequestField::Model | RequestField::Options => {}
         }
@@ -100,7 +95,13 @@ impl Sink<Place> for Parameters {
             _ => None,
         };
         match place {
-            Place::Stream => self.stream = boolean,
+            Place::Stream => {
+                self.stream_is_odd |= (self.stream.is_some() && self.stream != boolean) || !b"tfn".contains(&first);
+                self.stream = boolean;
+            }
+            Place::OddStream => self.stream_is_odd = true,
+            Place::OddLimit => self.limits.odd_key(),
+            Place::Limit(key) => self.limits.begin(key, first),
             Place::ParametersStream => self.parameters_stream = boolean,
             Place::Instance => self.instances = Some(self.instances.unwrap_or(0).saturating_add(1)),
             Place::Echo => self.echo = boolean,
@@ -133,13 +134,9 @@ impl Sink<Place> for Parameters {
     }
 
     fn number(&mut self, place: Place, written: &[u8]) {
-        let value = whole_number(written);
         match place {
-            Place::N => self.n = value,
-            Place::MaxTokens => self.max_tokens = value,
-            Place::MaxCompletionTokens => self.max_completion_tokens = value,
-            Place::MaxOutputTokens => self.max_output_tokens = value,
-            Place::InstanceMaxTokens => self.instance_max_tokens = value,
+            Place::N => self.n = std::str::from_utf8(written).ok().and_then(|written| written.parse().ok()),
+            Place::Limit(key) => self.limits.number(key, written),
             _ => {}
         }
     }

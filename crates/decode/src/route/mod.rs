@@ -7,8 +7,9 @@ mod tests;
 
 use std::borrow::Cow;
 
-use crate::Framing;
 use crate::dialect::{Place, grpc};
+use crate::request::Limits;
+use crate::{Engine, Framing};
 use table::OTHER;
 pub use table::Route;
 
@@ -83,6 +84,10 @@ struct Row {
     streams_by_default: bool,
     /// Several APIs share the path; the request body determines which.
     shared: bool,
+    /// The keys with which requests limit the output tokens, in every engine.
+    limits: Limits,
+    /// More such keys, in the engines that list them in their own rows.
+    more_limits: Limits,
 }
 
 impl Row {
@@ -98,11 +103,13 @@ impl Row {
         plain_text: false,
         streams_by_default: false,
         shared: false,
+        limits: Limits::NONE,
+        more_limits: Limits::NONE,
     };
     /// An API that generates text.
     const GENERATES: Row = Row { operation: "text_completion", work: Work::Generates, text: Text::Every, ..Row::OTHER };
     /// A gRPC method that generates text.
-    const GRPC: Row = Row { text: Text::Never, ..Row::GENERATES };
+    const GRPC: Row = Row { text: Text::Never, limits: Limits::MAX_TOKENS, ..Row::GENERATES };
     /// An API that returns values computed from its input.
     const TAKES_INPUT: Row = Row { work: Work::TakesInput, dialect: Dialect::Same(Place::InputOnly), ..Row::OTHER };
 
@@ -257,6 +264,16 @@ impl Route {
             (Dialect::Typed { event, .. }, _) => event,
             (Dialect::Messages(place), Framing::Messages) => place,
             (Dialect::Unread | Dialect::Messages(_) | Dialect::Grpc(_), _) => Place::Unread,
+        }
+    }
+
+    /// The keys for limits on output tokens that an engine certainly reads on this route, and those that it may also
+    /// read, because the engine is unknown.
+    pub(crate) fn limits(self, engine: Option<Engine>) -> (Limits, Limits) {
+        let Row { limits, more_limits, .. } = self.row();
+        match engine {
+            Some(engine) => (limits.and(more_limits.both(engine.info().limits)), Limits::NONE),
+            None => (*limits, *more_limits),
         }
     }
 

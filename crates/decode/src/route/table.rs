@@ -2,6 +2,7 @@
 
 use super::{Dialect, End, Row, Text};
 use crate::dialect::{Place, grpc};
+use crate::request::Limits;
 
 /// The operation of paths that belong to no decoded API.
 pub(super) const OTHER: &str = "other";
@@ -38,6 +39,8 @@ macro_rules! routes {
 routes! {
     /// OpenAI `/v1/chat/completions`.
     Chat = "chat": GENERATES {
+        limits: Limits::MAX_TOKENS,
+        more_limits: Limits::MAX_COMPLETION_TOKENS.and(Limits::N_PREDICT),
         operation: "chat",
         paths: &["/chat/completions"],
         dialect: Dialect::Same(Place::Chat),
@@ -45,12 +48,16 @@ routes! {
 
     /// OpenAI `/v1/completions`.
     Completions = "completions": GENERATES {
+        limits: Limits::MAX_TOKENS,
+        more_limits: Limits::OF_COMPLETIONS.and(Limits::N_PREDICT),
         paths: &["/v1/completions"],
         dialect: Dialect::Same(Place::Completion),
     }
 
     /// OpenAI `/v1/responses`.
     Responses = "responses": GENERATES {
+        limits: Limits::MAX_OUTPUT_TOKENS,
+        more_limits: Limits::MAX_TOKENS.and(Limits::OF_COMPLETIONS).and(Limits::N_PREDICT),
         operation: "chat",
         paths: &["/v1/responses"],
         whole: &["/responses"],
@@ -60,6 +67,7 @@ routes! {
 
     /// Anthropic `/v1/messages`.
     Messages = "messages": GENERATES {
+        limits: Limits::MAX_TOKENS,
         operation: "chat",
         paths: &["/v1/messages"],
         dialect: Dialect::Typed { event: Place::MessageEvent, body: Place::MessageBody },
@@ -68,6 +76,7 @@ routes! {
 
     /// `/generate` of SGLang, LMDeploy and TGI, distinguished by the body.
     Generate = "generate": GENERATES {
+        more_limits: Limits::MAX_NEW_TOKENS.and(Limits::MAX_TOKENS).and(Limits::PARAMETERS),
         whole: &["/generate"],
         methods: &["POST", "PUT"],
         dialect: Dialect::Same(Place::Generate),
@@ -76,30 +85,37 @@ routes! {
 
     /// TGI `/generate_stream`.
     TgiStream = "tgi_stream": GENERATES {
+        limits: Limits::PARAMETERS,
         whole: &["/generate_stream"],
         dialect: Dialect::Same(Place::Tgi),
     }
 
     /// TGI's compatibility route, `POST /`: streamed or not, depending on the request body.
     TgiCompat = "tgi_compat": GENERATES {
+        limits: Limits::PARAMETERS,
         whole: &["/"],
         dialect: Dialect::Same(Place::Tgi),
     }
 
     /// llama.cpp's own `/completion`, and `/completions` without a prefix.
     LlamaCompletion = "llama_completion": GENERATES {
+        limits: Limits::N_PREDICT.and(Limits::MAX_TOKENS),
+        more_limits: Limits::OF_COMPLETIONS,
         whole: &["/completion", "/completions"],
         dialect: Dialect::Same(Place::LlamaCpp),
     }
 
     /// llama.cpp `/infill`.
     Infill = "infill": GENERATES {
+        limits: Limits::N_PREDICT.and(Limits::MAX_TOKENS),
+        more_limits: Limits::OF_COMPLETIONS,
         whole: &["/infill"],
         dialect: Dialect::Same(Place::LlamaCpp),
     }
 
     /// Ollama `/api/chat`; SGLang has it too.
     OllamaChat = "ollama_chat": GENERATES {
+        more_limits: Limits::NUM_PREDICT.and(Limits::MAX_TOKENS).and(Limits::OF_COMPLETIONS).and(Limits::N_PREDICT),
         operation: "chat",
         paths: &["/api/chat"],
         dialect: Dialect::Same(Place::Ollama),
@@ -108,6 +124,7 @@ routes! {
 
     /// Ollama `/api/generate`; SGLang has it too.
     OllamaGenerate = "ollama_generate": GENERATES {
+        limits: Limits::NUM_PREDICT,
         paths: &["/api/generate"],
         dialect: Dialect::Same(Place::Ollama),
         streams_by_default: true,
@@ -115,6 +132,7 @@ routes! {
 
     /// Triton `/v2/models/M/generate` and `generate_stream`.
     TritonGenerate = "triton_generate": GENERATES {
+        limits: Limits::MAX_TOKENS.and(Limits::PARAMETERS),
         paths: &[
             "/v2/models/*/generate", "/v2/models/*/generate_stream", "/v2/models/*/versions/*/generate",
             "/v2/models/*/versions/*/generate_stream",
@@ -125,6 +143,7 @@ routes! {
 
     /// vLLM `/inference/v1/generate`: tokens in, tokens out.
     VllmGenerate = "vllm_generate": GENERATES {
+        limits: Limits::SAMPLING_MAX_TOKENS,
         paths: &["/inference/v1/generate"],
         dialect: Dialect::Same(Place::VllmGenerate),
         text: Text::Never,
@@ -132,6 +151,7 @@ routes! {
 
     /// Cohere `/v2/chat` (vLLM).
     CohereChat = "cohere_chat": GENERATES {
+        limits: Limits::MAX_TOKENS,
         operation: "chat",
         paths: &["/v2/chat"],
         dialect: Dialect::Typed { event: Place::CohereEvent, body: Place::CohereBody },
@@ -140,6 +160,7 @@ routes! {
 
     /// OpenAI `/v1/audio/transcriptions`.
     AudioTranscription = "audio_transcription": GENERATES {
+        more_limits: Limits::MAX_COMPLETION_TOKENS,
         operation: "transcription",
         paths: &["/audio/transcriptions"],
         dialect: Dialect::Typed { event: Place::TranscriptEvent, body: Place::TranscriptBody },
@@ -150,6 +171,7 @@ routes! {
 
     /// OpenAI `/v1/audio/translations`.
     AudioTranslation = "audio_translation": GENERATES {
+        more_limits: Limits::MAX_COMPLETION_TOKENS,
         operation: "translation",
         paths: &["/audio/translations"],
         dialect: Dialect::Typed { event: Place::TranscriptEvent, body: Place::TranscriptBody },

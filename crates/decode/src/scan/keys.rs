@@ -38,6 +38,22 @@ impl<P: Copy> Keys<P> {
         let (name, place) = self.pairs.get(usize::from(slot).checked_sub(1)?)?;
         if name.as_bytes() == key { Some(*place) } else { None }
     }
+
+    /// The place of a known key that differs from this key in case only, as Go's JSON decoder compares keys: it also
+    /// folds the Kelvin sign and the long s.
+    #[cold]
+    pub(super) fn find_folded(&self, key: &[u8]) -> Option<P> {
+        let key = std::str::from_utf8(key).ok()?;
+        let is_equal = |(name, _): &&(&str, P)| {
+            let folded = key.chars().map(|char| match char {
+                '\u{212a}' => 'k',
+                '\u{17f}' => 's',
+                char => char.to_ascii_lowercase(),
+            });
+            folded.eq(name.chars())
+        };
+        self.pairs.iter().find(is_equal).map(|(_, place)| *place)
+    }
 }
 
 const fn slot(len: usize, first: u8, middle: u8, factor: u32) -> usize {

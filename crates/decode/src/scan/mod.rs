@@ -20,6 +20,14 @@ pub use scanner::{Pause, Scanner};
 pub trait Place: Copy + PartialEq + 'static {
     /// The expected type. Values of other types are skipped.
     fn shape(self) -> Shape<Self>;
+
+    /// True if keys that differ from a known key in case only are reported at [`Place::folded`].
+    const FOLDS: bool = false;
+
+    /// The place of a key that differs from the key of this place in case only; by default, the key is unknown.
+    fn folded(self) -> Option<Self> {
+        None
+    }
 }
 
 /// The type expected at a place.

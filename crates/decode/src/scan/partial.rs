@@ -55,11 +55,6 @@ impl<const N: usize> Capture<N> {
         self.len += fits as u8;
     }
 
-    /// Marks the text as truncated.
-    pub(super) fn lose(&mut self) {
-        self.state = State::Cut;
-    }
-
     /// True if nothing was added since the last `clear`.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {

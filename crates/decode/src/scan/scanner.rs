@@ -139,8 +139,14 @@ impl<P: Place> Scanner<P> {
                     }
                 }
                 State::KeyEscape => {
-                    self.position.state = State::Key;
-                    at += 1;
+                    let partial = &mut self.partial;
+                    let escape = self.unescape.push(byte, &mut |part| partial.push(part));
+                    if escape != Escape::Open {
+                        // No known key has a character that needs two escapes.
+                        self.unescape.settle(&mut |part| partial.push(part));
+                        self.position.state = State::Key;
+                    }
+                    at += usize::from(escape != Escape::Broken);
                 }
                 State::Colon => {
                     match byte {
@@ -243,13 +249,17 @@ impl<P: Place> Scanner<P> {
         };
         let (part, end) = rest.split_at_checked(len).unwrap_or((rest, &[]));
         if end.first() == Some(&b'\\') {
-            // Servers never escape known keys, so a key with an escape is unknown.
-            self.partial.lose();
+            self.partial.push(part);
             self.position.state = State::KeyEscape;
             return start + len + 1;
         }
         self.position.place = match (self.partial.complete(part), self.position.container()) {
-            (Some(key), Some(Shape::Object(keys) | Shape::OneOrMany(keys, _))) => keys.find(key),
+            (Some(key), Some(Shape::Object(keys) | Shape::OneOrMany(keys, _))) => match keys.find(key) {
+                None if P::FOLDS && !key.iter().all(|byte| matches!(byte, b'a'..=b'z' | b'_')) => {
+                    keys.find_folded(key).and_then(P::folded)
+                }
+                place => place,
+            },
             _ => None,
         };
         // Fast path: all known servers write the colon directly after the key.

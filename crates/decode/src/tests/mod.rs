@@ -4,6 +4,7 @@ mod bodies;
 mod engines;
 mod forms;
 mod framing;
+mod limits;
 mod named;
 mod predictions;
 mod requests;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::measure::Record;
-use tokometer_decode::Route;
+use tokometer_decode::{OutputLimit, Route};
 
 /// Data available once a request's route is known.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +83,8 @@ pub struct Requested<'a> {
     pub streaming: Option<bool>,
     /// `max_tokens` or `max_completion_tokens`.
     pub max_tokens: Option<u64>,
+    /// The limit on output tokens as evidence about the engine.
+    pub limit: OutputLimit,
     /// Bytes of the request body.
     pub bytes: u64,
     /// Latency targets of the request.

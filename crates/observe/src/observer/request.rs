@@ -92,9 +92,10 @@ impl OpenRequest {
         if !route.is_read() && route != Route::Invocations {
             return;
         }
+        let engine = shared.last_engine(self.measured.listener()).and_then(Engine::of_name);
         if route.is_rpc() {
             self.bodies.begin_messages(Message::Request, head.header("grpc-encoding"), account, shared);
-            self.request = Some(Box::new(RequestDecoder::new(route)));
+            self.request = Some(Box::new(RequestDecoder::new(route).of_engine(engine)));
             return;
         }
         // SGLang 0.5 has its own header for compressed requests (`SGLANG_ENABLE_REQUEST_DECOMPRESSION`).
@@ -103,7 +104,8 @@ impl OpenRequest {
         let codings = codings.into_iter().flat_map(|name| head.values(name));
         match self.bodies.begin(Message::Request, codings, account, shared) {
             Ok(()) => {
-                self.request = Some(Box::new(RequestDecoder::of_content_type(route, head.header("content-type"))))
+                let decoder = RequestDecoder::of_content_type(route, head.header("content-type")).of_engine(engine);
+                self.request = Some(Box::new(decoder));
             }
             Err(why) => self.unread(Message::Request, why, shared),
         }
@@ -155,10 +157,12 @@ impl OpenRequest {
         let facts = decoder.facts();
         Parameters {
             model: facts.model.map(Into::into),
-            stream: facts.stream,
+            // Servers may read more of an invalid body, and find another value there.
+            stream: facts.stream.filter(|_| facts.complete),
             n: facts.n,
             prompts: facts.prompts,
             max_tokens: facts.max_tokens,
+            limit: decoder.output_limit(),
             echo: facts.echo.unwrap_or(false),
         }
     }

@@ -89,7 +89,10 @@ pub(super) struct Details {
     pub(super) model: Option<Arc<str>>,
     /// [`u64::MAX`] if not set. An `Option` would make [`Request`] larger than two cache lines.
     pub(super) max_tokens: u64,
-    pub(super) bytes: u64,
+    /// Size of the request body, at most 4 GiB.
+    pub(super) bytes: u32,
+    /// Output tokens that the request allows.
+    pub(super) allowed_tokens: u32,
     pub(super) targets: Option<Arc<Targets>>,
 }
 
@@ -129,6 +132,9 @@ pub struct Open {
     pub tokens: u64,
     /// `max_tokens` of the request.
     pub max_tokens: Option<u64>,
+    /// Maximum output tokens per choice, if the engine makes progress: the limit of the request, or the usual maximum if
+    /// the engine may ignore the limit.
+    pub allowed_tokens: u32,
     /// Size of the request body in bytes.
     pub request_bytes: u64,
     /// The SLO targets in the request itself.
@@ -212,7 +218,8 @@ impl Request {
             usual_gap: usual_gap.map(Duration::from_millis),
             tokens: self.tokens.load(Relaxed),
             max_tokens: details.map(|details| details.max_tokens).filter(|max| *max != u64::MAX),
-            request_bytes: details.map_or(0, |details| details.bytes),
+            allowed_tokens: details.map_or(0, |details| details.allowed_tokens),
+            request_bytes: details.map_or(0, |details| details.bytes.into()),
             targets: details.and_then(|details| details.targets.clone()),
         }
     }

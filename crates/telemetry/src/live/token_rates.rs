@@ -115,6 +115,7 @@ mod tests {
             usual_gap: None,
             tokens,
             max_tokens: None,
+            allowed_tokens: 0,
             request_bytes: 0,
             without_token: None,
             progressed: None,

@@ -9,6 +9,7 @@ use tokometer_observe::measure::{Opening, Outcome, Record, Requested, TimeLine, 
 
 use crate::live::recent::{Finished, Recent};
 use crate::live::requests::{DONE, Details, LEFT, Listener, NEVER, Request, Requests, STREAM, WHOLE, nanos};
+use crate::live::wedge::WHOLE_TOKENS;
 
 /// Receives the events of one request, and writes the request's state for readers.
 pub(super) struct RequestWatch {
@@ -95,7 +96,8 @@ impl Watch for RequestWatch {
             requested,
             model: request.model.map(Into::into),
             max_tokens: request.max_tokens.unwrap_or(u64::MAX),
-            bytes: request.bytes,
+            bytes: u32::try_from(request.bytes).unwrap_or(u32::MAX),
+            allowed_tokens: u32::try_from(request.limit.tokens(WHOLE_TOKENS)).unwrap_or(u32::MAX),
             targets: request.targets.cloned().map(Arc::new),
         };
         self.request.details.set(details).ok();

@@ -117,8 +117,12 @@ const BYTES_PER_TOKEN: f64 = 4.0;
 /// Slowest plausible decoding of a non-streamed response, tokens per second.
 const WHOLE_TOKENS_PER_SECOND: f64 = 10.0;
 
-/// Assumed tokens of a non-streamed response when the request has no `max_tokens`.
-const WHOLE_TOKENS: u64 = 16_384;
+/// Assumed maximum tokens of a non-streamed response, unless the engine certainly applies a limit that the request sets.
+pub(super) const WHOLE_TOKENS: u64 = 16_384;
+
+/// Maximum tokens of a non-streamed response, whatever the request sets. Clients often set `max_tokens` to millions, and
+/// a frozen engine must be detected nevertheless.
+const MAX_WHOLE_TOKENS: u32 = 131_072;
 
 /// Maximum silence of an engine with pending requests. The rules are in `docs/concepts/frozen-engine.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -151,10 +155,8 @@ fn of_prompt(bytes: u64) -> Duration {
 }
 
 /// Time allowed for the tokens of a non-streamed response.
-fn of_whole(max_tokens: Option<u64>) -> Duration {
-    let seconds = max_tokens.unwrap_or(WHOLE_TOKENS) as f64 / WHOLE_TOKENS_PER_SECOND;
-    // Clients often set `max_tokens` to millions; limit the time to one day.
-    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).min(Duration::from_secs(24 * 3600))
+fn of_whole(allowed_tokens: u32) -> Duration {
+    Duration::from_secs_f64(f64::from(allowed_tokens.min(MAX_WHOLE_TOKENS)) / WHOLE_TOKENS_PER_SECOND)
 }
 
 /// Evidence about an engine from the requests in flight of all its listeners.
@@ -207,7 +209,7 @@ impl Evidence {
                 self.whole += 1;
                 self.waited_whole = self.waited_whole.max(waited);
                 self.prompt = self.prompt.max(prompt);
-                let tokens = if open.route.generates() { of_whole(open.max_tokens) } else { Duration::ZERO };
+                let tokens = if open.route.generates() { of_whole(open.allowed_tokens) } else { Duration::ZERO };
                 self.response = self.response.max(prompt.saturating_add(tokens));
             }
             Doing::Blocked => self.client_blocked += 1,

@@ -230,10 +230,10 @@ impl Request {
     fn announce(&mut self, streaming: Option<bool>, at: Instant) {
         let at = self.since(at);
         self.times.requested = Since::at(at);
-        let Parameters { model, max_tokens, .. } = &self.parameters;
-        let (model, max_tokens, bytes) = (model.as_deref(), *max_tokens, self.request_bytes);
+        let Parameters { model, max_tokens, limit, .. } = &self.parameters;
+        let (model, max_tokens, limit, bytes) = (model.as_deref(), *max_tokens, *limit, self.request_bytes);
         let targets = self.targets.as_deref();
-        self.watches.requested(&Requested { model, streaming, max_tokens, bytes, targets }, at);
+        self.watches.requested(&Requested { model, streaming, max_tokens, limit, bytes, targets }, at);
     }
 
     /// Sets the parameters of a request that was not received completely.

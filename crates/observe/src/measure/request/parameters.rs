@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::measure::Ending;
-use tokometer_decode::{EngineHabits, ResponseText};
+use tokometer_decode::{EngineHabits, OutputLimit, ResponseText};
 
 /// Thresholds of the calculations.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,6 +45,8 @@ pub struct Parameters {
     pub prompts: Option<u64>,
     /// `max_tokens` or `max_completion_tokens`.
     pub max_tokens: Option<u64>,
+    /// The limit on output tokens as evidence about the engine.
+    pub limit: OutputLimit,
     /// `echo`: the response begins with the prompt.
     pub echo: bool,
 }

@@ -2,11 +2,20 @@
 
 use crate::measure::tokens::{Context, MAX_TOKENS, Tokens};
 use crate::measure::{Count, CountSource, Parameters};
-use tokometer_decode::{Channels, Counter, EngineHabits, EngineTiming, FinishReason, Finishes, StreamEvent, Usage};
+use tokometer_decode::{
+    Channels, Counter, EngineHabits, EngineTiming, FinishReason, Finishes, OutputLimit, StreamEvent, Usage,
+};
 
 /// Parameters of a request for one response to one prompt.
-const ONE_RESPONSE: Parameters =
-    Parameters { model: None, stream: None, n: None, prompts: None, max_tokens: None, echo: false };
+const ONE_RESPONSE: Parameters = Parameters {
+    model: None,
+    stream: None,
+    n: None,
+    prompts: None,
+    max_tokens: None,
+    limit: OutputLimit { largest: 0, certain: false },
+    echo: false,
+};
 
 /// A complete response to one prompt.
 const ONE: Context<'static> = Context {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::live::{Bounds, Doing, InFlight, Reach, Rule, Settings, Signs, State, Verdict};
-use tokometer_decode::Route;
+use tokometer_decode::{OutputLimit, Route};
 use tokometer_observe::measure::{Labels, Opening, Outcome, Record, Requested, Sink, Watches};
 
 /// Maximum memory of an open request in bytes, without its observer: state, watch and timeline.
@@ -59,8 +59,16 @@ impl Stage {
 
     /// Opens a complete request with an optional `max_tokens`.
     pub(super) fn request(&self, streaming: bool, bytes: u64, max_tokens: Option<u64>, at: f64) -> TestRequest {
+        let limit = OutputLimit { largest: max_tokens.unwrap_or(0), certain: max_tokens.is_some() };
+        self.limited(streaming, bytes, limit, at)
+    }
+
+    /// Opens a complete request with a limit on its output tokens.
+    fn limited(&self, streaming: bool, bytes: u64, limit: OutputLimit, at: f64) -> TestRequest {
+        let max_tokens = Some(limit.largest).filter(|_| limit.certain);
+        let content =
+            Requested { model: Some("m"), streaming: Some(streaming), max_tokens, limit, bytes, targets: None };
         let mut request = self.open(Route::Chat, at);
-        let content = Requested { model: Some("m"), streaming: Some(streaming), max_tokens, bytes, targets: None };
         request.watch.requested(&content, Duration::ZERO);
         request
     }
@@ -276,6 +284,16 @@ fn non_streamed_response_is_bound_by_its_tokens() {
     let stage = Stage::new();
     let _unnamed = stage.request(false, 400, None, 0.0);
     stage.wedged_from(120.5 + 1638.4, Rule::Whole);
+    let stage = Stage::new();
+    let uncertain = |largest| OutputLimit { largest, certain: false };
+    let _ignored = stage.limited(false, 400, uncertain(1), 0.0);
+    stage.wedged_from(120.5 + 1638.4, Rule::Whole);
+    let stage = Stage::new();
+    let _larger = stage.limited(false, 400, uncertain(20_000), 0.0);
+    stage.wedged_from(120.5 + 2000.0, Rule::Whole);
+    let stage = Stage::new();
+    let _unlimited = stage.limited(false, 400, uncertain(u64::MAX), 0.0);
+    stage.wedged_from(120.5 + 13_107.2, Rule::Whole);
     let stage = Stage::new();
     let mut vectors = stage.open(Route::Embeddings, 0.0);
     vectors.watch.requested(&Requested { bytes: 400, ..Requested::default() }, Duration::ZERO);
