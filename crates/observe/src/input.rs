@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokometer_wire::budget::Budget;
+
 pub use crate::measure::TraceParent;
 
 /// Direction of bytes on a connection.
@@ -151,6 +153,11 @@ pub trait Observe: Send + Sync + 'static {
     /// `stream_options.include_usage` (chats and completions of the OpenAI API).
     fn reports_usage_on_request(&self, _method: &str, _target: &str) -> bool {
         false
+    }
+
+    /// The memory budget of the process. A traffic source that holds back bytes takes its memory from this budget.
+    fn budget(&self) -> Budget {
+        Budget::new(usize::MAX)
     }
 
     /// An observer panicked and was dropped. Its connection continues unobserved.

@@ -6,7 +6,7 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::CHAT;
 use crate::attack::{Attack, Hostile, Target, connect};
-use crate::bombs::open_zstd;
+use crate::bombs::{encode, open_zstd};
 use crate::wire;
 
 /// zstd window sizes, as exponents of two: the largest supported one, and one that a body of 38 bytes fills.
@@ -27,6 +27,9 @@ const STREAMS: usize = 1_000;
 
 /// Size of a body that is announced but never sent.
 const ANNOUNCED: usize = 1 << 20;
+
+/// Decoded size of a body with many JSON members: below the default of `rewrite.max_body`.
+const MEMBERS: usize = 15 << 20;
 
 /// Number of clients that do not read their response.
 const READERS: usize = 200;
@@ -49,6 +52,8 @@ pub(super) fn attacks() -> Vec<Attack> {
             target.on_all(80, |stream, _| open_streams(stream, STREAMS)).await
         }),
         Attack::new("h1-slow-readers", READERS, slow_readers),
+        Attack::new("h1-json-members", 1, |target| members(target, None)),
+        Attack::new("h1-json-members-gzip", 1, |target| members(target, Some("gzip"))),
         Attack::new(
             "h1-open-headers",
             200,
@@ -108,6 +113,28 @@ async fn slow_readers(target: Target) -> crate::Outcome<()> {
         stream.write_all(&wire::post(CHAT, &[("x-kind", "large")], b"{}")).await?;
         target.hold(stream);
     }
+    tokio::time::sleep(STAY).await;
+    Ok(())
+}
+
+/// A body with millions of JSON members, which a parser must not collect. Incompressible members keep the compression
+/// ratio below the limit.
+async fn members(target: Target, coding: Option<&'static str>) -> crate::Outcome<()> {
+    let mut random = 1_u32;
+    let mut body = b"{".to_vec();
+    while body.len() < MEMBERS {
+        body.extend(b"\"\":1,".repeat(130));
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        body.extend(format!("\"{random:x}\":{},", random % 10).as_bytes());
+    }
+    body.extend(b"\"stream\":true}");
+    let (body, headers) = match coding {
+        Some(coding) => (encode(coding, &body)?, vec![("content-encoding", coding)]),
+        None => (body, Vec::new()),
+    };
+    let mut stream = target.connect().await?;
+    stream.write(&wire::post(CHAT, &headers, &body)).await?;
+    stream.hold();
     tokio::time::sleep(STAY).await;
     Ok(())
 }

@@ -138,6 +138,10 @@ impl Observe for Observers {
     fn reports_usage_on_request(&self, method: &str, target: &str) -> bool {
         matches!(self.shared.load().settings.route(method, target), Route::Chat | Route::Completions)
     }
+
+    fn budget(&self) -> Budget {
+        self.budget()
+    }
 }
 
 impl Shared {

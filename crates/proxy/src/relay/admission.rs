@@ -20,6 +20,7 @@ use crate::relay::stream::Stream;
 use crate::relay::tcp_info::ClientNetwork;
 use crate::relay::unreached::Unreached;
 use tokometer_observe::input::{Close, Connection, Direction, NetworkSource, Observe, Observer, TraceParent};
+use tokometer_wire::budget::Budget;
 
 /// Maximum descriptors per connection: the client, the server, and the reset watch (`reset`).
 pub const DESCRIPTORS_PER_CONNECTION: usize = 3;
@@ -185,6 +186,11 @@ impl Relay {
     /// See [`Observe::reports_usage_on_request`].
     pub(crate) fn reports_usage_on_request(&self, method: &str, target: &str) -> bool {
         self.observe.reports_usage_on_request(method, target)
+    }
+
+    /// See [`Observe::budget`].
+    pub(crate) fn budget(&self) -> Budget {
+        self.observe.budget()
     }
 }
 

@@ -1,68 +1,82 @@
 //! Request bodies to be changed: each is collected, then edited as a whole.
 
-use std::net::IpAddr;
-use std::sync::LazyLock;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use tokometer_wire::budget::{Account, Budget, Share};
+use tokio::sync::Semaphore;
+use tokometer_wire::budget::{Account, Exhausted, Share};
 use tokometer_wire::coding::{Codings, Decoder, Limits};
 
 use crate::relay::Outcome;
-use crate::rewrite::include_usage::{self, Unchanged};
-
-/// Maximum bytes of bodies held at a time, over all connections. A request or client address may hold at most as many as
-/// are still free. Above these limits, requests pass unmodified.
-const HELD_BYTES: usize = 64 << 20;
+use crate::rewrite::include_usage::{self, ADDED_BYTES, Edit, Unchanged};
 
 /// Larger bodies are parsed outside of the data path's threads, because this can take milliseconds.
 const INLINE_BYTES: usize = 64 << 10;
 
+/// Maximum number of bodies parsed outside of the data path's threads at a time. Each needs a thread.
+static PARSERS: Semaphore = Semaphore::const_new(4);
+
 /// Maximum decoded bytes per compressed byte, against decompression bombs. Prompts do not compress better.
-const RATIO: u64 = 200;
+pub(crate) const RATIO: u64 = 200;
 
-/// Bytes of all bodies that the process holds.
-static HELD: LazyLock<Budget> = LazyLock::new(|| Budget::new(HELD_BYTES));
-
-/// Bytes that count as held until the last reference to them is dropped, usually once they are sent to the server.
-struct Counted {
+/// Bytes that are charged to the budget until they are dropped, usually once they are sent to the server.
+#[derive(Debug)]
+struct Held {
     bytes: Vec<u8>,
-    _share: Share,
+    share: Share,
 }
 
-impl Counted {
-    fn shared(bytes: Vec<u8>, share: Share) -> Bytes {
-        Bytes::from_owner(Counted { bytes, _share: share })
+impl Held {
+    fn new(account: &Account) -> Held {
+        Held { bytes: Vec::new(), share: account.share() }
+    }
+
+    /// Makes room for `more` bytes and an edit, if the budget allows.
+    fn reserve(&mut self, more: usize) -> Result<(), Exhausted> {
+        let needed = self.bytes.len() + more + ADDED_BYTES;
+        if needed <= self.bytes.capacity() {
+            return Ok(());
+        }
+        // More than needed, so that a body in small pieces is seldom copied.
+        let capacity = [needed + needed / 2, needed].into_iter().find(|size| self.share.hold(*size).is_ok());
+        self.bytes.reserve_exact(capacity.ok_or(Exhausted)? - self.bytes.len());
+        Ok(())
+    }
+
+    fn add(&mut self, piece: &[u8]) -> Result<(), Exhausted> {
+        self.reserve(piece.len())?;
+        self.bytes.extend_from_slice(piece);
+        Ok(())
     }
 }
 
-impl AsRef<[u8]> for Counted {
+impl AsRef<[u8]> for Held {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-/// A body that is being collected.
+/// A body that is being collected. At most as many bytes are held as the memory budget allows. Above this limit,
+/// requests pass unmodified.
 #[derive(Debug)]
 pub(crate) struct Body {
-    bytes: Vec<u8>,
+    held: Held,
     codings: Option<Codings>,
     max: usize,
     account: Account,
-    share: Share,
 }
 
 impl Body {
-    /// Begins to collect the body of a request with these headers, from a client with this address.
-    pub(crate) fn new(headers: &HeaderMap, max: usize, client: Option<IpAddr>) -> Body {
+    /// Begins to collect the body of a request with these headers. `account` limits the decoded bytes by [`RATIO`].
+    pub(crate) fn new(headers: &HeaderMap, max: usize, account: Account) -> Body {
         // SGLang has its own header for compressed requests (0.5, `SGLANG_ENABLE_REQUEST_DECOMPRESSION`).
         let codings = if headers.contains_key("x-body-compressed") {
             None
         } else {
             Codings::of(headers.get_all("content-encoding").iter().map(|value| value.as_bytes())).ok()
         };
-        let account = HELD.account(client, 0);
-        Body { bytes: Vec::new(), codings, max, share: account.share(), account }
+        Body { held: Held::new(&account), codings, max, account }
     }
 
     /// True if a body of this length is small enough to be changed.
@@ -70,15 +84,28 @@ impl Body {
         length <= self.max
     }
 
-    /// Adds a piece. False if the body is too large to be changed, or too many bytes are held: send it unmodified.
+    /// Makes room for the rest of the body, and for another copy of it, which the returned share holds.
+    pub(crate) fn reserve_twice(&mut self, rest: usize) -> Result<Share, Exhausted> {
+        let mut copy = self.account.share();
+        copy.hold(rest)?;
+        self.held.reserve(rest)?;
+        Ok(copy)
+    }
+
+    /// Adds a piece. False if the body is then too large to be changed, or too many bytes are held: send it unmodified.
     pub(crate) fn add(&mut self, piece: &[u8]) -> bool {
-        self.bytes.extend_from_slice(piece);
-        self.accepts(self.bytes.len()) && self.share.hold(self.bytes.len()).is_ok()
+        let fits = self.accepts(self.len() + piece.len()) && self.held.reserve(piece.len()).is_ok();
+        if !fits {
+            // Not charged, but at most as large as one read.
+            self.held.bytes.reserve_exact(piece.len());
+        }
+        self.held.bytes.extend_from_slice(piece);
+        fits
     }
 
     /// Bytes collected so far.
     pub(crate) fn len(&self) -> usize {
-        self.bytes.len()
+        self.held.bytes.len()
     }
 
     /// True if the body is compressed; a changed body is then sent uncompressed.
@@ -88,54 +115,79 @@ impl Body {
 
     /// The bytes collected so far, unchanged.
     pub(crate) fn take(&mut self) -> Bytes {
-        Counted::shared(std::mem::take(&mut self.bytes), std::mem::replace(&mut self.share, self.account.share()))
+        Bytes::from_owner(self.take_held())
+    }
+
+    fn take_held(&mut self) -> Held {
+        std::mem::replace(&mut self.held, Held::new(&self.account))
     }
 
     /// The complete body, changed if possible, and the outcome.
     pub(crate) async fn edited(&mut self) -> (Bytes, Outcome) {
-        let (original, codings, max) = (self.take(), self.codings, self.max);
-        let share = self.account.share();
-        if original.len() <= INLINE_BYTES && !self.is_coded() {
-            return edited(original, codings, max, share);
-        }
-        let copy = original.clone();
-        let edit = tokio::task::spawn_blocking(move || edited(copy, codings, max, share));
-        // An error means that the runtime is stopping.
-        edit.await.unwrap_or((original, Outcome::NotJson))
+        let (codings, max, account) = (self.codings, self.max, self.account.clone());
+        let mut held = Arc::new(self.take_held());
+        let change = if held.bytes.len() <= INLINE_BYTES && !self.is_coded() {
+            change(&held.bytes, codings, max, &account)
+        } else {
+            // The semaphore is never closed.
+            let _permit = PARSERS.acquire().await;
+            let shared = Arc::clone(&held);
+            let parsing = tokio::task::spawn_blocking(move || change(&shared.bytes, codings, max, &account));
+            // An error means that the runtime is stopping.
+            parsing.await.unwrap_or(Err(Outcome::NotJson))
+        };
+        let outcome = match (change, Arc::get_mut(&mut held)) {
+            (Ok(Change::Decoded(plain)), _) => return (Bytes::from_owner(plain), Outcome::Changed),
+            (Ok(Change::InPlace(edit)), Some(held)) => {
+                edit.apply(&mut held.bytes);
+                Outcome::Changed
+            }
+            // Never: the parser's reference is dropped.
+            (Ok(Change::InPlace(_)), None) => Outcome::TooLarge,
+            (Err(outcome), _) => outcome,
+        };
+        (Bytes::from_owner(Original(held)), outcome)
     }
 }
 
-/// `share` holds the changed body.
-fn edited(original: Bytes, codings: Option<Codings>, max: usize, mut share: Share) -> (Bytes, Outcome) {
-    let Some(codings) = codings else { return (original, Outcome::Encoded) };
-    let plain = if codings.is_empty() { None } else { decoded(&original, codings, max, &mut share) };
-    let body = match &plain {
-        Some(plain) => plain,
-        None if codings.is_empty() => &original[..],
-        None => return (original, Outcome::Encoded),
-    };
-    match include_usage::edit(body) {
-        Ok(edit) => {
-            let bytes = edit.apply(body);
-            if share.hold(bytes.len()).is_err() {
-                return (original, Outcome::TooLarge);
-            }
-            (Counted::shared(bytes, share), Outcome::Changed)
-        }
-        Err(why) => (original, why.into()),
+/// A body as received, except for an edit.
+struct Original(Arc<Held>);
+
+impl AsRef<[u8]> for Original {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.bytes
     }
+}
+
+/// How a body is changed.
+enum Change {
+    InPlace(Edit),
+    /// The body was compressed; this is the changed plain body.
+    Decoded(Held),
+}
+
+fn change(original: &[u8], codings: Option<Codings>, max: usize, account: &Account) -> Result<Change, Outcome> {
+    let codings = codings.ok_or(Outcome::Encoded)?;
+    if codings.is_empty() {
+        return Ok(Change::InPlace(include_usage::edit(original)?));
+    }
+    let mut plain = decoded(original, codings, max, account).ok_or(Outcome::Encoded)?;
+    include_usage::edit(&plain.bytes)?.apply(&mut plain.bytes);
+    Ok(Change::Decoded(plain))
 }
 
 /// The decompressed body; `None` if it cannot be decoded, is larger than `max`, or too many bytes are held.
-fn decoded(bytes: &[u8], codings: Codings, max: usize, share: &mut Share) -> Option<Vec<u8>> {
+fn decoded(bytes: &[u8], codings: Codings, max: usize, account: &Account) -> Option<Held> {
     const PIECE_BYTES: usize = 4096;
-    let account = Budget::new(HELD_BYTES).account(None, RATIO);
     let mut decoder = Decoder::new(codings, Limits::default(), account.clone());
-    let mut plain = Vec::new();
+    let (mut plain, mut fits) = (Held::new(account), true);
     for piece in bytes.chunks(PIECE_BYTES) {
         account.earn(piece.len());
-        decoder.feed(piece, &mut |slice| plain.extend_from_slice(slice)).ok()?;
-        if plain.len() > max || share.hold(plain.len()).is_err() {
+        let mut add = |slice: &[u8]| {
+            fits = fits && plain.bytes.len() + slice.len() <= max && plain.add(slice).is_ok();
+        };
+        decoder.feed(piece, &mut add).ok()?;
+        if !fits {
             return None;
         }
     }
@@ -154,28 +206,50 @@ impl From<Unchanged> for Outcome {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
+    use tokometer_wire::budget::Budget;
+
     use super::*;
 
-    fn body(client: [u8; 4]) -> Body {
-        Body::new(&HeaderMap::new(), 16 << 20, Some(client.into()))
+    const MIB: usize = 1 << 20;
+
+    fn body(budget: &Budget, last: u8) -> Body {
+        Body::new(&HeaderMap::new(), 16 * MIB, budget.account(Some(IpAddr::from([192, 0, 2, last])), RATIO))
     }
 
     #[test]
     fn bytes_are_counted_until_the_server_has_them_and_one_client_leaves_room_for_others() {
-        let mut first = body([192, 0, 2, 1]);
-        assert!(first.accepts(16 << 20) && !first.accepts((16 << 20) + 1));
+        let budget = Budget::new(64 * MIB);
+        let mut first = body(&budget, 1);
+        assert!(first.accepts(16 * MIB) && !first.accepts(16 * MIB + 1));
         assert!(first.add(b"ab") && first.add(b"c"));
         let sent = first.take().slice(1..);
         drop(first);
-        assert_eq!(HELD.held(), 3);
+        assert_eq!(budget.held(), (2 + ADDED_BYTES) * 3 / 2);
         drop(sent);
-        assert_eq!(HELD.held(), 0);
-        let piece = vec![0; 16 << 20];
-        let mut greedy: Vec<Body> = (0..4).map(|_| body([192, 0, 2, 1])).collect();
+        assert_eq!(budget.held(), 0);
+        let piece = vec![0; 16 * MIB - ADDED_BYTES];
+        let mut greedy: Vec<Body> = (0..4).map(|_| body(&budget, 1)).collect();
         let accepted = greedy.iter_mut().map(|body| body.add(&piece)).filter(|fits| *fits).count();
-        assert_eq!((accepted, HELD.held()), (2, 32 << 20));
-        assert!(body([192, 0, 2, 2]).add(&piece));
+        assert_eq!((accepted, budget.held() >> 20), (2, 40));
+        assert!(body(&budget, 2).add(&piece));
         drop(greedy);
-        assert_eq!(HELD.held(), 0);
+        assert_eq!(budget.held(), 0);
+    }
+
+    #[test]
+    fn allocated_memory_is_charged_while_a_body_grows() {
+        let budget = Budget::new(usize::MAX);
+        let mut body = body(&budget, 1);
+        for size in (0..20_000).map(|at| at % 700) {
+            assert!(body.add(&vec![b'x'; size]));
+            assert_eq!(budget.held(), body.held.bytes.capacity());
+            assert!(body.held.bytes.capacity() <= body.len() * 3 / 2 + 2 * ADDED_BYTES + 1000);
+        }
+        let copy = body.reserve_twice(MIB).unwrap();
+        assert!(budget.held() >= body.len() + 2 * MIB);
+        drop((body, copy));
+        assert_eq!(budget.held(), 0);
     }
 }

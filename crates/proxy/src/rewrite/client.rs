@@ -3,8 +3,8 @@
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use pingora::protocols::{
 };
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokometer_wire::budget::{Exhausted, Share};
 
 use crate::relay::{Phase, Relay, Stream};
 use crate::rewrite::deferred::{Deferred, Input};
@@ -39,17 +40,65 @@ pub(crate) struct Connection {
     last: AtomicU64,
     /// The headers that pingora flushes next may wait; see [`Connection::join_headers`].
     joins: AtomicBool,
+    /// Bytes read since the last request on HTTP/1 ended; `IN_PROGRESS` after the headers of the next one.
+    unparsed: AtomicUsize,
+    /// Holds the headers of the request in progress on HTTP/1, if they are large.
+    headers: Mutex<Option<Share>>,
 }
+
+/// Headers up to this size are not charged to the memory budget.
+pub(crate) const SMALL_HEADERS: usize = 8 << 10;
+
+/// pingora-core 0.9.1 rejects headers above 1 MiB after one more read of at most 64 KiB.
+const LARGEST_HEADERS: usize = (1 << 20) + (64 << 10);
+
+/// A value of [`Connection::unparsed`].
+const IN_PROGRESS: usize = usize::MAX;
 
 impl Connection {
     pub(crate) fn new(peer: Option<SocketAddr>, upstream: Arc<str>, original: Option<SocketAddr>, http2: bool) -> Self {
-        Connection { peer, upstream, original, http2, last: AtomicU64::new(0), joins: AtomicBool::new(false) }
+        let (last, joins) = (AtomicU64::new(0), AtomicBool::new(false));
+        let (unparsed, headers) = (AtomicUsize::new(0), Mutex::default());
+        Connection { peer, upstream, original, http2, last, joins, unparsed, headers }
     }
 
-    /// Sets the request in progress.
+    /// Sets the request in progress, whose headers are complete.
     pub(crate) fn begin(&self, request: u64) {
         self.last.store(request, Ordering::Relaxed);
         self.joins.store(false, Ordering::Relaxed);
+        self.unparsed.store(IN_PROGRESS, Ordering::Relaxed);
+    }
+
+    /// The request in progress has ended, and with it its headers.
+    pub(crate) fn end(&self) {
+        if self.unparsed.load(Ordering::Relaxed) == IN_PROGRESS {
+            self.unparsed.store(0, Ordering::Relaxed);
+            *self.headers() = None;
+        }
+    }
+
+    fn headers(&self) -> MutexGuard<'_, Option<Share>> {
+        self.headers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Charges bytes that pingora has read, if they are headers. pingora holds them twice: as read, and parsed.
+    fn charge(&self, read: usize, relay: &Relay) -> Result<(), Exhausted> {
+        let unparsed = self.unparsed.load(Ordering::Relaxed);
+        if unparsed == IN_PROGRESS {
+            return Ok(());
+        }
+        let unparsed = unparsed + read;
+        self.unparsed.store(unparsed, Ordering::Relaxed);
+        if unparsed <= SMALL_HEADERS {
+            return Ok(());
+        }
+        if unparsed > LARGEST_HEADERS {
+            // The rest of a body, which pingora discards after an early response.
+            *self.headers() = None;
+            return Ok(());
+        }
+        let account = || relay.budget().account(self.peer.map(|peer| peer.ip()), 0);
+        self.headers().get_or_insert_with(|| account().share()).hold(2 * unparsed)
     }
 
     /// Sends the headers of an HTTP/1 response in one write with an event that arrived with them.
@@ -98,6 +147,10 @@ impl Client {
     /// Waits until the first bytes show which HTTP version they are; false if the client closes before its first byte.
     pub(crate) async fn begins(&mut self) -> io::Result<bool> {
         self.look(PREFACE.len()).await?;
+        if self.connection.http2 || self.peeked.starts_with(PREFACE) {
+            // Charged by request.
+            self.connection.unparsed.store(IN_PROGRESS, Ordering::Relaxed);
+        }
         Ok(!self.peeked.is_empty())
     }
 
@@ -218,7 +271,10 @@ impl AsyncRead for Client {
             self.peeked.drain(..length);
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        let charged = self.connection.charge(buf.filled().len() - before, &self.relay);
+        Poll::Ready(charged.map_err(|Exhausted| io::Error::other("no memory is free for large request headers")))
     }
 }
 

@@ -21,7 +21,7 @@ const DELAY: Duration = Duration::from_millis(100);
 const STEP_BYTES: usize = 64 << 10;
 
 /// Total size of all items from which each call of `add` also passes old items.
-const MAX_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 2 << 20;
 
 /// Maximum capacity of each empty buffer.
 const KEPT_BYTES: usize = 512 << 10;

@@ -25,6 +25,12 @@ pub(crate) fn ambiguous(head: &RequestHeader, raw: &[u8]) -> Option<&'static str
     }
 }
 
+/// Approximate memory of parsed headers.
+pub(crate) fn size(headers: &HeaderMap) -> usize {
+    const ENTRY_BYTES: usize = 100;
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len() + ENTRY_BYTES).sum()
+}
+
 /// The announced length of a body.
 pub(crate) fn content_length(headers: &HeaderMap) -> Option<usize> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()

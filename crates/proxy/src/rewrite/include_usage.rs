@@ -3,10 +3,14 @@
 
 use std::ops::Range;
 
-use crate::rewrite::members::members;
+use crate::rewrite::members::{Member, members};
 
-/// The option, as the value of `stream_options`.
+/// The option, as a member of the body and as the value of `stream_options`.
+const MEMBER: &str = r#","stream_options":{"include_usage":true}"#;
 const OPTIONS: &str = r#"{"include_usage":true}"#;
+
+/// Maximum number of bytes that an edit adds to a body.
+pub(crate) const ADDED_BYTES: usize = MEMBER.len();
 
 /// Why a body is not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,17 +27,13 @@ pub(crate) enum Unchanged {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Edit {
     at: Range<usize>,
-    with: String,
+    with: &'static str,
 }
 
 impl Edit {
-    /// Returns the changed body.
-    pub(crate) fn apply(&self, body: &[u8]) -> Vec<u8> {
-        let mut edited = Vec::with_capacity(body.len() + self.with.len());
-        edited.extend_from_slice(body.get(..self.at.start).unwrap_or_default());
-        edited.extend_from_slice(self.with.as_bytes());
-        edited.extend_from_slice(body.get(self.at.end..).unwrap_or_default());
-        edited
+    /// Changes the body, which is the one passed to [`edit`]. Allocates nothing if [`ADDED_BYTES`] are free.
+    pub(crate) fn apply(&self, body: &mut Vec<u8>) {
+        body.splice(self.at.clone(), self.with.bytes());
     }
 }
 
@@ -41,28 +41,41 @@ impl Edit {
 ///
 /// Of duplicate keys, the last one counts, as in the JSON parsers of Python and llama.cpp.
 pub(crate) fn edit(body: &[u8]) -> Result<Edit, Unchanged> {
-    let all = members(body).ok_or(Unchanged::NotJson)?;
-    let last = |key: &str| all.iter().rfind(|member| member.key == key);
-    if last("stream").is_none_or(|stream| stream.value != "true") {
+    let (mut stream, mut options, mut end) = (None, None, 0);
+    members(body, |member| {
+        end = member.at.end;
+        if member.is("stream") {
+            stream = Some(member.value == "true");
+        } else if member.is("stream_options") {
+            options = Some(member.at);
+        }
+    })
+    .ok_or(Unchanged::NotJson)?;
+    if stream != Some(true) {
         return Err(Unchanged::NotStreamed);
     }
-    let Some(options) = last("stream_options") else {
-        let end = all.last().map_or(0, |member| member.at.end);
-        return Ok(Edit { at: end..end, with: format!(r#","stream_options":{OPTIONS}"#) });
-    };
-    if options.value == "null" {
-        return Ok(Edit { at: options.at.clone(), with: OPTIONS.to_owned() });
+    let Some(at) = options else { return Ok(Edit { at: end..end, with: MEMBER }) };
+    let value = body.get(at.clone()).unwrap_or_default();
+    if value == b"null" {
+        return Ok(Edit { at, with: OPTIONS });
     }
-    let inner = members(options.value.as_bytes()).ok_or(Unchanged::NotJson)?;
-    let last = |key: &str| inner.iter().rfind(|member| member.key == key);
+    let is_off = |member: &Member<'_>| matches!(member.value, "false" | "null");
+    let (mut continuous, mut include) = (false, None);
+    members(value, |member| {
+        if member.is("continuous_usage_stats") {
+            continuous = !is_off(&member);
+        } else if member.is("include_usage") {
+            include = Some(member);
+        }
+    })
+    .ok_or(Unchanged::NotJson)?;
     // With this option and `include_usage`, vLLM writes counts to every event, and `strip_usage` would not remove them.
-    if last("continuous_usage_stats").is_some_and(|option| !matches!(option.value, "false" | "null")) {
+    if continuous {
         return Err(Unchanged::Asked);
     }
-    let from = options.at.start;
-    match last("include_usage") {
-        Some(option) if matches!(option.value, "false" | "null") => {
-            Ok(Edit { at: from + option.at.start..from + option.at.end, with: "true".to_owned() })
+    match include {
+        Some(option) if is_off(&option) => {
+            Ok(Edit { at: at.start + option.at.start..at.start + option.at.end, with: "true" })
         }
         // If `include_usage` is absent, the default is true in vLLM, and false in SGLang and llama.cpp.
         None => Err(Unchanged::Asked),
@@ -79,7 +92,12 @@ mod tests {
     use super::*;
 
     fn edited(body: &str) -> Result<String, Unchanged> {
-        edit(body.as_bytes()).map(|edit| String::from_utf8(edit.apply(body.as_bytes())).unwrap())
+        edit(body.as_bytes()).map(|edit| {
+            let mut bytes = body.as_bytes().to_vec();
+            edit.apply(&mut bytes);
+            assert!(bytes.len() <= body.len() + ADDED_BYTES);
+            String::from_utf8(bytes).unwrap()
+        })
     }
 
     #[test]
@@ -186,17 +204,16 @@ mod tests {
             let mut expected: Value = serde_json::from_str(&body).unwrap();
             match edit(body.as_bytes()) {
                 Ok(edit) => {
-                    let changed = edit.apply(body.as_bytes());
-                    let changed: Value = serde_json::from_slice(&changed).unwrap();
+                    let text = edited(&body).unwrap();
+                    let changed: Value = serde_json::from_str(&text).unwrap();
                     prop_assert_eq!(&expected["stream"], &Value::Bool(true));
                     if !expected["stream_options"].is_object() {
                         expected["stream_options"] = Value::Object(Default::default());
                     }
                     expected["stream_options"]["include_usage"] = Value::Bool(true);
                     prop_assert_eq!(changed, expected);
-                    let text = edit.apply(body.as_bytes());
-                    prop_assert!(text.starts_with(&body.as_bytes()[..edit.at.start]));
-                    prop_assert!(text.ends_with(&body.as_bytes()[edit.at.end..]));
+                    prop_assert!(text.starts_with(&body[..edit.at.start]));
+                    prop_assert!(text.ends_with(&body[edit.at.end..]));
                 }
                 Err(Unchanged::Asked) => {
                     let options = &expected["stream_options"];

@@ -13,6 +13,7 @@ mod include_usage;
 mod members;
 mod message;
 mod proxy;
+mod request;
 mod settings;
 mod strip_usage;
 mod trace;

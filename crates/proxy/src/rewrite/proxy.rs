@@ -16,16 +16,18 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::relay::{Guard, Outcome, Phase, Relay, Rewrite, Stream, Unreachable, Unreached, error_body};
-use crate::rewrite::body::Body;
-use crate::rewrite::client::{Client, Connection, connection};
+use crate::rewrite::body::{Body, RATIO};
+use crate::rewrite::client::{Client, Connection, SMALL_HEADERS, connection};
 use crate::rewrite::deferred::Deferred;
-use crate::rewrite::framing::{ambiguous, content_length};
+use crate::rewrite::framing::{ambiguous, content_length, size};
 use crate::rewrite::message::Messages;
+use crate::rewrite::request::{COPY, REQUEST, RESPONSE, RequestState};
 use crate::rewrite::settings::Settings;
 use crate::rewrite::strip_usage::StripUsage;
 use crate::rewrite::trace;
-use crate::rewrite::upstream::{Peers, Server, UNREACHABLE, UPSTREAM, cause, ended_by, status, unreached};
-use tokometer_observe::input::{Close, Direction, Side, TraceParent};
+use crate::rewrite::upstream::{Peers, Server, UNREACHABLE, UPSTREAM, cause, ended_by, logged, status, unreached};
+use tokometer_observe::input::{Close, Direction, Side};
+use tokometer_wire::budget::{Account, Budget, Exhausted};
 
 /// Size of pingora's buffer for resending a request's body. If the whole body was read before the headers were sent,
 /// pingora sends only the contents of this buffer.
@@ -50,6 +52,7 @@ struct Filters {
     listener: usize,
     peers: Peers,
     deferred: Arc<Deferred>,
+    budget: Budget,
 }
 
 /// Passes all deferred items when a connection has ended during a drain, so that the final export contains its requests.
@@ -59,52 +62,6 @@ impl Drop for FlushAtDrain<'_> {
     fn drop(&mut self) {
         if self.0.relay.drain().phase() != Phase::Running {
             self.0.deferred.flush();
-        }
-    }
-}
-
-/// State of one request.
-#[derive(Default)]
-pub(crate) struct RequestState {
-    connection: Option<Arc<Connection>>,
-    messages: Option<Messages>,
-    /// Sent to the server and added to the response.
-    request_id: Option<String>,
-    trace: Option<TraceParent>,
-    /// The trace is new, not the client's.
-    new_trace: bool,
-    /// `include_usage` may change this request.
-    candidate: bool,
-    body: Option<Body>,
-    /// The body, read before the headers were sent, so its size is known.
-    read: Option<Bytes>,
-    /// The part of the body that was read before the headers were sent, if the rest is forwarded as it arrives.
-    begun: Option<Bytes>,
-    /// `begun` was passed to the server in this attempt.
-    begun_passed: bool,
-    /// The body was decompressed.
-    decoded: bool,
-    /// `include_usage` was added to the body.
-    injected: bool,
-    strip: Option<StripUsage>,
-    /// A connection to the server was established.
-    connected: bool,
-    upgraded: bool,
-    /// Number of pieces of the request's body so far.
-    pieces: u32,
-    /// `passed`: bytes of the request's body passed to the server in this attempt. `shown`: bytes passed to the
-    /// observer; a retry sends them again.
-    passed: usize,
-    shown: usize,
-    /// The outcome for a body of unknown length was counted.
-    counted: bool,
-}
-
-impl RequestState {
-    /// Adds to the messages of this request.
-    fn messages(&mut self, add: impl FnOnce(&mut Messages)) {
-        if let Some(messages) = &mut self.messages {
-            add(messages);
         }
     }
 }
@@ -124,6 +81,7 @@ impl Proxy {
             listener,
             peers: Peers::new(server, Arc::clone(relay)),
             deferred: Arc::clone(&deferred),
+            budget: relay.budget(),
         };
         let mut http = http_proxy(&Arc::new(conf), filters);
         let mut options = HttpServerOptions::default();
@@ -178,19 +136,23 @@ impl Filters {
         let length = content_length(&session.req_header().headers).filter(|length| *length > 0);
         let Some(length) = length else { return Ok(()) };
         let mut body = self.body(session, ctx);
-        if !body.accepts(length) {
-            self.count(Rewrite::IncludeUsage, Outcome::TooLarge);
-            ctx.candidate = false;
-            return Ok(());
-        }
-        if session.req_header().headers.contains_key(header::EXPECT) {
-            session.downstream_session.write_continue_response().await?;
-        }
+        let mut fits = body.accepts(length);
+        let expects = session.req_header().headers.contains_key(header::EXPECT);
         // pingora later sends the body only if its retry buffer contains bytes and did not overflow, so only the last
         // reads are buffered. An earlier read cannot be the last: it is smaller than the remaining bytes.
-        while !session.is_body_done() {
-            if length.saturating_sub(body.len()) <= RETRY_BUFFER_BYTES {
+        while fits && !session.is_body_done() {
+            let rest = length.saturating_sub(body.len());
+            if rest <= RETRY_BUFFER_BYTES && ctx.shares[COPY].is_none() {
+                // With buffered bytes, pingora would send an unmodified body twice: from here on, there must be room.
+                let Ok(copy) = body.reserve_twice(rest) else {
+                    fits = false;
+                    break;
+                };
+                ctx.shares[COPY] = Some(copy);
                 session.enable_retry_buffering();
+            }
+            if expects && !std::mem::replace(&mut ctx.is_begun, true) {
+                session.downstream_session.write_continue_response().await?;
             }
             // pingora has no read timeout for HTTP/2.
             let piece = timeout(self.settings.client_read_timeout, session.read_request_body()).await;
@@ -198,14 +160,15 @@ impl Filters {
                 return Err(Error::new(ErrorType::ReadTimedout).into_down());
             };
             let Some(piece) = piece.map_err(|error| error.into_down())? else { break };
-            let fits = body.add(&piece);
+            fits = body.add(&piece);
             ctx.messages(|messages| messages.body(Direction::Request, &piece, false));
-            // With buffered bytes, pingora would send these twice. At most the buffer's size is read in addition.
-            if !fits && session.get_retry_buffer().is_none() && !session.is_body_done() {
-                self.count(Rewrite::IncludeUsage, Outcome::TooLarge);
-                (ctx.candidate, ctx.begun) = (false, Some(body.take()));
-                return Ok(());
-            }
+        }
+        if !fits {
+            self.count(Rewrite::IncludeUsage, Outcome::TooLarge);
+            ctx.candidate = false;
+            ctx.is_begun |= body.len() > 0;
+            ctx.begun = Some(body);
+            return Ok(());
         }
         ctx.messages(|messages| messages.body(Direction::Request, &[], true));
         if session.get_retry_buffer().is_none() {
@@ -221,13 +184,31 @@ impl Filters {
     }
 
     /// Collects the body of this request.
-    fn body(&self, session: &Session, ctx: &RequestState) -> Body {
-        let client = ctx.connection.as_ref().and_then(|connection| connection.peer);
-        Body::new(&session.req_header().headers, self.settings.max_body.0 as usize, client.map(|peer| peer.ip()))
+    fn body(&self, session: &Session, ctx: &mut RequestState) -> Body {
+        let account = self.account(ctx);
+        Body::new(&session.req_header().headers, self.settings.max_body.0 as usize, account)
+    }
+
+    fn account(&self, ctx: &mut RequestState) -> Account {
+        let peer = ctx.connection.as_ref().and_then(|connection| connection.peer);
+        let new = || self.budget.account(peer.map(|peer| peer.ip()), RATIO);
+        ctx.account.get_or_insert_with(new).clone()
+    }
+
+    /// Charges large headers to the budget.
+    fn charge(&self, headers: &HeaderMap, part: usize, ctx: &mut RequestState) -> Result<(), Exhausted> {
+        let size = size(headers);
+        if size <= SMALL_HEADERS {
+            return Ok(());
+        }
+        let mut share = self.account(ctx).share();
+        share.hold(2 * size)?;
+        ctx.shares[part] = Some(share);
+        Ok(())
     }
 
     fn begin(&self, session: &mut Session, ctx: &mut RequestState) {
-        let Some(connection) = connection(session.digest()) else { return };
+        let Some(connection) = ctx.connection.clone() else { return };
         let guard = Guard::of_request(&self.relay, self.listener, Arc::clone(&connection.upstream), connection.peer);
         let has_body = !session.is_body_empty();
         let head = session.req_header();
@@ -256,7 +237,6 @@ impl Filters {
             connection.begin(messages.id());
         }
         ctx.messages = Some(messages);
-        ctx.connection = Some(connection);
     }
 }
 
@@ -286,6 +266,10 @@ impl ProxyHttp for Filters {
         if session.get_keepalive().is_some() {
             session.set_keepalive(Some(self.settings.client_idle_timeout.as_secs()));
         }
+        ctx.connection = connection(session.digest());
+        if !is_http1 && self.charge(&session.req_header().headers, REQUEST, ctx).is_err() {
+            return Error::e_explain(ErrorType::HTTPStatus(431), "no memory is free for large request headers");
+        }
         self.begin(session, ctx);
         Ok(())
     }
@@ -306,16 +290,16 @@ impl ProxyHttp for Filters {
     }
 
     async fn upstream_peer(&self, session: &mut Session, ctx: &mut Box<RequestState>) -> Result<Box<HttpPeer>> {
-        let Some(connection) = &ctx.connection else {
+        let Some(connection) = ctx.connection.clone() else {
             return Error::e_explain(ErrorType::InternalError, "not a connection of this listener");
         };
         // A new attempt begins.
-        (ctx.connected, ctx.passed, ctx.begun_passed) = (false, 0, false);
+        (ctx.connected, ctx.passed) = (false, 0);
         if ctx.candidate && ctx.read.is_none() {
             (ctx.body, ctx.injected) = (Some(self.body(session, ctx)), false);
         }
         let http2 = session.as_http2().is_some() && is_grpc(session.req_header());
-        Ok(self.peers.peer(connection, http2, &self.settings))
+        Ok(self.peers.peer(&connection, http2, &self.settings))
     }
 
     async fn upstream_request_filter(
@@ -340,7 +324,7 @@ impl ProxyHttp for Filters {
                 request.remove_header(&header::CONTENT_ENCODING);
             }
         }
-        if ctx.begun.is_some() {
+        if ctx.is_begun {
             request.remove_header(&header::EXPECT);
         }
         // Counts cannot be removed from a compressed response.
@@ -377,9 +361,9 @@ impl ProxyHttp for Filters {
         ctx.shown = ctx.shown.max(ctx.passed);
         ctx.messages(|messages| messages.body(Direction::Request, &new, end_of_message));
         let Some(collected) = &mut ctx.body else {
-            if let Some(begun) = ctx.begun.as_ref().filter(|_| !ctx.begun_passed) {
-                *body = Some([begun, &piece[..]].concat().into());
-                ctx.begun_passed = true;
+            if let Some(mut begun) = ctx.begun.take().filter(|begun| begun.len() > 0) {
+                begun.add(&piece);
+                *body = Some(begun.take());
             } else if end && piece.is_empty() {
                 *body = None;
             }
@@ -426,10 +410,10 @@ impl ProxyHttp for Filters {
         _: &HttpPeer,
         session: &mut Session,
         mut error: Box<Error>,
-        _: &mut Box<RequestState>,
+        ctx: &mut Box<RequestState>,
         reused: bool,
     ) -> Box<Error> {
-        let whole = !session.as_ref().retry_buffer_truncated() && session.response_written().is_none();
+        let whole = !session.as_ref().retry_buffer_truncated() && !ctx.is_begun && session.response_written().is_none();
         error.set_retry(reused && whole && *error.esource() == ErrorSource::Upstream);
         error
     }
@@ -440,6 +424,9 @@ impl ProxyHttp for Filters {
         response: &mut ResponseHeader,
         ctx: &mut Box<RequestState>,
     ) -> Result<()> {
+        if self.charge(&response.headers, RESPONSE, ctx).is_err() {
+            return Err(Error::explain(ErrorType::InvalidHTTPHeader, "no memory is free for large headers").into_up());
+        }
         let to_head = session.req_header().method == http::Method::HEAD;
         ctx.messages(|messages| messages.response_head(response, to_head));
         ctx.upgraded = response.status == http::StatusCode::SWITCHING_PROTOCOLS;
@@ -456,7 +443,7 @@ impl ProxyHttp for Filters {
             if value(header::CONTENT_ENCODING).is_some_and(|coding| coding != b"identity") {
                 self.count(Rewrite::IncludeUsage, Outcome::NotRemoved);
             } else {
-                ctx.strip = Some(StripUsage::default());
+                ctx.strip = Some(StripUsage::new(&self.account(ctx)));
                 response.remove_header(&header::CONTENT_LENGTH);
             }
         }
@@ -534,7 +521,7 @@ impl ProxyHttp for Filters {
             _ => format!("tokometer: invalid request: {}", cause(error)),
         };
         if let Err(error) = respond(session, code, kind, &message, ctx.request_id.as_deref()).await {
-            tracing::debug!(%error, "The client did not get the error response.");
+            tracing::debug!(error = logged(&error), "The client did not get the error response.");
         }
         FailToProxy { error_code: code, can_reuse_downstream: false }
     }
@@ -545,7 +532,7 @@ impl ProxyHttp for Filters {
             // The drain closed the connection.
             Some(_) if self.relay.drain().phase() == Phase::Forced => Close::Drained,
             Some(error) => {
-                tracing::debug!(%error, "A request failed.");
+                tracing::debug!(error = logged(error), "A request failed.");
                 ended_by(error, ctx.connected)
             }
         };
@@ -553,6 +540,9 @@ impl ProxyHttp for Filters {
             (Close::ConnectTimeout, _) => self.relay.note_unreached(self.listener, Unreached::Timeout),
             (Close::Refused, Some(error)) => self.relay.note_unreached(self.listener, unreached(error)),
             _ => {}
+        }
+        if let Some(connection) = &ctx.connection {
+            connection.end();
         }
         let upgraded = ctx.upgraded;
         ctx.messages(|messages| {
@@ -577,7 +567,7 @@ impl ProxyHttp for Filters {
         context: ProxyWarnLogContext,
     ) -> bool {
         if matches!(context, ProxyWarnLogContext::UpstreamRetry) {
-            tracing::warn!(%error, "Sending a request to the server again.");
+            tracing::warn!(error = logged(error), "Sending a request to the server again.");
         }
         true
     }

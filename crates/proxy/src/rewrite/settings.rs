@@ -19,7 +19,8 @@ pub struct Settings {
     pub traceparent: bool,
     /// If true, an `x-request-id` is added to requests that have none, and to their responses.
     pub request_id: bool,
-    /// Maximum size of a request body that `include_usage` changes. Larger bodies pass unmodified.
+    /// Maximum size of a request body that `include_usage` changes. Larger bodies pass unmodified, and so do bodies for
+    /// which `observe.memory` has no room.
     #[schemars(extend("x-range" = ["1KiB", "256MiB"]))]
     pub max_body: form::Size,
     /// Time after which an idle connection to the server is closed instead of being reused. Keep it below the server's

@@ -9,6 +9,8 @@ use std::sync::LazyLock;
 use bytes::{Bytes, BytesMut};
 use memchr::memmem::{self, Finder};
 
+use tokometer_wire::budget::{Account, Share};
+
 use crate::rewrite::events::Boundary;
 use crate::rewrite::members::{Member, members};
 
@@ -16,12 +18,15 @@ use crate::rewrite::members::{Member, members};
 /// small.
 const HELD_BYTES: usize = 64 * 1024;
 
+/// Maximum number of members of the event with the counts. Engines write about ten.
+const MOVED: usize = 32;
+
 /// Strings that identify events of engines that write `"usage":null` in every event, even if counts were not requested
 /// (SGLang 0.5.23, `/v1/completions`).
 const ALWAYS_NULL: [&[u8]; 1] = [b"\"matched_stop\""];
 
 /// Removes the counts from the stream of one response.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct StripUsage {
     boundary: Boundary,
     /// The incomplete event at the end of the received bytes.
@@ -32,6 +37,8 @@ pub(crate) struct StripUsage {
     /// last event (llama.cpp: `timings`, vLLM: `system_fingerprint`). If the event with the counts follows, its members
     /// are moved to the held event.
     finish: Option<Bytes>,
+    /// Holds `held` and `finish`.
+    share: Share,
 }
 
 /// What to do with an event.
@@ -44,17 +51,29 @@ enum Verdict {
 }
 
 impl StripUsage {
+    /// Charges held events to this account.
+    pub(crate) fn new(account: &Account) -> StripUsage {
+        let (boundary, share) = (Boundary::default(), account.share());
+        StripUsage { boundary, held: BytesMut::new(), passing: false, finish: None, share }
+    }
+
     /// Processes the next bytes of the stream; returns the bytes to send.
     pub(crate) fn feed(&mut self, bytes: Bytes) -> Bytes {
+        let mut found;
         let bytes = if self.held.is_empty() {
+            found = self.boundary.find(&bytes);
             bytes
         } else {
             self.held.extend_from_slice(&bytes);
+            found = self.boundary.find(&self.held);
+            if found.is_none() && !self.passing && self.may_hold(0) {
+                return Bytes::new();
+            }
             std::mem::take(&mut self.held).freeze()
         };
         let mut out = Output::new(&bytes);
         let mut start = 0;
-        while let Some(length) = self.boundary.find(bytes.get(start..).unwrap_or_default()) {
+        while let Some(length) = found {
             let end = start + length;
             if std::mem::take(&mut self.passing) {
                 out.keep(start, end);
@@ -62,9 +81,9 @@ impl StripUsage {
                 self.event(&bytes, start..end, &mut out);
             }
             start = end;
+            found = self.boundary.find(bytes.get(start..).unwrap_or_default());
         }
-        let rest = bytes.len() - start;
-        if self.passing || rest > HELD_BYTES {
+        if self.passing || !self.may_hold(bytes.len() - start) {
             self.passing = true;
             self.release(&mut out);
             let gone = self.boundary.forget();
@@ -74,6 +93,13 @@ impl StripUsage {
         self.held.extend_from_slice(bytes.get(start..).unwrap_or_default());
         let out = out.finish();
         out.unwrap_or(bytes)
+    }
+
+    /// True if this many more bytes may be held back.
+    fn may_hold(&mut self, more: usize) -> bool {
+        let finish = self.finish.as_ref().map_or(0, Bytes::len);
+        let held = (self.held.len() + more).max(self.held.capacity());
+        self.held.len() + more <= HELD_BYTES && self.share.hold(held + finish).is_ok()
     }
 
     /// The bytes that are still held back when the stream ends.
@@ -89,17 +115,28 @@ impl StripUsage {
     fn event(&mut self, bytes: &Bytes, at: Range<usize>, out: &mut Output<'_>) {
         let event = bytes.get(at.clone()).unwrap_or_default();
         let verdict = verdict(event);
-        if let (Verdict::Remove, Some(finish)) = (&verdict, &self.finish) {
-            self.finish = Some(with_members_of(finish, event).unwrap_or_else(|| finish.clone()));
+        if let (Verdict::Remove, Some(finish)) = (&verdict, &mut self.finish)
+            && let Some(whole) = with_members_of(finish, event)
+        {
+            *finish = whole;
         }
         self.release(out);
         match verdict {
-            Verdict::Keep if finishes(event) => self.finish = Some(bytes.slice(at)),
+            Verdict::Keep if self.holds_finish(event) => {}
             Verdict::Keep => out.keep(at.start, at.end),
             Verdict::Remove => {}
-            Verdict::Replace(event) if finishes(&event) => self.finish = Some(event),
+            Verdict::Replace(event) if self.holds_finish(&event) => {}
             Verdict::Replace(event) => out.add(&event),
         }
+    }
+
+    /// Holds this event back if it has a finish reason. It is copied, so that it does not keep the received bytes alive.
+    fn holds_finish(&mut self, event: &[u8]) -> bool {
+        let holds = finishes(event) && self.share.hold(event.len()).is_ok();
+        if holds {
+            self.finish = Some(Bytes::copy_from_slice(event));
+        }
+        holds
     }
 
     /// Sends the event with the finish reason.
@@ -128,33 +165,37 @@ fn verdict(event: &[u8]) -> Verdict {
         return Verdict::Keep;
     }
     let Some((from, json)) = data(event) else { return Verdict::Keep };
-    let Some(all) = members(json) else { return Verdict::Keep };
-    let find = |key: &str| all.iter().position(|member| member.key == key);
-    let Some((index, usage)) = find("usage").and_then(|index| Some((index, all.get(index)?))) else {
-        return Verdict::Keep;
-    };
+    let mut usage: Option<Member<'_>> = None;
+    // Ends of the members before and at `usage`, and start of the one after.
+    let (mut before, mut after, mut empty_choices, mut end) = (None, None, false, None);
+    let is_object = members(json, |member| {
+        if usage.is_some() {
+            after.get_or_insert(member.name.start);
+        }
+        if member.is("choices") {
+            empty_choices = is_empty_array(member.value);
+        } else if usage.is_none() && member.is("usage") {
+            before = end;
+            usage = Some(member.clone());
+        }
+        end = Some(member.at.end);
+    });
+    let Some(usage) = usage.filter(|_| is_object.is_some()) else { return Verdict::Keep };
     if usage.value == "null" && !ALWAYS_NULL.iter().any(|mark| memmem::find(event, mark).is_some()) {
-        let cut = without(&all, index);
+        // Cuts out the comma before the member too, or the comma after the first member.
+        let cut = match (before, after) {
+            (Some(before), _) => before..usage.at.end,
+            (None, after) => usage.name.start..after.unwrap_or(usage.at.end),
+        };
         let parts = [event.get(..from + cut.start), event.get(from + cut.end..)].map(Option::unwrap_or_default);
         return Verdict::Replace(parts.concat().into());
     }
-    let choices = find("choices").and_then(|index| all.get(index)).map(|choices| choices.value);
-    if choices.is_some_and(is_empty_array) && usage.value.starts_with('{') { Verdict::Remove } else { Verdict::Keep }
+    if empty_choices && usage.value.starts_with('{') { Verdict::Remove } else { Verdict::Keep }
 }
 
 fn is_empty_array(value: &str) -> bool {
     let inner = value.strip_prefix('[').and_then(|value| value.strip_suffix(']'));
     inner.is_some_and(|inner| inner.trim().is_empty())
-}
-
-/// The range to cut out to remove this member and the comma before it, or the comma after the first member.
-fn without(all: &[Member<'_>], index: usize) -> Range<usize> {
-    let this = &all[index];
-    match (index.checked_sub(1).and_then(|before| all.get(before)), all.get(index + 1)) {
-        (Some(before), _) => before.at.end..this.at.end,
-        (None, Some(after)) => this.name.start..after.name.start,
-        (None, None) => this.name.start..this.at.end,
-    }
 }
 
 /// The data of an event and its position. `None` if the data spans several lines or is missing.
@@ -172,19 +213,27 @@ fn data(event: &[u8]) -> Option<(usize, &[u8])> {
     found
 }
 
-/// The event `finish`, plus the members that only the event `counts` has, except `usage`.
+/// The event `finish`, plus the members that only the event `counts` has, except `usage`. `None` if there are more than
+/// [`MOVED`] of them, because `finish` is searched for each.
 fn with_members_of(finish: &[u8], counts: &[u8]) -> Option<Bytes> {
     let (from, own) = data(finish)?;
-    let own = members(own)?;
     let (_, theirs) = data(counts)?;
-    let mut moved = Vec::new();
-    for member in members(theirs)?.iter().filter(|member| member.key != "usage") {
-        if own.iter().all(|own| own.key != member.key) {
-            moved.push(b',');
-            moved.extend_from_slice(theirs.get(member.name.start..member.at.end)?);
+    let mut end = None;
+    members(own, |member| end = Some(member.at.end))?;
+    let (mut moved, mut searches) = (Vec::new(), 0);
+    members(theirs, |member| {
+        searches += 1;
+        if searches > MOVED || member.is("usage") {
+            return;
         }
-    }
-    let end = from + own.last()?.at.end;
+        let mut is_own = false;
+        members(own, |own| is_own |= own.same_key(&member));
+        if !is_own {
+            moved.push(b',');
+            moved.extend_from_slice(theirs.get(member.name.start..member.at.end).unwrap_or_default());
+        }
+    })?;
+    let end = from + end.filter(|_| searches <= MOVED)?;
     Some([finish.get(..end)?, &moved, finish.get(end..)?].concat().into())
 }
 
@@ -237,11 +286,17 @@ impl<'a> Output<'a> {
 
 #[cfg(test)]
 mod tests {
+    use tokometer_wire::budget::Budget;
+
     use super::*;
+
+    fn strip() -> StripUsage {
+        StripUsage::new(&Account::unlimited())
+    }
 
     /// The output for a stream in pieces of this size.
     fn stripped(stream: &[u8], piece: usize) -> Vec<u8> {
-        let mut strip = StripUsage::default();
+        let mut strip = strip();
         let mut out = Vec::new();
         for bytes in stream.chunks(piece) {
             out.extend_from_slice(&strip.feed(Bytes::copy_from_slice(bytes)));
@@ -313,7 +368,7 @@ mod tests {
 
     #[test]
     fn complete_events_are_not_held_back() {
-        let mut strip = StripUsage::default();
+        let mut strip = strip();
         let event = Bytes::from_static(b"data: {\"choices\":[{}]}\n\n");
         let out = strip.feed(event.clone());
         assert_eq!((out.as_ptr(), out.len()), (event.as_ptr(), event.len()), "no copy");
@@ -324,7 +379,7 @@ mod tests {
     #[test]
     fn empty_finish_reason_does_not_delay_an_event() {
         let event = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"\"}]}\n\n";
-        assert_eq!(StripUsage::default().feed(Bytes::from(event)), event);
+        assert_eq!(strip().feed(Bytes::from(event)), event);
     }
 
     #[test]
@@ -336,9 +391,45 @@ mod tests {
             let out = stripped(stream.as_bytes(), piece);
             assert!(out == format!("{large}{large}").as_bytes(), "in pieces of {piece}: {} bytes", out.len());
         }
-        let mut strip = StripUsage::default();
+        let mut strip = strip();
         let sent: usize =
             stream.as_bytes()[..2 * HELD_BYTES].chunks(1000).map(|b| strip.feed(Bytes::copy_from_slice(b)).len()).sum();
         assert!(sent > HELD_BYTES, "{sent}");
+    }
+
+    #[test]
+    fn held_events_are_charged_and_pass_if_the_budget_is_exhausted() {
+        let budget = Budget::new(1 << 20);
+        let mut strip = StripUsage::new(&budget.account(None, 0));
+        let start = format!("data: {{\"x\":\"{}", "x".repeat(10_000));
+        for piece in start.as_bytes().chunks(7) {
+            assert_eq!(strip.feed(Bytes::copy_from_slice(piece)), "");
+            assert!(budget.held() >= strip.held.capacity());
+        }
+        assert!((10_000..30_000).contains(&budget.held()), "{}", budget.held());
+        budget.set_limit(0);
+        let sent = strip.feed(Bytes::from("y".repeat(30_000)));
+        assert_eq!(sent.len(), start.len() + 30_000, "all of it");
+        assert_eq!(strip.feed(Bytes::from_static(b"\"}\n\n")), "\"}\n\n");
+        let finish = "data: {\"choices\":[{\"finish_reason\":\"stop\"}]}\n\n";
+        assert_eq!(strip.feed(Bytes::from(finish)), finish, "not held back");
+        budget.set_limit(1 << 20);
+        assert_eq!(strip.feed(Bytes::from(finish)), "");
+        assert_eq!(budget.held(), finish.len());
+        drop(strip);
+        assert_eq!(budget.held(), 0);
+    }
+
+    #[test]
+    fn members_of_large_events_are_not_moved() {
+        let member = |at: usize| format!("\"{at}\":1,");
+        let finish = "data: {\"choices\":[{\"finish_reason\":\"stop\"}]}\n\n";
+        let counts = |members: usize| {
+            let extra: String = (0..members).map(member).collect();
+            format!("data: {{{extra}\"choices\":[],\"usage\":{{}}}}\n\n")
+        };
+        let with = |stream: &str| stripped(stream.as_bytes(), 1 << 20).len();
+        assert!(with(&format!("{finish}{}", counts(MOVED - 2))) > finish.len());
+        assert_eq!(with(&format!("{finish}{}", counts(6000))), finish.len());
     }
 }

@@ -124,6 +124,12 @@ pub(crate) fn unreached(error: &Error) -> Unreached {
     connect.map_or(Unreached::Other, Unreached::of)
 }
 
+/// The error for the log. Not pingora's text: its context may contain received headers.
+pub(crate) fn logged(error: &Error) -> String {
+    let kind = error.root_cause().downcast_ref::<io::Error>().map(|error| format!(": {}", error.kind()));
+    format!("{} {}{}", error.esource().as_str(), error.etype().as_str(), kind.unwrap_or_default())
+}
+
 /// The cause without pingora's context, which names code locations and connections.
 pub(crate) fn cause(error: &Error) -> String {
     match (&error.cause, &error.context) {
