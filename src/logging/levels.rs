@@ -18,16 +18,20 @@ const MODULES: [(&str, &str); 10] = [
     ("config", "tokometer::config"),
 ];
 
-/// Maximum levels of crates whose messages repeat tokometer's own, unless the user names the crate. The first maximum
-/// applies to default levels up to info, the second to more detailed ones. The OTLP crate stays at info, because its
-/// more detailed messages contain URLs and responses.
-const QUIET: [(&str, LevelFilter, LevelFilter); 3] = [
-    ("opentelemetry-otlp", LevelFilter::WARN, LevelFilter::INFO),
-    ("opentelemetry_sdk", LevelFilter::WARN, LevelFilter::TRACE),
-    ("pingora_core", LevelFilter::WARN, LevelFilter::TRACE),
+/// Modules of other crates that may log, at most at these levels: the first applies unless the user names the module.
+/// All others log nothing, because their messages can contain what they read: headers, paths and bodies of requests and
+/// responses (pingora logs headers that it cannot parse as errors; h2, hyper and rustls log what they receive).
+const OTHERS: [(&str, LevelFilter, LevelFilter); 2] = [
+    // Failed exports, and what the collector rejects. More detailed messages contain URLs and responses.
+    ("opentelemetry", LevelFilter::WARN, LevelFilter::INFO),
+    // Failed accepts.
+    ("pingora_core::services::listening", LevelFilter::WARN, LevelFilter::WARN),
 ];
 
-/// Levels parsed from text such as `info,relay=debug,pingora=error`.
+/// First word of the modules of this program.
+const OWN: &str = "tokometer";
+
+/// Levels parsed from text such as `info,relay=debug`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Levels {
     all: LevelFilter,
@@ -42,15 +46,17 @@ impl Default for Levels {
 
 impl Levels {
     pub(super) fn targets(&self) -> Targets {
-        let asked_for = |target: &str| self.by_target.iter().any(|(asked, _)| target.starts_with(asked.as_str()));
-        let quiet = QUIET.iter().filter(|(target, ..)| !asked_for(target));
-        let most = |quiet: LevelFilter, loud: LevelFilter| {
-            if self.all <= LevelFilter::INFO { self.all.min(quiet) } else { self.all.min(loud) }
-        };
-        Targets::new()
-            .with_default(self.all)
-            .with_targets(quiet.map(|(target, quiet, loud)| (*target, most(*quiet, *loud))))
-            .with_targets(self.by_target.iter().cloned())
+        let others = OTHERS.map(|(other, most, _)| (other.to_owned(), self.all.min(most)));
+        let named = self.by_target.iter().flat_map(|(target, level)| {
+            let own = target.starts_with(OWN).then(|| (target.clone(), *level));
+            let others = OTHERS.iter().filter_map(move |(other, _, most)| {
+                let narrower = target.starts_with(other).then_some(target.as_str());
+                let name = narrower.or_else(|| other.starts_with(target.as_str()).then_some(other))?;
+                Some((name.to_owned(), *level.min(most)))
+            });
+            own.into_iter().chain(others)
+        });
+        Targets::new().with_target(OWN, self.all).with_targets(others).with_targets(named)
     }
 }
 
@@ -101,25 +107,36 @@ mod tests {
     }
 
     #[test]
-    fn redundant_crates_are_quiet_unless_named() {
+    fn other_crates_log_only_what_contains_no_traffic() {
         let enabled = |levels: &str, target: &str, level: Level| {
             levels.parse::<Levels>().unwrap().targets().would_enable(target, &level)
         };
-        let (otlp, pingora) = ("opentelemetry-otlp", "pingora_core::services::listening");
+        let (otlp, accepts) = ("opentelemetry-otlp", "pingora_core::services::listening");
         for (levels, target, level, expected) in [
             // With gRPC, only this crate logs what a collector rejects.
             ("info", otlp, Level::WARN, true),
             ("info", otlp, Level::INFO, false),
             ("off", otlp, Level::ERROR, false),
-            ("trace", otlp, Level::DEBUG, false),
-            ("info,opentelemetry-otlp=debug", otlp, Level::DEBUG, true),
-            ("info,opentelemetry=debug", otlp, Level::DEBUG, true),
-            ("info", pingora, Level::INFO, false),
-            ("debug", pingora, Level::DEBUG, true),
-            ("info,pingora=debug", pingora, Level::DEBUG, true),
-            ("info,pingora=off", pingora, Level::ERROR, false),
+            ("trace", otlp, Level::INFO, false),
+            ("info,opentelemetry=debug", otlp, Level::INFO, true),
+            ("info,opentelemetry=debug", otlp, Level::DEBUG, false),
+            ("info,opentelemetry=error", otlp, Level::WARN, false),
+            ("info,opentelemetry-otlp=off", otlp, Level::ERROR, false),
+            ("info", accepts, Level::ERROR, true),
+            ("trace,pingora_core=trace", accepts, Level::INFO, false),
+            ("info,pingora_core=off", accepts, Level::ERROR, false),
+            ("error,relay=trace", "tokometer_proxy::relay", Level::TRACE, true),
+            ("error,relay=trace", "tokometer_proxy::listen", Level::WARN, false),
         ] {
             assert_eq!(enabled(levels, target, level), expected, "{levels} {target} {level}");
+        }
+        // Prefixes too: `t` would match the crates tonic and tower.
+        for levels in ["trace", "trace,pingora=trace", "pingora_core::apps=error", "h2=trace,hyper=trace", "t=trace"] {
+            for target in
+                ["pingora_core::apps::http_app", "pingora_proxy", "h2::proto", "hyper::proto", "tonic", "rustls", "log"]
+            {
+                assert!(!enabled(levels, target, Level::ERROR), "{levels} {target}");
+            }
         }
     }
 }

@@ -52,6 +52,7 @@ mod replay;
 mod rewrite;
 mod rules;
 mod scrape;
+mod secrets;
 mod sim;
 mod slo;
 mod tap;
