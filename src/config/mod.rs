@@ -127,7 +127,7 @@ impl Config {
     }
 
     /// The effective configuration as YAML that can be used as a file; each line that is not a default shows where it
-    /// was set. Header values, and credentials and queries in URLs, are redacted.
+    /// was set. Header values, names of tenants, and credentials and queries in URLs are redacted.
     pub fn effective_yaml(&self) -> String {
         output::effective(&self.raw, &self.set)
     }
@@ -361,7 +361,7 @@ fn changes(old: &Config, new: &Config) -> Vec<Change> {
         let is_same = from.as_ref().map(|(json, _)| json) == to.as_ref().map(|(json, _)| json);
         let shown = |value: Option<(_, String)>| value.map_or_else(|| "not set".to_owned(), |(_, shown)| shown);
         let needs_restart = !shape::is_reloaded(path);
-        (!is_same).then(|| Change { path: path.clone(), from: shown(from), to: shown(to), needs_restart })
+        (!is_same).then(|| Change { path: output::shown_path(path), from: shown(from), to: shown(to), needs_restart })
     });
     changed.collect()
 }

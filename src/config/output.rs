@@ -24,10 +24,12 @@ pub fn default_yaml() -> String {
     text
 }
 
-/// The effective values, with the origin of each non-default value; secrets are redacted.
+/// The effective values, with the origin of each non-default value; secrets are redacted. The names of tenants, which
+/// may be API keys, are shown as their hash.
 pub(crate) fn effective(raw: &Raw, set: &Node) -> String {
     let mut tree = tree(raw);
-    redact("", &mut tree);
+    let hash = raw.tenants.counted.hashes().ok();
+    redact("", &mut tree, &|name| hash.as_ref().map_or(HIDDEN.to_owned(), |hash| format!("<redacted {}>", hash(name))));
     let mut text = String::new();
     if let Value::Map(entries) = &tree.value {
         block("", entries, 0, &mut text, Comments::Origins(set));
@@ -139,7 +141,21 @@ const HIDDEN: &str = "<redacted>";
 
 /// True for keys whose values are never shown.
 pub(crate) fn is_secret(path: &str) -> bool {
-    path.split('.').any(|step| step == "headers")
+    path.split('.').any(|step| step == "headers") || is_tenant(path)
+}
+
+/// The map from the names of tenants to labels.
+const TENANT_NAMES: &str = "tenants.names";
+
+/// True for lists of tenants, as named by clients.
+fn is_tenant(path: &str) -> bool {
+    path.rsplit_once('.').is_some_and(|(_, key)| key.split('[').next() == Some("tenants"))
+}
+
+/// The path without the name of a tenant.
+pub(crate) fn shown_path(path: &str) -> String {
+    let is_name = path.strip_prefix(TENANT_NAMES).is_some_and(|rest| rest.starts_with('.'));
+    if is_name { format!("{TENANT_NAMES}.{HIDDEN}") } else { path.to_owned() }
 }
 
 /// A URL without user, password and query, safe to display.
@@ -159,22 +175,27 @@ pub fn shown_url(text: &str) -> String {
 /// The value of a key on one line, without secrets.
 pub(crate) fn shown(path: &str, node: &Node) -> String {
     let mut node = node.clone();
-    redact(path, &mut node);
+    redact(path, &mut node, &|_| HIDDEN.to_owned());
     node.value.inline()
 }
 
 /// Hides every secret of the tree under this path.
-fn redact(path: &str, node: &mut Node) {
+fn redact(path: &str, node: &mut Node, tenant: &dyn Fn(&str) -> String) {
     match &mut node.value {
         Value::Map(entries) => {
             for entry in entries {
-                let path = shape::join(path, &entry.key);
-                redact(&path, &mut entry.node);
+                redact(&shape::join(path, &entry.key), &mut entry.node, tenant);
+                if path == TENANT_NAMES {
+                    entry.key = tenant(&entry.key);
+                }
             }
         }
-        Value::List(items) => items.iter_mut().for_each(|item| redact(path, item)),
+        Value::List(items) => items.iter_mut().for_each(|item| redact(path, item, tenant)),
+        Value::Text(text) if is_tenant(path) => *text = tenant(text),
         Value::Text(text) if is_secret(path) => *text = HIDDEN.to_owned(),
-        Value::Text(text) if path.ends_with("endpoint") || path.ends_with("upstream") => *text = shown_url(text),
+        Value::Text(text) if text.contains("://") || path.ends_with("endpoint") || path.ends_with("upstream") => {
+            *text = shown_url(text);
+        }
         _ => {}
     }
 }

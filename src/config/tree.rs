@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde_yaml::Spanned;
 
+use crate::config::output::shown_path;
 use tokometer_settings::{Duration, Size};
 
 /// Where a value was set.
@@ -57,7 +58,7 @@ impl fmt::Display for Problem {
             write!(f, "{}: ", self.origin)?;
         }
         if !self.path.is_empty() {
-            write!(f, "{}: ", self.path)?;
+            write!(f, "{}: ", shown_path(&self.path))?;
         }
         f.write_str(&self.message)
     }

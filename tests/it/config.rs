@@ -457,6 +457,32 @@ fn zero_disables_optional_limits() {
 }
 
 #[test]
+fn names_of_tenants_are_shown_as_the_hash_of_their_label() {
+    let yaml = "tenants: {enabled: true, names: {sk-hunter2: acme, sk-hunter3: other}}\n\
+        budgets: [{name: b, tenants: [sk-hunter2], tokens_per_day: 1}]\n\
+        slo: {stall: [{applies_to: {tenants: [sk-hunter3]}}]}\n";
+    let config = load(yaml, &[], &Flags::default()).unwrap();
+    let shown = config.effective_yaml();
+    assert!(!shown.contains("hunter"), "{shown}");
+    // printf %s sk-hunter2 | sha256sum | cut -c-12
+    let masked = "<redacted af859d6b5906>";
+    assert!(shown.contains(&format!("\"{masked}\": acme")), "{shown}");
+    assert!(shown.contains(&format!("tenants: [\"{masked}\"]")), "{shown}");
+    let keyless =
+        load("tenants: {enabled: true, hash_key_file: /none, names: {sk-hunter2: a}}", &[], &Flags::default());
+    let shown = keyless.unwrap().effective_yaml();
+    assert!(!shown.contains("hunter") && shown.contains("<redacted>"), "{shown}");
+    for yaml in [
+        "tenants: {names: {sk-hunter2: [a]}}",
+        "tenants: {names: {sk-hunter2: ' '}}",
+        "budgets: [{name: b, tenants: [{sk-hunter2: 1}], tokens_per_day: 1}]",
+        "budgets: [{name: b, tenants: sk-hunter2, tokens_per_day: 1}]",
+    ] {
+        assert!(!message(yaml).contains("hunter"), "{}", message(yaml));
+    }
+}
+
+#[test]
 fn secrets_are_redacted() {
     let yaml = "otlp:\n  endpoint: https://user:hunter2@otel.example:4318/x?key=hunter2\n  headers: {authorization: Bearer hunter2}\n";
     let variables =

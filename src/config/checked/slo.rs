@@ -25,7 +25,7 @@ pub(super) fn objectives(raw: &Raw, problems: &mut Problems<'_>) -> slo::Setting
     for one in &written {
         problems.unique_name(&format!("{}.name", one.path), "objectives", one.name, &mut names);
     }
-    let source = !raw.tenants.from_headers.is_empty() || raw.tenants.from_jwt_claim.is_some();
+    let source = !raw.tenants.headers().is_empty() || raw.tenants.from_jwt_claim.is_some();
     if by_tenant(raw) && !source && !raw.tenants.enabled {
         let message = "an objective applies to tenants, but nothing names the tenant; write a header such as x-tenant";
         problems.error("tenants.from_headers", message);
@@ -65,7 +65,7 @@ pub(super) fn headers(raw: &Raw) -> observer::TargetHeaders {
     let lower = |name: &String| name.to_ascii_lowercase().into();
     observer::TargetHeaders {
         speed: raw.slo.enabled && raw.slo.request_targets.enabled,
-        tenant: tenants.map(|tenants| tenants.from_headers.iter().map(lower).collect()).unwrap_or_default(),
+        tenant: tenants.map(|tenants| tenants.headers().iter().map(lower).collect()).unwrap_or_default(),
         claim: tenants.and_then(|tenants| tenants.from_jwt_claim.as_deref()).map(Into::into),
     }
 }
@@ -169,7 +169,7 @@ pub(super) fn accounting(raw: &Raw, problems: &mut Problems<'_>) -> accounting::
 }
 
 fn tenants(raw: &Tenants, problems: &mut Problems<'_>) -> Option<accounting::Tenants> {
-    for (index, name) in raw.from_headers.iter().enumerate() {
+    for (index, name) in raw.headers().iter().enumerate() {
         let path = format!("tenants.from_headers[{index}]");
         let lower = name.to_ascii_lowercase();
         if !is_header(name) {
@@ -188,7 +188,7 @@ fn tenants(raw: &Tenants, problems: &mut Problems<'_>) -> Option<accounting::Ten
     if raw.from_jwt_claim.as_deref() == Some("") {
         problems.error("tenants.from_jwt_claim", "the claim is empty; write one such as sub, or null for none");
     }
-    if raw.enabled && raw.from_headers.is_empty() && raw.from_jwt_claim.is_none() {
+    if raw.enabled && raw.headers().is_empty() && raw.from_jwt_claim.is_none() {
         let message =
             "no source of the tenant is set; write a header such as x-tenant here, or a claim in `from_jwt_claim`";
         problems.error("tenants.from_headers", message);

@@ -1,5 +1,7 @@
 //! The blocks `slo`, `tenants` and `budgets`.
 
+use std::sync::LazyLock;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -153,11 +155,12 @@ block! {
         /// names: put an authenticating gateway in front, or use a server that rejects unknown clients.
         enabled: bool = false,
         /// Request headers that can contain the tenant name, for the tenant metrics and for objectives. The first
-        /// header in this list that the request contains is used.
-        from_headers: Vec<String> = vec!["x-tenant".to_owned()],
-        /// Claim of the bearer token (a signed JWT) that names the tenant if no header does: `sub`, or `org.id` for
-        /// `id` in the object `org`. The signature is not verified, and no other claim is read or stored. null: tokens
-        /// are not read.
+        /// header in this list that the request contains is used. null: `x-tenant`, or no header if `from_jwt_claim`
+        /// is set.
+        from_headers: Option<Vec<String>> = None,
+        /// Claim of the bearer token (a signed JWT) that names the tenant: `sub`, or `org.id` for `id` in the object
+        /// `org`. It takes precedence over `from_headers`, which names the tenant only of requests without this claim.
+        /// The signature is not verified, and no other claim is read or stored. null: tokens are not read.
         from_jwt_claim: Option<String> = None,
         #[serde(flatten)]
         #[expect(missing_docs, reason = "flattened: not a key, and a doc comment would replace that of the block")]
@@ -180,5 +183,18 @@ block! {
         models: Vec<String> = Vec::new(),
         /// Tenants that the budget applies to, as named by clients. Empty: all.
         tenants: Vec<String> = Vec::new(),
+    }
+}
+
+impl Tenants {
+    /// The headers that name the tenant. By default, an unverified header must not replace a claim that the server
+    /// verifies.
+    pub(crate) fn headers(&self) -> &[String] {
+        static DEFAULT: LazyLock<[String; 1]> = LazyLock::new(|| ["x-tenant".to_owned()]);
+        match &self.from_headers {
+            Some(headers) => headers,
+            None if self.from_jwt_claim.is_some() => &[],
+            None => &*DEFAULT,
+        }
     }
 }

@@ -24,6 +24,20 @@ fn empty_config_counts_nothing_and_reads_no_header() {
     assert!(off.observe.targets.tenant.is_empty() && off.observe.targets.claim.is_none());
 }
 
+#[test]
+fn default_header_does_not_replace_a_claim() {
+    for (yaml, headers, claim) in [
+        ("", &["x-tenant"][..], None),
+        (", from_jwt_claim: sub", &[], Some("sub")),
+        (", from_jwt_claim: sub, from_headers: [X-Tenant]", &["x-tenant"], Some("sub")),
+        (", from_headers: [x-team]", &["x-team"], None),
+    ] {
+        let targets = config(&format!("tenants: {{enabled: true{yaml}}}")).settings.observe.targets;
+        let found: Vec<&str> = targets.tenant.iter().map(|name| &**name).collect();
+        assert_eq!((found.as_slice(), targets.claim.as_deref()), (headers, claim), "{yaml}");
+    }
+}
+
 /// The example in docs/how-to/tenants.md.
 fn example() -> String {
     let document = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/how-to/tenants.md"));
@@ -82,10 +96,10 @@ fn config_errors_name_the_position_and_the_fix() {
         ("tenants: {hash_key_file: ''}", "tenants.hash_key_file: the path is empty"),
         ("tenants: {label: hashed}", "did you mean `hash`?"),
         ("tenants: {max: 0}", "tenants.max: 0 is out of range"),
-        ("tenants: {names: {a: ' '}}", "tenants.names.a: invalid label ` `"),
+        ("tenants: {names: {a: ' '}}", "tenants.names.<redacted>: invalid label ` `"),
         (
             "tenants: {names: {a: 1}}",
-            "tenants.names.a: `1` (an integer) is not valid here; write a string; put it in quotes",
+            "tenants.names.<redacted>: `1` (an integer) is not valid here; write a string; put it in quotes",
         ),
         ("tenants: {enabled: true, only_named: true}", "`names` is empty, so all tenants would be `other`"),
         ("prices: {currency: 'U S D'}", "prices.currency: invalid currency `U S D`; write a word such as USD"),

@@ -46,10 +46,11 @@ impl TargetHeaders {
         targets.if_any()
     }
 
-    /// Reads the tenant from the first configured header that is present, otherwise from the claim of the bearer token.
+    /// Reads the tenant from the claim of the bearer token, otherwise from the first configured header that is present:
+    /// the server may verify the token, but clients choose headers.
     fn tenant<'a>(&self, header: impl Fn(&str) -> Option<&'a [u8]>) -> Option<Box<str>> {
-        let named = self.tenant.iter().find_map(|name| id(header(name)));
-        named.or_else(|| claim(header("authorization")?, self.claim.as_deref()?))
+        let claimed = self.claim.as_deref().and_then(|name| claim(header("authorization")?, name));
+        claimed.or_else(|| self.tenant.iter().find_map(|name| id(header(name))))
     }
 
     /// Reads the priority class, if tenants are configured. llm-d-router renamed this header too.
@@ -215,20 +216,20 @@ mod tests {
     }
 
     #[test]
-    fn first_tenant_header_wins_over_token_claim() {
+    fn token_claim_wins_over_tenant_headers() {
         let headers =
             TargetHeaders { speed: false, tenant: vec!["x-team".into(), "x-tenant".into()], claim: Some("sub".into()) };
-        let token = bearer(r#"{"sub":"token"}"#);
+        let (token, other) = (bearer(r#"{"sub":"token"}"#), bearer(r#"{"aud":"token"}"#));
         let tenant = |given: &[(&str, &str)]| {
-            let named = headers.tenant(|name| {
-                let found = given.iter().find(|(key, _)| *key == name).map(|(_, value)| value.as_bytes());
-                found.or((name == "authorization").then_some(token.as_bytes()))
-            });
+            let named =
+                headers.tenant(|name| given.iter().find(|(key, _)| *key == name).map(|(_, value)| value.as_bytes()));
             named.map(String::from)
         };
         assert_eq!(tenant(&[("x-tenant", "b"), ("x-team", "a")]).as_deref(), Some("a"));
         assert_eq!(tenant(&[("x-tenant", "b"), ("x-team", " ")]).as_deref(), Some("b"));
-        assert_eq!(tenant(&[]).as_deref(), Some("token"));
+        assert_eq!(tenant(&[("authorization", &token), ("x-team", "a")]).as_deref(), Some("token"));
+        assert_eq!(tenant(&[("authorization", &other), ("x-team", "a")]).as_deref(), Some("a"));
+        assert_eq!(tenant(&[("authorization", &other)]), None);
     }
 
     #[test]

@@ -47,9 +47,9 @@ pub struct Settings {
 pub struct TargetHeaders {
     /// Whether to read `x-llm-d-slo-ttft-ms`, `x-llm-d-slo-tpot-ms` and their old names without `llm-d-`.
     pub speed: bool,
-    /// Headers that may name the tenant, in lower case; the first header present is used.
+    /// Headers that name the tenant if the claim does not, in lower case; the first header present is used.
     pub tenant: Vec<Box<str>>,
-    /// Bearer token claim that names the tenant if no header does; dots separate the keys of nested objects.
+    /// Bearer token claim that names the tenant; dots separate the keys of nested objects.
     pub claim: Option<Box<str>>,
 }
 

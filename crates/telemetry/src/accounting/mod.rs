@@ -125,6 +125,17 @@ pub enum Limit {
     Cost(f64),
 }
 
+impl Tenants {
+    /// A function that hashes names as for labels, to show names that may be secrets.
+    ///
+    /// # Errors
+    /// If the key file cannot be used.
+    pub fn hashes(&self) -> Result<impl Fn(&str) -> String + use<>, Error> {
+        let labels = tenants::TenantLabels::new(self)?;
+        Ok(move |name: &str| labels.hash(name))
+    }
+}
+
 impl Settings {
     /// True if tenants, prices or budgets are configured.
     pub fn is_on(&self) -> bool {

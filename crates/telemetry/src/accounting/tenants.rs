@@ -127,7 +127,8 @@ impl TenantLabels {
         }
     }
 
-    fn hash(&self, name: &str) -> String {
+    /// The label of a name with `label: hash`.
+    pub(super) fn hash(&self, name: &str) -> String {
         let hash = match &self.key {
             Some(key) => hmac::sign(key, name.as_bytes()).as_ref().to_vec(),
             None => digest::digest(&digest::SHA256, name.as_bytes()).as_ref().to_vec(),
