@@ -13,11 +13,10 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Sleep, sleep};
 
-use crate::admin::guard::Addresses;
+use crate::admin::guard::Client;
 use crate::admin::pages;
 use crate::admin::pages::Site;
 use crate::admin::slots::Slot;
@@ -28,23 +27,18 @@ const HEAD_BYTES: usize = 16 * 1024;
 /// Serves requests until the client closes the connection or is idle for too long, the connection is evicted, or the
 /// server stops.
 pub(super) async fn serve(
-    stream: TcpStream,
-    addresses: Addresses,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    client: Client,
     slot: Arc<Slot>,
     timeout: Duration,
     site: Arc<Site>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    // Sends small responses without waiting for the client's acknowledgement. If this fails, they are only slower.
-    stream.set_nodelay(true).ok();
-    // `TimedStream` limits only writes to the socket buffer. This limits how long data stays in that buffer.
-    #[cfg(target_os = "linux")]
-    socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(timeout)).ok();
     let io = TokioIo::new(TimedStream::new(stream, Arc::clone(&slot), timeout));
     let service = service_fn(|request| {
         slot.touch();
         let (site, slot) = (Arc::clone(&site), Arc::clone(&slot));
-        async move { Ok::<_, Infallible>(pages::response(&request, &site, addresses, &slot).await) }
+        async move { Ok::<_, Infallible>(pages::response(&request, &site, client, &slot).await) }
     });
     let mut connection = pin!(
         http1::Builder::new()
@@ -71,22 +65,22 @@ pub(super) async fn serve(
 /// The limit applies from the first blocked write until the response, or one event of a stream, is fully written. A
 /// client that reads only a few bytes at a time does not extend the limit.
 #[derive(Debug)]
-pub(super) struct TimedStream {
-    stream: TcpStream,
+struct TimedStream<S> {
+    stream: S,
     slot: Arc<Slot>,
     timeout: Duration,
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl TimedStream {
-    pub(super) fn new(stream: TcpStream, slot: Arc<Slot>, timeout: Duration) -> TimedStream {
+impl<S: AsyncWrite + Unpin> TimedStream<S> {
+    fn new(stream: S, slot: Arc<Slot>, timeout: Duration) -> TimedStream<S> {
         TimedStream { stream, slot, timeout, deadline: None }
     }
 
     fn write(
         &mut self,
         cx: &mut Context<'_>,
-        write: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<usize>>,
+        write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         let written = write(Pin::new(&mut self.stream), cx);
         if written.is_pending() {
@@ -99,13 +93,13 @@ impl TimedStream {
     }
 }
 
-impl AsyncRead for TimedStream {
+impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for TimedStream {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.write(cx, |stream, cx| stream.poll_write(cx, bytes))
     }

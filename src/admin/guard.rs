@@ -1,8 +1,10 @@
-//! Access checks: against DNS rebinding, cross-site requests, and drains requested from other machines.
+//! Access checks: against DNS rebinding, cross-site requests, and drains requested over the network.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::{fmt, io};
 
 use hyper::{Method, Request, StatusCode, Version, header};
+use tokio::net::UnixStream;
 
 /// Suffixes of names in clusters and private networks, which cannot be registered in public DNS.
 const PRIVATE_SUFFIXES: [&str; 4] = [".svc", ".cluster.local", ".internal", ".localhost"];
@@ -17,21 +19,49 @@ pub(super) struct Guard {
     remote_drain: bool,
 }
 
-/// The two addresses of a connection.
+/// The client of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Addresses {
-    /// Address of the client.
-    pub(super) client: SocketAddr,
-    /// Local address.
-    pub(super) own: SocketAddr,
+pub(super) enum Client {
+    /// A client of the admin port. Its address does not show where the client is: it may be that of a forwarder.
+    Network(SocketAddr),
+    /// A process that uses the Unix socket.
+    Process {
+        /// 0 if it is in another namespace.
+        id: i32,
+        user: u32,
+        /// It runs as the same user as tokometer, or as root.
+        is_trusted: bool,
+    },
 }
 
-impl Addresses {
-    /// True for a client in this pod or on this machine. Other addresses of 127.0.0.0/8 do not count: service meshes
-    /// use them for connections of remote clients (Istio: 127.0.0.6).
-    pub(super) fn are_local(self) -> bool {
-        let (client, own) = (self.client.ip().to_canonical(), self.own.ip().to_canonical());
-        client == own || client == IpAddr::V4(Ipv4Addr::LOCALHOST) || client == IpAddr::V6(Ipv6Addr::LOCALHOST)
+impl Client {
+    /// The process at the other end of this connection.
+    pub(super) fn of(stream: &UnixStream) -> io::Result<Client> {
+        let peer = stream.peer_cred()?;
+        let is_trusted = peer.uid() == rustix::process::geteuid().as_raw() || peer.uid() == 0;
+        Ok(Client::Process { id: peer.pid().unwrap_or_default(), user: peer.uid(), is_trusted })
+    }
+
+    /// True for a process that may change state. It is evicted last.
+    pub(super) fn is_trusted(self) -> bool {
+        matches!(self, Client::Process { is_trusted: true, .. })
+    }
+
+    /// The address by which responses are limited; unspecified for all processes.
+    pub(super) fn address(self) -> IpAddr {
+        match self {
+            Client::Network(address) => address.ip().to_canonical(),
+            Client::Process { .. } => Ipv4Addr::UNSPECIFIED.into(),
+        }
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Client::Network(address) => address.fmt(f),
+            Client::Process { id, user, .. } => write!(f, "process {id} of user {user}"),
+        }
     }
 }
 
@@ -89,15 +119,16 @@ impl Guard {
     }
 
     /// Ok if the client may change the program's state.
-    pub(super) fn check_change(&self, addresses: Addresses) -> Result<(), Refused> {
-        if self.remote_drain || addresses.are_local() {
-            return Ok(());
-        }
-        let client = addresses.client.ip().to_canonical();
-        let why = format!(
-            "POST is accepted only from this pod or machine, but this request is from {client}: run `tokometer drain` there, or set `admin.remote_drain: true`"
-        );
-        Err((StatusCode::FORBIDDEN, why))
+    pub(super) fn check_change(&self, client: Client) -> Result<(), Refused> {
+        let fix = match client {
+            Client::Process { is_trusted: true, .. } => return Ok(()),
+            Client::Network(_) if self.remote_drain => return Ok(()),
+            Client::Process { .. } => "run it as the same user as tokometer, or as root",
+            Client::Network(_) => {
+                "run `tokometer drain` in this pod or on this machine, which uses a Unix socket, or set `admin.remote_drain: true`"
+            }
+        };
+        Err((StatusCode::FORBIDDEN, format!("POST is not accepted from {client}: {fix}")))
     }
 
     /// True for a `Host` value that cannot be a public DNS name, or that the settings allow.
@@ -221,20 +252,17 @@ mod tests {
     }
 
     #[test]
-    fn post_is_allowed_only_from_the_pod() {
-        let table = [
-            ("127.0.0.1:40000", "127.0.0.1:9464", true),
-            ("[::1]:40000", "[::1]:9464", true),
-            ("[::ffff:127.0.0.1]:40000", "[::ffff:127.0.0.1]:9464", true),
-            ("10.0.0.7:40000", "10.0.0.7:9464", true),
-            ("10.0.0.8:40000", "10.0.0.7:9464", false),
-            ("127.0.0.6:40000", "10.0.0.7:9464", false),
-            ("[fd00::8]:40000", "[fd00::7]:9464", false),
-        ];
-        for (client, own, local) in table {
-            let addresses = Addresses { client: client.parse().unwrap(), own: own.parse().unwrap() };
-            assert_eq!(guard(&[]).check_change(addresses).is_ok(), local, "{client}");
-            assert!(Guard { remote_drain: true, ..guard(&[]) }.check_change(addresses).is_ok());
+    fn post_is_allowed_only_to_trusted_processes() {
+        // A forwarder in the pod has the first four addresses.
+        for address in ["127.0.0.1:40000", "[::1]:40000", "[::ffff:127.0.0.1]:40000", "10.0.0.7:40000", "127.0.0.6:1"] {
+            let client = Client::Network(address.parse().unwrap());
+            assert!(guard(&[]).check_change(client).is_err() && !client.is_trusted(), "{address}");
+            assert!(Guard { remote_drain: true, ..guard(&[]) }.check_change(client).is_ok());
+        }
+        for is_trusted in [false, true] {
+            let client = Client::Process { id: 1, user: 1000, is_trusted };
+            assert_eq!(guard(&[]).check_change(client).is_ok(), is_trusted);
+            assert_eq!(Guard { remote_drain: true, ..guard(&[]) }.check_change(client).is_ok(), is_trusted);
         }
     }
 }

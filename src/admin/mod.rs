@@ -10,6 +10,7 @@ mod drain;
 mod feed;
 mod guard;
 mod live;
+mod local;
 mod pages;
 mod response;
 mod server;
@@ -17,5 +18,6 @@ mod slots;
 
 pub use drain::{Control, Draining};
 pub use feed::Snapshots;
+pub use local::connect as connect_locally;
 pub use pages::{JsonPage, Metrics, Pages, TextPage};
 pub use server::{Bound, Error, Server, Settings};

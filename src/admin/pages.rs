@@ -9,7 +9,7 @@ use hyper::{Method, Request, StatusCode, header};
 
 use crate::admin::drain::Control;
 use crate::admin::feed::{Feed, Snapshots};
-use crate::admin::guard::{Addresses, Guard};
+use crate::admin::guard::{Client, Guard};
 use crate::admin::response::{JSON, PageResponse, TEXT, error, json, not_rendered, respond, status_of, unavailable};
 use crate::admin::slots::{Page, PageSlot, Slot};
 use crate::admin::{drain, live};
@@ -65,7 +65,7 @@ const PATHS: [(&str, &str, &str); 13] = [
     (
         "/drain",
         CHANGE,
-        "POST, only from this pod, starts a drain (?wait or ?wait=30s waits for its end); GET reports it",
+        "POST, only through the Unix socket (`tokometer drain`), starts a drain (?wait or ?wait=30s waits for its end); GET reports it",
     ),
     ("/drain/wait", READ, "waits for the end of a drain that was started elsewhere; for the server's own preStop hook"),
     ("/config", READ, "the effective configuration, secrets redacted"),
@@ -88,7 +88,7 @@ pub(super) struct Site {
 pub(super) async fn response<B: Body>(
     request: &Request<B>,
     site: &Site,
-    addresses: Addresses,
+    client: Client,
     slot: &Arc<Slot>,
 ) -> PageResponse {
     let (method, path) = (request.method(), request.uri().path());
@@ -104,9 +104,9 @@ pub(super) async fn response<B: Body>(
         return wrong_method(&format!("{path} accepts only {allowed}"), allowed);
     }
     if method == Method::POST
-        && let Err((status, why)) = site.guard.check_change(addresses)
+        && let Err((status, why)) = site.guard.check_change(client)
     {
-        tracing::warn!(client = %addresses.client, "Rejected a drain: only clients in this pod or on this machine may request one.");
+        tracing::warn!(%client, "Rejected a drain: only `tokometer drain` in this pod or on this machine may request one.");
         return json(status, &error(&why));
     }
     let (pages, query) = (&site.pages, request.uri().query());
@@ -128,7 +128,7 @@ pub(super) async fn response<B: Body>(
             json(status_of(status), &body)
         }
         "/live/events" if method == Method::HEAD => live::no_events(),
-        "/drain" => drained(request, addresses, control, slot).await,
+        "/drain" => drained(request, client, control, slot).await,
         _ => limited(request, site, slot).await,
     }
 }
@@ -210,19 +210,14 @@ async fn made(
     tokio::spawn(async move { (make.await, held) }).await.ok()
 }
 
-async fn drained<B>(
-    request: &Request<B>,
-    addresses: Addresses,
-    control: &dyn Control,
-    slot: &Arc<Slot>,
-) -> PageResponse {
+async fn drained<B>(request: &Request<B>, client: Client, control: &dyn Control, slot: &Arc<Slot>) -> PageResponse {
     let wait = match drain::wait(request.uri().query(), control.grace_period()) {
         Ok(wait) => wait,
         Err(message) => return json(StatusCode::BAD_REQUEST, &error(&message)),
     };
     let (status, body) = match *request.method() {
         Method::POST => {
-            control.begin_drain(&format!("{} through the admin server", addresses.client));
+            control.begin_drain(&format!("{client} through the admin server"));
             match wait.map(|_| slot.begin(Page::Drain)) {
                 Some(None) => return busy(Page::Drain),
                 _held => drain::state(wait, control).await,

@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use socket2::{Domain, Socket, Type};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::admin::feed::Feed;
-use crate::admin::guard::{Addresses, Guard};
+use crate::admin::guard::{Client, Guard};
 use crate::admin::pages::Site;
 use crate::admin::slots::Slots;
-use crate::admin::{Pages, connection};
+use crate::admin::{Pages, connection, local};
 
 /// Maximum time for responses in progress when the server stops.
 const LAST_RESPONSES: Duration = Duration::from_secs(1);
@@ -52,7 +52,8 @@ pub struct Settings {
     /// Allowed `Host` values in addition to those that cannot be public DNS names. `.example.com` matches every name
     /// below that domain, `*` every name.
     pub allowed_hosts: Vec<String>,
-    /// Whether other machines may send `POST /drain`.
+    /// Whether clients of the port may send `POST /drain`. Otherwise, only `tokometer drain` on this machine may do so,
+    /// through a Unix socket.
     pub remote_drain: bool,
 }
 
@@ -99,6 +100,8 @@ pub struct Server {
 pub struct Bound {
     address: SocketAddr,
     listener: TcpListener,
+    /// `None` if it cannot be bound.
+    local: Option<UnixListener>,
     runtime: Runtime,
     settings: Settings,
 }
@@ -120,11 +123,14 @@ impl Bound {
             .max_blocking_threads(2)
             .build()
             .map_err(Error::Start)?;
-        let listener = {
-            let _inside = runtime.enter();
-            TcpListener::from_std(listener).map_err(Error::Start)?
-        };
-        Ok(Bound { address, listener, runtime, settings: settings.clone() })
+        let inside = runtime.enter();
+        let listener = TcpListener::from_std(listener).map_err(Error::Start)?;
+        let local = local::listen(address).and_then(UnixListener::from_std);
+        let local = local.inspect_err(|error| {
+            tracing::warn!(%error, "The Unix socket of the admin server cannot be opened: `tokometer drain` does not work. SIGTERM starts a drain too.");
+        });
+        drop(inside);
+        Ok(Bound { address, listener, local: local.ok(), runtime, settings: settings.clone() })
     }
 
     /// Serves the pages on a separate thread.
@@ -133,7 +139,7 @@ impl Bound {
     ///
     /// If the thread cannot be started.
     pub fn serve(self, pages: Pages) -> Result<Server, Error> {
-        let Bound { address, listener, runtime, settings } = self;
+        let Bound { address, listener, local, runtime, settings } = self;
         let (stop, stopped) = watch::channel(false);
         let thread = std::thread::Builder::new()
             .name("admin".to_owned())
@@ -142,7 +148,7 @@ impl Bound {
                 rustix::process::nice(NICENESS).ok();
                 let feed = Feed::new(Arc::clone(&pages.live), stopped.clone());
                 let site = Site { pages, feed, guard: Guard::new(&settings.allowed_hosts, settings.remote_drain) };
-                runtime.block_on(serve(listener, settings, Arc::new(site), stopped));
+                runtime.block_on(serve(listener, local, settings, Arc::new(site), stopped));
                 // A closure of `pages` may hang: do not wait for it.
                 runtime.shutdown_background();
             })
@@ -215,21 +221,56 @@ fn advice(address: SocketAddr, error: &io::Error) -> String {
     "an address of this machine and a port from 1024, such as 0.0.0.0:9464".to_owned()
 }
 
-async fn serve(listener: TcpListener, settings: Settings, site: Arc<Site>, mut stopped: watch::Receiver<bool>) {
+/// An accepted socket.
+enum Accepted {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+async fn serve(
+    listener: TcpListener,
+    local: Option<UnixListener>,
+    settings: Settings,
+    site: Arc<Site>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let slots = Slots::new(settings.max_connections);
+    let timeout = settings.header_timeout;
     let mut connections = JoinSet::new();
+    let local_accept = async || match &local {
+        Some(local) => local.accept().await,
+        None => std::future::pending().await,
+    };
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = listener.accept() => accepted.map(|(stream, client)| {
+                // Sends small responses without waiting for the client's acknowledgement. If this fails, they are only
+                // slower.
+                stream.set_nodelay(true).ok();
+                // The connection limits only writes to the socket buffer. This limits how long data stays there.
+                #[cfg(target_os = "linux")]
+                socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(timeout)).ok();
+                (Client::Network(client), Accepted::Tcp(stream))
+            }),
+            accepted = local_accept() => {
+                accepted.and_then(|(stream, _)| Ok((Client::of(&stream)?, Accepted::Unix(stream))))
+            }
             // The server was stopped, or dropped (an error).
             _ = stopped.changed() => break,
             Some(_) = connections.join_next() => continue,
         };
-        match accepted.and_then(|(stream, client)| Ok((Addresses { client, own: stream.local_addr()? }, stream))) {
-            Ok((addresses, stream)) => {
-                let slot = slots.admit(addresses.client.ip().to_canonical(), addresses.are_local());
-                let (timeout, site, stopped) = (settings.header_timeout, Arc::clone(&site), stopped.clone());
-                connections.spawn(connection::serve(stream, addresses, slot, timeout, site, stopped));
+        match accepted {
+            Ok((client, stream)) => {
+                let slot = slots.admit(client.address(), client.is_trusted());
+                let (site, stopped) = (Arc::clone(&site), stopped.clone());
+                match stream {
+                    Accepted::Tcp(tcp) => {
+                        connections.spawn(connection::serve(tcp, client, slot, timeout, site, stopped))
+                    }
+                    Accepted::Unix(unix) => {
+                        connections.spawn(connection::serve(unix, client, slot, timeout, site, stopped))
+                    }
+                };
             }
             Err(error) => {
                 tracing::warn!(%error, "The admin server cannot accept a connection.");

@@ -55,8 +55,8 @@ struct All {
 #[derive(Debug)]
 struct Entry {
     client: IpAddr,
-    /// The client is in this pod or on this machine.
-    is_local: bool,
+    /// The client is a process that uses the Unix socket and may change state.
+    is_trusted: bool,
     /// Time of the latest of these: the accept, the last request, the end of the last response of a limited page.
     since: Instant,
     page: Option<Page>,
@@ -70,7 +70,7 @@ impl Slots {
 
     /// Adds a connection. If too many connections have no page in progress, selects the client address with the most
     /// such connections and closes its oldest one. Thus clients that send no complete request cannot lock out others.
-    pub(super) fn admit(self: &Arc<Self>, client: IpAddr, is_local: bool) -> Arc<Slot> {
+    pub(super) fn admit(self: &Arc<Self>, client: IpAddr, is_trusted: bool) -> Arc<Slot> {
         let mut all = self.all();
         while all.by_id.values().filter(|entry| entry.page.is_none()).count() >= self.max_waiting
             && let Some(entry) = all.oldest_of_the_largest_client().and_then(|id| all.by_id.remove(&id))
@@ -82,7 +82,7 @@ impl Slots {
         all.next += 1;
         let evicted = Arc::new(Notify::new());
         let evict = Arc::clone(&evicted);
-        all.by_id.insert(id, Entry { client, is_local, since: Instant::now(), page: None, evict });
+        all.by_id.insert(id, Entry { client, is_trusted, since: Instant::now(), page: None, evict });
         Arc::new(Slot { slots: Arc::clone(self), id, evicted, response: AtomicU8::new(Response::None as u8) })
     }
 
@@ -110,14 +110,14 @@ impl All {
     }
 
     /// Selects the response that is ended for a client with `own` responses of this page: the oldest response of the
-    /// client that has the most. A client in this pod can displace any client outside it, and is displaced last.
-    fn to_end(&self, page: Page, own: usize, is_local: bool) -> Option<u64> {
+    /// client that has the most. A trusted process can displace any other client, and is displaced last.
+    fn to_end(&self, page: Page, own: usize, is_trusted: bool) -> Option<u64> {
         let by_client = self.in_progress(page);
         let held = |entry: &Entry| by_client.get(&entry.client).copied().unwrap_or_default();
-        let may_end = |entry: &Entry| held(entry) > own || (is_local && !entry.is_local);
+        let may_end = |entry: &Entry| held(entry) > own || (is_trusted && !entry.is_trusted);
         let of_page = self.by_id.iter().filter(|(_, entry)| entry.page == Some(page) && may_end(entry));
         of_page
-            .max_by_key(|(id, entry)| (!entry.is_local, held(entry), Reverse((entry.since, **id))))
+            .max_by_key(|(id, entry)| (!entry.is_trusted, held(entry), Reverse((entry.since, **id))))
             .map(|(id, _)| *id)
     }
 }
@@ -167,14 +167,14 @@ impl Slot {
     pub(super) fn begin(self: &Arc<Self>, page: Page) -> Option<PageSlot> {
         let (most, most_of_client) = page.limits();
         let mut all = self.slots.all();
-        let (client, is_local) = all.by_id.get(&self.id).map(|entry| (entry.client, entry.is_local))?;
+        let (client, is_trusted) = all.by_id.get(&self.id).map(|entry| (entry.client, entry.is_trusted))?;
         let by_client = all.in_progress(page);
         let own = by_client.get(&client).copied().unwrap_or_default();
         if own >= most_of_client {
             return None;
         }
         if by_client.values().sum::<usize>() >= most {
-            let id = all.to_end(page, own, is_local)?;
+            let id = all.to_end(page, own, is_trusted)?;
             let ended = all.by_id.remove(&id)?;
             tracing::warn!(client = %ended.client, ?page, "An admin page has reached its maximum number of concurrent responses: closed the oldest connection of the client with the most responses.");
             ended.evict.notify_one();
@@ -231,7 +231,7 @@ mod tests {
         IpAddr::from([10, 0, 0, last])
     }
 
-    /// Admits a connection from another machine.
+    /// Admits a connection of a network client.
     fn admit(slots: &Arc<Slots>, last: u8) -> Arc<Slot> {
         slots.admit(ip(last), false)
     }
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn client_in_the_pod_takes_slots_and_loses_none_to_others() {
+    fn trusted_process_takes_slots_and_loses_none_to_others() {
         let slots = Slots::new(100);
         let local = || slots.admit(ip(100), true);
         let held = fill(&slots, Page::Metrics, &[1, 2, 3, 4]);

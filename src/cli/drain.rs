@@ -1,11 +1,14 @@
 //! `tokometer drain`, for preStop hooks.
 
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
 
+use crate::admin::connect_locally;
 use crate::cli::shared::{WRONG_USAGE, complain, fail, positive_duration, print};
 use crate::client::{Caller, Failure, Target};
 use crate::config::Environment;
@@ -26,6 +29,9 @@ Examples:
   tokometer drain
   tokometer drain --wait --timeout 300s
   tokometer drain --admin http://127.0.0.1:9464 --wait
+
+The request goes through a Unix socket, which tokometer opens in the network namespace of the pod. Run the command in
+the pod, as the same user as tokometer or as root. For other machines, tokometer must have admin.remote_drain set.
 
 New connections are still accepted until process.lame_duck has passed. Open streams continue.
 
@@ -87,18 +93,32 @@ fn request(admin: &str, wait: Option<Duration>) -> Result<u64, DrainError> {
     let query = wait.map(|wait| format!("?wait={}ms", wait.as_millis())).unwrap_or_default();
     let request =
         format!("POST /drain{query} HTTP/1.1\r\nhost: {address}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
-    let mut client = Caller::new(&target, wait.unwrap_or_default() + TIMEOUT);
-    let response = match client.ask(request.as_bytes()) {
-        Ok(response) => response.body(),
-        Err(Failure::Resolve(_)) => return Err(DrainError::Address(admin.to_owned())),
-        Err(failure) => return Err(DrainError::Unreachable(address, failure)),
+    let timeout = wait.unwrap_or_default() + TIMEOUT;
+    let addresses = target.addresses().map_err(|_| DrainError::Address(admin.to_owned()))?;
+    let response = match addresses.into_iter().find_map(connect_locally) {
+        Some(socket) => ask_locally(socket, request.as_bytes(), timeout),
+        // With `admin.remote_drain`, a server on another machine accepts the request too.
+        None => Caller::new(&target, timeout).ask(request.as_bytes()).map(|response| response.body()),
     };
+    let response = response.map_err(|failure| DrainError::Unreachable(address.clone(), failure))?;
     let body: Value = serde_json::from_slice(&response).unwrap_or_default();
     match (body["draining"].as_bool(), body["open_streams"].as_u64(), body["error"]["message"].as_str()) {
         (Some(true), Some(open_streams), _) => Ok(open_streams),
         (_, _, Some(message)) => Err(DrainError::Refused(address, message.to_owned())),
         _ => Err(DrainError::NotTokometer(address)),
     }
+}
+
+/// Sends a request through the Unix socket of an admin server, which then closes it; returns the body of the response.
+fn ask_locally(mut socket: UnixStream, request: &[u8], timeout: Duration) -> Result<Vec<u8>, Failure> {
+    let mut response = Vec::new();
+    let read = socket.set_read_timeout(Some(timeout)).and_then(|()| socket.write_all(request));
+    read.and_then(|()| socket.read_to_end(&mut response)).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Failure::Timeout(timeout),
+        _ => Failure::Io(error),
+    })?;
+    let body = memchr::memmem::find(&response, b"\r\n\r\n").and_then(|end| response.get(end + 4..));
+    body.map(<[u8]>::to_vec).ok_or(Failure::Cut)
 }
 
 fn streams_are(open: u64) -> String {

@@ -83,7 +83,7 @@ pub(crate) fn pages(program: Arc<Program>) -> Pages {
 }
 
 fn serve(program: Arc<Program>) -> Server {
-    Server::start(&settings(), pages(program)).unwrap()
+    Server::start(&Settings { remote_drain: true, ..settings() }, pages(program)).unwrap()
 }
 
 pub(crate) fn connect(server: &Server) -> TcpStream {

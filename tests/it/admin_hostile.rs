@@ -310,18 +310,47 @@ fn few_hostile_addresses_do_not_use_up_the_scrapes() {
     assert_eq!(scrape(4).1, *b"HTTP/1.1 200");
 }
 
+/// Sends a drain request and reads the response.
+fn drain(mut stream: impl Read + Write) -> String {
+    stream.write_all(b"POST /drain HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    response
+}
+
 #[test]
-fn post_from_another_address_is_rejected_unless_enabled() {
+fn network_clients_start_no_drain_unless_enabled() {
     for (remote_drain, expected) in [(false, 403), (true, 200)] {
+        // Istio's sidecar connects from 127.0.0.6 on behalf of remote clients, `kubectl port-forward` from 127.0.0.1.
+        for last in [1, 6] {
+            let program = Program::new(0);
+            let server = Server::start(&Settings { remote_drain, ..settings() }, pages(Arc::clone(&program))).unwrap();
+            let response = drain(connect_from(last, &server));
+            assert_eq!(status(&response), expected, "{response}");
+            assert_eq!(program.draining().is_some(), remote_drain);
+            assert!(remote_drain || body(&response).contains("admin.remote_drain"), "{response}");
+        }
+    }
+}
+
+#[test]
+fn drain_is_accepted_through_the_unix_socket_of_the_right_server() {
+    let start = |listen: &str| {
         let program = Program::new(0);
-        let server = Server::start(&Settings { remote_drain, ..settings() }, pages(Arc::clone(&program))).unwrap();
-        // Istio's sidecar connects from 127.0.0.6 on behalf of remote clients.
-        let mut stream = connect_from(6, &server);
-        stream.write_all(b"POST /drain HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
-        let mut response = String::new();
-        stream.read_to_string(&mut response).unwrap();
-        assert_eq!(status(&response), expected, "{response}");
-        assert_eq!(program.draining().is_some(), remote_drain);
-        assert!(remote_drain || body(&response).contains("admin.remote_drain"), "{response}");
+        let settings = Settings { listen: listen.parse().unwrap(), ..settings() };
+        (Server::start(&settings, pages(Arc::clone(&program))).unwrap(), program)
+    };
+    for (listen, dial) in [("127.0.0.3:0", "127.0.0.3"), ("0.0.0.0:0", "127.0.0.1"), ("[::]:0", "::1")] {
+        let ((server, program), (_other, bystander)) = (start(listen), start("127.0.0.4:0"));
+        let address = SocketAddr::new(dial.parse().unwrap(), server.address().port());
+        // An address of another machine (RFC 5737) does not name this server.
+        let elsewhere = SocketAddr::new("192.0.2.1".parse().unwrap(), address.port());
+        assert!(tokometer::admin::connect_locally(elsewhere).is_none());
+        let response = drain(tokometer::admin::connect_locally(address).unwrap());
+        assert_eq!(status(&response), 200, "{response}");
+        let requested_by = program.draining().unwrap().requested_by;
+        assert!(requested_by.starts_with(&format!("process {} of user ", std::process::id())), "{requested_by}");
+        assert!(bystander.draining().is_none());
+        drop(server);
     }
 }

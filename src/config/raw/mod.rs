@@ -129,8 +129,9 @@ block! {
         /// names below `.svc`, `.cluster.local`, `.internal` and `.localhost`. Requests with any other host name get a
         /// 403 (protection against DNS rebinding), except requests to probe endpoints.
         allowed_hosts: Vec<String> = Vec::new(),
-        /// If true, any client that can reach the port may send `POST /drain`. If false, only clients in the same pod
-        /// or on the same machine may do so.
+        /// If true, any client that can reach the port may send `POST /drain`. If false, only `tokometer drain` in the
+        /// same pod or on the same machine may start a drain. It uses a Unix socket, and must run as the same user as
+        /// tokometer or as root.
         remote_drain: bool = false,
     }
 }
@@ -150,7 +151,8 @@ block! {
     /// Logs of tokometer itself.
     Log {
         /// Minimum level to log (`off`, `error`, `warn`, `info`, `debug`, `trace`), optionally per module:
-        /// `info,relay=debug,pingora=error`.
+        /// `info,relay=debug,opentelemetry=error`. Other libraries that tokometer uses log nothing, because their
+        /// messages can contain headers and bodies.
         #[schemars(extend("x-reload" = true))]
         level: String = "info".to_owned(),
         /// Format of log lines: text or JSON.
