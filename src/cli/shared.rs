@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
+use crate::app::printable;
 use tokometer_settings::duration;
 
 /// Exit code for a failure while running.
@@ -41,9 +42,11 @@ pub(super) fn print(text: &str) -> ExitCode {
     }
 }
 
-/// Writes a line to stderr. If stderr is closed, the message is lost.
+/// Writes a message to stderr. If stderr is closed, the message is lost. Control characters, for example of a file
+/// name, are escaped.
 pub(super) fn complain(message: &str) {
-    writeln!(io::stderr(), "{message}").ok();
+    let lines: Vec<String> = message.split('\n').map(printable).collect();
+    writeln!(io::stderr(), "{}", lines.join("\n")).ok();
 }
 
 /// Reports a failure.

@@ -150,3 +150,33 @@ fn request_record_page_matches_the_code() {
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(committed == made, "docs/reference/request-record.md is out of date: run this test with UPDATE=1");
 }
+
+#[test]
+fn control_characters_of_received_text_and_file_names_are_escaped() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let case = folder.path().join("a\u{9b}31m\u{1b}[2Jb\nc");
+    let encode = |bytes: &str| base64::Engine::encode(&base64::engine::general_purpose::STANDARD, bytes);
+    let request = "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}";
+    let body = "{\"id\":\"x\u{9b}31m\u{85}y\u{7f}\",\"model\":\"m\u{9c}\",\"choices\":[]}";
+    let response =
+        format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let write = |extension: &str, text: String| {
+        fs::write(format!("{}.{extension}", case.display()), text).expect("the directory is writable");
+    };
+    write("meta.json", serde_json::json!({"request_raw_b64": encode(request)}).to_string());
+    write("jsonl", serde_json::json!({"t_us": 1, "b64": encode(&response)}).to_string());
+    for show in [JSON, Show::default()] {
+        let mut out = Vec::new();
+        replay(folder.path(), show, &Settings::default(), &mut out).expect("the recording is readable");
+        let out = String::from_utf8(out).expect("UTF-8");
+        assert_eq!(out.lines().count(), if show.json { 1 } else { 2 }, "{out:?}");
+        assert!(!out.chars().any(|c| c.is_control() && c != '\n'), "{out:?}");
+        if show.json {
+            assert!(out.contains("x\\u009b31m\\u0085y\\u007f"), "{out}");
+            let line: Value = serde_json::from_str(&out).expect("valid JSON");
+            assert_eq!(line["response_id"], "x\u{9b}31m\u{85}y\u{7f}");
+        } else {
+            assert!(out.contains("a\\u{9b}31m\\u{1b}[2Jb\\nc"), "{out}");
+        }
+    }
+}

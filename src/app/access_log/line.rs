@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use crate::app::fields::{Member, members, object};
+use crate::app::fields::{Member, escaped, members, object};
 use tokometer_observe::measure::Record;
 
 /// One line, including its line break. JSON: an object in which absent values are null. Text: `name=value` separated by
@@ -42,20 +42,7 @@ fn rounded((name, value): Member) -> Member {
 /// Quotes text from the network (models, ids) unless it is plain, so that it cannot be parsed as another field or line.
 fn bare(text: &str) -> String {
     let plain = !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic() && c != '"' && c != '=');
-    if plain { text.to_owned() } else { on_one_line(&Value::from(text).to_string()) }
-}
-
-/// Escapes characters that JSON leaves unescaped but other programs treat as line breaks: NEL, LS, PS, and control
-/// characters above ASCII.
-fn on_one_line(json: &str) -> String {
-    let mut line = String::with_capacity(json.len());
-    for c in json.chars() {
-        match c {
-            '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' => line.push_str(&format!("\\u{:04x}", u32::from(c))),
-            _ => line.push(c),
-        }
-    }
-    line
+    if plain { text.to_owned() } else { escaped(&Value::from(text).to_string()) }
 }
 
 /// `2026-11-20T10:11:12.345Z` (RFC 3339). Times before 1970 become 1970.

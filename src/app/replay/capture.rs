@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 use crate::app::access_log::rfc3339;
-use crate::app::fields::{members, object};
+use crate::app::fields::{members, object, printable};
 use crate::app::replay::{ReplayError, Show, drawn, milliseconds, named, number, points};
 use crate::replay::{CaptureError, Captured};
 use tokometer_observe::measure::Record;
@@ -47,6 +47,7 @@ pub fn print_capture(
 /// Summarizes what was captured, and what could not be read.
 fn summary(path: &Path, captured: &Captured) -> String {
     let Captured { stats, truncated, set_back, span, replayed, .. } = captured;
+    let path = printable(&path.display().to_string());
     let mut text = String::new();
     let mut add = |line: std::fmt::Arguments<'_>| writeln!(text, "{line}").unwrap_or_default();
     let servers = captured.servers.iter().map(|(server, evidence)| {
@@ -59,12 +60,11 @@ fn summary(path: &Path, captured: &Captured) -> String {
     });
     let servers: Vec<String> = servers.collect();
     if !servers.is_empty() {
-        add(format_args!("{}: servers found: {}", path.display(), servers.join(", ")));
+        add(format_args!("{path}: servers found: {}", servers.join(", ")));
     }
     add(format_args!(
-        "{}: {} packets in {:.3} s from {}; {} connections ({} in progress when captured first, {} with TLS), {} \
+        "{path}: {} packets in {:.3} s from {}; {} connections ({} in progress when captured first, {} with TLS), {} \
          requests, {} gaps, {truncated} truncated packets",
-        path.display(),
         stats.packets.get(),
         (span.1 - span.0).as_secs_f64(),
         rfc3339(SystemTime::UNIX_EPOCH + span.0),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::app::fields::{Member, members, object};
+use crate::app::fields::{Member, members, object, printable};
 use crate::app::pages::requests::time_line;
 use crate::replay::{CaptureError, Error, Recording, replay};
 use tokometer_observe::measure::{Record, TimeLine};
@@ -62,7 +62,7 @@ pub fn print(path: &Path, show: Show, settings: &Settings, out: &mut impl Write)
             Err(error) => {
                 // The error of a single recording is returned, so it is not printed here.
                 if !is_single {
-                    writeln!(io::stderr(), "skipped: {error}")?;
+                    writeln!(io::stderr(), "skipped: {}", printable(&error.to_string()))?;
                 }
                 failed = failed.or(Some(error));
                 continue;
@@ -70,7 +70,8 @@ pub fn print(path: &Path, show: Show, settings: &Settings, out: &mut impl Write)
         };
         let replayed = replay(&recording, settings);
         for why in &replayed.detached {
-            writeln!(io::stderr(), "{}: the observer detached: {}", path.display(), why.as_str())?;
+            let path = printable(&path.display().to_string());
+            writeln!(io::stderr(), "{path}: the observer detached: {}", why.as_str())?;
         }
         for record in &replayed.records {
             let line = replayed.line(record).filter(|_| show.timeline);
@@ -103,7 +104,7 @@ fn row(recording: &Recording, record: &Record, out: &mut impl Write) -> io::Resu
     writeln!(
         out,
         "{:<48} {:<32} {:>7} {:<18} {:>10} {:>10} {:>8} {:>10}",
-        named(&recording.path),
+        printable(&named(&recording.path)),
         record.outcome.as_str(),
         record.output_tokens.map_or("-".to_owned(), |count| count.tokens.to_string()),
         record.output_tokens.map_or("-", |count| count.source.as_str()),
