@@ -404,7 +404,8 @@ mod tests {
         let start = format!("data: {{\"x\":\"{}", "x".repeat(10_000));
         for piece in start.as_bytes().chunks(7) {
             assert_eq!(strip.feed(Bytes::copy_from_slice(piece)), "");
-            assert!(budget.held() >= strip.held.capacity());
+            // The first piece is charged before its capacity is rounded up.
+            assert!(budget.held() + 64 >= strip.held.capacity());
         }
         assert!((10_000..30_000).contains(&budget.held()), "{}", budget.held());
         budget.set_limit(0);
