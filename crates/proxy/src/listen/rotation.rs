@@ -27,8 +27,17 @@ pub(crate) struct Rotating<T> {
     began: Instant,
     /// Milliseconds from `began` to the next check.
     due: AtomicU64,
-    /// File versions at the last attempt to build the value. Locked only on tokio's threads for blocking work.
-    versions: Mutex<Vec<Option<FileVersion>>>,
+    /// Locked only on tokio's threads for blocking work.
+    versions: Mutex<Versions>,
+}
+
+/// File versions, in the order of `files`.
+struct Versions {
+    /// The versions from which the current value was built.
+    built: Vec<Option<FileVersion>>,
+    /// The versions of the last failed attempt, whose error is logged once. Each check tries again, because the cause
+    /// may be transient: no free descriptor, or a key that is readable only later.
+    failed: Option<Vec<Option<FileVersion>>>,
 }
 
 impl<T: Clone + Send + Sync + 'static> Rotating<T> {
@@ -40,7 +49,7 @@ impl<T: Clone + Send + Sync + 'static> Rotating<T> {
         files: Vec<PathBuf>,
         make: impl Fn() -> Result<T, Error> + Send + Sync + 'static,
     ) -> Result<Arc<Rotating<T>>, Error> {
-        let versions = Mutex::new(versions(&files));
+        let versions = Mutex::new(Versions { built: versions(&files), failed: None });
         let (began, due) = (Instant::now(), AtomicU64::new(PERIOD.as_millis() as u64));
         Ok(Arc::new(Rotating {
             current: ArcSwap::from_pointee(make()?),
@@ -69,18 +78,22 @@ impl<T: Clone + Send + Sync + 'static> Rotating<T> {
     fn check(&self) {
         let mut known = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
         let now = versions(&self.files);
-        if *known == now {
+        if known.built == now {
+            known.failed = None;
             return;
         }
-        *known = now;
         let file = self.files.first().map(|path| path.display().to_string());
         match (self.make)() {
             Ok(value) => {
                 self.current.store(Arc::new(value));
+                *known = Versions { built: now, failed: None };
                 tracing::info!(file, "The TLS files have changed; new connections use the new files.");
             }
             Err(error) => {
-                tracing::error!(file, %error, "The changed TLS files cannot be used; keeping the old configuration.");
+                if known.failed.as_ref() != Some(&now) {
+                    tracing::error!(file, %error, "The changed TLS files cannot be used; keeping the old configuration. Trying again every second.");
+                }
+                known.failed = Some(now);
             }
         }
     }
@@ -129,5 +142,26 @@ mod tests {
         fs::remove_file(folder.path().join("two")).unwrap();
         fs::write(folder.path().join("two"), "22").unwrap();
         assert_eq!(checked(), 22);
+    }
+
+    #[test]
+    fn file_that_fails_once_is_used_at_the_next_check() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("certificate");
+        fs::write(&file, "1").unwrap();
+        let fails = Arc::new(AtomicU64::new(0));
+        let (left, read) = (Arc::clone(&fails), file.clone());
+        let make = move || match left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
+            Ok(_) => Err(Error::Tls("no free descriptor".to_owned())),
+            Err(_) => fs::read_to_string(&read).map_err(|error| Error::Tls(error.to_string())),
+        };
+        let rotating = Rotating::new(vec![file.clone()], make).unwrap();
+        let checked = || {
+            rotating.check();
+            String::clone(&rotating.current.load())
+        };
+        fs::write(&file, "renewed").unwrap();
+        fails.store(2, Ordering::Relaxed);
+        assert_eq!([checked(), checked(), checked()], ["1", "1", "renewed"]);
     }
 }
