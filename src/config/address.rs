@@ -148,7 +148,7 @@ pub(crate) fn reaches(upstream: &Address, listen: &Address) -> bool {
         (Address::Tcp { host, port }, Address::Tcp { host: on, port: at }) => {
             port == at
                 && *port != 0
-                && (host == on || (is_this_machine(host) && (is_any(on) || one_loopback(host, on))))
+                && (is_same(host, on) || (is_this_machine(host) && (is_any(on) || one_loopback(host, on))))
         }
         _ => false,
     }
@@ -158,25 +158,33 @@ pub(crate) fn reaches(upstream: &Address, listen: &Address) -> bool {
 pub(crate) fn collide(a: &Address, b: &Address) -> bool {
     match (a, b) {
         (Address::Tcp { host: x, port: p }, Address::Tcp { host: y, port: q }) => {
-            p == q && *p != 0 && (x == y || is_any(x) || is_any(y) || one_loopback(x, y))
+            p == q && *p != 0 && (is_same(x, y) || is_any(x) || is_any(y) || one_loopback(x, y))
         }
         _ => a == b,
     }
 }
 
+/// The IP address. `::ffff:127.0.0.1` is 127.0.0.1.
+fn ip(host: &str) -> Option<IpAddr> {
+    host.parse::<IpAddr>().ok().map(|ip| ip.to_canonical())
+}
+
 fn is_any(host: &str) -> bool {
-    host.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified())
+    ip(host).is_some_and(|ip| ip.is_unspecified())
 }
 
 fn is_this_machine(host: &str) -> bool {
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified())
+    host == "localhost" || ip(host).is_some_and(|ip| ip.is_loopback() || ip.is_unspecified())
+}
+
+fn is_same(a: &str, b: &str) -> bool {
+    a == b || ip(a).is_some_and(|a| ip(b) == Some(a))
 }
 
 /// True if both may be the same loopback address; does not resolve names. 127.0.0.2 and 127.0.0.1 are different
 /// addresses (RFC 1122, section 3.2.1.3), on which two servers can use the same port; `localhost` may be either.
 fn one_loopback(a: &str, b: &str) -> bool {
-    let parsed = |host: &str| host.parse::<IpAddr>().ok();
-    let distinct = matches!((parsed(a), parsed(b)), (Some(IpAddr::V4(a)), Some(IpAddr::V4(b)))
+    let distinct = matches!((ip(a), ip(b)), (Some(IpAddr::V4(a)), Some(IpAddr::V4(b)))
         if a != b && !a.is_unspecified() && !b.is_unspecified());
     is_this_machine(a) && is_this_machine(b) && !distinct
 }
@@ -276,6 +284,10 @@ mod tests {
             ("0.0.0.0:8000", "127.0.0.1:8000", true),
             ("localhost:8000", "127.0.0.2:8000", true),
             ("127.0.0.1:8000", "127.0.0.2:8000", false),
+            ("[::ffff:127.0.0.1]:8000", "127.0.0.1:8000", true),
+            ("[::ffff:127.0.0.1]:8000", "[::]:8000", true),
+            ("10.0.0.1:8000", "[::ffff:10.0.0.1]:8000", true),
+            ("[::ffff:0.0.0.0]:8000", "127.0.0.1:8000", true),
             ("10.0.0.1:8000", "0.0.0.0:8000", false),
             ("127.0.0.1:8001", "0.0.0.0:8000", false),
             ("unix:/a", "unix:/a", true),
@@ -290,6 +302,8 @@ mod tests {
             ("10.0.0.1:8000", "10.0.0.2:8000", false),
             ("localhost:8000", "127.0.0.1:8000", true),
             ("127.0.0.1:8000", "127.0.0.2:8000", false),
+            ("127.0.0.1:8000", "[::ffff:127.0.0.1]:8000", true),
+            ("10.0.0.1:8000", "[::ffff:0.0.0.0]:8000", true),
             ("0.0.0.0:0", "0.0.0.0:0", false),
             ("unix:/a", "unix:/a", true),
         ];

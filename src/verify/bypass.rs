@@ -36,7 +36,8 @@ pub(super) fn check(settings: &Settings, admin: &mut Caller, advice: Advice, mod
     let made = |grade, detail: String| Check::new(CheckName::Bypass, grade, detail);
     let own = settings.own_addresses.clone().unwrap_or_else(own_addresses);
     let port = settings.upstream.port();
-    let host: Vec<IpAddr> = settings.upstream.addresses().unwrap_or_default().iter().map(SocketAddr::ip).collect();
+    let host: Vec<IpAddr> =
+        settings.upstream.addresses().unwrap_or_default().iter().map(|at| at.ip().to_canonical()).collect();
     if let Some(elsewhere) = host.iter().find(|address| !address.is_loopback() && !own.contains(address)) {
         return made(
             Grade::Warn,

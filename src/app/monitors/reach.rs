@@ -302,7 +302,7 @@ impl Watch {
 fn is_local(upstream: &Address) -> bool {
     match upstream {
         Address::Tcp { host, .. } => {
-            host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+            host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.to_canonical().is_loopback())
         }
         Address::Unix(_) | Address::OriginalDestination => true,
     }
