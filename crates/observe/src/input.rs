@@ -46,6 +46,8 @@ pub enum Close {
     IdleTimeout,
     /// The relay closed the connection: it was idle during a drain, or the grace period had ended.
     Drained,
+    /// The relay closed the connection to make room for others: its client had not completed a request.
+    Evicted,
     /// The capture ended while the connection was open. The rest of the connection is unknown.
     CaptureEnded,
 }
@@ -142,6 +144,22 @@ pub trait Observer: Send {
 
     /// True if no request is pending, so that a drain may close the connection now.
     fn idle(&self) -> bool;
+
+    /// What the connection waits for. Called for every read, so the cost must be constant.
+    fn activity(&self) -> Activity {
+        if self.idle() { Activity::Idle } else { Activity::InProgress }
+    }
+}
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// The next request.
+    Idle,
+    /// The rest of its open requests: the server has begun no response, and can complete none.
+    Incomplete,
+    /// A response; or unknown.
+    InProgress,
 }
 
 /// Creates the observer of each accepted connection.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::input::{Close, Connection, Direction, Network, NetworkSource, Observer, Side, TraceParent};
+use crate::input::{Activity, Close, Connection, Direction, Network, NetworkSource, Observer, Side, TraceParent};
 use crate::measure::{Detach, Ending, Message};
 use crate::observer::Shared;
 use crate::observer::cost::{CpuBudget, Sample, cpu_time};
@@ -75,6 +75,8 @@ struct Requests {
     /// The directions in which bodies or messages are or were decoded. Only bytes in these directions increase the
     /// decoding allowance, so that plain responses do not increase it for floods of compressed requests.
     decodes: Decodes,
+    /// Number of skipped requests whose response has not ended. On HTTP/2, the end of their responses is unknown.
+    unfollowed: u32,
     /// Low 32 bits of the number of a skipped request whose headers have not arrived yet, or [`NONE_SKIPPED`].
     skipped: u32,
     /// Memory charged to the connection.
@@ -102,6 +104,7 @@ impl ConnectionObserver {
                 earning: 0,
                 client_blocked: false,
                 decodes: Decodes::default(),
+                unfollowed: 0,
                 skipped: NONE_SKIPPED,
                 share,
                 cpu: CpuBudget::default(),
@@ -286,7 +289,7 @@ impl Observer for ConnectionObserver {
         let sample = Sample::begin();
         self.http = None;
         let ending = match close {
-            Close::Finished { first: Side::Client } | Close::Reset(Side::Client) => Ending::ClientGone,
+            Close::Finished { first: Side::Client } | Close::Reset(Side::Client) | Close::Evicted => Ending::ClientGone,
             Close::Finished { first: Side::Server } | Close::Truncated => Ending::ServerFinished,
             Close::Reset(Side::Server) => Ending::ServerReset,
             Close::Refused => Ending::Refused,
@@ -310,6 +313,18 @@ impl Observer for ConnectionObserver {
         let known = self.http.as_ref().is_some_and(|http| !http.is_websocket());
         known && self.requests.open.is_empty() && self.requests.session.is_none()
     }
+
+    fn activity(&self) -> Activity {
+        let known = self.http.as_ref().is_some_and(|http| !http.is_websocket());
+        let Requests { open, session, unfollowed, .. } = &self.requests;
+        if !known || session.is_some() || *unfollowed > 0 || open.any_in_progress() {
+            Activity::InProgress
+        } else if open.is_empty() {
+            Activity::Idle
+        } else {
+            Activity::Incomplete
+        }
+    }
 }
 
 impl Requests {
@@ -330,12 +345,13 @@ impl Requests {
         }
     }
 
-    fn end(&mut self, number: u64, ending: Ending, at: Instant) {
-        if let Some(mut request) = self.open.remove(number) {
-            self.set_network(&mut request, at);
-            self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
-            request.end(ending, at, &self.shared);
-        }
+    /// Ends an open request; false if it is not open.
+    fn end(&mut self, number: u64, ending: Ending, at: Instant) -> bool {
+        let Some(mut request) = self.open.remove(number) else { return false };
+        self.set_network(&mut request, at);
+        self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
+        request.end(ending, at, &self.shared);
+        true
     }
 
     fn take_oldest(&mut self, at: Instant) -> Option<Box<OpenRequest>> {
@@ -432,6 +448,7 @@ impl Visitor for Requests {
         let full = self.open.len() >= self.shared.settings.max_open_requests;
         if full || self.share.hold(self.share.bytes() + REQUEST_BYTES).is_err() {
             self.skipped = number as u32;
+            self.unfollowed = self.unfollowed.saturating_add(1);
             return false;
         }
         self.shared.lasting.open.fetch_add(1, Ordering::Relaxed);
@@ -463,7 +480,9 @@ impl Visitor for Requests {
     }
 
     fn unobserved(&mut self, number: u64, at: Instant) {
-        self.end(number, Ending::Unobserved, at);
+        if self.end(number, Ending::Unobserved, at) {
+            self.unfollowed = self.unfollowed.saturating_add(1);
+        }
     }
 
     fn request_body(&mut self, number: u64, bytes: &[u8], _at: Instant) {
@@ -476,9 +495,11 @@ impl Visitor for Requests {
         if let Some((request, _, shared)) = self.find(number) {
             request.request_end(at, shared);
         }
+        self.open.set_in_progress(number);
     }
 
     fn response_head(&mut self, number: u64, head: &ResponseHead<'_>, at: Instant) {
+        self.open.set_in_progress(number);
         if let Some((found, account, shared)) = self.find(number) {
             found.response_head(head, at, account, shared);
             if found.decodes(Message::Response) {
@@ -505,7 +526,9 @@ impl Visitor for Requests {
     }
 
     fn response_end(&mut self, number: u64, at: Instant) {
-        self.end(number, Ending::Complete, at);
+        if !self.end(number, Ending::Complete, at) {
+            self.unfollowed = self.unfollowed.saturating_sub(1);
+        }
     }
 
     fn websocket(&mut self, _request: u64, sender: Sender, event: &Event<'_>, at: Instant) {
