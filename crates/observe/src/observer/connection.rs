@@ -22,8 +22,8 @@ use tokometer_wire::{Fault, Reader, RequestHead, Reset, ResponseHead, Trailers, 
 /// test in `tests/it/observer_cost.rs`).
 const REQUEST_BYTES: usize = 4096;
 
-/// Value of `Requests::skipped` if no request is skipped. No connection has this many requests.
-const NONE_SKIPPED: u32 = u32::MAX;
+/// Value of `Requests::skipped` if no request is skipped.
+const NONE_SKIPPED: u16 = u16::MAX;
 
 /// Memory charged for a WebSocket session, rounded up.
 const SESSION_BYTES: usize = 4096;
@@ -75,10 +75,12 @@ struct Requests {
     /// The directions in which bodies or messages are or were decoded. Only bytes in these directions increase the
     /// decoding allowance, so that plain responses do not increase it for floods of compressed requests.
     decodes: Decodes,
-    /// Number of skipped requests whose response has not ended. On HTTP/2, the end of their responses is unknown.
-    unfollowed: u32,
-    /// Low 32 bits of the number of a skipped request whose headers have not arrived yet, or [`NONE_SKIPPED`].
-    skipped: u32,
+    /// Number of requests in progress: open ones that are complete or whose response has begun, and skipped ones. On
+    /// HTTP/2, the end of a skipped request is unknown.
+    in_progress: u16,
+    /// Low 15 bits of the number of a skipped request whose headers have not arrived yet, or [`NONE_SKIPPED`]. No other
+    /// headers arrive before them.
+    skipped: u16,
     /// Memory charged to the connection.
     share: Share,
     cpu: CpuBudget,
@@ -104,7 +106,7 @@ impl ConnectionObserver {
                 earning: 0,
                 client_blocked: false,
                 decodes: Decodes::default(),
-                unfollowed: 0,
+                in_progress: 0,
                 skipped: NONE_SKIPPED,
                 share,
                 cpu: CpuBudget::default(),
@@ -316,8 +318,8 @@ impl Observer for ConnectionObserver {
 
     fn activity(&self) -> Activity {
         let known = self.http.as_ref().is_some_and(|http| !http.is_websocket());
-        let Requests { open, session, unfollowed, .. } = &self.requests;
-        if !known || session.is_some() || *unfollowed > 0 || open.any_in_progress() {
+        let Requests { open, session, in_progress, .. } = &self.requests;
+        if !known || session.is_some() || *in_progress > 0 {
             Activity::InProgress
         } else if open.is_empty() {
             Activity::Idle
@@ -336,6 +338,17 @@ impl Requests {
         self.share.account()
     }
 
+    /// At the maximum, the number stays the same: the connection then counts as in use until it ends.
+    fn begin_progress(&mut self) {
+        self.in_progress = self.in_progress.saturating_add(1);
+    }
+
+    fn end_progress(&mut self) {
+        if self.in_progress < u16::MAX {
+            self.in_progress = self.in_progress.saturating_sub(1);
+        }
+    }
+
     /// Marks the direction as decoded from now on, and grants the allowance for the current read.
     fn begin_decoding(&mut self, direction: Direction) {
         if !self.decodes.has(direction) {
@@ -348,21 +361,23 @@ impl Requests {
     /// Ends an open request; false if it is not open.
     fn end(&mut self, number: u64, ending: Ending, at: Instant) -> bool {
         let Some(mut request) = self.open.remove(number) else { return false };
-        self.set_network(&mut request, at);
-        self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
+        self.left(&mut request, at);
         request.end(ending, at, &self.shared);
         true
     }
 
     fn take_oldest(&mut self, at: Instant) -> Option<Box<OpenRequest>> {
         let mut request = self.open.pop_first()?;
-        self.set_network(&mut request, at);
-        self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
+        self.left(&mut request, at);
         Some(request)
     }
 
-    /// Adds the connection's network values to a request that ends.
-    fn set_network(&mut self, request: &mut OpenRequest, at: Instant) {
+    /// Updates the counts for a request that is no longer open, and adds the connection's network values to it.
+    fn left(&mut self, request: &mut OpenRequest, at: Instant) {
+        if request.measured.is_in_progress() {
+            self.end_progress();
+        }
+        self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
         if let Some(network) = self.network.now(at) {
             request.measured.network(&network);
         }
@@ -447,8 +462,8 @@ impl Visitor for Requests {
     fn request_begin(&mut self, number: u64, at: Instant) -> bool {
         let full = self.open.len() >= self.shared.settings.max_open_requests;
         if full || self.share.hold(self.share.bytes() + REQUEST_BYTES).is_err() {
-            self.skipped = number as u32;
-            self.unfollowed = self.unfollowed.saturating_add(1);
+            self.skipped = skipped(number);
+            self.begin_progress();
             return false;
         }
         self.shared.lasting.open.fetch_add(1, Ordering::Relaxed);
@@ -457,7 +472,7 @@ impl Visitor for Requests {
     }
 
     fn request_head(&mut self, number: u64, head: &RequestHead<'_>, at: Instant) {
-        if self.skipped == number as u32 {
+        if self.skipped == skipped(number) {
             self.skipped = NONE_SKIPPED;
             return OpenRequest::record_skipped(
                 self.connection,
@@ -481,7 +496,7 @@ impl Visitor for Requests {
 
     fn unobserved(&mut self, number: u64, at: Instant) {
         if self.end(number, Ending::Unobserved, at) {
-            self.unfollowed = self.unfollowed.saturating_add(1);
+            self.begin_progress();
         }
     }
 
@@ -493,17 +508,23 @@ impl Visitor for Requests {
 
     fn request_end(&mut self, number: u64, at: Instant) {
         if let Some((request, _, shared)) = self.find(number) {
+            let began = !request.measured.is_in_progress();
             request.request_end(at, shared);
+            if began {
+                self.begin_progress();
+            }
         }
-        self.open.set_in_progress(number);
     }
 
     fn response_head(&mut self, number: u64, head: &ResponseHead<'_>, at: Instant) {
-        self.open.set_in_progress(number);
         if let Some((found, account, shared)) = self.find(number) {
+            let began = !found.measured.is_in_progress();
             found.response_head(head, at, account, shared);
             if found.decodes(Message::Response) {
                 self.begin_decoding(Direction::Response);
+            }
+            if began {
+                self.begin_progress();
             }
         }
         if head.status == 101 {
@@ -527,7 +548,7 @@ impl Visitor for Requests {
 
     fn response_end(&mut self, number: u64, at: Instant) {
         if !self.end(number, Ending::Complete, at) {
-            self.unfollowed = self.unfollowed.saturating_sub(1);
+            self.end_progress();
         }
     }
 
@@ -558,6 +579,11 @@ impl Visitor for Requests {
     fn reset(&mut self, number: u64, reset: Reset, at: Instant) {
         self.end(number, ending(reset), at);
     }
+}
+
+/// See [`Requests::skipped`].
+fn skipped(number: u64) -> u16 {
+    (number & 0x7fff) as u16
 }
 
 /// HTTP/2 error codes (RFC 9113, section 7).

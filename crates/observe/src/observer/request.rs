@@ -30,8 +30,6 @@ pub(super) struct OpenRequest {
     bodies: Bodies,
     /// Status name of a failed gRPC call.
     rpc_error: Option<&'static str>,
-    /// The request is complete, or its response has begun.
-    in_progress: bool,
 }
 
 impl OpenRequest {
@@ -44,17 +42,7 @@ impl OpenRequest {
             response: None,
             bodies: Bodies::default(),
             rpc_error: None,
-            in_progress: false,
         })
-    }
-
-    pub(super) fn is_in_progress(&self) -> bool {
-        self.in_progress
-    }
-
-    /// Returns true in the first call.
-    pub(super) fn set_in_progress(&mut self) -> bool {
-        !std::mem::replace(&mut self.in_progress, true)
     }
 
     /// Records a request over the limits, from its headers only. Clients can send many such requests, so this must be

@@ -4,7 +4,7 @@ use std::mem::size_of;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use crate::input::{Connection, Direction, Observe as _};
+use crate::input::{Activity, Connection, Direction, Observe as _};
 use crate::measure::{Outcome, Record, Sink};
 use crate::observer::connection::ConnectionObserver;
 use crate::observer::request::OpenRequest;
@@ -70,4 +70,38 @@ fn request_over_the_limit_is_recorded_from_its_headers() {
     assert_eq!(recorded.targets.as_ref().unwrap().tenant.as_deref(), Some("blue"));
     assert_eq!(recorded.request_id.as_deref(), Some("id-1"));
     assert_eq!(recorded.trace.unwrap().span_id, 0xb7ad6b7169203331);
+}
+
+#[test]
+fn connection_waits_for_its_client_until_a_request_is_complete() {
+    let settings = Settings { max_open_requests: 2, ..Settings::default() };
+    let observers = Observers::new(settings, 1, Arc::new(Records::default()) as Arc<dyn Sink>);
+    let accepted = Instant::now();
+    let connection = Connection { id: 7, peer: None, listener: 0, upstream: "x".into(), accepted };
+    let activity_after = |steps: &[(Direction, &str)]| {
+        let mut observer = observers.accepted(&connection).unwrap();
+        steps.iter().for_each(|(direction, bytes)| observer.seen(*direction, bytes.as_bytes(), accepted));
+        observer.activity()
+    };
+    let (client, server) = (Direction::Request, Direction::Response);
+    let whole = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+    let upload = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{";
+    let response = "HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n";
+    for (steps, expected) in [
+        (&[][..], Activity::Idle),
+        (&[(client, upload)], Activity::Incomplete),
+        (&[(client, upload), (server, "HTTP/1.1 100 Continue\r\n\r\n")], Activity::Incomplete),
+        (&[(client, upload), (client, "}")], Activity::InProgress),
+        (&[(client, upload), (server, response)], Activity::InProgress),
+        (&[(client, whole)], Activity::InProgress),
+        (&[(client, whole), (server, response)], Activity::InProgress),
+        (&[(client, whole), (server, response), (server, "a")], Activity::Idle),
+        (&[(client, whole), (client, upload), (server, response), (server, "a")], Activity::Incomplete),
+        // The third request is not followed, but its response is pending.
+        (&[(client, whole), (client, whole), (client, whole), (server, response), (server, "a")], Activity::InProgress),
+        (&[(client, "{no HTTP}")], Activity::InProgress),
+        (&[(client, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")], Activity::Idle),
+    ] {
+        assert_eq!(activity_after(steps), expected, "{steps:?}");
+    }
 }
