@@ -18,7 +18,7 @@ use tokometer_telemetry::tokenizer::{self, Counting, Vocabularies};
 
 use crate::admin;
 use crate::app::access_log::{self, AccessLog};
-use crate::app::data_path::{self, DataPath, Handles, Opening, capturing, descriptors};
+use crate::app::data_path::{self, DataPath, Handles, Opening, capacity, capturing};
 use crate::app::monitors::{self, ListenerStates, ListenerStats, Monitor, Reloads};
 use crate::app::pages::control::{LAST_TELEMETRY, ProgramControl};
 use crate::app::pages::{requests, snapshot};
@@ -165,6 +165,7 @@ impl Instrument {
         };
         let captured = path.captured();
         let Handles { relay, observers } = path.handles();
+        let observers_limit = observers.budget().limit();
         // A weak reference avoids a cycle: the relay owns `in_flight` through its observers.
         let threads = Arc::downgrade(&relay);
         in_flight.set_overdue(move |now| threads.upgrade().map_or(Duration::ZERO, |relay| relay.overdue(now)));
@@ -242,7 +243,8 @@ impl Instrument {
         let admin = admin::Bound::new(&settings.admin)?;
         // Computed late: descriptors that are already open are not available for connections.
         if settings.tap.is_none() {
-            relay.limit_connections(descriptors::connections(settings));
+            let (max, limit) = capacity::connections(settings, observers_limit);
+            relay.limit_connections(max, limit);
         }
         // The listeners open only after every step that can fail because of an invalid configuration; otherwise a
         // failed start would disconnect accepted clients. They open before probes are answered, because a process that

@@ -14,7 +14,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokometer_proxy::listen;
 use tokometer_settings::FileVersion;
 
-use crate::app::data_path::descriptors;
+use crate::app::data_path::capacity;
 use crate::app::instrument::Instrument;
 use crate::app::{data_path, instrument};
 use crate::config::{Config, Environment, Flags, Problem};
@@ -113,7 +113,7 @@ fn run_with(
     logs: &logging::Handle,
     display: Option<top::Display>,
 ) -> Result<(), Error> {
-    descriptors::raise_limit();
+    capacity::raise_limit();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
     let inside = runtime.enter();
     let mut signals = Signals::new()?;

@@ -59,7 +59,13 @@ fn clients_above_the_descriptor_limit_are_refused() {
     // The program itself also connects to the server: for scrapes and for checks.
     let mut server = upstream.incoming().map(Result::unwrap).find(requests_root).unwrap();
     server.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nhalf").unwrap();
-    let mut idle: Vec<TcpStream> = (0..IDLE).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    // Their requests are complete, so none of them is closed to make room for others.
+    let wait = |_| {
+        let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        client.write_all(b"GET /wait HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+        client
+    };
+    let mut idle: Vec<TcpStream> = (0..IDLE).map(wait).collect();
 
     let metric =
         |parts: &[&str]| value(&ask(admin, "/metrics").unwrap_or_default(), parts).unwrap_or_default() as usize;
@@ -90,6 +96,85 @@ fn clients_above_the_descriptor_limit_are_refused() {
     let mut next = TcpStream::connect(("127.0.0.1", port)).unwrap();
     next.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
     upstream.incoming().map(Result::unwrap).find(requests_root).unwrap();
+}
+
+/// Responds to each `GET` on this server; other requests get no response.
+fn serve(server: TcpListener) {
+    std::thread::spawn(move || {
+        for mut connection in server.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                let mut request = [0; 64];
+                if connection.read(&mut request).is_ok_and(|length| request[..length].starts_with(b"GET ")) {
+                    connection.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok();
+                }
+                // Open until tokometer closes it.
+                connection.read(&mut [0; 64]).ok();
+            });
+        }
+    });
+}
+
+/// Whether a new client with this request gets a successful response.
+fn is_served(port: u16) -> bool {
+    let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    client.set_read_timeout(Some(crate::WAIT)).unwrap();
+    let mut status = [0; 13];
+    let asked = client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").and_then(|()| client.read_exact(&mut status));
+    asked.is_ok() && status.starts_with(b"HTTP/1.1 200 ")
+}
+
+#[test]
+fn clients_without_a_complete_request_make_room_for_others() {
+    const MAX: usize = 32;
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = upstream.local_addr().unwrap();
+    serve(upstream);
+    for (mode, request) in [
+        (None, ""),
+        (None, "G"),
+        (None, "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n{"),
+        (None, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+        (None, "GET / HTTP/1.1\r\nhost: a\r\n\r\n"),
+        (Some("--rewrite=request_id"), ""),
+        (Some("--rewrite=request_id"), "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n{"),
+        (Some("--rewrite=request_id"), "GET / HTTP/1.1\r\nhost: a\r\n\r\n"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tokometer"));
+        command.args(["run", "--listen=127.0.0.1:0", "--admin=127.0.0.1:0", "--set=process.threads=2"]);
+        command.arg(format!("--set=relay.max_connections={MAX}")).arg(format!("--upstream={server}")).args(mode);
+        let (_process, port) = Process::of(command, |log| port_after(log, "Relaying. listen="));
+        let hold = |_| {
+            let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            client.write_all(request.as_bytes()).ok();
+            client
+        };
+        let held: Vec<TcpStream> = (0..2 * MAX).map(hold).collect();
+        // A client is refused while all connections are new.
+        until(&format!("{mode:?} {request:?}: another client is served"), || is_served(port));
+        assert_eq!(held.len(), 2 * MAX);
+    }
+}
+
+#[test]
+fn port_of_a_running_process_cannot_be_bound_unless_shared() {
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = format!("--upstream={}", upstream.local_addr().unwrap());
+    serve(upstream);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tokometer"));
+    command.args(["run", "--listen=127.0.0.1:0", "--admin=127.0.0.1:0", "--set=process.threads=2", &server]);
+    let (_process, port) = Process::of(command, |log| port_after(log, "Relaying. listen="));
+    until("the listener is open", || is_served(port));
+
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_reuse_port(true).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    let bound = socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], port)).into());
+    assert_eq!(bound.unwrap_err().kind(), ErrorKind::AddrInUse);
+    let listen = format!("--listen=127.0.0.1:{port}");
+    for sharing in ["--set=relay.port_sharing=false", "--set=relay.port_sharing=true"] {
+        let output = failed_run(&[&listen, &server, "--admin=127.0.0.1:0", sharing]);
+        assert_eq!(output.status.code(), Some(2), "{sharing}: {}", String::from_utf8_lossy(&output.stderr));
+    }
 }
 
 /// Runs the program until it exits with an error.

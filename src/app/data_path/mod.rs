@@ -1,7 +1,7 @@
 //! The data path: listeners, relay and observers.
 
+pub(super) mod capacity;
 pub(super) mod capturing;
-pub(super) mod descriptors;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

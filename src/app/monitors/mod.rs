@@ -14,6 +14,7 @@ use tokometer_engine::scrape::{Dial, Scraper, Settings, Target, Wire};
 use tokometer_observe::input::Direction;
 use tokometer_proxy::listen::{self, Address, Interception, Listener, Protocol, Upstream, intercepts};
 use tokometer_proxy::relay::{Delays, Full, Relay, Unreached};
+use tokometer_proxy::rewrite::Route;
 use tokometer_telemetry::export::table::{Id, Key};
 use tokometer_telemetry::export::{Collect, Points};
 use tokometer_telemetry::live::InFlight;
@@ -73,7 +74,7 @@ impl EngineDialer {
 #[async_trait]
 impl Dial for EngineDialer {
     async fn dial(&self) -> io::Result<Box<dyn Wire>> {
-        Ok(Box::new(self.upstream.connect(None, Protocol::Http1).await?))
+        Ok(Box::new(self.upstream.connect(Route::default(), Protocol::Http1).await?))
     }
 
     fn host(&self) -> String {

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::io::AsyncWriteExt as _;
+
 use super::CHAT;
 use crate::attack::{Attack, Target};
 use crate::program::Launch;
@@ -16,6 +18,12 @@ const IDLE: usize = 600;
 
 /// Maximum time for a new client to get a response while the idle clients are connected.
 const SERVED: Duration = Duration::from_secs(5);
+
+/// Number of clients that never complete a request: more than a container of the minimum size has memory for.
+const INCOMPLETE: usize = 6000;
+
+/// A request whose body does not arrive.
+const BEGINNING: &[u8] = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{";
 
 /// Number of connections that the server has half-closed.
 const HALF_CLOSED: usize = 200;
@@ -44,11 +52,31 @@ pub(super) fn attacks() -> Vec<Attack> {
             steps: Box::new(|target| Box::pin(idle_and_served(target))),
             ..limited("idle-clients-soft-limit", "-Sn 1024")
         },
+        Attack::new("incomplete-requests", INCOMPLETE, incomplete_and_served),
         Attack {
             launch: Launch { arguments: vec![TIMEOUT.to_owned(), REWRITE_TIMEOUT.to_owned()], ..Launch::default() },
             ..Attack::new("half-closed", HALF_CLOSED, half_closed)
         },
     ]
+}
+
+/// Expects another client to be served, because tokometer closes the oldest of these connections.
+async fn incomplete_and_served(target: Target) -> Outcome<()> {
+    for _ in 0..INCOMPLETE {
+        let mut stream = target.connect().await?;
+        // Fails if the connection was refused.
+        stream.stream.write_all(BEGINNING).await.ok();
+        stream.hold();
+    }
+    let request = wire::post(CHAT, &[], b"{}");
+    let begun = Instant::now();
+    let mut served = false;
+    while !served && begun.elapsed() < SERVED {
+        let mut client = target.connect().await?;
+        served = matches!(tokio::time::timeout(SERVED, client.ask(&request, FAST.len())).await, Ok(Ok(_)));
+    }
+    target.expect(served, || format!("a client alongside {INCOMPLETE} incomplete requests was not served"));
+    Ok(())
 }
 
 /// The server closes its side, and the clients keep their sockets open.

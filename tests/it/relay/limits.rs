@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use tokometer_observe::input::Direction;
+use tokometer_observe::input::{Close, Direction};
 use tokometer_proxy::relay::{Full, Settings, Unreachable};
 
 use crate::listener::listener_to;
@@ -97,10 +97,13 @@ fn connection_above_the_maximum_is_refused_at_once() {
         (Settings { unreachable: Unreachable::Reset, ..Settings::default() }, 1, Full::Descriptors),
     ] {
         let unreachable = settings.unreachable;
-        let rig = Rig::with(vec![listener_to(server)], settings, Watcher::new(Mood::Calm, true));
-        rig.relay.limit_connections(capacity);
+        let rig = Rig::with(vec![listener_to(server)], settings, Watcher::new(Mood::Calm, false));
+        rig.relay.limit_connections(capacity, Full::Descriptors);
         let mut first = peer::dial(rig.address());
         let (mut upstream, _) = listener.accept().unwrap();
+        // A request is in progress, so the connection is not closed to make room for others.
+        first.write_all(b"ping").unwrap();
+        upstream.read_exact(&mut [0; 4]).unwrap();
         // The second client sends nothing; the refusal does not wait for its request.
         let mut second = peer::dial(rig.address());
         let mut response = String::new();
@@ -121,6 +124,22 @@ fn connection_above_the_maximum_is_refused_at_once() {
         let _third = peer::dial(rig.address());
         listener.accept().unwrap();
     }
+}
+
+#[test]
+fn connection_without_a_request_is_closed_to_make_room_for_another() {
+    let (listener, server) = peer::listen();
+    let settings = Settings { max_connections: Some(1), ..Settings::default() };
+    let rig = Rig::with(vec![listener_to(server)], settings, Watcher::new(Mood::Calm, false));
+    let _silent = peer::dial(rig.address());
+    listener.accept().unwrap();
+    // The first attempts are refused: the request of the first client may be on its way.
+    let stats = rig.relay.stats_of(0);
+    while stats.accepted.get() < 2 {
+        drop(peer::dial(rig.address()));
+    }
+    assert!(stats.evicted.get() > 0);
+    assert_eq!(rig.watcher.closed(0).close(), Some(Close::Evicted));
 }
 
 #[test]

@@ -85,7 +85,7 @@ const MAX_AUTOMATIC_MEMORY: usize = 64 * 1024 * 1024;
 
 /// The default memory budget of this process: half of the container's memory limit, at most 64 MiB.
 pub(super) fn automatic_memory() -> usize {
-    container_limit().map_or(MAX_AUTOMATIC_MEMORY, |limit| (limit / 2).min(MAX_AUTOMATIC_MEMORY))
+    memory_limit().map_or(MAX_AUTOMATIC_MEMORY, |limit| (limit / 2).min(MAX_AUTOMATIC_MEMORY))
 }
 
 /// Limits from this size on mean "unlimited": without a limit, cgroup v1 reports the maximum number of pages, in bytes.
@@ -95,7 +95,7 @@ const UNLIMITED: usize = 1 << 60;
 ///
 /// Supports cgroup v2 (`memory.max`) and v1 (`memory.limit_in_bytes`), see cgroups(7). In a container, the paths in
 /// `/proc/self/cgroup` may be the host's paths and not exist; the mounted root is then the container's own group.
-fn container_limit() -> Option<usize> {
+pub fn memory_limit() -> Option<usize> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limits = own.lines().flat_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);

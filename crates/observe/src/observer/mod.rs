@@ -30,6 +30,7 @@ use tokometer_decode::{Engine, Route, TextMemory};
 use tokometer_wire::budget::{Budget, Exhausted};
 use tokometer_wire::{Limits, coding};
 
+pub use cost::memory_limit;
 pub use settings::{OwnPath, OwnPathError, Settings, TargetHeaders};
 pub use tokometer_decode::TextLimits as Text;
 

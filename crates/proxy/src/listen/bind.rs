@@ -19,6 +19,14 @@ use crate::relay::Settings;
 /// The kernel caps the backlog at net.core.somaxconn.
 const BACKLOG: i32 = 65_535;
 
+/// See [`limit_unsent`].
+const UNSENT_BYTES: u32 = 64 * 1024;
+
+/// Receive buffer of a client's connection, which fills up if the server does not read. A fixed size keeps the kernel
+/// from enlarging it to several MiB while the server reads fast. The kernel's default maximum (`net.core.rmem_max`,
+/// 208 KiB) is lower; an upload over a link with a round-trip time of 100 ms then reaches 2 MB/s.
+const CLIENT_BUFFER: usize = 256 * 1024;
+
 /// A listener and its listen address.
 #[derive(Debug)]
 pub struct Bound {
@@ -58,36 +66,37 @@ impl First {
         Ok(self)
     }
 
-    /// One listening socket per thread. The kernel distributes TCP connections over sockets with SO_REUSEPORT; Unix
-    /// sockets have no equivalent, so the threads share one.
+    /// One listening socket per thread.
+    ///
+    /// With `port_sharing`, each thread has its own TCP socket, and the kernel distributes the connections over all
+    /// sockets with SO_REUSEPORT. Without it, the threads share one socket: with SO_REUSEPORT, any process of the same
+    /// user could bind the port too and would get a part of the connections. Unix sockets are always shared.
     pub(crate) fn sockets(
         &self,
         address: &Address,
         threads: usize,
         settings: &Settings,
     ) -> Result<Vec<OwnedFd>, Error> {
-        let Address::Tcp { host, port } = address else {
-            let shared = (0..threads).map(|_| self.socket.try_clone());
-            return shared.collect::<io::Result<_>>().map_err(|source| cannot_bind(address, source));
-        };
         let open = || {
+            let Address::Tcp { host, port } = address else { return self.shared(threads) };
             // A socket that `reserve` opened for port 0 does not listen yet.
             SockRef::from(&self.socket).listen(BACKLOG)?;
-            let mut sockets = vec![self.socket.try_clone()?];
-            if threads > 1 {
-                // Unless `port_sharing` is set, the first socket was bound without SO_REUSEPORT, so that the bind fails
-                // if another process uses the port. From now on, the other sockets of this process may share the port.
-                SockRef::from(&self.socket).set_reuse_port(true)?;
+            if !settings.port_sharing {
+                return self.shared(threads);
             }
-            let settings = Settings { port_sharing: true, ..settings.clone() };
+            let mut sockets = self.shared(1)?;
             for _ in 1..threads {
-                let (socket, _) = bind_tcp(host, *port, &settings)?;
+                let (socket, _) = bind_tcp(host, *port, settings)?;
                 socket.listen(BACKLOG)?;
                 sockets.push(socket.into());
             }
             Ok(sockets)
         };
         open().map_err(|source| cannot_bind(address, source))
+    }
+
+    fn shared(&self, threads: usize) -> io::Result<Vec<OwnedFd>> {
+        (0..threads).map(|_| self.socket.try_clone()).collect()
     }
 }
 
@@ -99,7 +108,7 @@ fn cannot_bind(address: &Address, source: io::Error) -> Error {
 ///
 /// A TCP address that another process listens on is an error, unless `settings.port_sharing` is set and both processes
 /// share the port with SO_REUSEPORT. TCP sockets get keep-alive and TCP_NODELAY, which accepted sockets inherit
-/// (tcp(7)).
+/// (tcp(7)), like the limits of their buffers.
 ///
 /// # Errors
 /// When the address is in use, does not belong to this machine, or is not permitted.
@@ -152,6 +161,8 @@ fn bind_tcp(host: &str, port: u16, settings: &Settings) -> io::Result<(Socket, A
     socket.set_reuse_port(settings.port_sharing)?;
     socket.set_tcp_nodelay(true)?;
     keep_alive(SockRef::from(&socket), settings.keepalive)?;
+    limit_unsent(SockRef::from(&socket));
+    socket.set_recv_buffer_size(CLIENT_BUFFER).ok();
     socket.bind(&address.into())?;
     let port = socket.local_addr()?.as_socket().map_or(port, |bound: SocketAddr| bound.port());
     Ok((socket, Address::Tcp { host: address.ip().to_string(), port }))
@@ -164,6 +175,16 @@ pub(crate) fn keep_alive(socket: SockRef<'_>, idle: Option<Duration>) -> io::Res
     let Some(idle) = idle.map(|idle| idle.max(Duration::from_secs(1))) else { return Ok(()) };
     let interval = (idle / 10).max(Duration::from_secs(1));
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(interval))
+}
+
+/// Limits the bytes that the kernel holds in addition to those in flight to the peer.
+///
+/// Without this limit, a peer that does not read fills the send buffer, up to 4 MiB by default (tcp(7), `tcp_wmem`);
+/// with it, the buffer holds about 170 KB. The bytes in flight are not limited, so a fast reader over a long link gets
+/// the same throughput: the unsent bytes only have to last until the thread writes again.
+pub(crate) fn limit_unsent(socket: SockRef<'_>) {
+    // Fails only on systems other than Linux.
+    socket.set_tcp_notsent_lowat(UNSENT_BYTES).ok();
 }
 
 fn bind_unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {

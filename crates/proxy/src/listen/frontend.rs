@@ -13,11 +13,12 @@ use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use crate::listen::descriptor;
+use crate::listen::own::canonical;
 use crate::listen::rotation::Rotating;
 use crate::listen::tls::Protocol;
 use crate::listen::upstream::Upstream;
 use crate::relay::{Full, Phase, Relay, Stream, Unreached};
-use crate::rewrite;
+use crate::rewrite::{self, Route};
 use tokometer_observe::input::{Close, Side};
 
 /// Timeout of the TLS handshake with the client.
@@ -39,6 +40,7 @@ impl ServerApp for Frontend {
     /// Takes the socket out of pingora's stream and serves it.
     async fn process_new(self: &Arc<Self>, accepted: Accepted, _: &ShutdownWatch) -> Option<Accepted> {
         let peer = accepted.get_socket_digest().and_then(|digest| digest.peer_addr()?.as_inet().copied());
+        let peer = peer.map(canonical);
         if let Ok(socket) = descriptor::take(accepted) {
             // Once the server is connected, a separate task (`Joined`) handles the drain. This branch covers the time
             // before.
@@ -53,33 +55,48 @@ impl ServerApp for Frontend {
 
 impl Frontend {
     async fn serve(&self, socket: Stream, peer: Option<SocketAddr>) {
-        let (upstream, route) = self.upstream.route(&socket);
+        let (upstream, route) = self.upstream.route(&socket, peer);
         if let Some(proxy) = &self.rewrite {
             return Box::pin(self.rewrite(proxy, socket, peer, upstream, route)).await;
         }
-        let accepted = match self.relay.accept(self.listener, Arc::clone(&upstream), peer) {
+        let mut accepted = match self.relay.accept(self.listener, Arc::clone(&upstream), peer) {
             Ok(accepted) => accepted,
             Err(why) => return self.refuse(socket, why),
         };
-        let Some((client, protocol)) = self.handshake(socket).await else {
-            return accepted.end(Close::Reset(Side::Client));
+        let opened = accepted.ticket.unless_evicted(self.open(socket, route)).await;
+        let (client, why, error) = match opened {
+            None => return accepted.evict(),
+            Some(None) => return accepted.end(Close::Reset(Side::Client)),
+            Some(Some((client, Ok(server)))) => {
+                self.relay.stats_of(self.listener).connected.add(1);
+                // Spawned as a separate task, so that this function's large future is freed while bytes are relayed.
+                return drop(tokio::spawn(accepted.join(client, server)));
+            }
+            Some(Some((client, Err((why, error))))) => (client, why, error),
         };
+        tracing::warn!(%upstream, reason = why.as_str(), error, "The server cannot be reached.");
+        Box::pin(accepted.refuse(client, why, &upstream, &error)).await;
+    }
+
+    /// The client's stream and a connection to the server, or the reason why there is none. `None` if the client's
+    /// handshake failed.
+    async fn open(
+        &self,
+        socket: Stream,
+        route: io::Result<Route>,
+    ) -> Option<(Stream, Result<Stream, (Unreached, String)>)> {
+        let (client, protocol) = self.handshake(socket).await?;
         let connect = async { self.upstream.connect(route?, protocol).await };
         let connected = match self.relay.settings().connect_timeout {
             None => Ok(connect.await),
             Some(limit) => timeout(limit, connect).await,
         };
-        let (why, error) = match connected {
-            Ok(Ok(server)) => {
-                self.relay.stats_of(self.listener).connected.add(1);
-                // Spawned as a separate task, so that this function's large future is freed while bytes are relayed.
-                return drop(tokio::spawn(accepted.join(client, server)));
-            }
-            Ok(Err(error)) => (Unreached::of(&error), error.to_string()),
-            Err(_) => (Unreached::Timeout, "the connection timed out".to_owned()),
+        let server = match connected {
+            Ok(Ok(server)) => Ok(server),
+            Ok(Err(error)) => Err((Unreached::of(&error), error.to_string())),
+            Err(_) => Err((Unreached::Timeout, "the connection timed out".to_owned())),
         };
-        tracing::warn!(%upstream, reason = why.as_str(), error, "The server cannot be reached.");
-        Box::pin(accepted.refuse(client, why, &upstream, &error)).await;
+        Some((client, server))
     }
 
     /// Serves the connection in rewrite mode. For each request, pingora opens a connection to the server or reuses an
@@ -90,16 +107,20 @@ impl Frontend {
         socket: Stream,
         peer: Option<SocketAddr>,
         upstream: Arc<str>,
-        route: io::Result<Option<SocketAddr>>,
+        route: io::Result<Route>,
     ) {
-        let admitted = match self.relay.admit_for_requests(self.listener) {
+        let mut admitted = match self.relay.admit_for_requests(self.listener, peer) {
             Ok(admitted) => admitted,
             Err(why) => return self.refuse(socket, why),
         };
-        let Ok(original) = route else { return socket.reset() };
-        if let Some((client, protocol)) = self.handshake(socket).await {
+        let Ok(route) = route else { return socket.reset() };
+        let Some(handshake) = admitted.ticket.unless_evicted(self.handshake(socket)).await else {
+            return self.relay.stats_of(self.listener).evicted.add(1);
+        };
+        if let Some((client, protocol)) = handshake {
             let http2 = protocol == Protocol::Http2;
-            let connection = rewrite::Connection::new(peer, upstream, original, http2);
+            let requests = Arc::clone(&admitted.requests);
+            let connection = rewrite::Connection::new(peer, upstream, route, http2, requests);
             // Spawned as a separate task: otherwise every event would also poll the futures around this one.
             drop(tokio::spawn(admitted.serve(Arc::clone(proxy).serve(client, connection))));
         }

@@ -18,6 +18,7 @@ mod descriptor;
 mod error;
 mod frontend;
 mod gate;
+mod own;
 mod probe;
 mod rotation;
 mod service;

@@ -26,6 +26,7 @@ use crate::listen::bind::Bound;
 use crate::listen::error::Error;
 use crate::listen::frontend::Frontend;
 use crate::listen::gate::{Gate, Opened};
+use crate::listen::own::OwnConnections;
 use crate::listen::settings::Address;
 use crate::listen::tls;
 use crate::listen::upstream::Upstream;
@@ -74,6 +75,7 @@ pub fn gated(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<(V
     let mut workers: Vec<Worker> = Vec::new();
     workers.resize_with(threads.max(1), || Worker { listeners: Vec::new(), relay: Arc::clone(relay) });
     let mut gates = Vec::new();
+    let own = OwnConnections::new(bound.len());
     for (listener, bound) in bound.into_iter().enumerate() {
         let Bound { listener: settings, address, first } = bound;
         let keepalive = relay.settings().keepalive;
@@ -81,7 +83,12 @@ pub fn gated(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<(V
             relay: Arc::clone(relay),
             listener,
             tls: settings.tls.as_ref().map(tls::rotating_acceptor).transpose()?,
-            upstream: Arc::new(Upstream::new(&settings.upstream, settings.upstream_tls.as_ref(), keepalive)?),
+            upstream: Arc::new(Upstream::recorded(
+                &settings.upstream,
+                settings.upstream_tls.as_ref(),
+                keepalive,
+                Arc::clone(&own),
+            )?),
             rewrite: None,
         };
         let mut threads = Vec::new();

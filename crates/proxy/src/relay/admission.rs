@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::relay::stats::{Full, Stats};
 use crate::relay::stream::Stream;
 use crate::relay::tcp_info::ClientNetwork;
 use crate::relay::unreached::Unreached;
-use tokometer_observe::input::{Close, Connection, Direction, NetworkSource, Observe, Observer, TraceParent};
+use tokometer_observe::input::{Activity, Close, Connection, Direction, NetworkSource, Observe, Observer, TraceParent};
 use tokometer_wire::budget::Budget;
 
 /// Maximum descriptors per connection: the client, the server, and the reset watch (`reset`).
@@ -32,8 +32,8 @@ pub struct Relay {
     drain: Drain,
     stats: Vec<Stats>,
     lags: Lags,
-    /// Maximum number of connections that the process has descriptors for.
-    capacity: AtomicUsize,
+    /// Maximum number of connections that the process has resources for, and the resource that limits it.
+    capacity: ArcSwap<(usize, Full)>,
     /// Bytes waiting for their receivers, on all connections.
     waiting: AtomicUsize,
     last_id: AtomicU64,
@@ -53,7 +53,8 @@ impl Relay {
     pub fn new(settings: Settings, listeners: usize, observe: Arc<dyn Observe>, drain: Drain) -> Arc<Relay> {
         let settings = ArcSwap::from_pointee(settings);
         let stats = (0..listeners.max(1)).map(|_| Stats::default()).collect();
-        let (lags, last_id, capacity) = (Lags::default(), AtomicU64::new(0), AtomicUsize::new(usize::MAX));
+        let (lags, last_id, capacity) =
+            (Lags::default(), AtomicU64::new(0), ArcSwap::from_pointee((usize::MAX, Full::Descriptors)));
         let waiting = AtomicUsize::new(0);
         Arc::new(Relay { settings, observe, drain, stats, lags, capacity, waiting, last_id, refused: OnceLock::new() })
     }
@@ -132,9 +133,10 @@ impl Relay {
         Waiting { relay: Arc::clone(self), bytes }
     }
 
-    /// Sets the maximum number of open connections; further connections are refused.
-    pub fn limit_connections(&self, capacity: usize) {
-        self.capacity.store(capacity, Ordering::Relaxed);
+    /// Sets the maximum number of open connections, and the resource that limits it. Near the maximum, connections
+    /// without a request in progress are closed; above it, new connections are refused.
+    pub fn limit_connections(&self, capacity: usize, why: Full) {
+        self.capacity.store(Arc::new((capacity, why)));
     }
 
     /// Admits a connection to this listener. The connection counts as open until the returned value, or the `Joined`
@@ -149,7 +151,7 @@ impl Relay {
         upstream: Arc<str>,
         peer: Option<SocketAddr>,
     ) -> Result<Accepted, Full> {
-        let ticket = self.admit(listener)?;
+        let ticket = self.admit(listener, peer)?;
         let connection = self.connection(listener, upstream, peer);
         Ok(Accepted { guard: Guard::new(Arc::clone(self), &connection), ticket })
     }
@@ -159,8 +161,13 @@ impl Relay {
     ///
     /// # Errors
     /// As [`Relay::accept`].
-    pub(crate) fn admit_for_requests(self: &Arc<Relay>, listener: usize) -> Result<Admitted, Full> {
-        Ok(Admitted { ticket: self.admit(listener)?, relay: Arc::clone(self), listener })
+    pub(crate) fn admit_for_requests(
+        self: &Arc<Relay>,
+        listener: usize,
+        peer: Option<SocketAddr>,
+    ) -> Result<Admitted, Full> {
+        let ticket = self.admit(listener, peer)?;
+        Ok(Admitted { ticket, relay: Arc::clone(self), listener, requests: Arc::default() })
     }
 
     fn connection(&self, listener: usize, upstream: Arc<str>, peer: Option<SocketAddr>) -> Connection {
@@ -168,13 +175,13 @@ impl Relay {
         Connection { id, peer, listener, upstream, accepted: Instant::now() }
     }
 
-    fn admit(&self, listener: usize) -> Result<Ticket, Full> {
-        let capacity = self.capacity.load(Ordering::Relaxed);
+    fn admit(&self, listener: usize, peer: Option<SocketAddr>) -> Result<Ticket, Full> {
+        let (capacity, limit) = **self.capacity.load();
         let (max, why) = match self.settings.load().max_connections {
             Some(max) if max <= capacity => (max, Full::MaxConnections),
-            _ => (capacity, Full::Descriptors),
+            _ => (capacity, limit),
         };
-        let Some(ticket) = self.drain.enter(max) else {
+        let Some(ticket) = self.drain.enter(max, peer.map(|peer| peer.ip())) else {
             self.stats_of(listener).refused(why).add(1);
             tracing::warn!(reason = why.as_str(), max, "The connection limit is reached: refusing new connections.");
             return Err(why);
@@ -218,18 +225,88 @@ impl Accepted {
     pub(crate) fn end(mut self, close: Close) {
         self.guard.closed(close, Instant::now());
     }
+
+    /// Records that the connection was closed to make room for others.
+    pub(crate) fn evict(self) {
+        self.guard.stats().evicted.add(1);
+        self.end(Close::Evicted);
+    }
 }
 
 /// An open connection in rewrite mode.
 pub(crate) struct Admitted {
     relay: Arc<Relay>,
     listener: usize,
-    ticket: Ticket,
+    pub(crate) ticket: Ticket,
+    /// The connection's requests.
+    pub(crate) requests: Arc<OpenRequests>,
+}
+
+/// The requests of a connection in rewrite mode.
+#[derive(Debug, Default)]
+pub(crate) struct OpenRequests {
+    /// Number of requests that have begun.
+    begun: AtomicU32,
+    /// Number of requests that have ended.
+    ended: AtomicU32,
+    /// Number of open requests that are complete, or whose response has begun.
+    in_progress: AtomicU32,
+}
+
+/// One request; ends when it is dropped.
+#[derive(Debug)]
+pub(crate) struct OpenRequest {
+    requests: Arc<OpenRequests>,
+    in_progress: bool,
+}
+
+impl OpenRequests {
+    /// Counts a request whose headers are complete.
+    pub(crate) fn begin(self: &Arc<Self>) -> OpenRequest {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        OpenRequest { requests: Arc::clone(self), in_progress: false }
+    }
+
+    // Relaxed: the thread of the connection makes all calls.
+    fn activity(&self) -> Activity {
+        let (begun, ended) = (self.begun.load(Ordering::Relaxed), self.ended.load(Ordering::Relaxed));
+        if self.in_progress.load(Ordering::Relaxed) > 0 {
+            Activity::InProgress
+        } else if begun == ended && begun > 0 {
+            Activity::Idle
+        } else {
+            Activity::Incomplete
+        }
+    }
+}
+
+impl OpenRequest {
+    /// The request is complete, or its response has begun.
+    pub(crate) fn set_in_progress(&mut self) {
+        if !std::mem::replace(&mut self.in_progress, true) {
+            self.requests.in_progress.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The response is complete, but the request is not.
+    pub(crate) fn set_incomplete(&mut self) {
+        if std::mem::replace(&mut self.in_progress, false) {
+            self.requests.in_progress.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        self.requests.ended.fetch_add(1, Ordering::Relaxed);
+        self.set_incomplete();
+    }
 }
 
 impl Admitted {
-    /// Polls `serving` until it ends or the drain is forced. Spawn the returned future as its own task.
-    pub(crate) async fn serve(self, serving: impl Future<Output = ()>) {
+    /// Polls `serving` until it ends, the drain is forced or the connection is evicted. Spawn the returned future as
+    /// its own task.
+    pub(crate) async fn serve(mut self, serving: impl Future<Output = ()>) {
         let mut serving = pin!(serving);
         let mut entered = false;
         poll_fn(|cx| {
@@ -237,7 +314,15 @@ impl Admitted {
                 // Registering once is enough: the waker of a spawned task does not change.
                 self.ticket.wake(cx.waker());
             }
-            if self.ticket.phase() == Phase::Forced { Poll::Ready(()) } else { serving.as_mut().poll(cx) }
+            if self.ticket.phase() == Phase::Forced || serving.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            self.ticket.set_activity(self.requests.activity());
+            if self.ticket.is_evicted() {
+                self.relay.stats_of(self.listener).evicted.add(1);
+                return Poll::Ready(());
+            }
+            Poll::Pending
         })
         .await;
     }
@@ -257,6 +342,9 @@ pub(crate) struct Guard {
     listener: u16,
     ended: bool,
     costly: bool,
+    activity: Activity,
+    /// The server has sent bytes.
+    served: bool,
     /// The thread's total lateness at the last report to the observer, in milliseconds.
     known_ms: u32,
     observer: Option<Box<dyn Observer>>,
@@ -272,7 +360,18 @@ impl Guard {
         let listener = connection.listener as u16;
         let known_ms = lateness(connection.accepted).before(connection.accepted);
         let observer = contain(&relay, listener, || relay.observe.accepted(connection)).flatten();
-        Guard { relay, listener, ended: false, costly: false, known_ms, observer, new: None, network: None }
+        Guard {
+            relay,
+            listener,
+            ended: false,
+            costly: false,
+            activity: Activity::Incomplete,
+            served: false,
+            known_ms,
+            observer,
+            new: None,
+            network: None,
+        }
     }
 
     /// Creates the guard of one request in rewrite mode. The request is reported as a separate connection. The first
@@ -290,6 +389,8 @@ impl Guard {
             // The end of a request is not counted as the end of a connection.
             ended: true,
             costly: false,
+            activity: Activity::Incomplete,
+            served: false,
             known_ms: lateness(connection.accepted).before(connection.accepted),
             observer: None,
             new: Some(Box::new(connection)),
@@ -331,11 +432,21 @@ impl Guard {
     }
 
     pub(crate) fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
-        let costly = self.call(|observer| {
+        let state = self.call(|observer| {
             observer.seen(direction, bytes, at);
-            observer.is_costly()
+            (observer.is_costly(), observer.activity())
         });
-        self.costly = costly.unwrap_or(false);
+        self.served |= direction == Direction::Response;
+        // Without an observer, a request may be in progress.
+        (self.costly, self.activity) = state.unwrap_or((false, Activity::InProgress));
+        if self.activity == Activity::Idle && !self.served {
+            self.activity = Activity::Incomplete;
+        }
+    }
+
+    /// What the connection waits for. A connection that was never served is not idle, but incomplete.
+    pub(crate) fn activity(&self) -> Activity {
+        self.activity
     }
 
     /// See [`Observer::is_costly`].

@@ -1,13 +1,19 @@
 //! Graceful shutdown: stops accepting without cutting off clients that are connecting, lets open requests finish, then
 //! closes the remaining connections.
 
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
-use std::time::Duration;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
+use tokometer_observe::input::Activity;
+
+use crate::relay::slots::Slots;
 
 /// Listeners close within 0.1 s; this limit keeps a hung thread from delaying the shutdown.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -15,6 +21,9 @@ const CLOSING: Duration = Duration::from_secs(1);
 /// During a drain, a connection without an upstream connection is dropped after this time, so it does not delay pod
 /// termination.
 const UNJOINED: Duration = Duration::from_secs(1);
+
+/// Connections are evicted when less than one in this many is left below the maximum.
+const SPARE: usize = 16;
 
 /// Progress of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,15 +40,18 @@ pub enum Phase {
 
 /// Handle to a relay's drain, shared by the listeners, the connections and the code that ends the process.
 ///
-/// A connection costs one slot (16 bytes) here and one atomic load per wake-up.
+/// A connection costs one slot (32 bytes) here and two atomic loads per wake-up.
 #[derive(Clone, Debug, Default)]
 pub struct Drain {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     phase: AtomicU8,
+    /// Number of evictions so far; wraps.
+    evictions: AtomicU32,
+    began: Instant,
     /// The last phase that the connections were notified of.
     notified: AtomicU8,
     /// Locked only by data path threads: a low-priority thread that holds the lock would delay them.
@@ -52,16 +64,25 @@ struct Shared {
     changed: Notify,
 }
 
-/// Wakers of open connections by slot; freed slots are reused.
-#[derive(Debug, Default)]
-struct Slots {
-    wakers: Vec<Option<Waker>>,
-    free: Vec<u32>,
+impl Default for Shared {
+    fn default() -> Shared {
+        Shared {
+            phase: AtomicU8::default(),
+            evictions: AtomicU32::default(),
+            began: Instant::now(),
+            notified: AtomicU8::default(),
+            connections: Mutex::default(),
+            open: AtomicUsize::default(),
+            listening: AtomicUsize::default(),
+            changed: Notify::default(),
+        }
+    }
 }
 
-impl Slots {
-    fn open(&self) -> usize {
-        self.wakers.len() - self.free.len()
+impl Shared {
+    /// Milliseconds since the start; wraps after 49 days.
+    fn now(&self) -> u32 {
+        self.began.elapsed().as_millis() as u32
     }
 }
 
@@ -146,26 +167,32 @@ impl Drain {
         Listening { drain: self.clone() }
     }
 
-    /// Counts a connection as open until the ticket is dropped; `None` when `max` connections are open.
-    pub(crate) fn enter(&self, max: usize) -> Option<Ticket> {
+    /// Counts a connection as open until the ticket is dropped; `None` when `max` connections are open. Near the
+    /// maximum, asks another connection to close, if one waits for its client.
+    pub(crate) fn enter(&self, max: usize, client: Option<IpAddr>) -> Option<Ticket> {
+        let now = self.shared.now();
         let mut slots = self.slots();
-        if slots.open() >= max {
-            return None;
-        }
-        let slot = match slots.free.pop() {
-            Some(slot) => slot,
-            None => {
-                slots.wakers.push(None);
-                (slots.wakers.len() - 1) as u32
-            }
-        };
+        // The connections below the maximum bridge the time until the evicted connections have closed.
+        let evicted = (slots.kept() >= max - max / SPARE).then(|| slots.evict(now)).flatten();
+        let slot = (slots.open() < max).then(|| slots.add(client, Some(now)));
         self.shared.open.store(slots.open(), Ordering::Release);
-        Some(Ticket { drain: self.clone(), slot })
+        // Read before the lock is released, so that the connection's own eviction is counted later.
+        let seen = self.shared.evictions.load(Ordering::Relaxed);
+        drop(slots);
+        if let Some(waker) = evicted {
+            self.shared.evictions.fetch_add(1, Ordering::Release);
+            waker.into_iter().for_each(Waker::wake);
+        }
+        slot.map(|slot| Ticket { drain: self.clone(), slot, seen, activity: Activity::Incomplete })
     }
 
     /// Counts other work as an open connection, so that the drain waits until the returned value is dropped.
     pub fn hold(&self) -> Hold {
-        Hold { _ticket: self.enter(usize::MAX) }
+        let mut slots = self.slots();
+        let slot = slots.add(None, None);
+        self.shared.open.store(slots.open(), Ordering::Release);
+        drop(slots);
+        Hold { _ticket: Ticket { drain: self.clone(), slot, seen: 0, activity: Activity::InProgress } }
     }
 
     fn advance(&self, phase: Phase) {
@@ -181,7 +208,7 @@ impl Drain {
             self.until(|| self.phase() > last).await;
             last = self.phase();
             if self.shared.notified.fetch_max(last as u8, Ordering::AcqRel) < last as u8 {
-                let wakers: Vec<Waker> = self.slots().wakers.iter().flatten().cloned().collect();
+                let wakers = self.slots().wakers();
                 wakers.into_iter().for_each(Waker::wake);
             }
         }
@@ -210,7 +237,7 @@ impl Drop for Listening {
 /// Work that a drain waits for.
 #[derive(Debug)]
 pub struct Hold {
-    _ticket: Option<Ticket>,
+    _ticket: Ticket,
 }
 
 /// One open connection.
@@ -218,30 +245,59 @@ pub struct Hold {
 pub(crate) struct Ticket {
     drain: Drain,
     slot: u32,
+    /// Number of evictions at the last check.
+    seen: u32,
+    /// The last activity.
+    activity: Activity,
 }
 
 impl Ticket {
-    /// Registers the waker for phase changes. Read [`Ticket::phase`] afterwards, because a change before
+    /// Registers the waker for phase changes and evictions. Read [`Ticket::phase`] afterwards, because a change before
     /// this call does not wake it.
     pub(crate) fn wake(&self, waker: &Waker) {
-        let mut slots = self.drain.slots();
-        if let Some(slot) = slots.wakers.get_mut(self.slot as usize) {
-            *slot = Some(waker.clone());
-        }
+        self.drain.slots().set_waker(self.slot, waker.clone());
     }
 
     pub(crate) fn phase(&self) -> Phase {
         self.drain.phase()
+    }
+
+    /// Sets what the connection waits for. A connection that waits for its client may be evicted.
+    pub(crate) fn set_activity(&mut self, activity: Activity) {
+        if std::mem::replace(&mut self.activity, activity) != activity {
+            self.drain.slots().set(self.slot, activity, self.drain.shared.now());
+        }
+    }
+
+    /// Records that the client of an incomplete request has sent a large part of it.
+    pub(crate) fn progress(&self) {
+        self.drain.slots().set(self.slot, self.activity, self.drain.shared.now());
+    }
+
+    /// True if the connection must close to make room for others. Set the current activity before.
+    pub(crate) fn is_evicted(&mut self) -> bool {
+        let evictions = self.drain.shared.evictions.load(Ordering::Acquire);
+        std::mem::replace(&mut self.seen, evictions) != evictions && self.drain.slots().is_evicted(self.slot)
+    }
+
+    /// Runs `work` for a connection that has not sent a request; `None` if the connection is evicted.
+    pub(crate) async fn unless_evicted<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        let mut entered = false;
+        poll_fn(|cx| {
+            if !std::mem::replace(&mut entered, true) {
+                self.wake(cx.waker());
+            }
+            if self.is_evicted() { Poll::Ready(None) } else { work.as_mut().poll(cx).map(Some) }
+        })
+        .await
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
         let mut slots = self.drain.slots();
-        if let Some(slot) = slots.wakers.get_mut(self.slot as usize) {
-            *slot = None;
-        }
-        slots.free.push(self.slot);
+        slots.remove(self.slot);
         let open = slots.open();
         self.drain.shared.open.store(open, Ordering::Release);
         drop(slots);
@@ -261,13 +317,14 @@ mod tests {
     #[test]
     fn dropped_ticket_frees_its_slot_for_reuse() {
         let drain = Drain::new();
-        let first = drain.enter(2).unwrap();
-        let second = drain.enter(2).unwrap();
+        let enter = || drain.enter(2, None);
+        let first = enter().unwrap();
+        let second = enter().unwrap();
         assert_eq!(drain.open(), 2);
-        assert!(drain.enter(2).is_none(), "the maximum is two");
+        assert!(enter().is_none(), "the maximum is two");
         drop(first);
         assert_eq!(drain.open(), 1);
-        let third = drain.enter(2).unwrap();
+        let third = enter().unwrap();
         assert_eq!((third.slot, drain.open()), (0, 2));
         drop((second, third));
         assert_eq!(drain.open(), 0);
@@ -286,7 +343,7 @@ mod tests {
     fn each_phase_wakes_the_connections_once_from_a_thread_of_the_data_path() {
         let drain = Drain::new();
         let woken = Arc::new(Woken::default());
-        let ticket = drain.enter(1).unwrap();
+        let ticket = drain.enter(1, None).unwrap();
         ticket.wake(&Arc::clone(&woken).into());
         let mut threads = [(); 2].map(|()| Box::pin(drain.clone().notify_connections()));
         let mut run = || threads.each_mut().map(|thread| thread.as_mut().poll(&mut Context::from_waker(Waker::noop())));

@@ -19,6 +19,9 @@ use tokometer_observe::input::Direction;
 /// connections.
 const READS_PER_TURN: usize = 8;
 
+/// Smaller reads are not progress of an upload: a client that sends its request byte by byte makes none.
+const PROGRESS_BYTES: usize = 1024;
+
 /// Forwards the bytes of one direction in order; buffers at most the unsent rest of one read.
 pub(crate) struct Forwarder {
     direction: Direction,
@@ -27,6 +30,8 @@ pub(crate) struct Forwarder {
     remainder: Option<Box<Remainder>>,
     /// Relayed bytes that are not yet added to the totals.
     unreported: u64,
+    /// A large part of a message was read since the last call of [`Forwarder::take_progress`].
+    progress: bool,
     /// A write to the sender failed, so the end of the sender's stream counts as a reset.
     sender_lost: bool,
     /// The server ended TLS without close_notify. A TLS client then gets no close_notify either.
@@ -89,6 +94,7 @@ impl Forwarder {
             state: State::Open,
             remainder: None,
             unreported: 0,
+            progress: false,
             sender_lost: false,
             truncated: false,
         }
@@ -118,6 +124,11 @@ impl Forwarder {
     /// True while bytes wait for the receiver.
     pub(crate) fn pending(&self) -> bool {
         self.remainder.is_some()
+    }
+
+    /// True if a large part of a message was read since the last call.
+    pub(crate) fn take_progress(&mut self) -> bool {
+        std::mem::take(&mut self.progress)
     }
 
     /// Forwards the bytes that are available now.
@@ -185,6 +196,7 @@ impl Forwarder {
         if self.remainder.is_some() {
             io.guard.waits(self.direction, at);
         }
+        self.progress |= bytes.len() >= PROGRESS_BYTES;
         self.unreported += bytes.len() as u64;
         if self.unreported >= REPORT_BYTES {
             self.report(io.guard);

@@ -14,7 +14,7 @@ use crate::relay::forward::{Forwarder, Io, Turn, with_read_buffer};
 use crate::relay::reset::ResetWatch;
 use crate::relay::settings::Settings;
 use crate::relay::stream::Stream;
-use tokometer_observe::input::{Close, Direction, Side};
+use tokometer_observe::input::{Activity, Close, Direction, Side};
 
 /// For this time after a drain begins, a connection that has relayed no bytes does not count as idle. The first request
 /// of a client that has just connected may be in flight.
@@ -134,6 +134,7 @@ impl Joined {
             }
             (request, response, io.moved)
         });
+        self.set_activity();
         if let Some(at) = moved {
             self.used = true;
             if let Some(idle) = &mut self.idle {
@@ -202,6 +203,28 @@ impl Joined {
                 idle.then_some((Close::Drained, CloseMode::Orderly))
             }
         }
+    }
+
+    /// Publishes what the connection waits for.
+    fn set_activity(&mut self) {
+        let delivers = self.request.pending() || self.response.pending();
+        let activity = if delivers { Activity::InProgress } else { self.guard.activity() };
+        let Some(ticket) = &mut self.ticket else { return };
+        ticket.set_activity(activity);
+        if activity == Activity::Incomplete && self.request.take_progress() {
+            ticket.progress();
+        }
+    }
+
+    /// Closes the connection if it is in the way of others. The client of an idle connection gets an orderly close, as
+    /// from a server that limits the idle time.
+    fn evict(&mut self) -> Option<(Close, CloseMode)> {
+        if !self.ticket.as_mut()?.is_evicted() {
+            return None;
+        }
+        self.guard.stats().evicted.add(1);
+        let mode = if self.guard.activity() == Activity::Idle { CloseMode::Orderly } else { CloseMode::Reset };
+        Some((Close::Evicted, mode))
     }
 
     fn first_byte_is_due(&mut self, cx: &mut Context<'_>) -> bool {
@@ -290,7 +313,8 @@ impl Future for Joined {
             }
             this.entered = true;
         }
-        let end = this.relay(cx).or_else(|| this.watch(cx)).or_else(|| this.drain(cx)).or_else(|| this.idle_out(cx));
+        let end = this.relay(cx).or_else(|| this.watch(cx)).or_else(|| this.drain(cx)).or_else(|| this.evict());
+        let end = end.or_else(|| this.idle_out(cx));
         match end {
             Some((close, mode)) => {
                 this.close(close, mode);

@@ -13,6 +13,7 @@ mod refuse;
 mod reset;
 mod rewrites;
 mod settings;
+mod slots;
 mod stats;
 mod stream;
 mod tcp_info;
@@ -27,7 +28,7 @@ pub use stats::{Full, Stats};
 pub use stream::{Endpoint, Stream};
 pub use unreached::Unreached;
 
-pub(crate) use admission::Guard;
+pub(crate) use admission::{Guard, OpenRequest, OpenRequests};
 pub(crate) use drain::Listening;
 pub(crate) use lag::{lateness, watch as watch_lag};
 pub(crate) use refuse::error_body;

@@ -42,6 +42,7 @@ impl Relay {
         }
         let message = match why {
             Full::Descriptors => "tokometer: no file descriptors are left for more connections",
+            Full::Memory => "tokometer: no memory is left for more connections",
             Full::MaxConnections => "tokometer: the maximum number of connections is open (relay.max_connections)",
         };
         let mut cx = Context::from_waker(Waker::noop());

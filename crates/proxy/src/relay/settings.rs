@@ -56,8 +56,9 @@ pub struct Settings {
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "168h"], "x-reload" = true))]
     pub half_close_timeout: Option<Duration>,
-    /// Maximum number of open client connections. Further connections are refused immediately and counted in
-    /// `tokometer.connections.refused`. 0: derived from the open-file limit (the hard limit of `ulimit -n`).
+    /// Maximum number of open client connections. Near the maximum, connections without a request in progress are
+    /// closed; above it, new connections are refused immediately and counted in `tokometer.connections.refused`. 0:
+    /// derived from the open-file limit (the hard limit of `ulimit -n`) and the container's memory limit.
     #[serde(with = "form::written")]
     #[schemars(with = "u64", range(min = 0, max = 10000000), extend("x-reload" = true))]
     pub max_connections: Option<usize>,

@@ -10,6 +10,8 @@ use tokometer_observe::{Counter, closed_enum};
 pub struct Stats {
     /// Connections accepted.
     pub accepted: Counter,
+    /// Connections closed to make room for others: they had no request in progress.
+    pub evicted: Counter,
     /// Connections that the server accepted.
     pub connected: Counter,
     /// Connections that ended during the TLS handshake with the client.
@@ -30,6 +32,8 @@ closed_enum! {
     pub enum Full {
         /// The process has no descriptors for more connections.
         Descriptors = "descriptors",
+        /// The container has no memory for more connections.
+        Memory = "memory",
         /// `Settings::max_connections` is reached.
         MaxConnections = "max_connections",
     }

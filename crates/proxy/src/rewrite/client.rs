@@ -19,8 +19,9 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokometer_wire::budget::{Exhausted, Share};
 
-use crate::relay::{Phase, Relay, Stream};
+use crate::relay::{OpenRequests, Phase, Relay, Stream};
 use crate::rewrite::deferred::{Deferred, Input};
+use crate::rewrite::upstream::Route;
 
 /// Smaller writes wait for the flush, so headers and a short body are sent in one write.
 const WRITE_BYTES: usize = 2048;
@@ -32,10 +33,11 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Properties of a client's connection, shared with its requests.
 pub(crate) struct Connection {
     pub(crate) peer: Option<SocketAddr>,
-    /// The server's address as text; `original` is the address if it depends on the connection.
+    /// The server's address as text.
     pub(crate) upstream: Arc<str>,
-    pub(crate) original: Option<SocketAddr>,
+    pub(crate) route: Route,
     pub(crate) http2: bool,
+    pub(crate) requests: Arc<OpenRequests>,
     /// The last request on HTTP/1; its observer is notified when the client does not read. 0 before the first.
     last: AtomicU64,
     /// The headers that pingora flushes next may wait; see [`Connection::join_headers`].
@@ -56,10 +58,16 @@ const LARGEST_HEADERS: usize = (1 << 20) + (64 << 10);
 const IN_PROGRESS: usize = usize::MAX;
 
 impl Connection {
-    pub(crate) fn new(peer: Option<SocketAddr>, upstream: Arc<str>, original: Option<SocketAddr>, http2: bool) -> Self {
+    pub(crate) fn new(
+        peer: Option<SocketAddr>,
+        upstream: Arc<str>,
+        route: Route,
+        http2: bool,
+        requests: Arc<OpenRequests>,
+    ) -> Self {
         let (last, joins) = (AtomicU64::new(0), AtomicBool::new(false));
         let (unparsed, headers) = (AtomicUsize::new(0), Mutex::default());
-        Connection { peer, upstream, original, http2, last, joins, unparsed, headers }
+        Connection { peer, upstream, route, http2, requests, last, joins, unparsed, headers }
     }
 
     /// Sets the request in progress, whose headers are complete.

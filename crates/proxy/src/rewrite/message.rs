@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use pingora::http::{RequestHeader, ResponseHeader};
 
-use crate::relay::Guard;
+use crate::relay::{Guard, OpenRequest};
 use crate::rewrite::deferred::{Deferred, Input};
 use tokometer_observe::input::{Close, Direction, TraceParent};
 
@@ -20,6 +20,8 @@ pub(crate) struct Messages {
     deferred: Arc<Deferred>,
     /// Identifies the request.
     id: u64,
+    /// The request, among those of its connection.
+    open: OpenRequest,
     request: Side,
     response: Side,
     ended: bool,
@@ -43,11 +45,12 @@ enum Framing {
 }
 
 impl Messages {
-    pub(crate) fn new(deferred: &Arc<Deferred>, guard: Guard) -> Messages {
+    pub(crate) fn new(deferred: &Arc<Deferred>, guard: Guard, open: OpenRequest) -> Messages {
         let id = deferred.begin(guard);
         Messages {
             deferred: Arc::clone(deferred),
             id,
+            open,
             request: Side::default(),
             response: Side::default(),
             ended: false,
@@ -102,6 +105,9 @@ impl Messages {
     /// Headers of a response, including informational responses. `to_head`: the request was HEAD.
     pub(crate) fn response_head(&mut self, head: &ResponseHeader, to_head: bool) {
         let code = head.status.as_u16();
+        if code == 101 || code >= 200 {
+            self.open.set_in_progress();
+        }
         if code == 101 {
             // After an upgrade, the client sends more bytes.
             self.request.ended = false;
@@ -140,6 +146,14 @@ impl Messages {
         }
         side.ended = end;
         let framing = side.framing;
+        if end {
+            match direction {
+                Direction::Request => self.open.set_in_progress(),
+                // The server does not wait for the rest of the request, but pingora does.
+                Direction::Response if !self.request.ended => self.open.set_incomplete(),
+                Direction::Response => {}
+            }
+        }
         if framing != Framing::Chunked {
             if !bytes.is_empty() {
                 self.push_bytes(direction, |text| text.extend_from_slice(bytes));

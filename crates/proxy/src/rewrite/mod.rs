@@ -20,6 +20,7 @@ mod trace;
 mod upstream;
 
 pub use settings::Settings;
+pub use upstream::Route;
 
 pub(crate) use client::Connection;
 pub(crate) use proxy::Proxy;

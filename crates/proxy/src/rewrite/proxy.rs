@@ -219,7 +219,7 @@ impl Filters {
             ctx.request_id = (!has_id).then(trace::request_id);
             added.extend(ctx.request_id.as_deref().map(|id| ("x-request-id", id)));
         }
-        let mut messages = Messages::new(&self.deferred, guard);
+        let mut messages = Messages::new(&self.deferred, guard, connection.requests.begin());
         messages.request_head(head, &added, has_body);
         if self.settings.traceparent {
             let (context, continued) = trace::context(head);

@@ -20,9 +20,17 @@ use tokometer_observe::input::{Close, Side};
 /// Opens connections to the server.
 #[async_trait]
 pub(crate) trait Server: Send + Sync {
-    /// Opens one connection. `original`: the original destination of the client's packets, if the upstream is
-    /// `original`.
-    async fn connect(&self, original: Option<SocketAddr>, http2: bool) -> io::Result<Stream>;
+    /// Opens one connection.
+    async fn connect(&self, route: Route, http2: bool) -> io::Result<Stream>;
+}
+
+/// Properties of a client's connection that its connections to the server depend on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Route {
+    /// The destination of the client's packets before a REDIRECT rule diverted them; `None` for a fixed upstream.
+    pub(crate) original: Option<SocketAddr>,
+    /// Number of this process's listeners that the connection has passed before.
+    pub(crate) hops: usize,
 }
 
 /// Creates the peer of each request: pingora's description of the connection to the server.
@@ -41,11 +49,11 @@ impl Peers {
         // A placeholder, because the connector resolves the host name. For 0.0.0.0, pingora does not check the address
         // of a pooled connection.
         let any = SocketAddr::from(([0, 0, 0, 0], 0));
-        let mut peer = HttpPeer::new(connection.original.unwrap_or(any), false, String::new());
+        let mut peer = HttpPeer::new(connection.route.original.unwrap_or(any), false, String::new());
         peer.group_key = u64::from(http2);
         let options = &mut peer.options;
-        let (server, original) = (Arc::clone(&self.server), connection.original);
-        options.custom_l4 = Some(Arc::new(Connector { server, original, http2 }));
+        let (server, route) = (Arc::clone(&self.server), connection.route);
+        options.custom_l4 = Some(Arc::new(Connector { server, route, http2 }));
         options.total_connection_timeout = self.relay.settings().connect_timeout;
         options.read_timeout = settings.upstream_read_timeout;
         // `None` makes pingora keep idle connections forever; zero makes it close them immediately.
@@ -61,20 +69,20 @@ impl Peers {
 /// Opens one connection.
 struct Connector {
     server: Arc<dyn Server>,
-    original: Option<SocketAddr>,
+    route: Route,
     http2: bool,
 }
 
 impl fmt::Debug for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connector").field("original", &self.original).finish_non_exhaustive()
+        f.debug_struct("Connector").field("route", &self.route).finish_non_exhaustive()
     }
 }
 
 #[async_trait]
 impl L4Connect for Connector {
     async fn connect(&self, _: &PeerAddress) -> Result<Transport> {
-        match self.server.connect(self.original, self.http2).await {
+        match self.server.connect(self.route, self.http2).await {
             Ok(stream) => Ok(stream.into_transport()),
             Err(error) => Err(Error::because(ErrorType::ConnectRefused, "cannot reach the server", error)),
         }

@@ -272,8 +272,8 @@ catalogue! {
     ConnectionsOpened = Counter(Scope::Listener, "tokometer.connections.opened", "{connection}"),
     /// Open connections
     ConnectionsOpen = UpDownCounter(Scope::Listener, "tokometer.connections.open", "{connection}"),
-    /// Connections refused because the open-file limit (reason `descriptors`) or `relay.max_connections` (reason
-    /// `max_connections`) was reached
+    /// Connections refused because a maximum was reached: of open files (reason `descriptors`), the container's memory
+    /// limit (`memory`), or `relay.max_connections` (`max_connections`)
     ConnectionsRefused = Counter(Scope::Listener, "tokometer.connections.refused", "{connection}")
         { extra: &[Key::Reason] },
     /// Client connections whose TLS handshake failed or timed out; 0 on listeners without TLS
