@@ -55,6 +55,10 @@ impl Sink for Tee {
         self.0.iter().for_each(|sink| sink.detached(listener, why));
     }
 
+    fn unparsed(&self, listener: usize, of: Message, bytes: usize) {
+        self.0.iter().for_each(|sink| sink.unparsed(listener, of, bytes));
+    }
+
     fn unread(&self, listener: usize, of: Message, why: Unread) {
         self.0.iter().for_each(|sink| sink.unread(listener, of, why));
     }

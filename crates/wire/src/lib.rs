@@ -6,11 +6,9 @@
 //! The same bytes cause the same calls, however they are split. Headers are evaluated when they are complete. They are
 //! rejected earlier only if their first bytes are invalid (no method, no `HTTP/1.`).
 
-mod body;
 pub mod budget;
 pub mod coding;
 pub mod grpc;
-mod head;
 mod http1;
 mod http2;
 mod message;

@@ -122,9 +122,14 @@ pub trait Visitor {
     fn request_begin(&mut self, _request: u64, _at: Instant) -> bool {
         true
     }
-    /// The rest of the request and response is not reported, because one of their header lists exceeds the limit.
-    /// HTTP/2 only.
+    /// The rest of the request and response cannot be parsed. Called at most once per request, instead of its end.
     fn unobserved(&mut self, _request: u64, _at: Instant) {}
+    /// A new request was found of which nothing can be parsed.
+    fn unread(&mut self, _request: u64, _at: Instant) {}
+    /// True for a request field that must be kept even if the headers exceed a limit.
+    fn needs(&self, _name: &str) -> bool {
+        false
+    }
     /// The headers of a request are complete.
     fn request_head(&mut self, _request: u64, _head: &RequestHead<'_>, _at: Instant) {}
     /// Bytes of the request body, transfer coding removed.
@@ -148,7 +153,8 @@ pub trait Visitor {
     fn reset(&mut self, _request: u64, _reset: Reset, _at: Instant) {}
 }
 
-/// Why the parser cannot continue with a connection. Final.
+/// Why the parser lost the boundaries of messages, or why the protocol changes. See [`Http1`](crate::Http1) and
+/// [`Http2`](crate::Http2) for whether requests are still found afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The connection switched to another protocol: 101, or a 2xx to CONNECT.
@@ -164,8 +170,8 @@ pub enum Fault {
     NotHttp,
     /// The client's first bytes, or the bytes in place of a response, are a TLS record.
     Tls,
-    /// Request headers or a chunk that RFC 9112 does not allow, or an ambiguous length. In HTTP/2, a client frame that
-    /// RFC 9113 does not allow at that point.
+    /// Request headers or a chunk that servers reject or interpret differently, or an ambiguous length. In HTTP/2, a client
+    /// frame that RFC 9113 does not allow at that point.
     MalformedRequest,
     /// Response headers or a chunk that RFC 9112 does not allow, or an ambiguous length. In HTTP/2, a server frame that
     /// RFC 9113 does not allow at that point.
@@ -180,4 +186,11 @@ pub enum Fault {
     HeaderTableTooLarge,
     /// HTTP/2 header blocks decode to far more bytes than the connection received.
     HeaderExpansion,
+}
+
+impl Fault {
+    /// True if the connection continues in another protocol.
+    pub(crate) fn is_switch(self) -> bool {
+        matches!(self, Fault::Upgraded | Fault::Http2 | Fault::WebSocket(_))
+    }
 }

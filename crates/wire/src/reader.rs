@@ -40,7 +40,7 @@ impl Reader {
     /// Parses `bytes`, sent by the client and read at `at`.
     ///
     /// # Errors
-    /// Why the connection cannot be parsed; final.
+    /// See [`Http1`] and [`Http2`].
     pub fn request(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         let http1 = match self {
             Reader::Http2(http2) => return http2.request(bytes, at, visitor),
@@ -52,7 +52,7 @@ impl Reader {
             result => return result,
         }
         let mut http2 = Box::new(Http2::new(http1.limits()));
-        http2.request(HTTP2_PREFACE_HEAD, at, visitor)?;
+        http2.request(HTTP2_PREFACE_HEAD, at, visitor)?; // Cannot fail: it is the start of the preface.
         let result = http2.request(rest(bytes, http1), at, visitor);
         *self = Reader::Http2(http2);
         result
@@ -61,7 +61,7 @@ impl Reader {
     /// Parses `bytes`, sent by the server and read at `at`.
     ///
     /// # Errors
-    /// Why the connection cannot be parsed; final.
+    /// See [`Http1`] and [`Http2`].
     pub fn response(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         let http1 = match self {
             Reader::Http2(http2) => return http2.response(bytes, at, visitor),
@@ -74,8 +74,8 @@ impl Reader {
             && let Some(request) = http1.partial_request()
         {
             let mut http2 = Box::new(Http2::new(http1.limits()));
-            http2.request(request, at, visitor)?;
-            let result = http2.response(bytes, at, visitor);
+            let asked = http2.request(request, at, visitor);
+            let result = asked.and(http2.response(bytes, at, visitor));
             *self = Reader::Http2(http2);
             return result;
         }
@@ -100,7 +100,7 @@ impl Reader {
     /// Continues after [`Fault::WebSocket`], which `bytes` caused. Charges decompression costs to `account`.
     ///
     /// # Errors
-    /// Why the connection cannot be parsed; final.
+    /// See [`Http1`] and [`Http2`].
     pub fn follow_websocket(
         &mut self,
         extensions: Extensions,
@@ -111,9 +111,43 @@ impl Reader {
     ) -> Result<(), Fault> {
         let Reader::Http1(http1) = self else { return Ok(()) };
         let mut websocket = Box::new(WebSocket::new(http1.current_response(), extensions, account));
-        let result = websocket.response(rest(bytes, http1), at, visitor);
+        let of_client = match http1.take_held(at) {
+            Some((held, first)) => websocket.request(&held, first, visitor),
+            None => {
+                websocket.lose_client();
+                Ok(())
+            }
+        };
+        let result = of_client.and_then(|()| websocket.response(rest(bytes, http1), at, visitor));
         *self = Reader::WebSocket(websocket);
         result
+    }
+
+    /// True while no request can be found.
+    pub fn is_blind(&self) -> bool {
+        match self {
+            Reader::Http1(http1) => http1.is_blind(),
+            Reader::Http2(http2) => http2.is_blind(),
+            Reader::WebSocket(websocket) => websocket.is_blind(),
+        }
+    }
+
+    /// True while every request is found and parsed.
+    pub fn is_certain(&self) -> bool {
+        match self {
+            Reader::Http1(http1) => http1.is_certain(),
+            Reader::Http2(http2) => http2.is_certain(),
+            Reader::WebSocket(_) => true,
+        }
+    }
+
+    /// Frees memory; some requests are then not parsed.
+    pub fn free(&mut self, at: Instant, visitor: &mut impl Visitor) {
+        match self {
+            Reader::Http1(http1) => http1.free(at, visitor),
+            Reader::Http2(http2) => http2.only_count(at, visitor),
+            Reader::WebSocket(_) => {}
+        }
     }
 
     /// Bytes held on the heap, except the decoders of WebSocket messages, which are charged separately.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokometer::app::DataPath;
 use tokometer::replay::{Notebook, Replayed};
 use tokometer_observe::input::{Close, Direction, Side};
-use tokometer_observe::measure::Detach;
+use tokometer_observe::measure::{Detach, Outcome};
 use tokometer_observe::observer;
 use tokometer_proxy::relay::Settings;
 
@@ -91,11 +91,13 @@ fn traffic_over_the_observer_limits_is_unmodified() {
 }
 
 #[test]
-fn traffic_without_observers_is_unmodified() {
+fn traffic_over_the_limit_of_connections_is_unmodified_and_counted() {
     let (differences, kept) =
         differences_observed(observer::Settings { max_observed: 0, ..observer::Settings::default() });
     none(differences);
-    assert!(kept.records.is_empty() && kept.detached.iter().all(|why| *why == Detach::Shed));
+    // The requests are only counted.
+    assert!(kept.records.len() > 10 && kept.records.iter().all(|record| record.outcome == Outcome::Unobserved));
+    assert!(kept.detached.contains(&Detach::Shed));
 }
 
 #[test]

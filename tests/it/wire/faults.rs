@@ -48,8 +48,8 @@ fn tls_is_recognized_in_both_directions_at_any_split() {
     let client_hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
     asking(client_hello, Fault::Tls, "");
     let alert = b"\x15\x03\x01\x00\x02\x02\x46";
-    response_started(alert, Fault::Tls, "");
-    response_started(b"\x15HTTP/1.1", Fault::MalformedResponse, "");
+    response_started(alert, Fault::Tls, " ?");
+    response_started(b"\x15HTTP/1.1", Fault::MalformedResponse, " ?");
     // Within a connection that began as HTTP, the same bytes are a malformed request.
     asking([GET.as_bytes(), client_hello].concat(), Fault::MalformedRequest, "+ GET /x .");
 }
@@ -58,33 +58,36 @@ fn tls_is_recognized_in_both_directions_at_any_split() {
 fn http2_preface_is_recognized_at_any_split() {
     asking("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x12\x04\0\0\0\0\0", Fault::Http2, "");
     asking("PRI * HTTP/2.0\r\n\r\n", Fault::Http2, "");
-    asking("PRI * HTTP/2.0\r\nHost: a\r\n\r\n", Fault::MalformedRequest, "+");
-    asking(format!("{GET}PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), Fault::MalformedRequest, "+ GET /x . +");
+    asking("PRI * HTTP/2.0\r\nHost: a\r\n\r\n", Fault::MalformedRequest, "");
+    asking(format!("{GET}PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), Fault::MalformedRequest, "+ GET /x . + ?");
 }
 
 #[test]
-fn malformed_request_headers_are_rejected() {
-    for head in [
-        "GET / HTTP/3.0\r\n\r\n",
-        "GET  / HTTP/1.1\r\n\r\n",
-        "GET /\r\n\r\n",
-        "GET / HTTP/1.1\r\nno colon\r\n\r\n",
-        "GET / HTTP/1.1\r\nspace : a\r\n\r\n",
-        "GET / HTTP/1.1\r\n leading: a\r\n\r\n",
-        "GET / HTTP/1.1\r\na: b\r\n folded\r\n\r\n",
-        "GET / HTTP/1.1\r\na: b\0c\r\n\r\n",
-        "GET / HTTP/1.1\r\na: b\rc\r\n\r\n",
-        "GET /\0 HTTP/1.1\r\n\r\n",
+fn request_lines_without_a_meaning_are_rejected() {
+    for head in ["GET / HTTP/3.0\r\n\r\n", "GET /\r\n\r\n", "GET /a b HTTP/1.1\r\n\r\n", "GET / HTTP/1.1 x\r\n\r\n"] {
+        asking(head, Fault::MalformedRequest, "+ ?");
+    }
+}
+
+#[test]
+fn hidden_length_fields_are_rejected() {
+    for field in [
+        "Transfer-Encoding : chunked",
+        "Content-Length\t: 5",
+        "\x0bContent-Length: 5",
+        "a: b\r\n Transfer-Encoding: chunked",
+        " Content-Length: 5",
+        "a: b\rTransfer-Encoding: chunked",
+        "Transfer-Encoding chunked",
+        "Content-Length\0: 5",
     ] {
-        asking(head, Fault::MalformedRequest, "+");
+        asking(format!("POST / HTTP/1.1\r\n{field}\r\n\r\n"), Fault::MalformedRequest, "+ ?");
     }
 }
 
 #[test]
 fn ambiguous_request_length_is_rejected() {
     for fields in [
-        "Content-Length: 5\r\nTransfer-Encoding: chunked",
-        "Transfer-Encoding: chunked\r\nContent-Length: 5",
         "Content-Length: 5\r\nContent-Length: 6",
         "Content-Length: 5, 6",
         "Content-Length: 5,",
@@ -97,15 +100,14 @@ fn ambiguous_request_length_is_rejected() {
         "Transfer-Encoding: gzip",
         "Transfer-Encoding: identity",
         "Transfer-Encoding: chunked, gzip",
-        "Transfer-Encoding: chunked, chunked",
-        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: gzip\r\nContent-Length: 5",
         "Transfer-Encoding: chunked;q=1",
         "Transfer-Encoding: xchunked",
         "Transfer-Encoding:",
     ] {
-        asking(format!("POST / HTTP/1.1\r\n{fields}\r\n\r\n"), Fault::MalformedRequest, "+");
+        asking(format!("POST / HTTP/1.1\r\n{fields}\r\n\r\n"), Fault::MalformedRequest, "+ POST / ?");
     }
-    asking("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", Fault::MalformedRequest, "+");
+    asking("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", Fault::MalformedRequest, "+ POST / ?");
 }
 
 #[test]
@@ -117,7 +119,6 @@ fn malformed_chunks_are_rejected() {
         (";a\r\nhello", ""),
         ("-1\r\n", ""),
         ("0x5\r\nhello", ""),
-        ("5\nhello", ""),
         ("5\rhello", ""),
         ("5 x\r\nhello", ""),
         ("5;a\nhello", ""),
@@ -126,9 +127,7 @@ fn malformed_chunks_are_rejected() {
         ("ffffffffffffffffff\r\n", ""),
         ("5\r\nhello0\r\n\r\n", r#" "hello""#),
         ("5\r\nhelloxx0\r\n\r\n", r#" "hello""#),
-        ("5\r\nhello\n0\r\n\r\n", r#" "hello""#),
         ("5\r\nhello\r0\r\n\r\n", r#" "hello""#),
-        ("0\r\n\n", ""),
         ("0\r\n\rx", ""),
         ("0\r\nA: b\n\r\n", ""),
         ("0\r\nA: b\r\r\n", ""),
@@ -136,12 +135,12 @@ fn malformed_chunks_are_rejected() {
         asking(
             format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{body}"),
             Fault::MalformedRequest,
-            &format!("+ POST /{reported}"),
+            &format!("+ POST /{reported} ?"),
         );
         response_started(
             format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}"),
             Fault::MalformedResponse,
-            &format!(" 200{reported}"),
+            &format!(" 200{reported} ?"),
         );
     }
 }
@@ -166,22 +165,21 @@ fn malformed_responses_are_rejected() {
         "HTTP/1.1 20 OK\r\n\r\n",
         "HTTP/1.1 2000 OK\r\n\r\n",
         "HTTP/1.1 099 OK\r\n\r\n",
-        "HTTP/1.1 200 OK\r\na: b\r\n folded\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: five\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, chunked\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, gzip\r\n\r\n",
     ] {
-        response_started(head, Fault::MalformedResponse, "");
+        response_started(head, Fault::MalformedResponse, " ?");
     }
 }
 
 #[test]
-fn response_bytes_without_a_request_are_rejected() {
+fn responses_without_a_request_are_unexpected() {
     let outcome = read(&[reply("HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n")]);
     assert_eq!((outcome.line().as_str(), outcome.fault), ("", Some(Fault::UnexpectedResponse)));
-    response_started("HTTP/1.1 204 -\r\n\r\nHTTP/1.1 204 -\r\n\r\n", Fault::UnexpectedResponse, " 204 !");
-    response_started("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nab", Fault::UnexpectedResponse, r#" 200 "a" !"#);
+    response_started("HTTP/1.1 204 -\r\n\r\nHTTP/1.1 204 -\r\n\r\n", Fault::UnexpectedResponse, " 204 ! * 204 !");
+    response_started("HTTP/1.1 204 -\r\n\r\nHTTP/1.1 408 -\r\n\r\n", Fault::UnexpectedResponse, " 204 !");
+    response_started("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nab", Fault::MalformedResponse, r#" 200 "a" !"#);
 }
 
 #[test]
@@ -208,22 +206,41 @@ fn headers_over_the_cap_are_rejected() {
     };
     let fits = feed_every_split(limits, &[ask(head(60) + &head(60))]);
     assert_eq!((fits.line().as_str(), fits.fault), ("+ GET / . + GET / .", None));
-    let over = feed_every_split(limits, &[ask(head(60) + &head(61))]);
-    assert_eq!((over.line().as_str(), over.fault), ("+ GET / . +", Some(Fault::HeadTooLarge)));
+    let over = feed_every_split(limits, &[ask(head(60) + &head(61) + &head(60))]);
+    assert_eq!((over.line().as_str(), over.fault), ("+ GET / . + GET / . + GET / .", None));
     let endless = feed_every_split(limits, &[ask("x".repeat(200))]);
     assert_eq!((endless.line().as_str(), endless.fault), ("", Some(Fault::HeadTooLarge)));
-    let response = format!("HTTP/1.1 200 OK\r\na: {}", "x".repeat(200));
-    let endless = feed_every_split(limits, &[ask(head(60)), reply(response)]);
-    assert_eq!((endless.line().as_str(), endless.fault), ("+ GET / .", Some(Fault::HeadTooLarge)));
+    let endless = feed_every_split(limits, &[ask(format!("GET /{}", "x".repeat(200)))]);
+    assert_eq!((endless.line().as_str(), endless.fault), ("+ ?", Some(Fault::HeadTooLarge)));
 }
 
 #[test]
-fn more_than_512_header_fields_are_rejected() {
-    let fields = "a: b\r\n".repeat(513);
-    let limits = Limits::default();
-    let request = crate::wire::traffic::feed(limits, &[ask(format!("GET / HTTP/1.1\r\n{fields}\r\n"))]);
-    assert_eq!((request.line().as_str(), request.fault), ("+", Some(Fault::HeadTooLarge)));
+fn length_fields_beyond_the_cap_are_read() {
+    let limits = Limits { head_bytes: 100 };
+    let start = "POST / HTTP/1.1\r\n";
+    let long = format!("a: {}\r\n", "x".repeat(100));
+    let folded = format!("{long} Content-Encoding: {}\r\n\tb: c\r\n", "y".repeat(100));
+    let many = "a: b\r\n".repeat(30);
+    for other in [&long, &folded, &many] {
+        for length in ["Content-Length: 2\r\n\r\nhi", "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"] {
+            for fields in [format!("{other}{length}"), length.replacen("\r\n", &format!("\r\n{other}"), 1)] {
+                let outcome = feed_every_split(limits, &[ask(format!("{start}{fields}GET /2 HTTP/1.1\r\n\r\n"))]);
+                assert_eq!(outcome.line(), r#"+ POST / "hi" . + GET /2 ."#, "{fields:?}");
+            }
+        }
+    }
+    let many = "Content-Length: 2\r\n".repeat(10);
+    let outcome = feed_every_split(limits, &[ask(format!("{start}{many}\r\nhi"))]);
+    assert_eq!((outcome.line().as_str(), outcome.fault), ("+ ?", Some(Fault::HeadTooLarge)));
+}
+
+#[test]
+fn length_field_after_512_fields_is_read() {
+    let fields = "a: b\r\n".repeat(600);
+    let request = ask(format!("POST / HTTP/1.1\r\n{fields}Content-Length: 2\r\n\r\nhi"));
+    let request = crate::wire::traffic::feed(Limits::default(), &[request]);
+    assert_eq!((request.line().as_str(), request.fault), (r#"+ POST / "hi" ."#, None));
     let response = reply(format!("HTTP/1.1 200 OK\r\n{fields}\r\n"));
-    let response = crate::wire::traffic::feed(limits, &[ask(GET), response]);
-    assert_eq!((response.line().as_str(), response.fault), ("+ GET /x .", Some(Fault::HeadTooLarge)));
+    let response = crate::wire::traffic::feed(Limits::default(), &[ask(GET), response]);
+    assert_eq!((response.line().as_str(), response.fault), ("+ GET /x . ?", Some(Fault::HeadTooLarge)));
 }

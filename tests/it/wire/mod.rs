@@ -9,5 +9,6 @@ mod interleaved;
 mod messages;
 mod model;
 mod recordings;
+mod resumed;
 mod size;
 mod traffic;

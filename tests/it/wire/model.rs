@@ -13,6 +13,8 @@ pub(crate) enum Stop {
     /// The bytes end within a message.
     Cut,
     Bad(Fault),
+    /// The parser accepts more than the model.
+    Odd,
 }
 
 /// The result of parsing one direction.
@@ -50,8 +52,7 @@ impl<'a> Cursor<'a> {
     fn split(&self, result: httparse::Result<usize>) -> Result<(), Stop> {
         match result {
             Ok(httparse::Status::Complete(_)) => Ok(()),
-            Err(httparse::Error::TooManyHeaders) => Err(Stop::Bad(Fault::HeadTooLarge)),
-            _ => self.bad(),
+            _ => Err(Stop::Odd),
         }
     }
 
@@ -63,7 +64,7 @@ impl<'a> Cursor<'a> {
         Ok(head)
     }
 
-    /// A line that ends with CRLF; a bare CR or LF is malformed.
+    /// A line that ends with CRLF.
     fn line(&mut self) -> Result<&'a [u8], Stop> {
         let end = self.bytes.iter().position(|byte| b"\r\n".contains(byte)).ok_or(Stop::Cut)?;
         match &self.bytes[end..] {
@@ -73,7 +74,7 @@ impl<'a> Cursor<'a> {
                 self.bytes = rest;
                 Ok(line)
             }
-            _ => self.bad(),
+            _ => Err(Stop::Odd),
         }
     }
 
@@ -111,7 +112,7 @@ impl<'a> Cursor<'a> {
                 }
                 self.data(size as usize, reported)?;
                 if !self.line_end()? {
-                    return self.bad();
+                    return if self.bytes[0] == b'\n' { Err(Stop::Odd) } else { self.bad() };
                 }
             },
         }
@@ -145,12 +146,12 @@ impl<'a> Cursor<'a> {
         let coded = !codings.is_empty();
         codings.retain(|coding| !coding.is_empty());
         if coded && !lengths.is_empty() {
-            return self.bad();
+            return Err(Stop::Odd);
         }
         if coded {
             return match codings.iter().position(|coding| coding == "chunked") {
                 Some(place) if place + 1 == codings.len() => Ok(Some(Length::Chunked)),
-                Some(_) => self.bad(),
+                Some(_) => Err(Stop::Odd),
                 None => Ok(Some(Length::UntilClose)),
             };
         }
@@ -177,33 +178,37 @@ impl<'a> Cursor<'a> {
                 _ => Stop::Bad(Fault::MalformedRequest),
             });
         }
-        let head = if first && self.bytes.starts_with(b"PRI ") {
-            // This may be the HTTP/2 preface, which is not a request. The complete headers are needed to decide.
-            let head = self.head()?;
-            if head == b"PRI * HTTP/2.0\r\n\r\n" {
-                return Err(Stop::Bad(Fault::Http2));
-            }
+        // This may be the HTTP/2 preface, which is not a request. The complete headers are needed to decide.
+        let may_be_preface = first && self.bytes.starts_with(b"PRI ");
+        if !may_be_preface {
             self.reported.push(Reported::RequestBegin);
-            head
-        } else {
-            self.reported.push(Reported::RequestBegin);
-            self.head()?
-        };
+        }
+        let head = self.head()?;
+        if may_be_preface && head == b"PRI * HTTP/2.0\r\n\r\n" {
+            return Err(Stop::Bad(Fault::Http2));
+        }
         let mut headers = [httparse::EMPTY_HEADER; 512];
         let mut request = httparse::Request::new(&mut headers);
         self.split(request.parse(head))?;
-        let (method, minor) = (request.method.unwrap(), request.version.unwrap());
+        if may_be_preface {
+            self.reported.push(Reported::RequestBegin);
+        }
+        let (method, minor) = (request.method.unwrap().to_owned(), request.version.unwrap());
+        let target = request.path.unwrap().to_owned();
+        let reported = Reported::RequestHead { method: method.clone(), target, minor, fields: fields(request.headers) };
+        self.reported.push(reported);
         let length = self.length(request.headers)?;
         let coded = request.headers.iter().any(|header| header.name.eq_ignore_ascii_case("transfer-encoding"));
         if matches!(length, Some(Length::UntilClose)) || coded && minor == 0 {
             return self.bad();
         }
-        methods.push(method.to_owned());
-        let (method, target) = (method.to_owned(), request.path.unwrap().to_owned());
-        self.reported.push(Reported::RequestHead { method, target, minor, fields: fields(request.headers) });
+        let upgrade = request.headers.iter().find(|header| header.name.eq_ignore_ascii_case("upgrade"));
+        let waits =
+            method == "GET" && upgrade.is_some_and(|to| to.value.trim_ascii().eq_ignore_ascii_case(b"websocket"));
+        methods.push(method);
         self.body(length.unwrap_or(Length::Exactly(0)), Reported::RequestBody)?;
         self.reported.push(Reported::RequestEnd);
-        Ok(())
+        if waits && !self.bytes.is_empty() { Err(Stop::Odd) } else { Ok(()) }
     }
 
     /// Parses one response. `idle`: the client has sent its last request completely.
@@ -211,7 +216,7 @@ impl<'a> Cursor<'a> {
         if self.bytes.is_empty() {
             return Err(Stop::Clean);
         }
-        let method = methods.next().ok_or(Stop::Bad(Fault::UnexpectedResponse))?;
+        let method = methods.next().ok_or(Stop::Odd)?;
         let may_upgrade = idle && methods.len() == 0;
         loop {
             match self.bytes {
@@ -282,16 +287,31 @@ pub(crate) fn responses(bytes: &[u8], methods: &[String], whole: bool) -> Readin
     }
 }
 
+/// Checks that `calls` begin with those of the model, whose last body may be incomplete.
+fn assert_begins(calls: &[Reported], model: &[Reported]) {
+    let Some((last, before)) = model.split_last() else { return };
+    assert!(calls.len() >= model.len() && calls[..before.len()] == *before, "{calls:?}, model: {model:?}");
+    match (&calls[before.len()], last) {
+        (Reported::RequestBody(all), Reported::RequestBody(some))
+        | (Reported::ResponseBody(all), Reported::ResponseBody(some)) => assert!(all.starts_with(some)),
+        (call, last) => assert_eq!(call, last),
+    }
+}
+
 /// Checks that the parser and the model make the same calls and stop at the same place.
 pub(crate) fn agree(requests: &[u8], responses: &[u8]) -> Outcome {
     let limits = Limits { head_bytes: usize::MAX };
     let asked = self::requests(requests);
     let steps = [ask(requests), reply(responses)];
     let outcome = feed(limits, &steps);
+    if asked.stop == Stop::Odd {
+        assert_begins(&outcome.of(true), &asked.reported);
+        return outcome;
+    }
     assert_eq!(outcome.of(true), asked.reported);
     let fault = |stop: Stop| match stop {
         Stop::Bad(fault) => Some(fault),
-        Stop::Clean | Stop::Cut => None,
+        Stop::Clean | Stop::Cut | Stop::Odd => None,
     };
     let asking = feed(limits, &steps[..1]);
     if asked.stop != Stop::Cut {
@@ -306,8 +326,9 @@ pub(crate) fn agree(requests: &[u8], responses: &[u8]) -> Outcome {
     let mut methods = asked.methods;
     methods.resize(begun, String::new());
     let response_complete = self::responses(responses, &methods, whole);
-    assert_eq!(outcome.of(false), response_complete.reported);
-    if response_complete.stop != Stop::Cut {
+    assert_begins(&outcome.of(false), &response_complete.reported);
+    if !matches!(response_complete.stop, Stop::Cut | Stop::Odd) {
+        assert_eq!(outcome.of(false), response_complete.reported);
         // The extensions are not compared, because other tests check them.
         let plain = |fault| match fault {
             Fault::WebSocket(_) => Fault::WebSocket(Extensions::default()),

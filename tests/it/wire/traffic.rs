@@ -21,6 +21,7 @@ pub(crate) enum Reported {
     ResponseEnd,
     Reset(Reset),
     Unobserved,
+    Unread,
 }
 
 impl Reported {
@@ -32,7 +33,7 @@ impl Reported {
 }
 
 impl std::fmt::Display for Reported {
-    /// `+ POST /x "body" .` for a request, `100 200 "body" !` for its response.
+    /// `+ POST /x "body" .` for a request, `100 200 "body" !` for its response; `?` if the rest of both is not parsed.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Reported::RequestBegin => f.write_str("+"),
@@ -44,6 +45,7 @@ impl std::fmt::Display for Reported {
             Reported::ResponseEnd => f.write_str("!"),
             Reported::Reset(reset) => write!(f, "{reset:?}"),
             Reported::Unobserved => f.write_str("?"),
+            Reported::Unread => f.write_str("*"),
         }
     }
 }
@@ -63,6 +65,12 @@ pub(crate) fn fields(headers: &[httparse::Header<'_>]) -> Fields {
 }
 
 impl Trace {
+    /// Responses are in the order of requests. Those that were lost are skipped.
+    fn respond(&mut self, number: u64) {
+        assert!((self.ended..self.begun).contains(&number));
+        self.ended = number;
+    }
+
     pub(crate) fn note(&mut self, reported: Reported, at: Instant) {
         self.times.push(at);
         match (self.reported.last_mut(), &reported) {
@@ -100,12 +108,12 @@ impl Visitor for Trace {
     }
 
     fn interim(&mut self, number: u64, status: u16, at: Instant) {
-        assert_eq!(number, self.ended);
+        self.respond(number);
         self.note(Reported::Interim(status), at);
     }
 
     fn response_head(&mut self, number: u64, head: &ResponseHead<'_>, at: Instant) {
-        assert_eq!(number, self.ended);
+        self.respond(number);
         let reported = Reported::ResponseHead { status: head.status, minor: head.minor, fields: fields(head.headers) };
         self.note(reported, at);
     }
@@ -124,6 +132,16 @@ impl Visitor for Trace {
         assert_eq!(number, self.ended);
         self.ended += 1;
         self.note(Reported::ResponseEnd, at);
+    }
+
+    fn unobserved(&mut self, _: u64, at: Instant) {
+        self.note(Reported::Unobserved, at);
+    }
+
+    fn unread(&mut self, number: u64, at: Instant) {
+        assert_eq!(number, self.begun);
+        self.begun += 1;
+        self.note(Reported::Unread, at);
     }
 
     fn reset(&mut self, _: u64, _: Reset, _: Instant) {
@@ -166,14 +184,25 @@ impl Outcome {
         self.reported.iter().map(Reported::to_string).collect::<Vec<_>>().join(" ")
     }
 
-    /// The calls for one direction.
+    /// The calls for one direction, except those that end a request without parsing it.
     pub(crate) fn of(&self, request: bool) -> Vec<Reported> {
-        self.reported.iter().filter(|reported| reported.of_request() == request).cloned().collect()
+        let is_parsed = |reported: &&Reported| !matches!(reported, Reported::Unobserved | Reported::Unread);
+        self.reported.iter().filter(is_parsed).filter(|reported| reported.of_request() == request).cloned().collect()
     }
 }
 
-/// Feeds `steps` until the first fault.
+/// True if another parser continues.
+pub(crate) fn is_switch(fault: Fault) -> bool {
+    matches!(fault, Fault::Http2 | Fault::WebSocket(_) | Fault::Upgraded)
+}
+
+/// Feeds `steps`; returns the first fault.
 pub(crate) fn feed(limits: Limits, steps: &[Step]) -> Outcome {
+    feed_until(limits, steps, is_switch)
+}
+
+/// Feeds `steps` up to a fault for which `stops` is true; returns the first fault.
+pub(crate) fn feed_until(limits: Limits, steps: &[Step], stops: fn(Fault) -> bool) -> Outcome {
     let mut http1 = Http1::new(limits);
     let mut trace = Trace::default();
     let mut at = Instant::now();
@@ -188,8 +217,9 @@ pub(crate) fn feed(limits: Limits, steps: &[Step]) -> Outcome {
                 Ok(())
             }
         };
-        fault = result.err();
-        if fault.is_some() {
+        let ended = result.is_err_and(stops);
+        fault = fault.or(result.err());
+        if ended {
             break;
         }
     }

@@ -46,7 +46,8 @@ pub struct Gap {
 }
 
 closed_enum! {
-    /// Why an observer stopped parsing its connection. The bytes are still forwarded.
+    /// Why an observer could not parse a part of its connection. The bytes are still forwarded, and requests are counted
+    /// as unobserved where they can be recognised.
     pub enum Detach {
         /// The connection switched to another protocol (101, or CONNECT).
         Upgraded = "upgraded",
@@ -55,7 +56,7 @@ closed_enum! {
         /// The client uses TLS on a listener without a certificate, or the server responds in TLS to a plain
         /// connection.
         Tls = "tls",
-        /// Request headers or a frame invalid under RFC 9112 or 9113, or an ambiguous message length.
+        /// Request headers, a chunk or a frame that servers reject or interpret differently, or an ambiguous message length.
         MalformedRequest = "malformed_request",
         /// Response headers, a chunk or a frame invalid under RFC 9112 or 9113, or an ambiguous message length.
         MalformedResponse = "malformed_response",
@@ -63,7 +64,7 @@ closed_enum! {
         MalformedFrame = "malformed_frame",
         /// Headers over the size limit.
         HeadTooLarge = "head_too_large",
-        /// A response without a request.
+        /// A response without a request, or to a request that was not recognised.
         UnexpectedResponse = "unexpected_response",
         /// HTTP/2 header compression invalid under RFC 7541: later headers cannot be decoded either.
         HeaderCompression = "header_compression",
@@ -77,7 +78,7 @@ closed_enum! {
         Work = "work",
         /// The observer panicked.
         Panic = "panic",
-        /// The connection was not observed, because the limit of observed connections or the memory budget was reached.
+        /// The connection was accepted when the limit of observed connections or the memory budget was reached.
         Shed = "shed",
         /// The packet capture lacks bytes of the connection.
         CaptureGap = "capture_gap",
@@ -139,8 +140,11 @@ pub trait Sink: Send + Sync + 'static {
         self.record(record);
     }
 
-    /// An observer stopped parsing a connection on this listener.
+    /// An observer could not parse a part of a connection on this listener.
     fn detached(&self, _listener: usize, _why: Detach) {}
+
+    /// Bytes of a connection on this listener in which requests cannot be recognised.
+    fn unparsed(&self, _listener: usize, _of: Message, _bytes: usize) {}
 
     /// A body was not parsed to its end, although its route is decoded.
     fn unread(&self, _listener: usize, _of: Message, _why: Unread) {}
@@ -184,6 +188,10 @@ impl<S: Stage> Sink for S {
 
     fn detached(&self, listener: usize, why: Detach) {
         self.next().detached(listener, why);
+    }
+
+    fn unparsed(&self, listener: usize, of: Message, bytes: usize) {
+        self.next().unparsed(listener, of, bytes);
     }
 
     fn unread(&self, listener: usize, of: Message, why: Unread) {

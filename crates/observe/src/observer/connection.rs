@@ -12,9 +12,8 @@ use crate::observer::cost::{CpuBudget, Sample, cpu_time};
 use crate::observer::network::ClientNetwork;
 use crate::observer::open::Open;
 use crate::observer::request::OpenRequest;
-use crate::observer::session::{Effect, Session};
-use tokometer_decode::StreamEvent;
-use tokometer_wire::budget::{Account, Exhausted, Share};
+use crate::observer::session::Session;
+use tokometer_wire::budget::{Account, Share};
 use tokometer_wire::websocket::{Event, Extensions, Sender};
 use tokometer_wire::{Fault, Reader, RequestHead, Reset, ResponseHead, Trailers, Visitor};
 
@@ -38,43 +37,58 @@ fn earning(direction: Direction, bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// The directions that need decoding, one bit each, because every connection stores this value.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Decodes(u8);
+fn message(direction: Direction) -> Message {
+    match direction {
+        Direction::Request => Message::Request,
+        Direction::Response => Message::Response,
+    }
+}
 
-impl Decodes {
-    fn any(self) -> bool {
-        self.0 != 0
+/// The directions that need decoding, and whether the connection is over the limit of observed connections: one bit each,
+/// because every connection stores this value.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Flags(u8);
+
+impl Flags {
+    const DECODES: u8 = 0b11;
+    const OVER_LIMIT: u8 = 0b100;
+
+    fn is_over_limit(self) -> bool {
+        self.0 & Flags::OVER_LIMIT != 0
     }
 
-    fn has(self, direction: Direction) -> bool {
+    fn decodes_any(self) -> bool {
+        self.0 & Flags::DECODES != 0
+    }
+
+    fn decodes(self, direction: Direction) -> bool {
         self.0 & 1 << direction as u8 != 0
     }
 
-    fn add(&mut self, direction: Direction) {
+    fn add_decoding(&mut self, direction: Direction) {
         self.0 |= 1 << direction as u8;
     }
 }
 
-/// Parses one connection until it ends or can no longer be parsed.
+/// Parses one connection until it ends, or switches to a protocol that is not parsed.
 pub(super) struct ConnectionObserver {
     http: Option<Reader>,
     requests: Requests,
 }
 
 /// Open requests of a connection, and their shared state.
-struct Requests {
-    shared: Arc<Shared>,
+pub(super) struct Requests {
+    pub(super) shared: Arc<Shared>,
     connection: u64,
     /// This and the following fields have small types, because every connection stores them.
-    listener: u16,
+    pub(super) listener: u16,
     /// Bytes of the current read for which decoding allowance is granted.
     earning: u32,
     /// The client is currently not reading.
-    client_blocked: bool,
+    pub(super) client_blocked: bool,
     /// The directions in which bodies or messages are or were decoded. Only bytes in these directions increase the
     /// decoding allowance, so that plain responses do not increase it for floods of compressed requests.
-    decodes: Decodes,
+    flags: Flags,
     /// Number of requests in progress: open ones that are complete or whose response has begun, and skipped ones. On
     /// HTTP/2, the end of a skipped request is unknown.
     in_progress: u16,
@@ -84,20 +98,23 @@ struct Requests {
     /// Memory charged to the connection.
     share: Share,
     cpu: CpuBudget,
-    open: Open,
+    pub(super) open: Open,
     network: ClientNetwork,
     /// Set if the connection is a WebSocket whose messages are parsed.
-    session: Option<Box<Session>>,
+    pub(super) session: Option<Box<Session>>,
 }
 
 impl ConnectionObserver {
-    /// # Errors
-    /// The memory budget has no room for the observer.
-    pub(super) fn new(connection: &Connection, shared: Arc<Shared>) -> Result<ConnectionObserver, Exhausted> {
+    /// If the memory budget has no room for the observer, or `over_limit` is true, requests are counted as unobserved
+    /// until there is room.
+    pub(super) fn new(connection: &Connection, shared: Arc<Shared>, over_limit: bool) -> ConnectionObserver {
         let address = connection.peer.map(|peer| peer.ip());
         let mut share = shared.lasting.budget.account(address, shared.settings.coding_ratio).share();
-        share.hold(size_of::<ConnectionObserver>())?;
-        Ok(ConnectionObserver {
+        if share.hold(size_of::<ConnectionObserver>()).is_err() || over_limit {
+            shared.sink.detached(connection.listener, Detach::Shed);
+        }
+        let flags = Flags(if over_limit { Flags::OVER_LIMIT } else { 0 });
+        ConnectionObserver {
             http: Some(Reader::new(shared.limits())),
             requests: Requests {
                 shared,
@@ -105,7 +122,7 @@ impl ConnectionObserver {
                 listener: u16::try_from(connection.listener).unwrap_or(u16::MAX),
                 earning: 0,
                 client_blocked: false,
-                decodes: Decodes::default(),
+                flags,
                 in_progress: 0,
                 skipped: NONE_SKIPPED,
                 share,
@@ -114,7 +131,15 @@ impl ConnectionObserver {
                 network: ClientNetwork::default(),
                 session: None,
             },
-        })
+        }
+    }
+
+    /// Exhausts the CPU budget until this many bytes are received.
+    #[cfg(test)]
+    pub(super) fn exhaust(&mut self, bytes: usize, at: Instant) {
+        self.requests.cpu = CpuBudget::exhausted(bytes);
+        self.requests.flags.add_decoding(Direction::Response);
+        self.exhausted(false, at);
     }
 
     /// Stops parsing. Records open requests as unobserved, and counts the reason.
@@ -122,40 +147,76 @@ impl ConnectionObserver {
         self.http = None;
         self.requests.lose_all(at);
         self.requests.session = None;
-        self.requests.shared.sink.detached(self.requests.listener as usize, why);
+        self.requests.count(why);
         // Cannot fail: the share only shrinks.
         self.requests.share.hold(size_of::<ConnectionObserver>()).ok();
     }
 
-    /// Charges the connection for its current memory.
+    /// Charges the connection for its current memory. Without room, open requests are no longer observed, and then
+    /// incomplete headers are dropped.
     fn charge(&mut self, at: Instant) {
+        if self.hold() {
+            return;
+        }
+        let Some(http) = &mut self.http else { return };
+        if http.is_websocket() {
+            return self.detach(Detach::Memory, Some(at));
+        }
+        if !self.requests.open.is_empty() || http.holds() > 0 {
+            self.requests.count(Detach::Memory);
+            self.requests.lose_all(Some(at));
+        }
+        if !self.hold()
+            && let Some(http) = &mut self.http
+        {
+            http.free(at, &mut self.requests);
+            self.hold();
+        }
+    }
+
+    /// False if the budget has no room for the connection's current memory.
+    fn hold(&mut self) -> bool {
         let requests = &mut self.requests;
         let session = if requests.session.is_some() { SESSION_BYTES } else { 0 };
         let request_bytes = requests.open.len() * REQUEST_BYTES;
         let reader = self.http.as_ref().map_or(0, Reader::holds);
-        if requests.share.hold(size_of::<ConnectionObserver>() + request_bytes + session + reader).is_err() {
-            self.detach(Detach::Memory, Some(at));
-        }
+        requests.share.hold(size_of::<ConnectionObserver>() + request_bytes + session + reader).is_ok()
     }
 
     /// Parses the bytes, and charges for CPU time and memory.
     fn read_metered(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
         self.requests.earning = earning(direction, bytes.len());
         // A client can make requests and compressed bodies expensive to parse, but not plain responses.
-        if !self.requests.decodes.any() && direction == Direction::Response {
+        if !self.requests.flags.decodes_any() && direction == Direction::Response {
             self.read(direction, bytes, at);
         } else {
-            if self.requests.decodes.has(direction) {
+            if self.requests.flags.decodes(direction) {
                 self.requests.account().earn(self.requests.earning as usize);
             }
             let begin = cpu_time();
             self.read(direction, bytes, at);
             let taken = cpu_time().saturating_sub(begin);
-            if !self.requests.cpu.spend(bytes.len(), taken) && self.http.is_some() {
-                self.detach(Detach::Work, Some(at));
+            let was_exhausted = self.requests.cpu.is_exhausted();
+            if !self.requests.cpu.spend(bytes.len(), taken) {
+                self.exhausted(was_exhausted, at);
             }
         }
         self.charge(at);
+    }
+
+    /// Handles an exhausted CPU budget. Finding requests is cheap, unlike parsing their bodies. The messages of a
+    /// WebSocket cannot be found without parsing them.
+    fn exhausted(&mut self, was_exhausted: bool, at: Instant) {
+        match &self.http {
+            None => {}
+            Some(http) if http.is_websocket() => self.detach(Detach::Work, Some(at)),
+            Some(_) => {
+                if !was_exhausted {
+                    self.requests.count(Detach::Work);
+                }
+                self.requests.lose_all(Some(at));
+            }
+        }
     }
 
     fn read(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
@@ -181,29 +242,35 @@ impl ConnectionObserver {
                 result => result,
             },
         };
-        self.detach_on_fault(result, at);
+        if let Err(fault) = result {
+            self.count_fault(direction, fault, at);
+        }
     }
 
-    fn detach_on_fault(&mut self, result: Result<(), Fault>, at: Instant) {
-        if let Err(fault) = result {
-            let why = match fault {
-                Fault::Upgraded => Detach::Upgraded,
-                // These faults are normally handled by switching the parser; they arrive here only if switching is
-                // impossible.
-                Fault::Http2 | Fault::WebSocket(_) => Detach::Upgraded,
-                Fault::MalformedFrame => Detach::MalformedFrame,
-                Fault::NotHttp => Detach::NotHttp,
-                Fault::Tls => Detach::Tls,
-                Fault::MalformedRequest => Detach::MalformedRequest,
-                Fault::MalformedResponse => Detach::MalformedResponse,
-                Fault::HeadTooLarge => Detach::HeadTooLarge,
-                Fault::UnexpectedResponse => Detach::UnexpectedResponse,
-                Fault::HeaderCompression => Detach::HeaderCompression,
-                Fault::HeaderTableTooLarge => Detach::HeaderTableTooLarge,
-                Fault::HeaderExpansion => Detach::HeaderExpansion,
-            };
-            self.detach(why, Some(at));
-        }
+    /// Counts a fault. Except after a switch to another protocol, later requests are still found.
+    fn count_fault(&mut self, direction: Direction, fault: Fault, at: Instant) {
+        let why = match fault {
+            // Switching the parser to HTTP/2 or WebSocket was impossible.
+            Fault::Upgraded | Fault::Http2 | Fault::WebSocket(_) => {
+                return self.detach(Detach::Upgraded, Some(at));
+            }
+            Fault::MalformedFrame => {
+                if direction == Direction::Response {
+                    self.requests.lose_all(Some(at));
+                }
+                Detach::MalformedFrame
+            }
+            Fault::NotHttp => Detach::NotHttp,
+            Fault::Tls => Detach::Tls,
+            Fault::MalformedRequest => Detach::MalformedRequest,
+            Fault::MalformedResponse => Detach::MalformedResponse,
+            Fault::HeadTooLarge => Detach::HeadTooLarge,
+            Fault::UnexpectedResponse => Detach::UnexpectedResponse,
+            Fault::HeaderCompression => Detach::HeaderCompression,
+            Fault::HeaderTableTooLarge => Detach::HeaderTableTooLarge,
+            Fault::HeaderExpansion => Detach::HeaderExpansion,
+        };
+        self.requests.count(why);
     }
 }
 
@@ -211,6 +278,9 @@ impl Observer for ConnectionObserver {
     fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
         let sample = Sample::begin();
         self.read_metered(direction, bytes, at);
+        if self.http.as_ref().is_none_or(Reader::is_blind) {
+            self.requests.shared.sink.unparsed(self.requests.listener as usize, message(direction), bytes.len());
+        }
         sample.end(&self.requests.shared.lasting.busy_nanos);
     }
 
@@ -224,7 +294,7 @@ impl Observer for ConnectionObserver {
     }
 
     fn is_costly(&self) -> bool {
-        self.requests.decodes.any() && self.http.is_some()
+        self.requests.flags.decodes_any() && self.http.is_some()
     }
 
     fn finished(&mut self, direction: Direction, at: Instant) {
@@ -312,12 +382,12 @@ impl Observer for ConnectionObserver {
     fn idle(&self) -> bool {
         // A connection that cannot be parsed, or a WebSocket whose messages are not parsed, may be in the middle of a
         // request. A WebSocket session is in use even between two responses.
-        let known = self.http.as_ref().is_some_and(|http| !http.is_websocket());
+        let known = self.http.as_ref().is_some_and(|http| http.is_certain() && !http.is_websocket());
         known && self.requests.open.is_empty() && self.requests.session.is_none()
     }
 
     fn activity(&self) -> Activity {
-        let known = self.http.as_ref().is_some_and(|http| !http.is_websocket());
+        let known = self.http.as_ref().is_some_and(|http| http.is_certain() && !http.is_websocket());
         let Requests { open, session, in_progress, .. } = &self.requests;
         if !known || session.is_some() || *in_progress > 0 {
             Activity::InProgress
@@ -349,10 +419,31 @@ impl Requests {
         }
     }
 
+    /// Counts a fault or an exhausted limit.
+    fn count(&self, why: Detach) {
+        self.shared.sink.detached(self.listener as usize, why);
+    }
+
+    /// True if the next request may be observed.
+    fn has_room(&mut self) -> bool {
+        if self.flags.is_over_limit() && self.shared.admit() {
+            self.flags.0 &= !Flags::OVER_LIMIT;
+        }
+        !self.flags.is_over_limit()
+            && !self.cpu.is_exhausted()
+            && self.open.len() < self.shared.settings.max_open_requests
+            && self.share.hold(self.share.bytes().max(size_of::<ConnectionObserver>()) + REQUEST_BYTES).is_ok()
+    }
+
+    /// Records a request that is not observed.
+    fn record_skipped(&self, number: u64, head: Option<&RequestHead<'_>>, at: Instant) {
+        OpenRequest::record_skipped(self.connection, number, self.listener as usize, head, at, &self.shared);
+    }
+
     /// Marks the direction as decoded from now on, and grants the allowance for the current read.
     fn begin_decoding(&mut self, direction: Direction) {
-        if !self.decodes.has(direction) {
-            self.decodes.add(direction);
+        if !self.flags.decodes(direction) {
+            self.flags.add_decoding(direction);
             let earning = std::mem::take(&mut self.earning);
             self.account().earn(earning as usize);
         }
@@ -366,7 +457,7 @@ impl Requests {
         true
     }
 
-    fn take_oldest(&mut self, at: Instant) -> Option<Box<OpenRequest>> {
+    pub(super) fn take_oldest(&mut self, at: Instant) -> Option<Box<OpenRequest>> {
         let mut request = self.open.pop_first()?;
         self.left(&mut request, at);
         Some(request)
@@ -384,53 +475,11 @@ impl Requests {
     }
 
     /// Adds a new request, with the connection's current network values.
-    fn push(&mut self, mut request: Box<OpenRequest>) {
+    pub(super) fn push(&mut self, mut request: Box<OpenRequest>) {
         if let Some(network) = self.network.at_begin(request.measured.started()) {
             request.measured.network_at_begin(&network);
         }
         self.open.push(request);
-    }
-
-    /// Starts a response of the session. `asked`: when the client requested it.
-    fn begin_response(&mut self, asked: Option<Instant>, at: Instant) {
-        let Some(session) = &mut self.session else { return };
-        self.shared.lasting.open.fetch_add(1, Ordering::Relaxed);
-        let mut request = OpenRequest::begin_in_session(session, asked, at, &self.shared);
-        if self.client_blocked {
-            request.measured.client_blocked(at);
-        }
-        self.push(request);
-    }
-
-    /// Processes an event that the server sent in the session; starts a response if none is open.
-    fn session_event(&mut self, event: &StreamEvent, at: Instant) {
-        if self.open.is_empty() {
-            // An event without output between two responses belongs to neither.
-            if event.channels.is_empty() {
-                return;
-            }
-            self.begin_response(None, at);
-        }
-        let Some(session) = &mut self.session else { return };
-        if let (Some(request), Some(decoder)) = (self.open.first_mut(), session.server.as_deref()) {
-            request.message(event, decoder, at, &self.shared);
-        }
-        if event.end
-            && let Some(request) = self.take_oldest(at)
-            && let Some(session) = &mut self.session
-        {
-            request.end_in_session(session, Ending::Complete, at, &self.shared);
-        }
-    }
-
-    /// Ends the open response of a session whose connection ended.
-    fn end_session(&mut self, mut session: Session, ending: Ending, at: Instant) {
-        let Some(mut request) = self.take_oldest(at) else { return };
-        let ending = session.ending(ending).unwrap_or_else(|| {
-            request.measured.fail();
-            ending
-        });
-        request.end_in_session(&mut session, ending, at, &self.shared);
     }
 
     /// Ends all open requests as unobserved at `at`; without `at`, each at its latest recorded moment.
@@ -454,14 +503,15 @@ impl Drop for ConnectionObserver {
             self.detach(Detach::Panic, None);
         }
         self.requests.lose_all(None);
-        self.requests.shared.forget();
+        if !self.requests.flags.is_over_limit() {
+            self.requests.shared.forget();
+        }
     }
 }
 
 impl Visitor for Requests {
     fn request_begin(&mut self, number: u64, at: Instant) -> bool {
-        let full = self.open.len() >= self.shared.settings.max_open_requests;
-        if full || self.share.hold(self.share.bytes() + REQUEST_BYTES).is_err() {
+        if !self.has_room() {
             self.skipped = skipped(number);
             self.begin_progress();
             return false;
@@ -474,14 +524,7 @@ impl Visitor for Requests {
     fn request_head(&mut self, number: u64, head: &RequestHead<'_>, at: Instant) {
         if self.skipped == skipped(number) {
             self.skipped = NONE_SKIPPED;
-            return OpenRequest::record_skipped(
-                self.connection,
-                number,
-                self.listener as usize,
-                head,
-                at,
-                &self.shared,
-            );
+            return self.record_skipped(number, Some(head), at);
         }
         let client_blocked = self.client_blocked;
         let Some((request, account, shared)) = self.find(number) else { return };
@@ -495,9 +538,21 @@ impl Visitor for Requests {
     }
 
     fn unobserved(&mut self, number: u64, at: Instant) {
+        if self.skipped == skipped(number) {
+            self.skipped = NONE_SKIPPED;
+            return self.record_skipped(number, None, at);
+        }
         if self.end(number, Ending::Unobserved, at) {
             self.begin_progress();
         }
+    }
+
+    fn unread(&mut self, number: u64, at: Instant) {
+        self.record_skipped(number, None, at);
+    }
+
+    fn needs(&self, name: &str) -> bool {
+        self.shared.settings.targets.reads(name)
     }
 
     fn request_body(&mut self, number: u64, bytes: &[u8], _at: Instant) {
@@ -553,27 +608,7 @@ impl Visitor for Requests {
     }
 
     fn websocket(&mut self, _request: u64, sender: Sender, event: &Event<'_>, at: Instant) {
-        let Some(effect) = self.session.as_mut().and_then(|session| session.take(sender, event)) else { return };
-        match effect {
-            Effect::Bytes(of, bytes) => {
-                if let Some(request) = self.open.first_mut() {
-                    match of {
-                        Message::Request => request.measured.request_body(bytes),
-                        Message::Response => request.measured.response_body(bytes),
-                    }
-                }
-            }
-            Effect::Requested if self.open.is_empty() => self.begin_response(Some(at), at),
-            // vLLM's clients send `input_audio_buffer.commit` repeatedly during a response.
-            Effect::Requested => {}
-            Effect::Event(event) => self.session_event(&event, at),
-            Effect::Unread(of, why) => {
-                if let Some(request) = self.open.first_mut().filter(|_| of == Message::Response) {
-                    request.measured.response_unread();
-                }
-                self.shared.sink.unread(self.listener as usize, of, why);
-            }
-        }
+        self.session_frame(sender, event, at);
     }
 
     fn reset(&mut self, number: u64, reset: Reset, at: Instant) {

@@ -71,6 +71,17 @@ impl Default for CpuBudget {
 }
 
 impl CpuBudget {
+    /// A budget that this many bytes must be received to restore.
+    #[cfg(test)]
+    pub(super) fn exhausted(bytes: usize) -> CpuBudget {
+        CpuBudget(-(bytes as i32) * PER_BYTE)
+    }
+
+    /// True until enough bytes are received.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.0 < 0
+    }
+
     /// Adds CPU time for received bytes and subtracts the time taken. Returns false if the budget is exhausted.
     pub(super) fn spend(&mut self, bytes: usize, taken: Duration) -> bool {
         let earned = i32::try_from(bytes).unwrap_or(i32::MAX).saturating_mul(PER_BYTE);

@@ -29,7 +29,29 @@ const BASE64_URL: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_encode_padding(false).with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
+/// Request headers that are read from every request, in addition to [`TargetHeaders`].
+const ALWAYS_READ: [&str; 6] =
+    ["traceparent", "x-request-id", "content-type", "content-encoding", "x-body-compressed", "grpc-encoding"];
+
+/// Headers with latency targets, priority class and rank, under their current and former names.
+const TARGETS: [&str; 7] = [
+    "x-llm-d-slo-ttft-ms",
+    "x-slo-ttft-ms",
+    "x-llm-d-slo-tpot-ms",
+    "x-slo-tpot-ms",
+    "x-llm-d-inference-objective",
+    "x-gateway-inference-objective",
+    "x-data-parallel-rank",
+];
+
 impl TargetHeaders {
+    /// True for a request header that the observer may read.
+    pub(super) fn reads(&self, name: &str) -> bool {
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        let has_claim = self.claim.is_some() && is("authorization");
+        has_claim || self.tenant.iter().any(|known| is(known)) || ALWAYS_READ.into_iter().chain(TARGETS).any(is)
+    }
+
     /// Reads targets and tenant from request headers.
     pub(super) fn of(&self, head: &RequestHead<'_>) -> Option<Box<Targets>> {
         // llm-d-router renamed these headers in pull request 1161. Clients and older routers send the old names.

@@ -1,6 +1,7 @@
 //! Observes connections from the first byte to the last: connects `wire`, `decode` and `measure`.
 //!
-//! If a connection cannot be parsed, its observation stops and the reason is counted. Its bytes are still forwarded.
+//! If messages of a connection cannot be parsed, the reason is counted and their requests are recorded as unobserved. The
+//! bytes are still forwarded, and later messages are parsed if their start can be found.
 
 mod body;
 mod connection;
@@ -23,11 +24,11 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use crate::input::{Connection, Observe, Observer};
-use crate::measure::{Detach, Sink, Thresholds};
+use crate::measure::{Sink, Thresholds};
 use crate::observer::connection::ConnectionObserver;
 use crate::observer::engine::LastSeen;
 use tokometer_decode::{Engine, Route, TextMemory};
-use tokometer_wire::budget::{Budget, Exhausted};
+use tokometer_wire::budget::Budget;
 use tokometer_wire::{Limits, coding};
 
 pub use cost::memory_limit;
@@ -121,19 +122,8 @@ impl Observe for Observers {
         if !shared.settings.enabled {
             return None;
         }
-        if shared.lasting.observed.fetch_add(1, Ordering::Relaxed) >= shared.settings.max_observed {
-            shared.forget();
-            shared.sink.detached(connection.listener, Detach::Shed);
-            return None;
-        }
-        match ConnectionObserver::new(connection, Arc::clone(&shared)) {
-            Ok(observer) => Some(Box::new(observer)),
-            Err(Exhausted) => {
-                shared.forget();
-                shared.sink.detached(connection.listener, Detach::Shed);
-                None
-            }
-        }
+        let over_limit = !shared.admit();
+        Some(Box::new(ConnectionObserver::new(connection, shared, over_limit)))
     }
 
     fn reports_usage_on_request(&self, method: &str, target: &str) -> bool {
@@ -161,6 +151,15 @@ impl Shared {
 
     fn limits(&self) -> Limits {
         Limits { head_bytes: self.settings.head_bytes }
+    }
+
+    /// Counts a connection as observed; false if there are too many.
+    fn admit(&self) -> bool {
+        let is_within = self.lasting.observed.fetch_add(1, Ordering::Relaxed) < self.settings.max_observed;
+        if !is_within {
+            self.forget();
+        }
+        is_within
     }
 
     /// Counts a connection as no longer observed.

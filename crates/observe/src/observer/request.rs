@@ -45,17 +45,17 @@ impl OpenRequest {
         })
     }
 
-    /// Records a request over the limits, from its headers only. Clients can send many such requests, so this must be
-    /// cheap and allocate nothing except the record.
+    /// Records a request that is not observed, from its headers if they are known. Clients can send many such requests, so
+    /// this must be cheap and allocate nothing except the record.
     pub(super) fn record_skipped(
         connection: u64,
         sequence: u64,
         listener: usize,
-        head: &RequestHead<'_>,
+        head: Option<&RequestHead<'_>>,
         at: Instant,
         shared: &Shared,
     ) {
-        let route = shared.settings.route(head.method, head.target);
+        let route = head.map_or(Route::Other, |head| shared.settings.route(head.method, head.target));
         if route == Route::Probe && !shared.settings.probes {
             return;
         }
@@ -63,9 +63,9 @@ impl OpenRequest {
         shared.sink.record(&Arc::new(Record {
             connection,
             sequence,
-            trace: trace(head),
-            request_id: id(head.header("x-request-id")),
-            targets: shared.settings.targets.of(head),
+            trace: head.and_then(trace),
+            request_id: head.and_then(|head| id(head.header("x-request-id"))),
+            targets: head.and_then(|head| shared.settings.targets.of(head)),
             ..Record::new(labels, at, Outcome::Unobserved, Duration::ZERO)
         }));
     }

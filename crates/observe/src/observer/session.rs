@@ -4,9 +4,14 @@
 //! when it detects the end of speech. A response started by the server has no request time, and so no time to first
 //! token. The handshake is recorded as a separate request without tokens.
 
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
 use crate::measure::{Ending, Message, Request, Targets, Unread};
 use crate::observer::body::unread;
+use crate::observer::connection::Requests;
 use crate::observer::engine::Recogniser;
+use crate::observer::request::OpenRequest;
 use tokometer_decode::{Framing, ResponseDecoder, Route, StreamEvent};
 use tokometer_wire::websocket::{Event, Sender};
 
@@ -103,5 +108,74 @@ impl Session {
             Some((Sender::Server, _)) => Some(Ending::ServerFinished),
             None => Some(ending),
         }
+    }
+}
+
+impl Requests {
+    /// Processes a frame.
+    pub(super) fn session_frame(&mut self, sender: Sender, event: &Event<'_>, at: Instant) {
+        let Some(effect) = self.session.as_mut().and_then(|session| session.take(sender, event)) else { return };
+        match effect {
+            Effect::Bytes(of, bytes) => {
+                if let Some(request) = self.open.first_mut() {
+                    match of {
+                        Message::Request => request.measured.request_body(bytes),
+                        Message::Response => request.measured.response_body(bytes),
+                    }
+                }
+            }
+            Effect::Requested if self.open.is_empty() => self.begin_response(Some(at), at),
+            // vLLM's clients send `input_audio_buffer.commit` repeatedly during a response.
+            Effect::Requested => {}
+            Effect::Event(event) => self.session_event(&event, at),
+            Effect::Unread(of, why) => {
+                if let Some(request) = self.open.first_mut().filter(|_| of == Message::Response) {
+                    request.measured.response_unread();
+                }
+                self.shared.sink.unread(self.listener as usize, of, why);
+            }
+        }
+    }
+
+    /// Starts a response of the session. `asked`: when the client requested it.
+    fn begin_response(&mut self, asked: Option<Instant>, at: Instant) {
+        let Some(session) = &mut self.session else { return };
+        self.shared.lasting.open.fetch_add(1, Ordering::Relaxed);
+        let mut request = OpenRequest::begin_in_session(session, asked, at, &self.shared);
+        if self.client_blocked {
+            request.measured.client_blocked(at);
+        }
+        self.push(request);
+    }
+
+    /// Processes an event that the server sent in the session; starts a response if none is open.
+    fn session_event(&mut self, event: &StreamEvent, at: Instant) {
+        if self.open.is_empty() {
+            // An event without output between two responses belongs to neither.
+            if event.channels.is_empty() {
+                return;
+            }
+            self.begin_response(None, at);
+        }
+        let Some(session) = &mut self.session else { return };
+        if let (Some(request), Some(decoder)) = (self.open.first_mut(), session.server.as_deref()) {
+            request.message(event, decoder, at, &self.shared);
+        }
+        if event.end
+            && let Some(request) = self.take_oldest(at)
+            && let Some(session) = &mut self.session
+        {
+            request.end_in_session(session, Ending::Complete, at, &self.shared);
+        }
+    }
+
+    /// Ends the open response of a session whose connection ended.
+    pub(super) fn end_session(&mut self, mut session: Session, ending: Ending, at: Instant) {
+        let Some(mut request) = self.take_oldest(at) else { return };
+        let ending = session.ending(ending).unwrap_or_else(|| {
+            request.measured.fail();
+            ending
+        });
+        request.end_in_session(&mut session, ending, at, &self.shared);
     }
 }

@@ -12,11 +12,12 @@ pub struct Settings {
     pub enabled: bool,
     /// The upstream engine. If not set, the engine is recognised from its responses.
     pub engine: Option<&'static str>,
-    /// Maximum size of request or response headers; larger headers detach the observer.
+    /// Maximum size of request or response headers. Of larger request headers, only the needed fields are kept; requests
+    /// with other larger headers are recorded as unobserved.
     pub head_bytes: usize,
     /// Maximum number of observed open requests per connection; additional requests are recorded as unobserved.
     pub max_open_requests: usize,
-    /// Maximum number of observed connections; additional connections are forwarded unobserved and counted as shed.
+    /// Maximum number of observed connections; requests on additional connections are only counted, as unobserved.
     pub max_observed: usize,
     /// A gap between two tokens longer than this is a stall, unless the stream's cadence explains it.
     pub stall: Duration,

@@ -1,11 +1,11 @@
-//! Memory used by an observer, and requests beyond its limits.
+//! Memory used by an observer, requests beyond its limits, and connections that cannot be parsed completely.
 
 use std::mem::size_of;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use crate::input::{Activity, Connection, Direction, Observe as _};
-use crate::measure::{Outcome, Record, Sink};
+use crate::input::{Activity, Close, Connection, Direction, Observe as _, Observer as _, Side};
+use crate::measure::{Detach, Message, Outcome, Record, Sink};
 use crate::observer::connection::ConnectionObserver;
 use crate::observer::request::OpenRequest;
 use crate::observer::{Observers, Settings, TargetHeaders};
@@ -103,5 +103,163 @@ fn connection_waits_for_its_client_until_a_request_is_complete() {
         (&[(client, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")], Activity::Idle),
     ] {
         assert_eq!(activity_after(steps), expected, "{steps:?}");
+    }
+}
+
+/// The calls for one connection.
+#[derive(Default)]
+struct Calls {
+    /// Outcome and tenant of each request.
+    records: Mutex<Vec<(Outcome, Option<String>)>>,
+    detached: Mutex<Vec<Detach>>,
+    unparsed: Mutex<usize>,
+}
+
+impl Sink for Calls {
+    fn record(&self, record: &Arc<Record>) {
+        let tenant = record.targets.as_ref().and_then(|targets| targets.tenant.as_deref()).map(Into::into);
+        self.records.lock().unwrap().push((record.outcome, tenant));
+    }
+
+    fn detached(&self, _listener: usize, why: Detach) {
+        self.detached.lock().unwrap().push(why);
+    }
+
+    fn unparsed(&self, _listener: usize, _of: Message, bytes: usize) {
+        *self.unparsed.lock().unwrap() += bytes;
+    }
+}
+
+/// One event on a connection.
+enum Step {
+    Client(Vec<u8>),
+    Server(Vec<u8>),
+    /// The CPU budget is exhausted until this many bytes are received.
+    Exhausted(usize),
+    Lost,
+    /// The observer is dropped, as after a panic. Further events are not observed.
+    Dropped,
+}
+
+fn client(bytes: impl AsRef<[u8]>) -> Step {
+    Step::Client(bytes.as_ref().to_vec())
+}
+
+fn server(bytes: impl AsRef<[u8]>) -> Step {
+    Step::Server(bytes.as_ref().to_vec())
+}
+
+const CHAT: &str = "POST /v1/chat/completions HTTP/1.1\r\nx-team: acme\r\ncontent-type: application/json\r\n\
+    content-length: 13\r\n\r\n{\"model\":\"m\"}";
+const ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 97\r\n\r\n\
+    {\"choices\":[{\"message\":{\"content\":\"hi\"},\"finish_reason\":\"stop\"}],\"usage\":{\"completion_tokens\":7}}";
+const REJECTED: &str = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
+
+fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags, 0, 0, 0, stream], payload].concat()
+}
+
+/// An HTTP/2 client that sends these header blocks, each on its own stream.
+fn streams(blocks: &[Vec<u8>]) -> Step {
+    let mut bytes = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frame(4, 0, 0, &[])[..]].concat();
+    let frames = blocks.iter().enumerate().map(|(place, block)| frame(1, 5, 2 * place as u8 + 1, block));
+    bytes.extend(frames.flatten());
+    Step::Client(bytes)
+}
+
+/// Events that cause `why`, and the records up to the two chats that follow on the connection.
+fn cause(why: Detach) -> (Settings, Vec<Step>, Vec<(Outcome, bool)>) {
+    let (ok, unread, of_tenant) = ((Outcome::Ok, true), (Outcome::Unobserved, false), (Outcome::Unobserved, true));
+    let targets = TargetHeaders { tenant: vec!["x-team".into()], ..TargetHeaders::default() };
+    let default = Settings { head_bytes: 1024, targets, ..Settings::default() };
+    let shake = |to: &str| format!("GET /v1/realtime HTTP/1.1\r\nx-team: acme\r\nupgrade: {to}\r\n\r\n");
+    let switch = |to: &str| format!("HTTP/1.1 101 -\r\nupgrade: {to}\r\n\r\n");
+    let tls = [22, 3, 1, 0, 1, 0];
+    let (steps, records) = match why {
+        Detach::Upgraded => (vec![client(shake("x")), server(switch("x")), client("a")], vec![ok]),
+        Detach::NotHttp => (vec![client("\0"), server(REJECTED)], vec![unread, ok, ok]),
+        Detach::Tls => (vec![client(tls), server(tls), client(tls)], vec![unread, ok]),
+        Detach::MalformedRequest => {
+            let ambiguous = CHAT.replacen("content-length", "content-length: 7\r\ncontent-length", 1);
+            (vec![client(ambiguous), server(REJECTED)], vec![of_tenant, ok, ok])
+        }
+        Detach::MalformedResponse => (vec![client(CHAT), server("nonsense")], vec![of_tenant, ok, ok]),
+        Detach::MalformedFrame => {
+            let endless = [[0x82, 127].as_slice(), &[0xff; 8]].concat();
+            (vec![client(shake("websocket")), server(switch("websocket")), server(endless)], vec![ok])
+        }
+        Detach::HeadTooLarge => {
+            (vec![client(format!("GET /{}", "x".repeat(2000))), server(REJECTED)], vec![unread, ok, ok])
+        }
+        Detach::UnexpectedResponse => (vec![client(CHAT), server(ANSWER), server(ANSWER)], vec![ok, unread, ok, ok]),
+        Detach::HeaderCompression => {
+            let valid = vec![0x82];
+            (vec![streams(&[valid.clone(), vec![0xbe], valid])], vec![unread; 3])
+        }
+        Detach::HeaderTableTooLarge => (vec![streams(&[vec![0x3f, 0xe2, 0xff, 0x03], vec![0x82]])], vec![unread; 2]),
+        Detach::HeaderExpansion => {
+            // The first block adds a field of 4,000 bytes to the table. The others refer to it.
+            let field = [&b"\x82\x40\x01a\x7f\xa0\x1e"[..], &[b'x'; 3999]].concat();
+            let blocks: Vec<Vec<u8>> = std::iter::once(field).chain(vec![vec![0xbe; 16]; 39]).collect();
+            (vec![streams(&blocks)], vec![unread; 40])
+        }
+        Detach::Memory => {
+            let part = format!("{}x: {}", CHAT.split_once("x-team").unwrap().0, "a".repeat(4000));
+            let steps = vec![client(part), client("\r\n\r\n"), server(REJECTED)];
+            let limits = Settings { memory_bytes: Some(12_000), head_bytes: 64 * 1024, ..default };
+            return (limits, steps, vec![unread, ok, ok]);
+        }
+        Detach::Work => {
+            let exhausted = Step::Exhausted(CHAT.len() * 3 / 2);
+            (vec![exhausted, client(CHAT), server(ANSWER)], vec![of_tenant, ok, ok])
+        }
+        Detach::Panic => (vec![client(CHAT), Step::Dropped], vec![of_tenant]),
+        Detach::Shed => {
+            return (Settings { max_observed: 0, ..default }, vec![], vec![of_tenant; 2]);
+        }
+        Detach::CaptureGap => (vec![client(CHAT), Step::Lost], vec![of_tenant]),
+    };
+    (default, steps, records)
+}
+
+#[test]
+fn requests_are_counted_after_every_reason_to_detach() {
+    assert!(!Detach::ALL.is_empty());
+    for why in Detach::ALL {
+        let (settings, mut steps, expected) = cause(why);
+        let http2 = matches!(why, Detach::HeaderCompression | Detach::HeaderTableTooLarge | Detach::HeaderExpansion);
+        if !http2 {
+            steps.extend([client(CHAT), server(ANSWER), client(CHAT), server(ANSWER)]);
+        }
+        let calls = Arc::new(Calls::default());
+        let observers = Observers::new(settings, 1, Arc::clone(&calls) as Arc<dyn Sink>);
+        let at = Instant::now();
+        let connection = Connection { id: 1, peer: None, listener: 0, upstream: "x".into(), accepted: at };
+        let shared = observers.shared.load_full();
+        let over_limit = !shared.admit();
+        let mut observer = Some(ConnectionObserver::new(&connection, shared, over_limit));
+        for step in steps {
+            match (&mut observer, step) {
+                (Some(observer), Step::Client(bytes)) => observer.seen(Direction::Request, &bytes, at),
+                (Some(observer), Step::Server(bytes)) => observer.seen(Direction::Response, &bytes, at),
+                (Some(observer), Step::Exhausted(bytes)) => observer.exhaust(bytes, at),
+                (Some(observer), Step::Lost) => observer.lost(at),
+                (_, Step::Dropped) => observer = None,
+                (None, _) => {}
+            }
+        }
+        if let Some(observer) = &mut observer {
+            observer.closed(Close::Finished { first: Side::Client }, at);
+        }
+        drop(observer);
+        let recorded: Vec<_> =
+            calls.records.lock().unwrap().iter().map(|(outcome, tenant)| (*outcome, tenant.is_some())).collect();
+        assert_eq!(recorded, expected, "{why:?}");
+        assert_eq!(*calls.detached.lock().unwrap(), [why], "{why:?}");
+        // The bytes are counted if requests cannot be recognised in them.
+        let blind = matches!(why, Detach::Upgraded | Detach::Tls | Detach::CaptureGap);
+        assert_eq!(*calls.unparsed.lock().unwrap() > 0, blind, "{why:?}");
+        assert_eq!((observers.open(), observers.observed(), observers.budget().held()), (0, 0, 0), "{why:?}");
     }
 }

@@ -199,6 +199,10 @@ impl Sink for Exporters {
         self.listeners.detached(listener, why);
     }
 
+    fn unparsed(&self, listener: usize, of: Message, bytes: usize) {
+        self.listeners.unparsed(listener, of, bytes);
+    }
+
     fn unread(&self, listener: usize, of: Message, why: Unread) {
         self.listeners.unread(listener, of, why);
     }

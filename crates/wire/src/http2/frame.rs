@@ -79,7 +79,7 @@ pub(super) struct Part<'a> {
     pub(super) last: bool,
 }
 
-/// Padding or fields exceed their frame.
+/// Padding or fields exceed their frame. The frame's remaining bytes follow as its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadFrame;
 
@@ -139,7 +139,7 @@ impl Frames {
                     let least = u32::from(*length) + u32::from(self.frame.fields());
                     self.left -= 1;
                     if self.left < least {
-                        return Err(BadFrame);
+                        return Err(self.bad());
                     }
                     self.left -= u32::from(*length);
                     self.at = At::Fields(self.frame.fields());
@@ -186,6 +186,16 @@ impl Frames {
         self.padding = 0;
         self.at = if self.frame.is_padded() { At::PadLength } else { At::Fields(self.frame.fields()) };
         let least = u32::from(self.frame.is_padded()) + u32::from(self.frame.fields());
-        if self.left < least { Err(BadFrame) } else { Ok(()) }
+        if self.left < least { Err(self.bad()) } else { Ok(()) }
+    }
+
+    fn bad(&mut self) -> BadFrame {
+        (self.at, self.padding) = (At::Content, 0);
+        BadFrame
+    }
+
+    /// The current frame.
+    pub(super) fn current(&self) -> Frame {
+        self.frame
     }
 }

@@ -30,11 +30,11 @@ pub(super) enum Event<'a> {
 /// Maximum bytes copied from the tables per received byte. One coded byte may refer to a field of several kilobytes, so
 /// the decoded size of header blocks is limited relative to the received bytes. A request of 20 bytes that refers to 5
 /// KB of fields in the table is common.
-const EXPANSION: usize = 256;
+const EXPANSION: u32 = 256;
 
 /// Initial and maximum value of `Half::expansion`. The maximum also limits one block.
-const EXPANSION_INITIAL: usize = 1024 * 1024;
-const EXPANSION_MAXIMUM: usize = 4 * 1024 * 1024;
+const EXPANSION_INITIAL: u32 = 1024 * 1024;
+const EXPANSION_MAXIMUM: u32 = 4 * 1024 * 1024;
 
 /// An incomplete header block.
 #[derive(Debug)]
@@ -58,11 +58,13 @@ pub(super) struct Half {
     block: Option<Box<Open>>,
     hpack: Decoder,
     /// Bytes that header blocks may still copy from the tables.
-    expansion: usize,
+    expansion: u32,
     /// The first bytes of a RST_STREAM or GOAWAY.
     words: Prefix<WORDS_BYTES>,
-    /// No frame has been received yet.
+    /// The first frame, SETTINGS, has not been received yet.
     fresh: bool,
+    /// The stream of the header block being collected or decoded last.
+    block_stream: u32,
 }
 
 impl Half {
@@ -75,6 +77,37 @@ impl Half {
             expansion: EXPANSION_INITIAL,
             words: Prefix::new(),
             fresh: true,
+            block_stream: 0,
+        }
+    }
+
+    /// The streams of the headers that caused a fault: the last block and the current frame.
+    pub(super) fn faulty_streams(&self) -> [u32; 2] {
+        let frame = self.frames.current();
+        let current = if frame.kind == Kind::Headers { frame.stream } else { 0 };
+        [self.block_stream.min(current), self.block_stream.max(current)]
+    }
+
+    /// True if no frame that begins a connection was received.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
+    /// Frees what only header decompression needs; it is not continued.
+    pub(super) fn stop_decoding(&mut self) {
+        (self.block, self.hpack) = (None, Decoder::new());
+    }
+
+    /// The stream of the next HEADERS frame in `bytes`, and the time of its first byte. Decodes nothing.
+    pub(super) fn next_headers(&mut self, bytes: &mut &[u8], at: Instant) -> Option<(u32, Instant)> {
+        loop {
+            match self.frames.next(bytes, at) {
+                Ok(Some(Part { frame, last: true, .. })) if frame.kind == Kind::Headers => {
+                    return Some((frame.stream, self.frames.first(at)));
+                }
+                Ok(Some(_)) | Err(BadFrame) => {}
+                Ok(None) => return None,
+            }
         }
     }
 
@@ -103,12 +136,13 @@ impl Half {
 
     fn take<'a>(&mut self, part: Part<'a>, at: Instant, cap: usize) -> Result<Option<Event<'a>>, Fault> {
         let Part { frame, content, last } = part;
-        let earned = content.len().saturating_mul(EXPANSION);
+        let earned = u32::try_from(content.len()).unwrap_or(u32::MAX).saturating_mul(EXPANSION);
         self.expansion = self.expansion.saturating_add(earned).min(EXPANSION_MAXIMUM);
         // Each side begins with SETTINGS (RFC 9113, section 3.4); anything else is not HTTP/2.
-        if std::mem::take(&mut self.fresh) && frame.kind != Kind::Settings {
+        if self.fresh && frame.kind != Kind::Settings {
             return Err(self.malformed);
         }
+        self.fresh = false;
         let in_block = self.block.is_some();
         let stream = frame.stream;
         match frame.kind {
@@ -136,6 +170,9 @@ impl Half {
         let mut open = self.block.take();
         let restarts = open.as_ref().is_some_and(|open| open.between) && frame.kind != Kind::Continuation;
         let begun = open.as_ref().map_or(frame, |open| open.frame);
+        if begun.kind == Kind::Headers {
+            self.block_stream = begun.stream;
+        }
         if restarts || frame.stream == 0 || frame.stream != begun.stream {
             return Err(self.malformed);
         }
@@ -155,7 +192,10 @@ impl Half {
             return Ok(None);
         }
         let block = open.as_ref().map_or(content, |open| &open.bytes);
-        let fields = self.hpack.decode(block, cap, &mut self.expansion)?;
+        let mut expansion = self.expansion as usize;
+        let fields = self.hpack.decode(block, cap, &mut expansion);
+        self.expansion = u32::try_from(expansion).unwrap_or(u32::MAX);
+        let fields = fields?;
         let event = Event::Fields { stream: begun.stream, fields, ends: begun.ends_stream(), first };
         // PUSH_PROMISE announces a request that the client did not send; its block had to be decoded to update the
         // table.

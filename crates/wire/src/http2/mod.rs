@@ -22,8 +22,9 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Parses one connection as a passive observer. Feed the bytes of each direction in the order in which they were read.
 ///
-/// Ambiguous input ends in a [`Fault`]: the connection cannot be parsed further, and the parser must not be used again.
-/// Violations within one stream are left to the endpoints: the stream is followed as far as possible.
+/// After a [`Fault`], open requests are reported as unobserved. From then on, requests are only counted, because each new
+/// stream has a HEADERS frame: they are reported as unread. Keep passing the client's bytes. Not even this is possible if
+/// a side does not begin with its preface. Violations within one stream are left to the endpoints: the stream is followed as far as possible.
 ///
 /// Holds memory for the two compression tables, the pieces of a split header block, and a few bytes for each open
 /// stream. A table has 4 KiB, or at most 64 KiB if its side requests more.
@@ -37,6 +38,16 @@ pub struct Http2 {
     preface: u8,
     /// The request number of the first stream.
     first: u64,
+    reads: Reads,
+}
+
+/// The part of a connection that can be parsed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reads {
+    All,
+    /// The client's frame headers.
+    Streams,
+    Nothing,
 }
 
 impl Http2 {
@@ -49,6 +60,7 @@ impl Http2 {
             streams: Streams::default(),
             preface: PREFACE.len() as u8,
             first: 0,
+            reads: Reads::All,
         }
     }
 
@@ -60,34 +72,95 @@ impl Http2 {
         http2
     }
 
+    /// True while no request can be found.
+    pub(super) fn is_blind(&self) -> bool {
+        self.reads == Reads::Nothing
+    }
+
+    /// True while every request is found and parsed.
+    pub(super) fn is_certain(&self) -> bool {
+        self.reads == Reads::All
+    }
+
+    /// Frees memory. From now on, requests are only counted.
+    pub(super) fn only_count(&mut self, at: Instant, visitor: &mut impl Visitor) {
+        for stream in self.streams.close_all() {
+            visitor.unobserved(self.number(stream), at);
+        }
+        self.request.stop_decoding();
+        self.response.stop_decoding();
+        if self.reads == Reads::All {
+            self.reads = Reads::Streams;
+        }
+    }
+
     /// Parses `bytes`, sent by the client and read at `at`.
     ///
     /// # Errors
-    /// Why the connection cannot be parsed; final.
+    /// Why the connection is not parsed any more; returned once.
     pub fn request(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
-        if self.preface > 0 {
+        if self.preface > 0 && self.reads != Reads::Nothing {
             let expected = PREFACE.get(PREFACE.len() - usize::from(self.preface)..).unwrap_or_default();
             let here = expected.len().min(bytes.len());
             let (start, rest) = bytes.split_at_checked(here).unwrap_or_default();
             if !expected.starts_with(start) {
+                self.only_count(at, visitor);
+                self.reads = Reads::Nothing;
                 return Err(Fault::MalformedRequest);
             }
             self.preface -= here as u8;
             bytes = rest;
         }
-        while let Some(event) = self.request.next(&mut bytes, at, self.limits.head_bytes)? {
+        let result = self.read_requests(&mut bytes, at, visitor);
+        if result.is_err() {
+            self.only_count(at, visitor);
+            // The headers that caused the fault, if any, are those of a request too.
+            for stream in self.request.faulty_streams() {
+                self.count(stream, at, visitor);
+            }
+        }
+        if self.reads == Reads::Streams {
+            while let Some((stream, first)) = self.request.next_headers(&mut bytes, at) {
+                self.count(stream, first, visitor);
+            }
+        }
+        result
+    }
+
+    fn read_requests(&mut self, bytes: &mut &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+        while self.reads == Reads::All
+            && let Some(event) = self.request.next(bytes, at, self.limits.head_bytes)?
+        {
             self.request_event(event, at, visitor);
         }
         Ok(())
     }
 
+    /// Reports the request of a stream whose headers are not decoded.
+    fn count(&mut self, stream: u32, at: Instant, visitor: &mut impl Visitor) {
+        if self.streams.is_new(stream) {
+            self.streams.skip(stream);
+            visitor.unread(self.number(stream), at);
+        }
+    }
+
     /// Parses `bytes`, sent by the server and read at `at`.
     ///
     /// # Errors
-    /// Why the connection cannot be parsed; final.
+    /// Why the connection is not parsed any more; returned once.
     pub fn response(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
-        while let Some(event) = self.response.next(&mut bytes, at, self.limits.head_bytes)? {
-            self.response_event(event, at, visitor);
+        while self.reads == Reads::All {
+            match self.response.next(&mut bytes, at, self.limits.head_bytes) {
+                Ok(Some(event)) => self.response_event(event, at, visitor),
+                Ok(None) => break,
+                Err(fault) => {
+                    self.only_count(at, visitor);
+                    if self.response.is_fresh() {
+                        self.reads = Reads::Nothing;
+                    }
+                    return Err(fault);
+                }
+            }
         }
         Ok(())
     }

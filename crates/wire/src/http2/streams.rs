@@ -61,6 +61,11 @@ impl Streams {
         self.open.split_off(kept).into_iter().map(|stream| stream.id)
     }
 
+    /// Closes all streams and returns their IDs.
+    pub(super) fn close_all(&mut self) -> impl Iterator<Item = u32> + use<> {
+        std::mem::take(&mut self.open).into_iter().map(|stream| stream.id)
+    }
+
     fn place(&self, id: u32) -> Option<usize> {
         self.open.binary_search_by_key(&id, |stream| stream.id).ok()
     }

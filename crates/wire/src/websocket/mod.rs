@@ -41,10 +41,20 @@ impl WebSocket {
         }
     }
 
+    /// True if both sides are ignored.
+    pub(crate) fn is_blind(&self) -> bool {
+        self.client.is_lost() && self.server.is_lost()
+    }
+
+    /// Ignores the client, because its first bytes are missing.
+    pub(crate) fn lose_client(&mut self) {
+        self.client.lose();
+    }
+
     /// Parses `bytes`, sent by the client and read at `at`.
     ///
     /// # Errors
-    /// When the start of the next frame is unknown; final.
+    /// When the start of the sender's next frame is unknown. The sender is then ignored.
     pub fn request(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         let number = self.number;
         self.client.read(bytes, &mut |event| visitor.websocket(number, Sender::Client, &event, at))

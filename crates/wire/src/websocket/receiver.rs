@@ -105,6 +105,8 @@ pub(super) struct Receiver {
 enum At {
     Header(Header),
     Payload(Payload),
+    /// The start of the next frame is unknown.
+    Lost,
 }
 
 /// The payload of a frame.
@@ -145,12 +147,28 @@ impl Receiver {
         Receiver { at: At::Header(Header::START), message: None, inflater }
     }
 
+    /// Ignores all further bytes.
+    pub(super) fn lose(&mut self) {
+        self.at = At::Lost;
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(self.at, At::Lost)
+    }
+
     pub(super) fn read(&mut self, mut bytes: &[u8], each: &mut dyn FnMut(Event<'_>)) -> Result<(), Fault> {
         loop {
             match &mut self.at {
+                At::Lost => return Ok(()),
                 At::Header(header) => {
-                    let frame = header.take(&mut bytes).map_err(|BadLength| Fault::MalformedFrame)?;
-                    let Some(frame) = frame else { return Ok(()) };
+                    let frame = match header.take(&mut bytes) {
+                        Ok(Some(frame)) => frame,
+                        Ok(None) => return Ok(()),
+                        Err(BadLength) => {
+                            self.lose();
+                            return Err(Fault::MalformedFrame);
+                        }
+                    };
                     self.begin(&frame);
                     self.at = At::Payload(Payload { frame, read: 0, code: [0; 2] });
                 }

@@ -16,7 +16,7 @@ fn asking(frames: &[Vec<u8>], fault: Fault) {
 fn response_started(bytes: &[u8], fault: Fault) {
     let outcome = read(&[ask([opening(), get(1)].concat()), reply(bytes)]);
     assert_eq!(outcome.fault, Some(fault), "{}", bytes.escape_ascii());
-    assert_eq!(outcome.open, Some(1));
+    assert_eq!((outcome.open, outcome.line().as_str()), (Some(0), "0:+ 0:GET /x 0:. 0:?"));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tokometer_wire::{Fault, Limits, Reader, RequestHead, Reset, ResponseHead, Trailers, Visitor};
 
-use crate::wire::traffic::{Reported, Step, fields, same_at_random_splits, same_at_splits};
+use crate::wire::traffic::{Reported, Step, fields, is_switch, same_at_random_splits, same_at_splits};
 
 /// One visitor call: the number of the request, and the content.
 pub(crate) type Call = (u64, Reported);
@@ -80,6 +80,10 @@ impl Visitor for Trace {
         self.note(number, Reported::Unobserved, at);
     }
 
+    fn unread(&mut self, number: u64, at: Instant) {
+        self.note(number, Reported::Unread, at);
+    }
+
     fn reset(&mut self, number: u64, reset: Reset, at: Instant) {
         self.note(number, Reported::Reset(reset), at);
     }
@@ -101,7 +105,7 @@ impl Outcome {
     }
 }
 
-/// Feeds `steps` until the first fault.
+/// Feeds `steps`; returns the first fault.
 pub(crate) fn feed(limits: Limits, steps: &[Step]) -> Outcome {
     let mut reader = Reader::new(limits);
     let mut trace = Trace::default();
@@ -117,8 +121,8 @@ pub(crate) fn feed(limits: Limits, steps: &[Step]) -> Outcome {
                 Ok(())
             }
         };
-        fault = result.err();
-        if fault.is_some() {
+        fault = fault.or(result.err());
+        if fault.is_some_and(is_switch) {
             break;
         }
     }

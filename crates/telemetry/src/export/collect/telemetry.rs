@@ -96,6 +96,7 @@ struct Listener {
     phases: [AtomicI64; Phase::ALL.len()],
     detached: [AtomicU64; Detach::ALL.len()],
     unread: [[AtomicU64; Unread::ALL.len()]; Message::ALL.len()],
+    unparsed: [AtomicU64; Message::ALL.len()],
 }
 
 /// Counters of every listener, changed by the data path with one atomic operation each.
@@ -113,7 +114,7 @@ impl Listeners {
         }
     }
 
-    /// Counts a connection that is no longer observed. Logs the first TLS connection of each listener.
+    /// Counts a part of a connection that could not be parsed. Logs the first TLS connection of each listener.
     pub(crate) fn detached(&self, listener: usize, why: Detach) {
         let Some(counts) = self.0.get(listener) else { return };
         let before = counts.detached[why as usize].fetch_add(1, Ordering::Relaxed);
@@ -123,6 +124,12 @@ impl Listeners {
                 listener = place,
                 "The connections of this listener carry TLS that tokometer does not terminate: they are forwarded, but not measured. Set `tls.certificate` and `tls.key` to the engine's files, and write the upstream as https://host:port."
             );
+        }
+    }
+
+    pub(crate) fn unparsed(&self, listener: usize, of: Message, bytes: usize) {
+        if let Some(listener) = self.0.get(listener) {
+            listener.unparsed[of as usize].fetch_add(bytes as u64, Ordering::Relaxed);
         }
     }
 
@@ -141,6 +148,9 @@ impl Collect for Listeners {
             }
             for (why, connections) in Detach::ALL.into_iter().zip(&listener.detached) {
                 points.put_at(at, Id::ObserverDetached, &[(Key::Reason, why.as_str().into())], connections);
+            }
+            for (message, bytes) in Message::ALL.into_iter().zip(&listener.unparsed) {
+                points.put_at(at, Id::ObserverUnparsed, &[(Key::Direction, message.as_str().into())], bytes);
             }
             for (message, bodies) in Message::ALL.into_iter().zip(&listener.unread) {
                 for (why, bodies) in Unread::ALL.into_iter().zip(bodies) {

@@ -262,9 +262,11 @@ catalogue! {
 
     // Connections and observers.
 
-    /// Connections that are still relayed but no longer observed; their open requests are recorded with the outcome
+    /// Connections of which a part could not be parsed, once per part; the affected requests are recorded with the outcome
     /// `unobserved`
     ObserverDetached = Counter(Scope::Listener, "tokometer.observer.detached", "{connection}") { extra: &[Key::Reason] },
+    /// Bytes relayed on connections in which requests cannot be recognised (TLS, another protocol)
+    ObserverUnparsed = Counter(Scope::Listener, "tokometer.observer.unparsed.io", "By") { extra: &[Key::Direction] },
     /// Bodies relayed but not fully parsed because of their compression
     BodiesUnread = Counter(Scope::Listener, "tokometer.observer.bodies.unread", "{body}")
         { extra: &[Key::Direction, Key::Reason] },

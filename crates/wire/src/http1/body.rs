@@ -6,7 +6,8 @@ use memchr::memchr2;
 
 use crate::slices::take;
 
-/// Length fields are malformed or ambiguous, chunk framing violates RFC 9112, or a chunk size exceeds 64 bits.
+/// Servers may disagree on where the body ends: length fields or chunk framing that RFC 9112 does not allow, or a chunk
+/// size above 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadBody;
 
@@ -18,6 +19,8 @@ struct Lengths {
     coded: bool,
     /// `chunked` is the last transfer coding.
     chunked: bool,
+    /// See [`Framing::unclear`].
+    unclear: bool,
 }
 
 /// The items of a comma-separated field value, without surrounding white space.
@@ -52,31 +55,47 @@ impl Lengths {
             } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
                 lengths.coded = true;
                 for item in items(header.value).filter(|item| !item.is_empty()) {
-                    // No coding may follow `chunked`, not even a second `chunked`.
-                    if lengths.chunked {
+                    // No coding may follow `chunked`. Servers that accept a second `chunked` ignore it.
+                    let is_chunked = item.eq_ignore_ascii_case(b"chunked");
+                    if lengths.chunked && !is_chunked {
                         return Err(BadBody);
                     }
-                    lengths.chunked = item.eq_ignore_ascii_case(b"chunked");
+                    lengths.unclear |= lengths.chunked;
+                    lengths.chunked = is_chunked;
                 }
             }
         }
-        // Implementations disagree on which of the two fields applies, which request smuggling exploits.
+        // `chunked` overrides a length (RFC 9112, section 6.3). Request smuggling exploits servers that disagree.
         if lengths.coded && lengths.content_length.is_some() {
-            return Err(BadBody);
+            if !lengths.chunked {
+                return Err(BadBody);
+            }
+            lengths.unclear = true;
         }
         Ok(lengths)
     }
 }
 
-/// The body after the headers of a request; `None` without a body.
-pub(super) fn request_body(minor: u8, headers: &[Header<'_>]) -> Result<Option<Body>, BadBody> {
-    match Lengths::of(headers)? {
-        // A request body cannot end with the connection, and HTTP/1.0 servers do not support transfer codings.
-        Lengths { coded: true, chunked, .. } if !chunked || minor == 0 => Err(BadBody),
-        Lengths { coded: true, .. } => Ok(Some(Body::Chunked(Chunked::START))),
-        Lengths { content_length: None | Some(0), .. } => Ok(None),
-        Lengths { content_length: Some(length), .. } => Ok(Some(Body::Length(length))),
-    }
+/// Where a message ends.
+#[derive(Debug)]
+pub(super) struct Framing {
+    /// `None` without a body.
+    pub(super) body: Option<Body>,
+    /// A server may disagree, although the usual servers do not. The bytes after the message may then belong to it.
+    pub(super) unclear: bool,
+}
+
+/// Where a request with these headers ends.
+pub(super) fn request_body(minor: u8, headers: &[Header<'_>]) -> Result<Framing, BadBody> {
+    let lengths = Lengths::of(headers)?;
+    let body = match lengths {
+        // A request body cannot end with the connection, and some HTTP/1.0 servers ignore transfer codings.
+        Lengths { coded: true, chunked, .. } if !chunked || minor == 0 => return Err(BadBody),
+        Lengths { coded: true, .. } => Some(Body::Chunked(Chunked::START)),
+        Lengths { content_length: None | Some(0), .. } => None,
+        Lengths { content_length: Some(length), .. } => Some(Body::Length(length)),
+    };
+    Ok(Framing { body, unclear: lengths.unclear })
 }
 
 /// The body after the headers of a final response to a request other than HEAD and accepted CONNECT; `None` without a
@@ -98,6 +117,8 @@ pub(super) fn response_body(status: u16, headers: &[Header<'_>]) -> Result<Optio
 pub(super) enum Body {
     /// After this many more bytes; never 0.
     Length(u64),
+    /// Like `Length`, but a server may disagree.
+    UnclearLength(u64),
     /// At its last chunk.
     Chunked(Chunked),
     /// At the end of the connection.
@@ -105,6 +126,20 @@ pub(super) enum Body {
 }
 
 impl Body {
+    /// See [`Framing::unclear`]; known at the end of the body.
+    pub(super) fn is_unclear(&self) -> bool {
+        matches!(self, Body::Chunked(Chunked { unclear: true, .. }) | Body::UnclearLength(_))
+    }
+
+    /// The same body with an unclear end.
+    pub(super) fn into_unclear(self) -> Body {
+        match self {
+            Body::Length(left) => Body::UnclearLength(left),
+            Body::Chunked(chunked) => Body::Chunked(Chunked { unclear: true, ..chunked }),
+            other => other,
+        }
+    }
+
     /// Parses `bytes` and passes each slice of data to `data`. `Some(rest)` if the body ended; `rest` are the bytes
     /// after it.
     #[inline]
@@ -119,7 +154,7 @@ impl Body {
                 data(bytes);
                 Ok(None)
             }
-            Body::Length(left) => {
+            Body::Length(left) | Body::UnclearLength(left) => {
                 let mut rest = bytes;
                 let body = take(&mut rest, *left);
                 data(body);
@@ -165,6 +200,8 @@ pub(super) struct Chunked {
     /// The size read so far, then the remaining data bytes.
     left: u64,
     phase: Phase,
+    /// A line of the framing ended with a bare LF, or the headers were unclear.
+    unclear: bool,
 }
 
 const NOT_HEX: u8 = 0xff;
@@ -201,7 +238,7 @@ fn plain_size_line(bytes: &[u8]) -> Option<(u64, &[u8])> {
 
 impl Chunked {
     /// Before the first chunk.
-    const START: Chunked = Chunked { left: 0, phase: Phase::SizeStart };
+    const START: Chunked = Chunked { left: 0, phase: Phase::SizeStart, unclear: false };
 
     /// Parses `bytes` and passes each slice of data to `data`. `Some(rest)` if the body ended; `rest` are the bytes
     /// after it.
@@ -248,7 +285,7 @@ impl Chunked {
                 Phase::Extension | Phase::Trailer => match memchr2(b'\r', b'\n', bytes) {
                     None => return Ok(None),
                     Some(end) => {
-                        // Parsers disagree on whether a bare LF ends the line.
+                        // Parsers disagree on whether a bare LF ends an extension or a trailer field.
                         let (line_end, rest) = bytes.get(end..).and_then(<[u8]>::split_first).ok_or(BadBody)?;
                         self.phase = match (line_end, self.phase) {
                             (b'\n', _) => return Err(BadBody),
@@ -275,12 +312,22 @@ impl Chunked {
             (Phase::Size | Phase::SizeSpace, b'\r') => self.phase = Phase::SizeLf,
             (Phase::Size | Phase::SizeSpace, b';') => self.phase = Phase::Extension,
             (Phase::Size | Phase::SizeSpace, b' ' | b'\t') => self.phase = Phase::SizeSpace,
+            // Servers end the line here or reject it: no other interpretation is known.
+            (Phase::Size | Phase::SizeSpace, b'\n') => {
+                self.unclear = true;
+                self.size_known();
+            }
+            (Phase::DataCr, b'\n') => (self.unclear, self.phase) = (true, Phase::SizeStart),
+            (Phase::TrailerStart, b'\n') => {
+                self.unclear = true;
+                return Ok(true);
+            }
             (Phase::Size, _) => self.digit(byte)?,
             (Phase::SizeLf, b'\n') => self.size_known(),
             (Phase::DataCr, b'\r') => self.phase = Phase::DataLf,
             (Phase::DataLf, b'\n') => self.phase = Phase::SizeStart,
             (Phase::TrailerStart, b'\r') => self.phase = Phase::EndLf,
-            (Phase::TrailerStart, byte) if byte != b'\n' => self.phase = Phase::Trailer,
+            (Phase::TrailerStart, _) => self.phase = Phase::Trailer,
             (Phase::TrailerLf, b'\n') => self.phase = Phase::TrailerStart,
             (Phase::EndLf, b'\n') => return Ok(true),
             _ => return Err(BadBody),
