@@ -164,6 +164,16 @@ fn frames_in_the_same_read_as_the_headers_are_parsed() {
     assert_eq!(replayed.records[1].chunks, 1);
 }
 
+/// Clients must not send frames before the server switches, but some do.
+#[test]
+fn frames_before_the_switch_request_a_response() {
+    let early = [HANDSHAKE, &of_client(COMMIT)].concat();
+    let wire = Wire::open().client(&early).server(SWITCHED).server(&of_server(DELTA)).server(&of_server(DONE));
+    let replayed = wire.close(CLIENT_LEFT);
+    assert_eq!(outcomes(&replayed), [Outcome::Ok, Outcome::Ok]);
+    assert!(replayed.records[1].requested.is_some());
+}
+
 #[test]
 fn session_is_not_idle_between_responses() {
     let wire = session().client(&of_client(COMMIT)).server(&of_server(DELTA)).server(&of_server(DONE));
