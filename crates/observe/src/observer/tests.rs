@@ -202,7 +202,8 @@ fn cause(why: Detach) -> (Settings, Vec<Step>, Vec<(Outcome, bool)>) {
             // The first block adds a field of 4,000 bytes to the table. The others refer to it.
             let field = [&b"\x82\x40\x01a\x7f\xa0\x1e"[..], &[b'x'; 3999]].concat();
             let blocks: Vec<Vec<u8>> = std::iter::once(field).chain(vec![vec![0xbe; 16]; 39]).collect();
-            (vec![streams(&blocks)], vec![unread; 40])
+            let limits = Settings { head_bytes: 64 * 1024, ..default };
+            return (limits, vec![streams(&blocks)], vec![unread; 40]);
         }
         Detach::Memory => {
             let part = format!("{}x: {}", CHAT.split_once("x-team").unwrap().0, "a".repeat(4000));
