@@ -9,6 +9,7 @@ use std::io::Write;
 
 use libfuzzer_sys::fuzz_target;
 use tokometer_wire::budget::Budget;
+use tokometer_wire::websocket::Sender;
 use tokometer_wire::coding::{Codings, Decoder, Limits, Unreadable};
 use tokometer_fuzz::work::Work;
 
@@ -19,14 +20,14 @@ const LIMITS: Limits = Limits { window_bytes: 1 << 20 };
 const RATIO: usize = 24;
 
 /// Bytes that a connection may decode without credit, plus one slice: a cost is known only after decoding.
-const INITIAL: usize = 40 * 1024;
+const INITIAL: usize = 72 * 1024;
 
 fn decode<'a>(codings: Codings, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, Option<Unreadable>) {
     let account = Budget::new(8 << 20).account(None, RATIO as u64);
-    let mut decoder = Decoder::new(codings, LIMITS, account.clone());
+    let mut decoder = Decoder::new(codings, LIMITS, account.credit(Sender::Server));
     let mut given = Vec::new();
     let why = pieces.into_iter().find_map(|piece| {
-        account.earn(piece.len());
+        account.earn(Sender::Server, piece.len());
         let why = decoder.feed(piece, &mut |slice| {
             assert!(!slice.is_empty());
             given.extend_from_slice(slice);

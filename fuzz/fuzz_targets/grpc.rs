@@ -10,6 +10,7 @@ use std::io::Write;
 use libfuzzer_sys::fuzz_target;
 use tokometer_decode::{Framing, RequestDecoder, ResponseDecoder, Route};
 use tokometer_wire::budget::Account;
+use tokometer_wire::websocket::Sender;
 use tokometer_wire::coding::{Limits, Unreadable};
 use tokometer_wire::grpc::{Messages, Event};
 use tokometer_fuzz::work::Work;
@@ -50,7 +51,7 @@ fn body(mut input: &[u8]) -> Vec<u8> {
 /// Everything that the decoders report for these reads, once as a response and once as a request.
 fn read(route: Route, encoding: &str, reads: &[&[u8]]) -> String {
     let account = Account::unlimited();
-    let mut messages = Messages::new(Some(encoding.as_bytes()), Limits::default(), account.clone());
+    let mut messages = Messages::new(Some(encoding.as_bytes()), Limits::default(), account.credit(Sender::Server));
     let mut response = ResponseDecoder::new(route, Framing::Grpc);
     let mut request = RequestDecoder::new(route);
     let mut events = Vec::new();

@@ -1,7 +1,7 @@
 //! An attack: its name, the program's launch options, and the steps of its clients.
 
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -143,11 +143,16 @@ impl Target {
 
 /// Connects as an attacker; `buffer` is the receive buffer size, for attackers that read little.
 pub(crate) async fn connect(address: SocketAddr, buffer: Option<u32>) -> Outcome<TcpStream> {
+    connect_from(address, SOURCE.ip(), buffer).await
+}
+
+/// Connects from this address.
+pub(crate) async fn connect_from(address: SocketAddr, source: IpAddr, buffer: Option<u32>) -> Outcome<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     if let Some(bytes) = buffer {
         socket.set_recv_buffer_size(bytes)?;
     }
-    socket.bind(SOURCE)?;
+    socket.bind(SocketAddr::new(source, 0))?;
     let stream = socket.connect(address).await?;
     stream.set_nodelay(true)?;
     Ok(stream)

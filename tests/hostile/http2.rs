@@ -12,7 +12,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::time::MissedTickBehavior;
 
 use crate::upstream::{CADENCE, Client, Shared};
-use crate::{attacks, texts, wire};
+use crate::{attacks, bombs, texts, wire};
 
 /// Response of a server without HTTP/2 to a preface.
 const BAD_REQUEST: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
@@ -76,6 +76,12 @@ fn frames(bytes: &[u8], steady: &mut HashMap<u32, u64>, out: &mut Vec<u8>) -> us
                 out.extend(wire::frame(wire::HEADERS, wire::END_HEADERS, stream, &response("application/json")));
                 let body = texts::whole("h2-chat", Some(10));
                 out.extend(wire::frame(wire::DATA, wire::END_STREAM, stream, body.as_bytes()));
+            }
+            wire::HEADERS if find(payload, b"zipped").is_some() => {
+                let head = [response("application/json"), wire::literal("content-encoding", "br")].concat();
+                out.extend(wire::frame(wire::HEADERS, wire::END_HEADERS, stream, &head));
+                let body = bombs::encode("br", texts::whole("h2-zipped", Some(10)).as_bytes()).unwrap_or_default();
+                out.extend(wire::frame(wire::DATA, wire::END_STREAM, stream, &body));
             }
             wire::RST_STREAM => drop(steady.remove(&stream)),
             _ => {}

@@ -1,6 +1,6 @@
 //! The messages of a gRPC body (gRPC over HTTP/2, "Length-Prefixed-Message"), decompressed, split at any byte.
 
-use crate::budget::Account;
+use crate::budget::Credit;
 use crate::coding::{Coding, Limits, Series, Unreadable};
 use crate::slices::{Prefix, take};
 
@@ -25,10 +25,10 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// A parser for a body with this `grpc-encoding` header; decoding costs are charged to `account`.
-    pub fn new(encoding: Option<&[u8]>, limits: Limits, account: Account) -> Messages {
+    /// A parser for a body with this `grpc-encoding` header; decoding costs are charged to `credit`.
+    pub fn new(encoding: Option<&[u8]>, limits: Limits, credit: Credit) -> Messages {
         let coding = encoding.and_then(|name| Coding::of_name(name.trim_ascii()));
-        Messages { framer: Framer::START, compressed: coding.map(|coding| Series::new(coding, limits, account)) }
+        Messages { framer: Framer::START, compressed: coding.map(|coding| Series::new(coding, limits, credit)) }
     }
 
     /// Parses the next bytes of the body and passes the parts to `each`.

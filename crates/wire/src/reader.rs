@@ -159,6 +159,15 @@ impl Reader {
         }
     }
 
+    /// True if no request is open, followed or not.
+    pub fn is_idle(&self) -> bool {
+        match self {
+            Reader::Http1(http1) => http1.open() == 0,
+            Reader::Http2(http2) => http2.open() == 0 && !http2.has_skipped(),
+            Reader::WebSocket(_) => false,
+        }
+    }
+
     /// True if responses share the connection: blocking the connection then blocks all of them.
     pub fn is_shared(&self) -> bool {
         matches!(self, Reader::Http2(_))

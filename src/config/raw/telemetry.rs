@@ -19,14 +19,15 @@ block! {
         resource: BTreeMap<String, String> = BTreeMap::new(),
         /// Maximum number of model names in labels; further models are counted as `other`. A model gets a slot when a
         /// response with status 200-299 and tokens proves that the model exists. When all slots are used, a new name
-        /// replaces the least recently used name if that name was unused for at least 10 minutes. The replaced model's
-        /// series disappear; if the model is used again, they restart at zero.
+        /// replaces the name with the least traffic if it has at least as much traffic itself, or if that name was
+        /// unused for at least 10 minutes. Because of their traffic, at most as many names as there are slots are
+        /// replaced in 10 minutes. The replaced model's series disappear; if the model is used again, they restart at
+        /// zero.
         #[schemars(range(min = 1, max = 100000))]
         max_models: u64 = export::Settings::default().max_models as u64,
         /// Maximum number of label sets (combinations of operation, engine, models, server and streaming); further sets
-        /// are counted in the label set `other`. At the maximum, a new label set replaces the least recently used set
-        /// if that set was unused for at least 10 minutes. If OTLP metrics are exported, memory for the maximum number
-        /// of sets is reserved.
+        /// are counted in the label set `other`. At the maximum, a new label set replaces another set in the same way
+        /// as a model name. If OTLP metrics are exported, memory for the maximum number of sets is reserved.
         #[schemars(range(min = 1, max = 20000))]
         max_label_sets: u64 = export::Settings::default().max_label_sets as u64,
         /// Prompt classes as attributes of the time-to-first-token metrics, to distinguish a change in the prompt mix

@@ -21,10 +21,10 @@ const PAIR: usize = 256_000;
 const RATIOS: [usize; 2] = [25, 90];
 
 /// `content-encoding` in HPACK's static table, as a literal without indexing (RFC 7541, section 6.2.2).
-const CONTENT_ENCODING: [u8; 2] = [0x0f, 26 - 15];
+pub(super) const CONTENT_ENCODING: [u8; 2] = [0x0f, 26 - 15];
 
 /// CANCEL (RFC 9113, section 7).
-const CANCEL: [u8; 4] = 8_u32.to_be_bytes();
+pub(super) const CANCEL: [u8; 4] = 8_u32.to_be_bytes();
 
 /// A gRPC method whose messages tokometer parses.
 const GENERATE: &str = "/vllm.Inference/GenerateStream";
@@ -35,7 +35,7 @@ const FIRST: u8 = 0x41;
 const MIDDLE: u8 = 0x00;
 
 /// The WebSocket handshake for the one route that is parsed.
-const HANDSHAKE: &[u8] =
+pub(super) const HANDSHAKE: &[u8] =
     b"GET /v1/realtime?model=m HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
     sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\n\
     sec-websocket-extensions: permessage-deflate\r\n\r\n";

@@ -33,6 +33,9 @@ const BLOCK: usize = 100_000;
 /// Number of model names, above the cap on models in labels.
 const NAMES: usize = 200;
 
+/// Number of model names with tokens: the default of `telemetry.max_models`.
+const ECHOED: usize = 64;
+
 /// Maximum time until a request record is counted in the metrics.
 const COUNTED: Duration = Duration::from_secs(3);
 
@@ -43,19 +46,20 @@ pub(super) fn attacks() -> Vec<Attack> {
         Attack::new("h2-many-streams", 1, many_streams),
         Attack::new("h2-oversized-headers", 1, oversized_headers),
         Attack::new("junk-models", 1, junk_models),
+        Attack::new("echoed-models", 1, echoed_models),
         Attack::new("largest-usage", 1, largest_usage),
     ]
 }
 
 /// A chat to which the upstream responds with this model and token count.
-fn chat(model: &str, tokens: Option<u64>, status: u16) -> Vec<u8> {
+pub(super) fn chat(model: &str, tokens: Option<u64>, status: u16) -> Vec<u8> {
     let tokens = tokens.map(|tokens| tokens.to_string()).unwrap_or_default();
     let fields = [("x-kind", "chat"), ("x-model", model), ("x-tokens", &tokens), ("x-status", &status.to_string())];
     wire::post(CHAT, &fields, format!("{{\"model\":\"{model}\"}}").as_bytes())
 }
 
 /// Waits for a metric to reach the expected value; records a fault on timeout.
-async fn counted(target: &Target, what: &str, expected: f64, read: impl Fn(&Metrics) -> f64) -> Outcome<()> {
+pub(super) async fn counted(target: &Target, what: &str, expected: f64, read: impl Fn(&Metrics) -> f64) -> Outcome<()> {
     let begun = std::time::Instant::now();
     loop {
         let metrics = Metrics::read(target.admin).await?;
@@ -153,6 +157,20 @@ async fn junk_models(target: Target) -> Outcome<()> {
     }
     chats(&target, &mut stream, "real-model").await?;
     // Objectives have their own cap on models.
+    let evaluated = |metrics: &Metrics| {
+        metrics.sum("tokometer_slo_events_total", &["slo=\"availability\"", "model=\"real-model\""]).unwrap_or(0.0)
+    };
+    counted(&target, "chats of a real model that its objective counts", CHATS as f64, evaluated).await
+}
+
+/// A server that accepts any model name: junk names with tokens fill the table before a real model is used. The real
+/// model, which has more traffic, gets a label.
+async fn echoed_models(target: Target) -> Outcome<()> {
+    let mut stream = target.connect().await?;
+    for at in 0..ECHOED {
+        stream.request(&chat(&format!("junk-{at}"), Some(TOKENS), 200)).await?;
+    }
+    chats(&target, &mut stream, "real-model").await?;
     let evaluated = |metrics: &Metrics| {
         metrics.sum("tokometer_slo_events_total", &["slo=\"availability\"", "model=\"real-model\""]).unwrap_or(0.0)
     };

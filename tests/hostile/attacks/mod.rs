@@ -8,6 +8,7 @@ mod headers;
 mod memory;
 mod metering;
 mod process;
+mod sharing;
 
 pub(crate) use headers::hostile_response;
 
@@ -32,6 +33,7 @@ pub(crate) fn all() -> Outcome<Vec<Attack>> {
     all.extend(admin::attacks());
     all.extend(descriptors::attacks());
     all.extend(metering::attacks());
+    all.extend(sharing::attacks());
     all.extend(process::attacks()?);
     Ok(all)
 }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use tokometer_wire::budget::{Account, Budget};
 use tokometer_wire::coding::{Codings, Decoder, Limits, Unreadable};
+use tokometer_wire::websocket::Sender;
 
 use super::encode::{ENCODINGS, encode, encoded_parts};
 use super::{decode, decoder};
@@ -13,13 +14,13 @@ const MIB: usize = 1 << 20;
 const RATIO: u64 = 24;
 
 /// Bytes that a connection may decode without credit, plus one slice, because a slice is charged only after decoding.
-const INITIAL: usize = 32 * 1024 + 8 * 1024;
+const INITIAL: usize = 64 * 1024 + 8 * 1024;
 
 /// A decoder for a separate connection, and the account of this connection.
 fn metered(coding: &str, memory: usize) -> (Decoder, Account) {
     let account = Budget::new(memory).account(None, RATIO);
     let codings = Codings::of([coding.as_bytes()]).unwrap();
-    (Decoder::new(codings, Limits::default(), account.clone()), account)
+    (Decoder::new(codings, Limits::default(), account.credit(Sender::Server)), account)
 }
 
 /// An endless stream of zeros: its first bytes, and bytes to repeat, each repetition decoding to 1 MiB.
@@ -48,7 +49,7 @@ fn ten_gigabytes_of_zeros_stop_at_the_earned_credit() {
         let pieces = std::iter::once(&beginning).chain(std::iter::repeat_n(&repeated, 10 * 1024));
         let why = pieces.into_iter().find_map(|piece| {
             taken += piece.len();
-            account.earn(piece.len());
+            account.earn(Sender::Server, piece.len());
             decoder.feed(piece, &mut |slice| given += slice.len()).err()
         });
         assert_eq!(why, Some(Unreadable::Ratio), "{name}");
@@ -70,8 +71,8 @@ fn many_bombs_on_one_connection_stay_within_earned_credit() {
         let (mut taken, mut given) = (0, 0);
         for _ in 0..1000 {
             let codings = Codings::of([coding.as_bytes()]).unwrap();
-            let mut decoder = Decoder::new(codings, Limits::default(), account.clone());
-            account.earn(body.len());
+            let mut decoder = Decoder::new(codings, Limits::default(), account.credit(Sender::Server));
+            account.earn(Sender::Server, body.len());
             taken += body.len();
             decoder.feed(&body, &mut |slice| given += slice.len()).ok();
         }
@@ -85,11 +86,11 @@ fn one_read_decodes_at_most_half_a_mebibyte() {
     for (name, coding) in ENCODINGS {
         let body = encode(name, &[&vec![0; 64 * MIB]]);
         let (mut decoder, account) = metered(coding, usize::MAX);
-        account.earn(1 << 40);
+        account.earn(Sender::Server, 1 << 40);
         let mut given = 0;
         let why = decoder.feed(&body, &mut |slice| given += slice.len());
         assert_eq!(why, Err(Unreadable::Ratio), "{name}");
-        assert!(given <= 512 * 1024 + 8 * 1024, "{name}: {given}");
+        assert!(given <= 512 * 1024 + INITIAL, "{name}: {given}");
     }
 }
 
@@ -114,7 +115,7 @@ fn streams_flushed_per_event_earn_enough_credit() {
         let (mut decoder, account) = metered(coding, 64 * MIB);
         let mut given = 0;
         for part in encoded_parts(name, &parts) {
-            account.earn(part.len());
+            account.earn(Sender::Server, part.len());
             assert_eq!(decoder.feed(&part, &mut |slice| given += slice.len()), Ok(()), "{name} after {given} bytes");
         }
         assert_eq!(given, events.concat().len(), "{name}");
@@ -156,7 +157,7 @@ fn decoders_stay_within_the_budget_and_leave_room_for_others() {
     let (one, other) = (budget.account(None, RATIO), budget.account(None, RATIO));
     let codings = Codings::of([b"gzip".as_slice()]).unwrap();
     let body = encode("gzip", &[b"x"]);
-    let new = |account: &Account| Decoder::new(codings, Limits::default(), account.clone());
+    let new = |account: &Account| Decoder::new(codings, Limits::default(), account.credit(Sender::Server));
     let mut decoders: Vec<Decoder> = (0..3).map(|_| new(&one)).collect();
     assert_eq!(budget.held(), 0, "nothing is held before a body begins");
     let fed: Vec<_> = decoders.iter_mut().map(|decoder| decoder.feed(&body, &mut |_| {})).collect();
@@ -174,7 +175,7 @@ fn declared_but_unused_window_is_not_charged() {
     let codings = Codings::of([b"zstd".as_slice()]).unwrap();
     let decoders: Vec<Decoder> = (0..30)
         .map(|_| {
-            let mut decoder = Decoder::new(codings, Limits::default(), budget.account(None, 0));
+            let mut decoder = Decoder::new(codings, Limits::default(), budget.account(None, 0).credit(Sender::Server));
             assert_eq!(decoder.feed(&declared, &mut |_| {}), Ok(()));
             decoder
         })
@@ -228,7 +229,7 @@ fn read_metered<'a>(coding: &str, reads: impl Iterator<Item = &'a [u8]>) -> Vec<
     let (mut decoder, account) = metered(coding, usize::MAX);
     let mut given = Vec::new();
     for read in reads {
-        account.earn(read.len());
+        account.earn(Sender::Server, read.len());
         if decoder.feed(read, &mut |slice| given.extend_from_slice(slice)).is_err() {
             break;
         }

@@ -2,6 +2,7 @@
 
 use tokometer_wire::budget::Account;
 use tokometer_wire::coding::{Codings, Decoder, Limits};
+use tokometer_wire::websocket::Sender;
 
 use super::encode::{ENCODINGS, encode, encoded_parts};
 use crate::allocation::{allocations_of, held_after};
@@ -10,7 +11,8 @@ const EVENT: &[u8] = b"data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{
 
 /// A decoder after it has read `body`.
 fn having_read(coding: &str, body: &[u8], account: &Account) -> Decoder {
-    let mut decoder = Decoder::new(Codings::of([coding.as_bytes()]).unwrap(), Limits::default(), account.clone());
+    let mut decoder =
+        Decoder::new(Codings::of([coding.as_bytes()]).unwrap(), Limits::default(), account.credit(Sender::Server));
     decoder.feed(body, &mut |_| {}).unwrap();
     decoder
 }
@@ -68,7 +70,7 @@ fn decoding_an_event_allocates_nothing() {
 fn body_without_bytes_holds_no_memory() {
     let memory = Account::unlimited();
     let codings = Codings::of([b"br, zstd".as_slice()]).unwrap();
-    let (_decoder, held) = held_after(|| Decoder::new(codings, Limits::default(), memory.clone()));
+    let (_decoder, held) = held_after(|| Decoder::new(codings, Limits::default(), memory.credit(Sender::Server)));
     assert_eq!((held, memory.held()), (0, 0));
     assert!(size_of::<Decoder>() <= 96, "{} bytes", size_of::<Decoder>());
 }

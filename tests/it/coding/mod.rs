@@ -11,11 +11,12 @@ mod observed;
 mod relayed;
 
 use tokometer_wire::budget::Account;
+use tokometer_wire::websocket::Sender;
 use tokometer_wire::coding::{Codings, Decoder, Limits, Unreadable};
 
 /// A decoder for these codings (a `Content-Encoding` value).
 fn decoder(codings: &str, limits: Limits) -> Decoder {
-    Decoder::new(Codings::of([codings.as_bytes()]).unwrap(), limits, Account::unlimited())
+    Decoder::new(Codings::of([codings.as_bytes()]).unwrap(), limits, Account::unlimited().credit(Sender::Server))
 }
 
 /// Decodes these pieces; returns the decoded bytes, and the reason if decoding stopped early.

@@ -4,55 +4,50 @@
 //! counted under the model to which the requested name resolved before, so that failures and successes of a model share
 //! a label.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
+use crate::measure::slots::{Placed, Slots};
 use crate::measure::{Labels, Record};
-
-/// Idle time after which a name in a full table may be replaced.
-pub const LABEL_IDLE: Duration = Duration::from_secs(600);
 
 /// Label of all models beyond the limit.
 const OTHER: &str = "other";
 
-/// Table of model labels. If the table is full, a new name replaces the least recently used name, if that name has been
-/// idle for [`LABEL_IDLE`].
+/// Table of model labels. If the table is full, a new name replaces a name with less traffic ([`Slots`]).
 #[derive(Debug)]
 pub struct Models {
-    most: usize,
-    names: RwLock<Names>,
-}
-
-#[derive(Debug, Default)]
-struct Names {
-    /// Labels by server-reported name.
-    served: HashMap<Box<str>, Served>,
-    /// Labels by requested name.
-    requested: HashMap<Box<str>, Arc<str>>,
-    /// Names that are never replaced.
-    fixed: HashSet<Box<str>>,
-    /// Start of the times in `used`: the first use of the table.
-    epoch: Option<Instant>,
+    /// Never locked by the data path.
+    names: Mutex<Names>,
 }
 
 #[derive(Debug)]
-struct Served {
-    label: Arc<str>,
-    /// Time of the last use, in milliseconds since the epoch.
-    used: AtomicU64,
+struct Names {
+    /// Labels by server-reported name.
+    served: HashMap<Box<str>, Arc<str>>,
+    served_slots: Slots<Box<str>>,
+    /// Labels by requested name, if it differs from the reported name. Clients choose these names.
+    requested: HashMap<Box<str>, Arc<str>>,
+    requested_slots: Slots<Box<str>>,
+    /// The first use of the table.
+    epoch: Option<Instant>,
 }
 
 impl Models {
     /// Creates a table of at most `most` names. The names in `known` are never removed.
     pub fn new(most: usize, known: &[String]) -> Models {
-        let mut names = Names::default();
-        for name in known {
-            names.serve(name, 0, most, &mut |_| ());
-            names.fixed.insert(name.as_str().into());
+        let mut names = Names {
+            served: HashMap::new(),
+            served_slots: Slots::new(most),
+            requested: HashMap::new(),
+            requested_slots: Slots::new(most.saturating_mul(4)),
+            epoch: None,
+        };
+        for name in known.iter().take(most) {
+            names.served_slots.fix(name.as_str().into());
+            names.add(name);
         }
-        Models { most, names: RwLock::new(names) }
+        Models { names: Mutex::new(names) }
     }
 
     /// Returns the label of this request's model, or `None` if no response has confirmed a model yet. A new name is
@@ -60,36 +55,19 @@ impl Models {
     /// remove the label's counters.
     pub fn of(&self, record: &Record, mut replaced: impl FnMut(&str)) -> Option<Arc<str>> {
         let labels = &record.labels;
-        let requested = labels.request_model.as_deref();
         let Some(reported) = labels.response_model.as_deref().filter(|name| !name.trim().is_empty()) else {
             return self.led_to(labels);
         };
-        let now = record.started + record.ended;
-        let (known, is_new) = {
-            let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
-            let is_new =
-                requested.filter(|requested| *requested != reported && !names.requested.contains_key(*requested));
-            (names.served.get(reported).map(|served| served.touch(names.since(now))), is_new)
+        let (mut names, now) = (self.names(), record.started + record.ended);
+        let epoch = *names.epoch.get_or_insert(now);
+        let now = u64::try_from(now.saturating_duration_since(epoch).as_millis()).unwrap_or(u64::MAX);
+        let is_admitted = record.proves_model();
+        let Some(label) = names.serve(reported, is_admitted, now, &mut replaced) else {
+            drop(names);
+            return if is_admitted { Some(OTHER.into()) } else { self.led_to(labels) };
         };
-        let label = match known {
-            Some(label) => label,
-            None if record.proves_model() => {
-                let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
-                names.epoch.get_or_insert(now);
-                let now = names.since(now);
-                names.serve(reported, now, self.most, &mut replaced)
-            }
-            None => return self.led_to(labels),
-        };
-        if let Some(requested) = is_new.filter(|_| *label != *OTHER) {
-            let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
-            // Clients choose these names, so their number is limited. A new name replaces an arbitrary one.
-            if names.requested.len() >= self.most.saturating_mul(4)
-                && let Some(any) = names.requested.keys().next().cloned()
-            {
-                names.requested.remove(&any);
-            }
-            names.requested.entry(requested.into()).or_insert_with(|| Arc::clone(&label));
+        if let Some(requested) = labels.request_model.as_deref().filter(|requested| *requested != reported) {
+            names.request(requested, &label, now);
         }
         Some(label)
     }
@@ -97,69 +75,76 @@ impl Models {
     /// Returns the label of a request whose response confirms no model. This is the model with the requested name, the
     /// model to which the name resolved earlier, or the only known model.
     pub fn led_to(&self, labels: &Labels) -> Option<Arc<str>> {
-        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
-        let by_name = labels.request_model.as_deref().and_then(|requested| {
-            names.served.get(requested).map(|served| &served.label).or_else(|| names.requested.get(requested))
-        });
-        let only = || names.served.values().next().filter(|_| names.served.len() == 1).map(|served| &served.label);
+        let names = self.names();
+        let by_name = labels
+            .request_model
+            .as_deref()
+            .and_then(|requested| names.served.get(requested).or_else(|| names.requested.get(requested)));
+        let only = || names.served.values().next().filter(|_| names.served.len() == 1);
         by_name.or_else(only).cloned()
     }
 
     /// All labels.
     pub fn labels(&self) -> Vec<Arc<str>> {
-        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
-        let mut labels: Vec<Arc<str>> = names.served.values().map(|served| Arc::clone(&served.label)).collect();
+        let mut labels: Vec<Arc<str>> = self.names().served.values().cloned().collect();
         labels.sort();
         labels.dedup();
         labels
     }
-}
 
-impl Served {
-    fn touch(&self, now: u64) -> Arc<str> {
-        self.used.fetch_max(now, Ordering::Relaxed);
-        Arc::clone(&self.label)
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Names {
-    fn since(&self, now: Instant) -> u64 {
-        let since = self.epoch.map_or(Duration::ZERO, |epoch| now.saturating_duration_since(epoch));
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    /// Returns the label of this name. Adds the name if it is admitted and gets a place.
+    fn serve(
+        &mut self,
+        reported: &str,
+        is_admitted: bool,
+        now: u64,
+        replaced: &mut dyn FnMut(&str),
+    ) -> Option<Arc<str>> {
+        match self.served_slots.place(&reported.into(), is_admitted, now) {
+            Placed::Known => self.served.get(reported).cloned(),
+            Placed::Refused => None,
+            Placed::Added { replaces } => {
+                if let Some(gone) = replaces {
+                    self.remove(&gone, replaced);
+                }
+                Some(self.add(reported))
+            }
+        }
     }
 
-    /// Returns the label of this name. Adds the name if there is room.
-    fn serve(&mut self, reported: &str, now: u64, most: usize, replaced: &mut dyn FnMut(&str)) -> Arc<str> {
-        if let Some(served) = self.served.get(reported) {
-            return served.touch(now);
-        }
-        if self.served.len() >= most && !self.make_room(now, replaced) {
-            return OTHER.into();
-        }
-        let label = readable(reported);
+    fn add(&mut self, name: &str) -> Arc<str> {
+        let label = readable(name);
         // Names with the same readable form share one label.
-        let same = self.served.values().map(|served| &served.label).find(|known| ***known == *label).cloned();
-        let label = same.unwrap_or_else(|| label.into());
-        self.served.insert(reported.into(), Served { label: Arc::clone(&label), used: AtomicU64::new(now) });
+        let label = self.served.values().find(|known| ***known == *label).cloned().unwrap_or_else(|| label.into());
+        self.served.insert(name.into(), Arc::clone(&label));
         label
     }
 
-    /// True if a name was evicted.
-    fn make_room(&mut self, now: u64, replaced: &mut dyn FnMut(&str)) -> bool {
-        let used = |served: &Served| served.used.load(Ordering::Relaxed);
-        let free = self.served.iter().filter(|(name, _)| !self.fixed.contains(*name));
-        let Some((name, served)) = free.min_by_key(|(_, served)| used(served)) else { return false };
-        if u128::from(now.saturating_sub(used(served))) < LABEL_IDLE.as_millis() {
-            return false;
-        }
-        let (name, label) = (name.clone(), Arc::clone(&served.label));
-        self.served.remove(&name);
+    fn remove(&mut self, name: &str, replaced: &mut dyn FnMut(&str)) {
+        let Some(label) = self.served.remove(name) else { return };
         // If another name has the same label, the label stays in use.
-        if !self.served.values().any(|served| served.label == label) {
-            self.requested.retain(|_, resolved| *resolved != label);
+        if !self.served.values().any(|known| *known == label) {
+            let Names { requested, requested_slots, .. } = self;
+            requested.retain(|_, resolved| *resolved != label);
+            requested_slots.remove(|name| !requested.contains_key(name));
             replaced(&label);
         }
-        true
+    }
+
+    /// Notes that this name was requested, and that the server used the model with this label.
+    fn request(&mut self, requested: &str, label: &Arc<str>, now: u64) {
+        if let Placed::Added { replaces } = self.requested_slots.place(&requested.into(), true, now) {
+            if let Some(gone) = replaces {
+                self.requested.remove(&gone);
+            }
+            self.requested.insert(requested.into(), Arc::clone(label));
+        }
     }
 }
 
@@ -171,6 +156,8 @@ fn readable(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::measure::Outcome;
     use tokometer_decode::Route;
@@ -205,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn full_table_replaces_idle_names_but_not_fixed_ones() {
+    fn full_table_replaces_names_with_less_traffic_but_not_fixed_ones() {
         let (models, start) = (Models::new(2, &["fixed".to_owned()]), Instant::now());
         let replaced = std::cell::RefCell::new(Vec::new());
         let at = |seconds, name| {
@@ -216,11 +203,34 @@ mod tests {
         };
         assert_eq!(at(0, "a").as_deref(), Some("a"));
         assert_eq!(at(300, "a").as_deref(), Some("a"));
-        assert_eq!(at(899, "b").as_deref(), Some("other"));
-        assert_eq!(at(900, "b").as_deref(), Some("b"));
+        assert_eq!(at(301, "b").as_deref(), Some("other"), "less traffic than `a`");
+        assert_eq!(at(302, "b").as_deref(), Some("b"), "more traffic");
         assert_eq!(*replaced.borrow(), ["a"]);
         assert_eq!(models.labels().iter().map(|label| &**label).collect::<Vec<_>>(), ["b", "fixed"]);
-        assert_eq!(at(901, "a").as_deref(), Some("other"));
+        assert_eq!(at(303, "a").as_deref(), Some("other"));
+    }
+
+    #[test]
+    fn real_model_gets_a_label_after_a_server_echoed_junk_names() {
+        let (models, start) = (Models::new(64, &[]), Instant::now());
+        let at = |seconds, name: &str| {
+            models.of(&record(start, seconds, Some(name), Some(name)), |_| ()).map(|label| label.to_string())
+        };
+        (0..200).for_each(|junk| drop(at(junk / 50, &format!("junk-{junk}"))));
+        let labels: Vec<_> = (0..60).filter_map(|request| at(10 + request, "real")).collect();
+        let other = labels.iter().filter(|label| *label == "other").count();
+        assert!(labels.len() == 60 && other < 10, "{other}");
+        assert!(models.labels().len() == 64);
+    }
+
+    #[test]
+    fn junk_requested_names_do_not_push_out_a_name_with_traffic() {
+        let (models, start) = (Models::new(1, &["m".to_owned(), "n".to_owned()]), Instant::now());
+        let ask = |requested: &str, reported| models.of(&record(start, 1, Some(requested), reported), |_| ());
+        (0..10).for_each(|_| drop(ask("alias", Some("m"))));
+        (0..1000).for_each(|junk| drop(ask(&format!("junk-{junk}"), Some("m"))));
+        assert_eq!(models.names().requested.len(), 4);
+        assert_eq!(ask("alias", None).as_deref(), Some("m"));
     }
 
     #[test]
@@ -246,7 +256,7 @@ mod tests {
     #[test]
     fn names_over_limit_are_other_and_same_readable_names_merge() {
         let models = Models::new(2, &["a".to_owned()]);
-        assert_eq!(label(&models, None, Some("b\u{0}")).as_deref(), Some("b_"));
+        (0..3).for_each(|_| assert_eq!(label(&models, None, Some("b\u{0}")).as_deref(), Some("b_")));
         assert_eq!(label(&models, None, Some("c")).as_deref(), Some("other"));
         assert_eq!(label(&models, None, Some("a")).as_deref(), Some("a"));
         let models = Models::new(8, &[]);

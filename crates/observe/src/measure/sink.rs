@@ -72,7 +72,7 @@ closed_enum! {
         HeaderTableTooLarge = "header_table_too_large",
         /// HTTP/2 header blocks that decode to far more bytes than the connection carried.
         HeaderExpansion = "header_expansion",
-        /// The memory budget had no room for the connection state.
+        /// The memory budget had no room for the connection state, or took it back while the connection was idle.
         Memory = "memory",
         /// Parsing the connection took more CPU time than its bytes allow.
         Work = "work",

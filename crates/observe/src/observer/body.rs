@@ -1,10 +1,13 @@
 //! Prepares bodies for the decoders: decompresses them, splits gRPC messages, and drops bodies that cannot be parsed.
 
+use std::time::Instant;
+
 use crate::measure::{Message, Unread};
 use crate::observer::Shared;
 use tokometer_wire::budget::Account;
 use tokometer_wire::coding::{Codings, Decoder, Unreadable};
 use tokometer_wire::grpc::{Event, Messages};
+use tokometer_wire::websocket::Sender;
 
 /// State of a request's body and its response's body. Empty for most requests, because most bodies are plain.
 #[derive(Debug, Default)]
@@ -14,6 +17,8 @@ pub(super) struct Bodies(Option<Box<Both>>);
 struct Both {
     request: Body,
     response: Body,
+    /// Since when bytes of the response wait for decoding credit.
+    waits_since: Option<Instant>,
 }
 
 impl Both {
@@ -53,7 +58,7 @@ impl Bodies {
     ) -> Result<(), Unread> {
         let codings = Codings::of(codings).map_err(unread)?;
         if !codings.is_empty() {
-            let decoder = Decoder::new(codings, shared.coding_limits(), account.clone());
+            let decoder = Decoder::new(codings, shared.coding_limits(), account.credit(sender(of)));
             self.set(of, Body::Coded(decoder));
         }
         Ok(())
@@ -61,7 +66,7 @@ impl Bodies {
 
     /// Starts the body of a gRPC call with this `grpc-encoding`.
     pub(super) fn begin_messages(&mut self, of: Message, encoding: Option<&[u8]>, account: &Account, shared: &Shared) {
-        let messages = Messages::new(encoding, shared.coding_limits(), account.clone());
+        let messages = Messages::new(encoding, shared.coding_limits(), account.credit(sender(of)));
         self.set(of, Body::Messages(messages));
     }
 
@@ -77,6 +82,17 @@ impl Bodies {
     /// True if the body is decompressed or split into gRPC messages.
     pub(super) fn decodes(&mut self, of: Message) -> bool {
         matches!(self.of(of), Some(Body::Coded(_) | Body::Messages(_)))
+    }
+
+    /// True while the first bytes of the body wait for decoding credit.
+    pub(super) fn is_waiting(&mut self, of: Message) -> bool {
+        matches!(self.of(of), Some(Body::Coded(decoder)) if decoder.is_waiting())
+    }
+
+    /// Notes whether bytes of the response wait for decoding credit at `at`. Returns since when they have waited.
+    pub(super) fn note_waiting(&mut self, at: Instant) -> Option<Instant> {
+        let now = self.is_waiting(Message::Response).then_some(at);
+        std::mem::replace(&mut self.0.as_deref_mut()?.waits_since, now)
     }
 
     /// True if the body is not parsed, or no longer parsed.
@@ -110,6 +126,13 @@ impl Bodies {
             *body = Body::Unread;
             unread(why)
         })
+    }
+}
+
+fn sender(of: Message) -> Sender {
+    match of {
+        Message::Request => Sender::Client,
+        Message::Response => Sender::Server,
     }
 }
 

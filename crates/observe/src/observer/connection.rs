@@ -27,15 +27,9 @@ const NONE_SKIPPED: u16 = u16::MAX;
 /// Memory charged for a WebSocket session, rounded up.
 const SESSION_BYTES: usize = 4096;
 
-/// Number of bytes for which decoding allowance is granted. Request bytes count only a third: unlike streams, requests
-/// need no allowance for a flush at each event, and anyone can send them.
-fn earning(direction: Direction, bytes: usize) -> u32 {
-    let bytes = match direction {
-        Direction::Request => bytes / 3,
-        Direction::Response => bytes,
-    };
-    u32::try_from(bytes).unwrap_or(u32::MAX)
-}
+/// Maximum memory of a parser that is kept when an idle connection gives up its open requests: two compression tables of
+/// the default size, and entries for streams.
+const KEPT_READER_BYTES: usize = 16 * 1024;
 
 fn message(direction: Direction) -> Message {
     match direction {
@@ -67,6 +61,13 @@ impl Flags {
 
     fn add_decoding(&mut self, direction: Direction) {
         self.0 |= 1 << direction as u8;
+    }
+}
+
+fn sender(direction: Direction) -> Sender {
+    match direction {
+        Direction::Request => Sender::Client,
+        Direction::Response => Sender::Server,
     }
 }
 
@@ -109,7 +110,9 @@ impl ConnectionObserver {
     /// until there is room.
     pub(super) fn new(connection: &Connection, shared: Arc<Shared>, over_limit: bool) -> ConnectionObserver {
         let address = connection.peer.map(|peer| peer.ip());
-        let mut share = shared.lasting.budget.account(address, shared.settings.coding_ratio).share();
+        let account = shared.lasting.budget.account(address, shared.settings.coding_ratio);
+        account.touch(connection.accepted);
+        let mut share = account.share();
         if share.hold(size_of::<ConnectionObserver>()).is_err() || over_limit {
             shared.sink.detached(connection.listener, Detach::Shed);
         }
@@ -152,6 +155,27 @@ impl ConnectionObserver {
         self.requests.share.hold(size_of::<ConnectionObserver>()).ok();
     }
 
+    pub(super) fn account(&self) -> &Account {
+        self.requests.account()
+    }
+
+    /// Gives up the open requests, which are recorded as unobserved. If there are none, or if the parser holds much
+    /// memory, also gives up what the parser holds; later requests are then found again, or only counted. The messages
+    /// of a WebSocket cannot be found again.
+    pub(super) fn take_back(&mut self) {
+        let Some(http) = &mut self.http else { return };
+        if http.is_websocket() {
+            return self.detach(Detach::Memory, None);
+        }
+        self.requests.count(Detach::Memory);
+        let frees_parser = self.requests.open.is_empty() || http.holds() > KEPT_READER_BYTES;
+        self.requests.lose_all(None);
+        if frees_parser {
+            http.free(Instant::now(), &mut self.requests);
+        }
+        self.hold();
+    }
+
     /// Charges the connection for its current memory. Without room, open requests are no longer observed, and then
     /// incomplete headers are dropped.
     fn charge(&mut self, at: Instant) {
@@ -185,13 +209,13 @@ impl ConnectionObserver {
 
     /// Parses the bytes, and charges for CPU time and memory.
     fn read_metered(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
-        self.requests.earning = earning(direction, bytes.len());
+        self.requests.earning = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         // A client can make requests and compressed bodies expensive to parse, but not plain responses.
         if !self.requests.flags.decodes_any() && direction == Direction::Response {
             self.read(direction, bytes, at);
         } else {
             if self.requests.flags.decodes(direction) {
-                self.requests.account().earn(self.requests.earning as usize);
+                self.requests.account().earn(sender(direction), bytes.len());
             }
             let begin = cpu_time();
             self.read(direction, bytes, at);
@@ -277,6 +301,7 @@ impl ConnectionObserver {
 impl Observer for ConnectionObserver {
     fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
         let sample = Sample::begin();
+        self.requests.account().touch(at);
         self.read_metered(direction, bytes, at);
         if self.http.as_ref().is_none_or(Reader::is_blind) {
             self.requests.shared.sink.unparsed(self.requests.listener as usize, message(direction), bytes.len());
@@ -382,7 +407,7 @@ impl Observer for ConnectionObserver {
     fn idle(&self) -> bool {
         // A connection that cannot be parsed, or a WebSocket whose messages are not parsed, may be in the middle of a
         // request. A WebSocket session is in use even between two responses.
-        let known = self.http.as_ref().is_some_and(|http| http.is_certain() && !http.is_websocket());
+        let known = self.http.as_ref().is_some_and(|http| http.is_certain() && http.is_idle());
         known && self.requests.open.is_empty() && self.requests.session.is_none()
     }
 
@@ -445,7 +470,7 @@ impl Requests {
         if !self.flags.decodes(direction) {
             self.flags.add_decoding(direction);
             let earning = std::mem::take(&mut self.earning);
-            self.account().earn(earning as usize);
+            self.account().earn(sender(direction), earning as usize);
         }
     }
 

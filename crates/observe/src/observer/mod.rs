@@ -17,18 +17,19 @@ mod settings;
 mod tests;
 
 use std::fmt;
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 
-use crate::input::{Connection, Observe, Observer};
+use crate::input::{Activity, Close, Connection, Direction, Network, NetworkSource, Observe, Observer, TraceParent};
 use crate::measure::{Sink, Thresholds};
 use crate::observer::connection::ConnectionObserver;
 use crate::observer::engine::LastSeen;
 use tokometer_decode::{Engine, Route, TextMemory};
-use tokometer_wire::budget::Budget;
+use tokometer_wire::budget::{Budget, Reclaim};
 use tokometer_wire::{Limits, coding};
 
 pub use cost::memory_limit;
@@ -123,7 +124,7 @@ impl Observe for Observers {
             return None;
         }
         let over_limit = !shared.admit();
-        Some(Box::new(ConnectionObserver::new(connection, shared, over_limit)))
+        Some(Box::new(SharedObserver::new(ConnectionObserver::new(connection, shared, over_limit))))
     }
 
     fn reports_usage_on_request(&self, method: &str, target: &str) -> bool {
@@ -175,5 +176,100 @@ impl Shared {
 
     fn last_engine(&self, listener: usize) -> Option<&'static str> {
         self.settings.engine.or_else(|| self.lasting.engines.get(listener)?.get())
+    }
+}
+
+/// The observer of a connection. Its own thread makes all calls; any other thread of the data path may make it give up
+/// its memory in between. The lock is therefore almost always free.
+struct SharedObserver(Arc<Mutex<ConnectionObserver>>);
+
+impl SharedObserver {
+    fn new(observer: ConnectionObserver) -> SharedObserver {
+        let account = observer.account().clone();
+        let shared = Arc::new(Mutex::new(observer));
+        account.set_owner(Arc::downgrade(&shared) as Weak<Mutex<dyn Reclaim>>);
+        SharedObserver(shared)
+    }
+
+    /// Calls the observer, unless an earlier call has panicked.
+    fn call(&self, call: impl FnOnce(&mut ConnectionObserver)) {
+        if let Ok(mut observer) = self.0.lock() {
+            call(&mut observer);
+        }
+    }
+
+    fn ask(&self, question: impl FnOnce(&ConnectionObserver) -> bool) -> bool {
+        self.0.lock().is_ok_and(|observer| question(&observer))
+    }
+}
+
+impl Reclaim for ConnectionObserver {
+    fn give_up(&mut self) {
+        // This runs on the thread of another connection, whose observer must not end by a fault of this one.
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.take_back())) {
+            std::mem::forget(payload);
+        }
+    }
+}
+
+impl Observer for SharedObserver {
+    fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
+        self.call(|observer| observer.seen(direction, bytes, at));
+    }
+
+    fn late(&mut self, by: Duration) {
+        self.call(|observer| observer.late(by));
+    }
+
+    fn waited(&mut self, by: Duration, at: Instant) {
+        self.call(|observer| observer.waited(by, at));
+    }
+
+    fn is_costly(&self) -> bool {
+        self.ask(Observer::is_costly)
+    }
+
+    fn finished(&mut self, direction: Direction, at: Instant) {
+        self.call(|observer| observer.finished(direction, at));
+    }
+
+    fn waits(&mut self, direction: Direction, since: Instant) {
+        self.call(|observer| observer.waits(direction, since));
+    }
+
+    fn blocked(&mut self, direction: Direction, since: Instant, until: Instant) {
+        self.call(|observer| observer.blocked(direction, since, until));
+    }
+
+    fn lost(&mut self, at: Instant) {
+        self.call(|observer| observer.lost(at));
+    }
+
+    fn lost_packets(&mut self, at: Instant) {
+        self.call(|observer| observer.lost_packets(at));
+    }
+
+    fn sent_trace(&mut self, sent: TraceParent) {
+        self.call(|observer| observer.sent_trace(sent));
+    }
+
+    fn network(&mut self, network: &Network) {
+        self.call(|observer| observer.network(network));
+    }
+
+    fn network_source(&mut self, source: Arc<dyn NetworkSource>) {
+        self.call(|observer| observer.network_source(source));
+    }
+
+    fn closed(&mut self, close: Close, at: Instant) {
+        self.call(|observer| observer.closed(close, at));
+    }
+
+    fn idle(&self) -> bool {
+        self.ask(Observer::idle)
+    }
+
+    fn activity(&self) -> Activity {
+        self.0.lock().map_or(Activity::InProgress, |observer| observer.activity())
     }
 }

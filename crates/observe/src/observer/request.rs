@@ -133,6 +133,9 @@ impl OpenRequest {
 
     pub(super) fn request_end(&mut self, at: Instant, shared: &Shared) {
         self.determine_api(shared);
+        if self.bodies.is_waiting(Message::Request) {
+            self.unread(Message::Request, Unread::Ratio, shared);
+        }
         let parameters = self.parameters();
         self.measured.request_end(parameters, at, shared.sink.as_ref());
     }
@@ -229,6 +232,10 @@ impl OpenRequest {
     fn decode(&mut self, bytes: Option<&[u8]>, at: Instant, shared: &Shared) {
         let OpenRequest { measured, recogniser, response, bodies, .. } = self;
         let Some(decoder) = response else { return };
+        // Bytes that waited are decoded now: the delay is not the server's.
+        if let Some(since) = bodies.note_waiting(at) {
+            measured.late(at.saturating_duration_since(since));
+        }
         let each = &mut |event: &StreamEvent, info: &ResponseInfo<'_>| {
             if measured.is_streaming() {
                 stream_event(measured, recogniser, event, info, at, shared);
@@ -243,12 +250,14 @@ impl OpenRequest {
                     Event::Data(bytes) => decoder.feed_to(bytes, each),
                     Event::End => decoder.end_message_to(each),
                 });
+                bodies.note_waiting(at);
                 if let Err(why) = result {
                     self.unread(Message::Response, why, shared);
                 }
             }
             // If the body was not parsed to its end, its decoder must not report it as truncated.
             None if bodies.is_unread(Message::Response) => {}
+            None if bodies.is_waiting(Message::Response) => self.unread(Message::Response, Unread::Ratio, shared),
             None => decoder.finish_to(each),
         }
     }

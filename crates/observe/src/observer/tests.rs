@@ -2,7 +2,7 @@
 
 use std::mem::size_of;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::input::{Activity, Close, Connection, Direction, Observe as _, Observer as _, Side};
 use crate::measure::{Detach, Message, Outcome, Record, Sink};
@@ -263,4 +263,55 @@ fn requests_are_counted_after_every_reason_to_detach() {
         assert_eq!(*calls.unparsed.lock().unwrap() > 0, blind, "{why:?}");
         assert_eq!((observers.open(), observers.observed(), observers.budget().held()), (0, 0, 0), "{why:?}");
     }
+}
+
+#[test]
+fn idle_connection_gives_up_its_requests_to_another_client_and_is_observed_again() {
+    const REQUEST: &[u8] = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}";
+    const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+    let records = Arc::new(Records::default());
+    let settings = Settings { memory_bytes: Some(40 * 1024), ..Settings::default() };
+    let observers = Observers::new(settings, 1, Arc::clone(&records) as Arc<dyn Sink>);
+    let start = Instant::now();
+    let connect = |id: u8, accepted| {
+        let peer = Some(([192, 0, 2, id], 1).into());
+        observers.accepted(&Connection { id: id.into(), peer, listener: 0, upstream: "x".into(), accepted }).unwrap()
+    };
+    let mut idle = connect(1, start);
+    idle.seen(Direction::Request, &REQUEST.repeat(4), start);
+    assert_eq!((observers.open(), observers.budget().refused()), (4, 0));
+    let later = start + Duration::from_secs(10);
+    let mut other = connect(2, later);
+    other.seen(Direction::Request, &REQUEST.repeat(4), later);
+    let lost: Vec<_> = records.0.lock().unwrap().drain(..).map(|record| (record.connection, record.outcome)).collect();
+    assert_eq!(lost, [(1, Outcome::Unobserved); 4]);
+    assert_eq!((observers.open(), observers.observed()), (4, 2));
+    // The responses are still to come, so a drain must not close the connection.
+    assert!(!idle.idle());
+    other.closed(Close::Reset(Side::Client), later);
+    idle.seen(Direction::Response, &RESPONSE.repeat(4), later);
+    assert!(idle.idle());
+    idle.seen(Direction::Request, REQUEST, later);
+    idle.seen(Direction::Response, RESPONSE, later);
+    let last = records.0.lock().unwrap().pop().unwrap();
+    assert_eq!((last.connection, last.sequence, last.outcome), (1, 4, Outcome::NoOutput));
+    idle.closed(Close::Finished { first: Side::Client }, later);
+    drop((idle, other));
+    assert_eq!((observers.open(), observers.budget().held()), (0, 0));
+}
+
+#[test]
+fn http2_connection_with_unfollowed_requests_is_not_idle() {
+    let settings = Settings { max_open_requests: 0, ..Settings::default() };
+    let observers = Observers::new(settings, 1, Arc::new(Records::default()));
+    let accepted = Instant::now();
+    let connection = Connection { id: 1, peer: None, listener: 0, upstream: "x".into(), accepted };
+    let mut observer = observers.accepted(&connection).unwrap();
+    let settings = b"\0\0\0\x04\0\0\0\0\0";
+    observer.seen(Direction::Request, &[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..]].concat(), accepted);
+    assert!(observer.idle());
+    // HEADERS of stream 1 with END_STREAM and END_HEADERS: GET, http, /.
+    observer.seen(Direction::Request, b"\0\0\x03\x01\x05\0\0\0\x01\x82\x86\x84", accepted);
+    assert!(!observer.idle());
+    observer.closed(Close::Reset(Side::Client), accepted);
 }

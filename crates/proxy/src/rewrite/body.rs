@@ -7,6 +7,7 @@ use http::HeaderMap;
 use tokio::sync::Semaphore;
 use tokometer_wire::budget::{Account, Exhausted, Share};
 use tokometer_wire::coding::{Codings, Decoder, Limits};
+use tokometer_wire::websocket::Sender;
 
 use crate::relay::Outcome;
 use crate::rewrite::include_usage::{self, ADDED_BYTES, Edit, Unchanged};
@@ -179,10 +180,10 @@ fn change(original: &[u8], codings: Option<Codings>, max: usize, account: &Accou
 /// The decompressed body; `None` if it cannot be decoded, is larger than `max`, or too many bytes are held.
 fn decoded(bytes: &[u8], codings: Codings, max: usize, account: &Account) -> Option<Held> {
     const PIECE_BYTES: usize = 4096;
-    let mut decoder = Decoder::new(codings, Limits::default(), account.clone());
+    let mut decoder = Decoder::new(codings, Limits::default(), account.credit(Sender::Server));
     let (mut plain, mut fits) = (Held::new(account), true);
     for piece in bytes.chunks(PIECE_BYTES) {
-        account.earn(piece.len());
+        account.earn(Sender::Server, piece.len());
         let mut add = |slice: &[u8]| {
             fits = fits && plain.bytes.len() + slice.len() <= max && plain.add(slice).is_ok();
         };

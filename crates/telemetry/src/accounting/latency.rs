@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tokometer_observe::measure::Record;
+use tokometer_observe::measure::{Placed, Record, Slots};
 
 use crate::accounting::price::is_accepted;
-use crate::accounting::tenants::{InUse, OTHER, Placed, place, readable};
+use crate::accounting::tenants::{OTHER, readable};
 use crate::export::table::{Id, Key};
 use crate::export::{Histogram, Histograms};
 
@@ -17,13 +17,13 @@ type Name = Option<Arc<str>>;
 type Pair = (Name, Name);
 
 /// The histograms of all tenant and priority class pairs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Latencies {
     /// `None` until [`Latencies::record_in`] is called; nothing is recorded before.
     histograms: Option<Histograms>,
     by_pair: HashMap<Pair, Timings>,
-    /// The pairs whose class has a separate label, with the time of their last use.
-    in_use: InUse<Pair>,
+    /// The pairs whose class has a separate label.
+    in_use: Slots<Pair>,
     /// Requests whose class was counted as `other`.
     pub(super) folded: u64,
 }
@@ -36,6 +36,12 @@ struct Timings {
     duration: Option<Histogram>,
 }
 
+impl Default for Latencies {
+    fn default() -> Latencies {
+        Latencies { histograms: None, by_pair: HashMap::new(), in_use: Slots::new(0), folded: 0 }
+    }
+}
+
 impl Latencies {
     /// From now on, records latencies in these histograms.
     pub(super) fn record_in(&mut self, histograms: Histograms) {
@@ -44,13 +50,13 @@ impl Latencies {
 
     /// Adds a request of this tenant. At most `max_pairs` pairs have a separate class label; further classes are
     /// counted as `other`.
-    pub(super) fn add(&mut self, tenant: &Name, record: &Record, max_pairs: usize) {
+    pub(super) fn add(&mut self, tenant: &Name, record: &Record, max_pairs: usize, now: u64) {
         let Some(histograms) = self.histograms.clone() else { return };
         let class = record.targets.as_ref().and_then(|targets| targets.priority_class.as_deref());
         let mut pair = (tenant.clone(), class.map(|class| readable(class).into()));
         if pair.1.is_some() {
-            let now = record.started + record.ended;
-            match place(&pair, is_accepted(record), max_pairs, &mut self.in_use, now) {
+            self.in_use.limit(max_pairs);
+            match self.in_use.place(&pair, is_accepted(record), now) {
                 Placed::Known | Placed::Added { replaces: None } => {}
                 Placed::Added { replaces: Some(gone) } => self.forget(|pair| *pair == gone),
                 Placed::Refused => {
@@ -70,7 +76,7 @@ impl Latencies {
 
     fn forget(&mut self, is_gone: impl Fn(&Pair) -> bool) {
         self.by_pair.retain(|pair, _| !is_gone(pair));
-        self.in_use.retain(|pair, _| !is_gone(pair));
+        self.in_use.remove(&is_gone);
         if let Some(histograms) = &self.histograms {
             histograms.remove_unused();
         }

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use tokometer_decode::Route;
-use tokometer_observe::measure::{Count, CountSource, Models, Outcome, Record, Sink};
+use tokometer_observe::measure::{Count, CountSource, Models, Outcome, Record, Sink, Slots};
 
 use crate::accounting::latency::Latencies;
 use crate::accounting::price::is_accepted;
-use crate::accounting::tenants::{InUse, OTHER, TenantLabels};
+use crate::accounting::tenants::{OTHER, TenantLabels};
 use crate::accounting::{Basis, Budget, Error, Limit, Settings, Unpriced, cost, covers};
 use crate::export::table::{Id, Key};
 use crate::export::{Collect, Histograms, Points, outcome_class};
@@ -36,8 +37,10 @@ pub struct Accounting {
 #[derive(Debug)]
 struct State {
     rules: Arc<Rules>,
-    /// Labels of tenants without a configured name, with the time of their last use.
-    labels: InUse<Arc<str>>,
+    /// Labels of tenants without a configured name.
+    labels: Slots<Arc<str>>,
+    /// The start of the times in `labels`: the end of the first request.
+    epoch: Option<Instant>,
     latencies: Latencies,
     /// All sums except the use of budgets.
     sums: Sums,
@@ -121,7 +124,8 @@ impl Accounting {
         let rules = Arc::new(Rules::new(settings)?);
         let state = State {
             rules,
-            labels: InUse::new(),
+            labels: Slots::new(0),
+            epoch: None,
             latencies: Latencies::default(),
             sums: Sums::default(),
             spent: HashMap::new(),
@@ -161,9 +165,10 @@ impl Accounting {
             state.sums.unpriced.retain(|model, _| model.as_deref() != Some(&name));
         }
         let tenant = rules.tenants.as_ref().and_then(|labels| state.tenant(labels, record));
+        let now = state.now(record);
         if let Some(tenants) = &rules.settings.tenants {
             state.sums.tenants.entry(tenant.clone()).or_default().add(record);
-            state.latencies.add(&tenant, record, tenants.most);
+            state.latencies.add(&tenant, record, tenants.most, now);
             state.sums.folded_classes = state.latencies.folded;
         }
         let prices = rules.settings.prices.as_ref();
@@ -211,11 +216,19 @@ impl Accounting {
 }
 
 impl State {
+    /// The end of the request, in milliseconds since that of the first request.
+    fn now(&mut self, record: &Record) -> u64 {
+        let ended = record.started + record.ended;
+        let since = ended.saturating_duration_since(*self.epoch.get_or_insert(ended));
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+
     /// The tenant label of a request; `None` if the request names no tenant.
     fn tenant(&mut self, labels: &TenantLabels, record: &Record) -> Name {
         let name = record.targets.as_ref()?.tenant.as_deref()?;
+        let now = self.now(record);
         // A server that authenticates clients rejects made-up tenants, so only accepted requests add labels.
-        let found = labels.label(name, is_accepted(record), &mut self.labels, record.started + record.ended);
+        let found = labels.label(name, is_accepted(record), &mut self.labels, now);
         if let Some(gone) = found.replaces {
             self.sums.tenants.retain(|tenant, _| tenant.as_ref() != Some(&gone));
             self.sums.costs.retain(|(_, tenant, _), _| tenant.as_ref() != Some(&gone));
@@ -318,7 +331,7 @@ impl Sink for Accounting {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use super::*;
     use crate::accounting::Tenants;

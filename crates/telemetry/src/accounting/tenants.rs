@@ -1,15 +1,12 @@
 //! Maps client-supplied tenant names to labels: configured, hashed or plain, with bounded cardinality.
 
-use std::collections::HashMap;
-use std::hash::Hash;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use ring::{digest, hmac};
 
 use crate::accounting::{TenantForm, Tenants};
-use tokometer_observe::measure::LABEL_IDLE;
+use tokometer_observe::measure::{Placed, Slots};
 
 /// The label of tenants above the limit, and of new tenants whose request the server rejected.
 pub(super) const OTHER: &str = "other";
@@ -45,49 +42,6 @@ pub enum Error {
     },
 }
 
-/// Labels in use, with the time of their last use.
-pub(super) type InUse<K> = HashMap<K, Instant>;
-
-/// Result of looking up or adding a label.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Placed<K> {
-    /// The label was already in use.
-    Known,
-    /// The label was added. `replaces` is the label that was removed to make room.
-    Added { replaces: Option<K> },
-    /// The label is new and was not added.
-    Refused,
-}
-
-/// Looks up a label in `in_use`, or adds it if `admitted`. At the limit, a new label replaces the least recently used
-/// one, if that has been unused for [`LABEL_IDLE`].
-pub(super) fn place<K: Clone + Hash + Ord>(
-    label: &K,
-    admitted: bool,
-    most: usize,
-    in_use: &mut InUse<K>,
-    now: Instant,
-) -> Placed<K> {
-    if let Some(used) = in_use.get_mut(label) {
-        *used = now.max(*used);
-        return Placed::Known;
-    }
-    let mut replaces = None;
-    if admitted && in_use.len() >= most {
-        let oldest = in_use.iter().min_by_key(|(label, used)| (**used, *label));
-        let idle = oldest.filter(|(_, used)| now.saturating_duration_since(**used) >= LABEL_IDLE);
-        replaces = idle.map(|(label, _)| label.clone());
-    }
-    if !admitted || in_use.len() >= most && replaces.is_none() {
-        return Placed::Refused;
-    }
-    if let Some(gone) = &replaces {
-        in_use.remove(gone);
-    }
-    in_use.insert(label.clone(), now);
-    Placed::Added { replaces }
-}
-
 /// Computes tenant labels. Does not store client-supplied names.
 #[derive(Debug)]
 pub(super) struct TenantLabels {
@@ -108,7 +62,7 @@ impl TenantLabels {
 
     /// The label of a client-supplied name. `known` contains the labels in use. A new label is added only if
     /// `admitted`, because the tenant of a rejected request may be made up.
-    pub(super) fn label(&self, name: &str, admitted: bool, known: &mut InUse<Arc<str>>, now: Instant) -> TenantLabel {
+    pub(super) fn label(&self, name: &str, admitted: bool, known: &mut Slots<Arc<str>>, now: u64) -> TenantLabel {
         let found = |label, folded| TenantLabel { label, folded, replaces: None };
         if let Some(label) = self.settings.names.get(name) {
             return found(label.as_str().into(), false);
@@ -120,7 +74,8 @@ impl TenantLabels {
             TenantForm::Hash => self.hash(name).into(),
             TenantForm::Plain => readable(name).into(),
         };
-        match place(&label, admitted, self.settings.most, known, now) {
+        known.limit(self.settings.most);
+        match known.place(&label, admitted, now) {
             Placed::Known => found(label, false),
             Placed::Added { replaces } => TenantLabel { replaces, ..found(label, false) },
             Placed::Refused => found(OTHER.into(), true),
@@ -166,12 +121,10 @@ pub(super) fn readable(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn label(settings: Tenants, name: &str) -> String {
-        TenantLabels::new(&settings).unwrap().label(name, true, &mut InUse::new(), Instant::now()).label.to_string()
+        TenantLabels::new(&settings).unwrap().label(name, true, &mut Slots::new(0), 0).label.to_string()
     }
 
     #[test]
@@ -213,21 +166,20 @@ mod tests {
     #[test]
     fn tenants_over_the_limit_or_refused_get_no_label() {
         let identity = TenantLabels::new(&Tenants { form: TenantForm::Plain, most: 1, ..Tenants::default() }).unwrap();
-        let now = Instant::now();
-        let after = |name: &str, admitted, known: &[&str], idle| {
-            let known: InUse<Arc<str>> = known.iter().map(|label| (Arc::from(*label), now)).collect();
-            let mut in_use = known.clone();
-            let found = identity.label(name, admitted, &mut in_use, now + idle);
-            assert!(in_use.len() <= 1, "{in_use:?}");
-            let is_new = in_use.contains_key(&found.label) && !known.contains_key(&found.label);
-            (found.label.to_string(), is_new, found.folded)
+        let mut known = Slots::new(1);
+        let mut found = |name: &str, admitted, seconds: u64| {
+            let found = identity.label(name, admitted, &mut known, seconds * 1000);
+            (found.label.to_string(), found.folded, found.replaces.map(|label| label.to_string()))
         };
-        let found = |name: &str, admitted, known: &[&str]| after(name, admitted, known, Duration::from_secs(599));
-        assert_eq!(found("a", true, &[]), ("a".to_owned(), true, false));
-        assert_eq!(found("a", false, &["a"]), ("a".to_owned(), false, false));
-        assert_eq!(found("b", false, &[]), ("other".to_owned(), false, true));
-        assert_eq!(found("b", true, &["a"]), ("other".to_owned(), false, true));
-        assert_eq!(after("b", true, &["a"], LABEL_IDLE), ("b".to_owned(), true, false));
-        assert_eq!(after("b", false, &["a"], LABEL_IDLE), ("other".to_owned(), false, true));
+        let own = |name: &str| (name.to_owned(), false, None);
+        let other = ("other".to_owned(), true, None);
+        assert_eq!(found("b", false, 0), other, "rejected");
+        for at in [0, 1, 2] {
+            assert_eq!(found("a", true, at), own("a"));
+        }
+        assert_eq!(found("a", false, 3), own("a"));
+        assert_eq!(found("b", true, 4), other, "less traffic");
+        assert_eq!(found("b", false, 700), other);
+        assert_eq!(found("b", true, 700), ("b".to_owned(), false, Some("a".to_owned())));
     }
 }

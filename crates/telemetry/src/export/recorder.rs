@@ -101,7 +101,9 @@ impl Recorder {
         }
         let known = self.known(labels, request.as_ref(), response.as_ref());
         if table.by_known.len() >= self.sets.most && !table.by_known.contains_key(&known) {
-            gone.extend(table.take_idle(now, self.sets.idle));
+            if admitted {
+                gone.extend(table.make_room(&known, now));
+            }
         }
         self.remove(table, gone);
         let folded_set = table.by_known.len() >= self.sets.most && !table.by_known.contains_key(&known);

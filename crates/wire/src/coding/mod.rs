@@ -14,7 +14,7 @@ mod zstandard;
 pub use codings::{Coding, Codings};
 pub use decoder::{Decoder, Series};
 
-/// Limits on one body's stream. Its cost is charged to the connection's [`Account`](crate::budget::Account).
+/// Limits on one body's stream. Its cost is charged to the body's [`Credit`](crate::budget::Credit).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum window that a stream may request, in bytes; rounded down to a power of two. gzip and deflate always use
@@ -40,7 +40,7 @@ pub enum Unreadable {
     Corrupt,
     /// The stream requests a window above the limit.
     Window,
-    /// The connection has used all decoding credit earned by its received bytes: a decompression bomb.
+    /// The body has used all decoding credit that it and its connection earned: a decompression bomb.
     Ratio,
     /// The memory budget has no room for the decoder.
     Memory,

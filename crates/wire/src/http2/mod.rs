@@ -170,6 +170,11 @@ impl Http2 {
         self.streams.len()
     }
 
+    /// True if a stream was opened that is not followed, and may still be open.
+    pub(super) fn has_skipped(&self) -> bool {
+        self.streams.has_skipped()
+    }
+
     /// The request number of a stream: clients use odd stream IDs in increasing order.
     fn number(&self, stream: u32) -> u64 {
         self.first + u64::from(stream / 2)

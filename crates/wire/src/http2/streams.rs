@@ -18,6 +18,8 @@ pub(super) struct Streams {
     open: VecDeque<Stream>,
     /// The highest ID opened so far.
     highest: u32,
+    /// A stream was opened that is not followed.
+    has_skipped: bool,
 }
 
 impl Streams {
@@ -38,6 +40,11 @@ impl Streams {
     /// Records a stream that was opened but is not followed.
     pub(super) fn skip(&mut self, id: u32) {
         self.highest = id;
+        self.has_skipped = true;
+    }
+
+    pub(super) fn has_skipped(&self) -> bool {
+        self.has_skipped
     }
 
     pub(super) fn open(&mut self, id: u32, request_open: bool) {

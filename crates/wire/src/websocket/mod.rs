@@ -29,15 +29,15 @@ pub struct WebSocket {
 impl WebSocket {
     /// A connection that the response to request `number` switched to WebSocket, with these extensions.
     pub fn new(number: u64, extensions: Extensions, account: &Account) -> WebSocket {
-        let receiver = |takeover| Receiver::new(extensions, takeover, account.clone());
+        let receiver = |sender, takeover| Receiver::new(extensions, takeover, account.credit(sender));
         let deflate = match extensions {
             Extensions::Deflate(deflate) => deflate,
             Extensions::None | Extensions::Unknown => Deflate::default(),
         };
         WebSocket {
             number,
-            client: receiver(!deflate.client_no_context_takeover),
-            server: receiver(!deflate.server_no_context_takeover),
+            client: receiver(Sender::Client, !deflate.client_no_context_takeover),
+            server: receiver(Sender::Server, !deflate.server_no_context_takeover),
         }
     }
 

@@ -1,6 +1,6 @@
 //! One direction: reassembles frames into messages.
 
-use crate::budget::Account;
+use crate::budget::Credit;
 use crate::coding::{Series, Unreadable};
 use crate::message::Fault;
 use crate::slices::{Prefix, take};
@@ -138,10 +138,10 @@ enum Inflater {
 }
 
 impl Receiver {
-    pub(super) fn new(extensions: Extensions, takeover: bool, account: Account) -> Receiver {
+    pub(super) fn new(extensions: Extensions, takeover: bool, credit: Credit) -> Receiver {
         let inflater = match extensions {
             Extensions::None => Inflater::None,
-            Extensions::Deflate(_) => Inflater::Deflate(Box::new(Series::of_websocket(takeover, account))),
+            Extensions::Deflate(_) => Inflater::Deflate(Box::new(Series::of_websocket(takeover, credit))),
             Extensions::Unknown => Inflater::Lost,
         };
         Receiver { at: At::Header(Header::START), message: None, inflater }

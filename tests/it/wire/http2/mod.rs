@@ -7,5 +7,5 @@ mod model;
 mod real;
 mod size;
 mod streams;
-mod trace;
+pub(crate) mod trace;
 mod upgrade;

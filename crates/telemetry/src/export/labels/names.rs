@@ -2,35 +2,29 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use tokometer_observe::measure::{Candidates, Usage};
 
 /// The label value for names and label sets above a limit.
 pub(crate) const OTHER: &str = "other";
 
-/// Model names used as labels, up to a maximum number. A full table replaces the least recently used name if that name
-/// has been unused for long enough.
+/// Model names used as labels, up to a maximum number. In a full table, a new name replaces a name with less traffic, or
+/// one that has been unused for long enough.
 #[derive(Debug)]
 pub(crate) struct Names {
     most: usize,
-    /// How long a name must be unused before another name may replace it.
-    idle: Duration,
     known: HashMap<Box<str>, Arc<Label>>,
+    candidates: Candidates<Box<str>>,
     other: Arc<str>,
 }
 
-/// A name in the table, with the time of its last use in milliseconds since the start of
+/// A name in the table, with its use. Times are in milliseconds since the start of
 /// [`LabelSets`](crate::export::labels::sets::LabelSets).
 #[derive(Debug)]
 pub(crate) struct Label {
     pub(crate) text: Arc<str>,
-    used: AtomicU64,
-}
-
-impl Label {
-    pub(crate) fn touch(&self, now: Duration) {
-        self.used.fetch_max(millis(now), Ordering::Relaxed);
-    }
+    pub(crate) usage: Usage,
 }
 
 pub(crate) fn millis(time: Duration) -> u64 {
@@ -48,7 +42,7 @@ pub(crate) struct Name {
 
 impl Names {
     pub(crate) fn new(most: usize, idle: Duration) -> Names {
-        Names { most, idle, known: HashMap::new(), other: OTHER.into() }
+        Names { most, known: HashMap::new(), candidates: Candidates::new(most, idle), other: OTHER.into() }
     }
 
     /// True if a new name can only be added by replacing another name.
@@ -72,28 +66,33 @@ impl Names {
     ) -> Option<Name> {
         let clean = clean(raw)?;
         if let Some(entry) = self.known.get(clean.as_ref()) {
-            entry.touch(now);
             return Some(Name { text: Arc::clone(&entry.text), entry: Some(Arc::clone(entry)) });
         }
-        if !admitted || self.is_full() && !self.make_room(now, replaced) {
+        let now = millis(now);
+        // The caller counts the request.
+        let mut usage = Usage::unused(now);
+        if admitted && self.is_full() {
+            match self.make_room(&clean, now, replaced) {
+                Some(waited) => usage = waited,
+                None => return Some(self.other()),
+            }
+        } else if !admitted {
             return Some(self.other());
         }
-        let entry = Arc::new(Label { text: clean.as_ref().into(), used: AtomicU64::new(millis(now)) });
+        let entry = Arc::new(Label { text: clean.as_ref().into(), usage });
         self.known.insert(clean.as_ref().into(), Arc::clone(&entry));
         Some(Name { text: Arc::clone(&entry.text), entry: Some(entry) })
     }
 
-    /// Removes the least recently used name if it is idle; returns whether a name was removed.
-    fn make_room(&mut self, now: Duration, replaced: &mut Vec<Arc<str>>) -> bool {
-        let used = |entry: &Arc<Label>| entry.used.load(Ordering::Relaxed);
-        let oldest = self.known.iter().min_by_key(|(_, entry)| used(entry));
-        let Some((name, entry)) = oldest else { return false };
-        if millis(now).saturating_sub(used(entry)) < millis(self.idle) {
-            return false;
-        }
+    /// Removes the name with the least traffic if this name may replace it. Returns the usage of this name.
+    fn make_room(&mut self, by: &str, now: u64, replaced: &mut Vec<Arc<str>>) -> Option<Usage> {
+        let traffic = |(_, entry): &(&Box<str>, &Arc<Label>)| entry.usage.traffic(now);
+        let least = self.known.iter().min_by(|one, other| traffic(one).total_cmp(&traffic(other)));
+        let (name, entry) = least?;
+        let usage = self.candidates.replaces(&by.into(), &entry.usage, now)?;
         let name = name.clone();
         replaced.extend(self.known.remove(&name).map(|entry| Arc::clone(&entry.text)));
-        true
+        Some(usage)
     }
 }
 
@@ -114,9 +113,11 @@ pub(crate) fn clean(raw: &str) -> Option<std::borrow::Cow<'_, str>> {
 mod tests {
     use super::*;
 
-    /// The label of a name interned this many seconds after the start, and whether the name is in the table.
+    /// The label of a name used this many seconds after the start, and whether the name is in the table.
     fn intern(names: &mut Names, name: &str, admitted: bool, at: u64) -> (String, bool) {
-        let name = names.intern(name, admitted, Duration::from_secs(at), &mut Vec::new()).unwrap();
+        let now = Duration::from_secs(at);
+        let name = names.intern(name, admitted, now, &mut Vec::new()).unwrap();
+        name.entry.iter().for_each(|entry| entry.usage.touch(millis(now)));
         (name.text.to_string(), name.entry.is_some())
     }
 
@@ -129,16 +130,20 @@ mod tests {
     }
 
     #[test]
-    fn full_table_replaces_a_name_only_after_it_is_idle() {
+    fn full_table_replaces_an_idle_name_or_one_with_less_traffic() {
         let mut names = Names::new(2, Duration::from_secs(600));
-        assert_eq!(intern(&mut names, "a", true, 0), own("a"));
+        for at in [0, 1, 2] {
+            assert_eq!(intern(&mut names, "a", true, at), own("a"));
+        }
         assert_eq!(intern(&mut names, "b", true, 10), own("b"));
-        assert_eq!(intern(&mut names, "c", true, 599), other());
-        assert_eq!(intern(&mut names, "a", false, 599), own("a"));
+        assert_eq!(intern(&mut names, "b", true, 11), own("b"));
+        assert_eq!(intern(&mut names, "c", true, 20), other());
         let mut replaced = Vec::new();
-        let c = names.intern("c", true, Duration::from_secs(610), &mut replaced).unwrap();
-        assert_eq!((&*c.text, &*replaced[0], replaced.len()), ("c", "b", 1));
-        assert_eq!(intern(&mut names, "b", true, 610), other());
+        let c = names.intern("c", true, Duration::from_secs(21), &mut replaced).unwrap();
+        assert_eq!((&*c.text, &*replaced[0], replaced.len()), ("c", "b", 1), "as much traffic as `b`");
+        c.entry.unwrap().usage.touch(21_000);
+        assert_eq!(intern(&mut names, "a", false, 30), own("a"));
+        assert_eq!(intern(&mut names, "d", true, 621), own("d"), "`c` is idle");
     }
 
     #[test]

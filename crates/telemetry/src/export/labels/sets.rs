@@ -15,7 +15,7 @@ use crate::export::series::handles::Handles;
 use crate::export::series::live::{Gaps, Gathering, LiveCounts};
 use crate::export::table::Key;
 use tokometer_decode::Route;
-use tokometer_observe::measure::{Inbox, Labels};
+use tokometer_observe::measure::{Candidates, Inbox, Labels};
 
 /// Maximum number of streams whose new labels wait to be resolved to label sets. Further streams are counted by
 /// listener and route only.
@@ -40,8 +40,6 @@ pub(crate) struct Resolved {
 pub(crate) struct LabelSets {
     began: Instant,
     pub(crate) most: usize,
-    /// How long a name or a label set must be unused before it may be replaced.
-    pub(crate) idle: Duration,
     pub(crate) how: Gathering,
     /// Label sets by the labels as received, without folded ones. The size is bounded, because clients choose the
     /// labels.
@@ -64,6 +62,7 @@ pub(crate) struct Table {
     pub(crate) names: Names,
     /// Label sets by their attributes.
     pub(crate) by_known: HashMap<Known, Arc<Handles>>,
+    candidates: Candidates<Known>,
     /// Counts of streams that started before their label set was resolved, and the label set.
     pub(crate) apart: Vec<(Arc<LiveCounts>, Arc<Handles>)>,
     pub(crate) spare: Gaps,
@@ -77,7 +76,6 @@ impl LabelSets {
         LabelSets {
             began: Instant::now(),
             most: settings.max_label_sets,
-            idle: settings.label_idle,
             how,
             by_labels: ArcSwap::default(),
             fresh: Inbox::new(FRESH),
@@ -87,6 +85,7 @@ impl LabelSets {
             table: Mutex::new(Table {
                 names: Names::new(settings.max_models, settings.label_idle),
                 by_known: HashMap::new(),
+                candidates: Candidates::new(settings.max_label_sets, settings.label_idle),
                 apart: Vec::new(),
                 spare: Gaps::new(how),
             }),
@@ -183,15 +182,16 @@ impl Table {
     /// Marks label sets of open streams as used.
     pub(crate) fn touch_open(&mut self, now: Duration) {
         let open = self.by_known.values().filter(|handles| Arc::strong_count(&handles.counts) > 1);
-        open.chain(self.apart.iter().map(|(_, handles)| handles)).for_each(|handles| handles.touch(now));
+        open.chain(self.apart.iter().map(|(_, handles)| handles)).for_each(|handles| handles.touch_open(now));
     }
 
-    /// Removes and returns the least recently used label set, if it has been unused for at least `idle`.
-    pub(crate) fn take_idle(&mut self, now: Duration, idle: Duration) -> Option<Arc<Handles>> {
-        let (known, handles) = self.by_known.iter().min_by_key(|(_, handles)| handles.used())?;
-        if millis(now).saturating_sub(handles.used()) < millis(idle) {
-            return None;
-        }
+    /// Removes and returns the label set with the least traffic, if this one may replace it.
+    pub(crate) fn make_room(&mut self, by: &Known, now: Duration) -> Option<Arc<Handles>> {
+        let now = millis(now);
+        let traffic = |(_, handles): &(&Known, &Arc<Handles>)| handles.usage().traffic(now);
+        let unused = self.by_known.iter().filter(|(_, handles)| Arc::strong_count(&handles.counts) == 1);
+        let (known, handles) = unused.min_by(|one, other| traffic(one).total_cmp(&traffic(other)))?;
+        self.candidates.replaces(by, handles.usage(), now)?;
         let known = known.clone();
         self.by_known.remove(&known)
     }

@@ -1,6 +1,5 @@
 //! The cached series of one label set.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use crate::export::series::distribution::Exemplar;
 use crate::export::series::live::{Gaps, LiveCounts, LiveSeries};
 use crate::export::series::{Families, Series};
 use crate::export::table::{Id, Key, TABLE};
+use tokometer_observe::measure::Usage;
 
 /// The cached series of one label set, and its live counts.
 #[derive(Debug)]
@@ -23,8 +23,8 @@ pub(crate) struct Handles {
     pub(crate) admitted: Admitted,
     /// Labels of the model names in this label set. Using the label set also marks them as used.
     names: [Option<Arc<Label>>; 2],
-    /// Time of the last use, in milliseconds as in [`Label`].
-    used: AtomicU64,
+    /// Times are in milliseconds, as in [`Label`].
+    usage: Usage,
 }
 
 /// The series found so far.
@@ -45,8 +45,8 @@ impl Handles {
         names: [Option<Arc<Label>>; 2],
     ) -> Handles {
         let found = Mutex::new(Found { families, known, series: vec![Vec::new(); TABLE.len()] });
-        let (live, admitted, used) = (OnceLock::new(), Admitted::default(), AtomicU64::new(0));
-        Handles { found, live, counts, admitted, names, used }
+        let (live, admitted) = (OnceLock::new(), Admitted::default());
+        Handles { found, live, counts, admitted, names, usage: Usage::default() }
     }
 
     /// The series, locked for one record. Never called by the data path.
@@ -54,15 +54,23 @@ impl Handles {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Marks the label set and its names as used now.
+    /// Counts a request of the label set and its names.
     pub(crate) fn touch(&self, now: Duration) {
-        self.used.fetch_max(millis(now), Ordering::Relaxed);
-        self.names.iter().flatten().for_each(|name| name.touch(now));
+        self.usages().for_each(|usage| usage.touch(millis(now)));
     }
 
-    /// Time of the last use.
-    pub(crate) fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
+    /// Counts an open stream of the label set and its names.
+    pub(crate) fn touch_open(&self, now: Duration) {
+        self.usages().for_each(|usage| usage.touch_open(millis(now)));
+    }
+
+    fn usages(&self) -> impl Iterator<Item = &Usage> {
+        self.names.iter().flatten().map(|name| &name.usage).chain([&self.usage])
+    }
+
+    /// The use of the label set.
+    pub(crate) fn usage(&self) -> &Usage {
+        &self.usage
     }
 
     /// True if `name` is one of the model names in this label set.
@@ -75,7 +83,7 @@ impl Handles {
     /// data path.
     pub(crate) fn drain(&self, counts: &LiveCounts, spare: &mut Gaps, now: Duration) {
         if counts.is_used() && counts.drain(self.live(), spare) {
-            self.touch(now);
+            self.touch_open(now);
         }
     }
 
