@@ -9,6 +9,7 @@ use tokometer_engine::engine_spans::{self, Collector};
 use tokometer_engine::scrape::Scraper;
 use tokometer_observe::measure::{Labels, Sink};
 use tokometer_proxy::listen::Address;
+use tokometer_proxy::relay::Phase;
 use tokometer_telemetry::accounting::{self, Accounting};
 use tokometer_telemetry::backlog::Backlog;
 use tokometer_telemetry::export::{self, Collect, CollectorClient, Exporters, Process};
@@ -172,8 +173,14 @@ impl Instrument {
         let gates = path.take_gates();
         let listener_states = ListenerStates::new(&settings.listeners, path.addresses(), gates);
         let (servers, engines) = (Arc::clone(&listener_states), scraper.engines());
+        let drain = relay.drain().clone();
         in_flight.set_signs_source(Box::new(move |listener, now| Signs {
-            reach: servers.status(listener).map(|status| status.reach(now)).unwrap_or_default(),
+            // During a drain, the server may stop too: this is not an outage.
+            reach: servers
+                .status(listener)
+                .filter(|_| drain.phase() == Phase::Running)
+                .map(|status| status.reach(now))
+                .unwrap_or_default(),
             still: engines.still(listener, now),
         }));
         let listeners = Arc::new(ListenerStats {

@@ -5,6 +5,7 @@ mod config;
 mod counted;
 mod headers;
 mod naive;
+mod outages;
 mod run;
 mod waiting;
 

@@ -9,7 +9,8 @@ use tokometer_observe::measure::{Count, CountSource, Labels, Models, Record, Sin
 
 use crate::export::table::{Id, Key};
 use crate::export::{Collect, Points};
-use crate::live::{InFlight, Open};
+use crate::live::{InFlight, Open, Reach, State as EngineState};
+use crate::slo::lost::{Demand, Down, Uptime};
 use crate::slo::verdict::{concerns, longest_wait, verdict};
 use crate::slo::{Exclusion, Goal, Objective, Reason, Settings, Verdict};
 
@@ -30,6 +31,8 @@ pub(super) type Model = Option<Arc<str>>;
 #[derive(Debug)]
 pub struct Evaluator {
     models: Models,
+    /// Earlier than every request.
+    epoch: Instant,
     /// Never locked by the data path.
     state: Mutex<State>,
 }
@@ -38,9 +41,25 @@ pub struct Evaluator {
 struct State {
     settings: Arc<Settings>,
     /// Counts by objective, in the order of the settings.
-    counts: Vec<BTreeMap<Model, Counts>>,
+    counts: Vec<BTreeMap<Model, Tally>>,
+    /// The servers, by listener.
+    uptimes: Vec<Uptime>,
     /// Notes on overdue requests; at most [`MAX_NOTES`].
     notes: HashMap<RequestId, Note>,
+}
+
+/// Counts of one objective and model, and what outages are compared with.
+#[derive(Debug)]
+struct Tally {
+    counts: Counts,
+    /// By listener; empty for objectives that do not count lost requests.
+    demands: Vec<Demand>,
+}
+
+impl Tally {
+    fn zero(goal: &Goal) -> Tally {
+        Tally { counts: Counts::zero(goal), demands: Vec::new() }
+    }
 }
 
 /// Counts of one objective and model.
@@ -168,7 +187,7 @@ impl State {
             let named = scope.models.iter().filter(|name| !name.ends_with('*')).map(|name| name.as_str().into());
             let none = (labels.is_empty() && scope.models.is_empty()).then_some(None);
             for model in known.chain(named).map(Some).chain(none) {
-                counts.entry(model).or_insert_with(|| Counts::zero(goal));
+                counts.entry(model).or_insert_with(|| Tally::zero(goal));
             }
         }
     }
@@ -176,18 +195,42 @@ impl State {
     fn add(&mut self, objective: usize, model: &Model, verdict: Verdict, output: Option<Count>) {
         if let Some(counts) = self.counts.get_mut(objective) {
             let goal = &self.settings.objectives[objective].goal;
-            counts.entry(model.clone()).or_insert_with(|| Counts::zero(goal)).add(verdict, output);
+            let tally = counts.entry(model.clone()).or_insert_with(|| Tally::zero(goal));
+            tally.counts.add(verdict, output);
         }
     }
+}
+
+impl State {
+    /// Notes an evaluated request, to estimate what a later outage costs.
+    fn note(&mut self, objective: usize, model: &Model, record: &Record, epoch: Instant) {
+        let listener = record.labels.listener;
+        self.uptimes.resize_with(self.uptimes.len().max(listener + 1), Uptime::default);
+        let Some(tally) = self.counts.get_mut(objective).and_then(|counts| counts.get_mut(model)) else { return };
+        tally.demands.resize_with(self.uptimes.len(), Demand::default);
+        if let (Some(demand), Some(uptime)) = (tally.demands.get_mut(listener), self.uptimes.get(listener)) {
+            demand.note(uptime, epoch, record.started, record.started + record.ended);
+        }
+    }
+}
+
+/// True if the objective counts requests that clients could not send. Other objectives evaluate only responses.
+fn counts_lost(goal: &Goal) -> bool {
+    matches!(goal, Goal::Availability | Goal::Goodput)
 }
 
 impl Evaluator {
     /// Creates an evaluator with these objectives.
     pub fn new(settings: Settings) -> Evaluator {
         let models = Models::new(settings.max_models, &settings.models);
-        let mut state = State { settings: Arc::new(Settings::none()), counts: Vec::new(), notes: HashMap::new() };
+        let mut state = State {
+            settings: Arc::new(Settings::none()),
+            counts: Vec::new(),
+            uptimes: Vec::new(),
+            notes: HashMap::new(),
+        };
         state.set(settings, &models);
-        Evaluator { models, state: Mutex::new(state) }
+        Evaluator { models, epoch: Instant::now(), state: Mutex::new(state) }
     }
 
     /// Replaces the settings. The counts of an objective with the same name and kind are kept.
@@ -204,10 +247,10 @@ impl Evaluator {
     pub fn evaluated(&self) -> Vec<Evaluated> {
         let state = self.state();
         let each = state.settings.objectives.iter().zip(&state.counts).flat_map(|(objective, counts)| {
-            counts.iter().map(|(model, counts)| Evaluated {
+            counts.iter().map(|(model, tally)| Evaluated {
                 objective: objective.name.clone(),
                 model: model.clone(),
-                counts: counts.clone(),
+                counts: tally.counts.clone(),
             })
         });
         let mut evaluated: Vec<Evaluated> = each.collect();
@@ -215,9 +258,57 @@ impl Evaluator {
         evaluated
     }
 
-    /// Runs [`Evaluator::sweep`] over the requests in flight. Call about once per second, never on a data path thread.
+    /// Runs [`Evaluator::sweep`] over the requests in flight, and counts requests that outages cost. Call about once per
+    /// second, never on a data path thread.
     pub fn look(&self, in_flight: &InFlight, now: Instant) {
         self.sweep(|visit| in_flight.each(now, |open| visit(&Pending::from(&open))), now);
+        let down = in_flight.stats(now).into_iter().map(|stats| {
+            let verdict = stats.verdict;
+            let lasts = match (verdict.state, verdict.signs.reach) {
+                (EngineState::Unreachable, Reach::Fails(time)) => Some(time),
+                // The other ranks of a data-parallel engine still serve requests.
+                (EngineState::Wedged, _) if verdict.rank.is_none() => Some(verdict.silent),
+                _ => None,
+            };
+            lasts.map(|lasts| Down { lasts, waiting: 0 })
+        });
+        let mut down: Vec<Option<Down>> = down.collect();
+        if down.iter().any(Option::is_some) {
+            in_flight.each(now, |open| {
+                if let Some(Some(down)) = down.get_mut(open.listener)
+                    && open.age < down.lasts
+                {
+                    down.waiting += 1;
+                }
+            });
+        }
+        self.lose(&down, now);
+    }
+
+    /// Counts the requests that clients could not send during outages as bad. `down`: the outages by listener.
+    pub fn lose(&self, down: &[Option<Down>], now: Instant) {
+        let mut state = self.state();
+        let State { settings, counts, uptimes, .. } = &mut *state;
+        uptimes.resize_with(uptimes.len().max(down.len()), Uptime::default);
+        for (uptime, down) in uptimes.iter_mut().zip(down) {
+            uptime.set(down.as_ref(), now);
+        }
+        for (objective, tallies) in settings.objectives.iter().zip(counts) {
+            if !counts_lost(&objective.goal) {
+                continue;
+            }
+            for (listener, uptime) in uptimes.iter().enumerate() {
+                let all = tallies.values_mut().filter_map(|tally| tally.demands.get_mut(listener));
+                let all: f64 = all.map(|demand| demand.rate_before(uptime, self.epoch)).sum();
+                let Some(Some(down)) = down.get(listener).filter(|_| all > 0.0) else { continue };
+                for tally in tallies.values_mut() {
+                    let Some(demand) = tally.demands.get_mut(listener) else { continue };
+                    let share = demand.rate_before(uptime, self.epoch) / all;
+                    let lost = demand.lose(share * down.waiting as f64, now);
+                    *tally.counts.bad.entry(Reason::Lost).or_default() += lost;
+                }
+            }
+        }
     }
 
     /// Counts a request in flight as bad for an objective once its first token is overdue. When the request ends, that
@@ -280,9 +371,15 @@ impl Evaluator {
             Some(Note::Late) | None => Vec::new(),
         };
         for (at, objective) in settings.objectives.iter().enumerate() {
-            if !counted.contains(&objective.name) && concerns(objective, record, model.as_deref()) {
+            let is_counted = counted.contains(&objective.name);
+            if is_counted || concerns(objective, record, model.as_deref()) {
                 let verdict = verdict(record, model.as_deref(), objective, &settings);
-                state.add(at, &model, verdict, record.output_tokens);
+                if !is_counted {
+                    state.add(at, &model, verdict, record.output_tokens);
+                }
+                if counts_lost(&objective.goal) && (is_counted || !matches!(verdict, Verdict::Excluded(_))) {
+                    state.note(at, &model, record, self.epoch);
+                }
             }
         }
     }
@@ -351,13 +448,16 @@ impl Collect for Evaluator {
                 points.put(Id::SloThreshold, &[slo.clone(), (Key::Threshold, threshold.into())], value);
             }
         }
-        for Evaluated { objective, model, counts } in self.evaluated() {
+        for Evaluated { objective, model, mut counts } in self.evaluated() {
             let known = [(Key::Slo, Arc::<str>::from(objective).into()), (Key::Model, model.into())];
             let mut put = |id, more: &[(Key, &'static str)], count: u64| {
                 let more = more.iter().map(|(key, word)| (*key, (*word).into()));
                 points.put(id, &known.iter().cloned().chain(more).collect::<Vec<_>>(), count);
             };
             put(Id::SloEvents, &[(Key::Verdict, "good")], counts.good);
+            if let Some(lost) = counts.bad.remove(&Reason::Lost) {
+                put(Id::SloLost, &[], lost);
+            }
             for (reason, count) in counts.bad {
                 put(Id::SloEvents, &[(Key::Verdict, "bad"), (Key::Reason, reason.as_str())], count);
             }

@@ -5,11 +5,13 @@
 //! during an outage. Each request is therefore evaluated here, with its own limits.
 
 mod evaluator;
+mod lost;
 mod settings;
 mod verdict;
 mod window;
 
 pub use evaluator::{Counts, Evaluated, Evaluator, Pending};
+pub use lost::Down;
 pub use settings::{Goal, Objective, ReadingSpeed, RuleSettings, Scope, Settings};
 pub use verdict::{Exclusion, Reason, Verdict, concerns, verdict};
 pub use window::{ObjectiveState, Window, sums};

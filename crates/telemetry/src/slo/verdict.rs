@@ -56,6 +56,8 @@ closed_enum! {
         NoOutput = "no_output",
         /// The first token was late, or is overdue while the request still waits.
         LateFirstToken = "late_first_token",
+        /// Estimated: the server was unreachable or wedged, so it did not receive the request.
+        Lost = "lost",
         /// The request waited for its first token longer than the limit, ended without one, and had not been counted as
         /// late.
         NoFirstToken = "no_first_token",

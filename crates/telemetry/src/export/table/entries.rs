@@ -439,6 +439,10 @@ catalogue! {
     /// Requests evaluated against an objective; bad requests have a reason
     SloEvents = Counter(Scope::Process, "tokometer.slo.events", "{request}")
         { extra: &[Key::Slo, Key::Model, Key::Verdict, Key::Reason] },
+    /// Estimated requests that a server with recent traffic did not receive while it was unreachable or wedged: the request
+    /// rate before the outage multiplied by its duration, without requests that were measured meanwhile. The rules
+    /// count them as bad while no server of the model is healthy (docs/concepts/objectives.md)
+    SloLost = Counter(Scope::Process, "tokometer.slo.lost.events", "{request}") { extra: &[Key::Slo, Key::Model] },
     /// Requests in an objective's scope that were not evaluated, because the server was not the cause or too little is
     /// known about the request
     SloExcluded = Counter(Scope::Process, "tokometer.slo.excluded", "{request}")
