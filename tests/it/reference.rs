@@ -42,8 +42,9 @@ const ALERTS: &str = "# Alerts
 <!-- Generated from the alerting rules: `tests/generated.sh write` rewrites it. -->
 
 The table lists the alerts that `tokometer rules` generates for the default objectives. An alert with the severity
-`critical` is a page, and an alert with the severity `warning` is a ticket. If a row lists two severities, the values in
-the columns `For` and `Dashboard` have the same order; a single value applies to both severities.
+`critical` is a page, and an alert with the severity `warning` is a ticket. An alert with the severity `info` needs no
+action. If a row lists two severities, the values in the columns `For` and `Dashboard` have the same order; a single
+value applies to both severities.
 
 The column `For` shows how long the condition must hold before the alert fires; `-` means that the alert fires
 immediately. Each alert name links to its runbook. The last column contains the dashboard to which the alert links.

@@ -94,8 +94,8 @@ class _OnCall:
 class _Traffic:
     """Clients that send requests at a steady pace; `with` ends when their last responses are complete."""
 
-    def __init__(self, port, model):
-        self.port, self.model, self.done, self.broken = port, model, threading.Event(), []
+    def __init__(self, port, model, may_fail=False):
+        self.port, self.model, self.done, self.broken, self.may_fail = port, model, threading.Event(), [], may_fail
         self.clients = [threading.Thread(target=self._send_request, args=(n,), daemon=True) for n in range(CLIENTS)]
 
     def _send_request(self, number):
@@ -115,7 +115,7 @@ class _Traffic:
         self.done.set()
         for client in self.clients:
             client.join()
-        assert kind or not self.broken, f"{self.model}: {self.broken[0]}"
+        assert kind or self.may_fail or not self.broken, f"{self.model}: {self.broken[0]}"
 
 
 def _require_program(name):
@@ -262,6 +262,44 @@ def slow_tokens_send_one_page_and_recovery_resolves_it():
         assert _events(control_relay, "bad") == 0 and _events(control_relay, "good") > 50, "the control was healthy, and had traffic"
 
 
+OUTAGE_SECONDS = 120.0  # An hour, unscaled.
+
+
+def outage_sends_one_page_and_burns_the_budget_of_the_refused_requests():
+    """One model of two loses its only server, whose listener closes. The page lasts until the server is back."""
+    with contextlib.ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory())
+        on_call = stack.enter_context(_OnCall())
+        control = stack.enter_context(start_sim(*HEALTHY, "--model", "control"))
+        control_relay = stack.enter_context(Tokometer(control.port, slo=_slo()))
+        server = stack.enter_context(start_sim(*HEALTHY, "--model", "slowed"))
+        relay = stack.enter_context(Tokometer(server.port, slo=_slo()))
+        stack.enter_context(_prometheus(directory, on_call, [relay.admin, control_relay.admin]))
+        stack.enter_context(_Traffic(control_relay.port, "control"))
+        traffic = stack.enter_context(_Traffic(relay.port, "slowed", may_fail=True))
+        started = time.monotonic()
+        until(lambda: time.monotonic() - started >= 65, "the healthy period", 70)
+        server.kill()
+        stopped, refused = time.time(), len(traffic.broken)
+        page = {"alertname": "LLMUpstreamDown", "severity": "critical"}
+        # One minute of `for`, and the delays of scrapes and evaluations.
+        at, alert = until(lambda: on_call.find("firing", **page), "a page", 60 / SCALE + MAX_DELAY_SECONDS + 10)
+        assert alert["labels"]["model"] == "slowed", alert["labels"]
+        print(f"    page {at - stopped:.1f} s after the stop ({(at - stopped) * SCALE / 60:.0f} min unscaled)")
+        until(lambda: time.time() - stopped >= OUTAGE_SECONDS, "the outage", OUTAGE_SECONDS)
+        assert not on_call.find("resolved", **page), "the page lasts as long as the outage"
+        bad = relay.total("tokometer_slo_events_total", slo="availability", verdict="bad")
+        lost = relay.total("tokometer_slo_lost_events_total", slo="availability")
+        truth = len(traffic.broken) - refused
+        print(f"    {truth} requests were refused, {bad:.0f} of them counted, {lost:.0f} estimated")
+        assert abs(bad + lost - truth) <= 0.1 * truth, (bad, lost, truth)
+        stack.enter_context(start_sim(*HEALTHY, "--model", "slowed", port=server.port))
+        until(lambda: on_call.find("resolved", **page), "the page is resolved", 120 / SCALE + MAX_DELAY_SECONDS + 10)
+        assert control_relay.total("tokometer_slo_lost_events_total") == 0
+        pages = [a for at, a in on_call.received if a["status"] == "firing" and a["labels"]["severity"] == "critical" and at < stopped + OUTAGE_SECONDS]
+        assert [a["labels"]["alertname"] for a in pages] == ["LLMUpstreamDown"], f"one outage is one page: {pages}"
+
+
 def _burn(kind, slo, severity="critical", **labels):
     return {"alertname": f"LLM{kind}ErrorBudgetBurn", "slo": slo, "severity": severity, "namespace": "prod", "model": "m", **labels}
 
@@ -270,27 +308,35 @@ def _on_pod(name, severity, pod):
     return {"alertname": name, "severity": severity, "namespace": "prod", "pod": pod, "instance": f"{pod}:9464"}
 
 
+def _on_server(name, pod, model="m"):
+    return {**_on_pod(name, "warning", pod), "model": model}
+
+
 def _send(port, alerts):
     body = json.dumps([{"labels": {"service": "chat", **labels}} for labels in alerts]).encode()
     request = urllib.request.Request(f"http://127.0.0.1:{port}/api/v2/alerts", body, {"Content-Type": "application/json"})
     urllib.request.urlopen(request, timeout=5).close()
 
 
-PAGE_DOWN = {"alertname": "LLMUpstreamDown", "severity": "critical", "namespace": "prod"}
+PAGE_DOWN = {"alertname": "LLMUpstreamDown", "severity": "critical", "namespace": "prod", "model": "m"}
 # A case: the alerts that cause others, those that must not be sent, and those that must be.
 INHIBITION = {
     "a dead server": (
         [PAGE_DOWN],
         [
-            _on_pod("LLMUpstreamDown", "warning", "a"), _on_pod("LLMTokensStalled", "warning", "a"), _on_pod("LLMQueueGrowing", "warning", "a"),
+            _on_server("LLMUpstreamDown", "a"), _on_server("LLMTokensStalled", "a"), _on_pod("LLMQueueGrowing", "warning", "a"),
             _on_pod("LLMTruncatedStreams", "warning", "a"), _on_pod("LLMClientDisconnectsHigh", "warning", "a"),
             _burn("Availability", "availability"), _burn("TTFT", "ttft"), _burn("DecodeRate", "decode_rate"), _burn("Stall", "stall"),
             _burn("Goodput", "goodput"), _burn("Goodput", "goodput", "warning"),
         ],
-        [_burn("TTFT", "ttft", namespace="other"), _on_pod("LLMSidecarTelemetryDropped", "warning", "a")],
+        [
+            _burn("TTFT", "ttft", namespace="other"), _on_pod("LLMSidecarTelemetryDropped", "warning", "a"),
+            # Another model of the namespace.
+            _burn("Availability", "availability", model="other"), _on_server("LLMUpstreamDown", "b", "other"),
+        ],
     ),
     "one server of many": (
-        [_on_pod("LLMTokensStalled", "warning", "a")],
+        [_on_server("LLMTokensStalled", "a")],
         [_on_pod("LLMQueueGrowing", "warning", "a"), _on_pod("LLMPodSlowOutlier", "warning", "a")],
         # Alerts on objectives send their own pages, and an alert for another server is independent.
         [_burn("TTFT", "ttft"), _on_pod("LLMQueueGrowing", "warning", "b")],
@@ -306,9 +352,9 @@ INHIBITION = {
         [_burn("TTFT", "ttft", namespace="other")],
     ),
     "no scrapes": (
-        [_on_pod("LLMSidecarDown", "critical", "a")],
+        [_on_pod("LLMSidecarDown", "warning", "a")],
         [{"alertname": "LLMSLOMetricAbsent", "severity": "warning", "slo": "ttft", "namespace": "prod"}],
-        [_on_pod("LLMSidecarDown", "critical", "b"), {"alertname": "LLMSLOMetricAbsent", "severity": "warning", "slo": "ttft", "namespace": "other"}],
+        [_on_pod("LLMSidecarDown", "warning", "b"), {"alertname": "LLMSLOMetricAbsent", "severity": "warning", "slo": "ttft", "namespace": "other"}],
     ),
 }
 

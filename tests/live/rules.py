@@ -204,6 +204,24 @@ def low_traffic_sends_no_page():
     _run(_objectives(targets), tests, "2m")
 
 
+def recorded_windows_equal_the_raw_expressions():
+    """Two pods, one of which restarts, with 1 and 3 % bad requests: within 1 % of the expressions over the pods' counters."""
+    def pod(name, good, bad, restart=""):
+        labels = f'slo="a99",model="m",namespace="n",pod="{name}"'
+        series = lambda verdict, step: (f'tokometer_slo_events_total{{{labels},verdict="{verdict}"}}', f"0+{step}x239 {restart}0+{step}x360")  # noqa: E731
+        return [series("good", good), series("bad", bad)]
+
+    expected = []
+    for window in ("5m", "30m", "1h", "2h", "6h"):
+        raw = f'sum(rate(tokometer_slo_events_total{{verdict="bad"}}[{window}])) / sum(rate(tokometer_slo_events_total[{window}]))'
+        recorded = f"sum(slo:sli_error:ratio_rate{window})"
+        expected.append((590, f"abs({recorded} / ({raw}) - 1) < bool 0.01", 1))
+        if window in ("1h", "6h"):
+            count = f'sum(increase(tokometer_slo_events_total{{verdict="bad"}}[{window}]))'
+            expected.append((590, f"abs(sum(slo:sli_bad:increase{window}) / ({count}) - 1) < bool 0.03", 1))
+    _run(_objectives([99]), [("1m", pod("a", 99, 1) + pod("b", 97, 3, "stale _x3 "), expected)])
+
+
 def page_resolves_after_an_outage():
     """A total outage of 20 minutes: the page lasts until no pair of windows is exceeded."""
     series = _events("a99", _steps((60, 120), (0, 20), (60, 460)), _steps((0, 120), (60, 20), (0, 460)))
@@ -424,6 +442,98 @@ def one_down_server_opens_a_ticket_and_half_down_pages():
         page = _firing("LLMUpstreamDown", ',severity="critical"')
         tests.append(("1m", series, [(60, ticket, affected), (60, page, 1 if affected == 2 else None)]))
     _run({"enabled": False}, tests)
+
+
+def _server(pod, model="m"):
+    """Labels of one pod's series, and the series of a server that served this model."""
+    labels = f'namespace="n",pod="{pod}",instance="{pod}",job="j"'
+    requests = f'tokometer_requests_total{{{labels},gen_ai_response_model="{model}",gen_ai_operation_name="chat",outcome="ok"}}'
+    return labels, requests
+
+
+def _alerts(name, severity, matchers=""):
+    return f'count(ALERTS{{alertname="{name}",severity="{severity}",alertstate="firing"{matchers}}})'
+
+
+def outage_alert_lasts_as_long_as_the_outage():
+    """Outages of 5 minutes, 2 and 26 hours. Prometheus fails to scrape for 3 and for 20 minutes meanwhile, tokometer restarts once."""
+    labels, requests = _server("p")
+    tests = []
+    for minutes in (5, 120, 26 * 60):
+        up, reachable, served = f"1x{20 + minutes + 60}", f"1x19 0x{minutes - 1} 1x60", f"0+5x19 95x{minutes + 60}"
+        if minutes >= 120:
+            # From minute 60 of the outage: 3 failed scrapes; from minute 80: 20 failed scrapes, then a new process.
+            reachable = f"1x19 0x39 stale _x2 0x16 stale _x19 0x{minutes - 81} 1x60"
+            served = "0+5x19 95x59 stale"
+            up = f"1x59 0x2 1x16 0x19 1x{minutes}"
+        series = [
+            (f"tokometer_engine_reachable{{{labels}}}", reachable), (f"tokometer_listening{{{labels}}}", reachable.replace("0x", "1x")),
+            (f"up{{{labels}}}", up), (requests, served),
+        ]
+        for severity, matchers in (("critical", ',namespace="n",model="m",pod=""'), ("warning", ',pod="p",model="m"')):
+            firing = _alerts("LLMUpstreamDown", severity, matchers)
+            begin, end = 23, 20 + minutes
+            # Firing at every minute of the outage: no flapping.
+            lasting = f"count_over_time(({firing})[{minutes - 4}m:1m])"
+            tests.append(("1m", series, [
+                (20, firing, None), (begin, firing, 1), (end - 1, f"{lasting} >= bool {minutes - 4}", 1), (end + 2, firing, None),
+            ]))
+    _run({"enabled": False}, tests)
+
+
+def outage_of_a_whole_model_is_a_page():
+    tests = []
+    page = lambda model: _alerts("LLMUpstreamDown", "critical", f',namespace="n",model="{model}"')  # noqa: E731
+    any_page = _alerts("LLMUpstreamDown", "critical")
+    tickets = _alerts("LLMUpstreamDown", "warning")
+    stalled = lambda severity: _alerts("LLMTokensStalled", severity)  # noqa: E731
+
+    def fleet(servers, state="0x60"):
+        """Servers as (pod, model, whether it fails after 30 minutes)."""
+        series = []
+        for pod, model, fails in servers:
+            labels, requests = _server(pod, model)
+            series += [(f"tokometer_listening{{{labels}}}", _flat(1)), (requests, "0+5x120"), (f"tokometer_engine_wedged{{{labels}}}", _flat(0))]
+            series += [(f"tokometer_engine_reachable{{{labels}}}", f"1x30 {state}" if fails else _flat(1))]
+        return series
+
+    three = [("a", "x", True), ("b", "y", False), ("c", "z", False)]
+    tests.append(("1m", fleet(three), [(29, any_page, None), (33, page("x"), 1), (33, any_page, 1), (33, tickets, 1), (85, page("x"), 1)]))
+    tests.append(("1m", fleet([("a", "x", True)]), [(33, page("x"), 1), (33, any_page, 1)]))
+    twenty = [(f"p{n}", "x", n == 0) for n in range(20)]
+    tests.append(("1m", fleet(twenty), [(60, any_page, None), (60, tickets, 1)]))
+    # Deleted while it is down, as when the model is scaled to zero.
+    tests.append(("1m", fleet([("a", "x", True)], "0x10 stale"), [(38, page("x"), 1), (50, any_page, None), (50, tickets, None)]))
+    # A frozen engine of three models with one server each.
+    frozen = [(name, "0x30 1x90") if "wedged" in name and 'pod="a"' in name else (name, v) for name, v in fleet([(p, m, False) for p, m, _ in three])]
+    tests.append(("1m", frozen, [(29, stalled("critical"), None), (33, stalled("critical"), 1), (33, stalled("warning"), 1)]))
+    _run({"enabled": False}, tests)
+
+
+def lost_requests_burn_the_budget_unless_another_server_is_healthy():
+    """One server of two is down for 2 hours, or both are. The lost requests are estimated at the rate of 60 per minute."""
+    tests = []
+    for dead in (1, 2):
+        series = []
+        for number, pod in enumerate("ab"):
+            labels, requests = _server(pod)
+            fails = number < dead
+            series += [
+                (f"tokometer_listening{{{labels}}}", _flat(1, 500)), (requests, "0+60x500"),
+                (f"tokometer_engine_reachable{{{labels}}}", "1x199 0x119 1x180" if fails else _flat(1, 500)),
+                (f'tokometer_slo_events_total{{slo="a99",model="m",{labels},verdict="good"}}', _steps((60, 200), (0, 120), (60, 180)) if fails else _steps((60, 500))),
+                (f'tokometer_slo_events_total{{slo="a99",model="m",{labels},verdict="bad",reason="http_5xx"}}', _flat(0, 500)),
+                (f'tokometer_slo_lost_events_total{{slo="a99",model="m",{labels}}}', _steps((0, 200), (60, 120), (0, 180)) if fails else _flat(0, 500)),
+            ]
+        bad = "sum(slo:sli_bad:increase6h)"
+        firing = _firing("LLMAvailabilityErrorBudgetBurn", ',severity="critical",model="m"')
+        if dead == 1:
+            expected = [(330, f"{bad} < bool 1", 1), (330, firing, None)]
+        else:
+            truth = 2 * 60 * 120
+            expected = [(330, f"abs({bad} - {truth}) < bool {truth * 0.05}", 1), (210, firing, 1), (319, firing, 1), (319, f"count_over_time(({firing})[108m:1m]) >= bool 108", 1)]
+        tests.append(("1m", series, expected))
+    _run(_objectives([99]), tests)
 
 
 def every_alert_fires_and_stays_silent_as_specified():

@@ -10,13 +10,15 @@
 //!   name. The suffix ` of peers` selects all processes of the selected jobs and namespaces;
 //! - `{engine_state}`: an expression that the dashboard, a panel's `limit` or `shared.yaml` defines;
 //! - `{period_days}`, `{period_seconds}`, `{groups}` (labels), `{objectives}` (matchers), `{reading_slow}` and the
-//!   other decode rates of `slo.reading`: the settings of the objectives.
+//!   other decode rates of `slo.reading`: the settings of the objectives; `{slow_share}`: the limit of the alert on slow
+//!   pods.
 
 use tokometer_telemetry::export::table::{Key, Metric};
 use tokometer_telemetry::slo::Settings;
 
 use crate::placeholder;
 use crate::placeholder::Definitions;
+use crate::rules::SLOW_SHARE;
 
 /// The processes selected by the variables.
 const SELECTED: &str = r#"job=~"$job",namespace=~"$namespace",pod=~"$pod",instance=~"$instance""#;
@@ -41,6 +43,7 @@ pub(super) fn of_settings(settings: &Settings) -> Definitions {
         ("period_seconds", (u64::from(rules.period_days) * 86_400).to_string()),
         ("groups", labels.join(", ")),
         ("group_legend", labels.iter().map(|label| format!("{{{{{label}}}}}")).collect::<Vec<_>>().join(" / ")),
+        ("slow_share", SLOW_SHARE.to_string()),
         ("reading_slow", reading.slow.to_string()),
         ("reading_comfortable", reading.comfortable.to_string()),
         ("reading_fast", reading.fast.to_string()),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::dashboards::expression::expand;
 use crate::dashboards::schema::{Column, Link, Named, Override, Panel, Query, Shared, Style, Thresholds};
-use crate::rules::{burn_factor, runbook_url};
+use crate::rules::{SLOW_SHARE, burn_factor, runbook_url};
 use tokometer_telemetry::slo::{ReadingSpeed, RuleSettings};
 
 /// Minimum width, in columns, of a graph with the legend at the right.
@@ -194,6 +194,7 @@ impl Context<'_> {
                     "reading_slow" => Some(self.reading.slow),
                     "reading_comfortable" => Some(self.reading.comfortable),
                     "reading_fast" => Some(self.reading.fast),
+                    "slow_share" => Some(SLOW_SHARE),
                     _ => bound.parse().ok(),
                 },
             };

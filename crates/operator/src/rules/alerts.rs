@@ -11,6 +11,9 @@ use tokometer_telemetry::export::table;
 use tokometer_telemetry::export::table::{Id, Key};
 use tokometer_telemetry::slo::RuleSettings;
 
+/// A pod is slow if its median decode rate is less than this share of the median of all pods with the same model.
+pub(crate) const SLOW_SHARE: f64 = 0.7;
+
 const DEFINITION: &str = include_str!("alerts.yaml");
 
 #[derive(Debug, Deserialize)]
@@ -58,6 +61,9 @@ struct Alert {
     summary: String,
     description: String,
     first_step: String,
+    /// The first step without Kubernetes, where the labels `namespace` and `pod` are empty; required for a step that
+    /// contains them.
+    elsewhere: Option<String>,
 }
 
 /// The groups: alerts on engines, alerts on tokometer, and daily budgets.
@@ -67,13 +73,23 @@ pub(super) fn groups(rules: &RuleSettings) -> Vec<Group> {
     let apart: Vec<&str> =
         rules.group_by.iter().map(String::as_str).filter(|label| *label != Key::Model.label()).collect();
     let by = apart.iter().copied().chain([Key::Budget.label()]).collect::<Vec<&str>>().join(", ");
+    // A tokometer process may have several servers, such as data-parallel ranks.
+    let server = ["namespace", "pod", "instance", Key::ServerAddress.label(), Key::ServerPort.label()];
+    let more = apart.iter().copied().filter(|label| !server.contains(label));
+    let server_labels = server.into_iter().chain(more).collect::<Vec<&str>>().join(", ");
+    let pairs = server.into_iter().chain(rules.group_by.iter().map(String::as_str).filter(|l| !server.contains(l)));
+    let pair_labels = pairs.collect::<Vec<&str>>().join(", ");
     let limit = table::metric(Id::BudgetLimit).prometheus().full();
     let in_namespace = place(&["namespace".to_owned()]);
     let texts = [
         ("service", rules.service.clone()),
         ("of_budget", place(&apart.iter().map(|label| (*label).to_owned()).collect::<Vec<String>>())),
         ("server", format!("{{{{ or $labels.pod $labels.instance }}}}{in_namespace}")),
-        ("in_namespace", in_namespace),
+        ("of_group", place(&rules.group_by)),
+        ("group", rules.group_by.join(", ")),
+        ("server_labels", server_labels),
+        ("pair_labels", pair_labels),
+        ("slow_share", SLOW_SHARE.to_string()),
         ("budget_limit", limit),
         ("by", by),
     ];
@@ -105,8 +121,15 @@ fn alert(alert: Alert, rules: &RuleSettings, texts: &Definitions, definitions: &
         texts.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
     };
     let expr = query(&alert.expr, &[texts, definitions])?;
+    let label = if alert.first_step.contains("$labels.pod") { "pod" } else { "namespace" };
+    let first_step = match alert.elsewhere {
+        None => alert.first_step,
+        Some(elsewhere) => {
+            format!("{{{{ if $labels.{label} }}}}{}{{{{ else }}}}{elsewhere}{{{{ end }}}}", alert.first_step)
+        }
+    };
     let rule = Rule::alert(rules, &alert.alert, &alert.severity, expr)
-        .about(&text(&alert.summary), &text(&alert.description), &text(&alert.first_step))
+        .about(&text(&alert.summary), &text(&alert.description), &text(&first_step))
         .dashboard(rules, &alert.dashboard, &["namespace", "pod", "instance"]);
     Ok(Rule { pending: alert.pending, ..rule })
 }

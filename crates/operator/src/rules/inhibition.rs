@@ -5,10 +5,6 @@ use serde_json::{Value, json};
 use crate::rules::format::stream;
 use tokometer_telemetry::slo::Settings;
 
-/// Alerts caused by a frozen or unreachable server.
-const OF_SERVER: &str =
-    "LLM.+ErrorBudgetBurn|LLMQueueGrowing|LLMTruncatedStreams|LLMClientDisconnectsHigh|LLMPodSlowOutlier";
-
 /// `inhibit_rules`, to be merged into Alertmanager's configuration.
 pub(super) fn alertmanager(settings: &Settings) -> String {
     let rule = |source: &[String], target: &[String], equal: &[&str]| {
@@ -33,16 +29,16 @@ pub(super) fn alertmanager(settings: &Settings) -> String {
             &by,
         ),
         rule(&[among("LLM(TTFT|DecodeRate|Stall)ErrorBudgetBurn"), page()], &[is("LLMGoodputErrorBudgetBurn")], &by),
-        // The page means that at least half of a namespace's servers fail: the other alerts of the namespace are
-        // consequences.
+        // The page means that at least half of a model's servers fail: the objectives of the model, and the tickets for
+        // these servers, are consequences. These tickets in turn inhibit the other alerts on the servers.
         rule(
             &[among("LLMUpstreamDown|LLMTokensStalled"), page()],
-            &[among(&format!("{OF_SERVER}|LLMErrorBudgetExhausted"))],
-            &["namespace"],
+            &[among("LLM.+ErrorBudgetBurn|LLMErrorBudgetExhausted")],
+            &by,
         ),
-        rule(&[is("LLMUpstreamDown"), page()], &[is("LLMTokensStalled")], &["namespace"]),
-        rule(&[is("LLMUpstreamDown"), page()], &[is("LLMUpstreamDown"), ticket()], &["namespace"]),
-        rule(&[is("LLMTokensStalled"), page()], &[is("LLMTokensStalled"), ticket()], &["namespace"]),
+        rule(&[is("LLMUpstreamDown"), page()], &[is("LLMTokensStalled")], &by),
+        rule(&[is("LLMUpstreamDown"), page()], &[is("LLMUpstreamDown"), ticket()], &by),
+        rule(&[is("LLMTokensStalled"), page()], &[is("LLMTokensStalled"), ticket()], &by),
         // Alerts on a single server.
         rule(&[is("LLMUpstreamDown")], &[is("LLMTokensStalled"), ticket()], &server),
         rule(

@@ -11,6 +11,7 @@ mod objective;
 mod rule;
 mod time_scale;
 
+pub(crate) use alerts::SLOW_SHARE;
 pub(crate) use rule::runbook_url;
 use tokometer_observe::closed_enum;
 use tokometer_telemetry::slo::{Objective, Settings};

@@ -22,6 +22,11 @@ pub(super) fn events(objective: &Objective, bad: bool) -> String {
     format!("{series}{{{}=\"{}\"{verdict}}}", Key::Slo.label(), objective.name)
 }
 
+/// Selector of the requests that an objective did not receive during outages, estimated.
+fn lost(objective: &Objective) -> String {
+    format!("{}{{{}=\"{}\"}}", metric(Id::SloLost).prometheus().full(), Key::Slo.label(), objective.name)
+}
+
 /// Formats a number for PromQL and for people, without floating-point noise.
 pub(super) fn number(value: f64) -> String {
     let text = format!("{value:.10}");
@@ -59,8 +64,21 @@ pub(super) const BURNS: [Burn; 4] = [
     Burn { long: "3d", short: "6h", long_hours: 72.0, share: 0.10, urgency: TICKET },
 ];
 
-/// Every window with a recorded ratio, shortest first.
-pub(super) const WINDOWS: [&str; 7] = ["5m", "30m", "1h", "2h", "6h", "1d", "3d"];
+/// The windows of pages, whose ratios are recorded at every evaluation of the alerts.
+const FAST_WINDOWS: [&str; 4] = ["5m", "30m", "1h", "6h"];
+
+/// The windows of tickets.
+const LONG_WINDOWS: [&str; 3] = ["2h", "1d", "3d"];
+
+/// Evaluation interval of the ratios of tickets: less than half of the 5 minutes after which Prometheus ignores a sample.
+const LONG_INTERVAL: &str = "2m";
+
+/// Minutes of a window such as `30m`, `1h` or `3d`.
+fn minutes(window: &str) -> u32 {
+    let units = [("m", 1), ("h", 60), ("d", 1440)];
+    let parse = |(unit, minutes): &(&str, u32)| Some(window.strip_suffix(unit)?.parse::<u32>().ok()? * minutes);
+    units.iter().find_map(parse).unwrap_or(5)
+}
 
 /// Share of bad requests that counts as a total outage, regardless of the objective.
 pub(super) const HARD_FAILURE: f64 = 0.9;
@@ -87,7 +105,8 @@ pub(super) fn groups(rules: &RuleSettings, objective: &Objective) -> Vec<Group> 
     };
     let of = Rules { rules, objective };
     vec![
-        group("ratios", INTERVAL, of.ratios()),
+        group("ratios", INTERVAL, of.counts().into_iter().chain(of.ratios(&FAST_WINDOWS)).collect()),
+        group("long-ratios", LONG_INTERVAL, of.ratios(&LONG_WINDOWS)),
         group("budget", STEP, of.budget()),
         group("alerts", INTERVAL, of.alerts()),
     ]
@@ -104,9 +123,9 @@ impl Rules<'_> {
         format!("{}-{}", self.rules.service, self.objective.name)
     }
 
-    /// The sum of a function (`rate`, `increase`) of the evaluated requests, by the grouping labels.
-    fn sum(&self, function: &str, bad: bool, window: &str) -> String {
-        format!("sum by ({}) ({function}({}[{window}]))", self.rules.group_by.join(", "), events(self.objective, bad))
+    /// The labels by which requests are grouped.
+    fn by(&self) -> String {
+        self.rules.group_by.join(", ")
     }
 
     /// A recording rule with the labels of Sloth's dashboards and of tokometer's.
@@ -124,21 +143,70 @@ impl Rules<'_> {
         Rule { record: Some(name.to_owned()), expr, labels, ..Rule::default() }
     }
 
+    /// The count of the last 5 minutes, once for each step.
+    fn step(&self, count: &str) -> String {
+        format!("max without (sloth_window) ({})", self.recorded(count))
+    }
+
     /// Selector of a recorded series.
     fn recorded(&self, name: &str) -> String {
         format!("{name}{{sloth_id=\"{}\"}}", self.sloth_id())
     }
 
+    /// The bad or all requests of the last 5 minutes, with those that were lost in outages. Only these rules read the
+    /// series of every pod.
+    fn counts(&self) -> Vec<Rule> {
+        let by = self.by();
+        // Clients of a dead server reach the healthy servers of its model, if there are any.
+        let lost = format!(
+            "sum by ({by}) (increase({}[5m]))\nunless on ({by})\nmin_over_time(tokometer:servers_healthy:count[5m]) > 0",
+            lost(self.objective)
+        );
+        let count = |name: &str, bad| {
+            let measured = format!("sum by ({by}) (increase({}[5m]))", events(self.objective, bad));
+            let expr =
+                format!("sum by ({by}) (\n  {measured}\n  or\n  {}\n)", self.recorded("slo:sli_lost:increase5m"));
+            self.record(name, Some("5m"), expr)
+        };
+        vec![
+            self.record("slo:sli_lost:increase5m", Some("5m"), lost),
+            count("slo:sli_bad:increase5m", true),
+            count("slo:sli_all:increase5m", false),
+        ]
+    }
+
+    /// A sum of the recorded counts of 5 minutes: of every minute, in windows of more than 6 hours of every fifth.
+    fn sum(&self, name: &str, minutes: u32) -> String {
+        let count = self.recorded(name);
+        let sum = match minutes {
+            5 => count,
+            ..=360 => format!("sum_over_time({count}[{minutes}m:1m]) / 5"),
+            _ => format!("sum_over_time({count}[{minutes}m:5m])"),
+        };
+        format!("sum without (sloth_window) ({sum})")
+    }
+
     /// The share of bad requests. Without requests the series is absent, not NaN.
-    fn ratios(&self) -> Vec<Rule> {
-        let ratios = WINDOWS.into_iter().map(|window| {
-            let expr = format!("{}\n/\n({} > 0)", self.sum("rate", true, window), self.sum("rate", false, window));
+    fn ratios(&self, windows: &[&str]) -> Vec<Rule> {
+        // The count of a minute covers the 5 minutes before it: without its first 5 minutes, a window contains only its
+        // own requests.
+        let own = |window: &str| match minutes(window) {
+            minutes @ 6..=360 => minutes - 5,
+            minutes => minutes,
+        };
+        let ratio = |window: &&str| {
+            let (bad, all) =
+                (self.sum("slo:sli_bad:increase5m", own(window)), self.sum("slo:sli_all:increase5m", own(window)));
+            let expr = format!("{bad}\n/\n({all} > 0)");
             self.record(&format!("slo:sli_error:ratio_rate{window}"), Some(window), expr)
-        });
-        let counts = ["5m"].into_iter().chain(BURNS.map(|burn| burn.long)).map(|window| {
-            self.record(&format!("slo:sli_bad:increase{window}"), Some(window), self.sum("increase", true, window))
-        });
-        ratios.chain(counts).collect()
+        };
+        let count = |window: &&str| {
+            let expr = self.sum("slo:sli_bad:increase5m", minutes(window));
+            self.record(&format!("slo:sli_bad:increase{window}"), Some(window), expr)
+        };
+        // `counts` records the count of 5 minutes.
+        let counted = |window: &&&str| BURNS.iter().any(|burn| burn.long == **window);
+        windows.iter().map(ratio).chain(windows.iter().filter(counted).map(count)).collect()
     }
 
     /// The period's ratio is computed from counts: a mean of ratios would weight an idle night like a busy day.
@@ -160,10 +228,11 @@ impl Rules<'_> {
             ("sloth_objective", &number(self.objective.target * 100.0)),
         ]));
         // If the period is as long as a window, the ratio is already recorded for that window.
-        let of_period = (!WINDOWS.contains(&window.as_str())).then(|| self.record(&period, Some(&window), ratio));
+        let is_recorded = FAST_WINDOWS.iter().chain(&LONG_WINDOWS).any(|recorded| *recorded == window);
+        let of_period = (!is_recorded).then(|| self.record(&period, Some(&window), ratio));
         let counts = vec![
-            self.record("slo:sli_bad:step5m", None, self.sum("increase", true, STEP)),
-            self.record("slo:sli_all:step5m", None, self.sum("increase", false, STEP)),
+            self.record("slo:sli_bad:step5m", None, self.step("slo:sli_bad:increase5m")),
+            self.record("slo:sli_all:step5m", None, self.step("slo:sli_all:increase5m")),
         ];
         let others = vec![
             self.record("slo:objective:ratio", None, format!("vector({target})")),
@@ -185,14 +254,20 @@ impl Rules<'_> {
     fn alerts(&self) -> Vec<Rule> {
         let (slo, service) = (&self.objective.name, &self.rules.service);
         let (events, info) = (events(self.objective, false), metric(Id::BuildInfo).prometheus().full());
+        let evaluated = self.recorded("slo:sli_all:step5m");
+        // Without the label, the recorded counts do not contain the namespaces.
+        let stopped = self.rules.group_by.iter().any(|label| label == "namespace").then(|| {
+            format!(
+                "count by (namespace) (last_over_time({evaluated}[1d]))\nunless on (namespace)\ncount by (namespace) \
+                 ({events})\nor\n"
+            )
+        });
+        let stopped = stopped.unwrap_or_default();
         let absent = self.alert(
             "LLMSLOMetricAbsent",
             // Namespaces where the evaluation stopped within the last day; all namespaces if no tokometer evaluates the
             // objective.
-            format!(
-                "count by (namespace) (last_over_time({events}[1d]))\nunless on (namespace)\ncount by (namespace) \
-                 ({events})\nor\ncount by (namespace) ({info})\nunless on ()\ncount ({events})"
-            ),
+            format!("{stopped}count by (namespace) ({info})\nunless on ()\ncount ({events})"),
             "warning",
             &format!(
                 "{service}: the objective {slo} has no data: Prometheus scrapes no tokometer{} that evaluates it",
@@ -237,11 +312,8 @@ impl Rules<'_> {
             place(&self.rules.group_by),
             number(self.objective.target * 100.0),
         );
-        let matchers: String =
-            self.rules.group_by.iter().map(|label| format!(",{label}=\"{{{{ $labels.{label} }}}}\"")).collect();
-        let bad = events(self.objective, true);
-        let bad = bad.trim_end_matches('}');
-        let first_step = format!("topk(10, sum by (reason, model, pod, instance) (rate({bad}{matchers}}}[5m])))");
+        let first_step =
+            format!("topk(10, sum by (reason, model, pod, instance) (rate({}[5m])))", self.events_of_alert());
         let rule = self.alert(name, exprs.join("\nor\n"), urgency.severity, &summary, &description, &first_step);
         Rule { keep_firing_for: Some(urgency.keep.to_owned()), ..rule.pending(urgency.pending) }
     }
@@ -277,8 +349,16 @@ impl Rules<'_> {
         );
         let description =
             format!("More requests were bad in the last {days} days than the objective allows. {}", self.left());
-        let first_step = format!("sum by (reason, model) (increase({}[1d]))", events(self.objective, true));
-        self.alert("LLMErrorBudgetExhausted", expr, "warning", &summary, &description, &first_step).pending("15m")
+        let first_step = format!("sum by (reason, model) (increase({}[1d]))", self.events_of_alert());
+        self.alert("LLMErrorBudgetExhausted", expr, "info", &summary, &description, &first_step).pending("15m")
+    }
+
+    /// Selector of the bad requests with the labels of the firing alert.
+    fn events_of_alert(&self) -> String {
+        let by = self.rules.group_by.iter();
+        let matchers: String = by.map(|label| format!(",{label}=\"{{{{ $labels.{label} }}}}\"")).collect();
+        let bad = events(self.objective, true);
+        format!("{}{matchers}}}", bad.trim_end_matches('}'))
     }
 
     /// The remaining budget, queried when Prometheus renders the alert's text.
@@ -289,7 +369,8 @@ impl Rules<'_> {
         let values: String = by.iter().map(|label| format!(" $labels.{label}")).collect();
         format!(
             "{{{{ with printf `slo:period_error_budget_remaining:ratio{{sloth_id=\"{id}\"{matchers}}}`{values} | query \
-             }}}}Remaining budget: {{{{ . | first | value | humanizePercentage }}}}.{{{{ end }}}}"
+             }}}}{{{{ with . | first | value }}}}{{{{ if lt . 0.0 }}}}The budget of this period is used \
+             up.{{{{ else }}}}Remaining budget: {{{{ . | humanizePercentage }}}}.{{{{ end }}}}{{{{ end }}}}{{{{ end }}}}"
         )
     }
 
