@@ -11,8 +11,8 @@ mod observed;
 mod relayed;
 
 use tokometer_wire::budget::Account;
-use tokometer_wire::websocket::Sender;
 use tokometer_wire::coding::{Codings, Decoder, Limits, Unreadable};
+use tokometer_wire::websocket::Sender;
 
 /// A decoder for these codings (a `Content-Encoding` value).
 fn decoder(codings: &str, limits: Limits) -> Decoder {

@@ -8,6 +8,7 @@ use tokometer_decode::{Framing, RequestDecoder, ResponseDecoder, Route, StreamEv
 use tokometer_wire::budget::{Account, Budget};
 use tokometer_wire::coding::{Limits, Unreadable};
 use tokometer_wire::grpc::{Event, Messages};
+use tokometer_wire::websocket::Sender;
 
 use crate::allocation::allocations_of;
 use crate::coding::encode::encode;
