@@ -112,7 +112,7 @@ static FIELDS: [Field; 55] = fields! { |r|
     /// Longest pause: the longest gap that the stream's own cadence does not explain ([Stalls](../concepts/stalls.md));
     /// null if there is none.
     longest_pause_ms = milliseconds(r.longest_pause),
-    /// Number of pauses above the stall threshold.
+    /// Number of pauses above the stall threshold; null if tokometer's own delays may hide one.
     stalls = r.stalls,
     /// Total time for which tokometer's thread was not scheduled, during the request or before its first bytes were
     /// read. Each delay is underreported by up to 100 ms, because the timer that measures it is due every 100 ms.

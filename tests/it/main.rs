@@ -38,6 +38,7 @@ mod mistakes;
 mod more_engines;
 mod native;
 mod network;
+mod odd_servers;
 mod observer_cost;
 mod pcap;
 mod phases;

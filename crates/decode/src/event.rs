@@ -50,8 +50,11 @@ crate::closed_enum! {
         FunctionCall = "function_call",
         /// A content filter.
         ContentFilter = "content_filter",
-        /// Aborted by the engine.
+        /// Given up by the engine.
         Abort = "abort",
+        /// Canceled by a client or a user: `cancelled` of the Responses API, and realtime's `turn_detected` and
+        /// `client_cancelled`.
+        Canceled = "canceled",
         /// Repetition detected by the engine (vLLM).
         Repetition = "repetition",
         /// Engine failure.
@@ -82,7 +85,8 @@ impl FinishReason {
             b"tool_calls" => FinishReason::ToolCalls,
             b"function_call" => FinishReason::FunctionCall,
             b"content_filter" => FinishReason::ContentFilter,
-            b"abort" | b"cancelled" => FinishReason::Abort,
+            b"abort" => FinishReason::Abort,
+            b"cancelled" | b"canceled" => FinishReason::Canceled,
             b"repetition" => FinishReason::Repetition,
             b"error" => FinishReason::Error,
             // Anthropic Messages.
@@ -94,7 +98,7 @@ impl FinishReason {
             b"completed" => FinishReason::Completed,
             b"max_output_tokens" => FinishReason::Length,
             b"failed" => FinishReason::Error,
-            b"turn_detected" | b"client_cancelled" => FinishReason::Abort,
+            b"turn_detected" | b"client_cancelled" => FinishReason::Canceled,
             // Cohere chat.
             b"COMPLETE" | b"STOP_SEQUENCE" => FinishReason::Stop,
             b"MAX_TOKENS" => FinishReason::Length,
@@ -146,8 +150,8 @@ impl Finishes {
 /// A `usage` object: token counts, `None` if the key was absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// `prompt_tokens`, `input_tokens`: the whole prompt. Cached tokens are always included, also for APIs that exclude
-    /// them (Messages: the sum of its three input counts).
+    /// `prompt_tokens`, `input_tokens`: the whole prompt. Cached tokens in this `usage` are always included, also for
+    /// APIs that exclude them (Messages: the sum of its three input counts).
     pub input: Option<u64>,
     /// `completion_tokens`, including reasoning tokens.
     pub output: Option<u64>,
@@ -166,6 +170,9 @@ pub struct Usage {
     pub output_audio: Option<u64>,
     /// True when the event had no choice (`choices: []`): the usage then covers the request, not one choice.
     pub total: bool,
+    /// True when `input` is the sum of counts that later events may omit because they have not changed (Messages): it
+    /// then lacks `cached` or `cache_creation` if this `usage` does.
+    pub cached_apart: bool,
     /// True when the usage preceded the output (`message_start` of the Messages API). Ollama 0.17 then sends an input
     /// count estimated from the text length.
     pub early: bool,
@@ -281,6 +288,12 @@ pub struct StreamEvent {
 }
 
 impl StreamEvent {
+    /// True if the event has anything that the dialect knows, apart from the end marker.
+    pub fn is_recognised(&self) -> bool {
+        let (malformed, done) = (self.malformed, self.done);
+        *self != StreamEvent { malformed, done, ..StreamEvent::default() }
+    }
+
     /// Keeps only what is certain in a truncated event: its choice, its channels, and whether it is an error. Numbers
     /// may lack digits, or related numbers may be missing.
     pub(crate) fn beginning(self) -> StreamEvent {

@@ -79,7 +79,7 @@ fn of_value(route: Route, framing: Framing, value: &Value, transcribes: bool) ->
         match route {
             Route::Completions | Route::VllmGenerate => {
                 has_delta |= choice["text"].is_string();
-                mark(&mut event, &choice["text"], Channels::CONTENT);
+                mark_text(&mut event, &choice["text"], Channels::CONTENT);
             }
             _ => {
                 has_delta |= choice["delta"].is_object();
@@ -111,7 +111,7 @@ fn of_value(route: Route, framing: Framing, value: &Value, transcribes: bool) ->
         named::read(&mut event, route, framing, value, transcribes);
         return event;
     }
-    event.error = value["error"].is_object() || value["error"].is_string() || value["object"] == "error";
+    event.error = is_error(&value["error"]) || value["object"] == "error";
     event.usage = value["usage"].is_object().then(|| usage(&value["usage"], event.choices == 0));
     event.timing = timing(&value["metrics"], if is_openai { &value["timings"] } else { &Value::Null });
     let of_dynamo = &value["nvext"]["timing"];
@@ -131,7 +131,12 @@ fn message(event: &mut StreamEvent, message: &Value) {
     mark(event, &message["refusal"], Channels::REFUSAL);
     mark(event, &message["audio"]["data"], Channels::AUDIO);
     mark(event, &message["audio"]["transcript"], Channels::AUDIO);
-    let calls = message["tool_calls"].as_array().into_iter().flatten();
+    for part in message["reasoning_details"].as_array().into_iter().flatten() {
+        mark_part(event, part, Channels::REASONING);
+    }
+    // TGI 2.4 sends one call instead of a list.
+    let calls = message["tool_calls"].as_array().map_or(std::slice::from_ref(&message["tool_calls"]), Vec::as_slice);
+    let calls = calls.iter();
     let functions = calls.flat_map(|call| [&call["function"], &call["custom"]]).chain([&message["function_call"]]);
     for function in functions {
         for key in ["name", "arguments", "input"] {
@@ -140,10 +145,45 @@ fn message(event: &mut StreamEvent, message: &Value) {
     }
 }
 
+/// A text, a part with a text, or a list of either.
 fn mark(event: &mut StreamEvent, text: &Value, channel: Channels) {
-    if text.as_str().is_some_and(|text| !text.is_empty()) {
-        event.channels.insert(channel);
+    match text {
+        Value::String(text) if !text.is_empty() => event.channels.insert(channel),
+        Value::Array(parts) if matches!(channel, Channels::CONTENT | Channels::REASONING) => {
+            parts.iter().for_each(|part| mark_part(event, part, channel));
+        }
+        _ => {}
     }
+}
+
+/// A text, or an object with texts.
+fn mark_part(event: &mut StreamEvent, part: &Value, channel: Channels) {
+    match part {
+        Value::String(_) => mark_text(event, part, channel),
+        Value::Object(part) => {
+            let text = |key: &str| part.get(key).unwrap_or(&Value::Null);
+            if channel == Channels::CONTENT {
+                mark_text(event, text("text"), channel);
+                mark(event, text("thinking"), Channels::REASONING);
+                mark(event, text("reasoning"), Channels::REASONING);
+                mark_text(event, text("refusal"), Channels::REFUSAL);
+            } else if channel == Channels::REASONING {
+                ["text", "summary", "thinking"].into_iter().for_each(|key| mark_text(event, text(key), channel));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn mark_text(event: &mut StreamEvent, text: &Value, channel: Channels) {
+    if text.is_string() {
+        mark(event, text, channel);
+    }
+}
+
+/// True for an error that is not empty.
+fn is_error(error: &Value) -> bool {
+    error.as_object().is_some_and(|error| !error.is_empty()) || error.as_str().is_some_and(|error| !error.is_empty())
 }
 
 fn add(sum: &mut Option<u32>, list: Option<&Vec<Value>>) {
@@ -154,9 +194,12 @@ fn add(sum: &mut Option<u32>, list: Option<&Vec<Value>>) {
 
 fn usage(usage: &Value, total: bool) -> Usage {
     Usage {
-        input: usage["prompt_tokens"].as_u64(),
-        output: usage["completion_tokens"].as_u64(),
-        cached: usage["prompt_tokens_details"]["cached_tokens"].as_u64(),
+        input: usage["prompt_tokens"].as_u64().or(usage["input_tokens"].as_u64()),
+        output: usage["completion_tokens"].as_u64().or(usage["output_tokens"].as_u64()),
+        cached: usage["prompt_tokens_details"]["cached_tokens"]
+            .as_u64()
+            .or(usage["cached_tokens"].as_u64())
+            .or(usage["prompt_cache_hit_tokens"].as_u64()),
         cache_creation: usage["prompt_tokens_details"]["cache_write_tokens"]
             .as_u64()
             .or(usage["prompt_tokens_details"]["created_cache_tokens"].as_u64()),
@@ -169,6 +212,7 @@ fn usage(usage: &Value, total: bool) -> Usage {
         output_audio: usage["completion_tokens_details"]["audio_tokens"].as_u64(),
         total,
         early: false,
+        cached_apart: false,
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn read(event: &mut StreamEvent, route: Route, framing: Framing, valu
     ]
     .contains(&kind);
     event.asks = ["response.create", "input_audio_buffer.commit"].contains(&kind);
-    event.error |= is_error(&value["error"]) || value["object"] == "error" || kind == "error";
+    event.error |= super::is_error(&value["error"]) || value["object"] == "error" || kind == "error";
     event.error |= kind == "response.failed";
     match route {
         Route::Responses | Route::Realtime if is_body => response(event, value),
@@ -61,7 +61,7 @@ pub(crate) fn read(event: &mut StreamEvent, route: Route, framing: Framing, valu
             cohere_message(event, &delta["message"], false);
             finish(event, &delta["finish_reason"]);
             event.usage = cohere_usage(&delta["usage"]);
-            event.error |= is_error(&delta["error"]);
+            event.error |= super::is_error(&delta["error"]);
         }
         Route::AudioTranscription | Route::AudioTranslation => {
             if is_body {
@@ -116,14 +116,8 @@ pub(crate) fn is_ping(route: Route, framing: Framing, value: &Value) -> bool {
     is_named(route) && framing != Framing::Json && value["type"] == "ping"
 }
 
-fn is_error(error: &Value) -> bool {
-    error.is_object() || error.is_string()
-}
-
 fn mark(event: &mut StreamEvent, texts: &[&Value], channel: Channels) {
-    if texts.iter().any(|text| text.as_str().is_some_and(|text| !text.is_empty())) {
-        event.channels.insert(channel);
-    }
+    texts.iter().for_each(|text| super::mark(event, text, channel));
 }
 
 /// The event's type determines the channel of a `delta` string.
@@ -143,10 +137,10 @@ fn piece(event: &mut StreamEvent, kind: &str, delta: &Value) {
 }
 
 fn response(event: &mut StreamEvent, response: &Value) {
-    event.error |= is_error(&response["error"]) || response["object"] == "error";
+    event.error |= super::is_error(&response["error"]) || response["object"] == "error";
     let reasons = [&response["incomplete_details"], &response["status_details"]];
     let reason = reasons.iter().rev().find_map(|details| details["reason"].as_str()).filter(|word| !word.is_empty());
-    event.error |= reasons.iter().any(|details| is_error(&details["error"]));
+    event.error |= reasons.iter().any(|details| super::is_error(&details["error"]));
     let ended = response["status"].as_str().filter(|status| !["in_progress", "queued"].contains(status));
     event.pending |= response["status"].is_string() && ended.is_none();
     let known = ended.filter(|status| ["completed", "incomplete", "failed", "cancelled"].contains(status));
@@ -226,6 +220,7 @@ fn message_usage(usage: &Value, early: bool) -> Option<Usage> {
         output_audio: details["audio_tokens"].as_u64().filter(|_| !early),
         total: true,
         early,
+        cached_apart: true,
         ..Usage::default()
     })
 }

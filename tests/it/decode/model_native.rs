@@ -62,9 +62,7 @@ impl Sums {
     }
 
     fn says(&mut self, text: &Value, channel: Channels) {
-        if text.as_str().is_some_and(|text| !text.is_empty()) {
-            self.event.channels.insert(channel);
-        }
+        super::mark(&mut self.event, text, channel);
     }
 
     /// Reads the index of a response among several.
@@ -96,7 +94,7 @@ impl Sums {
     }
 
     fn error(&mut self, response: &Value) {
-        self.event.error |= response["error"].is_object() || response["error"].is_string();
+        self.event.error |= super::is_error(&response["error"]);
     }
 }
 

@@ -339,7 +339,7 @@ fn unstreamed_response_has_engine_reported_phases() {
 
 #[test]
 fn failed_or_stalled_request_is_kept_with_reason() {
-    let stalled = Record { stalls: 1, trace: caller(false), ..records::good("m") };
+    let stalled = Record { stalls: Some(1), trace: caller(false), ..records::good("m") };
     let failed = Record { trace: caller(false), ..records::cut("m") };
     let kept = |change: fn(&mut Traces), record: &Record| {
         let spans = spans(change, std::slice::from_ref(record));

@@ -31,13 +31,13 @@ each `source`:
 
 | Source | Engine and value | Meaning | Also included |
 |---|---|---|---|
-| `in_band` | vLLM with `--enable-per-request-metrics`, for responses with usage and one choice: `metrics.queue_time_ms` | time waiting for the scheduler | nothing |
+| `in_band` | vLLM with `--enable-per-request-metrics`, for responses with usage and one choice: `metrics.queue_time_ms` | time waiting for the scheduler | compilation of the grammar, for requests with structured outputs |
 | `in_band` | SGLang with `--enable-metrics`, on the path `/generate`: `meta_info.queue_time` | time waiting for the scheduler | nothing |
 | `in_band` | Dynamo, if the client requests the value with `nvext.extra_fields`: `nvext.timing.prefill_wait_time_ms` | time waiting for a prefill worker | nothing |
 | `response_header` | TGI, for non-streamed responses: the header `x-queue-time` | time from validation to batching, rounded down to whole milliseconds | nothing |
 | `remainder` | Ollama, native API: the total duration minus the load, prompt and eval durations in the response | time waiting for a slot of the runner | templating, tokenizing and forwarding: about 5 ms, plus 0.1 ms per output token |
 | `header_timing` | llama.cpp, for streams: the time from the last byte of the request to the response headers, which llama.cpp sends when a slot begins to process the request | time waiting for a slot | templating and tokenizing: 0.5 to 8 ms in the recordings below |
-| `engine_span` | vLLM, SGLang and TensorRT-LLM, if they send their spans to tokometer ([Receive engine spans](../how-to/engine-spans.md)): the queue time in the span | time waiting for the scheduler | nothing |
+| `engine_span` | vLLM, SGLang and TensorRT-LLM, if they send their spans to tokometer ([Receive engine spans](../how-to/engine-spans.md)): the queue time in the span | time waiting for the scheduler | vLLM: compilation of the grammar, for requests with structured outputs |
 
 If a request has none of these sources, tokometer reports no queue time. It never estimates the queue time from the time
 to first token.
@@ -50,6 +50,9 @@ Some fields and messages of the engines are easy to misinterpret:
   excludes the queue time. Tokometer uses this value as the prefill time, and measures the time to first token itself.
 - `gen_ai.latency.time_to_first_token` in vLLM's spans is the time from the *arrival* of the request to the first token,
   so it includes the queue time.
+- vLLM keeps a request with structured outputs in the queue until its grammar is compiled, even if slots are free. With
+  large grammars, vLLM 0.33 reported queue times of 12 to 46 s while 6 of 64 slots were in use. If long queue times occur
+  while few requests run, check the `response_format` of the requests before you add replicas.
 - vLLM's `metrics.tokens_per_second` includes the prefill, so tokometer does not use it as the decode rate.
   `metrics.mean_itl_ms` and `metrics.generation_time_ms` exclude the prefill.
 - The arrival of the response headers marks the end of the queue time only for llama.cpp. vLLM, TGI, TensorRT-LLM,

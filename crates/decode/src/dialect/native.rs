@@ -119,6 +119,8 @@ pub(super) static OLLAMA: Keys<Place> = Keys::new(&[
     ("total_duration", Place::TotalNs),
     ("load_duration", Place::LoadNs),
     ("prompt_eval_count", Place::CounterInput),
+    // Part of `prompt_eval_count` (Ollama since September 2026).
+    ("prompt_eval_cached_count", Place::CounterCached),
     ("prompt_eval_duration", Place::PromptNs),
     ("eval_count", Place::TotalOutput),
     ("eval_duration", Place::DecodeNs),

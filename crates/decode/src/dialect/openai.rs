@@ -11,14 +11,22 @@ pub(super) static ERROR: Keys<Place> = Keys::new(&[("type", Place::ErrorType)]);
 /// `choices[].logprobs`: `content` in chats, `tokens` in completions.
 pub(super) static LOGPROBS: Keys<Place> = Keys::new(&[("content", Place::LogprobList), ("tokens", Place::LogprobList)]);
 
-/// `usage`. SGLang also has `reasoning_tokens` at the top level.
+/// `usage`. SGLang also has `reasoning_tokens` at the top level, Kimi `cached_tokens`, and DeepSeek
+/// `prompt_cache_hit_tokens`. mlx-vlm uses the key names of the Responses API.
 pub(super) static USAGE: Keys<Place> = Keys::new(&[
     ("prompt_tokens", Place::PromptTokens),
     ("completion_tokens", Place::CompletionTokens),
     ("prompt_tokens_details", Place::PromptDetails),
     ("completion_tokens_details", Place::CompletionDetails),
     ("reasoning_tokens", Place::OuterReasoningTokens),
+    ("cached_tokens", Place::CachedTokens),
+    ("prompt_cache_hit_tokens", Place::CachedTokens),
+    ("input_tokens", Place::PromptTokens),
+    ("output_tokens", Place::CompletionTokens),
 ]);
+
+/// `x_groq`: the usage of a stream
+pub(super) static X_GROQ: Keys<Place> = Keys::new(&[("usage", Place::Usage)]);
 
 /// `usage.prompt_tokens_details`, `usage.input_tokens_details`. OpenAI and vLLM use different names for tokens written
 /// to the cache.
@@ -74,6 +82,7 @@ pub(super) static CHAT: Keys<Place> = Keys::new(&[
     ("model", Place::Model),
     ("choices", Place::ChatChoices),
     ("usage", Place::Usage),
+    ("x_groq", Place::XGroq),
     ("system_fingerprint", Place::Fingerprint),
     ("prompt_token_ids", Place::VllmMark),
     ("kv_transfer_params", Place::VllmMark),
@@ -98,6 +107,8 @@ pub(super) static CHAT_CHOICE: Keys<Place> = Keys::new(&[
     ("matched_stop", Place::SglangMark),
     ("avg_decoded_tokens_per_iter", Place::TensorrtLlmMark),
     ("message", Place::Message),
+    // Kimi.
+    ("usage", Place::Usage),
 ]);
 
 /// `choices[].delta`, `choices[].message`
@@ -106,6 +117,7 @@ pub(super) static MESSAGE: Keys<Place> = Keys::new(&[
     ("role", Place::Role),
     ("reasoning", Place::Reasoning),
     ("reasoning_content", Place::Reasoning),
+    ("reasoning_details", Place::ReasoningDetails),
     ("tool_calls", Place::ToolCalls),
     ("refusal", Place::Refusal),
     ("function_call", Place::Function),
@@ -113,7 +125,19 @@ pub(super) static MESSAGE: Keys<Place> = Keys::new(&[
     ("gen_tokens", Place::LmdeployMark),
 ]);
 
-/// `tool_calls[]`
+/// A part of `content`. Magistral's parts of reasoning contain a list of texts.
+pub(super) static CONTENT_PART: Keys<Place> = Keys::new(&[
+    ("text", Place::ContentPart),
+    ("thinking", Place::Reasoning),
+    ("reasoning", Place::Reasoning),
+    ("refusal", Place::Refusal),
+]);
+
+/// A part of the reasoning (OpenRouter's `reasoning_details`)
+pub(super) static REASONING_PART: Keys<Place> =
+    Keys::new(&[("text", Place::ReasoningPart), ("summary", Place::ReasoningPart), ("thinking", Place::ReasoningPart)]);
+
+/// `tool_calls[]`, or `tool_calls` in events of TGI 2.4
 pub(super) static TOOL_CALL: Keys<Place> = Keys::new(&[("function", Place::Function), ("custom", Place::Function)]);
 
 /// `function_call`, `tool_calls[].function`, and `tool_calls[].custom`, which has an `input`

@@ -55,7 +55,7 @@ places! {
     /// `prompt_progress`
     PromptProgress: Mark,
     /// `error`
-    Error: Object(&openai::ERROR),
+    Error: TextOrOne(&openai::ERROR),
     /// `error.type`
     ErrorType: Word,
     /// `error_type` next to `error`
@@ -80,14 +80,20 @@ places! {
     Message: Object(&openai::MESSAGE),
     /// `role`
     Role: Word,
-    /// `content`
-    Content: Text,
-    /// `reasoning`, `reasoning_content`
-    Reasoning: Text,
+    /// `content`: a text, or a list of parts (Mistral, Magistral; Triton's lists of texts)
+    Content: TextOrMany(Place::ContentPart),
+    /// A part of `content`, or the text of a part
+    ContentPart: TextOrOne(&openai::CONTENT_PART),
+    /// `reasoning`, `reasoning_content`: a text or a list of parts
+    Reasoning: TextOrMany(Place::ReasoningPart),
+    /// `reasoning_details`
+    ReasoningDetails: Array(Place::ReasoningPart),
+    /// A part of the reasoning, or the text of a part
+    ReasoningPart: TextOrOne(&openai::REASONING_PART),
     /// `refusal`
     Refusal: Text,
     /// `tool_calls`
-    ToolCalls: Array(Place::ToolCall),
+    ToolCalls: OneOrMany(&openai::TOOL_CALL, Place::ToolCall),
     /// `tool_calls[]`
     ToolCall: Object(&openai::TOOL_CALL),
     /// `function_call`, `tool_calls[].function`, `tool_calls[].custom`
@@ -108,6 +114,8 @@ places! {
     LogprobList: Array(Place::Logprob),
     /// `usage`
     Usage: Object(&openai::USAGE),
+    /// `x_groq`
+    XGroq: Object(&openai::X_GROQ),
     /// `usage.reasoning_tokens`
     OuterReasoningTokens: Number,
     /// `usage.prompt_tokens_details`
@@ -190,7 +198,7 @@ places! {
     /// The name, arguments or input of an item
     ItemText: Text,
     /// `error` with a `code`
-    CodedError: Object(&typed::CODED_ERROR),
+    CodedError: TextOrOne(&typed::CODED_ERROR),
     /// `error.code`, or `code` of an event
     ErrorCode: Word,
     /// `usage` with the key names of `/v1/responses` or of chats

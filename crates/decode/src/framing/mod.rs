@@ -28,13 +28,15 @@ pub enum Framing {
 }
 
 /// The media types of each framing. JSON lines have no registered type: Ollama 0.17 and SGLang 0.5 send
-/// `application/x-ndjson`.
-const TYPES: [(&[u8], Framing); 10] = [
+/// `application/x-ndjson`, DJL Serving sends `application/jsonlines`.
+const TYPES: [(&[u8], Framing); 12] = [
     (b"text/event-stream", Framing::Sse),
     (b"application/json", Framing::Json),
     (b"application/x-ndjson", Framing::Ndjson),
     (b"application/ndjson", Framing::Ndjson),
     (b"application/jsonl", Framing::Ndjson),
+    (b"application/jsonlines", Framing::Ndjson),
+    (b"application/x-jsonlines", Framing::Ndjson),
     (b"text/plain", Framing::Text),
     (b"text/vtt", Framing::Text),
     (b"application/x-subrip", Framing::Text),
@@ -46,6 +48,18 @@ impl Framing {
     /// True if the body is a sequence of events; false for a single text.
     pub fn is_stream(self) -> bool {
         !matches!(self, Framing::Json | Framing::Text)
+    }
+
+    /// The framing of a body by the first byte that is not white space. A missing or wrong `content-type` does not
+    /// prevent clients from reading the body, so the declared framing is kept only if it permits this byte. A stream of
+    /// events begins with a field (`data`, `event`, `id`, `retry`), a comment or a byte order mark.
+    pub(crate) fn of_body(self, first: u8) -> Framing {
+        match (self, first) {
+            (Framing::Ndjson, b'{' | b'[') => Framing::Ndjson,
+            (Framing::Sse | Framing::Json | Framing::Text, b'{' | b'[') => Framing::Json,
+            (Framing::Json | Framing::Ndjson | Framing::Text, b'd' | b'e' | b'i' | b'r' | b':' | 0xef) => Framing::Sse,
+            (declared, _) => declared,
+        }
     }
 
     /// The framing of this `content-type`, ignoring case and parameters. `None` if not supported.

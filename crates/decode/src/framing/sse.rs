@@ -1,13 +1,17 @@
 //! Incremental parser for server-sent events (WHATWG HTML, section 9.2) that returns the data as it arrives.
 //!
-//! Only `data` lines are used; `event`, `id`, `retry`, comments and unknown fields are skipped. Two differences from
-//! the standard: the last event of a body is emitted even without its blank line, and an event with empty data is
-//! ignored.
+//! Only `data` lines are used, and the event name `error`; `id`, `retry`, comments and unknown fields are skipped. Three
+//! differences from the standard: the last event of a body is emitted even without its blank line, an event with empty
+//! data is ignored unless its name is `error`, and a field `error` also marks an event as an error (llama.cpp before
+//! September 2025).
 
 use memchr::memchr2;
 
 const FIELD: &[u8] = b"data";
 const BOM: &[u8] = b"\xef\xbb\xbf";
+
+/// The lines that mark an event as an error, and whether more may follow on the line.
+const ERRORS: [(&[u8], bool); 3] = [(b"event: error", false), (b"event:error", false), (b"error:", true)];
 
 /// The next item of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +34,8 @@ enum State {
     LineStart,
     /// After this many bytes of the field name.
     Name(u8),
+    /// After this many bytes of a line that may mark an error: one bit per line of [`ERRORS`] that is still possible.
+    Error(u8, u8),
     /// After the colon.
     Colon,
     /// In the value of a data line.
@@ -48,12 +54,14 @@ pub struct SseFramer {
     has_data: bool,
     /// A line feed must be returned before the next byte of data.
     join: bool,
+    /// The current event is marked as an error.
+    is_error: bool,
 }
 
 /// A framer at the start of a stream.
 impl Default for SseFramer {
     fn default() -> Self {
-        Self { state: State::Bom(0), after_return: false, has_data: false, join: false }
+        Self { state: State::Bom(0), after_return: false, has_data: false, join: false, is_error: false }
     }
 }
 
@@ -92,8 +100,19 @@ impl SseFramer {
                             return Some(Piece::End);
                         }
                     }
+                    b'e' => self.state = State::Error(0, (1 << ERRORS.len()) - 1),
                     _ => self.state = State::Skip,
                 },
+                State::Error(seen, possible) => {
+                    self.state = self.error_line(seen, possible, byte);
+                    if self.state != State::Skip && self.state != State::LineStart {
+                        *bytes = rest;
+                    } else if self.state == State::LineStart {
+                        // Consumes the line ending, which ends no event.
+                        *bytes = rest;
+                        self.after_return = byte == b'\r';
+                    }
+                }
                 State::Name(seen) => match (FIELD.get(usize::from(seen)), byte) {
                     (Some(expected), _) if *expected == byte => {
                         self.state = State::Name(seen + 1);
@@ -149,6 +168,31 @@ impl SseFramer {
         self.has_data = true;
     }
 
+    /// True if the event that just ended was marked as an error, by its name or its field.
+    pub fn take_error(&mut self) -> bool {
+        std::mem::take(&mut self.is_error)
+    }
+
+    /// The state after this byte of a line that may mark an error.
+    fn error_line(&mut self, seen: u8, possible: u8, byte: u8) -> State {
+        let mut left = 0;
+        for (place, (line, open)) in ERRORS.iter().enumerate() {
+            let is_possible = possible & 1 << place != 0;
+            match line.get(usize::from(seen)) {
+                Some(expected) if is_possible && *expected == byte => {
+                    left |= 1 << place;
+                    self.is_error |= *open && usize::from(seen) + 1 == line.len();
+                }
+                None if is_possible && matches!(byte, b'\n' | b'\r') => {
+                    self.is_error = true;
+                    return State::LineStart;
+                }
+                _ => {}
+            }
+        }
+        if left == 0 { State::Skip } else { State::Error(seen + 1, left) }
+    }
+
     /// Ends the stream; returns true if an event was still open.
     pub fn finish(&mut self) -> bool {
         self.state = State::LineStart;
@@ -164,7 +208,7 @@ impl SseFramer {
 
     fn end_event(&mut self) -> bool {
         self.join = false;
-        std::mem::take(&mut self.has_data)
+        std::mem::take(&mut self.has_data) || self.is_error
     }
 
     /// The value of the data line that begins here, if it is complete and the event's first data line.
@@ -202,7 +246,8 @@ impl SseFramer {
 /// Returns the bytes after the `event` line that begins here, if the line is complete including its line feed.
 fn after_event_line(bytes: &[u8]) -> Option<&[u8]> {
     let name = bytes.strip_prefix(b"event:")?;
-    name.get(memchr2(b'\n', b'\r', name)?..)?.strip_prefix(b"\n")
+    let (name, rest) = name.split_at_checked(memchr2(b'\n', b'\r', name)?)?;
+    rest.strip_prefix(b"\n").filter(|_| name.trim_ascii() != b"error")
 }
 
 /// Detects event data that begins with `[DONE]`, which is not JSON. Input may be split at any byte.

@@ -59,6 +59,10 @@ impl Facts {
         self.flags |= flag as u16;
     }
 
+    pub(super) fn clear(&mut self, flag: Flag) {
+        self.flags &= !(flag as u16);
+    }
+
     pub(super) fn has(&self, flag: Flag) -> bool {
         self.flags & flag as u16 != 0
     }
@@ -225,6 +229,7 @@ impl Draft {
             input_image: self.count(Place::InputImageTokens),
             output_audio: self.count(Place::OutputAudioTokens),
             total: self.facts.choices == 0,
+            cached_apart: self.facts.has(Flag::CachedApart),
             early: self.facts.has(Flag::Early),
         }
     }

@@ -21,17 +21,25 @@ use reading::Keeping;
 
 /// The response metadata known up to an event.
 #[derive(Clone, Copy, Debug)]
-pub struct ResponseInfo<'a>(&'a Reading);
+pub struct ResponseInfo<'a> {
+    reading: &'a Reading,
+    framing: Framing,
+}
 
 impl ResponseInfo<'_> {
     /// See [`ResponseDecoder::model`].
     pub fn model(&self) -> Option<&str> {
-        self.0.model()
+        self.reading.model()
+    }
+
+    /// Whether the body is a sequence of events, whatever its `content-type`. `None` for messages and gRPC.
+    pub fn streams(&self) -> Option<bool> {
+        (!matches!(self.framing, Framing::Messages | Framing::Grpc)).then(|| self.framing.is_stream())
     }
 
     /// See [`ResponseDecoder::engine`].
     pub fn engine(&self) -> EngineFacts {
-        self.0.engine()
+        self.reading.engine()
     }
 }
 
@@ -41,6 +49,8 @@ impl ResponseInfo<'_> {
 #[derive(Clone, Debug)]
 pub struct ResponseDecoder {
     framing: Framing,
+    /// The route, until the first byte of the body confirms the declared framing.
+    unconfirmed: Option<Route>,
     root: Place,
     framer: SseFramer,
     done: DoneMark,
@@ -58,12 +68,24 @@ pub struct ResponseDecoder {
 }
 
 impl ResponseDecoder {
+    /// Decoder for a response on this route with the framing that its `content-type` declares, if it is known. If the
+    /// body begins differently, it is decoded as what it is. Routes with an unknown dialect are not decoded
+    /// ([`Route::is_read`]).
+    pub fn of_declared(route: Route, declared: Option<Framing>) -> Self {
+        let is_text = declared == Some(Framing::Text) && route.has_text_response();
+        let framing = declared.unwrap_or(Framing::Text);
+        let is_declared = is_text || matches!(framing, Framing::Messages | Framing::Grpc);
+        let unconfirmed = (!is_declared).then_some(route);
+        Self { unconfirmed, ..Self::new(route, framing) }
+    }
+
     /// Decoder for a response on this route with this framing. Routes with an unknown dialect are not decoded
     /// ([`Route::is_read`]).
     pub fn new(route: Route, framing: Framing) -> Self {
         let root = route.root(framing);
         Self {
             framing,
+            unconfirmed: None,
             root,
             framer: SseFramer::default(),
             done: DoneMark::default(),
@@ -96,6 +118,9 @@ impl ResponseDecoder {
 
     /// Like [`ResponseDecoder::feed`]; `each` also receives the response metadata known so far.
     pub fn feed_to(&mut self, bytes: &[u8], each: &mut impl FnMut(&StreamEvent, &ResponseInfo<'_>)) {
+        if let Some(route) = self.unconfirmed {
+            self.confirm(route, bytes);
+        }
         if let Some(grpc) = &mut self.grpc {
             grpc.feed(bytes, &mut self.reading);
         }
@@ -151,7 +176,7 @@ impl ResponseDecoder {
     pub fn end_message_to(&mut self, each: &mut impl FnMut(&StreamEvent, &ResponseInfo<'_>)) {
         if let Some(grpc) = &mut self.grpc {
             let event = grpc.end_message(&mut self.reading);
-            each(&event, &ResponseInfo(&self.reading));
+            each(&event, &self.info());
         }
         if self.framing == Framing::Messages && self.root != Place::Unread {
             self.end_event(each);
@@ -174,7 +199,7 @@ impl ResponseDecoder {
     pub fn finish_to(&mut self, each: &mut impl FnMut(&StreamEvent, &ResponseInfo<'_>)) {
         if self.text.is_some_and(|text| text.has_words()) {
             let event = StreamEvent { channels: Channels::CONTENT, ..StreamEvent::default() };
-            each(&event, &ResponseInfo(&self.reading));
+            each(&event, &self.info());
         }
         let is_open = match self.framing {
             Framing::Sse => self.framer.finish(),
@@ -196,7 +221,18 @@ impl ResponseDecoder {
 
     /// The response metadata known so far.
     pub fn info(&self) -> ResponseInfo<'_> {
-        ResponseInfo(&self.reading)
+        ResponseInfo { reading: &self.reading, framing: self.framing }
+    }
+
+    /// Determines the framing from the first byte of the body.
+    fn confirm(&mut self, route: Route, bytes: &[u8]) {
+        let Some(first) = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) else { return };
+        self.unconfirmed = None;
+        let framing = self.framing.of_body(*first);
+        if framing != self.framing {
+            let kept = self.kept.take().filter(|_| route.writes_text(framing));
+            *self = Self { kept, ..Self::new(route, framing) };
+        }
     }
 
     /// The first `id`, truncated to 128 bytes. `None` if it was empty or not Unicode.
@@ -262,16 +298,20 @@ impl ResponseDecoder {
 
     /// Ends the event. `last`: the body has ended too, so an incomplete event was truncated.
     fn end_event_as(&mut self, last: bool, each: &mut impl FnMut(&StreamEvent, &ResponseInfo<'_>)) {
+        let is_error = self.framer.take_error();
         if self.done.is_set() {
             self.done = DoneMark::default();
             self.scanner.restart(self.root);
             self.reading.take(false);
-            each(&StreamEvent { done: true, ..StreamEvent::default() }, &ResponseInfo(&self.reading));
+            each(&StreamEvent { done: true, ..StreamEvent::default() }, &self.info());
             return;
         }
         self.scan(self.done.held_back());
         self.done = DoneMark::default();
         if self.scanner.is_untouched() {
+            if is_error {
+                each(&StreamEvent { error: true, ..StreamEvent::default() }, &self.info());
+            }
             return;
         }
         self.scanner.finish(&mut self.reading);
@@ -280,14 +320,15 @@ impl ResponseDecoder {
             self.reading.mark(EngineFacts::SPACE_BEFORE_END);
         }
         let is_ping = self.reading.is_ping();
-        let event = self.reading.take(!is_whole);
+        let mut event = self.reading.take(!is_whole);
+        event.error |= is_error;
         let event = if last && !is_whole { event.beginning() } else { event };
         self.scanner.restart(self.root);
         if let Some(text) = &mut self.kept {
             text.settle(&event);
         }
         if !is_ping {
-            each(&event, &ResponseInfo(&self.reading));
+            each(&event, &self.info());
         }
     }
 }

@@ -174,7 +174,7 @@ impl Sink<Place> for Reading {
             }
             (Place::SequenceNumber, _) => self.draft.varies = true,
             (Place::Metrics | Place::Timings, b'{') => self.draft.facts.set(Flag::Timing),
-            (Place::Error | Place::CodedError, b'{' | b'"') => self.draft.facts.set(Flag::Error),
+            (Place::Error | Place::CodedError, b'{') => self.draft.facts.set(Flag::Error),
             (Place::PromptProgress, b'{') => {
                 self.draft.facts.set(Flag::Progress);
                 self.engine.insert(EngineFacts::LLAMA_CPP);
@@ -216,16 +216,25 @@ impl Sink<Place> for Reading {
         }
     }
 
+    fn empty_object(&mut self, place: Place) {
+        if matches!(place, Place::Error | Place::CodedError) {
+            self.draft.facts.clear(Flag::Error);
+        }
+    }
+
     fn text(&mut self, place: Place, empty: bool) {
         if empty {
             return;
         }
         match place {
-            Place::Content | Place::CompletionText | Place::GeneratedText => self.channel(Channels::CONTENT),
-            Place::Reasoning => self.channel(Channels::REASONING),
+            Place::Content | Place::ContentPart | Place::CompletionText | Place::GeneratedText => {
+                self.channel(Channels::CONTENT);
+            }
+            Place::Reasoning | Place::ReasoningPart => self.channel(Channels::REASONING),
             Place::FunctionText => self.channel(Channels::TOOL),
             Place::Refusal => self.channel(Channels::REFUSAL),
             Place::AudioText => self.channel(Channels::AUDIO),
+            Place::Error | Place::CodedError => self.draft.facts.set(Flag::Error),
             Place::EventDelta => self.draft.facts.set(Flag::Piece),
             Place::ItemText => self.draft.facts.set(Flag::Item),
             _ => {}
@@ -303,9 +312,10 @@ impl Sink<Place> for Reading {
 }
 
 impl Reading {
-    /// Sets a duration. `milliseconds` is the length of one unit of `written`.
+    /// Sets a duration. `milliseconds` is the length of one unit of `written`. Negative durations are engine bugs (vLLM
+    /// subtracts times of different processes) and are ignored.
     fn duration(&mut self, written: &str, milliseconds: f64, duration: Place) {
-        if let Some(value) = written.parse().ok().filter(|value: &f64| value.is_finite()) {
+        if let Some(value) = written.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0) {
             self.draft.put_duration(duration, value * milliseconds);
             self.draft.facts.set(Flag::Timing);
         }
@@ -353,7 +363,7 @@ impl Keeping<'_> {
     /// is not kept: audio text, and items that repeat earlier text. Their channels are still set.
     fn channels(&self, place: Place) -> Option<Option<Channels>> {
         match place {
-            Place::Content | Place::CompletionText => Some(Some(Channels::CONTENT)),
+            Place::Content | Place::ContentPart | Place::CompletionText => Some(Some(Channels::CONTENT)),
             Place::GeneratedText if self.whole => Some(Some(Channels::CONTENT)),
             Place::Reasoning => Some(Some(Channels::REASONING)),
             Place::Refusal => Some(Some(Channels::REFUSAL)),
@@ -370,7 +380,15 @@ impl Sink<Place> for Keeping<'_> {
             // Ollama sends arguments as an object, not as the text that the model generated.
             self.text.lose(TextLost::NotPlain);
         }
+        if place == Place::ReasoningPart {
+            // The same event may repeat the text of its parts in `reasoning`.
+            self.text.lose(TextLost::NotPlain);
+        }
         self.reading.begin(place, first);
+    }
+
+    fn empty_object(&mut self, place: Place) {
+        self.reading.empty_object(place);
     }
 
     fn text(&mut self, place: Place, empty: bool) {

@@ -1,6 +1,7 @@
 //! The known keys of an object, found with a single lookup.
 
-/// Known keys and the places of their values. The slot of a key depends on its length and on its first and middle byte.
+/// Known keys and the places of their values. The slot of a key depends on its length and on its first, middle and
+/// last byte.
 /// The table is built at compile time, with a factor that gives each key its own slot.
 #[derive(Debug)]
 pub struct Keys<P: 'static> {
@@ -13,7 +14,7 @@ pub struct Keys<P: 'static> {
 const SLOTS: usize = 64;
 
 impl<P: Copy> Keys<P> {
-    /// Builds the table. Compilation fails if two keys have the same length, first byte and middle byte.
+    /// Builds the table. Compilation fails if two keys have the same length, first, middle and last byte.
     pub const fn new(pairs: &'static [(&'static str, P)]) -> Self {
         // Odd factors from the Weyl sequence of the golden ratio, whose bits are well mixed.
         let mut factor: u32 = 1;
@@ -26,15 +27,15 @@ impl<P: Copy> Keys<P> {
             tries += 1;
         }
         panic!(
-            "no factor separates these keys: two have the same length, first and middle byte, or there are too many"
+            "no factor separates these keys: two have the same length, first, middle and last byte, or there are too many"
         );
     }
 
     /// The place of this key's value, if the key is known.
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Option<P> {
-        let (first, middle) = (*key.first()?, *key.get(key.len() / 2)?);
-        let slot = *self.slots.get(slot(key.len(), first, middle, self.factor))?;
+        let (first, middle, last) = (*key.first()?, *key.get(key.len() / 2)?, *key.last()?);
+        let slot = *self.slots.get(slot(key.len(), [first, middle, last], self.factor))?;
         let (name, place) = self.pairs.get(usize::from(slot).checked_sub(1)?)?;
         if name.as_bytes() == key { Some(*place) } else { None }
     }
@@ -56,8 +57,8 @@ impl<P: Copy> Keys<P> {
     }
 }
 
-const fn slot(len: usize, first: u8, middle: u8, factor: u32) -> usize {
-    let bytes = u32::from_le_bytes([len as u8, first, middle, 0]);
+const fn slot(len: usize, [first, middle, last]: [u8; 3], factor: u32) -> usize {
+    let bytes = u32::from_le_bytes([len as u8, first, middle, last]);
     (bytes.wrapping_mul(factor) >> (u32::BITS - SLOTS.trailing_zeros())) as usize
 }
 
@@ -67,7 +68,7 @@ const fn place<P>(pairs: &[(&str, P)], factor: u32) -> Option<[u8; SLOTS]> {
     let mut at = 0;
     while at < pairs.len() {
         let name = pairs[at].0.as_bytes();
-        let slot = slot(name.len(), name[0], name[name.len() / 2], factor);
+        let slot = slot(name.len(), [name[0], name[name.len() / 2], name[name.len() - 1]], factor);
         if slots[slot] != 0 {
             return None;
         }

@@ -42,6 +42,10 @@ pub enum Shape<P: 'static> {
     /// A string. By default, only whether it is empty is reported, and the scanner can pause at its start and end. If
     /// [`Sink::wants_text`] is true, the string is reported like a word, without pauses.
     Text,
+    /// A string as at [`Shape::Text`], or an array, and the place of its elements.
+    TextOrMany(P),
+    /// A string as at [`Shape::Text`], or an object with known keys.
+    TextOrOne(&'static Keys<P>),
     /// A string, reported if [`Sink::wants_word`] is true.
     Word,
     /// A number.
@@ -50,10 +54,39 @@ pub enum Shape<P: 'static> {
     Mark,
 }
 
+impl<P: Place> Shape<P> {
+    /// The known keys, if the value can be an object.
+    #[inline]
+    fn keys(&self) -> Option<&'static Keys<P>> {
+        match self {
+            Shape::Object(keys) | Shape::OneOrMany(keys, _) | Shape::TextOrOne(keys) => Some(keys),
+            _ => None,
+        }
+    }
+
+    /// The place of the elements, if the value can be an array.
+    #[inline]
+    fn element(&self) -> Option<P> {
+        match self {
+            Shape::Array(element) | Shape::OneOrMany(_, element) | Shape::TextOrMany(element) => Some(*element),
+            _ => None,
+        }
+    }
+
+    /// True if the value can be a text.
+    #[inline]
+    fn is_text(&self) -> bool {
+        matches!(self, Shape::Text | Shape::TextOrMany(_) | Shape::TextOrOne(_))
+    }
+}
+
 /// Receives the values that the scanner finds.
 pub trait Sink<P> {
     /// A value begins at `place`. Its first byte, `first`, determines its type.
     fn begin(&mut self, place: P, first: u8);
+
+    /// The object that began at `place` has no members.
+    fn empty_object(&mut self, _place: P) {}
 
     /// Reports whether the string at a [`Shape::Text`] place is empty.
     fn text(&mut self, place: P, empty: bool);

@@ -79,8 +79,13 @@ impl<P: Place> Position<P> {
     /// The innermost container.
     #[inline]
     pub(super) fn container(&self) -> Option<Shape<P>> {
-        let top = usize::from(self.depth).checked_sub(1)?;
-        self.stack.get(top).map(|place| place.shape())
+        self.container_place().map(P::shape)
+    }
+
+    /// The place of the innermost container.
+    #[inline]
+    pub(super) fn container_place(&self) -> Option<P> {
+        self.stack.get(usize::from(self.depth).checked_sub(1)?).copied()
     }
 
     /// True if the innermost container is an object, not an array.

@@ -127,7 +127,12 @@ impl<P: Place> Scanner<P> {
                     match byte {
                         b' ' | b'\n' | b'\r' | b'\t' => {}
                         b'"' => self.begin_key(),
-                        b'}' if self.position.state == State::FirstKey => self.position.ascend(),
+                        b'}' if self.position.state == State::FirstKey => {
+                            if let Some(place) = self.position.container_place() {
+                                sink.empty_object(place);
+                            }
+                            self.position.ascend();
+                        }
                         _ => self.position.state = State::Broken,
                     }
                     at += 1;
@@ -214,23 +219,20 @@ impl<P: Place> Scanner<P> {
             (place, place.shape())
         });
         self.position.state = match (byte, shape) {
-            (b'{', Some((place, Shape::Object(_) | Shape::OneOrMany(..)))) if self.position.descend(place, true) => {
-                State::FirstKey
-            }
-            (b'[', Some((place, Shape::Array(element) | Shape::OneOrMany(_, element))))
-                if self.position.descend(place, false) =>
-            {
-                self.position.place = Some(element);
+            (b'{', Some((place, shape))) if shape.keys().is_some() && self.position.descend(place, true) => State::FirstKey,
+            (b'[', Some((place, shape))) if shape.element().is_some() && self.position.descend(place, false) => {
+                self.position.place = shape.element();
                 State::FirstValue
             }
             (b'{' | b'[', _) => {
                 self.nested = 1;
                 State::Nested
             }
-            (b'"', Some((_, Shape::Text))) => State::Text,
+            (b'"', Some((_, shape))) if shape.is_text() => State::Text,
             (b'"', Some((place, Shape::Word))) if sink.wants_word(place) => State::Word,
             (b'"', _) => State::String,
-            (b'-' | b'0'..=b'9' | b't' | b'f' | b'n', _) => {
+            // Python's encoder also writes NaN, Infinity and -Infinity.
+            (b'-' | b'0'..=b'9' | b't' | b'f' | b'n' | b'N' | b'I', _) => {
                 self.partial.clear();
                 self.position.state = State::Scalar;
                 return false;
@@ -254,12 +256,12 @@ impl<P: Place> Scanner<P> {
             return start + len + 1;
         }
         self.position.place = match (self.partial.complete(part), self.position.container()) {
-            (Some(key), Some(Shape::Object(keys) | Shape::OneOrMany(keys, _))) => match keys.find(key) {
+            (Some(key), Some(shape)) => shape.keys().and_then(|keys| match keys.find(key) {
                 None if P::FOLDS && !key.iter().all(|byte| matches!(byte, b'a'..=b'z' | b'_')) => {
                     keys.find_folded(key).and_then(P::folded)
                 }
                 place => place,
-            },
+            }),
             _ => None,
         };
         // Fast path: all known servers write the colon directly after the key.
@@ -286,10 +288,7 @@ impl<P: Place> Scanner<P> {
                     }
                 }
                 (b',', false) => {
-                    self.position.place = match self.position.container() {
-                        Some(Shape::Array(element) | Shape::OneOrMany(_, element)) => Some(element),
-                        _ => None,
-                    };
+                    self.position.place = self.position.container().and_then(|shape| shape.element());
                     self.position.state = State::Value;
                 }
                 (b'}', true) | (b']', false) => self.position.ascend(),
@@ -381,7 +380,7 @@ impl<P: Place> Scanner<P> {
         self.position.end_value();
         let Some(whole) = self.partial.complete(last) else { return };
         match whole {
-            b"true" | b"false" | b"null" => {}
+            b"true" | b"false" | b"null" | b"NaN" | b"Infinity" | b"-Infinity" => {}
             _ if !whole.iter().all(|byte| is_number_byte(*byte)) => {
                 self.position.state = State::Broken;
             }

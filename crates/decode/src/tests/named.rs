@@ -474,7 +474,7 @@ fn openai_realtime_has_one_end_per_response() {
         (Some(132), Some(64), Some(13), Some(0))
     );
     assert_eq!((usage.output, usage.output_audio), (Some(121), Some(91)));
-    assert_eq!((finishes(&all[9]), finishes(&all[10])), (vec![FinishReason::Completed], vec![FinishReason::Abort]));
+    assert_eq!((finishes(&all[9]), finishes(&all[10])), (vec![FinishReason::Completed], vec![FinishReason::Canceled]));
     assert_eq!((decoder.response_id(), decoder.model()), (Some("resp_1"), Some("gpt-realtime")));
     decoder.begin_response();
     decoder.feed(second.as_bytes(), &mut |_| {});

@@ -73,7 +73,7 @@ fn tail_is_not_learned_for_another_head() {
 #[test]
 fn head_with_an_error_type_is_not_learned() {
     let plain = r#"{"type":"t","choices":[{"delta":{"content":"a"}}]}"#;
-    let error = r#"{"type":"t","choices":[{"delta":{"content":"a"}}],"error":{}}"#;
+    let error = r#"{"type":"t","choices":[{"delta":{"content":"a"}}],"error":{"code":1}}"#;
     let stream = format!("data: {plain}\n\ndata: {plain}\n\ndata: {error}\n\n");
     let (events, decoder) = decode(Route::Chat, Framing::Sse, stream.as_bytes());
     assert!(events[2].error);

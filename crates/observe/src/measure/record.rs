@@ -254,7 +254,7 @@ pub struct Record {
     /// Usual gap between token-bearing events: the median of the last eight gaps. `None` below three gaps.
     pub usual_gap: Option<Duration>,
     /// Pauses ([`Record::longest_pause`]) above the stall threshold.
-    pub stalls: u32,
+    pub stalls: Option<u32>,
     /// Total delay of tokometer itself, before it read the request and while the request ran (a lower bound).
     pub late: Duration,
     /// Time during which delivery of this response was blocked on the client.
@@ -348,7 +348,7 @@ impl Record {
             longest_gap_tokens: None,
             longest_pause: None,
             usual_gap: None,
-            stalls: 0,
+            stalls: Some(0),
             late: Duration::ZERO,
             delivery_blocked: Duration::ZERO,
             blocked: Blocked::default(),
@@ -382,6 +382,8 @@ impl Record {
             *time = time.filter(|time| *time <= left);
         }
         if self.first_token.is_none() {
+            // Tokens that arrived later were not delivered.
+            self.output_tokens = None;
             self.last_token = None;
             (self.decode_rate, self.decode_rate_at_least) = (None, None);
         }

@@ -110,6 +110,8 @@ closed_enum! {
         Ratio = "ratio",
         /// The memory budget had no room.
         Memory = "memory",
+        /// The type of the body is not supported, or nothing in it is known.
+        UnknownFormat = "unknown_format",
     }
 }
 

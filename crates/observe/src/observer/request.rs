@@ -13,7 +13,7 @@ use crate::observer::engine::Recogniser;
 use crate::observer::headers::{TgiHeaders, grpc_status, id};
 use crate::observer::session::Session;
 use tokometer_decode::{
-    Engine, EngineFacts, Framing, RequestDecoder, ResponseDecoder, ResponseInfo, Route, StreamEvent,
+    Engine, EngineFacts, Framing, RequestDecoder, ResponseDecoder, ResponseInfo, Route, StreamEvent, Work,
 };
 use tokometer_wire::budget::Account;
 use tokometer_wire::grpc::Event;
@@ -174,16 +174,15 @@ impl OpenRequest {
         self.determine_api(shared);
         self.recogniser.head(head);
         let framing = head.header("content-type").and_then(Framing::of_content_type);
-        let streams = match framing {
-            Some(Framing::Grpc) => self.measured.route().streams_rpc(),
-            framing => framing.is_some_and(Framing::is_stream),
-        };
-        let streaming = self.measured.generates() && streams;
         let route = self.measured.route();
+        let streaming = match framing {
+            Some(Framing::Grpc) => route.generates() && route.streams_rpc(),
+            framing => route.work() != Work::Neither && framing.is_some_and(Framing::is_stream),
+        };
         if framing == Some(Framing::Grpc) && route.is_rpc() {
             self.bodies.begin_messages(Message::Response, head.header("grpc-encoding"), account, shared);
             self.response = Some(Box::new(ResponseDecoder::new(route, Framing::Grpc)));
-        } else if let Some(framing) = framing.filter(|_| route.is_read()) {
+        } else if route.is_read() && head.status != 204 && framing != Some(Framing::Grpc) {
             let codings = ["content-encoding", "transfer-encoding"];
             let codings = codings.into_iter().flat_map(|name| head.values(name));
             match self.bodies.begin(Message::Response, codings, account, shared) {
@@ -199,13 +198,13 @@ impl OpenRequest {
         self.rpc_status(head.header("grpc-status"));
     }
 
-    /// Creates the decoder of a response with this framing.
-    fn decoder(&self, framing: Framing, status: u16, shared: &Shared) -> Box<ResponseDecoder> {
+    /// Creates the decoder of a response with this declared framing.
+    fn decoder(&self, framing: Option<Framing>, status: u16, shared: &Shared) -> Box<ResponseDecoder> {
         let route = self.measured.route();
-        let mut decoder = Box::new(ResponseDecoder::new(route, framing));
+        let mut decoder = Box::new(ResponseDecoder::of_declared(route, framing));
         if let Some(text) = shared.settings.text
             && status == 200
-            && route.writes_text(framing)
+            && framing.is_some_and(|framing| route.writes_text(framing))
         {
             decoder.keep_text(text, &shared.lasting.texts);
         }
@@ -237,6 +236,12 @@ impl OpenRequest {
             measured.late(at.saturating_duration_since(since));
         }
         let each = &mut |event: &StreamEvent, info: &ResponseInfo<'_>| {
+            if let Some(streams) = info.streams()
+                && streams != measured.is_streaming()
+                && measured.generates()
+            {
+                measured.response_streams(streams, shared.sink.as_ref());
+            }
             if measured.is_streaming() {
                 stream_event(measured, recogniser, event, info, at, shared);
             } else {

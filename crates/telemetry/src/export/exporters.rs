@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::export::advice::LowerBounds;
+use crate::export::advice::Inexact;
 use crate::export::collect::telemetry::{Listeners, Telemetry};
 use crate::export::collect::{Carried, Owners};
 use crate::export::labels::Servers;
@@ -52,7 +52,7 @@ pub struct Exporters {
     otlp: Otlp,
     owners: Arc<Owners>,
     resource: Vec<(String, String)>,
-    lower_bounds: LowerBounds,
+    lower_bounds: Inexact,
 }
 
 impl std::fmt::Debug for Exporters {
@@ -94,7 +94,7 @@ impl Exporters {
             })
         })?;
         let resource = info_labels(&settings.resource);
-        let lower_bounds = LowerBounds::default();
+        let lower_bounds = Inexact::default();
         Ok(Arc::new(Exporters { families, recorder, listeners, tracer, otlp, owners, resource, lower_bounds }))
     }
 

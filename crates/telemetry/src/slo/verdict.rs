@@ -283,6 +283,8 @@ fn stall(record: &Record, longest: Duration) -> Verdict {
         _ if broke_off => Verdict::Bad(Reason::Stalled),
         _ if record.outcome == Outcome::Unobserved => Verdict::Excluded(Exclusion::Unobserved),
         _ if record.unread => Verdict::Excluded(Exclusion::Unread),
+        // A delay of tokometer may hide a pause.
+        _ if record.stalls.is_none() => Verdict::Excluded(Exclusion::Unknown),
         _ => Verdict::Good,
     }
 }

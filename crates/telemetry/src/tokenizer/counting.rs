@@ -1,11 +1,11 @@
 //! A stage in front of the sinks: queues responses that have no token count, and counts their tokens on a separate
 //! thread.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
@@ -32,20 +32,9 @@ struct Job {
     since: Instant,
 }
 
-enum Message {
-    /// Boxed, because the channel allocates its slots in blocks: small slots save memory while the queue is empty.
-    Count(Box<Job>),
-    /// Sends a reply when all earlier messages have been processed.
-    Flush(SyncSender<()>),
-}
-
 /// Queues the records of responses whose tokens must be counted. Forwards all other records immediately, also if the
 /// queue is full.
-pub struct Counting {
-    /// The channel is unbounded. `Shared::waiting` enforces the limit, which a reload can change.
-    queue: Sender<Message>,
-    shared: Arc<Shared>,
-}
+pub struct Counting(Arc<Shared>);
 
 impl fmt::Debug for Counting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,17 +45,33 @@ impl fmt::Debug for Counting {
 /// State shared by the counting thread, the data path and [`Counting::stop`].
 struct Shared {
     next: Arc<dyn Sink>,
-    /// Locked by the thread while it waits for messages, and never while it counts.
-    jobs: Mutex<Receiver<Message>>,
-    /// The record whose text is being counted. Whichever thread removes the record must forward it.
-    current: Mutex<Option<Arc<Record>>>,
+    queue: Mutex<Queue>,
+    /// Notified when a job is added.
+    added: Condvar,
+    /// Notified when the last job has been forwarded.
+    settled: Condvar,
     vocabularies: ArcSwap<Vocabularies>,
-    waiting: AtomicUsize,
     most: AtomicUsize,
     started: AtomicBool,
-    /// Set when `stop` runs out of time: waiting records are then forwarded uncounted.
-    hurry: AtomicBool,
     uncounted: [AtomicU64; Uncounted::ALL.len()],
+}
+
+/// The records that wait for their count. Every record is in one of the fields until it is forwarded.
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    /// The record whose text is being counted. Whichever thread removes the record must forward it.
+    current: Option<Arc<Record>>,
+    /// The thread is forwarding a record.
+    forwarding: bool,
+    /// Further responses are not counted, and the thread ends when the queue is empty.
+    closed: bool,
+}
+
+impl Queue {
+    fn waiting(&self) -> usize {
+        self.jobs.len() + usize::from(self.current.is_some() || self.forwarding)
+    }
 }
 
 impl Counting {
@@ -76,19 +81,16 @@ impl Counting {
     /// # Errors
     /// The thread cannot be started.
     pub fn start(next: Arc<dyn Sink>, vocabularies: Vocabularies, queue_responses: usize) -> io::Result<Counting> {
-        let (queue, jobs) = channel();
-        let shared = Arc::new(Shared {
+        let counting = Counting(Arc::new(Shared {
             next,
-            jobs: Mutex::new(jobs),
-            current: Mutex::new(None),
+            queue: Mutex::default(),
+            added: Condvar::new(),
+            settled: Condvar::new(),
             vocabularies: ArcSwap::default(),
-            waiting: AtomicUsize::new(0),
             most: AtomicUsize::new(0),
             started: AtomicBool::new(false),
-            hurry: AtomicBool::new(false),
             uncounted: Default::default(),
-        });
-        let counting = Counting { queue, shared };
+        }));
         counting.reload(vocabularies, queue_responses)?;
         Ok(counting)
     }
@@ -98,7 +100,7 @@ impl Counting {
     /// # Errors
     /// The thread cannot be started; the old vocabularies are kept.
     pub fn reload(&self, vocabularies: Vocabularies, queue_responses: usize) -> io::Result<()> {
-        let shared = &self.shared;
+        let shared = &self.0;
         if !vocabularies.is_empty() && !shared.started.swap(true, Relaxed) {
             let worker = Arc::clone(shared);
             let work = move || {
@@ -118,38 +120,36 @@ impl Counting {
 
     /// Number of responses that could not be counted, by reason; empty until a vocabulary has been set.
     pub fn uncounted(&self) -> Vec<(Uncounted, u64)> {
-        if !self.shared.started.load(Relaxed) {
+        if !self.0.started.load(Relaxed) {
             return Vec::new();
         }
-        Uncounted::ALL.into_iter().zip(self.shared.uncounted.iter().map(|n| n.load(Relaxed))).collect()
+        Uncounted::ALL.into_iter().zip(self.0.uncounted.iter().map(|n| n.load(Relaxed))).collect()
     }
 
     /// Number of responses that are waiting or being counted.
     pub fn waiting(&self) -> usize {
-        self.shared.waiting.load(Relaxed)
+        lock(&self.0.queue).waiting()
     }
 
     /// Counts waiting responses for at most `at_most` and forwards the rest uncounted. When it returns, every record
     /// has been forwarded.
     pub fn stop(&self, at_most: Duration) {
-        let shared = &self.shared;
-        if !shared.started.load(Relaxed) {
-            return;
-        }
-        let (done, counted) = sync_channel(1);
-        let sent = self.queue.send(Message::Flush(done)).is_ok();
-        if sent && counted.recv_timeout(at_most).is_ok() {
-            return;
-        }
-        shared.hurry.store(true, Relaxed);
-        shared.give_up();
-        // The thread is still counting one text, or has died. Forward the waiting records here.
-        if let Ok(jobs) = shared.jobs.try_lock() {
-            shared.drain(&jobs);
+        let shared = &self.0;
+        let queue = lock(&shared.queue);
+        let waited = shared.settled.wait_timeout_while(queue, at_most, |queue| queue.waiting() > 0);
+        let (mut queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        queue.closed = true;
+        shared.added.notify_one();
+        let current = queue.current.take();
+        let jobs = std::mem::take(&mut queue.jobs);
+        drop(queue);
+        for record in current.into_iter().chain(jobs.into_iter().map(|job| job.record)) {
+            shared.add_uncounted(Uncounted::QueueFull);
+            shared.forward(&record);
         }
     }
 
-    /// Adds a response to the queue. Never blocks.
+    /// Adds a response to the queue. Waits only for the lock, which is never held while counting or forwarding.
     fn offer(&self, record: &Arc<Record>, text: UncountedText) -> Result<(), Uncounted> {
         if let Some(lost) = text.text.lost() {
             return Err(lost.into());
@@ -157,15 +157,23 @@ impl Counting {
         if text.text.is_empty() {
             return Err(Uncounted::NotPlain);
         }
-        let vocabularies = self.shared.vocabularies.load();
+        let vocabularies = self.0.vocabularies.load();
         let vocabulary = vocabularies.of(&record.labels).ok_or(Uncounted::NoVocabulary)?;
-        if self.shared.waiting.fetch_add(1, Relaxed) >= self.shared.most.load(Relaxed) {
-            self.shared.waiting.fetch_sub(1, Relaxed);
+        let job = Job { record: Arc::clone(record), text, vocabulary: Arc::clone(vocabulary), since: Instant::now() };
+        let mut queue = lock(&self.0.queue);
+        if queue.closed || queue.waiting() >= self.0.most.load(Relaxed) {
             return Err(Uncounted::QueueFull);
         }
-        let job = Job { record: Arc::clone(record), text, vocabulary: Arc::clone(vocabulary), since: Instant::now() };
-        // Cannot fail: `shared` also holds the receiver.
-        self.queue.send(Message::Count(Box::new(job))).map_err(|_| Uncounted::QueueFull)
+        queue.jobs.push_back(job);
+        self.0.added.notify_one();
+        Ok(())
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        lock(&self.0.queue).closed = true;
+        self.0.added.notify_one();
     }
 }
 
@@ -179,74 +187,64 @@ impl Collect for Counting {
 
 impl Stage for Counting {
     fn next(&self) -> &Arc<dyn Sink> {
-        &self.shared.next
+        &self.0.next
     }
 
     fn record(&self, record: &Arc<Record>) {
-        self.shared.next.record(record);
+        self.0.next.record(record);
     }
 
     fn record_with_text(&self, record: &Arc<Record>, text: &mut Option<UncountedText>) {
         match text.take().map(|text| self.offer(record, text)) {
             Some(Ok(())) => return,
-            Some(Err(why)) => self.shared.add_uncounted(why),
+            Some(Err(why)) => self.0.add_uncounted(why),
             None => {}
         }
-        self.shared.next.record(record);
+        self.0.next.record(record);
     }
 }
 
 impl Shared {
     fn run(&self) {
         loop {
-            let message = lock(&self.jobs).recv();
-            match message {
-                Ok(Message::Count(job)) => self.count(*job),
-                Ok(Message::Flush(done)) => drop(done.try_send(())),
-                Err(_) => return,
-            }
+            let queue = self.added.wait_while(lock(&self.queue), |queue| queue.jobs.is_empty() && !queue.closed);
+            let mut queue = queue.unwrap_or_else(PoisonError::into_inner);
+            let Some(job) = queue.jobs.pop_front() else { return };
+            queue.current = Some(Arc::clone(&job.record));
+            drop(queue);
+            self.count(job);
         }
     }
 
     /// Counts one response and forwards its record.
     fn count(&self, job: Job) {
         let Job { record, text: UncountedText { text, thresholds }, vocabulary, since } = job;
-        *lock(&self.current) = Some(record);
-        let late = self.hurry.load(Relaxed) || since.elapsed() > LONGEST_WAIT;
-        let tokens = if late {
+        // The queue's reference is the only one now, so that the record need not be copied.
+        drop(record);
+        let tokens = if since.elapsed() > LONGEST_WAIT {
             Err(Uncounted::QueueFull)
         } else {
             let count = AssertUnwindSafe(|| count(&text, vocabulary.as_ref()));
             catch_unwind(count).unwrap_or(Err(Uncounted::Failed))
         };
         drop(text);
-        let Some(mut record) = lock(&self.current).take() else { return };
+        let mut queue = lock(&self.queue);
+        // `stop` may have forwarded the record.
+        let Some(mut record) = queue.current.take() else { return };
+        queue.forwarding = true;
+        drop(queue);
         if let Err(why) = tokens.and_then(|tokens| Arc::make_mut(&mut record).count_text(tokens, &thresholds)) {
             self.add_uncounted(why);
         }
         self.forward(&record);
-    }
-
-    /// Forwards the current record uncounted.
-    fn give_up(&self) {
-        if let Some(record) = lock(&self.current).take() {
-            self.add_uncounted(Uncounted::QueueFull);
-            self.forward(&record);
-        }
-    }
-
-    /// Forwards all waiting records uncounted.
-    fn drain(&self, jobs: &Receiver<Message>) {
-        for message in jobs.try_iter() {
-            if let Message::Count(job) = message {
-                self.add_uncounted(Uncounted::QueueFull);
-                self.forward(&job.record);
-            }
+        let mut queue = lock(&self.queue);
+        queue.forwarding = false;
+        if queue.waiting() == 0 {
+            self.settled.notify_all();
         }
     }
 
     fn forward(&self, record: &Arc<Record>) {
-        self.waiting.fetch_sub(1, Relaxed);
         // A panic of the sink must not end the thread.
         drop(catch_unwind(AssertUnwindSafe(|| self.next.record(record))));
     }

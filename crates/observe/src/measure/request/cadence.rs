@@ -108,14 +108,18 @@ impl Cadence {
     }
 
     /// True if this gap is longer than [`SHORT`] and at most [`FACTOR`] times the median of the other gaps. Compares
-    /// time per token if the gap's token count is known.
+    /// time per token if the usual event has several tokens. In a stream of single tokens, many tokens after a gap do
+    /// not explain it: something held them back.
     fn explains(&self, place: usize) -> bool {
         let of = |place: usize| self.tokens.get(place).map_or(0, |tokens| u64::from(*tokens));
         let gap = self.gap(place);
         let others = (0..usize::from(self.len)).filter(|other| *other != place);
+        let several = median(others.clone().map(of), 1).is_some_and(|usual| usual > 1);
         let usual = match of(place) {
-            0 => median(others.map(|other| self.gap(other)), 1),
-            tokens => median(others.map(|other| self.gap(other) / of(other).max(1)), 1).map(|each| each * tokens),
+            tokens if tokens > 0 && several => {
+                median(others.map(|other| self.gap(other) / of(other).max(1)), 1).map(|each| each * tokens)
+            }
+            _ => median(others.map(|other| self.gap(other)), 1),
         };
         gap > nanos(SHORT) && usual.is_some_and(|usual| gap <= usual.saturating_mul(u64::from(FACTOR)))
     }
@@ -184,10 +188,18 @@ mod tests {
     }
 
     #[test]
-    fn tokens_of_the_event_explain_its_gap_where_they_are_known() {
-        // A tool call that the engine held back until it was complete.
-        let held_back = [(30, 1), (30, 1), (30, 1), (30, 1), (3000, 90), (30, 1)];
-        assert_eq!(pauses(&known(&held_back), false), NONE);
+    fn tokens_explain_a_gap_only_if_the_usual_event_has_several() {
+        // The front end was frozen while the engine went on, or held back a tool call until it was complete.
+        for place in 0..6 {
+            let mut burst = [(30, 1); 6];
+            burst[place] = (3000, 90);
+            assert_eq!(pauses(&known(&burst), false), [3000], "at {place}");
+            burst[place] = (3000, 1);
+            assert_eq!(pauses(&known(&burst), false), [3000], "at {place}");
+        }
+        // Speculative decoding: events of 1 to 5 tokens, 40 ms each.
+        let speculative = [(160, 4), (40, 1), (200, 5), (120, 3), (160, 4), (200, 5), (40, 1), (600, 15)];
+        assert_eq!(pauses(&known(&speculative), false), NONE);
         let stopped = [(1600, 50), (1600, 50), (1600, 50), (1600, 10)];
         assert_eq!(pauses(&known(&stopped), false), [1600], "ten tokens need 320 ms");
     }

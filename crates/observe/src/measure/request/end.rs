@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::measure::request::Request;
 use crate::measure::request::outcome::Conclusion;
 use crate::measure::tokens::Context;
-use crate::measure::{Closing, Labels, Outcome, Record, Sink, Thresholds, UncountedText};
+use crate::measure::{Closing, Labels, Message, Outcome, Record, Sink, Thresholds, UncountedText, Unread};
 use tokometer_decode::{Channels, EngineHabits, Route};
 
 impl Request {
@@ -14,7 +14,7 @@ impl Request {
     pub fn end(mut self, mut closing: Closing, at: Instant, thresholds: &Thresholds, sink: &dyn Sink) {
         self.leave(sink);
         let text = closing.text.take();
-        let mut record = self.record(closing, at, thresholds);
+        let mut record = self.record(closing, at, thresholds, sink);
         self.reconcile(&mut record, sink);
         let record = Arc::new(record);
         std::mem::take(&mut self.watches).ended(&record);
@@ -49,9 +49,12 @@ impl Request {
             && !record.output_tokens.is_some_and(|n| n.source.is_exact())
     }
 
-    fn record(&mut self, closing: Closing, at: Instant, thresholds: &Thresholds) -> Record {
+    fn record(&mut self, closing: Closing, at: Instant, thresholds: &Thresholds, sink: &dyn Sink) -> Record {
         let Closing { ending, server, response_id, error_type, habits, text: _ } = closing;
         let conclusion = Conclusion::of(self, ending, habits);
+        if conclusion.unknown_format {
+            sink.unread(self.listener(), Message::Response, Unread::UnknownFormat);
+        }
         let asked_stream = self.parameters.stream;
         let streaming = self.response.status.map(|_| self.response.streaming).or(asked_stream);
         let labels = Labels { request_model: self.parameters.model.take(), ..self.labels(server, streaming) };

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use crate::measure::request::cadence::{Cadence, TOGETHER};
+use crate::measure::request::cadence::{Cadence, TOGETHER, patience};
 use crate::measure::request::times::{Since, nanos};
 use crate::measure::{Gap, Live, Record};
 
@@ -13,9 +13,6 @@ const BATCH: usize = 8;
 const CHOICES: usize = 4;
 /// Maximum time between two batches while tokens arrive, so that counters are also updated for slow streams.
 const PERIOD: Duration = Duration::from_secs(1);
-
-/// Unit of `Gaps::late_before`, in milliseconds.
-const LATE_UNIT_MS: u32 = 4;
 
 /// Marks an unknown number of tokens.
 const UNKNOWN: u32 = u32::MAX;
@@ -30,9 +27,9 @@ pub(super) struct Gaps {
     /// [`Gap`].
     batch_tokens: [u32; BATCH],
     len: u8,
-    tokens: u64,
+    tokens: u32,
     /// Tokens forwarded so far.
-    forwarded: u64,
+    forwarded: u32,
     /// Time of the last forwarded batch.
     forwarded_at: u64,
     /// The longest gap.
@@ -42,11 +39,13 @@ pub(super) struct Gaps {
     /// The longest pause (gap that the cadence does not explain) in microseconds; 0 if there is none.
     longest_pause: u32,
     stalls: u32,
+    /// A gap may hide a stall of the engine, because this thread was late.
+    unmeasured: bool,
     cadence: Cadence,
     /// Total delay of this thread during the request, in milliseconds.
     late_ms: u32,
-    /// `late_ms` at the last token of each choice, in [`LATE_UNIT_MS`]; wraps after 262 s.
-    late_before: [u16; CHOICES],
+    /// `late_ms` at the last token of each choice.
+    late_before: [u32; CHOICES],
     /// The events being read had waited for this thread or for the client, so the gaps between them are not the
     /// engine's.
     catching_up: bool,
@@ -70,9 +69,9 @@ impl Gaps {
             return None;
         }
         let at = nanos(at);
-        self.tokens += tokens.unwrap_or(1);
-        let known = tokens.and_then(|n| u32::try_from(n).ok());
-        let usual = self.gap(choice, at).and_then(|gap| self.add(gap, known, stall, live));
+        let known = tokens.map(|n| u32::try_from(n).unwrap_or(UNKNOWN));
+        self.tokens = self.tokens.saturating_add(known.unwrap_or(1));
+        let usual = self.gap(choice, at, stall).and_then(|gap| self.add(gap, known, stall, live));
         if usize::from(self.len) == BATCH || at.saturating_sub(self.forwarded_at) >= nanos(PERIOD) {
             self.forward(live);
             self.forwarded_at = at;
@@ -82,12 +81,11 @@ impl Gaps {
 
     /// Returns the gap before the event of `choice` at `at`, without the delay of this thread. `None` for the first
     /// event, and if the client or (mostly) this thread caused the gap.
-    fn gap(&mut self, choice: u32, at: u64) -> Option<u64> {
+    fn gap(&mut self, choice: u32, at: u64, stall: Duration) -> Option<u64> {
         let (last, late_before) = (self.last.get_mut(choice as usize)?, self.late_before.get_mut(choice as usize)?);
         let before = std::mem::replace(last, Since::at_nanos(at)).nanos();
-        let late_now = (self.late_ms / LATE_UNIT_MS) as u16;
-        let late = late_now.wrapping_sub(std::mem::replace(late_before, late_now));
-        let late = u64::from(late) * u64::from(LATE_UNIT_MS) * 1_000_000;
+        let late = self.late_ms.saturating_sub(std::mem::replace(late_before, self.late_ms));
+        let late = u64::from(late) * 1_000_000;
         let gap = before.map(|before| at.saturating_sub(before));
         let bit = 1 << choice;
         let interrupted = self.interrupted & bit != 0;
@@ -99,7 +97,13 @@ impl Gaps {
             Some(gap) => late >= gap / 2,
             None => late > 0,
         };
-        gap.filter(|_| !self.catching_up).map(|gap| gap.saturating_sub(late))
+        let gap = gap?;
+        let engine = if self.catching_up { 0 } else { gap.saturating_sub(late) };
+        // The engine was silent for at least `engine` and at most `gap`.
+        self.unmeasured |= late > 0 && !interrupted && engine <= nanos(stall) && gap > nanos(stall) && {
+            gap > nanos(patience(stall, self.cadence.usual()))
+        };
+        (!self.catching_up).then_some(engine)
     }
 
     /// Adds an engine gap.
@@ -142,8 +146,8 @@ impl Gaps {
                 gap: Duration::from_nanos(self.batch[place]),
                 tokens: Some(self.batch_tokens[place]).filter(|tokens| *tokens != UNKNOWN),
             });
-            live.progress(kept.get(..usize::from(self.len)).unwrap_or_default(), self.tokens);
-            self.forwarded += self.tokens;
+            live.progress(kept.get(..usize::from(self.len)).unwrap_or_default(), self.tokens.into());
+            self.forwarded = self.forwarded.saturating_add(self.tokens);
             self.len = 0;
             self.tokens = 0;
         }
@@ -151,7 +155,7 @@ impl Gaps {
 
     /// Tokens forwarded so far.
     pub(super) fn forwarded(&self) -> u64 {
-        self.forwarded
+        self.forwarded.into()
     }
 
     /// Sets the gap fields of the record. Call this after the token counts are set.
@@ -168,7 +172,7 @@ impl Gaps {
         record.longest_gap = self.longest.get();
         record.longest_gap_tokens =
             Some(self.longest_tokens).filter(|tokens| record.longest_gap.is_some() && *tokens != UNKNOWN);
-        record.stalls = self.stalls;
+        record.stalls = Some(self.stalls).filter(|_| !self.unmeasured);
     }
 }
 

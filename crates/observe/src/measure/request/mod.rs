@@ -265,6 +265,15 @@ impl Request {
         self.expect(streaming, sink);
     }
 
+    /// The body shows whether the response is an event stream, unlike its `content-type`.
+    pub fn response_streams(&mut self, streaming: bool, sink: &dyn Sink) {
+        self.response.streaming = streaming;
+        if let Some(status) = self.response.status {
+            self.watches.response_started(status, streaming);
+        }
+        self.expect(streaming, sink);
+    }
+
     /// Sets queue time and token counts from the headers of a non-streamed response (TGI).
     pub fn header_values(&mut self, queue: Option<Duration>, counter: Counter) {
         self.times.header_queue = queue.into();

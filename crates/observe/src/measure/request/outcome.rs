@@ -46,6 +46,8 @@ pub(super) struct Conclusion {
     marked_end: bool,
     /// The body was not parsed up to its end marker, so values may be missing.
     pub(super) unread: bool,
+    /// Nothing in the body is known.
+    pub(super) unknown_format: bool,
 }
 
 impl Conclusion {
@@ -54,7 +56,7 @@ impl Conclusion {
         let Request { route, parameters, times, tokens, response, .. } = request;
         let begun = times.first_token.is_known();
         let failure = match response.failure {
-            Failure::AfterClientLeft if !habits.aborts_with_error => Failure::Reported,
+            Failure::AfterClientLeft if !habits.aborts_with_error && !response.is_aborted() => Failure::Reported,
             failure => failure,
         };
         let (ending, status, failure) = match response.call {
@@ -76,6 +78,8 @@ impl Conclusion {
             || response.marked_end
             || response.call == Some(200)
             || (route.ends_with_finish() && finished >= expected);
+        let unknown_format =
+            request.generates() && response.is_successful() && !response.unread && response.has_unknown_format();
         Conclusion {
             ending,
             status,
@@ -86,7 +90,8 @@ impl Conclusion {
                 || (!response.streaming && (finished > 0 || response.has_content)),
             marked_end,
             // The RPC status ends a response even if its body was not parsed.
-            unread: response.unread && (!marked_end || response.call.is_some()),
+            unread: unknown_format || response.unread && (!marked_end || response.call.is_some()),
+            unknown_format,
         }
     }
 

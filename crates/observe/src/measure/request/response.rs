@@ -33,6 +33,8 @@ pub(super) struct Response {
     pub(super) marked_end: bool,
     /// The body was not parsed to its end.
     pub(super) unread: bool,
+    /// An event had something that the dialect knows.
+    recognised: bool,
     /// The non-streamed body had content, or its response will be available later (background request).
     pub(super) has_content: bool,
     pub(super) failure: Failure,
@@ -60,19 +62,30 @@ impl Response {
         matches!(self.status, Some(SWITCHING_PROTOCOLS | 200..=299))
     }
 
+    /// True if a body was received, and nothing in it is known: its type or its format is not supported.
+    pub(super) fn has_unknown_format(&self) -> bool {
+        !self.recognised && (self.events > 0 || (!self.streaming && self.bytes > 0))
+    }
+
     /// Processes an event, except for its tokens. `client_left`: the client has closed its side of the connection.
     pub(super) fn event(&mut self, event: &StreamEvent, client_left: bool) {
         self.events += 1;
         self.marked_end |= event.done || event.end;
         self.unread |= event.unread;
+        self.recognised = self.recognised || event.is_recognised();
         let mut is_error = event.error;
         for reason in event.finishes.iter() {
-            is_error |= reason == FinishReason::Error;
+            is_error |= matches!(reason, FinishReason::Error | FinishReason::Abort);
             self.finishes.push(reason);
         }
         if is_error {
             self.failure = self.failure.max(if client_left { Failure::AfterClientLeft } else { Failure::Reported });
         }
+    }
+
+    /// True if the engine gave up the request.
+    pub(super) fn is_aborted(&self) -> bool {
+        self.finishes.iter().any(|reason| reason == FinishReason::Abort)
     }
 
     /// Sets the record fields that describe the response itself.

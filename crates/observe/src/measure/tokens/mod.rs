@@ -36,12 +36,14 @@ struct Choice {
     begun: bool,
     /// A finish reason arrived.
     finished: bool,
-    /// The finish reason arrived in an event without `usage`, so the latest count may lack the last tokens.
-    finished_uncounted: bool,
+    /// A token or the finish reason arrived after the latest `usage`, so that count may lack the last tokens.
+    uncounted: bool,
     /// The finish reason arrived in an event without a native counter, and no counter followed.
     finished_untimed: bool,
     /// Every token-bearing event so far had cumulative `usage`, so the increments are token counts of events.
     continuous: bool,
+    /// The `usage` of the last token-bearing event was not higher than the one before.
+    stale: bool,
     /// A token-bearing event had no native counter, so counter increments are not token counts of single events.
     missed: bool,
 }
@@ -100,6 +102,8 @@ pub(super) struct Tokens {
     totals: u32,
     totals_output: u64,
     last_total_output: Option<u64>,
+    /// A token arrived after the last total, so that count lacks it.
+    after_total: bool,
     usage: LatestUsage,
     /// Boxed: only engine-specific routes have native counters.
     native: Option<Box<NativeCounters>>,
@@ -181,12 +185,8 @@ fn plausible_counter(counter: Counter) -> Counter {
 }
 
 impl LatestUsage {
+    /// Keeps the earlier value of each count that this `usage` lacks.
     fn update(&mut self, usage: Usage) {
-        if usage.input.is_some() {
-            self.input = usage.input;
-            self.early = usage.early;
-        }
-        self.cached = usage.cached.or(self.cached);
         self.reasoning = usage.reasoning.or(self.reasoning);
         let Usage { cache_creation, input_audio, input_image, output_audio, .. } = usage;
         if cache_creation.or(input_audio).or(input_image).or(output_audio).is_some() {
@@ -196,26 +196,37 @@ impl LatestUsage {
             parts.input_image = input_image.or(parts.input_image);
             parts.output_audio = output_audio.or(parts.output_audio);
         }
+        if let Some(input) = usage.input {
+            let omitted = |now: Option<u64>, kept: Option<u64>| if now.is_some() { 0 } else { kept.unwrap_or(0) };
+            let created = self.parts.as_ref().and_then(|parts| parts.cache_creation);
+            let apart = omitted(usage.cached, self.cached).saturating_add(omitted(cache_creation, created));
+            self.input = Some(if usage.cached_apart { input.saturating_add(apart) } else { input });
+            self.early = usage.early;
+        }
+        self.cached = usage.cached.or(self.cached);
     }
 }
 
 impl Choice {
-    /// Processes the cumulative `usage` of an event. Returns the number of tokens in the event, if the usage shows it.
-    fn usage(&mut self, output: Option<u32>, has_token: bool) -> Option<u64> {
+    /// Processes the `usage` of an event. Returns the number of tokens in the event, if a running count shows it.
+    ///
+    /// A count that does not grow with the tokens is no running count: some servers repeat the same `usage` in every
+    /// event. A single event without growth can continue the text of a token that was already counted.
+    fn usage(&mut self, output: Option<u32>, has_token: bool, finishing: bool) -> Option<u64> {
         let Some(output) = output else {
             self.continuous &= !has_token;
+            self.uncounted |= has_token || finishing;
             return None;
         };
+        self.uncounted = false;
         self.continuous |= !self.begun;
         let before = self.usage.replace(output).unwrap_or(0);
         let tokens = u64::from(output.saturating_sub(before));
+        if has_token {
+            self.continuous &= tokens > 0 || (output > 0 && !self.stale);
+            self.stale = tokens == 0;
+        }
         (self.continuous && tokens <= MAX_PER_EVENT).then_some(tokens)
-    }
-
-    /// The choice's finish reason arrived in this event.
-    fn finish(&mut self, event: &StreamEvent, has_usage: bool) {
-        self.finished_uncounted = !has_usage;
-        self.finished_untimed = event.timing.is_none() && event.counter.is_none();
     }
 }
 
@@ -235,6 +246,7 @@ impl Tokens {
         self.widest = self.widest.max(event.choices);
         if has_token {
             self.deltas += 1;
+            self.after_total = true;
             self.token_ids_missing |= event.token_ids.is_none();
         }
         if let Some(ids) = event.token_ids {
@@ -278,10 +290,10 @@ impl Tokens {
             }
             return;
         };
-        let tokens = choice.usage(usage.and_then(|usage| u32::try_from(usage.output?).ok()), has_token);
+        let tokens = choice.usage(usage.and_then(|usage| u32::try_from(usage.output?).ok()), has_token, finishing);
         step.tokens = step.tokens.or(tokens);
         if finishing {
-            choice.finish(event, usage.is_some());
+            choice.finished_untimed = event.timing.is_none() && event.counter.is_none();
         }
         choice.finished |= finishing || event.ended;
         choice.missed |= has_token && !is_counted;
@@ -296,6 +308,7 @@ impl Tokens {
     /// Processes the request's total `usage`.
     fn total(&mut self, usage: Usage) {
         self.totals += 1;
+        self.after_total = false;
         self.totals_output = self.totals_output.saturating_add(usage.output.unwrap_or(0));
         self.last_total_output = usage.output.or(self.last_total_output);
     }

@@ -8,7 +8,8 @@ impl Tokens {
     pub(in crate::measure) fn fill(&self, record: &mut Record, context: &Context<'_>) {
         record.input_tokens = self.input(context);
         record.output_tokens = self.output(context);
-        record.cached_tokens = self.cached(context);
+        // A part cannot exceed the whole.
+        record.cached_tokens = self.cached(context).filter(|n| record.input_tokens.is_none_or(|all| *n <= all.tokens));
         record.reasoning_tokens = self.reasoning();
         record.chunks = self.deltas;
         if let Some(parts) = &self.usage.parts {
@@ -32,25 +33,42 @@ impl Tokens {
         (tokens <= MAX_TOKENS).then_some(Count { tokens, source })
     }
 
-    /// The output count from the request's total `usage`.
+    /// The output count from the request's total `usage`, if no token followed it.
     fn output_of_totals(&self, context: &Context<'_>, choices: u64) -> Option<(u64, CountSource)> {
-        let total = self.last_total_output?;
+        let total = self.last_total_output.filter(|_| !self.after_total)?;
         if !context.habits.usage_per_choice || choices == 1 {
-            return Some((total, CountSource::Usage));
+            return self.usage_at_least_proven(total, context, choices);
         }
-        (u64::from(self.totals) == choices).then_some((self.totals_output, CountSource::Usage))
+        let all = u64::from(self.totals) == choices;
+        all.then_some(self.totals_output).and_then(|total| self.usage_at_least_proven(total, context, choices))
     }
 
-    /// The output count from the `usage` of every choice.
+    /// The output count from the `usage` of every choice: in the last event of each choice, or in all of its events.
     fn output_of_choices(&self, context: &Context<'_>, choices: u64) -> Option<(u64, CountSource)> {
-        if !context.complete || self.untracked || self.totals > 0 || choices == 0 || choices != self.seen() {
+        if self.untracked || choices == 0 || choices != self.seen() || (self.totals > 0 && choices > 1) {
             return None;
         }
         let seen = self.choices.iter().filter(|choice| choice.is_seen());
-        let is_counted = |choice: &&Choice| choice.usage.is_some() && choice.finished && !choice.finished_uncounted;
-        let of_its_choice = choices == 1 || context.habits.usage_per_choice || seen.clone().all(|c| c.continuous);
-        let all = seen.clone().filter(is_counted).count() as u64 == choices && of_its_choice;
-        all.then(|| (seen.filter_map(|choice| choice.usage).map(u64::from).sum(), CountSource::Usage))
+        let is_running = seen.clone().all(|choice| choice.begun && choice.continuous);
+        let is_counted = |choice: &&Choice| choice.usage.is_some() && !choice.uncounted;
+        let is_ended = is_running || (context.complete && seen.clone().all(|choice| choice.finished));
+        let of_its_choice = choices == 1 || context.habits.usage_per_choice || is_running;
+        let all = seen.clone().filter(is_counted).count() as u64 == choices && is_ended && of_its_choice;
+        let sum = all.then(|| seen.filter_map(|choice| choice.usage).map(u64::from).sum())?;
+        self.usage_at_least_proven(sum, context, choices)
+    }
+
+    /// A count from `usage`, unless the events prove more tokens.
+    fn usage_at_least_proven(&self, usage: u64, context: &Context<'_>, choices: u64) -> Option<(u64, CountSource)> {
+        (usage >= self.proven(context, choices)).then_some((usage, CountSource::Usage))
+    }
+
+    /// The lower bound that follows from the events alone, without the engine's counts.
+    fn proven(&self, context: &Context<'_>, choices: u64) -> u64 {
+        // An echoed prompt is sent like output, as text with log probabilities.
+        let deltas = if context.parameters.echo { self.deltas.saturating_sub(choices.max(1)) } else { self.deltas };
+        let logprobs = if context.parameters.echo { 0 } else { self.logprobs };
+        deltas.max(logprobs).max(self.token_ids.unwrap_or(0))
     }
 
     /// The output count from the token ids.
@@ -76,11 +94,7 @@ impl Tokens {
     fn least_output(&self, context: &Context<'_>, choices: u64) -> Option<(u64, CountSource)> {
         let usage: u64 = self.choices.iter().filter_map(|c| c.usage).map(u64::from).sum();
         let native: u64 = self.choices.iter().filter_map(|c| c.native).map(u64::from).sum();
-        // An echoed prompt is sent like output, as text with log probabilities.
-        let deltas = if context.parameters.echo { self.deltas.saturating_sub(choices.max(1)) } else { self.deltas };
-        let logprobs = if context.parameters.echo { 0 } else { self.logprobs };
-        let bounds =
-            [deltas, logprobs, usage, native, self.token_ids.unwrap_or(0), self.last_total_output.unwrap_or(0)];
+        let bounds = [self.proven(context, choices), usage, native, self.last_total_output.unwrap_or(0)];
         let least = bounds.into_iter().max().filter(|n| *n > 0)?;
         Some((least, CountSource::Deltas))
     }

@@ -68,7 +68,7 @@ impl Decision {
         match why {
             Keep::Failed => self.settings.keep_failed && !record.outcome.is_ok(),
             Keep::Objective => breaks_objective(),
-            Keep::Stalled => self.settings.keep_stalled && record.stalls > 0,
+            Keep::Stalled => self.settings.keep_stalled && record.stalls.is_some_and(|stalls| stalls > 0),
             Keep::Slow => {
                 // Without a token, the wait lasted until the end of the request.
                 let first = record.since_requested(Some(record.first_token.unwrap_or(record.ended)));

@@ -131,7 +131,7 @@ fn of_phase(kind: PhaseKind, record: &Record) -> Vec<KeyValue> {
         PhaseKind::Decode => vec![
             ("gen_ai.usage.output_tokens", tokens(record.output_tokens)),
             ("tokometer.decode_tokens_per_second", record.decode_rate.map(Value::from)),
-            ("tokometer.stalls", whole(u64::from(record.stalls)).filter(|_| record.stalls > 0)),
+            ("tokometer.stalls", record.stalls.filter(|stalls| *stalls > 0).and_then(|stalls| whole(stalls.into()))),
             ("tokometer.longest_gap", record.longest_gap.map(|gap| Value::from(gap.as_secs_f64()))),
         ],
         _ => Vec::new(),
@@ -221,7 +221,7 @@ fn attributes(record: &Record, server: &[(Key, labels::Value)], semconv: Semconv
     // A non-streamed response is one event, in which nothing can stall.
     put("tokometer.chunks", whole(Some(record.chunks).filter(|_| streaming)));
     put("tokometer.events", whole(Some(record.events).filter(|_| streaming)));
-    put("tokometer.stalls", whole(Some(u64::from(record.stalls)).filter(|_| streaming)));
+    put("tokometer.stalls", whole(record.stalls.map(u64::from).filter(|_| streaming)));
     put("tokometer.longest_gap", seconds(record.longest_gap));
     let blocked = Some(record.delivery_blocked).filter(|blocked| streaming || !blocked.is_zero());
     put("tokometer.delivery_blocked", seconds(blocked));
