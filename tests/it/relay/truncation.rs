@@ -64,7 +64,7 @@ fn play(authority: &Authority, client_tls: bool, response: &[u8], end: End) -> (
         let relay = path.handles().relay;
         // For a large response, the client reads only after the relay has received all of it. Counts of small responses
         // may be reported late, so they are not awaited.
-        while response.len() > 1_000_000 && relay.stats_of(0).bytes(Direction::Response).get() < response.len() as u64 {
+        while response.len() > 100_000 && relay.stats_of(0).bytes(Direction::Response).get() < response.len() as u64 {
             std::thread::yield_now();
         }
         let mut got = Vec::new();
@@ -123,7 +123,7 @@ fn truncated_tls_is_an_error_only_for_incomplete_responses() {
 #[test]
 fn bytes_before_a_truncation_reach_a_slow_client() {
     let mut response = b"HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\n\r\n".to_vec();
-    response.resize(1_500_000, b'x');
+    response.resize(160_000, b'x');
     let (got, ending, outcome) = play(&Authority::new(), false, &response, End::Cut);
     assert!(got == response, "{} of {} bytes", got.len(), response.len());
     assert_eq!((ending, outcome), (Ending::Reset, Outcome::Truncated));

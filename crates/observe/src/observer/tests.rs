@@ -294,7 +294,7 @@ fn idle_connection_gives_up_its_requests_to_another_client_and_is_observed_again
     idle.seen(Direction::Request, REQUEST, later);
     idle.seen(Direction::Response, RESPONSE, later);
     let last = records.0.lock().unwrap().pop().unwrap();
-    assert_eq!((last.connection, last.sequence, last.outcome), (1, 4, Outcome::NoOutput));
+    assert_eq!((last.connection, last.sequence, last.outcome), (1, 4, Outcome::Ok));
     idle.closed(Close::Finished { first: Side::Client }, later);
     drop((idle, other));
     assert_eq!((observers.open(), observers.budget().held()), (0, 0));

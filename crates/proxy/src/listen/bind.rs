@@ -22,11 +22,6 @@ const BACKLOG: i32 = 65_535;
 /// See [`limit_unsent`].
 const UNSENT_BYTES: u32 = 64 * 1024;
 
-/// Receive buffer of a client's connection, which fills up if the server does not read. A fixed size keeps the kernel
-/// from enlarging it to several MiB while the server reads fast. The kernel's default maximum (`net.core.rmem_max`,
-/// 208 KiB) is lower; an upload over a link with a round-trip time of 100 ms then reaches 2 MB/s.
-const CLIENT_BUFFER: usize = 256 * 1024;
-
 /// A listener and its listen address.
 #[derive(Debug)]
 pub struct Bound {
@@ -162,7 +157,6 @@ fn bind_tcp(host: &str, port: u16, settings: &Settings) -> io::Result<(Socket, A
     socket.set_tcp_nodelay(true)?;
     keep_alive(SockRef::from(&socket), settings.keepalive)?;
     limit_unsent(SockRef::from(&socket));
-    socket.set_recv_buffer_size(CLIENT_BUFFER).ok();
     socket.bind(&address.into())?;
     let port = socket.local_addr()?.as_socket().map_or(port, |bound: SocketAddr| bound.port());
     Ok((socket, Address::Tcp { host: address.ip().to_string(), port }))

@@ -230,11 +230,11 @@ mod tests {
         assert_eq!(budget.held(), (2 + ADDED_BYTES) * 3 / 2);
         drop(sent);
         assert_eq!(budget.held(), 0);
-        let piece = vec![0; 16 * MIB - ADDED_BYTES];
-        let mut greedy: Vec<Body> = (0..4).map(|_| body(&budget, 1)).collect();
+        let piece = vec![0; 4 * MIB - ADDED_BYTES];
+        let mut greedy: Vec<Body> = (0..16).map(|_| body(&budget, 1)).collect();
         let accepted = greedy.iter_mut().map(|body| body.add(&piece)).filter(|fits| *fits).count();
-        assert_eq!((accepted, budget.held() >> 20), (2, 40));
-        assert!(body(&budget, 2).add(&piece));
+        assert_eq!((accepted, budget.held() >> 20), (10, 60));
+        assert!(body(&budget, 2).add(&vec![0; 2 * MIB]));
         drop(greedy);
         assert_eq!(budget.held(), 0);
     }

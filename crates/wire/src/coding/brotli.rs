@@ -316,6 +316,7 @@ mod tests {
     use super::*;
     use crate::budget::{Account, Budget};
     use crate::coding::{Codings, Decoder, Limits};
+    use crate::message::Sender;
 
     /// Writes numbers of few bits, least significant bit first.
     #[derive(Default)]
@@ -362,10 +363,10 @@ mod tests {
         // The last, empty metablock.
         bits.put(3, 2);
         let codings = Codings::of([b"br".as_slice()]).unwrap();
-        let mut decoder = Decoder::new(codings, Limits::default(), account.clone());
+        let mut decoder = Decoder::new(codings, Limits::default(), account.credit(Sender::Server));
         let (mut read, mut decoded) = (0, 0);
         let result = bits.bytes().chunks(500).try_for_each(|piece| {
-            account.earn(piece.len());
+            account.earn(Sender::Server, piece.len());
             read += piece.len();
             decoder.feed(piece, &mut |bytes| decoded += bytes.len())
         });

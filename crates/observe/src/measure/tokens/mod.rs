@@ -108,8 +108,8 @@ pub(super) struct Tokens {
     /// Boxed: only engine-specific routes have native counters.
     native: Option<Box<NativeCounters>>,
     /// Prompt tokens from the engine's timings.
-    timed_input: Option<u64>,
-    timed_cached: Option<u64>,
+    timed_input: Option<u32>,
+    timed_cached: Option<u32>,
 }
 
 /// Latest value of each `usage` field except the output.
@@ -362,9 +362,9 @@ impl Tokens {
         let Some(timing) = event.timing else { return };
         let cached = plausible(timing.cached_tokens);
         if let Some(prompt) = plausible(timing.prompt_tokens) {
-            self.timed_input = Some(prompt.saturating_add(cached.unwrap_or(0)));
+            self.timed_input = u32::try_from(prompt.saturating_add(cached.unwrap_or(0))).ok();
         }
-        self.timed_cached = cached.or(self.timed_cached);
+        self.timed_cached = cached.and_then(|n| u32::try_from(n).ok()).or(self.timed_cached);
         if let Some(choice) = self.choices.get_mut(event.choice)
             && timing.predicted_tokens.is_some()
             && event.counter.is_none()

@@ -105,7 +105,7 @@ impl Tokens {
         let usage = usage.filter(|_| !(self.usage.early && context.habits.early_input_is_guessed));
         let usage = usage.map(|tokens| Count { tokens, source: CountSource::Usage });
         let native = self.per_prompt(|native| native.input, context);
-        let native = native.or(self.timed_input.filter(|_| self.has_one_prompt(context)));
+        let native = native.or(self.timed_input.filter(|_| self.has_one_prompt(context)).map(u64::from));
         let native = native.map(|tokens| Count { tokens, source: CountSource::NativeCounter });
         usage.or(native).filter(|count| count.tokens <= MAX_TOKENS)
     }
@@ -114,7 +114,7 @@ impl Tokens {
     pub(super) fn cached(&self, context: &Context<'_>) -> Option<u64> {
         let usage = self.usage.cached.filter(|_| self.covers_all_prompts(context));
         let native = self.per_prompt(|native| native.cached, context);
-        usage.or(native).or(self.timed_cached.filter(|_| self.has_one_prompt(context)))
+        usage.or(native).or(self.timed_cached.filter(|_| self.has_one_prompt(context)).map(u64::from))
     }
 
     /// True if the request has one prompt, so that counts without a choice belong to that prompt.
