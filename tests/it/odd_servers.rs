@@ -141,14 +141,12 @@ fn empty_response_is_still_no_output() {
         (SSE, sse(&[DONE])),
         (SSE, String::new()),
         ("", String::new()),
-        ("content-type: application/json\r\n", r#"{"id":"c","choices":[]}"#.to_owned()),
+        ("content-type: application/json\r\n", r#"{"id":"c","choices":[{"message":{"content":""}}]}"#.to_owned()),
     ] {
         let replayed = responses(CHAT, headers, &body);
         let (record, unread) = (&replayed.records[0], &replayed.unread);
-        // A body with nothing in it but an id is not known to be a failure.
-        let expected = if body.contains(r#""choices":[]}"#) && !body.contains("usage") { Outcome::Ok } else { Outcome::NoOutput };
-        assert_eq!(record.outcome, expected, "{headers:?} {body}");
-        assert_eq!(unread.is_empty(), expected == Outcome::NoOutput, "{headers:?} {body}");
+        assert_eq!(record.outcome, Outcome::NoOutput, "{headers:?} {body}");
+        assert_eq!(*unread, [], "{headers:?} {body}");
     }
 }
 

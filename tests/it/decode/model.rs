@@ -117,8 +117,8 @@ fn of_value(route: Route, framing: Framing, value: &Value, transcribes: bool) ->
     let of_dynamo = &value["nvext"]["timing"];
     if is_openai && of_dynamo.is_object() {
         let timing = event.timing.get_or_insert_default();
-        timing.queue_ms = of_dynamo["prefill_wait_time_ms"].as_f64().or(timing.queue_ms);
-        timing.prefill_ms = of_dynamo["prefill_time_ms"].as_f64().or(timing.prefill_ms);
+        timing.queue_ms = of_dynamo["prefill_wait_time_ms"].as_f64().filter(|ms| *ms >= 0.0).or(timing.queue_ms);
+        timing.prefill_ms = of_dynamo["prefill_time_ms"].as_f64().filter(|ms| *ms >= 0.0).or(timing.prefill_ms);
     }
     event
 }
@@ -224,10 +224,10 @@ fn modality(usage: &Value, name: &str) -> Option<u64> {
 
 fn timing(metrics: &Value, timings: &Value) -> Option<EngineTiming> {
     (metrics.is_object() || timings.is_object()).then(|| EngineTiming {
-        queue_ms: metrics["queue_time_ms"].as_f64(),
-        prefill_ms: metrics["time_to_first_token_ms"].as_f64(),
-        decode_ms: metrics["generation_time_ms"].as_f64().or(timings["predicted_ms"].as_f64()),
-        prompt_ms: timings["prompt_ms"].as_f64(),
+        queue_ms: metrics["queue_time_ms"].as_f64().filter(|ms| *ms >= 0.0),
+        prefill_ms: metrics["time_to_first_token_ms"].as_f64().filter(|ms| *ms >= 0.0),
+        decode_ms: metrics["generation_time_ms"].as_f64().filter(|ms| *ms >= 0.0).or(timings["predicted_ms"].as_f64().filter(|ms| *ms >= 0.0)),
+        prompt_ms: timings["prompt_ms"].as_f64().filter(|ms| *ms >= 0.0),
         load_ms: None,
         total_ms: None,
         cached_tokens: timings["cache_n"].as_u64(),

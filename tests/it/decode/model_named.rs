@@ -133,7 +133,7 @@ fn piece(event: &mut StreamEvent, kind: &str, delta: &Value) {
         "response.refusal" => Channels::REFUSAL,
         _ => Channels::CONTENT,
     };
-    mark(event, &[delta], channel);
+    super::mark_text(event, delta, channel);
 }
 
 fn response(event: &mut StreamEvent, response: &Value) {
@@ -228,8 +228,8 @@ fn message_usage(usage: &Value, early: bool) -> Option<Usage> {
 /// In a body, contents and tool calls are lists; in an event each is a single element.
 fn cohere_message(event: &mut StreamEvent, message: &Value, is_body: bool) {
     let list = |value: &Value| match (is_body, value) {
-        (true, value) => value.as_array().cloned().unwrap_or_default(),
-        (false, value) => vec![value.clone()],
+        (true, Value::Array(values)) => values.clone(),
+        (_, value) => vec![value.clone()],
     };
     for content in list(&message["content"]) {
         mark(event, &[&content["text"]], Channels::CONTENT);

@@ -100,7 +100,7 @@ impl Sums {
 
 /// Stores a time in milliseconds. `milliseconds` is the length of the written unit.
 fn time(place: &mut Option<f64>, timed: &mut bool, written: &Value, milliseconds: f64) {
-    if let Some(value) = written.as_f64() {
+    if let Some(value) = written.as_f64().filter(|value| *value >= 0.0) {
         *place = Some(value * milliseconds);
         *timed = true;
     }

@@ -19,7 +19,7 @@ fn settings(yaml: &str) -> Settings {
 #[test]
 fn empty_config_gives_the_defaults() {
     assert_eq!(settings(""), Settings::default());
-    assert!(load("").unwrap().settings.observe.targets.speed);
+    assert!(!load("").unwrap().settings.observe.targets.speed);
 }
 
 #[test]

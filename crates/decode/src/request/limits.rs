@@ -78,10 +78,10 @@ impl OutputLimit {
 /// The values of one key.
 #[derive(Clone, Copy, Debug, Default)]
 struct Values {
-    /// The last value, which most engines use. `None` if it is not a whole number.
-    last: Option<u64>,
-    /// The largest value; [`u64::MAX`] if a value is not readable.
-    largest: u64,
+    /// The last value, which most engines use. `None` if it is not a whole number below 2^32.
+    last: Option<u32>,
+    /// The largest value; [`u32::MAX`] if a value is not readable.
+    largest: u32,
 }
 
 /// The limits found in a body.
@@ -107,7 +107,7 @@ impl FoundLimits {
             b'-' => self.open = self.open.and(key),
             b'0'..=b'9' => {}
             // pydantic accepts numbers in strings.
-            _ => values.largest = u64::MAX,
+            _ => values.largest = u32::MAX,
         }
     }
 
@@ -124,7 +124,8 @@ impl FoundLimits {
     pub(super) fn whole(&mut self, key: Limits, number: Option<u64>) {
         self.numbers = self.numbers.and(key);
         if let Some(values) = self.values(key) {
-            *values = Values { last: number, largest: values.largest.max(number.unwrap_or(u64::MAX)) };
+            let last = number.and_then(|number| u32::try_from(number).ok());
+            *values = Values { last, largest: values.largest.max(last.unwrap_or(u32::MAX)) };
         }
     }
 
@@ -140,14 +141,17 @@ impl FoundLimits {
 
     /// The limit that the engine applies, which reads these keys.
     pub(super) fn applied(&self, read: Limits) -> Option<u64> {
-        self.values_of(read).find_map(|values| values.last)
+        self.values_of(read).find_map(|values| values.last).map(u64::from)
     }
 
     /// The limits as evidence about an engine that reads the keys `certain`, and possibly also the keys `possible`.
     pub(super) fn evidence(&self, certain: Limits, possible: Limits) -> OutputLimit {
         let read = certain.and(possible);
         let is_open = self.open.and(self.numbers.both(self.nulls)).overlaps(read);
-        let largest = self.values_of(read).map(|values| values.largest).max();
+        let largest = self.values_of(read).map(|values| values.largest).max().map(|largest| match largest {
+            u32::MAX => u64::MAX,
+            largest => largest.into(),
+        });
         OutputLimit {
             largest: if self.is_odd { u64::MAX } else { largest.unwrap_or(0) },
             certain: self.numbers.overlaps(certain) && !is_open && !self.is_odd,

@@ -250,6 +250,11 @@ impl ResponseDecoder {
         self.reading.engine()
     }
 
+    /// True if the body has a text or a status of its API, possibly empty, or is plain text as expected.
+    pub fn is_known(&self) -> bool {
+        self.text.is_some() || self.reading.is_known()
+    }
+
     /// The type of the first error event, truncated to 48 bytes: `error.type`, `error_type` (TGI), or `type` next to
     /// `object: "error"` (SGLang). Set once that event has been emitted.
     pub fn error_type(&self) -> Option<&str> {
@@ -303,7 +308,7 @@ impl ResponseDecoder {
             self.done = DoneMark::default();
             self.scanner.restart(self.root);
             self.reading.take(false);
-            each(&StreamEvent { done: true, ..StreamEvent::default() }, &self.info());
+            each(&StreamEvent { done: true, error: is_error, ..StreamEvent::default() }, &self.info());
             return;
         }
         self.scan(self.done.held_back());

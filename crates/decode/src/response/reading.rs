@@ -29,6 +29,8 @@ pub(crate) struct Reading {
     pub(super) engine: EngineFacts,
     /// This is a transcription session (realtime).
     transcribes: bool,
+    /// A text or a status of the API was found, possibly empty.
+    known: bool,
 }
 
 impl Reading {
@@ -74,6 +76,11 @@ impl Reading {
         self.draft.facts = facts;
     }
 
+    /// True if a text or a status of the API was found.
+    pub(crate) fn is_known(&self) -> bool {
+        self.known
+    }
+
     /// True if the current event is only a keep-alive.
     pub(crate) fn is_ping(&self) -> bool {
         self.draft.facts.kind == Kind::Ping
@@ -115,6 +122,7 @@ impl Reading {
     }
 
     fn word_is_complete(&mut self, place: Place) {
+        self.known |= place == Place::Status;
         let word = self.word.bytes();
         match place {
             Place::FinishReason if !word.is_empty() => {
@@ -223,6 +231,7 @@ impl Sink<Place> for Reading {
     }
 
     fn text(&mut self, place: Place, empty: bool) {
+        self.known = true;
         if empty {
             return;
         }

@@ -308,6 +308,7 @@ impl OpenRequest {
             response_id: response.and_then(ResponseDecoder::response_id).map(Into::into),
             error_type: error_type.map(Into::into),
             habits: self.recogniser.habits(),
+            known: response.is_some_and(ResponseDecoder::is_known),
             text: self.response.as_mut().and_then(|decoder| decoder.take_text()),
         };
         self.measured.end(closing, at, &shared.thresholds, shared.sink.as_ref());

@@ -56,7 +56,7 @@ pub struct TargetHeaders {
 
 impl Default for TargetHeaders {
     fn default() -> TargetHeaders {
-        TargetHeaders { speed: true, tenant: Vec::new(), claim: None }
+        TargetHeaders { speed: false, tenant: Vec::new(), claim: None }
     }
 }
 

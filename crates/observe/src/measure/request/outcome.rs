@@ -51,8 +51,9 @@ pub(super) struct Conclusion {
 }
 
 impl Conclusion {
-    /// The final state of a request whose transfer ended with `ending`.
-    pub(super) fn of(request: &Request, ending: Ending, habits: EngineHabits) -> Conclusion {
+    /// The final state of a request whose transfer ended with `ending`. `known`: the body has a text or a status of its
+    /// API, possibly empty.
+    pub(super) fn of(request: &Request, ending: Ending, habits: EngineHabits, known: bool) -> Conclusion {
         let Request { route, parameters, times, tokens, response, .. } = request;
         let begun = times.first_token.is_known();
         let failure = match response.failure {
@@ -78,8 +79,8 @@ impl Conclusion {
             || response.marked_end
             || response.call == Some(200)
             || (route.ends_with_finish() && finished >= expected);
-        let unknown_format =
-            request.generates() && response.is_successful() && !response.unread && response.has_unknown_format();
+        let is_read = !known && request.generates() && response.is_successful() && !response.unread;
+        let unknown_format = is_read && response.has_unknown_format();
         Conclusion {
             ending,
             status,

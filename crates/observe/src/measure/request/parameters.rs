@@ -96,6 +96,8 @@ pub struct Closing {
     pub error_type: Option<Box<str>>,
     /// How responses of the engine are interpreted.
     pub habits: EngineHabits,
+    /// The body has a text or a status of its API, possibly empty.
+    pub known: bool,
     /// Text of the response, if it was kept.
     pub text: Option<Box<ResponseText>>,
 }

@@ -35,6 +35,8 @@ pub(super) struct Response {
     pub(super) unread: bool,
     /// An event had something that the dialect knows.
     recognised: bool,
+    /// An event before had nothing that the dialect knows.
+    strange: bool,
     /// The non-streamed body had content, or its response will be available later (background request).
     pub(super) has_content: bool,
     pub(super) failure: Failure,
@@ -64,7 +66,7 @@ impl Response {
 
     /// True if a body was received, and nothing in it is known: its type or its format is not supported.
     pub(super) fn has_unknown_format(&self) -> bool {
-        !self.recognised && (self.events > 0 || (!self.streaming && self.bytes > 0))
+        !self.recognised && (self.strange || (!self.streaming && self.bytes > 0))
     }
 
     /// Processes an event, except for its tokens. `client_left`: the client has closed its side of the connection.
@@ -72,7 +74,10 @@ impl Response {
         self.events += 1;
         self.marked_end |= event.done || event.end;
         self.unread |= event.unread;
-        self.recognised = self.recognised || event.is_recognised();
+        if !self.recognised {
+            self.recognised = event.is_recognised();
+            self.strange |= !self.recognised && !event.done;
+        }
         let mut is_error = event.error;
         for reason in event.finishes.iter() {
             is_error |= matches!(reason, FinishReason::Error | FinishReason::Abort);

@@ -78,6 +78,8 @@ pub(super) struct Context<'a> {
     pub(super) parameters: &'a Parameters,
     /// The response reached its end marker.
     pub(super) complete: bool,
+    /// The client ended the response. A running count then covers the tokens up to this moment.
+    pub(super) canceled: bool,
     pub(super) habits: EngineHabits,
 }
 

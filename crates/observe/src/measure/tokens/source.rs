@@ -51,7 +51,7 @@ impl Tokens {
         let seen = self.choices.iter().filter(|choice| choice.is_seen());
         let is_running = seen.clone().all(|choice| choice.begun && choice.continuous);
         let is_counted = |choice: &&Choice| choice.usage.is_some() && !choice.uncounted;
-        let is_ended = is_running || (context.complete && seen.clone().all(|choice| choice.finished));
+        let is_ended = (is_running && context.canceled) || (context.complete && seen.clone().all(|choice| choice.finished));
         let of_its_choice = choices == 1 || context.habits.usage_per_choice || is_running;
         let all = seen.clone().filter(is_counted).count() as u64 == choices && is_ended && of_its_choice;
         let sum = all.then(|| seen.filter_map(|choice| choice.usage).map(u64::from).sum())?;
