@@ -226,7 +226,10 @@ fn timing(metrics: &Value, timings: &Value) -> Option<EngineTiming> {
     (metrics.is_object() || timings.is_object()).then(|| EngineTiming {
         queue_ms: metrics["queue_time_ms"].as_f64().filter(|ms| *ms >= 0.0),
         prefill_ms: metrics["time_to_first_token_ms"].as_f64().filter(|ms| *ms >= 0.0),
-        decode_ms: metrics["generation_time_ms"].as_f64().filter(|ms| *ms >= 0.0).or(timings["predicted_ms"].as_f64().filter(|ms| *ms >= 0.0)),
+        decode_ms: metrics["generation_time_ms"]
+            .as_f64()
+            .filter(|ms| *ms >= 0.0)
+            .or(timings["predicted_ms"].as_f64().filter(|ms| *ms >= 0.0)),
         prompt_ms: timings["prompt_ms"].as_f64().filter(|ms| *ms >= 0.0),
         load_ms: None,
         total_ms: None,

@@ -228,15 +228,21 @@ fn message_usage(usage: &Value, early: bool) -> Option<Usage> {
 /// In a body, contents and tool calls are lists; in an event each is a single element.
 fn cohere_message(event: &mut StreamEvent, message: &Value, is_body: bool) {
     let list = |value: &Value| match (is_body, value) {
-        (true, Value::Array(values)) => values.clone(),
-        (_, value) => vec![value.clone()],
+        (true, value) => value.as_array().cloned().unwrap_or_default(),
+        (false, value) => vec![value.clone()],
     };
     for content in list(&message["content"]) {
         mark(event, &[&content["text"]], Channels::CONTENT);
         mark(event, &[&content["thinking"]], Channels::REASONING);
     }
     mark(event, &[&message["tool_plan"]], Channels::REASONING);
-    for call in list(&message["tool_calls"]) {
+    // One call needs no list.
+    let calls = if message["tool_calls"].is_object() {
+        vec![message["tool_calls"].clone()]
+    } else {
+        list(&message["tool_calls"])
+    };
+    for call in calls {
         let function = &call["function"];
         mark(event, &[&function["name"], &function["arguments"]], Channels::TOOL);
     }

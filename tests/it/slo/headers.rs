@@ -24,7 +24,7 @@ fn record(headers: &str, targets: TargetHeaders) -> Record {
 #[test]
 fn targets_and_tenant_are_read_from_configured_headers() {
     let headers = "X-SLO-TTFT-MS: 250\r\nx-slo-tpot-ms: 12.5\r\nX-Tenant: gold\r\n";
-    let all = TargetHeaders { tenant: vec!["x-tenant".into()], ..TargetHeaders::default() };
+    let all = TargetHeaders { speed: true, tenant: vec!["x-tenant".into()], ..TargetHeaders::default() };
     let stated = Targets {
         first_token: Some(Duration::from_millis(250)),
         per_token: Some(Duration::from_micros(12_500)),
@@ -33,11 +33,14 @@ fn targets_and_tenant_are_read_from_configured_headers() {
         data_parallel_rank: None,
     };
     assert_eq!(record(headers, all).targets.as_deref(), Some(&stated));
-    let by_default = record(headers, TargetHeaders::default());
-    assert_eq!(by_default.targets.as_deref(), Some(&Targets { tenant: None, ..stated }));
-    assert_eq!(by_default.asked_stream, Some(true), "the requested mode is known for a refused request");
-    assert_eq!(record(headers, TargetHeaders { speed: false, ..TargetHeaders::default() }).targets, None);
-    assert_eq!(record("x-slo-ttft-ms: soon\r\n", TargetHeaders::default()).targets, None);
+    let without_tenant = record(headers, TargetHeaders { speed: true, ..TargetHeaders::default() });
+    assert_eq!(without_tenant.targets.as_deref(), Some(&Targets { tenant: None, ..stated }));
+    assert_eq!(without_tenant.asked_stream, Some(true), "the requested mode is known for a refused request");
+    assert_eq!(record(headers, TargetHeaders::default()).targets, None);
+    assert_eq!(
+        record("x-slo-ttft-ms: soon\r\n", TargetHeaders { speed: true, ..TargetHeaders::default() }).targets,
+        None
+    );
 }
 
 #[test]
@@ -59,11 +62,17 @@ fn new_target_headers_win_over_their_old_names() {
         per_token: Some(Duration::from_millis(20)),
         ..Targets::default()
     };
-    assert_eq!(record(headers, TargetHeaders::default()).targets.as_deref(), Some(&stated));
+    assert_eq!(
+        record(headers, TargetHeaders { speed: true, ..TargetHeaders::default() }).targets.as_deref(),
+        Some(&stated)
+    );
     // If the new header has an invalid value, a valid value of the old header is used.
     let headers = "x-slo-ttft-ms: 250\r\nx-llm-d-slo-ttft-ms: fast\r\n";
     let stated = Targets { first_token: Some(Duration::from_millis(250)), ..Targets::default() };
-    assert_eq!(record(headers, TargetHeaders::default()).targets.as_deref(), Some(&stated));
+    assert_eq!(
+        record(headers, TargetHeaders { speed: true, ..TargetHeaders::default() }).targets.as_deref(),
+        Some(&stated)
+    );
 }
 
 #[test]
@@ -80,7 +89,11 @@ fn priority_class_is_read_only_where_tenants_are_distinguished() {
 
 #[test]
 fn data_parallel_rank_is_recorded_without_other_targets() {
-    let rank = |headers| record(headers, TargetHeaders::default()).targets.and_then(|all| all.data_parallel_rank);
+    let rank = |headers| {
+        record(headers, TargetHeaders { speed: true, ..TargetHeaders::default() })
+            .targets
+            .and_then(|all| all.data_parallel_rank)
+    };
     assert_eq!(rank("X-data-parallel-rank: 3\r\n"), Some(3));
     assert_eq!(rank("X-data-parallel-rank: 300\r\n"), None);
 }

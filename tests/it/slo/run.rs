@@ -200,7 +200,7 @@ fn concurrent_sweeps_count_each_miss_once() {
 
 /// A relay with these sinks.
 fn relay(upstream: std::net::SocketAddr, sinks: Vec<Arc<dyn Sink>>) -> (DataPath, String) {
-    let targets = observer::TargetHeaders::default();
+    let targets = observer::TargetHeaders { speed: true, ..observer::TargetHeaders::default() };
     let observe = observer::Settings { targets, ..observer::Settings::default() };
     let path = DataPath::start(&[listener_to(upstream)], relay::Settings::default(), observe, Tee::of(sinks), 1)
         .expect("a free port");

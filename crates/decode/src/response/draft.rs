@@ -52,6 +52,8 @@ pub(crate) enum Flag {
     Special = 8192,
     /// The response is not available yet.
     Pending = 16384,
+    /// The object is an error by its name.
+    NamedError = 32768,
 }
 
 impl Facts {
@@ -200,7 +202,8 @@ impl Draft {
             finishes,
             ended: facts.has(Flag::Ended),
             // A failed transcription of the user's audio is not an error of the response.
-            error: facts.has(Flag::Error) && facts.kind != Kind::InputTranscriptEnd || facts.kind.fails(),
+            error: (facts.has(Flag::Error) || facts.has(Flag::NamedError)) && facts.kind != Kind::InputTranscriptEnd
+                || facts.kind.fails(),
             done: false,
             end: facts.kind.ends(),
             pending: facts.has(Flag::Pending),

@@ -132,7 +132,7 @@ impl Reading {
                 self.draft.finishes.push(FinishReason::from_wire(word));
             }
             Place::Role if !word.is_empty() => self.draft.facts.set(Flag::Role),
-            Place::Object if word == b"error" => self.draft.facts.set(Flag::Error),
+            Place::Object if word == b"error" => self.draft.facts.set(Flag::NamedError),
             Place::Fingerprint => self.engine.insert(engine::of_fingerprint(word)),
             Place::EventType => {
                 self.draft.facts.kind = Kind::from_wire(word);

@@ -219,7 +219,9 @@ impl<P: Place> Scanner<P> {
             (place, place.shape())
         });
         self.position.state = match (byte, shape) {
-            (b'{', Some((place, shape))) if shape.keys().is_some() && self.position.descend(place, true) => State::FirstKey,
+            (b'{', Some((place, shape))) if shape.keys().is_some() && self.position.descend(place, true) => {
+                State::FirstKey
+            }
             (b'[', Some((place, shape))) if shape.element().is_some() && self.position.descend(place, false) => {
                 self.position.place = shape.element();
                 State::FirstValue

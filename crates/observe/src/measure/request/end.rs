@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::measure::request::Request;
 use crate::measure::request::outcome::Conclusion;
 use crate::measure::tokens::Context;
-use crate::measure::{Closing, Ending, Labels, Message, Outcome, Record, Sink, Thresholds, UncountedText, Unread};
+use crate::measure::{Closing, Labels, Message, Outcome, Record, Sink, Thresholds, UncountedText, Unread};
 use tokometer_decode::{Channels, EngineHabits, Route};
 
 impl Request {
@@ -79,7 +79,7 @@ impl Request {
         self.response.fill(&mut record);
         self.times.fill(&mut record, began_with_headers);
         self.transport.fill(&mut record);
-        self.count(&mut record, conclusion.is_complete(), ending == Ending::ClientGone, habits);
+        self.count(&mut record, conclusion.is_complete(), habits);
         self.gaps.fill(&mut record, thresholds.stall, self.live.as_deref());
         self.rate(&mut record, thresholds);
         record.outcome = conclusion.outcome(self, record.output_tokens.is_some_and(|n| n.tokens > 0));
@@ -92,12 +92,12 @@ impl Request {
     }
 
     /// Sets the token counts of the record.
-    fn count(&self, record: &mut Record, complete: bool, canceled: bool, habits: EngineHabits) {
+    fn count(&self, record: &mut Record, complete: bool, habits: EngineHabits) {
         let successful = self.response.is_successful();
         // Requests that do not generate have no choices, so their usage always covers the whole request.
         let usage_per_choice = habits.usage_per_choice && self.generates();
         let habits = EngineHabits { usage_per_choice, ..habits };
-        self.tokens.fill(record, &Context { parameters: &self.parameters, complete, canceled, habits });
+        self.tokens.fill(record, &Context { parameters: &self.parameters, complete, habits });
         record.first_tokens = self.first_tokens.map(|n| n.get().into());
         // Reasoning tokens were not sent if there are at most as many events as tokens other than reasoning.
         let (output, events) = (record.output_tokens.map_or(0, |n| n.tokens), record.chunks);

@@ -78,8 +78,6 @@ pub(super) struct Context<'a> {
     pub(super) parameters: &'a Parameters,
     /// The response reached its end marker.
     pub(super) complete: bool,
-    /// The client ended the response. A running count then covers the tokens up to this moment.
-    pub(super) canceled: bool,
     pub(super) habits: EngineHabits,
 }
 
@@ -217,6 +215,7 @@ impl Choice {
     fn usage(&mut self, output: Option<u32>, has_token: bool, finishing: bool) -> Option<u64> {
         let Some(output) = output else {
             self.continuous &= !has_token;
+            // The finish reason may stand for an end-of-text token (SGLang 0.5.23).
             self.uncounted |= has_token || finishing;
             return None;
         };

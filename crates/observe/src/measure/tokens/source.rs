@@ -43,17 +43,16 @@ impl Tokens {
         all.then_some(self.totals_output).and_then(|total| self.usage_at_least_proven(total, context, choices))
     }
 
-    /// The output count from the `usage` of every choice: in the last event of each choice, or in all of its events.
+    /// The output count from the `usage` in the last event of every choice.
     fn output_of_choices(&self, context: &Context<'_>, choices: u64) -> Option<(u64, CountSource)> {
-        if self.untracked || choices == 0 || choices != self.seen() || (self.totals > 0 && choices > 1) {
+        let is_partial = !context.complete || self.untracked || (self.totals > 0 && choices > 1);
+        if is_partial || choices == 0 || choices != self.seen() {
             return None;
         }
         let seen = self.choices.iter().filter(|choice| choice.is_seen());
-        let is_running = seen.clone().all(|choice| choice.begun && choice.continuous);
-        let is_counted = |choice: &&Choice| choice.usage.is_some() && !choice.uncounted;
-        let is_ended = (is_running && context.canceled) || (context.complete && seen.clone().all(|choice| choice.finished));
-        let of_its_choice = choices == 1 || context.habits.usage_per_choice || is_running;
-        let all = seen.clone().filter(is_counted).count() as u64 == choices && is_ended && of_its_choice;
+        let is_counted = |choice: &&Choice| choice.usage.is_some() && choice.finished && !choice.uncounted;
+        let of_its_choice = choices == 1 || context.habits.usage_per_choice || seen.clone().all(|c| c.continuous);
+        let all = seen.clone().filter(is_counted).count() as u64 == choices && of_its_choice;
         let sum = all.then(|| seen.filter_map(|choice| choice.usage).map(u64::from).sum())?;
         self.usage_at_least_proven(sum, context, choices)
     }

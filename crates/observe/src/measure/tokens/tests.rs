@@ -21,7 +21,6 @@ const ONE_RESPONSE: Parameters = Parameters {
 const ONE: Context<'static> = Context {
     parameters: &ONE_RESPONSE,
     complete: true,
-    canceled: false,
     habits: EngineHabits {
         empty_delta_is_token: false,
         usage_per_choice: false,
