@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokometer::config::{Config, Environment, Error, Flags, Origin, reload};
+use tokometer::config::{Config, Environment, Error, Flags, reload};
 use tokometer_proxy::listen::Address;
 use tokometer_proxy::relay;
 use tokometer_telemetry::export;
@@ -596,11 +596,4 @@ fn reload_lists_changes_and_rejects_an_invalid_file() {
     std::fs::write(&path, "log: {level: loud}\n").unwrap();
     let error = reload(&old, &flags, &environment).unwrap_err().to_string();
     assert!(error.contains("log.level"), "{error}");
-}
-
-#[test]
-fn origins_have_readable_names() {
-    let file = Origin::File { file: "a.yaml".into(), line: 3, column: 5 };
-    assert_eq!(file.to_string(), "a.yaml:3:5");
-    assert_eq!(Origin::Flag("--admin".into()).to_string(), "flag --admin");
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tokometer::config::{Config, Environment, Flags};
+use tokometer::config::{Config, Environment, Flags, Origin};
 
 #[test]
 fn unreadable_file_is_named() {
@@ -87,4 +87,11 @@ fn unopenable_files_are_reported_with_their_keys() {
         "{warnings:?}"
     );
     assert_eq!(config.settings.export.metrics.endpoint.unwrap().ca, None);
+}
+
+#[test]
+fn origins_have_readable_names() {
+    let file = Origin::File { file: "a.yaml".into(), line: 3, column: 5 };
+    assert_eq!(file.to_string(), "a.yaml:3:5");
+    assert_eq!(Origin::Flag("--admin".into()).to_string(), "flag --admin");
 }

@@ -44,7 +44,7 @@ pub struct Settings {
 }
 
 /// Request headers with latency targets and tenant.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetHeaders {
     /// Whether to read `x-llm-d-slo-ttft-ms`, `x-llm-d-slo-tpot-ms` and their old names without `llm-d-`.
     pub speed: bool,
@@ -52,12 +52,6 @@ pub struct TargetHeaders {
     pub tenant: Vec<Box<str>>,
     /// Bearer token claim that names the tenant; dots separate the keys of nested objects.
     pub claim: Option<Box<str>>,
-}
-
-impl Default for TargetHeaders {
-    fn default() -> TargetHeaders {
-        TargetHeaders { speed: false, tenant: Vec::new(), claim: None }
-    }
 }
 
 /// A custom path and its route.
