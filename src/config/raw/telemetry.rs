@@ -19,10 +19,9 @@ block! {
         resource: BTreeMap<String, String> = BTreeMap::new(),
         /// Maximum number of model names in labels; further models are counted as `other`. A model gets a slot when a
         /// response with status 200-299 and tokens proves that the model exists. When all slots are used, a new name
-        /// replaces the name with the least traffic if it has at least as much traffic itself, or if that name was
-        /// unused for at least 10 minutes. Because of their traffic, at most as many names as there are slots are
-        /// replaced in 10 minutes. The replaced model's series disappear; if the model is used again, they restart at
-        /// zero.
+        /// replaces a name that was unused for at least 10 minutes, or the name with the least traffic if the new one
+        /// has at least 16 requests and twice that traffic. The replaced model's series disappear; if the model is used
+        /// again, they restart at zero.
         #[schemars(range(min = 1, max = 100000))]
         max_models: u64 = export::Settings::default().max_models as u64,
         /// Maximum number of label sets (combinations of operation, engine, models, server and streaming); further sets

@@ -164,17 +164,27 @@ async fn junk_models(target: Target) -> Outcome<()> {
 }
 
 /// A server that accepts any model name: junk names with tokens fill the table before a real model is used. The real
-/// model, which has more traffic, gets a label.
+/// model gets a label once it has clearly more traffic, and no token is lost.
 async fn echoed_models(target: Target) -> Outcome<()> {
     let mut stream = target.connect().await?;
     for at in 0..ECHOED {
         stream.request(&chat(&format!("junk-{at}"), Some(TOKENS), 200)).await?;
     }
-    chats(&target, &mut stream, "real-model").await?;
-    let evaluated = |metrics: &Metrics| {
-        metrics.sum("tokometer_slo_events_total", &["slo=\"availability\"", "model=\"real-model\""]).unwrap_or(0.0)
-    };
-    counted(&target, "chats of a real model that its objective counts", CHATS as f64, evaluated).await
+    let sent = |requests: usize| (requests as u64 * TOKENS) as f64;
+    let expected = sent(2 * CHATS);
+    for _ in 0..2 * CHATS {
+        stream.request(&chat("real-model", Some(TOKENS), 200)).await?;
+    }
+    let tokens = |metrics: &Metrics| metrics.output_tokens("real-model") + metrics.output_tokens("other");
+    counted(&target, "tokens of a real model, with those before it got a label", expected, tokens).await?;
+    let metrics = Metrics::read(target.admin).await?;
+    let labelled = metrics.output_tokens("real-model");
+    target.expect(labelled >= sent(CHATS), || format!("tokens of a real model: {labelled} of {expected}"));
+    let labels = ["slo=\"availability\"", "model=\"real-model\""];
+    let evaluated = metrics.sum("tokometer_slo_events_total", &labels).unwrap_or(0.0);
+    target
+        .expect(evaluated >= CHATS as f64, || format!("chats of a real model that its objective counts: {evaluated}"));
+    Ok(())
 }
 
 /// A usage of 2^64 - 1 between regular ones: the counter never decreases.

@@ -204,6 +204,7 @@ mod tests {
         assert_eq!(at(0, "a").as_deref(), Some("a"));
         assert_eq!(at(300, "a").as_deref(), Some("a"));
         assert_eq!(at(301, "b").as_deref(), Some("other"), "less traffic than `a`");
+        (0..14).for_each(|_| assert_eq!(at(302, "b").as_deref(), Some("other")));
         assert_eq!(at(302, "b").as_deref(), Some("b"), "more traffic");
         assert_eq!(*replaced.borrow(), ["a"]);
         assert_eq!(models.labels().iter().map(|label| &**label).collect::<Vec<_>>(), ["b", "fixed"]);
@@ -219,7 +220,7 @@ mod tests {
         (0..200).for_each(|junk| drop(at(junk / 50, &format!("junk-{junk}"))));
         let labels: Vec<_> = (0..60).filter_map(|request| at(10 + request, "real")).collect();
         let other = labels.iter().filter(|label| *label == "other").count();
-        assert!(labels.len() == 60 && other < 10, "{other}");
+        assert!(labels.len() == 60 && other < 16, "{other}");
         assert!(models.labels().len() == 64);
     }
 
@@ -256,7 +257,7 @@ mod tests {
     #[test]
     fn names_over_limit_are_other_and_same_readable_names_merge() {
         let models = Models::new(2, &["a".to_owned()]);
-        (0..3).for_each(|_| assert_eq!(label(&models, None, Some("b\u{0}")).as_deref(), Some("b_")));
+        assert_eq!(label(&models, None, Some("b\u{0}")).as_deref(), Some("b_"));
         assert_eq!(label(&models, None, Some("c")).as_deref(), Some("other"));
         assert_eq!(label(&models, None, Some("a")).as_deref(), Some("a"));
         let models = Models::new(8, &[]);

@@ -49,9 +49,10 @@ pub struct Tenants {
     /// If true, tenants that are not in `names` are counted as `other`.
     pub only_named: bool,
     /// Maximum number of tenants that are not in `names`. Tenants get their label in the order of their first response
-    /// with status 200-299; further tenants are counted as `other`. At the maximum, a new tenant replaces the tenant
-    /// with the least traffic if it has at least as much traffic itself, or if that tenant was unused for at least 10
-    /// minutes. The replaced tenant's series disappear; they restart at zero if the tenant returns.
+    /// with status 200-299; further tenants are counted as `other`. At the maximum, a new tenant replaces a tenant
+    /// that was unused for at least 10 minutes, or the tenant with the least traffic if the new one has at least 16
+    /// requests and twice that traffic. The replaced tenant's series disappear; they restart at zero if the tenant
+    /// returns.
     #[serde(rename = "max")]
     #[schemars(range(min = 1, max = 10000))]
     pub most: usize,

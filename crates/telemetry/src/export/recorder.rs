@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::export::Settings;
 use crate::export::collect::telemetry::Telemetry;
 use crate::export::labels::classes::{Class, Classes};
-use crate::export::labels::names::Name;
+use crate::export::labels::names::{Label, Name};
 use crate::export::labels::sets::{Known, LabelSets, Resolved, Table};
 use crate::export::labels::{Extra, NONE, Servers, Value, failure, one};
 use crate::export::series::Families;
@@ -93,20 +93,28 @@ impl Recorder {
         }
         let mut replaced = Vec::new();
         let mut intern = |raw: &Option<Box<str>>| table.names.intern(raw.as_deref()?, admitted, now, &mut replaced);
-        let (request, response) = (intern(&labels.request_model), intern(&labels.response_model));
-        let folded_model = [&request, &response].into_iter().flatten().any(|name| name.entry.is_none());
+        let response = intern(&labels.response_model);
+        // A request counts once for a name.
+        let is_same = labels.request_model == labels.response_model;
+        let request = if is_same { response.clone() } else { intern(&labels.request_model) };
+        let any = |is: fn(&Name) -> bool| [&request, &response].into_iter().flatten().any(is);
+        let folded_model = any(|name| name.entry.is_none());
+        let has_own_name = any(|name| name.entry.is_some());
         let mut gone = Vec::new();
         for name in replaced {
-            gone.extend(table.by_known.extract_if(|_, handles| handles.names(&name)).map(|(_, handles)| handles));
+            gone.extend(table.by_known.extract_if(|_, handles| handles.names(&name)));
         }
         let known = self.known(labels, request.as_ref(), response.as_ref());
-        if table.by_known.len() >= self.sets.most && !table.by_known.contains_key(&known) {
-            if admitted {
-                gone.extend(table.make_room(&known, now));
-            }
+        let mut folded_set = table.by_known.len() >= self.sets.most && !table.by_known.contains_key(&known);
+        // Without a name of its own, the folded label set is the same.
+        if folded_set
+            && has_own_name
+            && let Some(replaced) = table.make_room(&known, now)
+        {
+            gone.push(replaced);
+            folded_set = false;
         }
         self.remove(table, gone);
-        let folded_set = table.by_known.len() >= self.sets.most && !table.by_known.contains_key(&known);
         let (known, names) = if folded_set {
             // Few such label sets can exist, because all remaining attributes are from closed sets.
             let other = |raw: &Option<Box<str>>| raw.as_ref().map(|_| table.names.other());
@@ -117,10 +125,30 @@ impl Recorder {
         } else {
             (known, [request, response].map(|name| name.and_then(|name| name.entry)))
         };
+        let handles = self.place(table, known, names, labels.route.is_read(), counts);
+        if admitted {
+            self.sets.folding.store(folded_model || folded_set, Ordering::Relaxed);
+        }
+        // A folded name may get its own label later, so the result must not be cached.
+        if !folded_model && !folded_set {
+            self.sets.remember(labels, &handles);
+        }
+        Resolved { handles, folded_model, folded_set }
+    }
+
+    /// The label set with these attributes, which is created if it does not exist.
+    fn place(
+        &self,
+        table: &mut Table,
+        known: Known,
+        names: [Option<Arc<Label>>; 2],
+        is_read: bool,
+        counts: Option<&Arc<LiveCounts>>,
+    ) -> Arc<Handles> {
         let handles = table.by_known.entry(known).or_insert_with_key(|known| {
             let counts = counts.cloned().unwrap_or_else(|| Arc::new(LiveCounts::new(self.sets.how)));
             let handles = Handles::new(Arc::clone(&self.families), known.clone(), counts, names);
-            if labels.route.is_read() {
+            if is_read {
                 let mut found = handles.found();
                 for (outcome, class) in failure::EXPECTED {
                     found.add(Id::Requests, ended(outcome, class), 0);
@@ -128,22 +156,29 @@ impl Recorder {
             }
             Arc::new(handles)
         });
-        if admitted {
-            self.sets.folding.store(folded_model || folded_set, Ordering::Relaxed);
-        }
-        // A folded name may get its own label later, so the result must not be cached.
-        if !folded_model && !folded_set {
-            self.sets.remember(labels, handles);
-        }
-        Resolved { handles: Arc::clone(handles), folded_model, folded_set }
+        Arc::clone(handles)
     }
 
-    /// Removes label sets that have left the table, together with their series.
-    fn remove(&self, table: &mut Table, gone: Vec<Arc<Handles>>) {
+    /// Removes label sets that have left the table, together with their series. What their open streams count from now
+    /// on is counted as `other`.
+    fn remove(&self, table: &mut Table, gone: Vec<(Known, Arc<Handles>)>) {
         if gone.is_empty() {
             return;
         }
-        table.apart.retain(|(_, handles)| !gone.iter().any(|gone| Arc::ptr_eq(gone, handles)));
+        for (known, handles) in &gone {
+            let mut counts: Vec<_> =
+                std::iter::once(&handles.counts).filter(|counts| counts.is_used()).cloned().collect();
+            counts.extend(table.apart.extract_if(.., |(_, of)| Arc::ptr_eq(of, handles)).map(|(counts, _)| counts));
+            if !counts.is_empty() {
+                let folded = known.iter().map(|(key, value)| match key {
+                    Key::RequestModel | Key::ResponseModel => (*key, Value::Text(table.names.other().text)),
+                    _ => (*key, value.clone()),
+                });
+                let other = self.place(table, folded.collect(), [None, None], false, None);
+                table.apart.extend(counts.into_iter().map(|counts| (counts, Arc::clone(&other))));
+            }
+        }
+        let gone: Vec<_> = gone.into_iter().map(|(_, handles)| handles).collect();
         self.sets.forget(&gone);
         gone.iter().for_each(|handles| self.classes.release(&handles.admitted));
         drop(gone);

@@ -71,28 +71,20 @@ impl Names {
         let now = millis(now);
         // The caller counts the request.
         let mut usage = Usage::unused(now);
-        if admitted && self.is_full() {
-            match self.make_room(&clean, now, replaced) {
-                Some(waited) => usage = waited,
-                None => return Some(self.other()),
-            }
-        } else if !admitted {
+        if !admitted {
             return Some(self.other());
+        }
+        if self.is_full() {
+            let table = self.known.iter().map(|(name, entry)| (name, &entry.usage));
+            let Some((gone, waited)) = self.candidates.replace(&clean.as_ref().into(), table, now) else {
+                return Some(self.other());
+            };
+            replaced.extend(self.known.remove(&gone).map(|entry| Arc::clone(&entry.text)));
+            usage = waited;
         }
         let entry = Arc::new(Label { text: clean.as_ref().into(), usage });
         self.known.insert(clean.as_ref().into(), Arc::clone(&entry));
         Some(Name { text: Arc::clone(&entry.text), entry: Some(entry) })
-    }
-
-    /// Removes the name with the least traffic if this name may replace it. Returns the usage of this name.
-    fn make_room(&mut self, by: &str, now: u64, replaced: &mut Vec<Arc<str>>) -> Option<Usage> {
-        let traffic = |(_, entry): &(&Box<str>, &Arc<Label>)| entry.usage.traffic(now);
-        let least = self.known.iter().min_by(|one, other| traffic(one).total_cmp(&traffic(other)));
-        let (name, entry) = least?;
-        let usage = self.candidates.replaces(&by.into(), &entry.usage, now)?;
-        let name = name.clone();
-        replaced.extend(self.known.remove(&name).map(|entry| Arc::clone(&entry.text)));
-        Some(usage)
     }
 }
 
@@ -137,10 +129,10 @@ mod tests {
         }
         assert_eq!(intern(&mut names, "b", true, 10), own("b"));
         assert_eq!(intern(&mut names, "b", true, 11), own("b"));
-        assert_eq!(intern(&mut names, "c", true, 20), other());
+        (0..15).for_each(|_| assert_eq!(intern(&mut names, "c", true, 20), other()));
         let mut replaced = Vec::new();
         let c = names.intern("c", true, Duration::from_secs(21), &mut replaced).unwrap();
-        assert_eq!((&*c.text, &*replaced[0], replaced.len()), ("c", "b", 1), "as much traffic as `b`");
+        assert_eq!((&*c.text, &*replaced[0], replaced.len()), ("c", "b", 1), "more traffic than `b`");
         c.entry.unwrap().usage.touch(21_000);
         assert_eq!(intern(&mut names, "a", false, 30), own("a"));
         assert_eq!(intern(&mut names, "d", true, 621), own("d"), "`c` is idle");

@@ -182,17 +182,13 @@ impl Table {
     /// Marks label sets of open streams as used.
     pub(crate) fn touch_open(&mut self, now: Duration) {
         let open = self.by_known.values().filter(|handles| Arc::strong_count(&handles.counts) > 1);
-        open.chain(self.apart.iter().map(|(_, handles)| handles)).for_each(|handles| handles.touch_open(now));
+        open.chain(self.apart.iter().map(|(_, handles)| handles)).for_each(|handles| handles.keep_open(now));
     }
 
-    /// Removes and returns the label set with the least traffic, if this one may replace it.
-    pub(crate) fn make_room(&mut self, by: &Known, now: Duration) -> Option<Arc<Handles>> {
-        let now = millis(now);
-        let traffic = |(_, handles): &(&Known, &Arc<Handles>)| handles.usage().traffic(now);
-        let unused = self.by_known.iter().filter(|(_, handles)| Arc::strong_count(&handles.counts) == 1);
-        let (known, handles) = unused.min_by(|one, other| traffic(one).total_cmp(&traffic(other)))?;
-        self.candidates.replaces(by, handles.usage(), now)?;
-        let known = known.clone();
-        self.by_known.remove(&known)
+    /// Removes and returns the label set that this one may replace, if any.
+    pub(crate) fn make_room(&mut self, by: &Known, now: Duration) -> Option<(Known, Arc<Handles>)> {
+        let table = self.by_known.iter().map(|(known, handles)| (known, handles.usage()));
+        let (gone, _) = self.candidates.replace(by, table, millis(now))?;
+        self.by_known.remove_entry(&gone)
     }
 }

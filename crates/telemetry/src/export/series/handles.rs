@@ -46,6 +46,10 @@ impl Handles {
     ) -> Handles {
         let found = Mutex::new(Found { families, known, series: vec![Vec::new(); TABLE.len()] });
         let (live, admitted) = (OnceLock::new(), Admitted::default());
+        let [request, response] = names;
+        // A request counts once for a name.
+        let response = response.filter(|name| !request.as_ref().is_some_and(|request| Arc::ptr_eq(request, name)));
+        let names = [request, response];
         Handles { found, live, counts, admitted, names, usage: Usage::default() }
     }
 
@@ -59,9 +63,9 @@ impl Handles {
         self.usages().for_each(|usage| usage.touch(millis(now)));
     }
 
-    /// Counts an open stream of the label set and its names.
-    pub(crate) fn touch_open(&self, now: Duration) {
-        self.usages().for_each(|usage| usage.touch_open(millis(now)));
+    /// Marks the label set and its names as used by an open stream.
+    pub(crate) fn keep_open(&self, now: Duration) {
+        self.usages().for_each(|usage| usage.keep_open(millis(now)));
     }
 
     fn usages(&self) -> impl Iterator<Item = &Usage> {
@@ -83,7 +87,7 @@ impl Handles {
     /// data path.
     pub(crate) fn drain(&self, counts: &LiveCounts, spare: &mut Gaps, now: Duration) {
         if counts.is_used() && counts.drain(self.live(), spare) {
-            self.touch_open(now);
+            self.usages().for_each(|usage| usage.keep(millis(now)));
         }
     }
 
