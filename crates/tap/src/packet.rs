@@ -27,7 +27,7 @@ pub enum Checksum {
     Verified,
     /// This host received the packet, and drops it if a checksum is wrong.
     Received,
-    /// A capture file: the checksums of packets sent by the capturing host may be missing.
+    /// A capture file: the checksums of packets that the capturing host sent, or merged on receipt, may be missing.
     Unknown,
 }
 

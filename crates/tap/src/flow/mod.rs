@@ -66,6 +66,8 @@ pub(crate) struct Flow {
 struct Reset {
     side: Side,
     at: Instant,
+    /// Time of the connection's last bytes, if later: the receiver may send until the reset reaches it.
+    ended: Instant,
     /// The capture lacks bytes that were sent before.
     lacks_bytes: bool,
 }
@@ -171,6 +173,11 @@ impl Flow {
         if is_acknowledging || segment.len > 0 || segment.fin() {
             self.reset = self.reset.filter(|reset| reset.side != side(direction));
         }
+        if segment.len > 0
+            && let Some(reset) = &mut self.reset
+        {
+            reset.ended = at;
+        }
         self.begin(direction, segment, at, shared);
         self.acknowledge(direction, segment, is_copy, at, shared);
         if direction == Direction::Request && !is_copy && !segment.syn() && !segment.fin() {
@@ -184,14 +191,14 @@ impl Flow {
         self.check_gap(at, shared);
     }
 
-    /// True if the receiver of this segment accepts it.
+    /// True if the receiver of this segment accepts it. The server is trusted: if the capture lacks windows that the
+    /// client has announced, none of the server's bytes may be ignored. A client may be anyone.
     fn accepts(&mut self, direction: Direction, segment: &Segment<'_>) -> bool {
         let first = self.first_response_byte;
         let (half, other) = self.halves(direction);
-        // Only a client is not trusted to acknowledge what it has received: it may be anyone.
-        let is_believed = direction == Direction::Response
-            || segment.acknowledged.is_none_or(|number| other.receiver.accepts_acknowledgement(number, first));
-        let is_accepted = is_believed && half.receiver.accepts(segment, &other.receiver);
+        let is_accepted = direction == Direction::Response
+            || segment.acknowledged.is_none_or(|number| other.receiver.accepts_acknowledgement(number, first))
+                && half.receiver.accepts(segment, &other.receiver);
         half.receiver.sent(segment);
         is_accepted
     }
@@ -222,8 +229,9 @@ impl Flow {
             }
             self.half(direction).bytes.start(segment.first_byte());
         }
-        if segment.syn() {
-            // Windows are scaled only if both sides send the option (RFC 7323, section 2.2).
+        if segment.syn() && (!started || direction == Direction::Response) {
+            // Windows are scaled only if both sides send the option (RFC 7323, section 2.2). The server answers the
+            // client's first SYN.
             let (half, other) = self.halves(direction);
             other.receiver.set_scale(segment.scale.unwrap_or(0));
             if segment.scale.is_none() {
@@ -341,12 +349,10 @@ impl Flow {
             shared.suspects_end = true;
             return;
         }
-        // The receiver may have sent more until the reset reached it.
-        let at = self.last.max(reset.at);
         if reset.lacks_bytes {
-            self.lose(at, shared);
+            self.lose(reset.ended, shared);
         }
-        self.close(Close::Reset(reset.side), at, shared);
+        self.close(Close::Reset(reset.side), reset.ended, shared);
     }
 
     /// Ends the connection because a new one between the same ends has begun.

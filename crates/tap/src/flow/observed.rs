@@ -143,7 +143,7 @@ impl Flow {
         };
         let lacks_bytes = !is_next || other.lacks_bytes() || segment.acknowledged.is_some_and(lacks_before);
         shared.suspects_end = true;
-        self.reset.get_or_insert(Reset { side: side(direction), at, lacks_bytes });
+        self.reset.get_or_insert(Reset { side: side(direction), at, ended: at, lacks_bytes });
     }
 
     /// Gives up on missing bytes and drops the observer. The connection can be observed again from the next request on.

@@ -79,12 +79,12 @@ impl Receiver {
         let is_outside = self
             .window_end
             .is_some_and(|end| is_after(segment.sequence, end) || segment.len > 0 && segment.sequence == end);
-        // tcp_paws_discard.
+        // tcp_paws_discard, tcp_paws_check: some systems send 0 in SYN and other values later.
         let is_older = match (self.timestamp, segment.timestamp) {
-            (Some(recent), Some(now)) => (recent.wrapping_sub(now) as i32) > TIMESTAMP_STEP,
+            (Some(recent), Some(now)) if recent != 0 => (recent.wrapping_sub(now) as i32) > TIMESTAMP_STEP,
             _ => false,
         };
-        !is_outside && !(is_older && reverse.has_timestamps)
+        !(is_outside || is_older && reverse.has_timestamps)
     }
 
     /// True if the sender of this direction accepts this acknowledgement (`tcp_ack`; RFC 5961, section 5.2). `first`:
@@ -118,7 +118,7 @@ impl Receiver {
     pub(super) fn accepted(&mut self, segment: &Segment<'_>, reverse: &mut Receiver) -> bool {
         self.has_timestamps = segment.timestamp.is_some();
         // tcp_replace_ts_recent: only segments that the receiver expects, without newer ones before it.
-        let is_next = self.acknowledged.is_none_or(|acknowledged| !is_after(segment.sequence, acknowledged));
+        let is_next = self.acknowledged.is_some_and(|acknowledged| !is_after(segment.sequence, acknowledged));
         if is_next && let Some(now) = segment.timestamp {
             advance(&mut self.timestamp, now);
         }

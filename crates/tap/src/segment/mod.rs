@@ -174,6 +174,7 @@ pub(crate) fn parse<'a>(packet: &Packet<'a>) -> Result<Segment<'a>, NoSegment> {
         Checksum::Sent => None,
         Checksum::Verified => Some(is_header_intact()),
         _ if ip.rest.bytes.len() < ip.rest.wire_len => None,
+        Checksum::Unknown if checksum::is_segment_unfinished(&ip.source, &ip.destination, ip.rest.bytes) => None,
         _ => Some(is_header_intact() && checksum::is_segment_correct(&ip.source, &ip.destination, ip.rest.bytes)),
     };
     match (packet.checksum, is_intact) {

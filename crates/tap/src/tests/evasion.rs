@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
-use tokometer_observe::input::Direction;
+use tokometer_observe::input::{Close, Direction, Side};
 use tokometer_observe::measure::Record;
 
+use crate::tests::log::Call;
 use crate::tests::observers::{LAST, REQUEST, TOKEN, talk, values};
 use crate::tests::packets::{ACK, FIN, RST, SYN, Sums, Tcp, URG};
 use crate::tests::talk::Talk;
@@ -173,6 +174,59 @@ fn data_in_syn_counts_only_if_the_server_acknowledges_it() {
     talk.down = talk.down.wrapping_add(1);
     talk.c("ab").s("x");
     assert_eq!(talk.log.bytes(Direction::Request), b"ab");
+}
+
+#[test]
+fn response_counts_without_the_windows_of_the_client() {
+    let mut talk = Talk::new();
+    talk.open().c("a");
+    let text = "x".repeat(40_000);
+    for _ in 0..10 {
+        talk.s(&text);
+    }
+    assert_eq!(talk.log.bytes(Direction::Response).len(), 400_000);
+}
+
+#[test]
+fn second_syn_does_not_change_the_window_scale() {
+    let text = "x".repeat(600);
+    let mut talk = Talk::new();
+    let again = Tcp { options: vec![], ..talk.syn().client_segment(SYN, b"") };
+    talk.up = talk.up.wrapping_add(1);
+    let answer = talk.server_segment(SYN | ACK, b"");
+    talk.capture(&answer).capture(&again);
+    talk.down = talk.down.wrapping_add(1);
+    talk.c(&text).s("").c(&text).c(&text);
+    assert_eq!(talk.log.bytes(Direction::Request).len(), 1800);
+}
+
+#[test]
+fn timestamps_may_begin_after_the_handshake() {
+    let mut talk = Talk::new();
+    talk.open();
+    talk.timestamp = 3_000_000_000;
+    talk.c("a").s("b");
+    assert_eq!(talk.log.bytes(Direction::Request), b"a");
+}
+
+#[test]
+fn packets_that_the_capturing_host_has_merged_count() {
+    let mut talk = Talk::new();
+    talk.sums = Sums::Correct;
+    talk.open().c("a");
+    talk.sums = Sums::Unfinished;
+    talk.c("bc").s("d");
+    assert_eq!((talk.log.bytes(Direction::Request), talk.tap.stats().ignored.get()), (b"abc".to_vec(), 0));
+}
+
+#[test]
+fn reset_connection_ends_at_the_time_of_the_reset() {
+    let mut talk = Talk::new();
+    talk.open().c("a").s("b").c("").wait(5).s_rst();
+    let reset = talk.at;
+    // An acknowledgement under way.
+    talk.wait(20).c("").settle();
+    assert_eq!(talk.log.take_timed().last(), Some(&(1, reset, Call::Closed(Close::Reset(Side::Server)))));
 }
 
 #[test]

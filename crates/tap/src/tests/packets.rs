@@ -15,6 +15,8 @@ pub(super) const URG: u8 = 32;
 pub(super) enum Sums {
     /// As in a packet that is captured before the network card computes them.
     Missing,
+    /// As Linux sets them in packets that it has merged.
+    Unfinished,
     Correct,
     Wrong,
 }
@@ -64,8 +66,11 @@ impl Tcp {
                 SocketAddr::V6(of) => of.ip().octets().to_vec(),
             };
             let pseudo = [&[0, 6][..], &(bytes.len() as u16).to_be_bytes()].concat();
-            let sum = checksum(&[address(self.from), address(self.to), pseudo, bytes.clone()].concat());
-            let sum = sum ^ u16::from(self.sums == Sums::Wrong);
+            let pseudo = [address(self.from), address(self.to), pseudo].concat();
+            let sum = match self.sums {
+                Sums::Unfinished => !checksum(&pseudo),
+                _ => checksum(&[pseudo, bytes.clone()].concat()) ^ u16::from(self.sums == Sums::Wrong),
+            };
             bytes[16..18].copy_from_slice(&sum.to_be_bytes());
         }
         bytes
