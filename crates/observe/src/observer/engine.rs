@@ -23,15 +23,18 @@ pub(super) struct Recogniser {
     /// The engine is set in the configuration.
     is_set: bool,
     found: Option<Engine>,
+    /// The engine of the listener's earlier requests.
+    expected: Option<Engine>,
     /// Body marks at the last evaluation.
     facts: EngineFacts,
 }
 
 impl Recogniser {
-    /// Creates a recogniser for this route. `set`: the configured engine, if any.
-    pub(super) fn new(route: Route, set: Option<&'static str>) -> Recogniser {
+    /// Creates a recogniser for this route. `set`: the configured engine, if any. `expected`: the engine of the
+    /// listener's earlier requests.
+    pub(super) fn new(route: Route, set: Option<&'static str>, expected: Option<Engine>) -> Recogniser {
         let found = set.and_then(Engine::of_name);
-        Recogniser { route, found, is_set: found.is_some(), ..Recogniser::default() }
+        Recogniser { route, found, is_set: found.is_some(), expected, ..Recogniser::default() }
     }
 
     /// Replaces the route, once the request body has determined it.
@@ -56,6 +59,11 @@ impl Recogniser {
     /// The recognised or configured engine.
     pub(super) fn engine(&self) -> Option<Engine> {
         self.found
+    }
+
+    /// The engine of the listener when the request began, unless the response identifies another one.
+    pub(super) fn likely_engine(&self) -> Option<Engine> {
+        self.found.or(self.expected)
     }
 
     fn recognise(&mut self) {
@@ -109,7 +117,7 @@ mod tests {
     #[test]
     fn empty_delta_is_token_only_by_marks_of_same_response() {
         let profile = |set, facts| {
-            let mut recogniser = Recogniser::new(Route::Chat, set);
+            let mut recogniser = Recogniser::new(Route::Chat, set, None);
             recogniser.head(&ResponseHead { status: 200, minor: 1, headers: &[] });
             recogniser.body(facts);
             recogniser.habits().empty_delta_is_token

@@ -86,13 +86,13 @@ impl OpenRequest {
 
     pub(super) fn request_head(&mut self, head: &RequestHead<'_>, account: &Account, shared: &Shared) {
         let route = shared.settings.route(head.method, head.target);
-        self.recogniser = Recogniser::new(route, shared.settings.engine);
+        let engine = shared.last_engine(self.measured.listener()).and_then(Engine::of_name);
+        self.recogniser = Recogniser::new(route, shared.settings.engine, engine);
         let targets = shared.settings.targets.of(head);
         self.measured.request_head(route, trace(head), id(head.header("x-request-id")), targets, shared.sink.as_ref());
         if !route.is_read() && route != Route::Invocations {
             return;
         }
-        let engine = shared.last_engine(self.measured.listener()).and_then(Engine::of_name);
         if route.is_rpc() {
             self.bodies.begin_messages(Message::Request, head.header("grpc-encoding"), account, shared);
             self.request = Some(Box::new(RequestDecoder::new(route).of_engine(engine)));
@@ -391,11 +391,11 @@ fn stream_event(
     });
 }
 
-/// The server of a response. If the response does not identify the engine, the listener's last recognised engine is
-/// used.
+/// The server of a response. If the response does not identify the engine, the engine that was last recognised behind
+/// the listener when the request began is used, or else, until now.
 fn server(recogniser: &Recogniser, listener: usize, model: Option<&str>, shared: &Shared) -> Server {
     Server {
-        engine: recogniser.engine().map(Engine::as_str).or_else(|| shared.last_engine(listener)),
+        engine: recogniser.likely_engine().map(Engine::as_str).or_else(|| shared.last_engine(listener)),
         model: model.map(Into::into),
     }
 }
