@@ -19,6 +19,7 @@ impl Collect for Captured {
             ("duplicate", &stats.duplicates),
             ("out_of_order", &stats.out_of_order),
             ("retransmitted", &stats.retransmitted),
+            ("ignored", &stats.ignored),
             ("shed", &stats.shed),
         ];
         points.put_each(Id::CaptureIrregular, Key::Kind, irregular.map(|(kind, n)| (kind, n.get())));

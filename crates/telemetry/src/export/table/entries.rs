@@ -331,7 +331,8 @@ catalogue! {
     /// TCP segments from and to the captured ports, without duplicates
     CaptureSegments = Counter(Scope::Process, "tokometer.capture.segments", "{segment}"),
     /// Segments captured twice (`duplicate`), captured before an earlier segment (`out_of_order`), or retransmitted
-    /// (`retransmitted`), and segments of connections that were not followed because too many were open (`shed`)
+    /// (`retransmitted`), segments that their receiver ignores, such as resets with a wrong sequence number (`ignored`),
+    /// and segments of connections that were not followed because too many were open (`shed`)
     CaptureIrregular = Counter(Scope::Process, "tokometer.capture.segments.irregular", "{segment}")
         { extra: &[Key::Kind] },
     /// Captured connections: captured from their beginning (`opened`), already open when first captured (`attached`),
