@@ -51,7 +51,9 @@ fn summary(record: &Record) -> Summary {
 }
 
 /// The outcome, and the output tokens with their source.
-fn counted(path: &str, headers: &str, body: &str) -> (Outcome, Option<(u64, CountSource)>) {
+type Counted = (Outcome, Option<(u64, CountSource)>);
+
+fn counted(path: &str, headers: &str, body: &str) -> Counted {
     let replayed = responses(path, headers, body);
     let record = &replayed.records[0];
     (record.outcome, record.output_tokens.map(|count| (count.tokens, count.source)))
@@ -87,8 +89,8 @@ fn around(before: &[&str], after: &[&str]) -> String {
     sse(&before.iter().copied().chain(tokens).chain(after.iter().copied()).collect::<Vec<_>>())
 }
 
-const EXACT: fn(u64) -> (Outcome, Option<(u64, CountSource)>) = |n| (Outcome::Ok, Some((n, CountSource::Usage)));
-const AT_LEAST: fn(u64) -> (Outcome, Option<(u64, CountSource)>) = |n| (Outcome::Ok, Some((n, CountSource::Deltas)));
+const EXACT: fn(u64) -> Counted = |n| (Outcome::Ok, Some((n, CountSource::Usage)));
+const AT_LEAST: fn(u64) -> Counted = |n| (Outcome::Ok, Some((n, CountSource::Deltas)));
 
 #[test]
 fn body_is_read_by_its_content_if_its_type_is_missing_or_wrong() {

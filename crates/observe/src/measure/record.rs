@@ -370,7 +370,7 @@ impl Record {
     /// errors confirm nothing.
     pub fn proves_model(&self) -> bool {
         let tokens = [self.input_tokens, self.output_tokens].into_iter().flatten().any(|count| count.tokens > 0);
-        let worked = self.outcome.is_ok() && self.labels.route.work() != Work::Neither;
+        let worked = self.outcome.is_ok() && !self.unread && self.labels.route.work() != Work::Neither;
         matches!(self.status, Some(101 | 200..=299)) && (tokens || self.first_token.is_some() || worked)
     }
 

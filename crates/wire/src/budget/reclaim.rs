@@ -145,6 +145,7 @@ impl Budget {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests may read the clock")]
 mod tests {
     use super::*;
     use crate::budget::{Account, Exhausted, Share};
