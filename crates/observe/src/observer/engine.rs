@@ -20,13 +20,21 @@ use tokometer_wire::ResponseHead;
 pub(super) struct Recogniser {
     route: Route,
     head: HeadMarks,
-    /// The engine is set in the configuration.
-    is_set: bool,
+    known: Known,
     found: Option<Engine>,
-    /// The engine of the listener's earlier requests.
-    expected: Option<Engine>,
     /// Body marks at the last evaluation.
     facts: EngineFacts,
+}
+
+/// What is known about the engine before the response.
+#[derive(Clone, Copy, Debug, Default)]
+enum Known {
+    #[default]
+    Nothing,
+    /// The engine of the listener's earlier requests.
+    Expected(Engine),
+    /// The engine is set in the configuration.
+    Set,
 }
 
 impl Recogniser {
@@ -34,7 +42,8 @@ impl Recogniser {
     /// listener's earlier requests.
     pub(super) fn new(route: Route, set: Option<&'static str>, expected: Option<Engine>) -> Recogniser {
         let found = set.and_then(Engine::of_name);
-        Recogniser { route, found, is_set: found.is_some(), expected, ..Recogniser::default() }
+        let known = if found.is_some() { Known::Set } else { expected.map_or(Known::Nothing, Known::Expected) };
+        Recogniser { route, found, known, ..Recogniser::default() }
     }
 
     /// Replaces the route, once the request body has determined it.
@@ -63,11 +72,14 @@ impl Recogniser {
 
     /// The engine of the listener when the request began, unless the response identifies another one.
     pub(super) fn likely_engine(&self) -> Option<Engine> {
-        self.found.or(self.expected)
+        match self.known {
+            Known::Expected(engine) => self.found.or(Some(engine)),
+            _ => self.found,
+        }
     }
 
     fn recognise(&mut self) {
-        if !self.is_set {
+        if !matches!(self.known, Known::Set) {
             self.found = Engine::of_marks(self.head, self.facts, self.route);
         }
     }
