@@ -5,15 +5,15 @@ use std::net::{IpAddr, Ipv4Addr};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::CHAT;
-use super::coded::{CANCEL, CONTENT_ENCODING, HANDSHAKE};
+use super::coded::{CANCEL, CONTENT_ENCODING};
 use super::metering::{chat, counted};
 use crate::attack::{Attack, Target, connect_from};
 use crate::bombs::{self, open_zstd};
 use crate::program::Launch;
 use crate::{Outcome, wire};
 
-/// A budget that few connections fill.
-const MEMORY: &str = "--set=observe.memory=4MiB";
+/// A budget that hundreds of connections fill, and that has room for the decoders of the other streams.
+const MEMORY: &str = "--set=observe.memory=16MiB";
 
 /// The other clients, and the requests of each.
 const CLIENTS: u8 = 5;
@@ -28,16 +28,12 @@ pub(super) fn attacks() -> Vec<Attack> {
     let many = |at: usize| Ipv4Addr::new(127, 1, (at / 200) as u8, (at % 200) as u8 + 1);
     vec![
         starve("memory-h2-streams", 200, one, || streams(30)),
-        starve("memory-h2-streams-many-addresses", 300, many, || streams(10)),
-        starve("memory-h1-headers", 200, one, || headers(60_000)),
-        starve("memory-h1-headers-many-addresses", 300, many, || headers(20_000)),
-        starve("memory-h1-requests-many-addresses", 1200, many, || wire::post(CHAT, &[("x-kind", "hold")], b"{}")),
-        starve("memory-zstd-many-addresses", 60, many, || {
+        starve("memory-h1-headers", 400, one, || headers(60_000)),
+        starve("memory-zstd-many-addresses", 200, many, || {
             let head =
                 format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-encoding: zstd\r\ncontent-length: 99999\r\n\r\n");
             [head.as_bytes(), &open_zstd(17, 1)].concat()
         }),
-        starve("memory-websockets-many-addresses", 200, many, || HANDSHAKE.to_vec()),
         Attack::new("shared-bombs", 1, |target| async move { shared_bombs(target, "br").await }),
         Attack::new("shared-bombs-gzip", 1, |target| async move { shared_bombs(target, "gzip").await }),
     ]
@@ -49,13 +45,7 @@ fn starve(name: &str, count: usize, source: fn(usize) -> Ipv4Addr, opening: fn()
     let attack = Attack::new(name, count, move |target| async move {
         for at in 0..count {
             let mut stream = connect_from(target.listen, IpAddr::V4(source(at)), None).await?;
-            let opening = opening();
-            stream.write_all(&opening).await?;
-            if opening == HANDSHAKE {
-                let message = bombs::message(b"a")?;
-                stream.read_buf(&mut Vec::with_capacity(1024)).await?;
-                stream.write_all(&wire::websocket(0xc1, &message)).await?;
-            }
+            stream.write_all(&opening()).await?;
             target.hold(stream);
         }
         chats(&target).await
