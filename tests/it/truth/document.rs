@@ -37,6 +37,26 @@ count is a lower bound. Tokometer cannot separate the requests in a call reliabl
 ids may be empty or duplicated. A decoupled model marks a request's last response only if the client asks for this
 mark. In a realtime session, each response is recorded as one request.
 
+## Servers that deviate from their API
+
+Tokometer reads these responses as users of such servers reported them (`tests/it/odd_servers.rs`):
+
+| The server | What tokometer records |
+|---|---|
+| sends no `content-type`, or a wrong one | the body is read by its first byte: an event stream or JSON |
+| sends an unknown format | outcome `ok` without token counts; the body counts as unread (`unknown_format`), and one line per model is logged |
+| ends a response with the finish reason `abort` while the client is connected (vLLM, SGLang) | `error_in_stream`; a user's own call of `/abort_request` looks the same |
+| names an event `error`, or sends a field `error:`, without an error in the data (Dynamo, llama.cpp) | `error_in_stream` |
+| sends an empty `error` next to tokens | no error |
+| sends `usage` before the last tokens, or a `usage` below the number of events with tokens | a lower bound |
+| repeats the same `usage` in every event | no running count: gaps and stalls are measured as without it |
+| sends `usage` in an event with an empty choice after the finish reason | an exact count |
+| sends text in lists of parts, one tool call without a list (TGI 2.4), or `reasoning_details` | tokens, as for strings |
+| names counts differently: `cached_tokens` (Kimi), `prompt_cache_hit_tokens` (DeepSeek), `prompt_eval_cached_count` (Ollama), `input_tokens` (mlx-vlm), `choices[].usage`, `x_groq.usage` | the same counts as under their usual names |
+| omits cache counts in a later `usage` of the Messages API | the earlier counts are kept |
+| writes NaN or Infinity, or escapes letters of keys | values as in valid JSON |
+| reports a negative duration (vLLM) | no duration |
+
 ## Sources of token counts
 
 Tokometer uses the first available source in this order: `usage`; `engine_span` (the engine's own span); `token_ids`
