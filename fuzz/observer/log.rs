@@ -142,7 +142,7 @@ fn consistent(record: &Record) {
     assert!(order(&[record.requested, ended]), "{record:?}");
     assert!(record.delivery_blocked <= record.ended, "{record:?}");
     assert_eq!(record.first_token.is_some(), record.chunks > 0, "{record:?}");
-    assert!(record.chunks <= record.events && u64::from(record.stalls) <= record.chunks, "{record:?}");
+    assert!(record.chunks <= record.events && record.stalls.map_or(0, u64::from) <= record.chunks, "{record:?}");
     let rates = [record.decode_rate, record.decode_rate_at_least, record.time_per_output_token()];
     assert!(rates.iter().flatten().all(|rate| rate.is_finite() && *rate > 0.0), "{record:?}");
     assert!(record.decode_rate.is_none() || record.decode_rate_at_least.is_none(), "{record:?}");
