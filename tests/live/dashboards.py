@@ -47,7 +47,8 @@ def _check_rules(prometheus):
         # Series are recorded for either even or odd days, so one of the two is missing.
         labels = {label: value for label, value in rule.get("labels", {}).items() if label != "day"}
         matchers = ",".join(f'{label}="{value}"' for label, value in labels.items())
-        if not prometheus.query(f"{rule['name']}{{{matchers}}}"):
+        # No engine is frozen in this run.
+        if rule["name"] != "tokometer:server:wedged" and not prometheus.query(f"{rule['name']}{{{matchers}}}"):
             problems.append(f"{rule['group']}, {rule['name']}{{{matchers}}}: no series")
     alerts = collections.Counter((rule["name"], rule["state"]) for rule in rules if rule["type"] == "alerting")
     fired = {name for name, state in alerts if state != "inactive"}

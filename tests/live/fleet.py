@@ -124,10 +124,11 @@ def rules(directory):
 
 
 def _shortened(lines):
-    """Shortens evaluation intervals. Only the window of the step rules, which equals their interval, is shortened with it."""
+    """Shortens evaluation intervals, and the steps of subqueries. Of windows, only that of the step rules is shortened, which equals their interval."""
     step = False
     for line in lines:
         step = ":step5m" in line if line.startswith("  - ") else step
         if line.startswith("  interval: "):
-            line = {"  interval: 30s": "  interval: 2s", "  interval: 5m": "  interval: 10s"}[line]
+            line = {"  interval: 30s": "  interval: 2s", "  interval: 2m": "  interval: 4s", "  interval: 5m": "  interval: 10s"}[line]
+        line = line.replace(":5m]", ":10s]").replace(":1m]", ":2s]")
         yield line.replace("[5m]", "[10s]") if step else line

@@ -162,17 +162,21 @@ impl Rules<'_> {
             "sum by ({by}) (increase({}[5m]))\nunless on ({by})\nmin_over_time(tokometer:servers_healthy:count[5m]) > 0",
             lost(self.objective)
         );
+        // Requests without a response count only in these objectives.
+        let has_lost = matches!(self.objective.goal, Goal::Availability | Goal::Goodput);
         let count = |name: &str, bad| {
             let measured = format!("sum by ({by}) (increase({}[5m]))", events(self.objective, bad));
-            let expr =
-                format!("sum by ({by}) (\n  {measured}\n  or\n  {}\n)", self.recorded("slo:sli_lost:increase5m"));
+            let expr = match has_lost {
+                true => {
+                    format!("sum by ({by}) (\n  {measured}\n  or\n  {}\n)", self.recorded("slo:sli_lost:increase5m"))
+                }
+                false => measured,
+            };
             self.record(name, Some("5m"), expr)
         };
-        vec![
-            self.record("slo:sli_lost:increase5m", Some("5m"), lost),
-            count("slo:sli_bad:increase5m", true),
-            count("slo:sli_all:increase5m", false),
-        ]
+        let lost = has_lost.then(|| self.record("slo:sli_lost:increase5m", Some("5m"), lost));
+        let counts = [count("slo:sli_bad:increase5m", true), count("slo:sli_all:increase5m", false)];
+        lost.into_iter().chain(counts).collect()
     }
 
     /// A sum of the recorded counts of 5 minutes: of every minute, in windows of more than 6 hours of every fifth.

@@ -3,8 +3,8 @@
 //!
 //! Memory is charged by the bytes actually held. A connection may hold at most as many bytes as are still free (the
 //! dynamic threshold of Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998), and all connections of one
-//! address together at most [`OF_FREE`] times as many. If a claim exceeds these limits, memory of idle connections is
-//! taken back first ([`reclaim`]).
+//! address together at most eight times as many. If a claim exceeds these limits, memory of idle connections is
+//! taken back first.
 
 mod credit;
 mod reclaim;

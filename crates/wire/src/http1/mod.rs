@@ -82,7 +82,7 @@ enum ResponseAt {
 /// - The next response begins where the server sends after the client, if its bytes are those of a response.
 /// - A response without a request belongs to a request that was not recognised; it is reported as unread.
 ///
-/// After a message whose end is unclear (see [`body::Framing`]), the parser resumes in the same way, without a fault.
+/// After a message whose end is unclear (see `body::Framing`), the parser resumes in the same way, without a fault.
 ///
 /// Holds memory only for pieces of split headers and, after the first request, a few bytes for the queue.
 #[derive(Clone, Debug)]
