@@ -71,7 +71,8 @@ impl Sink for Log {
     fn record(&self, record: &Arc<Record>) {
         let mut reported = self.reported();
         // A request above the limit of open requests is recorded immediately, while older requests are in flight.
-        let is_unobserved = record.outcome == Outcome::Unobserved && record.chunks == 0 && record.output_tokens.is_none();
+        let is_unobserved =
+            record.outcome == Outcome::Unobserved && record.chunks == 0 && record.output_tokens.is_none();
         let live = if is_unobserved { Totals::default() } else { std::mem::take(&mut reported.live) };
         if reported.recorded.0 != record.connection {
             reported.recorded = (record.connection, Vec::new());

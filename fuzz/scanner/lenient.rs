@@ -47,7 +47,7 @@ fn value(rest: &mut &[u8], place: Option<Node>, depth: usize) -> Option<()> {
         (b'{', Some(Shape::Object(_) | Shape::OneOrMany(..))) => members(rest, depth + 1),
         (b'[', Some(Shape::Array(element) | Shape::OneOrMany(_, element))) => elements(rest, element, depth + 1),
         (b'{' | b'[', _) => nested(rest),
-        (b'-' | b'0'..=b'9' | b't' | b'f' | b'n', _) => scalar(rest),
+        (b'-' | b'0'..=b'9' | b't' | b'f' | b'n' | b'N' | b'I', _) => scalar(rest),
         _ => None,
     }
 }
@@ -61,12 +61,21 @@ fn members(rest: &mut &[u8], depth: usize) -> Option<()> {
         expect(rest, b'"')?;
         let key = string(rest)?;
         expect(rest, b':')?;
-        value(rest, Node::of_key(key), depth)?;
+        value(rest, place(key), depth)?;
         if expect(rest, b'}').is_some() {
             return Some(());
         }
         expect(rest, b',')?;
     }
+}
+
+/// The place for a key, given with its escapes. A key with an invalid escape has none.
+fn place(key: &[u8]) -> Option<Node> {
+    if !key.contains(&b'\\') {
+        return Node::of_key(key);
+    }
+    let quoted = [b"\"", key, b"\""].concat();
+    serde_json::from_slice::<String>(&quoted).ok().and_then(|key| Node::of_key(key.as_bytes()))
 }
 
 fn elements(rest: &mut &[u8], element: Node, depth: usize) -> Option<()> {
@@ -109,7 +118,7 @@ fn scalar(rest: &mut &[u8]) -> Option<()> {
     let (written, after) = rest.split_at(end);
     *rest = after;
     let fine = written.len() > LONGEST
-        || [&b"true"[..], b"false", b"null"].contains(&written)
+        || [&b"true"[..], b"false", b"null", b"NaN", b"Infinity", b"-Infinity"].contains(&written)
         || written.iter().all(|byte| b"0123456789+-.eE".contains(byte));
     fine.then_some(())
 }

@@ -65,7 +65,7 @@ impl<'de> Visitor<'de> for Members<'_> {
     }
 }
 
-/// The place for a key. A key with an escape has none.
+/// The place for a key.
 struct Key;
 
 impl<'de> DeserializeSeed<'de> for Key {
@@ -87,7 +87,7 @@ impl<'de> Visitor<'de> for Key {
         Ok(Node::of_key(key.as_bytes()))
     }
 
-    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
-        Ok(None)
+    fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
+        Ok(Node::of_key(key.as_bytes()))
     }
 }

@@ -41,7 +41,7 @@ pub(crate) const PAIRS: &[(&str, Node)] = &[
 static KEYS: Keys<Node> = Keys::new(PAIRS);
 
 impl Node {
-    /// The place of the value of this key. `key` is unparsed: escapes are not decoded.
+    /// The place of the value of this key, whose escapes are decoded.
     pub(crate) fn of_key(key: &[u8]) -> Option<Node> {
         PAIRS.iter().find_map(|(name, node)| (name.as_bytes() == key).then_some(*node))
     }
