@@ -236,7 +236,8 @@ impl Tap {
     }
 
     fn finish(&mut self, at: Instant) {
-        let Tap { flows, shared, .. } = self;
+        let Tap { flows, shared, embryos, .. } = self;
+        *embryos = Embryos::new(&shared.limits.budget);
         flows.drain().for_each(|(_, mut flow)| flow.end(at, shared));
         self.charge();
     }
