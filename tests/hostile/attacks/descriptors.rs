@@ -1,11 +1,13 @@
 //! File descriptor attacks: idle connections.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use tokio::io::AsyncWriteExt as _;
 
 use super::CHAT;
 use crate::attack::{Attack, Target};
+use crate::options::REWRITES;
 use crate::program::Launch;
 use crate::upstream::FAST;
 use crate::{Outcome, wire};
@@ -52,7 +54,7 @@ pub(super) fn attacks() -> Vec<Attack> {
             steps: Box::new(|target| Box::pin(idle_and_served(target))),
             ..limited("idle-clients-soft-limit", "-Sn 1024")
         },
-        Attack::new("incomplete-requests", INCOMPLETE, incomplete_and_served),
+        Attack::new("incomplete-requests", incomplete(), incomplete_and_served),
         Attack {
             launch: Launch { arguments: vec![TIMEOUT.to_owned(), REWRITE_TIMEOUT.to_owned()], ..Launch::default() },
             ..Attack::new("half-closed", HALF_CLOSED, half_closed)
@@ -60,9 +62,15 @@ pub(super) fn attacks() -> Vec<Attack> {
     ]
 }
 
+/// Number of connections with incomplete requests. A connection in rewrite mode needs three times as much memory, and
+/// only a container's memory limit bounds it.
+fn incomplete() -> usize {
+    if REWRITES.load(Relaxed) { INCOMPLETE / 3 } else { INCOMPLETE }
+}
+
 /// Expects another client to be served, because tokometer closes the oldest of these connections.
 async fn incomplete_and_served(target: Target) -> Outcome<()> {
-    for _ in 0..INCOMPLETE {
+    for _ in 0..incomplete() {
         let mut stream = target.connect().await?;
         // Fails if the connection was refused.
         stream.stream.write_all(BEGINNING).await.ok();
