@@ -345,7 +345,7 @@ mod tests {
             let escaped: String = key.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
             let text = format!("{{\"{escaped}\":1,{}:2}}", Value::from(key.as_str()));
             let found = all(text.as_bytes());
-            // U+FFFD cannot be told from an invalid surrogate.
+            // U+FFFD is indistinguishable from an invalid surrogate.
             if !key.contains(REPLACEMENT_CHARACTER) {
                 let found = found.unwrap();
                 prop_assert!(found[0].is(&key) && found[1].is(&key) && found[0].same_key(&found[1]));
