@@ -247,3 +247,14 @@ fn address_in_use_at_the_start_is_an_error_except_in_a_pod() {
     let _server = TcpListener::bind(loopback).unwrap();
     until("tokometer takes the address", || sidecar.is("open"));
 }
+
+#[test]
+fn connection_of_another_process_to_the_server_is_a_reported_bypass() {
+    let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = server.local_addr().unwrap();
+    let _direct = TcpStream::connect(address).unwrap();
+    let (_accepted, _) = server.accept().unwrap();
+    let sidecar = Sidecar::start("127.0.0.1:0", address, "HOME=/", &[]);
+    let bypassed = ["tokometer_interception{", "mode=\"other_port\"", "result=\"bypassed\""];
+    until("the bypass is reported", || value(&get(sidecar.admin, "/metrics"), &bypassed) == Some(1.0));
+}

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use tokometer_engine::scrape::{Dial, Scraper, Settings, Target, Wire};
 use tokometer_observe::input::Direction;
-use tokometer_proxy::listen::{self, Address, Interception, Listener, Protocol, Upstream, intercepts};
+use tokometer_proxy::listen::{self, Address, DirectClients, Interception, Listener, Protocol, Upstream, intercepts};
 use tokometer_proxy::relay::{Delays, Full, Relay, Unreached};
 use tokometer_proxy::rewrite::Route;
 use tokometer_telemetry::export::table::{Id, Key};
@@ -141,12 +141,14 @@ pub(super) fn interception(
 ) -> io::Result<Monitor> {
     let mut last: Vec<Option<Interception>> = vec![None; listeners.len()];
     let mut last_check = LastCheck::default();
+    let mut direct: Vec<DirectClients> = listeners.iter().map(|_| DirectClients::default()).collect();
     Monitor::start("interception", Duration::ZERO, move || {
         let open = found.listener_states.open();
-        let look =
-            |(listener, listen): (&Listener, &Address)| intercepts(listen, &listener.upstream, &addresses, &open);
-        let now: Vec<Option<Interception>> = listeners.iter().zip(&addresses).map(look).collect();
-        if !last_check.confirms(&now) {
+        let each = listeners.iter().zip(&addresses).zip(&mut direct);
+        let now: Vec<Option<Interception>> = each
+            .map(|((listener, listen), direct)| intercepts(listen, &listener.upstream, &addresses, &open, direct))
+            .collect();
+        if !last_check.confirms(&now) || direct.iter().any(DirectClients::unconfirmed) {
             return CONFIRMATION;
         }
         for ((listener, now), last) in listeners.iter().zip(&now).zip(&last) {
@@ -166,6 +168,9 @@ fn log(listener: &Listener, Interception { mode, result }: &Interception) {
     match *result {
         "open" => {
             tracing::warn!(listener = %name, %upstream, mode, "The server can be reached directly: requests that bypass tokometer are not measured.")
+        }
+        "bypassed" => {
+            tracing::warn!(listener = %name, %upstream, mode, "Another process on this machine is connected to the server: its requests bypass tokometer and are not measured. If a proxy in the pod connects to the server on localhost, use port-swap mode, or point the proxy at tokometer.")
         }
         result => {
             tracing::info!(listener = %name, %upstream, mode, result, "Checked how tokometer intercepts traffic to the server.")

@@ -2,8 +2,9 @@
 //! sending a byte.
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::direct::DirectClients;
 use crate::listen::settings::Address;
 
 /// Timeout of a connect. On the local machine, a connect completes within microseconds or never.
@@ -19,13 +20,21 @@ pub struct Interception {
     /// `address_split`, `shadow_bind`, `other_port`, `uds`, `redirect`, or `remote` for a server on another machine.
     pub mode: &'static str,
     /// `open`: clients can bypass tokometer, because the server accepts connections on its known port at one of
-    /// tokometer's listen addresses. `closed`: the server does not. `unknown`: this cannot be tested.
+    /// tokometer's listen addresses. `bypassed`: another process is connected to the server, for example a proxy in the
+    /// same pod. `closed`: neither is the case. `unknown`: this cannot be tested.
     pub result: &'static str,
 }
 
 /// Tests the listener at `listen`. `all`: the addresses of all listeners; `open`: the addresses that tokometer listens
-/// on now. Returns `None` while the server does not respond.
-pub fn intercepts(listen: &Address, upstream: &Address, all: &[Address], open: &[Address]) -> Option<Interception> {
+/// on now; `direct`: what was found about other clients of the server before. Returns `None` while the server does not
+/// respond.
+pub fn intercepts(
+    listen: &Address,
+    upstream: &Address,
+    all: &[Address],
+    open: &[Address],
+    direct: &mut DirectClients,
+) -> Option<Interception> {
     let unknown = |mode| Some(Interception { mode, result: "unknown" });
     let (host, port) = match upstream {
         Address::Unix(_) => return unknown("uds"),
@@ -48,14 +57,17 @@ pub fn intercepts(listen: &Address, upstream: &Address, all: &[Address], open: &
         Address::Tcp { port: same, .. } if *same == port => "address_split",
         _ => "other_port",
     };
+    let bypassed = direct.look(port, Instant::now());
     let own: Vec<IpAddr> = all.iter().filter_map(|address| specific(address).map(|(ip, _)| ip)).collect();
-    if own.is_empty() {
-        return unknown(mode);
-    }
     // At the addresses that tokometer listens on, tokometer itself would respond.
     let ours = |ip: IpAddr| open.iter().any(|address| specific(address) == Some((ip, port)));
-    let open = own.into_iter().any(|ip| !ours(ip) && accepts_connections(ip, port));
-    Some(Interception { mode, result: if open { "open" } else { "closed" } })
+    let result = match own.iter().any(|&ip| !ours(ip) && accepts_connections(ip, port)) {
+        true => "open",
+        false if bypassed => "bypassed",
+        false if own.is_empty() => "unknown",
+        false => "closed",
+    };
+    Some(Interception { mode, result })
 }
 
 /// An address reachable from other machines: neither loopback nor unspecified.
@@ -90,7 +102,9 @@ mod tests {
     #[test]
     fn untestable_upstream_is_unknown_and_a_stopped_server_is_none() {
         let listen = tcp(IpAddr::from([127, 0, 0, 1]), 1);
-        let of = |upstream: &Address| intercepts(&listen, upstream, std::slice::from_ref(&listen), &[]);
+        let of = |upstream: &Address| {
+            intercepts(&listen, upstream, std::slice::from_ref(&listen), &[], &mut DirectClients::default())
+        };
         let unknown = |mode| Some(Interception { mode, result: "unknown" });
         assert_eq!(of(&Address::Unix("/no".into())), unknown("uds"));
         assert_eq!(of(&Address::OriginalDestination), unknown("redirect"));
@@ -109,7 +123,9 @@ mod tests {
             let port = server.local_addr().unwrap().port();
             let listen = tcp(IpAddr::from([127, 0, 0, 3]), if same { port } else { 1 });
             let all = std::slice::from_ref(&listen);
-            intercepts(&listen, &tcp(IpAddr::from([127, 0, 0, 1]), port), all, all).unwrap().mode
+            intercepts(&listen, &tcp(IpAddr::from([127, 0, 0, 1]), port), all, all, &mut DirectClients::default())
+                .unwrap()
+                .mode
         };
         assert_eq!(of("127.0.0.1:0", true), "address_split");
         assert_eq!(of("0.0.0.0:0", true), "shadow_bind");
@@ -125,7 +141,8 @@ mod tests {
             let server = TcpListener::bind(server).unwrap();
             let port = server.local_addr().unwrap().port();
             let all = [tcp(own, if at == 0 { port } else { at })];
-            intercepts(&all[0], &tcp(loopback, port), &all, if listens { &all } else { &[] }).unwrap()
+            let open: &[Address] = if listens { &all } else { &[] };
+            intercepts(&all[0], &tcp(loopback, port), &all, open, &mut DirectClients::default()).unwrap()
         };
         let of = |server: &str, at: u16| when(server, at, true);
         assert_eq!(of("0.0.0.0:0", 1), Interception { mode: "other_port", result: "open" });

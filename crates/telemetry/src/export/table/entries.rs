@@ -288,8 +288,9 @@ catalogue! {
         { extra: &[Key::Rewrite, Key::Result] },
     /// Bytes relayed, including headers and framing
     RelayIo = Counter(Scope::Listener, "tokometer.relay.io", "By") { extra: &[Key::Direction] },
-    /// Always 1. The attributes report how traffic to the server is intercepted and whether clients can reach the
-    /// server directly. Absent while the server does not respond
+    /// Always 1. The attributes report how traffic to the server is intercepted and whether clients can bypass tokometer
+    /// (`open`), or another process on the machine did in the last 15 minutes (`bypassed`). Absent while the server does
+    /// not respond
     Interception = Gauge(Scope::Listener, "tokometer.interception", "") { extra: &[Key::Mode, Key::Result] },
     /// Always 1; `state` reports whether the listener accepts clients
     Listening = Gauge(Scope::Listener, "tokometer.listening", "") { extra: &[Key::State] },

@@ -77,7 +77,8 @@ tokometer_observe::closed_enum! {
         /// `ttft_seconds`, `ttft_seconds_per_1k_uncached_tokens`, `decode_tokens_per_second` or `gap_seconds`.
         Threshold = "threshold",
         /// For span joins, see `docs/how-to/engine-spans.md`; for rewrites, see `docs/how-to/rewrite.md`. For
-        /// `tokometer.interception`: whether clients can reach the server directly (`open`, `closed`, or `unknown`).
+        /// `tokometer.interception`: whether clients can reach the server directly (`open`, `bypassed`,
+        /// `closed`, or `unknown`).
         Result = "result",
         /// Tenant named by the request: a configured name, a hash of the client's value, or, with
         /// `tenants.label: plain`, the value itself. `other` above `tenants.max`; absent if the request names no tenant
