@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -297,6 +298,24 @@ def rendered_arguments_proxy_the_server_on_the_same_port():
             assert drain[0] == "/tokometer" and done.returncode == 0, done.stderr
             assert get(f"http://127.0.0.1:{admin}/drain/wait", timeout=60)[0] == 200
             assert get(f"http://127.0.0.2:{server.port}/health")[0] == 0
+
+
+def targets_can_have_their_own_image():
+    digest = "sha256:" + "0" * 64
+    targets = [{"name": name, "objectSelector": {"matchLabels": {"app": name}}, "image": image} for name, image in (("a", {}), ("b", {"tag": "1.2"}))]
+    values = {"policy": {"enabled": True, "apiVersion": "v1"}, "image": {"registry": "ghcr.io", "digest": digest}, "sidecar": {"mode": "redirect"}, "targets": targets}
+    found = documents(render(values))
+    images = []
+    for policy in of_kind(found, "MutatingAdmissionPolicy"):
+        [image] = [variable["expression"] for variable in policy["spec"]["variables"] if variable["name"] == "image"]
+        [redirect] = set(re.findall('image: "([^"]*-redirect[^"]*)"', json.dumps(policy).replace('\\"', '"')))
+        images.append((json.loads(image), redirect))
+    version = helm_chart.yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    expected = [(f"ghcr.io/tokometer@{digest}", f"ghcr.io/tokometer-redirect:{version}"), ("ghcr.io/tokometer:1.2", "ghcr.io/tokometer-redirect:1.2")]
+    assert images == expected, images
+    [job] = of_kind(found, "Job")
+    assert [container["image"] for container in job["spec"]["template"]["spec"]["containers"]] == [image for image, _ in expected], job
+    assert "pre-upgrade" in job["metadata"]["annotations"]["helm.sh/hook"], job
 
 
 def another_chart_can_include_the_container():

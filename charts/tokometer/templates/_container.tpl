@@ -84,8 +84,8 @@
 {{- $_ := set $security "runAsNonRoot" (ne (int $user) 0) -}}
 {{- end -}}
 name: {{ $constant.name }}
-image: {{ include "tokometer.image" (dict "root" $root "image" $root.Values.image "tag" $root.Chart.AppVersion) | quote }}
-{{- with $root.Values.image.pullPolicy }}
+image: {{ include "tokometer.image" (dict "root" $root "image" $settings.image "tag" $root.Chart.AppVersion) | quote }}
+{{- with $settings.image.pullPolicy }}
 imagePullPolicy: {{ . }}
 {{- end }}
 restartPolicy: {{ $constant.restartPolicy }}
@@ -170,7 +170,10 @@ volumeMounts:
 {{- define "tokometer.redirect" -}}
 {{- $root := .root -}}
 {{- with .settings -}}
-{{- $image := merge (dict "repository" (printf "%s-redirect" $root.Values.image.repository) "digest" "") $root.Values.image -}}
+{{- $image := deepCopy .image -}}
+{{- $_ := set $image "repository" (printf "%s-redirect" $image.repository) -}}
+{{- /* A digest is that of the other image. */}}
+{{- $_ := set $image "digest" "" -}}
 {{- $container := index ($root.Files.Get "files/sidecar.yaml" | fromYaml) "redirect" -}}
 {{- $_ := set $container "image" (default (include "tokometer.image" (dict "root" $root "image" $image "tag" $root.Chart.AppVersion)) .redirect.image) -}}
 {{- $_ := set $container "command" (list (first $container.command) (printf (last $container.command) (int .port) (int .listenPort))) -}}

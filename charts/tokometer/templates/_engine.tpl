@@ -11,6 +11,11 @@
 {{- $_ := set $settings $key $value -}}
 {{- end -}}
 {{- end -}}
+{{- /* A target's tag replaces the digest of all targets. `merge` would replace empty values. */}}
+{{- $image := deepCopy .root.Values.image -}}
+{{- if and .target.image .target.image.tag -}}{{- $_ := set $image "digest" "" -}}{{- end -}}
+{{- range $key, $value := (default dict .target.image) -}}{{- $_ := set $image $key $value -}}{{- end -}}
+{{- $_ := set $settings "image" $image -}}
 {{- if eq $settings.mode "auto" -}}{{- $_ := set $settings "mode" "address-split" -}}{{- end -}}
 {{- if eq $settings.mode "tap" -}}
 {{- /* No part in the traffic: nothing to drain, and the engine stays as it is. */}}

@@ -62,6 +62,22 @@ def upgrade_changes_new_pods_and_running_pods_can_switch_images():
         workloads.check_response(after)
 
 
+def upgrade_to_an_image_that_cannot_be_pulled_changes_nothing():
+    node = cluster()
+    with node.namespace("pull") as namespace, release.installed(node, namespace):
+        image = {**release.image(), "tag": "missing"}
+        try:
+            release.apply(node, "upgrade", namespace, {"image": image, "prePull": {"timeoutSeconds": 15}})
+        except AssertionError as error:
+            assert "pre-pull" in str(error) or "pre-upgrade" in str(error), error
+        else:
+            raise AssertionError("the upgrade succeeded")
+        # What the API server would create later, too.
+        node.api.create(workloads.pod("new"), namespace)
+        [new] = workloads.wait_ready(node, namespace, "new")
+        assert new["spec"]["initContainers"][0]["image"] == TOKOMETER, new["spec"]
+
+
 def uninstalling_removes_everything_that_helm_created():
     node = cluster()
     with node.namespace("left") as namespace:
