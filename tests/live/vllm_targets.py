@@ -3,6 +3,8 @@
 from targets import CHAT, TARGETS, compare
 from vllm_process import engine
 
+MAX_SECONDS = 1200  # Each start of vLLM takes minutes.
+
 
 def vllm_requests_are_counted_once_with_their_tokens():
     for front_end in ("python", "rust"):
