@@ -55,6 +55,29 @@ def component_keeps_the_servers_prestop_hook():
     assert "sleep" in done.stdout and "--host=127.0.0.1" in done.stdout and "/drain/wait" not in done.stdout, done.stdout
 
 
+def component_refuses_pods_that_need_a_decision():
+    def build(spec, **labels):
+        manifest = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "labels": {"tokometer/inject": "true", **labels}}}
+        manifest |= {"spec": {"selector": {}, "template": {"spec": {"containers": [{"name": "c", "image": "vllm/vllm-openai:v0.33.0", "args": ["m"]}]}}}}
+        manifest["spec"]["template"]["spec"]["containers"][0] |= spec.pop("container", {})
+        manifest["spec"]["template"]["spec"] |= spec
+        with tempfile.TemporaryDirectory(dir=FOLDER.parent) as directory:
+            (Path(directory) / "deployment.yaml").write_text(json.dumps(manifest))
+            (Path(directory) / "kustomization.yaml").write_text((FOLDER / "kustomization.yaml").read_text())
+            return subprocess.run(["kubectl", "kustomize", directory], capture_output=True, text=True, timeout=60)
+
+    if not shutil.which("kubectl"):
+        raise Skip("no kubectl")
+    probe = {"httpGet": {"path": "/health", "port": 8000}}
+    for name, label in (("livenessProbe", "tokometer/liveness"), ("startupProbe", "tokometer/startup")):
+        rejected = build({"container": {name: probe}})
+        assert rejected.returncode != 0 and name in rejected.stderr, rejected
+        done = build({"container": {name: probe}}, **{label: "own"})
+        assert done.returncode == 0 and "terminationGracePeriodSeconds: 30\n" in done.stdout, done
+    rejected = build({"resources": {"limits": {"memory": "1Gi"}}})
+    assert rejected.returncode != 0 and "resources" in rejected.stderr, rejected
+
+
 def component_and_inject_create_equal_pods():
     by_component = _kustomized(FOLDER)
     injected = subprocess.run(

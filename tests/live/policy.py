@@ -205,23 +205,23 @@ def each_mode_makes_only_its_documented_changes():
 
 def each_engine_gets_its_own_flags():
     def pod(app, **container):
-        return shapes.pod({"name": app, "image": "engine:1", **container}, labels={"app": app})
+        return shapes.pod({"name": app, "image": "engine:1"} | container, labels={"app": app})
 
     pods = [
-        pod("sglang", command=["python3", "-m", "sglang.launch_server"]),
-        pod("llama", args=["-m", "model.gguf"]),
+        pod("sglang", command=["python3", "-m", "sglang.launch_server"], args=["--host=0.0.0.0"]),
+        pod("llama", args=["-m", "model.gguf"], image="llama.cpp:server"),
         pod("llama", args=["-m", "model.gguf", "--host", "0.0.0.0"]),
-        pod("llama"),
+        pod("llama", image="llama.cpp:server"),
         pod("tgi", args=["--model-id", "m"]),
         pod("tgi", args=["--model-id", "m", "--hostname", "0.0.0.0"]),
-        pod("ollama"),
+        pod("ollama", image="ollama/ollama:1"),
         pod("ollama", env=[{"name": "A", "value": "1"}, {"name": "OLLAMA_HOST", "value": "0.0.0.0:11434"}, {"name": "B", "value": "2"}]),
     ]
     # In the case `engines`, TGI's target selects one team's namespaces. In this test, all targets select every
     # namespace.
     responses = _admit({**cases()["engines"], "targets": [{**t, "namespaceSelector": {}} for t in cases()["engines"]["targets"]]}, pods)
     found = [_check_changed(before["metadata"]["labels"]["app"], before, response)["spec"]["containers"][0] for before, response in zip(pods, responses, strict=True)]
-    assert found[0]["args"] == ["--host=127.0.0.1"]
+    assert found[0]["args"] == ["--host=0.0.0.0", "--host=127.0.0.1"]
     socket = {"name": "LLAMA_ARG_HOST", "value": "/run/tokometer/engine.sock"}
     # A flag overrides the variable, so an existing flag is appended again, with the socket as its value.
     assert found[1]["env"] == [socket] and found[1]["args"] == ["-m", "model.gguf"]
@@ -279,7 +279,8 @@ def platform_pods_are_injected_or_refused_with_a_reason():
     for case in table:
         name, ports = case["name"], case.get("ports", [8000])
         before = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "llm", "labels": shapes.LABEL}, "spec": case["spec"]}
-        sidecar = {"engine": "vllm", "container": case["container"], "mode": case.get("mode", "auto"), "port": ports[0], "extraPorts": ports[1:], "tlsSecret": case.get("tlsSecret", "")}
+        engine = case.get("engine", "vllm")
+        sidecar = {"engine": engine, "container": case["container"], "mode": case.get("mode", "auto"), "port": ports[0], "extraPorts": ports[1:], "tlsSecret": case.get("tlsSecret", "")}
         [response] = _admit({"image": {"repository": image, "tag": "1"}, "dashboards": {"enabled": False}, "sidecar": sidecar}, [before])
         assert response["errors"] == [] and not response["unsettled"], f"{name}: {response['errors']}"
         warned = "; ".join(response["warnings"])
@@ -288,7 +289,7 @@ def platform_pods_are_injected_or_refused_with_a_reason():
             assert case["refused"] in (reason or "") and case["refused"] in warned, f"{name}: {reason or 'no reason'}; {warned or 'no warning'}"
             continue
         assert case.get("warning", "") in warned and bool(warned) == ("warning" in case), f"{name}: {warned or 'no warning'}"
-        arguments = [BINARY, "inject", "--image", f"{image}:1", "--engine", "vllm", "--container", case["container"], "--mode", case.get("mode", "auto")]
+        arguments = [BINARY, "inject", "--image", f"{image}:1", "--engine", engine, "--container", case["container"], "--mode", case.get("mode", "auto")]
         arguments += ["--redirect-image", f"{image}-redirect:1", *(f"--port={port}" for port in ports)]
         arguments += [f"--tls-secret={case['tlsSecret']}"] if "tlsSecret" in case else []
         done = subprocess.run(arguments, input=json.dumps(before), capture_output=True, text=True, check=False)
@@ -324,10 +325,25 @@ def shell_passes_the_inserted_flag_to_the_engine():
 
 
 def cpu_limit_is_set_if_all_containers_have_one():
-    for limits, expected in [({"cpu": "4", "memory": "1Gi"}, "500m"), ({"memory": "1Gi"}, None)]:
+    for limits, expected, requested in [({"cpu": "4", "memory": "1Gi"}, "500m", "125m"), ({"memory": "1Gi"}, None, "100m")]:
         [response] = _admit({}, [shapes.pod(shapes.container(resources={"limits": limits, "requests": {"cpu": "1"}}))])
         resources = _sidecar_of(response["pod"])["resources"]
-        assert resources["limits"].get("cpu") == expected and resources["requests"]["cpu"] == "100m", (limits, resources)
+        assert resources["limits"].get("cpu") == expected and resources["requests"]["cpu"] == requested, (limits, resources)
+
+
+def pod_security_level_of_the_namespace_is_respected():
+    for case, level, accepted in [("default", "restricted", True), ("port-swap", "restricted", True), ("uds", "baseline", True), ("uds", "restricted", False), ("redirect", "baseline", False), ("tap", "restricted", False)]:
+        [response] = _admit(cases()[case], [shapes.pod(namespace=level)])
+        reason = response["pod"]["metadata"].get("annotations", {}).get(SKIPPED, "")
+        assert response["errors"] == [] and ("Pod Security" in reason) != accepted, (case, level, response)
+
+
+def pod_resources_are_shared():
+    own = {"resources": {"limits": {"memory": "1Gi"}, "requests": {"cpu": "50m", "memory": "64Mi"}}}
+    for case in ("default", "redirect"):
+        [response] = _admit(cases()[case], [shapes.pod(**own)])
+        assert response["errors"] == [] and response["changed"], response
+        assert all(not container.get("resources") for container in response["pod"]["spec"]["initContainers"]), response["pod"]["spec"]
 
 
 def low_port_needs_no_root():
@@ -371,7 +387,7 @@ def pod_contains_its_configuration():
         assert engine["args"][-2:] == ["--enable-force-include-usage", "--enable-prompt-tokens-details"]
     own = {"httpGet": {"path": "/health", "port": 8000}}
     [response] = _admit(cases()["configuration"], [shapes.pod(shapes.container(livenessProbe=own))])
-    assert shapes.without_empty_values(_engine_of(shapes.without_empty_values(response["pod"]))["livenessProbe"]) == own
+    assert shapes.without_empty_values(_engine_of(shapes.without_empty_values(response["pod"]))["livenessProbe"]) == own | {"terminationGracePeriodSeconds": 30}
 
 
 def policy_is_self_contained():

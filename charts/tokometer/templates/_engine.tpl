@@ -47,7 +47,7 @@ llama_cpp:
   port: {args: ["--port", "%s"], env: {name: LLAMA_ARG_PORT, value: "%s"}, flag: "--port"}
   socket: {args: ["--host", "%s"], env: {name: LLAMA_ARG_HOST, value: "%s"}, flag: "--host"}
 llama_cpp_python: {host: {args: ["--host=127.0.0.1"]}, port: {args: ["--port=%s"]}}
-tgi:              {host: {args: ["--hostname=127.0.0.1"], once: "--hostname"}, port: {args: ["--port=%s"], once: "--port"}}
+tgi:              {host: {args: ["--hostname=127.0.0.1"], once: "--hostname", variable: HOSTNAME}, port: {args: ["--port=%s"], once: "--port"}}
 ollama:
   host: {env: {name: OLLAMA_HOST, value: "127.0.0.1:%s"}}
   port: {env: {name: OLLAMA_HOST, value: "0.0.0.0:%s"}}

@@ -35,6 +35,51 @@ object.spec.{{ $list }}.all(c, has(c.resources) && has(c.resources.limits) && ["
 {{- end -}}
 {{- end -}}
 
+{{/* A limit of the engine's container as multiple of its request, which defaults to the limit; 0.0 without a limit: (dict "name" RESOURCE). */}}
+{{- define "tokometer.cel.ratio" -}}
+{{- $c := "variables.container.resources" -}}
+has({{ $c }}) && has({{ $c }}.limits) && "{{ .name }}" in {{ $c }}.limits ? (has({{ $c }}.requests) && "{{ .name }}" in {{ $c }}.requests ? quantity({{ $c }}.limits["{{ .name }}"]).asApproximateFloat() / quantity({{ $c }}.requests["{{ .name }}"]).asApproximateFloat() : 1.0) : 0.0
+{{- end -}}
+
+{{/* A request, raised so that the limit is no larger multiple of it than in the engine's container, because a LimitRange may have a
+     maximum: (dict "name" RESOURCE "request" QUANTITY "limit" QUANTITY "unit" FLOAT "suffix" UNIT). */}}
+{{- define "tokometer.cel.request" -}}
+{{- $ratio := printf "variables.%sRatio" .name -}}
+{{- if not .limit -}}
+{{ toJson .request }}
+{{- else -}}
+{{- $amount := printf "quantity(%s).asApproximateFloat() / %s / %s" (toJson .limit) $ratio .unit -}}
+({{ $ratio }} >= 1.0 && quantity({{ toJson .limit }}).asApproximateFloat() / quantity({{ toJson .request }}).asApproximateFloat() > {{ $ratio }} ? string(int({{ $amount }}) + (double(int({{ $amount }})) < {{ $amount }} ? 1 : 0)) + "{{ .suffix }}" : {{ toJson .request }})
+{{- end -}}
+{{- end -}}
+
+{{/* The sidecar's resources: (dict "settings" SETTINGS "limited" BOOL). */}}
+{{- define "tokometer.cel.amounts" -}}
+{{- $resources := default dict .settings.resources -}}
+{{- $limits := merge (dict) (default dict $resources.limits) (ternary (dict "cpu" .settings.guaranteedResources.cpu) dict .limited) -}}
+{{- $requests := merge (dict) (default dict $resources.requests) -}}
+{{- $units := dict "cpu" (list "0.001" "m") "memory" (list "1048576.0" "Mi") -}}
+{{- range $name, $unit := $units -}}
+{{- $request := index $requests $name -}}
+{{- if $request -}}
+{{- $_ := set $requests $name (dict "cel" (include "tokometer.cel.request" (dict "name" $name "request" (toString $request) "limit" (toString (default "" (index $limits $name))) "unit" (first $unit) "suffix" (last $unit)))) -}}
+{{- end -}}
+{{- end -}}
+{{- $amounts := dict -}}
+{{- with $limits -}}{{- $_ := set $amounts "limits" . -}}{{- end -}}
+{{- with $requests -}}{{- $_ := set $amounts "requests" . -}}{{- end -}}
+{{- include "tokometer.cel" (dict "type" "Object.spec.initContainers.resources" "value" $amounts) -}}
+{{- end -}}
+
+{{- define "tokometer.cel.resources" -}}
+{{- $same := dict "limits" .guaranteedResources "requests" .guaranteedResources -}}
+variables.guaranteed
+  ? {{ include "tokometer.cel" (dict "type" "Object.spec.initContainers.resources" "value" $same) }}
+  : variables.limited
+  ? {{ include "tokometer.cel.amounts" (dict "settings" . "limited" true) }}
+  : {{ include "tokometer.cel.amounts" (dict "settings" . "limited" false) }}
+{{- end -}}
+
 {{/* The engine's user: the container's, else the pod's, else what is given: (dict "container" CEL "name" FIELD "else" CEL). */}}
 {{- define "tokometer.cel.context" -}}
 (has({{ .container }}.securityContext) && has({{ .container }}.securityContext.{{ .name }}) ? {{ .container }}.securityContext.{{ .name }} : has(variables.pod.securityContext) && has(variables.pod.securityContext.{{ .name }}) ? variables.pod.securityContext.{{ .name }} : {{ .else }})
@@ -56,16 +101,16 @@ object.spec.{{ $list }}.all(c, has(c.resources) && has(c.resources.limits) && ["
 {{- $settings := .settings -}}
 {{- $interception := .interception -}}
 {{- $admin := int $settings.adminPort -}}
-{{- $guaranteed := dict "limits" $settings.guaranteedResources "requests" $settings.guaranteedResources -}}
 {{- $container := include "tokometer.container.of" (dict "root" .root "settings" $settings) | fromYaml -}}
 {{- $type := "Object.spec.initContainers" -}}
 {{- $_ := set $container "image" (dict "cel" "variables.image") -}}
-{{- $_ := set $container "args" (dict "cel" "variables.args") -}}
-{{- $ours := include "tokometer.cel" (dict "type" (printf "%s.resources" $type) "value" (default dict $settings.resources)) -}}
-{{- $same := include "tokometer.cel" (dict "type" (printf "%s.resources" $type) "value" $guaranteed) -}}
-{{- $limits := merge (dict) (default dict (default dict $settings.resources).limits) (dict "cpu" $settings.guaranteedResources.cpu) -}}
-{{- $limited := include "tokometer.cel" (dict "type" (printf "%s.resources" $type) "value" (merge (dict "limits" $limits) (default dict $settings.resources))) -}}
-{{- $_ := set $container "resources" (dict "cel" (printf "variables.guaranteed\n    ? %s\n    : variables.limited\n    ? %s\n    : %s" $same $limited $ours)) -}}
+{{- $args := "variables.args" -}}
+{{- if has $settings.mode (list "port-swap" "uds") -}}
+{{- /* An engine on 127.0.0.1 must not become reachable from outside the pod. */}}
+{{- $args = `(variables.exposure == "loopback" ? variables.args.map(a, a.replace("=[$(POD_IPS),127.0.0.1]:", "=127.0.0.1:")) : variables.args)` -}}
+{{- end -}}
+{{- $_ := set $container "args" (dict "cel" $args) -}}
+{{- $_ := unset $container "resources" -}}
 {{- range $container.volumeMounts -}}
 {{- if eq .name "tokometer-tls" -}}{{- $_ := set . "name" (dict "cel" "variables.certificates[0].name") -}}{{- end -}}
 {{- end -}}
@@ -75,12 +120,12 @@ object.spec.{{ $list }}.all(c, has(c.resources) && has(c.resources.limits) && ["
 {{- end -}}
 {{- $redirect := include "tokometer.redirect" (dict "root" .root "settings" $settings) | fromYaml -}}
 {{- $few := $redirect.resources.requests -}}
-{{- $_ := set $redirect "resources" (dict "cel" (printf "variables.guaranteed || variables.limited\n    ? %s\n    : %s"
-  (include "tokometer.cel" (dict "type" (printf "%s.resources" $type) "value" (dict "limits" $few "requests" $few)))
-  (include "tokometer.cel" (dict "type" (printf "%s.resources" $type) "value" (dict "requests" $few))))) -}}
+{{- $_ := unset $redirect "resources" -}}
 {{- $hook := dict "httpGet" (dict "path" "/drain/wait" "port" $admin) -}}
 {{- $startup := dict "httpGet" (dict "path" "/engine/healthz" "port" $admin) "periodSeconds" 5 "failureThreshold" 720 "timeoutSeconds" 2 -}}
+{{- if $settings.drain.enabled -}}{{- $_ := set $startup "terminationGracePeriodSeconds" (dict "cel" "variables.probeGrace") -}}{{- end -}}
 {{- $probe := dict "httpGet" (dict "path" "/engine/healthz" "port" $admin) "periodSeconds" $settings.engineLiveness.periodSeconds "failureThreshold" $settings.engineLiveness.failureThreshold "timeoutSeconds" 2 -}}
+{{- if $settings.drain.enabled -}}{{- $_ := set $probe "terminationGracePeriodSeconds" (dict "cel" "variables.probeGrace") -}}{{- end -}}
 // Left unchanged, with the reason.
 variables.reason != ""
 ? (has(object.metadata.annotations) ? [] : [JSONPatch{op: "add", path: "/metadata/annotations", value: Object.metadata.annotations{}}])
@@ -89,14 +134,44 @@ variables.reason != ""
 : (has(object.metadata.annotations) && "tokometer/skipped" in object.metadata.annotations
   ? [JSONPatch{op: "remove", path: "/metadata/annotations/" + jsonpatch.escapeKey("tokometer/skipped")}]
   : [])
+{{- if $settings.drain.enabled }}
+{{- $needed := add (int $settings.drain.timeoutSeconds) 30 }}
+// Containers that are killed because a probe failed keep the grace period that the pod had.
++ (variables.grace >= {{ $needed }} ? [] : [JSONPatch{op: "add", path: "/spec/terminationGracePeriodSeconds", value: {{ $needed }}}]
+{{- range $list := list "initContainers" "containers" }}
+{{- range $probe := list "livenessProbe" "startupProbe" }}
+  + (has(object.spec.{{ $list }}) ? object.spec.{{ $list }} : []).filter(c, has(c.{{ $probe }}) && !has(c.{{ $probe }}.terminationGracePeriodSeconds))
+    .map(c, JSONPatch{op: "add", path: "/spec/{{ $list }}/" + string(object.spec.{{ $list }}.map(o, o.name).indexOf(c.name)) + "/{{ $probe }}/terminationGracePeriodSeconds", value: variables.probeGrace})
+{{- end }}
+{{- end }})
+{{- end }}
+{{- if eq $settings.mode "port-swap" }}
+{{- $parts := list }}
+{{- range $probe := list "livenessProbe" "startupProbe" }}
+{{- range $kind := list "httpGet" "tcpSocket" "grpc" }}
+{{- $port := printf "variables.container.%s.%s.port" $probe $kind }}
+{{- $is := printf "dyn(%s) == dyn(%d) || variables.ports.exists(p, has(p.name) && dyn(p.name) == dyn(%s) && p.containerPort == %d)" $port (int $settings.port) $port (int $settings.port) }}
+{{- $parts = append $parts (printf "(has(variables.container.%s) && has(variables.container.%s.%s) && (%s)\n    ? [JSONPatch{op: \"replace\", path: variables.path + \"/%s/%s/port\", value: %s}] : [])" $probe $probe $kind $is $probe $kind (include "tokometer.serverPort" $settings)) }}
+{{- end }}
+{{- end }}
+// Probes that restart the engine reach the engine itself, so that tokometer's state does not restart it.
++ (variables.exposure != "pod" ? [] : {{ join "\n  + " $parts }})
+{{- end }}
 // The sidecar, in front of all other init containers.
 + (has(object.spec.initContainers) ? [] : [JSONPatch{op: "add", path: "/spec/initContainers", value: []}])
 + [JSONPatch{op: "add", path: "/spec/initContainers/0", value: {{ include "tokometer.cel.lines" (dict "type" $type "value" $container) }}}]
+// Resources that keep the pod's QoS class and its limits' ratios; those of the pod itself are for all containers.
++ (has(object.spec.resources) ? [] : [JSONPatch{op: "add", path: "/spec/initContainers/0/resources", value: {{ include "tokometer.cel.resources" $settings }}}])
 {{- if eq $settings.mode "redirect" }}
 + [JSONPatch{op: "add", path: "/spec/initContainers/0", value: {{ include "tokometer.cel.lines" (dict "type" $type "value" $redirect) }}}]
++ (has(object.spec.resources) ? [] : [JSONPatch{op: "add", path: "/spec/initContainers/0/resources", value: variables.guaranteed || variables.limited
+  ? {{ include "tokometer.cel" (dict "type" (printf "%s.resources" $type) "value" (dict "limits" $few "requests" $few)) }}
+  : {{ include "tokometer.cel" (dict "type" (printf "%s.resources" $type) "value" (dict "requests" $few)) }}}])
 {{- end }}
 {{- with $interception.env }}
-{{- $variable := include "tokometer.cel" (dict "type" "Object.spec.containers.env" "value" .) }}
+{{- $value := toJson .value }}
+{{- if and (eq $settings.mode "port-swap") (hasPrefix "0.0.0.0:" .value) }}{{- $value = printf "variables.exposure == \"loopback\" ? %s : %s" (replace "0.0.0.0" "127.0.0.1" .value | toJson) (toJson .value) }}{{- end }}
+{{- $variable := include "tokometer.cel" (dict "type" "Object.spec.containers.env" "value" (dict "name" .name "value" (dict "cel" $value))) }}
 // The engine's environment, in place of what was there.
 + ({{ if $interception.flag }}variables.flagged ? [] : {{ end }}has(variables.container.env) && variables.container.env.exists(e, e.name == {{ toJson .name }})
   ? [JSONPatch{op: "replace", path: variables.path + "/env/" + string(variables.container.env.map(e, e.name).lastIndexOf({{ toJson .name }})), value: {{ $variable }}}]
@@ -144,8 +219,6 @@ variables.reason != ""
   : !has(variables.container.lifecycle.preStop)
   ? [JSONPatch{op: "add", path: variables.path + "/lifecycle/preStop", value: {{ include "tokometer.cel" (dict "type" "Object.spec.containers.lifecycle.preStop" "value" $hook) }}}]
   : [])
-+ (has(object.spec.terminationGracePeriodSeconds) && object.spec.terminationGracePeriodSeconds >= {{ add (int $settings.drain.timeoutSeconds) 30 }} ? []
-  : [JSONPatch{op: "add", path: "/spec/terminationGracePeriodSeconds", value: {{ add (int $settings.drain.timeoutSeconds) 30 }}}])
 {{- end }}
 {{- if $settings.engineLiveness.enabled }}
 // A wedged engine is restarted. While it loads its model it accepts no connections, and only the startup probe counts.

@@ -262,7 +262,7 @@ func (c *Compiled) apply(pod *core.Pod) (*core.Pod, error) {
 			MatchedResource:     pods,
 			VersionedAttributes: attributes,
 			ObjectInterfaces:    admission.NewObjectInterfacesFromScheme(scheme.Scheme),
-			Namespace:           &core.Namespace{ObjectMeta: meta.ObjectMeta{Name: pod.Namespace}},
+			Namespace:           namespaceOf(pod.Namespace),
 		}, celconfig.RuntimeCELCostBudget)
 		if err != nil {
 			return nil, err
@@ -305,7 +305,7 @@ func (m *Manifests) validate(object runtime.Object, kind schema.GroupVersionKind
 		attributes := attributesOf(object, about, kind, resource)
 		request := plugincel.CreateAdmissionRequest(attributes.Attributes, meta.GroupVersionResource(resource), meta.GroupVersionKind(kind))
 		results, _, err := compiler.CompileCondition(rules, options, environment.NewExpressions).ForInput(
-			compiler.CreateContext(context.Background()), attributes, request, plugincel.OptionalVariableBindings{}, nil, celconfig.RuntimeCELCostBudget)
+			compiler.CreateContext(context.Background()), attributes, request, plugincel.OptionalVariableBindings{}, namespaceOf(about.GetNamespace()), celconfig.RuntimeCELCostBudget)
 		if err != nil {
 			report(err)
 			continue
@@ -318,6 +318,15 @@ func (m *Manifests) validate(object runtime.Object, kind schema.GroupVersionKind
 			}
 		}
 	}
+}
+
+// namespaceOf is the namespace with this name. One that is named after a Pod Security level enforces it.
+func namespaceOf(name string) *core.Namespace {
+	labels := map[string]string{core.LabelMetadataName: name}
+	if name == "baseline" || name == "restricted" {
+		labels["pod-security.kubernetes.io/enforce"] = name
+	}
+	return &core.Namespace{ObjectMeta: meta.ObjectMeta{Name: name, Labels: labels}}
 }
 
 func attributesOf(object runtime.Object, about meta.Object, kind schema.GroupVersionKind, resource schema.GroupVersionResource) *admission.VersionedAttributes {

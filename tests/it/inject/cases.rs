@@ -86,7 +86,12 @@ fn each_engine_is_set_to_listen_on_loopback() {
             json!(["--host", "0.0.0.0", host]),
             8000,
         ),
-        ("image: x, command: [python3, -m, sglang.launch_server, --port, '31000']", "args", json!([host]), 31_000),
+        (
+            "image: x, command: [python3, -m, sglang.launch_server, --host, 0.0.0.0, --port, '31000']",
+            "args",
+            json!([host]),
+            31_000,
+        ),
         (
             "image: ghcr.io/ggml-org/llama.cpp:server, args: [-m, f]",
             "env",
@@ -100,7 +105,7 @@ fn each_engine_is_set_to_listen_on_loopback() {
             8080,
         ),
         (
-            "image: x, command: [sh, -c, 'llama-server -m f']",
+            "image: x, command: [sh, -c, 'llama-server -m f'], env: [{name: LLAMA_ARG_HOST, value: 0.0.0.0}]",
             "env",
             json!([{"name": "LLAMA_ARG_HOST", "value": "127.0.0.1"}]),
             8080,
@@ -154,10 +159,130 @@ fn replaced_arguments_of_the_image_are_warned_of() {
 }
 
 #[test]
-fn server_on_loopback_is_not_changed() {
-    let (spec, notes) = injected("{containers: [{name: c, image: vllm, args: [--host, 127.0.0.1]}]}", &options());
-    assert_eq!(spec["containers"][0]["args"], json!(["--host", "127.0.0.1"]));
-    assert!(notes.iter().any(|note| note.contains("already")), "{notes:?}");
+fn server_on_loopback_is_not_opened() {
+    let spec = "{containers: [{name: c, image: vllm, args: [--host, 127.0.0.1]}]}";
+    for mode in [Mode::Auto, Mode::AddressSplit, Mode::ShadowBind, Mode::Redirect, Mode::Explicit] {
+        let why = skipped(spec, &with(mode));
+        assert!(
+            why.contains("outside the pod") && why.contains("port-swap") && why.contains("--host"),
+            "{mode:?}: {why}"
+        );
+    }
+    for (mode, setting) in [(Mode::PortSwap, "--port=8001"), (Mode::Uds, "--uds=/run/tokometer/engine.sock")] {
+        let (spec, _) = injected(spec, &with(mode));
+        assert_eq!(spec["containers"][0]["args"], json!(["--host", "127.0.0.1", setting]), "{mode:?}");
+        assert_eq!(arguments(&spec)[1], "--listen=127.0.0.1:8000", "{mode:?}");
+    }
+    let ollama = "{containers: [{name: c, image: ollama/ollama, env: [{name: OLLAMA_HOST, value: localhost}]}]}";
+    assert!(skipped(ollama, &options()).contains("OLLAMA_HOST"));
+    let (spec, _) = injected(ollama, &with(Mode::PortSwap));
+    assert_eq!(spec["containers"][0]["env"], json!([{"name": "OLLAMA_HOST", "value": "127.0.0.1:11435"}]));
+    assert_eq!(arguments(&spec)[1..3], ["--listen=127.0.0.1:11434", "--upstream=127.0.0.1:11435"]);
+}
+
+#[test]
+fn killed_containers_keep_the_grace_period_of_the_pod() {
+    let probe = |of: &str| format!("{of}: {{httpGet: {{path: /health, port: api}}, periodSeconds: 5}}");
+    let containers = |grace: &str| {
+        format!(
+            "{{{grace} initContainers: [{{name: mesh, image: m, restartPolicy: Always, {startup}}}], containers: [{{name: log, image: l, {live}}}, \
+             {{name: c, image: vllm, ports: [{{containerPort: 8000, name: api}}], {startup}, {live}, {ready}}}]}}",
+            startup = probe("startupProbe"),
+            live = probe("livenessProbe"),
+            ready = probe("readinessProbe"),
+        )
+    };
+    for (grace, expected) in [
+        ("", json!(30)),
+        ("terminationGracePeriodSeconds: 45,", json!(45)),
+        ("terminationGracePeriodSeconds: 0,", json!(1)),
+        ("terminationGracePeriodSeconds: 900,", Value::Null),
+    ] {
+        let (spec, _) = injected(&containers(grace), &options());
+        let of = |container: &Value, probe: &str| container[probe]["terminationGracePeriodSeconds"].clone();
+        let [log, server] = [&spec["containers"][0], &spec["containers"][1]];
+        let all = [of(log, "livenessProbe"), of(server, "livenessProbe"), of(server, "startupProbe")];
+        assert_eq!(all, [(); 3].map(|()| expected.clone()), "{grace}");
+        assert_eq!(of(&spec["initContainers"][1], "startupProbe"), expected, "{grace}");
+        assert_eq!(of(server, "readinessProbe"), Value::Null);
+    }
+    let own = "{containers: [{name: c, image: vllm, livenessProbe: {exec: {command: [x]}, terminationGracePeriodSeconds: 5}}]}";
+    assert_eq!(injected(own, &options()).0["containers"][0]["livenessProbe"]["terminationGracePeriodSeconds"], 5);
+}
+
+#[test]
+fn probes_that_restart_the_server_bypass_the_sidecar_on_its_new_port() {
+    for (probe, expected) in [
+        ("httpGet: {path: /health, port: api}", json!({"httpGet": {"path": "/health", "port": 8001}})),
+        ("httpGet: {path: /health, port: 8000}", json!({"httpGet": {"path": "/health", "port": 8001}})),
+        ("tcpSocket: {port: 8000}", json!({"tcpSocket": {"port": 8001}})),
+        ("grpc: {port: 8000}", json!({"grpc": {"port": 8001}})),
+        ("httpGet: {path: /x, port: 9000}", json!({"httpGet": {"path": "/x", "port": 9000}})),
+        ("exec: {command: [x]}", json!({"exec": {"command": ["x"]}})),
+    ] {
+        let probes =
+            ["startupProbe", "livenessProbe", "readinessProbe"].map(|name| format!("{name}: {{{probe}}}")).join(", ");
+        let pod = |host: &str| {
+            format!(
+                "{{terminationGracePeriodSeconds: 900, containers: [{{name: c, image: vllm, args: [{host}], ports: [{{containerPort: 8000, name: api}}], {probes}}}]}}"
+            )
+        };
+        let (spec, _) = injected(&pod("m"), &with(Mode::PortSwap));
+        let server = &spec["containers"][0];
+        assert_eq!((&server["startupProbe"], &server["livenessProbe"]), (&expected, &expected), "{probe}");
+        // The kubelet cannot connect to 127.0.0.1 of the pod.
+        let (local, _) = injected(&pod("--host=127.0.0.1"), &with(Mode::PortSwap));
+        assert_eq!(local["containers"][0]["livenessProbe"], server["readinessProbe"], "{probe}");
+    }
+}
+
+#[test]
+fn liveness_probe_that_fails_before_the_sidecar_restarts_is_refused() {
+    let pod = |probe: &str| format!("{{containers: [{{name: c, image: vllm, livenessProbe: {{{probe}}}}}]}}");
+    let hasty = pod("tcpSocket: {port: 8000}, periodSeconds: 3, failureThreshold: 4");
+    assert!(skipped(&hasty, &options()).contains("port-swap"));
+    injected(&hasty, &with(Mode::PortSwap));
+    injected(&pod("tcpSocket: {port: 8000}, periodSeconds: 5"), &options());
+    injected(&pod("exec: {command: [x]}, periodSeconds: 1"), &options());
+}
+
+#[test]
+fn sidecar_of_a_pod_with_resources_of_its_own_has_none() {
+    let spec = "{resources: {limits: {memory: 1Gi}}, containers: [{name: c, image: vllm}]}";
+    let (spec, _) = injected(spec, &with(Mode::Redirect));
+    for container in spec["initContainers"].as_array().unwrap() {
+        assert_eq!(container.get("resources"), None, "{container}");
+    }
+}
+
+#[test]
+fn limit_is_no_larger_multiple_of_the_request_than_the_servers() {
+    for (resources, cpu, memory) in [
+        ("{limits: {cpu: 4, memory: 1Gi}, requests: {cpu: 1, memory: 512Mi}}", json!("125m"), json!("128Mi")),
+        ("{limits: {cpu: 4, memory: 1Gi}, requests: {cpu: 100m, memory: 100Mi}}", json!("100m"), json!("64Mi")),
+        ("{limits: {memory: 3Gi}, requests: {memory: 2Gi}}", json!("100m"), json!("171Mi")),
+        ("{limits: {memory: 3Gi}}", json!("100m"), json!("256Mi")),
+        ("{requests: {memory: 3Gi}}", json!("100m"), json!("64Mi")),
+    ] {
+        let (spec, _) =
+            injected(&format!("{{containers: [{{name: c, image: vllm, resources: {resources}}}]}}"), &options());
+        let requests = &spec["initContainers"][0]["resources"]["requests"];
+        assert_eq!((&requests["cpu"], &requests["memory"]), (&cpu, &memory), "{resources}");
+    }
+}
+
+#[test]
+fn every_engine_with_known_flags_is_accepted() {
+    for engine in Engine::ALL.into_iter().filter(|engine| engine.info().listen.is_some()) {
+        let host = engine.info().listen.unwrap().host.names();
+        let open = host.0.map_or(String::new(), |flag| format!("args: [{flag}, 0.0.0.0]"));
+        let open = if open.is_empty() { "env: [{name: OLLAMA_HOST, value: 0.0.0.0}]".to_owned() } else { open };
+        let chosen = Options { engine: Some(engine), ..options() };
+        let (spec, _) = injected(&format!("{{containers: [{{name: c, image: mine, {open}}}]}}"), &chosen);
+        assert!(arguments(&spec).contains(&format!("--set=observe.engine={}", engine.as_str()).as_str()), "{engine:?}");
+    }
+    let dynamo = Options { engine: Some(Engine::Dynamo), ports: vec![8000], ..options() };
+    assert!(skipped("{containers: [{name: c, image: mine}]}", &dynamo).contains("of Dynamo cannot be set"));
 }
 
 #[test]
@@ -168,7 +293,7 @@ fn shell_command_gets_the_flag_in_its_text() {
         ("[tini, --, bash, -c, 'vllm serve m']", json!(["tini", "--", "bash", "-c", "vllm serve --host=127.0.0.1 m"])),
         ("['sh -c \"vllm serve m\"']", json!(["sh -c \"vllm serve --host=127.0.0.1 m\""])),
         // An existing flag of the user is replaced.
-        ("[sh, -c, 'vllm serve m --host 127.0.0.1']", json!(["sh", "-c", "vllm serve --host=127.0.0.1 m "])),
+        ("[sh, -c, 'vllm serve m --host 0.0.0.0']", json!(["sh", "-c", "vllm serve --host=127.0.0.1 m "])),
     ] {
         let (spec, _) =
             injected(&format!("{{containers: [{{name: c, image: vllm, command: {command}}}]}}"), &options());
@@ -245,17 +370,17 @@ fn server_container_is_detected_or_required() {
     assert_eq!(spec["containers"][1]["args"], json!(["--host=127.0.0.1"]));
     assert_eq!(spec["containers"][0], json!({"name": "log", "image": "fluent-bit"}));
     assert!(notes[0].contains("main") && notes[0].contains("vLLM, recognised by its image"), "{notes:?}");
-    let two = "{containers: [{name: a, image: vllm}, {name: b, image: sglang}]}";
+    let two = "{containers: [{name: a, image: vllm}, {name: b, image: sglang, args: [--host=0.0.0.0]}]}";
     assert!(skipped(two, &options()).contains("--container"));
     let (spec, _) = injected(two, &Options { container: Some("b".to_owned()), ..options() });
-    assert_eq!(spec["containers"][1]["args"], json!(["--host=127.0.0.1"]));
+    assert_eq!(spec["containers"][1]["args"], json!(["--host=0.0.0.0", "--host=127.0.0.1"]));
     assert!(skipped(two, &Options { container: Some("c".to_owned()), ..options() }).contains("a, b"));
     let router = "{containers: [{name: a, image: vllm-project/router}]}";
     assert!(skipped(router, &options()).contains("no container is recognised"));
     let unknown = "{containers: [{name: a, image: mine}]}";
     assert!(skipped(unknown, &options()).contains("--engine"));
-    let (spec, _) = injected(unknown, &Options { engine: Some(Engine::Sglang), ..options() });
-    assert!(arguments(&spec).contains(&"--set=observe.engine=sglang"));
+    let (spec, _) = injected(unknown, &Options { engine: Some(Engine::Vllm), ..options() });
+    assert!(arguments(&spec).contains(&"--set=observe.engine=vllm"));
 }
 
 #[test]
@@ -311,7 +436,7 @@ fn sidecar_has_a_cpu_limit_where_every_container_has_one() {
         let redirect = &injected["initContainers"][0]["resources"];
         let sidecar = &injected["initContainers"][1]["resources"];
         assert_eq!(sidecar["limits"].get("cpu"), expected.as_ref(), "{spec}");
-        assert_eq!(sidecar["requests"]["cpu"], "100m", "{spec}");
+        assert_eq!(sidecar["requests"]["cpu"], if expected.is_some() { "250m" } else { "100m" }, "{spec}");
         assert_eq!(redirect.get("limits").is_some(), expected.is_some(), "{spec}");
     }
 }

@@ -67,6 +67,13 @@ fn platform_pods_are_injected_or_refused_with_a_reason() {
         );
         let sidecar =
             after["spec"]["initContainers"].as_array().unwrap().iter().find(|c| c["name"] == "tokometer").unwrap();
+        if let Some(listen) = case["listen"].as_str() {
+            assert!(
+                words(&after, "tokometer").contains(&format!("--listen={listen}")),
+                "{name}: {:?}",
+                words(&after, "tokometer")
+            );
+        }
         let mount =
             json!([{"name": case["spec"]["volumes"][0]["name"], "mountPath": "/etc/tokometer-tls", "readOnly": true}]);
         let terminates = words(&after, "tokometer").contains(&"--set=listeners[].upstream_tls.enabled=true".to_owned());
@@ -76,6 +83,7 @@ fn platform_pods_are_injected_or_refused_with_a_reason() {
             let (container, found) = match case["mode"].as_str() {
                 Some("tap") => ("tokometer", format!("--port={port}")),
                 Some("redirect") => ("tokometer-redirect", format!("dport {port} ")),
+                _ if case["listen"].is_string() => ("tokometer", format!(":{port} ")),
                 _ => ("tokometer", format!("]:{port}")),
             };
             assert!(words(&after, container).join(" ").contains(&found), "{name}: {port}");

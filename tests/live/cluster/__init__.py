@@ -2,8 +2,8 @@
 
 import os
 
-# In this order: creating pods, measuring without a proxy, traffic, shutdown, faults, following the documentation,
+# In this order: creating pods, measuring without a proxy, traffic, shutdown, faults, what must not change, following the documentation,
 # releases.
-PARTS = ("attach", "platforms", "ephemeral", "traffic", "endings", "faults", "readers", "runbooks", "chaos", "releases")
+PARTS = ("attach", "platforms", "ephemeral", "traffic", "endings", "faults", "intent", "readers", "runbooks", "chaos", "releases")
 # The first test starts the node.
 MAX_SECONDS = 900 + int(float(os.environ.get("CHAOS_SECONDS", "0")))

@@ -111,9 +111,9 @@ def policy_and_inject_create_equal_pods():
             print(f"    {compared} pods in {len(MODES)} modes")
 
 
-def _inject(mode, pod, container="vllm", ports=(8000,), tls=""):
+def _inject(mode, pod, container="vllm", ports=(8000,), tls="", engine="vllm"):
     """The result of `tokometer inject`; None if it changes nothing."""
-    argv = [BINARY, "inject", "--image", TOKOMETER, "--mode", mode, "--engine", "vllm", "--container", container, *(f"--port={port}" for port in ports)]
+    argv = [BINARY, "inject", "--image", TOKOMETER, "--mode", mode, "--engine", engine, "--container", container, *(f"--port={port}" for port in ports)]
     argv += [f"--tls-secret={tls}"] if tls else []
     argv += ["--redirect-image", TOKOMETER.replace("tokometer:", "tokometer-redirect:")]
     done = subprocess.run(argv, input=json.dumps(pod), capture_output=True, text=True, timeout=60)
@@ -156,7 +156,7 @@ def policy_and_inject_create_equal_platform_pods():
     settings = []
     for case in table:
         ports = case.get("ports", [8000])
-        case["sidecar"] = {"container": case["container"], "mode": case.get("mode", "auto"), "port": ports[0], "extraPorts": ports[1:], "tlsSecret": case.get("tlsSecret", "")}
+        case["sidecar"] = {"engine": case.get("engine", "vllm"), "container": case["container"], "mode": case.get("mode", "auto"), "port": ports[0], "extraPorts": ports[1:], "tlsSecret": case.get("tlsSecret", "")}
         if case["sidecar"] not in settings:
             settings.append(case["sidecar"])
     label = "tokometer/case"
@@ -176,7 +176,7 @@ def policy_and_inject_create_equal_platform_pods():
                 assert case["refused"] in reason and not workloads.has_sidecar(by_policy.object), f"{case['name']}: {reason or 'no reason'}"
                 continue
             assert workloads.has_sidecar(by_policy.object), f"{case['name']}: {reason}"
-            injected = _inject(case["sidecar"]["mode"], manifest, case["container"], [case["sidecar"]["port"], *case["sidecar"]["extraPorts"]], case["sidecar"]["tlsSecret"])
+            injected = _inject(case["sidecar"]["mode"], manifest, case["container"], [case["sidecar"]["port"], *case["sidecar"]["extraPorts"]], case["sidecar"]["tlsSecret"], case["sidecar"]["engine"])
             from_inject, from_policy = _comparable_spec(node.api.create(injected, namespace, dry_run=True)), _comparable_spec(by_policy)
             assert from_inject == from_policy, f"{case['name']}:\n{shapes.difference(from_inject, from_policy)}"
         print(f"    {len(table)} pods, {len(settings)} targets")

@@ -112,7 +112,7 @@ def pods_of_listed_platforms_are_ready_and_measured():
     node = cluster()
     cases = [case for case in _cases() if case.get("mode") != "tap" or _can_tap()]
     settings = [
-        {"container": case["container"], "mode": case.get("mode", "auto"), "port": case.get("ports", [8000])[0], "extraPorts": case.get("ports", [8000])[1:], "tlsSecret": case.get("tlsSecret", "")}
+        {"engine": case.get("engine", "vllm"), "container": case["container"], "mode": case.get("mode", "auto"), "port": case.get("ports", [8000])[0], "extraPorts": case.get("ports", [8000])[1:], "tlsSecret": case.get("tlsSecret", "")}
         for case in cases
     ]
     targets = [{"name": f"case-{n}", "objectSelector": {"matchLabels": {LABEL: str(n)}}, "sidecar": sidecar} for n, sidecar in enumerate(settings)]
@@ -127,7 +127,7 @@ def pods_of_listed_platforms_are_ready_and_measured():
                 by_policy = _pod(f"policy-{n}", case, {LABEL: str(n), **labels})
                 known = lambda pod=by_policy: workloads.has_sidecar(node.api.create(pod, namespace, dry_run=True).object)  # noqa: E731
                 until(known, f"the policy accepts {case['name']}", 120)
-                by_inject = attach._inject(settings[n]["mode"], _pod(f"inject-{n}", case, labels), case["container"], case.get("ports", [8000]), settings[n]["tlsSecret"])
+                by_inject = attach._inject(settings[n]["mode"], _pod(f"inject-{n}", case, labels), case["container"], case.get("ports", [8000]), settings[n]["tlsSecret"], settings[n]["engine"])
                 for pod in (by_policy, by_inject):
                     node.api.create(pod, namespace)
                     created.append((pod["metadata"]["name"], case))

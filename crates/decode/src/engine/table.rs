@@ -2,7 +2,8 @@
 //!
 //! Sources of `listen`: vLLM 0.33 `entrypoints/common/cli_args.py`; SGLang 0.5.10 `server_args.py`; llama.cpp
 //! `common/arg.cpp` (each flag has a variable); text-generation-inference `launcher/src/main.rs` (a repeated flag is an
-//! error); Ollama `envconfig/config.go`.
+//! error); Ollama `envconfig/config.go`; TensorRT-LLM `commands/serve.py`; Triton `command_line_parser.cc`; LMDeploy
+//! `cli/serve.py`; llama-cpp-python `server/settings.py`; transformers `commands/serving.py`.
 //!
 //! Sources of `limits`: the request types of vLLM 0.33 (`ChatCompletionRequest`, `CompletionRequest`), SGLang 0.5, TGI
 //! 3.3, LMDeploy 0.18, TensorRT-LLM, Dynamo 1.6 and Ollama 0.17 (openai/openai.go), and tests of llama-server with each
@@ -220,6 +221,13 @@ engines! {
     TensorrtLlm = "tensorrt_llm" {
         title: "TensorRT-LLM",
         limits: Limits::MAX_COMPLETION_TOKENS,
+        programs: &["trtllm-serve", "tensorrt-llm", "tensorrt_llm"],
+        listen: Some(Listen {
+            default_port: 8000,
+            host: Parameter::Flag("--host", FlagForm::Joined),
+            port: Parameter::Flag("--port", FlagForm::Joined),
+            socket: None,
+        }),
         owned_by: Some("tensorrt_llm"),
         // `/metrics` is not used, because each read deletes its statistics. This page requires `return_perf_metrics`.
         page: Some(MetricsPage { path: "/prometheus/metrics", ..USUAL_PAGE }),
@@ -241,6 +249,13 @@ engines! {
     /// Triton Inference Server.
     Triton = "triton" {
         title: "Triton",
+        programs: &["tritonserver"],
+        listen: Some(Listen {
+            default_port: 8000,
+            host: Parameter::Flag("--http-address", FlagForm::Joined),
+            port: Parameter::Flag("--http-port", FlagForm::Joined),
+            socket: None,
+        }),
         page: Some(MetricsPage { port: Some(8002), ..USUAL_PAGE }),
         metrics: &[
             source(Quantity::Running, &[labelled("nv_trt_llm_request_metrics", "request_type", "scheduled")], "TensorRT-LLM backend"),
@@ -256,6 +271,13 @@ engines! {
     Lmdeploy = "lmdeploy" {
         title: "LMDeploy",
         limits: Limits::MAX_COMPLETION_TOKENS.and(Limits::OF_COMPLETIONS).and(Limits::MAX_TOKENS),
+        programs: &["lmdeploy"],
+        listen: Some(Listen {
+            default_port: 23_333,
+            host: Parameter::Flag("--server-name", FlagForm::Joined),
+            port: Parameter::Flag("--server-port", FlagForm::Joined),
+            socket: None,
+        }),
         owned_by: Some("lmdeploy"),
         page: Some(USUAL_PAGE),
         metrics: &[
@@ -275,6 +297,7 @@ engines! {
     Dynamo = "dynamo" {
         title: "Dynamo",
         limits: Limits::MAX_COMPLETION_TOKENS,
+        programs: &["dynamo.frontend"],
         owned_by: Some("nvidia"),
         page: Some(USUAL_PAGE),
         metrics: &[
@@ -291,10 +314,24 @@ engines! {
     /// The server of llama-cpp-python.
     LlamaCppPython = "llama_cpp_python" {
         title: "llama-cpp-python",
+        programs: &["llama_cpp.server", "llama-cpp-python"],
+        listen: Some(Listen {
+            default_port: 8000,
+            host: Parameter::Flag("--host", FlagForm::Joined),
+            port: Parameter::Flag("--port", FlagForm::Joined),
+            socket: None,
+        }),
     }
 
     /// transformers serve.
     Transformers = "transformers" {
         title: "transformers serve",
+        programs: &["transformers serve"],
+        listen: Some(Listen {
+            default_port: 8000,
+            host: Parameter::Flag("--host", FlagForm::Joined),
+            port: Parameter::Flag("--port", FlagForm::Joined),
+            socket: None,
+        }),
     }
 }

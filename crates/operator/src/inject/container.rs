@@ -2,9 +2,8 @@
 
 use std::sync::LazyLock;
 
-use tokometer_decode::Engine;
-
 use crate::inject::preflight::all;
+use crate::inject::server::Server;
 use crate::inject::value::{Value, map};
 use crate::inject::wiring::{OWN_PORT, Wiring};
 use crate::inject::{Mode, Options};
@@ -47,12 +46,14 @@ fn constant(name: &str) -> Value {
 pub(super) struct Sidecar<'a> {
     pub(super) options: &'a Options,
     pub(super) wiring: &'a Wiring,
-    pub(super) engine: Option<Engine>,
+    pub(super) server: Option<&'a Server<'a>>,
     /// Whether the pod has the QoS class Guaranteed, which the sidecar must not change.
     pub(super) guaranteed: bool,
     /// Whether every container of the pod has a CPU limit. The sidecar then gets one too, because a quota may require
     /// it.
     pub(super) limited: bool,
+    /// Whether the pod itself has resources, which all of its containers share.
+    pub(super) shared: bool,
     /// Name of the pod's volume with the engine's certificate, if the sidecar terminates TLS.
     pub(super) certificate: Option<&'a str>,
 }
@@ -86,7 +87,10 @@ impl Sidecar<'_> {
         if !taps {
             container.set("lifecycle", map([("preStop", map([("exec", map([("command", self.drain().into())]))]))]));
         }
-        container.set("resources", self.resources());
+        match self.resources() {
+            Some(resources) => container.set("resources", resources),
+            None => container.remove("resources"),
+        }
         let user = self.wiring.user.map_or_else(|| default("runAsUser"), Value::from);
         if let Some(context) = container.get_mut("securityContext") {
             context.set("runAsNonRoot", (user.integer() != Some(0)).into());
@@ -122,7 +126,10 @@ impl Sidecar<'_> {
 
     fn arguments(&self) -> Vec<String> {
         let admin = format!("--admin=:{}", self.options.admin_port);
-        let engine = self.engine.map(|engine| format!("--set=observe.engine={}", engine.as_str()));
+        let engine = self
+            .server
+            .and_then(|server| server.engine)
+            .map(|engine| format!("--set=observe.engine={}", engine.as_str()));
         if self.taps() {
             let ports = self.wiring.tapped.iter().map(|port| format!("--port={port}"));
             return ["tap".to_owned()].into_iter().chain(ports).chain([admin]).chain(engine).collect();
@@ -173,10 +180,14 @@ impl Sidecar<'_> {
         }
     }
 
-    fn resources(&self) -> Value {
+    fn resources(&self) -> Option<Value> {
+        if self.shared {
+            // The API server rejects containers whose sum exceeds the pod's resources.
+            return None;
+        }
         if self.guaranteed {
             let amounts = default("guaranteedResources");
-            return map([("requests", amounts.clone()), ("limits", amounts)]);
+            return Some(map([("requests", amounts.clone()), ("limits", amounts)]));
         }
         let mut resources = default("resources");
         if self.limited
@@ -184,7 +195,30 @@ impl Sidecar<'_> {
         {
             limits.set("cpu", default("guaranteedResources").get("cpu").cloned().unwrap_or(Value::Null));
         }
-        resources
+        self.server.into_iter().for_each(|server| keep_ratio(&mut resources, server.container));
+        Some(resources)
+    }
+}
+
+/// Raises the requests so that no limit is a larger multiple of its request than in the server's container: a LimitRange
+/// may have a maximum (`maxLimitRequestRatio`).
+fn keep_ratio(resources: &mut Value, server: &Value) {
+    for (name, unit, suffix) in [("cpu", 1e-3, "m"), ("memory", 1_048_576.0, "Mi")] {
+        let of = |place: &Value, kind| place.at(&[kind, name]).and_then(quantity);
+        // A missing request defaults to the limit.
+        let other = server
+            .get("resources")
+            .and_then(|set| of(set, "limits").map(|limit| limit / of(set, "requests").unwrap_or(limit)));
+        let (Some(limit), Some(request), Some(ratio)) = (of(resources, "limits"), of(resources, "requests"), other)
+        else {
+            continue;
+        };
+        if ratio >= 1.0 && limit / request > ratio {
+            let raised = (limit / ratio / unit).ceil() as u64;
+            if let Some(requests) = resources.get_mut("requests") {
+                requests.set(name, format!("{raised}{suffix}").into());
+            }
+        }
     }
 }
 
@@ -199,12 +233,15 @@ pub(super) fn volume() -> Value {
 }
 
 /// The init container that redirects connections for the server's port to the sidecar.
-pub(super) fn redirect(image: &str, port: u16, limited: bool) -> Value {
+pub(super) fn redirect(image: &str, port: u16, limited: bool, shared: bool) -> Value {
     let mut container = constant("redirect");
     container.set("image", image.into());
     let words = container.texts("command").join("\n");
     let command = words.replacen("%d", &port.to_string(), 1).replacen("%d", &OWN_PORT.to_string(), 1);
     container.set("command", command.lines().collect::<Vec<_>>().into());
+    if shared {
+        container.remove("resources");
+    }
     if limited && let Some(resources) = container.get_mut("resources") {
         let amounts = resources.get("requests").cloned().unwrap_or(Value::Null);
         resources.set("limits", amounts);
@@ -225,7 +262,7 @@ pub(super) fn is_limited(spec: &Value) -> bool {
     !has_own_resources(spec) && all(spec).all(|container| container.at(&["resources", "limits", "cpu"]).is_some())
 }
 
-fn has_own_resources(spec: &Value) -> bool {
+pub(super) fn has_own_resources(spec: &Value) -> bool {
     spec.at(&["resources", "limits"]).or(spec.at(&["resources", "requests"])).is_some()
 }
 
@@ -278,9 +315,10 @@ mod tests {
         Sidecar {
             options: &options,
             wiring: &wiring,
-            engine: None,
+            server: None,
             guaranteed,
             limited: !guaranteed,
+            shared: false,
             certificate: Some("certs"),
         }
         .container()
@@ -288,7 +326,8 @@ mod tests {
 
     #[test]
     fn containers_have_no_unset_part() {
-        for container in [sidecar(false), sidecar(true), redirect("i", 1, false), redirect("i", 1, true)] {
+        for container in [sidecar(false), sidecar(true), redirect("i", 1, false, false), redirect("i", 1, true, false)]
+        {
             let text = serde_json::to_string(&container).unwrap();
             assert!(!text.contains("null") && !text.contains('%'), "{text}");
         }

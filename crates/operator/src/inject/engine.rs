@@ -47,9 +47,9 @@ pub(super) fn host(listen: &Listen, host: &str, port: u16, has: impl Fn(&str) ->
     setting(listen.host, address(listen, host, port).unwrap_or_else(|| host.to_owned()), has, direct)
 }
 
-/// Setting to listen on this port.
-pub(super) fn port(listen: &Listen, port: u16, has: impl Fn(&str) -> bool, direct: bool) -> Setting {
-    setting(listen.port, address(listen, "0.0.0.0", port).unwrap_or_else(|| port.to_string()), has, direct)
+/// Setting to listen on this port. `host` is the address, for engines that have one setting for both.
+pub(super) fn port(listen: &Listen, host: &str, port: u16, has: impl Fn(&str) -> bool, direct: bool) -> Setting {
+    setting(listen.port, address(listen, host, port).unwrap_or_else(|| port.to_string()), has, direct)
 }
 
 /// Setting to listen on a Unix socket; `None` if the engine does not support it.

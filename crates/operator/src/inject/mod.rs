@@ -10,7 +10,6 @@ mod patch;
 mod plan;
 mod preflight;
 mod server;
-mod shell;
 mod texts;
 mod value;
 mod wiring;

@@ -3,7 +3,7 @@
 use crate::inject::container::Sidecar;
 use crate::inject::patch::{Operation, add, appended, entry, is_list, replace};
 use crate::inject::preflight::{self, all};
-use crate::inject::server::Server;
+use crate::inject::server::{Server, number};
 use crate::inject::value::{Value, map};
 use crate::inject::wiring::{mode, wire};
 use crate::inject::{Options, container, server};
@@ -72,10 +72,18 @@ pub(super) fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
     if wiring.tapped.is_empty() {
         patch.extend(hook(&server, &at, options, &mut notes));
         patch.extend(grace(spec, options, &mut notes));
+        patch.extend(wiring.moved.into_iter().flat_map(|port| probes(&server, &at, port, &mut notes)));
         patch.extend(low_port(spec, wiring.port, &mut notes));
     }
 
     let guaranteed = container::is_guaranteed(spec);
+    let shared = container::has_own_resources(spec);
+    if shared {
+        notes.push(
+            "the pod itself has resources, which the sidecar shares: it has no requests and limits of its own"
+                .to_owned(),
+        );
+    }
     if guaranteed {
         notes.push("the pod is Guaranteed: the sidecar's requests equal its limits to keep the QoS class".to_owned());
     }
@@ -93,10 +101,11 @@ pub(super) fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
     if wiring.redirect {
         let image = options.redirect_image.as_deref();
         let image = image.ok_or("the mode redirect needs an image with nft; set it with --redirect-image")?;
-        first.push(container::redirect(image, server.port, guaranteed || limited));
+        first.push(container::redirect(image, server.port, guaranteed || limited, shared));
     }
     first.push(
-        Sidecar { options, wiring: &wiring, engine: server.engine, guaranteed, limited, certificate }.container(),
+        Sidecar { options, wiring: &wiring, server: Some(&server), guaranteed, limited, shared, certificate }
+            .container(),
     );
     if !is_list(spec, "initContainers") {
         patch.push(add("/spec/initContainers", Value::List(Vec::new())));
@@ -130,19 +139,47 @@ fn hook(server: &Server<'_>, at: &str, options: &Options, notes: &mut Vec<String
     entry(server.container, at, "lifecycle", [add(format!("{at}/lifecycle/preStop"), hook)])
 }
 
-fn grace(spec: &Value, options: &Options, notes: &mut Vec<String>) -> Option<Operation> {
+/// Raises the grace period of the pod's end, and keeps it for containers that are killed because a probe failed.
+fn grace(spec: &Value, options: &Options, notes: &mut Vec<String>) -> Vec<Operation> {
+    const NAME: &str = "terminationGracePeriodSeconds";
     let needed = i64::try_from(options.drain.as_secs() + AFTER_DRAIN_SECS).unwrap_or(i64::MAX);
-    let set = spec.get("terminationGracePeriodSeconds").and_then(Value::integer);
+    let set = spec.get(NAME).and_then(Value::integer);
     let now = set.unwrap_or(GRACE_SECS);
     if now >= needed {
-        return None;
+        return Vec::new();
     }
     notes.push(format!(
-        "terminationGracePeriodSeconds is raised from {now} to {needed}: the drain may take {} s",
+        "{NAME} is raised from {now} to {needed}: the drain may take {} s; after failed liveness or startup probes it stays {now}",
         options.drain.as_secs()
     ));
-    let path = "/spec/terminationGracePeriodSeconds";
-    Some(if set.is_some() { replace(path, needed) } else { add(path, needed) })
+    let path = format!("/spec/{NAME}");
+    let of_the_pod = if set.is_some() { replace(path, needed) } else { add(path, needed) };
+    let lists = ["initContainers", "containers"].into_iter();
+    let containers = lists.flat_map(|list| spec.list(list).iter().enumerate().map(move |each| (list, each)));
+    let of_probes = containers.flat_map(|(list, (number, container))| {
+        let is_unset = |probe: &&str| {
+            matches!(container.get(probe), Some(Value::Map(_))) && container.at(&[probe, NAME]).is_none()
+        };
+        let kept = move |probe| add(format!("/spec/{list}/{number}/{probe}/{NAME}"), now.max(1));
+        ["livenessProbe", "startupProbe"].into_iter().filter(is_unset).map(kept)
+    });
+    [of_the_pod].into_iter().chain(of_probes).collect()
+}
+
+/// Lets the probes that restart the server reach the server itself, so that the sidecar's state does not restart it.
+fn probes(server: &Server<'_>, at: &str, port: u16, notes: &mut Vec<String>) -> Vec<Operation> {
+    let probed = ["livenessProbe", "startupProbe"]
+        .into_iter()
+        .flat_map(|probe| ["httpGet", "tcpSocket", "grpc"].into_iter().map(move |kind| [probe, kind, "port"]));
+    let is_server = |path: &[&str; 3]| {
+        server.container.at(path).and_then(|port| number(server.container, port)) == Some(i64::from(server.port))
+    };
+    let moved = probed.filter(is_server).map(|path| replace(format!("{at}/{}", path.join("/")), port));
+    let moved: Vec<Operation> = moved.collect();
+    if !moved.is_empty() {
+        notes.push(format!("liveness and startup probes of {} go to port {port}, directly to the server", server.name));
+    }
+    moved
 }
 
 /// Allows the non-root sidecar to listen on a port below 1024. Even the pod security profile `restricted` allows this

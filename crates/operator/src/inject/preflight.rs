@@ -4,10 +4,13 @@
 use tokometer_decode::Engine;
 
 use crate::inject::patch::Operation;
-use crate::inject::server::{Server, declared};
-use crate::inject::texts::text;
+use crate::inject::server::{Exposure, Server, declared, number};
+use crate::inject::texts::{list, of_engine, text};
 use crate::inject::value::Value;
 use crate::inject::{Mode, Options, engine};
+
+/// Time until the kubelet has restarted a sidecar that hangs: its liveness probe with the chart's values, and the restart.
+const RESTART_SECS: i64 = 10;
 
 /// Default mode of the files in a Secret's volume (Kubernetes API, SecretVolumeSource).
 const DEFAULT_MODE: i64 = 0o644;
@@ -35,6 +38,8 @@ pub(super) fn free_port(spec: &Value, port: u16, others: &[u16]) -> u16 {
 pub(super) fn of_server(spec: &Value, server: &Server<'_>, mode: Mode, options: &Options) -> Option<String> {
     let listen = server.engine.and_then(|engine| engine.info().listen);
     let port_flag = listen.and_then(|listen| listen.port.names().0);
+    let host = listen.map_or((Some("--host"), None), |listen| listen.host.names());
+    let host = host.0.or(host.1).unwrap_or_default();
     // The modes that change where the server listens.
     let moves = matches!(mode, Mode::AddressSplit | Mode::PortSwap | Mode::Uds);
     let hides = matches!(mode, Mode::AddressSplit | Mode::Uds);
@@ -52,23 +57,39 @@ pub(super) fn of_server(spec: &Value, server: &Server<'_>, mode: Mode, options: 
     let declares: Vec<i64> = declared(server.container).map(|(port, _)| port).collect();
     let is_main = |port: &i64| *port == i64::from(server.port);
     let next = server.ports().max().map_or(0, |last| i64::from(last) + 1);
+    let is_other = |port: &i64| !server.ports().any(|listed| *port == i64::from(listed));
+    let is_alone = server.engine.is_some_and(|engine| list("alone").contains(&engine.as_str()));
+    let flags = |name| server.has_any(&of_engine(name, server.engine).unwrap_or_default());
+    let follows = server.more.is_empty() && flags("follow") || !is_alone && declares.iter().any(is_other);
+    let moved = i64::from(server.port) + 1;
+    let is_moved_port = all(spec).flat_map(declared).any(|(port, _)| port == moved);
     let ranks = matches!(server.engine, Some(Engine::Vllm | Engine::Sglang))
         && (declares.contains(&next) || server.more.is_empty() && server.has("--data-parallel-multi-port-external-lb"));
     let checks = [
         ("dynamo", server.engine != Some(Engine::Dynamo) && words.iter().any(is_dynamo) && (moves || !is_frontend)),
         ("kserve", moves && is_kserve),
         ("proxy", !matches!(mode, Mode::PortSwap | Mode::Explicit | Mode::Tap) && all(spec).any(is_proxy)),
+        ("start", moves && !server.is_started),
+        ("register", mode != Mode::Redirect && mode != Mode::Tap && flags("register")),
         ("tls-tap", mode == Mode::Tap && server.serves_tls()),
         ("socket", has_socket),
         ("port", port_differs),
         ("declared", !declares.is_empty() && !given && !declares.iter().any(is_main)),
+        ("loopback", server.exposure == Exposure::Loopback && !matches!(mode, Mode::PortSwap | Mode::Uds | Mode::Tap)),
+        ("address", server.exposure == Exposure::Unknown && !matches!(mode, Mode::Redirect | Mode::Tap)),
         ("ranks", hides && ranks),
+        ("follow", hides && follows),
+        ("moved-port", mode == Mode::PortSwap && server.more.is_empty() && is_moved_port),
         ("probe", hides && probed(server.container).any(|port| !is_reached(server, options, port))),
+        ("liveness", is_proxied(mode) && is_hasty(server)),
     ];
     let checks = checks.into_iter().chain(tls(spec, server, options));
     let (name, _) = checks.into_iter().find(|(_, applies)| *applies)?;
     let values = [
         ("port", server.port.to_string()),
+        ("moved", moved.to_string()),
+        ("host", host.to_owned()),
+        ("flag", if mode == Mode::PortSwap { port_flag.unwrap_or(host) } else { host }.to_owned()),
         ("portFlag", port_flag.unwrap_or_default().to_owned()),
         ("secret", options.tls_secret.clone().unwrap_or_default()),
     ];
@@ -137,11 +158,21 @@ fn probed(container: &Value) -> impl Iterator<Item = &Value> {
     })
 }
 
+/// True if the kubelet's probes of the server go through the sidecar.
+fn is_proxied(mode: Mode) -> bool {
+    !matches!(mode, Mode::PortSwap | Mode::Explicit | Mode::Tap)
+}
+
+/// True if the server's liveness probe fails before the kubelet has restarted a sidecar that hangs.
+fn is_hasty(server: &Server<'_>) -> bool {
+    let Some(probe) = server.container.get("livenessProbe") else { return false };
+    let of = |name: &str, default: i64| probe.get(name).and_then(Value::integer).unwrap_or(default);
+    let is_network = ["httpGet", "tcpSocket", "grpc"].into_iter().any(|kind| probe.get(kind).is_some());
+    is_network && (of("failureThreshold", 3) - 1) * of("periodSeconds", 10) < RESTART_SECS
+}
+
 /// True if the sidecar forwards this port (a number or a name), or if this is the sidecar's admin port.
 fn is_reached(server: &Server<'_>, options: &Options, port: &Value) -> bool {
-    let number = port.integer().or_else(|| {
-        let of_name = |(_, name): &(i64, Option<&str>)| name.is_some_and(|name| *port == name.into());
-        declared(server.container).find(of_name).map(|(number, _)| number)
-    });
+    let number = number(server.container, port);
     number.is_some_and(|number| server.ports().chain([options.admin_port]).any(|port| i64::from(port) == number))
 }

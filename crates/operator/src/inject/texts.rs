@@ -12,15 +12,20 @@ static TEXTS: LazyLock<Value> = LazyLock::new(|| {
         .expect("a committed file, which the unit tests read")
 });
 
-/// The words that start this engine in shell text, each followed by a space.
+/// The words that start this engine, each followed by a space.
 pub(super) fn starts(engine: Engine) -> Vec<String> {
-    let starts = TEXTS.get("starts").map(|all| all.texts(engine.as_str())).unwrap_or_default();
-    starts.into_iter().map(|start| format!("{start} ")).collect()
+    of_engine("starts", Some(engine)).unwrap_or_default().into_iter().map(|start| format!("{start} ")).collect()
 }
 
-/// The flags with which engines serve TLS.
-pub(super) fn tls_flags() -> Vec<&'static str> {
-    TEXTS.texts("tls")
+/// The texts of a list, such as `tls`.
+pub(super) fn list(name: &str) -> Vec<&'static str> {
+    TEXTS.texts(name)
+}
+
+/// The texts of an engine in a map of lists, such as `follow`; `None` if the map does not contain the engine.
+pub(super) fn of_engine(name: &str, engine: Option<Engine>) -> Option<Vec<&'static str>> {
+    let all = TEXTS.get(name)?;
+    engine.filter(|engine| all.get(engine.as_str()).is_some()).map(|engine| all.texts(engine.as_str()))
 }
 
 /// The text of a reason or warning.
@@ -34,8 +39,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_have_no_unknown_value_and_starts_name_engines() {
-        let names = ["port", "admin", "mode", "flag", "portFlag", "container", "secret"];
+    fn texts_have_no_unknown_value_and_maps_name_engines() {
+        let names = ["port", "moved", "admin", "mode", "flag", "host", "portFlag", "container", "secret"];
         let all = names.map(|name| (name, "x"));
         for kind in ["reasons", "warnings"] {
             let Some(Value::Map(entries)) = TEXTS.get(kind) else { panic!("{kind}") };
@@ -44,9 +49,14 @@ mod tests {
                 assert!(!text.contains('{') && text != *name, "{name}: {text}");
             }
         }
-        let Some(Value::Map(entries)) = TEXTS.get("starts") else { panic!("starts") };
-        for (name, _) in entries {
-            assert!(!starts(Engine::of_name(name).unwrap()).is_empty(), "{name}");
+        for map in ["starts", "loopback", "follow", "register"] {
+            let Some(Value::Map(entries)) = TEXTS.get(map) else { panic!("{map}") };
+            assert!(entries.iter().all(|(name, _)| Engine::of_name(name).is_some()), "{map}");
         }
+        let alone = list("alone");
+        for engine in Engine::ALL.into_iter().filter(|engine| engine.info().listen.is_some()) {
+            assert!(!starts(engine).is_empty(), "{engine:?}");
+        }
+        assert!(!alone.is_empty() && alone.into_iter().all(|name| Engine::of_name(name).is_some()));
     }
 }

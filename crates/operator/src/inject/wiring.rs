@@ -1,10 +1,11 @@
 //! How clients reach the sidecar, and how the sidecar reaches the server.
 
 use crate::inject::engine::Setting;
-use crate::inject::server::Server;
+use crate::inject::server::{Exposure, Server};
 use crate::inject::texts::text;
 use crate::inject::value::Value;
 use crate::inject::{Mode, Options, engine};
+use tokometer_decode::Engine;
 
 /// The sidecar's own listen port, in the modes `redirect` and `explicit`.
 pub(super) const OWN_PORT: u16 = 15_080;
@@ -31,6 +32,8 @@ pub(super) struct Wiring {
     pub(super) tapped: Vec<u16>,
     /// The sidecar's listen port.
     pub(super) port: u16,
+    /// The server's new port, if the kubelet can connect to it.
+    pub(super) moved: Option<u16>,
 }
 
 /// The pod's own addresses: IPv4, IPv6 or both. The kubelet expands the variable.
@@ -38,9 +41,14 @@ fn of_the_pod(port: u16) -> String {
     format!("[$(POD_IPS)]:{port}")
 }
 
-/// The pod's own addresses, and 127.0.0.1 for proxies in the pod.
-fn with_loopback(port: u16) -> String {
-    format!("[$(POD_IPS),127.0.0.1]:{port}")
+/// The pod's own addresses, and 127.0.0.1 for proxies in the pod. A server on 127.0.0.1 must not become reachable on
+/// the pod's addresses.
+fn with_loopback(server: &Server<'_>) -> String {
+    let port = server.port;
+    match server.exposure {
+        Exposure::Pod => format!("[$(POD_IPS),127.0.0.1]:{port}"),
+        Exposure::Loopback | Exposure::Unknown => format!("127.0.0.1:{port}"),
+    }
 }
 
 /// The mode that `auto` selects.
@@ -66,9 +74,13 @@ pub(super) fn wire(
     };
     let direct = matches!(server.shell, Ok(None));
     let has = |flag: &str| server.has(flag);
-    let listen = || {
-        let known = server.engine.and_then(|engine| engine.info().listen.as_ref());
-        known.ok_or("its engine is unknown, so its listen address cannot be set; set the engine with --engine")
+    let listen = || match server.engine.map(Engine::info) {
+        Some(info) => info.listen.as_ref().ok_or_else(|| {
+            format!("the listen address of {} cannot be set; use the mode redirect or explicit", info.title)
+        }),
+        None => {
+            Err("its engine is unknown, so its listen address cannot be set; set the engine with --engine".to_owned())
+        }
     };
     let mode = mode(options);
     if !server.more.is_empty() && !matches!(mode, Mode::AddressSplit | Mode::ShadowBind | Mode::Tap) {
@@ -90,7 +102,7 @@ pub(super) fn wire(
                 setting: Some(setting),
                 user,
                 socket: true,
-                ..between(with_loopback(port), format!("unix:{}", SOCKET))
+                ..between(with_loopback(server), format!("unix:{}", SOCKET))
             }
         }
         Mode::ShadowBind => {
@@ -99,11 +111,18 @@ pub(super) fn wire(
         }
         Mode::PortSwap => {
             let inner = port.checked_add(1).ok_or("its port is 65535, so there is no next port")?;
-            let setting = engine::port(listen()?, inner, has, direct);
+            let is_local = server.exposure == Exposure::Loopback;
+            let (host, places) = if is_local {
+                ("127.0.0.1", "of 127.0.0.1, as the server did")
+            } else {
+                ("0.0.0.0", "of the pod's addresses and of 127.0.0.1")
+            };
+            let setting = engine::port(listen()?, host, inner, has, direct);
             notes.push(format!(
-                "the server is set to listen on port {inner} ({setting}); the sidecar listens on port {port} of the pod's addresses and of 127.0.0.1"
+                "the server is set to listen on port {inner} ({setting}); the sidecar listens on port {port} {places}"
             ));
-            Wiring { setting: Some(setting), ..between(with_loopback(port), format!("127.0.0.1:{inner}")) }
+            let moved = (!is_local).then_some(inner);
+            Wiring { setting: Some(setting), moved, ..between(with_loopback(server), format!("127.0.0.1:{inner}")) }
         }
         Mode::Redirect => {
             if spec.get("hostNetwork") == Some(&Value::Bool(true)) {

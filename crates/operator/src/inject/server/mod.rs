@@ -1,9 +1,13 @@
 //! The inference server of a pod: its container, engine, port and command.
 
+mod exposure;
+mod shell;
+
+pub(super) use self::exposure::Exposure;
+use self::shell::Text;
 use crate::inject::engine::Setting;
 use crate::inject::patch::{Operation, add, appended, replace};
-use crate::inject::shell::{self, Text};
-use crate::inject::texts::{text, tls_flags};
+use crate::inject::texts::{list, text};
 use crate::inject::value::{Value, map};
 use crate::inject::{Options, engine};
 use tokometer_decode::Engine;
@@ -23,6 +27,10 @@ pub(super) struct Server<'a> {
     /// The shell text that starts the server; `None` without a shell. The error names the reason why arguments cannot
     /// be added.
     pub(super) shell: Result<Option<Text<'a>>, &'static str>,
+    /// False if the container has a command that is not known to start the engine's server.
+    pub(super) is_started: bool,
+    /// Where it listens.
+    pub(super) exposure: Exposure,
     /// Its command line: command and arguments, or the shell text from the words that start the engine.
     line: String,
 }
@@ -43,11 +51,23 @@ impl Server<'_> {
         words(&self.line).any(|word| is_flag(word, name))
     }
 
+    /// True if the command line has one of these flags, written as `--flag` or, for one value, as `--flag=value`. A shell
+    /// variable may be any value.
+    pub(super) fn has_any(&self, flags: &[&str]) -> bool {
+        flags.iter().any(|flag| match flag.split_once('=') {
+            None => self.has(flag),
+            Some((name, value)) => self.flags(name).any(|given| {
+                let given = given.trim_matches(['"', '\'']);
+                given == value || given.starts_with('$')
+            }),
+        })
+    }
+
     /// True if its command line, or a variable that may be part of the command line, has a flag for TLS.
     pub(super) fn serves_tls(&self) -> bool {
         let values = self.container.list("env").iter().filter_map(|variable| variable.text("value"));
         let texts: Vec<&str> = values.chain([self.line.as_str()]).collect();
-        tls_flags().into_iter().any(|flag| texts.iter().any(|text| text.contains(flag)))
+        list("tls").into_iter().any(|flag| texts.iter().any(|text| text.contains(flag)))
     }
 
     /// The values of a flag, in order, each up to the next white space.
@@ -108,6 +128,7 @@ pub(super) fn find<'a>(spec: &'a Value, options: &Options, notes: &mut Vec<Strin
         }
     });
     let shell = shell::find(found, engine);
+    let is_started = shell::is_started(found, engine);
     // The other words of a shell command are its parameters, which the text may pass on as `$@`.
     let text = shell.as_ref().ok().and_then(Option::as_ref);
     let others = words_but(found, text);
@@ -116,7 +137,8 @@ pub(super) fn find<'a>(spec: &'a Value, options: &Options, notes: &mut Vec<Strin
     let more: Vec<u16> = options.ports.iter().skip(1).copied().collect();
     let list = [port].iter().chain(&more).map(u16::to_string).collect::<Vec<_>>().join(", ");
     notes.push(format!("it listens on port {list}, from {by}"));
-    Ok(Server { number, container: found, name: name(found), engine, port, more, shell, line })
+    let exposure = exposure::of(found, &line, engine);
+    Ok(Server { number, container: found, name: name(found), engine, port, more, shell, is_started, exposure, line })
 }
 
 fn port(found: &Value, line: &str, engine: Option<Engine>, options: &Options) -> Result<(u16, String), String> {
@@ -260,6 +282,14 @@ fn with_variable(container: &Value, at: &str, name: &str, value: &str) -> Vec<Op
         Some(number) => vec![replace(format!("{at}/env/{number}"), ours())],
         None => appended(container, at, "env", ours()),
     }
+}
+
+/// The number of a port that may be a name of this container.
+pub(super) fn number(container: &Value, port: &Value) -> Option<i64> {
+    port.integer().or_else(|| {
+        let of_name = |(_, name): &(i64, Option<&str>)| name.is_some_and(|name| *port == name.into());
+        declared(container).find(of_name).map(|(number, _)| number)
+    })
 }
 
 /// The TCP ports that a container declares, with their names.

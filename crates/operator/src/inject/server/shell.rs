@@ -2,14 +2,17 @@
 
 use tokometer_decode::Engine;
 
-use crate::inject::texts::starts;
+use crate::inject::texts::{list, of_engine, starts};
 use crate::inject::value::Value;
 
 const SHELLS: [&str; 7] = ["sh", "bash", "ash", "dash", "zsh", "ksh", "busybox"];
 
+/// The characters that end a command of a shell.
+const ENDS: [char; 4] = [';', '&', '|', '\n'];
+
 /// An item of a container's command or arguments that is shell text and starts the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Text<'a> {
+pub(in crate::inject) struct Text<'a> {
     /// `command` or `args`.
     pub(super) list: &'static str,
     /// Index in that list.
@@ -31,18 +34,48 @@ pub(super) fn find(container: &Value, engine: Option<Engine>) -> Result<Option<T
             _ => None,
         })
     });
-    let mut texts = words.filter(|(.., text)| starts.iter().any(|start| text.contains(start.as_str())));
-    let Some((list, index, text)) = texts.next() else {
-        return if is_indirect(container) { Err("shell-start") } else { Ok(None) };
+    let mut texts = words.filter_map(|(list, index, text)| Some((list, index, text, position(text, &starts)?)));
+    let Some((list, index, text, (at, start))) = texts.next() else {
+        return if is_indirect(container) { Err("start") } else { Ok(None) };
     };
-    let mut present = starts.iter().filter(|start| text.contains(start.as_str()));
-    match (present.next(), present.next(), texts.next()) {
-        (Some(start), None, None) => {
-            let (head, rest) = text.find(start.as_str()).and_then(|at| text.split_at_checked(at)).unwrap_or_default();
-            Ok(Some(Text { list, index, head, rest, start: start.clone() }))
-        }
-        _ => Err("shell-several"),
+    let others = starts.iter().filter(|other| *other != start && text.contains(other.as_str()));
+    if others.count() > 0 || texts.next().is_some() {
+        return Err("shell-several");
     }
+    let (head, rest) = text.split_at_checked(at).unwrap_or_default();
+    Ok(Some(Text { list, index, head, rest, start: start.clone() }))
+}
+
+/// Position of the first of `starts` in shell text, in a command that is not just text, such as that of `echo`.
+fn position<'a>(text: &str, starts: &'a [String]) -> Option<(usize, &'a String)> {
+    let mut at = 0;
+    for command in text.split(ENDS) {
+        let first = command.split_whitespace().next().unwrap_or_default();
+        let is_text = list("quoting").iter().any(|word| first == *word || *word == "#" && first.starts_with('#'));
+        let found = starts.iter().find_map(|start| Some((at + command.find(start.as_str())?, start)));
+        if let Some(found) = found.filter(|_| !is_text) {
+            return Some(found);
+        }
+        at += command.len() + 1;
+    }
+    None
+}
+
+/// False if the container's command, or the arguments in its place, start another program than the engine's server.
+pub(super) fn is_started(container: &Value, engine: Option<Engine>) -> bool {
+    let (command, arguments) = (container.texts("command"), container.texts("args"));
+    let first = arguments.first().and_then(|word| word.rsplit('/').next()).unwrap_or_default();
+    let is_program = list("programs").contains(&first) || is_indirect(container);
+    let Some(engine) = engine.filter(|_| !command.is_empty() || is_program) else { return true };
+    let (texts, words): (Vec<&str>, Vec<&str>) =
+        command.into_iter().chain(arguments).partition(|word| word.contains(char::is_whitespace));
+    let line = words.join(" ") + " ";
+    let direct = of_engine("direct", Some(engine)).unwrap_or_default();
+    let is_direct = direct.iter().any(|start| line.contains(&format!("{start} ")));
+    let is_other = list("not_servers").iter().any(|other| line.contains(other));
+    let starts = starts(engine);
+    (is_direct || texts.into_iter().chain([line.as_str()]).any(|text| position(&format!("{text} "), &starts).is_some()))
+        && !is_other
 }
 
 /// True if arguments added to this container may not reach the engine.
@@ -155,7 +188,7 @@ mod tests {
             let expected = if text.ends_with("--host") { Ok(()) } else { Err("shell-flag") };
             assert_eq!(inserted(text).map(drop), expected, "{text}");
         }
-        assert_eq!(inserted("start.sh"), Err("shell-start"));
+        assert_eq!(inserted("start.sh"), Err("start"));
         assert_eq!(inserted("vllm serve m; python -m vllm.entrypoints.openai.api_server --x"), Err("shell-several"));
     }
 }
