@@ -56,9 +56,11 @@ def component_keeps_the_servers_prestop_hook():
 
 
 def component_refuses_pods_that_need_a_decision():
+    probe = {"httpGet": {"path": "/health", "port": 8000}}
+
     def build(spec, **labels):
         manifest = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "labels": {"tokometer/inject": "true", **labels}}}
-        manifest |= {"spec": {"selector": {}, "template": {"spec": {"containers": [{"name": "c", "image": "vllm/vllm-openai:v0.33.0", "args": ["m"]}]}}}}
+        manifest |= {"spec": {"selector": {}, "template": {"spec": {"containers": [{"name": "c", "image": "vllm/vllm-openai:v0.33.0", "args": ["m"], "readinessProbe": probe}]}}}}
         manifest["spec"]["template"]["spec"]["containers"][0] |= spec.pop("container", {})
         manifest["spec"]["template"]["spec"] |= spec
         with tempfile.TemporaryDirectory(dir=FOLDER.parent) as directory:
@@ -68,7 +70,10 @@ def component_refuses_pods_that_need_a_decision():
 
     if not shutil.which("kubectl"):
         raise Skip("no kubectl")
-    probe = {"httpGet": {"path": "/health", "port": 8000}}
+    rejected = build({"container": {"readinessProbe": {"exec": {"command": ["true"]}}}})
+    assert rejected.returncode != 0 and "readinessProbe" in rejected.stderr, rejected
+    done = build({"container": {"readinessProbe": {"exec": {"command": ["true"]}}}}, **{"tokometer/exposed": "true"})
+    assert done.returncode == 0 and "name: tokometer\n" in done.stdout, done
     for name, label in (("livenessProbe", "tokometer/liveness"), ("startupProbe", "tokometer/startup")):
         rejected = build({"container": {name: probe}})
         assert rejected.returncode != 0 and name in rejected.stderr, rejected

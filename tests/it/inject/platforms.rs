@@ -21,7 +21,7 @@ The platform pods come from the platforms' own manifests (November 2026), shorte
 are:
 
 - **Settings**: settings of the injection target in the chart. The corresponding flags of `tokometer inject` are
-  `--container`, `--mode`, `--port` (also for `extraPorts`) and `--tls-secret`.
+  `--container`, `--engine` (vLLM if not set), `--mode`, `--port` (also for `extraPorts`) and `--tls-secret`.
 - **Result**: outcome with these settings. `tokometer inject` and the chart's admission policy produce the same pod, or
   leave the pod unchanged for the same reason. For every row, `make test` compares both results using the API server's
   code, and `make test-cluster` compares them on a real node.
@@ -32,7 +32,8 @@ are:
 *measured* means that the pod is injected without a warning. `make test-cluster` also starts the injected pods on a real
 node, once through the policy and once through `inject`, with a simulated engine that accepts vLLM's command line. The
 test checks that each pod is ready, that no container restarted, and that a request to each port is counted. Pods in
-mode `redirect` and the head of production-stack's Ray cluster are not started. In mode `tap`, only four pods are
+mode `redirect`, the head of production-stack's Ray cluster, and engines that the simulated engine cannot replace (Ollama,
+llama.cpp, LMDeploy, engines on 127.0.0.1) are not started. In mode `tap`, only four pods are
 started: llm-d decode, wide expert parallelism, KServe's Hugging Face runtime, and KubeRay.
 ";
 
@@ -49,6 +50,7 @@ fn result(pod: &Value, options: &Options) -> String {
 
 fn settings(case: &Value) -> String {
     let mut all = vec![format!("container: {}", case["container"].as_str().unwrap())];
+    all.extend(case["engine"].as_str().filter(|name| *name != "vllm").map(|name| format!("engine: {name}")));
     all.extend(case["mode"].as_str().map(|mode| format!("mode: {mode}")));
     let ports: Vec<String> = case["ports"].as_array().into_iter().flatten().map(Value::to_string).collect();
     if let [first, more @ ..] = ports.as_slice() {
