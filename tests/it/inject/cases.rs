@@ -343,6 +343,11 @@ fn each_port_gets_a_listener() {
 fn port_is_detected_or_required() {
     for (container, port) in [
         ("args: [--port, '8100'], ports: [{containerPort: 9000}]", 8100),
+        (
+            "args: [--port=$(P)], env: [{name: P, value: '8100'}], ports: [{containerPort: 8100}, {containerPort: 9000}]",
+            8100,
+        ),
+        ("command: [sh, -c, 'vllm serve m --port $P'], ports: [{containerPort: 9000}]", 9000),
         ("ports: [{containerPort: 9000}]", 9000),
         ("ports: [{containerPort: 8000}, {containerPort: 9000}]", 8000),
         ("ports: [{containerPort: 7000, name: http}, {containerPort: 9000}]", 7000),

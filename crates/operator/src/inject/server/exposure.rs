@@ -2,7 +2,7 @@
 
 use tokometer_decode::Engine;
 
-use super::{is_flag, values, words};
+use super::{is_flag, named, values, words};
 use crate::inject::texts::{list, of_engine};
 use crate::inject::value::Value;
 
@@ -71,8 +71,7 @@ fn of_variable(variable: &Value) -> Exposure {
 /// The value of a flag: an address or a variable, `$NAME`, `$(NAME)`, `${NAME}` or `${NAME:-default}`.
 fn of_value(variables: &[Value], value: &str) -> Exposure {
     let value = value.trim_matches(['"', '\'', ';', '\\']);
-    let Some(name) = value.strip_prefix('$') else { return of_address(value) };
-    let name = name.trim_matches(['{', '}', '(', ')']);
+    let Some(name) = named(value) else { return of_address(value) };
     let (name, default) = name.split_once(":-").map_or((name, None), |(name, default)| (name, Some(default)));
     match (find(variables, name), default) {
         (Some(variable), _) => of_variable(variable),

@@ -147,8 +147,13 @@ fn port(found: &Value, line: &str, engine: Option<Engine>, options: &Options) ->
     }
     let listen = engine.and_then(|engine| engine.info().listen);
     let (by_flag, by_variable) = listen.map_or((Some("--port"), None), |listen| listen.port.names());
+    // A variable that the container does not set may have the value of the declared port.
+    let resolved = |text| match named(text) {
+        Some(name) => variable(found, name).or_else(|| declared(found).next().is_none().then_some(text)),
+        None => Some(text),
+    };
     if let Some(name) = by_flag
-        && let Some(text) = flag(line, name)
+        && let Some(text) = flag(line, name).and_then(resolved)
     {
         let port = text
             .parse()
@@ -213,6 +218,11 @@ fn values<'a>(line: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
 fn flag<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     let value = values(line, name).last()?;
     value.split(';').next().map(|value| value.trim_matches(['"', '\'']))
+}
+
+/// The name of the variable in a value such as `$NAME`, `${NAME}` or `$(NAME)`.
+fn named(value: &str) -> Option<&str> {
+    value.strip_prefix('$').map(|name| name.trim_matches(['{', '}', '(', ')']))
 }
 
 /// The value of a variable set in the container itself.
