@@ -1,10 +1,13 @@
 //! Routes requests to pages.
 
 use std::fmt;
+use std::io::Write;
 use std::sync::Arc;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use hyper::body::Body;
-use hyper::header::HeaderValue;
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode, header};
 
 use crate::admin::drain::Control;
@@ -154,10 +157,11 @@ async fn limited<B>(request: &Request<B>, site: &Site, slot: &Arc<Slot>) -> Page
     let pages = &site.pages;
     let made = match page {
         Page::Metrics => {
-            let (metrics, accept) = (Arc::clone(&pages.metrics), accept(request));
+            let (metrics, accept) = (Arc::clone(&pages.metrics), list(request, header::ACCEPT));
+            let gzip = list(request, header::ACCEPT_ENCODING).is_some_and(|accepted| accepts_gzip(&accepted));
             rendered(held, move || {
                 let (content_type, body) = metrics(accept.as_deref());
-                respond(StatusCode::OK, &content_type, body)
+                if gzip { compressed(&content_type, &body) } else { respond(StatusCode::OK, &content_type, body) }
             })
             .await
         }
@@ -232,11 +236,38 @@ async fn drained<B>(request: &Request<B>, client: Client, control: &dyn Control,
     json(status, &body)
 }
 
-/// The value of `Accept`. Several header fields with the same name form one list (RFC 9110 section 5.3).
-fn accept<B>(request: &Request<B>) -> Option<String> {
-    let lines: Vec<&str> =
-        request.headers().get_all(header::ACCEPT).iter().filter_map(|line| line.to_str().ok()).collect();
+/// The value of a header. Several header fields with the same name form one list (RFC 9110 section 5.3).
+fn list<B>(request: &Request<B>, name: HeaderName) -> Option<String> {
+    let lines: Vec<&str> = request.headers().get_all(name).iter().filter_map(|line| line.to_str().ok()).collect();
     (!lines.is_empty()).then(|| lines.join(","))
+}
+
+/// True if an `Accept-Encoding` list allows gzip (RFC 9110 section 12.5.3): by name, or else by `*`, with a weight above
+/// 0.
+fn accepts_gzip(accepted: &str) -> bool {
+    let weight = |wanted: &[&str]| {
+        accepted.split(',').find_map(|coding| {
+            let mut parts = coding.split(';').map(str::trim);
+            let name = parts.next().unwrap_or_default();
+            let weight = parts.find_map(|part| part.split_once('=').filter(|(name, _)| name.trim() == "q"));
+            let weight = weight.map_or(Ok(1.0), |(_, weight)| weight.trim().parse::<f32>());
+            wanted
+                .iter()
+                .any(|wanted| name.eq_ignore_ascii_case(wanted))
+                .then(|| weight.is_ok_and(|weight| weight > 0.0))
+        })
+    };
+    weight(&["gzip", "x-gzip"]).or_else(|| weight(&["*"])).unwrap_or(false)
+}
+
+/// The page, compressed with gzip at the fastest level: metrics repeat so much that the best one saves little more.
+fn compressed(content_type: &str, page: &[u8]) -> PageResponse {
+    let mut gzip = GzEncoder::new(Vec::with_capacity(page.len() / 16), Compression::fast());
+    // Writing to memory does not fail.
+    let body = gzip.write_all(page).and_then(|()| gzip.finish()).unwrap_or_default();
+    let mut response = respond(StatusCode::OK, content_type, body);
+    response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    response
 }
 
 fn index() -> PageResponse {

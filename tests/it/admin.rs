@@ -161,6 +161,39 @@ fn metrics_get_the_accept_header_and_survive_a_panic() {
 }
 
 #[test]
+fn metrics_are_compressed_for_clients_that_accept_gzip() {
+    let server = serve(Program::new(0));
+    let with = |accepted: &str| {
+        let mut stream = connect(&server);
+        let request =
+            format!("GET /metrics HTTP/1.1\r\nhost: a\r\naccept-encoding: {accepted}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).unwrap();
+        let end = response.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
+        let body = response.split_off(end);
+        (String::from_utf8(response).unwrap(), body)
+    };
+    let yes =
+        ["gzip", "GZIP", "deflate, gzip;q=0.5", "x-gzip", "*", "br\r\naccept-encoding: gzip", "identity;q=0, *;q=0.1"];
+    for accepted in yes {
+        let (headers, body) = with(accepted);
+        assert!(headers.contains("content-encoding: gzip\r\n"), "{accepted}: {headers}");
+        assert!(headers.contains(&format!("content-length: {}\r\n", body.len())), "{accepted}: {headers}");
+        let mut page = String::new();
+        flate2::read::GzDecoder::new(&body[..]).read_to_string(&mut page).unwrap();
+        assert_eq!(page, "tokometer_up 1\n", "{accepted}");
+    }
+    for accepted in ["identity", "gzip;q=0", "gzip; q=0.000, *", "br, deflate", "gzip;q=x", "gzipped", ""] {
+        let (headers, body) = with(accepted);
+        assert!(!headers.contains("content-encoding"), "{accepted}: {headers}");
+        assert_eq!(body, b"tokometer_up 1\n", "{accepted}");
+    }
+    // Other pages are small.
+    assert!(!ask(&server, "GET", "/livez").contains("content-encoding"));
+}
+
+#[test]
 fn engine_health_has_its_status_and_pages_survive_a_panic() {
     let server = serve(Program::new(0));
     let response = ask(&server, "GET", "/engine/healthz?listener=wedged");
