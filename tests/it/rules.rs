@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
+use tokometer_operator::fleet;
 use tokometer_operator::rules::{Format, rules, rules_at};
 use tokometer_telemetry::export::table::{Key, Kind, TABLE};
 use tokometer_telemetry::slo::Settings;
@@ -36,6 +37,13 @@ fn committed_rules_match_the_default_configuration() {
     ] {
         same_as_committed(&format!("config/rules/{name}"), &rules(&Settings::default(), format));
     }
+}
+
+#[test]
+fn committed_rules_and_dashboards_match_the_fleet_profile() {
+    let profile = fleet::profile(&Settings::default());
+    assert!(profile.lines().count() > 50, "{profile}");
+    same_as_committed("crates/telemetry/src/export/table/fleet.txt", &profile);
 }
 
 /// The sections of every runbook.

@@ -204,22 +204,44 @@ def low_traffic_sends_no_page():
     _run(_objectives(targets), tests, "2m")
 
 
-def recorded_windows_equal_the_raw_expressions():
-    """Two pods, one of which restarts, with 1 and 3 % bad requests: within 1 % of the expressions over the pods' counters."""
-    def pod(name, good, bad, restart=""):
-        labels = f'slo="a99",model="m",namespace="n",pod="{name}"'
-        series = lambda verdict, step: (f'tokometer_slo_events_total{{{labels},verdict="{verdict}"}}', f"0+{step}x239 {restart}0+{step}x360")  # noqa: E731
-        return [series("good", good), series("bad", bad)]
+def _unsteady_fleet(samples):
+    """Events of five pods with different shares of bad requests: one runs throughout, one restarts three times, one comes
+    after two thirds, one goes after three quarters, and of one, every tenth scrape and three scrapes in a row fail."""
+    def pod(name, bad, good, values):
+        labels = f'slo="a99",model="m",namespace="n",pod="{name}",instance="{name}",job="j"'
+        verdicts = (('verdict="bad",reason="http_5xx"', bad), ('verdict="good"', good))
+        return [(f"tokometer_slo_events_total{{{labels},{verdict}}}", values(rate)) for verdict, rate in verdicts]
 
-    expected = []
-    for window in ("5m", "30m", "1h", "2h", "6h"):
-        raw = f'sum(rate(tokometer_slo_events_total{{verdict="bad"}}[{window}])) / sum(rate(tokometer_slo_events_total[{window}]))'
-        recorded = f"sum(slo:sli_error:ratio_rate{window})"
-        expected.append((590, f"abs({recorded} / ({raw}) - 1) < bool 0.01", 1))
-        if window in ("1h", "6h"):
-            count = f'sum(increase(tokometer_slo_events_total{{verdict="bad"}}[{window}]))'
-            expected.append((590, f"abs(sum(slo:sli_bad:increase{window}) / ({count}) - 1) < bool 0.03", 1))
-    _run(_objectives([99]), [("1m", pod("a", 99, 1) + pod("b", 97, 3, "stale _x3 "), expected)])
+    def unreachable(rate):
+        tens = [f"{rate * start}+{rate}x8 _" for start in range(0, samples, 10)]
+        middle = len(tens) // 2
+        # Within a window of 5 minutes; the requests of a gap between two of them are lost.
+        tens[middle] = f"{rate * 10 * middle}+{rate}x4 _x3 {rate * (10 * middle + 8)}+{rate}x1"
+        return " ".join(tens)
+
+    return [
+        *pod("steady", 2, 100, lambda rate: f"0+{rate}x{samples}"),
+        *pod("restarts", 3, 50, lambda rate: " ".join([f"0+{rate}x{samples // 4 - 1}"] * 4)),
+        *pod("comes", 20, 40, lambda rate: f"_x{samples * 2 // 3} 0+{rate}x{samples // 3}"),
+        *pod("goes", 1, 200, lambda rate: f"0+{rate}x{samples * 3 // 4} stale"),
+        *pod("unreachable", 5, 60, unreachable),
+    ]
+
+
+def recorded_windows_equal_the_raw_expressions():
+    """Within 1 % of the expressions over the pods' counters, at several times while pods restart, come, go and cannot be scraped."""
+    selected = 'tokometer_slo_events_total{slo="a99"%s}'
+    for minutes, scrape, evaluated, windows in ((720, 30, "1m", ("5m", "30m", "1h", "2h", "6h")), (5760, 60, "5m", ("1d", "3d"))):
+        expected = []
+        for share in (0.55, 0.6, 0.7, 0.8, 0.95):
+            at = minutes * share - minutes * share % 5
+            for window in windows:
+                bad, every = (f"sum by (namespace, model) (increase({selected % verdict}[{window}]))" for verdict in (',verdict="bad"', ""))
+                recorded = f"max by (namespace, model) (slo:sli_error:ratio_rate{window})"
+                expected.append((at, f"sum(abs({recorded} / ({bad} / {every}) - 1) < bool 0.01)", 1))
+                recorded = f"max by (namespace, model) (slo:sli_bad:increase{window})"
+                expected.append((at, f"sum(abs({recorded} / {bad} - 1) < bool 0.03)", 1))
+        _run(_objectives([99]), [(f"{scrape}s", _unsteady_fleet(minutes * 60 // scrape), expected)], evaluated)
 
 
 def page_resolves_after_an_outage():

@@ -9,7 +9,7 @@ use super::{document, generated};
 type Violation = fn(&mut Value);
 
 /// Each rule, and a change that violates it.
-const VIOLATIONS: [(&str, Violation); 26] = [
+const VIOLATIONS: [(&str, Violation); 28] = [
     ("template-datasource", |dashboard| variable(dashboard, "datasource")["label"] = json!("Prometheus")),
     ("template-job", |dashboard| variable(dashboard, "job")["multi"] = json!(false)),
     ("template-instance", |dashboard| variable(dashboard, "instance")["allValue"] = json!(".*")),
@@ -40,6 +40,18 @@ const VIOLATIONS: [(&str, Violation); 26] = [
         ask(
             dashboard,
             "histogram_quantile(0.9, sum by (le) (rate(tokometer_chunk_gap_seconds_bucket[$__rate_interval])))",
+        )
+    }),
+    ("target-fleet-buckets", |dashboard| {
+        ask(
+            dashboard,
+            "sum(rate(tokometer_chunk_gap_seconds_bucket[$__rate_interval])) or sum(rate(tokometer_chunk_gap_seconds[$__rate_interval]))",
+        )
+    }),
+    ("target-fleet-buckets", |dashboard| {
+        ask(
+            dashboard,
+            "sum(rate(tokometer_chunk_gap_seconds_bucket{instance!~\"($pod~)..$instance..\"}[6h])) or sum(rate(tokometer_chunk_gap_seconds[$__rate_interval] @ 0))",
         )
     }),
     ("uneditable", |dashboard| dashboard["editable"] = json!(true)),

@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-
-use super::expression::{Selector, read};
+use tokometer_operator::promql::{Selector, read};
+use tokometer_telemetry::export::table::{Kind, TABLE};
 
 /// A rule: its name, and a function that returns a dashboard's violations.
 pub(crate) type Rule = (&'static str, fn(&Value) -> Vec<String>);
 
-pub(crate) const RULES: [Rule; 22] = [
+pub(crate) const RULES: [Rule; 23] = [
     ("template-datasource", template_datasource),
     ("template-job", |dashboard| template_choice(dashboard, "job")),
     ("template-instance", |dashboard| template_choice(dashboard, "instance")),
@@ -26,6 +26,7 @@ pub(crate) const RULES: [Rule; 22] = [
     ("target-instance", |dashboard| target_matcher(dashboard, "instance")),
     ("target-counter-agg", target_counter_agg),
     ("target-both-histograms", target_both_histograms),
+    ("target-fleet-buckets", target_fleet_buckets),
     ("uneditable", uneditable),
     ("frame", frame),
     ("annotations", annotations),
@@ -261,6 +262,35 @@ fn target_both_histograms(dashboard: &Value) -> Vec<String> {
             let is_native = |(at, other): &(String, Selector)| at == place && other.name == native;
             (!all.iter().any(is_native)).then(|| format!("{place}: {native} only in its classic form"))
         })
+        .collect()
+}
+
+/// Selectors of histograms as scraped, of the metrics in the table.
+pub(crate) fn scraped_histograms(dashboard: &Value) -> Vec<(String, Selector)> {
+    let histograms: BTreeSet<String> = TABLE
+        .iter()
+        .filter(|metric| metric.kind == Kind::Histogram)
+        .flat_map(|metric| ["", "_bucket"].map(|end| format!("{}{end}", metric.prometheus().full())))
+        .collect();
+    selectors(dashboard).into_iter().filter(|(_, selector)| histograms.contains(&selector.name)).collect()
+}
+
+/// Hundreds of processes have too many buckets to read: only selected processes are read as scraped, over windows of at
+/// most an hour. At the time 0, where there is no sample, all of them can be named.
+fn target_fleet_buckets(dashboard: &Value) -> Vec<String> {
+    let chosen = ("instance", "!~", "($pod~)..$instance..");
+    let is_chosen = |selector: &Selector| {
+        selector
+            .matchers
+            .iter()
+            .any(|(label, operator, value)| (label.as_str(), operator.as_str(), value.as_str()) == chosen)
+    };
+    let is_short =
+        |selector: &Selector| ["$__rate_interval", "5m", "1h"].contains(&selector.window.as_deref().unwrap_or(""));
+    scraped_histograms(dashboard)
+        .into_iter()
+        .filter(|(_, selector)| !(is_short(selector) && (is_chosen(selector) || selector.at.as_deref() == Some("0"))))
+        .map(|(place, selector)| format!("{place}: reads {} of every process", selector.name))
         .collect()
 }
 

@@ -2,7 +2,6 @@
 
 mod broken;
 mod command;
-mod expression;
 mod lint;
 mod names;
 
@@ -140,6 +139,16 @@ fn import_variant_declares_data_source_and_requirements() {
         }
         assert_eq!(plain, own, "{}", dashboard.name);
     }
+}
+
+/// The lint rule `target-fleet-buckets` checks these selectors.
+#[test]
+fn buckets_of_every_process_are_not_read() {
+    let all: Vec<_> = generated().iter().flat_map(|dashboard| lint::scraped_histograms(&document(dashboard))).collect();
+    assert!(all.len() > 50, "{}", all.len());
+    let recorded = generated().iter().flat_map(|dashboard| lint::selectors(&document(dashboard))).collect::<Vec<_>>();
+    let recorded = recorded.iter().filter(|(_, selector)| selector.name.starts_with("fleet:"));
+    assert!(recorded.count() > 50);
 }
 
 #[test]

@@ -6,8 +6,9 @@
 //!   `{Requests, outcome="ok"}`: with additional matchers;
 //! - `{quantile 0.99 by (outcome) over 5m DecodeRate, outcome="ok"}`: a function of a metric; `by`, `over` and the
 //!   matchers are optional. `quantile`, `mean`, `sum_rate` (the rate of the sum) and `buckets` (for a heatmap) apply to
-//!   a histogram. They use classic buckets or, if Prometheus stores none, native buckets. `name` is only the metric's
-//!   name. The suffix ` of peers` selects all processes of the selected jobs and namespaces;
+//!   a histogram. They use classic buckets or, if Prometheus stores none, native buckets; of all processes, they use the
+//!   series that the rules record ([`crate::fleet`]). `name` is only the metric's name. The suffix ` of peers` selects
+//!   all processes of the selected jobs and namespaces;
 //! - `{engine_state}`: an expression that the dashboard, a panel's `limit` or `shared.yaml` defines;
 //! - `{period_days}`, `{period_seconds}`, `{groups}` (labels), `{objectives}` (matchers), `{reading_slow}` and the
 //!   other decode rates of `slo.reading`: the settings of the objectives; `{slow_share}`: the limit of the alert on slow
@@ -16,12 +17,17 @@
 use tokometer_telemetry::export::table::{Key, Metric};
 use tokometer_telemetry::slo::Settings;
 
+use crate::fleet;
 use crate::placeholder;
 use crate::placeholder::Definitions;
 use crate::rules::SLOW_SHARE;
 
 /// The processes selected by the variables.
 const SELECTED: &str = r#"job=~"$job",namespace=~"$namespace",pod=~"$pod",instance=~"$instance""#;
+
+/// Added to [`SELECTED`]: no process while the variables select all of them. Then `(.*|~)...+..` matches every instance;
+/// while a pod or an instance is selected, the pattern contains `~` or the selected instance with other text around it.
+const CHOSEN: &str = r#",instance!~"($pod~)..$instance..""#;
 
 /// Every process of the selected jobs and namespaces, for comparison with the selected processes.
 const PEERS: &str = r#"job=~"$job",namespace=~"$namespace",pod=~".*",instance=~".+""#;
@@ -113,40 +119,63 @@ impl<'a> Function<'a> {
 
     /// Selector of the metric's series; `suffix` is appended to the metric's name.
     fn series(&self, suffix: &str) -> String {
+        format!("{}{suffix}{}", self.metric.prometheus().full(), self.matching())
+    }
+
+    /// The matchers, in braces.
+    fn matching(&self) -> String {
         let models = [Key::ResponseModel, Key::Model].into_iter();
         let models = models.filter(|model| self.metric.keys().any(|key| key == *model));
         let model: String = models.map(|key| format!(",{}=~\"$model\"", key.label())).collect();
-        format!("{}{suffix}{{{}{model}{}}}", self.metric.prometheus().full(), self.processes, self.matchers)
+        format!("{{{}{model}{}}}", self.processes, self.matchers)
+    }
+
+    /// The rates of a histogram's series: the recorded rates of all processes, or the series of the selected processes.
+    /// A dashboard would otherwise read the buckets of every process.
+    fn rates(&self, suffix: &str) -> String {
+        let (series, window) = (format!("{}{suffix}", self.metric.prometheus().full()), self.window);
+        let all = format!("avg_over_time({}{}[{window}])", fleet::aggregated(&series), self.matching());
+        if self.processes == PEERS {
+            return all;
+        }
+        let matching = self.matching();
+        format!("{all} or rate({series}{}{CHOSEN}}}[{window}])", matching.trim_end_matches('}'))
     }
 
     fn promql(&self) -> String {
-        let (native, window) = (self.series(""), self.window);
+        let window = self.window;
         let by = if self.by.is_empty() { String::new() } else { format!(" by ({})", self.by) };
         match self.name {
             "name" => self.metric.prometheus().full(),
+            // Of several models of a process, the slowest.
+            "quantile" if self.by.split(", ").any(|label| label == "instance") => {
+                let recorded = fleet::by_process(&self.metric.prometheus().full(), self.quantile);
+                format!("min{by} (avg_over_time({recorded}{}[{window}]))", self.matching())
+            }
             "quantile" => {
-                let (quantile, classic) = (self.quantile, self.series("_bucket"));
+                let quantile = self.quantile;
                 let with_le = if self.by.is_empty() { "le".to_owned() } else { format!("{}, le", self.by) };
                 format!(
-                    "histogram_quantile({quantile}, sum by ({with_le}) (rate({classic}[{window}])))\nor\n\
-                     histogram_quantile({quantile}, sum{by} (rate({native}[{window}])))"
+                    "histogram_quantile({quantile}, sum by ({with_le}) ({}))\nor\n\
+                     histogram_quantile({quantile}, sum{by} ({}))",
+                    self.rates("_bucket"),
+                    self.rates("")
                 )
             }
             "sum_rate" => self.part("sum", &by),
             "mean" => format!("({})\n/\n(({}) > 0)", self.part("sum", &by), self.part("count", &by)),
             // `on ()`: native buckets only if there are no classic ones.
-            "buckets" => format!(
-                "sum by (le) (increase({}[{window}]))\nor on ()\nsum (increase({native}[{window}]))",
-                self.series("_bucket")
-            ),
-            _ => native,
+            "buckets" => {
+                format!("sum by (le) ({})\nor on ()\nsum ({})", self.rates("_bucket"), self.rates(""))
+            }
+            _ => self.series(""),
         }
     }
 
     /// The rate of a histogram's `sum` or `count`.
     fn part(&self, part: &str, by: &str) -> String {
-        let (classic, native, window) = (self.series(&format!("_{part}")), self.series(""), self.window);
-        format!("sum{by} (rate({classic}[{window}])) or histogram_{part}(sum{by} (rate({native}[{window}])))")
+        let (classic, native) = (self.rates(&format!("_{part}")), self.rates(""));
+        format!("sum{by} ({classic}) or histogram_{part}(sum{by} ({native}))")
     }
 }
 
@@ -167,11 +196,26 @@ mod tests {
 
     #[test]
     fn quantile_reads_classic_and_native_histograms() {
-        let found = expand("{quantile 0.1 by (pod) over 5m DecodeRate of peers}", &[]).unwrap();
-        assert!(found.starts_with("histogram_quantile(0.1, sum by (pod, le) (rate("), "{found}");
-        assert!(found.contains("\nor\nhistogram_quantile(0.1, sum by (pod) (rate("), "{found}");
+        let found = expand("{quantile 0.1 by (source) over 5m DecodeRate of peers}", &[]).unwrap();
+        assert!(found.starts_with("histogram_quantile(0.1, sum by (source, le) (avg_over_time(fleet:"), "{found}");
+        assert!(found.contains("\nor\nhistogram_quantile(0.1, sum by (source) (avg_over_time(fleet:"), "{found}");
         assert_eq!(found.matches(r#"pod=~".*""#).count(), 2, "{found}");
         assert_eq!(found.matches("[5m]").count(), 2, "{found}");
+    }
+
+    #[test]
+    fn quantile_by_process_is_recorded() {
+        let found = expand("{quantile 0.1 by (pod, instance) DecodeRate}", &[]).unwrap();
+        let expected = "min by (pod, instance) (avg_over_time(pod:tokometer_decode_tokens_per_second:q1{job=~";
+        assert!(found.starts_with(expected), "{found}");
+    }
+
+    #[test]
+    fn buckets_of_processes_are_read_only_of_selected_ones() {
+        let found = expand("{mean DeliveryBlocked} > {buckets DecodeRate}", &[]).unwrap();
+        let raw: Vec<&str> = found.split(" or rate(").skip(1).collect();
+        assert_eq!(raw.len(), 6, "{found}");
+        assert!(raw.iter().all(|rest| rest.split('}').next().unwrap().ends_with(CHOSEN)), "{found}");
     }
 
     #[test]

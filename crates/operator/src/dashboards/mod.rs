@@ -53,6 +53,18 @@ pub struct Query {
     pub may_be_empty: Option<String>,
 }
 
+impl Dashboard {
+    /// Every Prometheus query: of panels, variables and annotations.
+    pub(crate) fn expressions(&self) -> Vec<String> {
+        let document: Value = serde_json::from_str(&self.json).expect("generated JSON");
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let annotations = list(&document["annotations"]["list"]).into_iter().map(|one| one["expr"].clone());
+        let variables = list(&document["templating"]["list"]).into_iter().map(|one| one["query"]["query"].clone());
+        let others = annotations.chain(variables).filter_map(|expr| expr.as_str().map(str::to_owned));
+        self.queries.iter().map(|query| query.expr.clone()).chain(others).collect()
+    }
+}
+
 impl Query {
     /// One line of JSON: `dashboard`, `panel`, `ref`, `expr`, `legend`, `instant`, `may_be_empty` (or null).
     pub fn json(&self) -> String {

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::dashboards::expression::expand;
 use crate::dashboards::schema::{Column, Link, Named, Override, Panel, Query, Shared, Style, Thresholds};
+use crate::promql::{Selector, read};
 use crate::rules::{SLOW_SHARE, burn_factor, runbook_url};
 use tokometer_telemetry::slo::{ReadingSpeed, RuleSettings};
 
@@ -70,6 +71,9 @@ impl Context<'_> {
             query.legend = self.text(&query.legend);
             query.may_be_empty = panel.may_be_empty.clone().or(query.may_be_empty.take());
             query.exemplars |= kind == "heatmap" && panel.styles.iter().any(|style| style == "traces");
+            if query.exemplars {
+                query.expr = exemplars_of_all(&query.expr);
+            }
         }
 
         let mut defaults = style.defaults;
@@ -315,6 +319,20 @@ fn target(at: usize, query: &Query, format: &str, instant: bool) -> Value {
         "exemplar": query.exemplars,
         "format": format,
     })
+}
+
+/// Adds the histograms of all processes at the time 0: Grafana requests the exemplars of every series in an expression,
+/// but Prometheus reads no sample there.
+fn exemplars_of_all(expr: &str) -> String {
+    let (selectors, _) = read(expr).expect("a generated expression, which the tests read");
+    let raw = selectors.iter().filter(|selector| selector.inside.last().is_some_and(|name| name == "rate"));
+    let all = raw.map(|Selector { name, matchers, .. }| {
+        let matchers = matchers.iter().filter(|(_, operator, value)| operator != "!~" || !value.contains('$'));
+        let matchers: Vec<String> =
+            matchers.map(|(label, operator, value)| format!("{label}{operator}\"{value}\"")).collect();
+        format!("\nor on ()\nsum (rate({name}{{{}}}[$__rate_interval] @ 0))", matchers.join(","))
+    });
+    format!("{expr}{}", all.collect::<String>())
 }
 
 fn tempo() -> Value {

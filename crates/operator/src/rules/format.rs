@@ -1,10 +1,13 @@
 //! The output formats of rules.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::fleet;
 use crate::rules::objective::{BURNS, burn_alert, events, number};
-use crate::rules::rule::{File, Group, runbook};
+use crate::rules::rule::{File, Group, INTERVAL, Rule, map, runbook};
 use crate::rules::time_scale::accelerate;
 use crate::rules::{alerts, objective};
 use tokometer_telemetry::slo::{Objective, Settings};
@@ -21,11 +24,25 @@ pub(super) fn stream(documents: &[Value]) -> String {
     format!("{HEAD}{}", documents.join("---\n"))
 }
 
-fn groups(settings: &Settings, time_scale: u32) -> Vec<Group> {
+pub(super) fn groups(settings: &Settings, time_scale: u32) -> Vec<Group> {
     let of_objectives = settings.objectives.iter().flat_map(|objective| objective::groups(&settings.rules, objective));
     let mut groups: Vec<Group> = of_objectives.chain(alerts::groups(&settings.rules)).collect();
+    groups.push(dashboards(settings));
     accelerate(&mut groups, time_scale);
     groups
+}
+
+/// The series that the dashboards read of a whole fleet.
+fn dashboards(settings: &Settings) -> Group {
+    let rule = |of: fleet::Recording| Rule {
+        record: Some(of.record),
+        expr: of.expr,
+        // Labels of a series that is added up; "All" of the dashboards matches only a set label.
+        labels: if of.is_aggregated { map(&[("instance", fleet::INSTANCE)]) } else { BTreeMap::new() },
+        ..Rule::default()
+    };
+    let rules = fleet::recordings(settings).into_iter().map(rule).collect();
+    Group { name: "tokometer-dashboards".to_owned(), interval: INTERVAL.to_owned(), rules }
 }
 
 /// The comment above the rules.

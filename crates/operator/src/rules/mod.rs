@@ -54,6 +54,11 @@ pub fn fast_threshold(objective: &Objective, period_days: u32) -> f64 {
     fast.threshold(objective, period_days)
 }
 
+/// Every expression of the rules.
+pub(crate) fn expressions(settings: &Settings) -> Vec<String> {
+    format::groups(settings, 1).into_iter().flat_map(|group| group.rules).map(|rule| rule.expr).collect()
+}
+
 /// The rules as YAML.
 pub fn rules(settings: &Settings, format: Format) -> String {
     rules_at(settings, format, 1)

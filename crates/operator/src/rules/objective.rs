@@ -64,20 +64,27 @@ pub(super) const BURNS: [Burn; 4] = [
     Burn { long: "3d", short: "6h", long_hours: 72.0, share: 0.10, urgency: TICKET },
 ];
 
-/// The windows of pages, whose ratios are recorded at every evaluation of the alerts.
-const FAST_WINDOWS: [&str; 4] = ["5m", "30m", "1h", "6h"];
-
-/// The windows of tickets.
-const LONG_WINDOWS: [&str; 3] = ["2h", "1d", "3d"];
-
-/// Evaluation interval of the ratios of tickets: less than half of the 5 minutes after which Prometheus ignores a sample.
-const LONG_INTERVAL: &str = "2m";
+/// The windows whose ratios are recorded, each after the windows from which it is added up.
+const WINDOWS: [&str; 7] = ["5m", "30m", "1h", "2h", "6h", "1d", "3d"];
 
 /// Minutes of a window such as `30m`, `1h` or `3d`.
 fn minutes(window: &str) -> u32 {
     let units = [("m", 1), ("h", 60), ("d", 1440)];
     let parse = |(unit, minutes): &(&str, u32)| Some(window.strip_suffix(unit)?.parse::<u32>().ok()? * minutes);
     units.iter().find_map(parse).unwrap_or(5)
+}
+
+/// The shorter window from which a window is added up, and how many of them.
+fn parts(window: &str) -> Option<(&'static str, u32)> {
+    Some(match window {
+        "30m" => ("5m", 6),
+        "1h" => ("30m", 2),
+        "2h" => ("1h", 2),
+        "6h" => ("1h", 6),
+        "1d" => ("6h", 4),
+        "3d" => ("1d", 3),
+        _ => return None,
+    })
 }
 
 /// Share of bad requests that counts as a total outage, regardless of the objective.
@@ -105,8 +112,7 @@ pub(super) fn groups(rules: &RuleSettings, objective: &Objective) -> Vec<Group> 
     };
     let of = Rules { rules, objective };
     vec![
-        group("ratios", INTERVAL, of.counts().into_iter().chain(of.ratios(&FAST_WINDOWS)).collect()),
-        group("long-ratios", LONG_INTERVAL, of.ratios(&LONG_WINDOWS)),
+        group("ratios", INTERVAL, of.counts().into_iter().chain(of.ratios()).collect()),
         group("budget", STEP, of.budget()),
         group("alerts", INTERVAL, of.alerts()),
     ]
@@ -154,7 +160,7 @@ impl Rules<'_> {
     }
 
     /// The bad or all requests of the last 5 minutes, with those that were lost in outages. Only these rules read the
-    /// series of every pod.
+    /// series of every pod; all other windows are sums of their results.
     fn counts(&self) -> Vec<Rule> {
         let by = self.by();
         // Clients of a dead server reach the healthy servers of its model, if there are any.
@@ -179,38 +185,30 @@ impl Rules<'_> {
         lost.into_iter().chain(counts).collect()
     }
 
-    /// A sum of the recorded counts of 5 minutes: of every minute, in windows of more than 6 hours of every fifth.
-    fn sum(&self, name: &str, minutes: u32) -> String {
-        let count = self.recorded(name);
-        let sum = match minutes {
-            5 => count,
-            ..=360 => format!("sum_over_time({count}[{minutes}m:1m]) / 5"),
-            _ => format!("sum_over_time({count}[{minutes}m:5m])"),
-        };
-        format!("sum without (sloth_window) ({sum})")
+    /// The count of a window: the sum of shorter windows that end one after the other, down to the counts of 5 minutes.
+    /// A window thus contains exactly its own requests, and needs few samples.
+    fn sum(&self, name: &str, window: &str) -> Option<Rule> {
+        let (part, parts) = parts(window)?;
+        let count = self.recorded(&format!("{name}:increase{part}"));
+        // The label keeps the parts apart: a part without samples counts as zero.
+        let earlier = (1..parts).map(|n| {
+            let offset = minutes(part) * n;
+            format!("\n  or\n  label_replace({count} offset {offset}m, \"part\", \"{n}\", \"sloth_id\", \".*\")")
+        });
+        let expr = format!("sum without (sloth_window, part) (\n  {count}{}\n)", earlier.collect::<String>());
+        Some(self.record(&format!("{name}:increase{window}"), Some(window), expr))
     }
 
-    /// The share of bad requests. Without requests the series is absent, not NaN.
-    fn ratios(&self, windows: &[&str]) -> Vec<Rule> {
-        // The count of a minute covers the 5 minutes before it: without its first 5 minutes, a window contains only its
-        // own requests.
-        let own = |window: &str| match minutes(window) {
-            minutes @ 6..=360 => minutes - 5,
-            minutes => minutes,
+    /// The counts and the share of bad requests. Without requests the share is absent, not NaN.
+    fn ratios(&self) -> Vec<Rule> {
+        let of_window = |window: &&str| {
+            let recorded = |name: &str| self.recorded(&format!("{name}:increase{window}"));
+            let expr = format!("{}\n/\n({} > 0)", recorded("slo:sli_bad"), recorded("slo:sli_all"));
+            let ratio = self.record(&format!("slo:sli_error:ratio_rate{window}"), Some(window), expr);
+            let counts = ["slo:sli_bad", "slo:sli_all"].into_iter().filter_map(|name| self.sum(name, window));
+            counts.chain([ratio]).collect::<Vec<Rule>>()
         };
-        let ratio = |window: &&str| {
-            let (bad, all) =
-                (self.sum("slo:sli_bad:increase5m", own(window)), self.sum("slo:sli_all:increase5m", own(window)));
-            let expr = format!("{bad}\n/\n({all} > 0)");
-            self.record(&format!("slo:sli_error:ratio_rate{window}"), Some(window), expr)
-        };
-        let count = |window: &&str| {
-            let expr = self.sum("slo:sli_bad:increase5m", minutes(window));
-            self.record(&format!("slo:sli_bad:increase{window}"), Some(window), expr)
-        };
-        // `counts` records the count of 5 minutes.
-        let counted = |window: &&&str| BURNS.iter().any(|burn| burn.long == **window);
-        windows.iter().map(ratio).chain(windows.iter().filter(counted).map(count)).collect()
+        WINDOWS.iter().flat_map(of_window).collect()
     }
 
     /// The period's ratio is computed from counts: a mean of ratios would weight an idle night like a busy day.
@@ -232,7 +230,7 @@ impl Rules<'_> {
             ("sloth_objective", &number(self.objective.target * 100.0)),
         ]));
         // If the period is as long as a window, the ratio is already recorded for that window.
-        let is_recorded = FAST_WINDOWS.iter().chain(&LONG_WINDOWS).any(|recorded| *recorded == window);
+        let is_recorded = WINDOWS.contains(&window.as_str());
         let of_period = (!is_recorded).then(|| self.record(&period, Some(&window), ratio));
         let counts = vec![
             self.record("slo:sli_bad:step5m", None, self.step("slo:sli_bad:increase5m")),

@@ -26,14 +26,14 @@ pub(super) fn accelerate(groups: &mut [Group], scale: u32) {
     }
 }
 
-/// Divides the durations in brackets (`[1h]`, `[10m:30s]`) and [`DAY`] in an expression. Quoted text is not changed.
+/// Divides the durations in brackets (`[1h]`, `[10m:30s]`) and after `offset`, and [`DAY`] in an expression. Quoted text is not changed.
 fn expression(text: &str, scale: u32) -> String {
     let day = DAY.parse::<f64>().map(|seconds| format!("{}", seconds / f64::from(scale)));
     let day = day.unwrap_or_else(|_| DAY.to_owned());
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(at) = rest.find(['[', '"']) {
         let (before, from) = rest.split_at(at);
-        out.push_str(&before.replace(DAY, &day));
+        out.push_str(&offsets(&before.replace(DAY, &day), scale));
         let close = if from.starts_with('[') { ']' } else { '"' };
         let end = from.get(1..).and_then(|inside| inside.find(close)).map_or(from.len(), |end| end + 2);
         let (inside, after) = from.split_at(end);
@@ -45,7 +45,19 @@ fn expression(text: &str, scale: u32) -> String {
         }
         rest = after;
     }
-    out.push_str(&rest.replace(DAY, &day));
+    out.push_str(&offsets(&rest.replace(DAY, &day), scale));
+    out
+}
+
+/// Divides the durations after `offset` in unquoted text.
+fn offsets(text: &str, scale: u32) -> String {
+    let mut parts = text.split(" offset ");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(part.len());
+        let (duration, rest) = part.split_at(end);
+        out.push_str(&format!(" offset {}{rest}", shorter(duration, scale)));
+    }
     out
 }
 
@@ -78,6 +90,8 @@ mod tests {
 
     #[test]
     fn brackets_are_scaled_and_names_kept() {
+        let text = r#"a{b=" offset 5m"} offset 60m or b offset 1h"#;
+        assert_eq!(expression(text, 60), r#"a{b=" offset 5m"} offset 60s or b offset 60s"#);
         let text = r#"deriv(slo:sli_error:ratio_rate1h{a="[1h] 86400"}[10m:30s]) > 0 and time() % 86400 > rate(x[1d])"#;
         let expected =
             r#"deriv(slo:sli_error:ratio_rate1h{a="[1h] 86400"}[10s:500ms]) > 0 and time() % 1440 > rate(x[1440s])"#;

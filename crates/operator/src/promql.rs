@@ -2,23 +2,31 @@
 
 /// A selector, such as `name{label="value"}[5m]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Selector {
-    pub(crate) name: String,
+pub struct Selector {
+    /// Name of the series.
+    pub name: String,
     /// Label, operator, value.
-    pub(crate) matchers: Vec<(String, String, String)>,
-    pub(crate) window: Option<String>,
+    pub matchers: Vec<(String, String, String)>,
+    /// The range, such as `5m`.
+    pub window: Option<String>,
+    /// The time of the modifier `@`.
+    pub at: Option<String>,
     /// Functions and aggregations around the selector, outermost first.
-    pub(crate) inside: Vec<String>,
+    pub inside: Vec<String>,
 }
 
 impl Selector {
-    pub(crate) fn has(&self, label: &str, value: &str) -> bool {
+    /// True with the matcher `label=~"value"`.
+    pub fn has(&self, label: &str, value: &str) -> bool {
         self.matchers.iter().any(|(name, operator, wanted)| name == label && operator == "=~" && wanted == value)
     }
 }
 
-/// Selectors of an expression, and the labels that it groups or joins by. Errors describe unbalanced delimiters.
-pub(crate) fn read(expr: &str) -> Result<(Vec<Selector>, Vec<String>), String> {
+/// Selectors of an expression, and the labels that it groups or joins by.
+///
+/// # Errors
+/// The unbalanced delimiter, or the matcher without an operator.
+pub fn read(expr: &str) -> Result<(Vec<Selector>, Vec<String>), String> {
     let mut reader = Reader { rest: expr, ..Reader::default() };
     while let Some(c) = reader.rest.chars().next() {
         reader.step(c)?;
@@ -110,27 +118,36 @@ impl<'a> Reader<'a> {
             }
         }
         let window = if self.rest.starts_with('[') { Some(self.closed_by(']')?.to_owned()) } else { None };
+        self.rest = self.rest.trim_start();
+        let at = self.rest.strip_prefix("@ ").map(|rest| rest.chars().take_while(char::is_ascii_digit).collect());
         let inside = self.open.iter().filter(|name| !name.is_empty()).cloned().collect();
-        self.selectors.push(Selector { name: word, matchers, window, inside });
+        self.selectors.push(Selector { name: word, matchers, window, at, inside });
         Ok(())
     }
 }
 
-#[test]
-fn selectors_are_found_with_their_enclosing_functions() {
-    let (found, labels) =
-        read("sum by (le, a) (rate(x_bucket{a=\"1,2\",b=~\"$b\"}[5m]))\nor on () max_over_time((y > 0.5)[1h:1m])")
-            .unwrap();
-    assert_eq!(labels, ["le", "a"]);
-    let names: Vec<&str> = found.iter().map(|selector| selector.name.as_str()).collect();
-    assert_eq!(names, ["x_bucket", "y"]);
-    let of = |label: &str, operator: &str, value: &str| (label.to_owned(), operator.to_owned(), value.to_owned());
-    assert_eq!(found[0].matchers, [of("a", "=", "1,2"), of("b", "=~", "$b")]);
-    assert_eq!((found[0].window.as_deref(), found[0].inside.join(" ")), (Some("5m"), "sum rate".to_owned()));
-    assert_eq!((found[1].window.as_deref(), found[1].inside.join(" ")), (None, "max_over_time".to_owned()));
-    let (found, _) = read("label_replace(a * $x, \"b c\", \"$1\", \"\", \"(.*)\") + 3").unwrap();
-    assert_eq!(found.iter().map(|selector| selector.name.as_str()).collect::<Vec<_>>(), ["a"]);
-    for broken in ["sum(a", "a)", "a{b=\"c\"", "a{b}", "rate(a[5m)"] {
-        assert!(read(broken).is_err(), "{broken}");
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_are_found_with_their_enclosing_functions() {
+        let (found, labels) =
+            read("sum by (le, a) (rate(x_bucket{a=\"1,2\",b=~\"$b\"}[5m]))\nor on () max_over_time((y > 0.5)[1h:1m])")
+                .unwrap();
+        assert_eq!(labels, ["le", "a"]);
+        let names: Vec<&str> = found.iter().map(|selector| selector.name.as_str()).collect();
+        assert_eq!(names, ["x_bucket", "y"]);
+        let of = |label: &str, operator: &str, value: &str| (label.to_owned(), operator.to_owned(), value.to_owned());
+        assert_eq!(found[0].matchers, [of("a", "=", "1,2"), of("b", "=~", "$b")]);
+        assert_eq!((found[0].window.as_deref(), found[0].inside.join(" ")), (Some("5m"), "sum rate".to_owned()));
+        assert_eq!((found[1].window.as_deref(), found[1].inside.join(" ")), (None, "max_over_time".to_owned()));
+        let (found, _) = read("sum(rate(a[5m] @ 0)) + b").unwrap();
+        assert_eq!(found.iter().map(|selector| selector.at.as_deref()).collect::<Vec<_>>(), [Some("0"), None]);
+        let (found, _) = read("label_replace(a * $x, \"b c\", \"$1\", \"\", \"(.*)\") + 3").unwrap();
+        assert_eq!(found.iter().map(|selector| selector.name.as_str()).collect::<Vec<_>>(), ["a"]);
+        for broken in ["sum(a", "a)", "a{b=\"c\"", "a{b}", "rate(a[5m)"] {
+            assert!(read(broken).is_err(), "{broken}");
+        }
     }
 }
