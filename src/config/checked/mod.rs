@@ -197,7 +197,7 @@ fn export(
 ) -> export::Settings {
     let Telemetry { semconv, resource, max_models, max_label_sets, prompt_classes } = &raw.telemetry;
     let PromptClasses { input_length, cache_hit } = prompt_classes;
-    let Prometheus { native_histograms, exemplars } = raw.prometheus.clone();
+    let Prometheus { profile, native_histograms, exemplars } = raw.prometheus.clone();
     export::Settings {
         semconv: *semconv,
         resource: otel::resource(environment, resource, &raw.admin.listen, !raw.tap.ports.is_empty()),
@@ -208,6 +208,7 @@ fn export(
             input_bounds: if *input_length { INPUT_LENGTH_BOUNDS.to_vec() } else { Vec::new() },
             cache_hit: *cache_hit,
         },
+        profile,
         native_histograms,
         exemplars,
         metrics: otlp::metrics(&raw.otlp, problems),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokometer_decode::Route;
 use tokometer_observe::measure::{Gap, Labels, Outcome, Record, Sink};
-use tokometer_telemetry::export::{Exporters, Settings};
+use tokometer_telemetry::export::{Exporters, Profile, Settings};
 
 use super::text::{Form, Samples};
 use super::{records, text};
@@ -194,6 +194,45 @@ fn label_sets_over_the_cap_replace_idle_ones() {
     });
     let own = models().into_iter().filter(|model| model != "other");
     assert_eq!(own.collect::<Vec<_>>(), ["b", "c"]);
+}
+
+#[test]
+fn sums_of_the_fleet_profile_keep_the_counts_of_replaced_label_sets() {
+    let settings = Settings {
+        profile: Profile::Fleet,
+        max_label_sets: 2,
+        label_idle: Duration::from_millis(1),
+        ..Settings::default()
+    };
+    let exporters = start(settings);
+    // Both names are names of one model, whose series are added up.
+    let of = |requested: &str, model: &str| {
+        let labels = Labels { request_model: Some(requested.into()), ..records::labels(model) };
+        Arc::new(Record { labels: Arc::new(labels), ..records::good(model) })
+    };
+    let page = || samples(&exporters);
+    let of_model = |samples: &Samples, name: &str, model: &str| {
+        let found = samples.iter().filter(|((n, l), _)| n == name && l["gen_ai_response_model"] == model);
+        found.map(|(_, value)| *value).collect::<Vec<f64>>()
+    };
+    exporters.record(&of("first", "m"));
+    exporters.record(&of("second", "m"));
+    assert_eq!(of_model(&page(), "tokometer_output_tokens_total", "m"), [202.0]);
+    let mut tokens = 202.0;
+    until("a third set has replaced one of them", || {
+        exporters.record(&of("third", "other-model"));
+        let replaced = !of_model(&page(), "tokometer_output_tokens_total", "other-model").is_empty();
+        replaced.then_some(())
+    });
+    assert_eq!(of_model(&page(), "tokometer_output_tokens_total", "m"), [tokens]);
+    assert_eq!(of_model(&page(), "tokometer_decode_tokens_per_second_count", "m"), [2.0]);
+    for requested in ["second", "first"] {
+        exporters.record(&of(requested, "m"));
+        tokens += 101.0;
+    }
+    let samples = page();
+    let all: f64 = ["m", "other"].iter().flat_map(|m| of_model(&samples, "tokometer_output_tokens_total", m)).sum();
+    assert!(all >= tokens, "{all} of {tokens}");
 }
 
 #[test]

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use prost::Message;
+use tokometer_decode::Route;
 use tokometer_observe::measure::{Labels, Outcome, Record, Sink};
-use tokometer_telemetry::export::{Exporters, Semconv, Settings, protobuf};
+use tokometer_telemetry::export::{Exporters, Profile, Semconv, Settings, protobuf};
 
 use super::text::Form;
 use super::{records, text};
@@ -186,6 +187,35 @@ fn rejected_model_names_take_no_place() {
         value(&samples, "gen_ai_server_request_duration_seconds_count", &[("gen_ai_request_model", "other")]),
         2.0
     );
+}
+
+/// Three models on two routes, as in docs/how-to/scale.md.
+#[test]
+fn fleet_profile_has_at_most_900_series_for_three_models_on_two_routes() {
+    let page = |profile| {
+        let exporters = start(&Settings { profile, ..records::settings() });
+        for model in ["a", "b", "c"] {
+            for route in [Route::Chat, Route::Completions] {
+                let labels = Arc::new(Labels { route, ..records::labels(model) });
+                for record in [records::good(model), records::busy(model)] {
+                    exporters.record(&Arc::new(Record { labels: Arc::clone(&labels), ..record }));
+                }
+            }
+        }
+        text::parse(&scrape(&exporters, OPEN), Form::OpenMetrics).samples
+    };
+    let (full, fleet) = (page(Profile::Full), page(Profile::Fleet));
+    assert!(fleet.len() < 900 && fleet.len() * 3 < full.len(), "{} of {}", fleet.len(), full.len());
+    for name in
+        ["tokometer_output_tokens_total", "tokometer_decode_tokens_per_second_count", "tokometer_requests_total"]
+    {
+        let of = |samples: &text::Samples| value(samples, name, &[("gen_ai_response_model", "b")]);
+        assert_eq!(of(&fleet), of(&full), "{name}");
+    }
+    let bucket = [("gen_ai_response_model", "b"), ("le", "125.0")];
+    let name = "tokometer_decode_tokens_per_second_bucket";
+    assert_eq!(value(&fleet, name, &bucket), value(&full, name, &bucket));
+    assert!(!fleet.keys().any(|(name, _)| name.starts_with("tokometer_chunk_gap")));
 }
 
 #[test]

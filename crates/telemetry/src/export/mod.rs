@@ -6,6 +6,7 @@ mod exporters;
 mod labels;
 mod otlp;
 mod page;
+mod profile;
 mod recorder;
 mod series;
 mod settings;
@@ -22,6 +23,7 @@ pub use labels::Value;
 pub use labels::failure::outcome_class;
 pub use otlp::{CollectorClient, usable_endpoint};
 pub use page::{Page, protobuf};
+pub use profile::Profile;
 pub use series::histograms::{Histogram, Histograms};
 pub use settings::{
     Endpoint, Listener, Metrics, PromptClasses, Protocol, Sampler, Semconv, Settings, Temporality, Traces,

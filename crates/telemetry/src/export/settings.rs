@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use tokometer_observe::measure::LABEL_IDLE;
 use tokometer_settings as form;
 
+use crate::export::Profile;
+
 /// The version of the OpenTelemetry GenAI semantic conventions that the exported names follow (`gen_ai.server.*` is the
 /// same in both).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -219,6 +221,8 @@ pub struct Settings {
     pub label_idle: Duration,
     /// Prompt classes as attributes.
     pub prompt_classes: PromptClasses,
+    /// The content of the Prometheus page.
+    pub profile: Profile,
     /// Whether the protobuf format of the Prometheus endpoint has native histograms in addition to classic ones.
     pub native_histograms: bool,
     /// Whether histogram buckets have exemplars.
@@ -239,6 +243,7 @@ impl Default for Settings {
             max_label_sets: 512,
             label_idle: LABEL_IDLE,
             prompt_classes: PromptClasses::default(),
+            profile: Profile::default(),
             native_histograms: true,
             exemplars: true,
             metrics: Metrics::default(),

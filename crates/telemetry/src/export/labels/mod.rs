@@ -79,6 +79,11 @@ impl Attributes {
         Attributes(metric.keys().chain(metric.optional.iter().copied()).filter_map(find).collect())
     }
 
+    /// Only the attributes with these keys.
+    pub(crate) fn only(&self, keys: &[Key]) -> Attributes {
+        Attributes(self.0.iter().filter(|(key, _)| keys.contains(key)).cloned().collect())
+    }
+
     /// The attributes for OpenTelemetry, sorted by name: the SDK treats the same attributes in another order as a
     /// different series.
     pub(crate) fn to_otel(&self) -> Vec<KeyValue> {

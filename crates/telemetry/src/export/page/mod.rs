@@ -36,6 +36,34 @@ pub(crate) enum Value {
     Histogram(Box<State>),
 }
 
+impl Value {
+    /// Adds another series of the same metric.
+    pub(crate) fn add(&mut self, other: &Value) {
+        match (self, other) {
+            (Value::Whole(sum), Value::Whole(n)) => *sum += n,
+            (Value::Float(sum), Value::Float(n)) => *sum += n,
+            (Value::Histogram(sum), Value::Histogram(more)) => sum.join(more),
+            _ => {}
+        }
+    }
+
+    /// True for a counter without a count.
+    pub(crate) fn is_zero(&self) -> bool {
+        match self {
+            Value::Whole(n) => *n == 0,
+            Value::Float(n) => *n == 0.0,
+            Value::Histogram(_) => false,
+        }
+    }
+
+    /// Removes the buckets of a histogram, except `+Inf`.
+    pub(crate) fn without_buckets(&mut self) {
+        if let Value::Histogram(state) = self {
+            state.without_buckets();
+        }
+    }
+}
+
 /// One series.
 #[derive(Clone, Debug)]
 pub(crate) struct Point {

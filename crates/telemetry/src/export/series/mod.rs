@@ -5,7 +5,7 @@ pub(crate) mod handles;
 pub(crate) mod histograms;
 pub(crate) mod live;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -13,6 +13,7 @@ use opentelemetry::metrics::{BoundCounter, BoundHistogram, Counter, Histogram, M
 
 use crate::export::collect::Values;
 use crate::export::labels::Attributes;
+use crate::export::profile::Kept;
 use crate::export::series::distribution::{Exemplar, State};
 use crate::export::table::{Id, Kind, Metric, TABLE};
 use crate::export::{Settings, page};
@@ -114,6 +115,31 @@ struct Family {
     metric: &'static Metric,
     instrument: Instrument,
     series: RwLock<HashMap<Attributes, Arc<Series>>>,
+    /// What the page shows of the metric; `None` for nothing.
+    kept: Option<Kept>,
+    /// The values of removed series, by shown attributes: without them, the sum that contained them would decrease,
+    /// which Prometheus takes for a restart. Only for sums that still have a series. Locked after `series`.
+    removed: Mutex<HashMap<Attributes, page::Value>>,
+}
+
+impl Family {
+    /// Removes the series whose handles have all been dropped.
+    fn remove_unused(&self) {
+        let mut series = self.series.write().unwrap_or_else(PoisonError::into_inner);
+        let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = |attributes: &Attributes| self.kept.as_ref().and_then(|kept| kept.shown(attributes));
+        for (attributes, gone) in series.extract_if(|_, series| Arc::strong_count(series) == 1) {
+            let Some(shown) = shown(&attributes) else { continue };
+            match removed.get_mut(&shown) {
+                Some(sum) => sum.add(&gone.value()),
+                None => drop(removed.insert(shown, gone.value())),
+            }
+        }
+        if !removed.is_empty() {
+            let live: HashSet<Attributes> = series.keys().filter_map(shown).collect();
+            removed.retain(|shown, _| live.contains(shown));
+        }
+    }
 }
 
 /// Every metric, by [`Id`]. Counters and gauges that are observed at a scrape have no series here.
@@ -135,6 +161,8 @@ impl Families {
                     meter.filter(|_| metric.is_recorded() || metric.kind == Kind::Histogram),
                 ),
                 series: RwLock::default(),
+                kept: settings.profile.of(metric),
+                removed: Mutex::default(),
             })
         };
         let (native_histograms, exemplars) = (settings.native_histograms, settings.exemplars);
@@ -175,8 +203,7 @@ impl Families {
     /// Prometheus and OTLP backends treat as a counter reset.
     pub(crate) fn remove_unused(&self) {
         for family in self.by_id.iter().flatten().filter(|family| family.metric.is_recorded()) {
-            let mut series = family.series.write().unwrap_or_else(PoisonError::into_inner);
-            series.retain(|_, series| Arc::strong_count(series) > 1);
+            family.remove_unused();
         }
     }
 
@@ -193,7 +220,8 @@ impl Families {
 
     /// All recorded series, ordered by their attributes, and the given observed values.
     pub(crate) fn snapshot(&self, mut observed: Values) -> Vec<page::Family> {
-        let families = self.by_id.iter().flatten().map(|family| {
+        let families = self.by_id.iter().flatten().filter_map(|family| {
+            let kept = family.kept.as_ref()?;
             let series = family.series.read().unwrap_or_else(PoisonError::into_inner);
             // A series appears as soon as its handle exists, even when empty. The SDK does the same for bound
             // instruments, so both exporters report the same series.
@@ -205,7 +233,8 @@ impl Families {
             let observed = observed.get_mut(family.metric.id as usize).map(std::mem::take).unwrap_or_default();
             let point = |(attributes, value)| page::Point { attributes, value: page::Value::Float(value) };
             points.extend(observed.into_iter().map(point));
-            page::Family { metric: family.metric, points }
+            let removed = family.removed.lock().unwrap_or_else(PoisonError::into_inner);
+            Some(page::Family { metric: family.metric, points: kept.reduce(family.metric, points, &removed) })
         });
         families.collect()
     }

@@ -121,6 +121,22 @@ impl State {
         }
     }
 
+    /// Adds the observations of a series of the same metric, and keeps the newest exemplar of each bucket.
+    pub(crate) fn join(&mut self, other: &State) {
+        self.add(other);
+        for (own, other) in self.exemplars.iter_mut().zip(&other.exemplars) {
+            if other.is_some_and(|other| own.is_none_or(|own| own.at < other.at)) {
+                *own = *other;
+            }
+        }
+    }
+
+    /// Removes all classic buckets except `+Inf`.
+    pub(crate) fn without_buckets(&mut self) {
+        (self.bounds, self.counts) = (&[], vec![self.count]);
+        self.exemplars = Vec::new();
+    }
+
     /// Upper bound and count of each bucket, the last one `+Inf`.
     pub(crate) fn buckets(&self) -> Vec<(f64, u64)> {
         self.bounds.iter().copied().chain([f64::INFINITY]).zip(self.counts.iter().copied()).collect()
