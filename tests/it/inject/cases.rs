@@ -441,7 +441,7 @@ fn sidecar_has_a_cpu_limit_where_every_container_has_one() {
         let redirect = &injected["initContainers"][0]["resources"];
         let sidecar = &injected["initContainers"][1]["resources"];
         assert_eq!(sidecar["limits"].get("cpu"), expected.as_ref(), "{spec}");
-        assert_eq!(sidecar["requests"]["cpu"], if expected.is_some() { "250m" } else { "100m" }, "{spec}");
+        assert_eq!(sidecar["requests"]["cpu"], if expected.is_some() { "250m" } else { "25m" }, "{spec}");
         assert_eq!(redirect.get("limits").is_some(), expected.is_some(), "{spec}");
     }
 }
