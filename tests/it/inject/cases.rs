@@ -375,6 +375,10 @@ fn server_container_is_detected_or_required() {
     assert_eq!(spec["containers"][1]["args"], json!(["--host=127.0.0.1"]));
     assert_eq!(spec["containers"][0], json!({"name": "log", "image": "fluent-bit"}));
     assert!(notes[0].contains("main") && notes[0].contains("vLLM, recognised by its image"), "{notes:?}");
+    let proxy = "{containers: [{name: p, image: vllm, command: [vllm-router]}, {name: main, image: vllm, command: [vllm, serve, m]}]}";
+    let (spec, notes) = injected(proxy, &options());
+    assert_eq!(spec["containers"][1]["args"], json!(["--host=127.0.0.1"]));
+    assert!(notes[0].contains("main"), "{notes:?}");
     let two = "{containers: [{name: a, image: vllm}, {name: b, image: sglang, args: [--host=0.0.0.0]}]}";
     assert!(skipped(two, &options()).contains("--container"));
     let (spec, _) = injected(two, &Options { container: Some("b".to_owned()), ..options() });

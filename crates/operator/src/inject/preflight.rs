@@ -4,10 +4,10 @@
 use tokometer_decode::Engine;
 
 use crate::inject::patch::Operation;
-use crate::inject::server::{Exposure, Server, declared, number};
+use crate::inject::server::{Exposure, Server, declared, is_server, number};
 use crate::inject::texts::{list, of_engine, text};
 use crate::inject::value::Value;
-use crate::inject::{Mode, Options, engine};
+use crate::inject::{Mode, Options};
 
 /// Time until the kubelet has restarted a sidecar that hangs: its liveness probe with the chart's values, and the restart.
 const RESTART_SECS: i64 = 10;
@@ -123,7 +123,7 @@ pub(super) fn certificate<'a>(spec: &'a Value, secret: &str) -> Option<&'a Value
 /// Warnings that do not prevent the injection.
 pub(super) fn warnings(spec: &Value, server: &Server<'_>, options: &Options, patch: &[Operation]) -> Vec<String> {
     let hook = server.container.at(&["lifecycle", "preStop"]);
-    let other = |(number, other): (usize, &Value)| number != server.number && engine::of(other).is_some();
+    let other = |(number, other): (usize, &Value)| number != server.number && is_server(other);
     // Kubernetes starts the image's CMD only if the container has neither command nor args.
     let of_image = ["command", "args"].into_iter().all(|list| server.container.list(list).is_empty());
     let args = format!("/spec/containers/{}/args/", server.number);

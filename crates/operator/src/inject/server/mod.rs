@@ -86,16 +86,25 @@ impl Server<'_> {
     }
 }
 
+/// True if the container is recognized as an inference server, and starts it.
+pub(super) fn is_server(container: &Value) -> bool {
+    engine::of(container).is_some_and(|(engine, _)| shell::is_started(container, Some(engine)))
+}
+
 /// Finds the server and adds the evidence to `notes`. The error explains why the server is unknown, and which option to
 /// set.
 pub(super) fn find<'a>(spec: &'a Value, options: &Options, notes: &mut Vec<String>) -> Result<Server<'a>, String> {
     let all = spec.list("containers");
     let name = |container: &'a Value| container.text("name").unwrap_or_default();
-    let known: Vec<(usize, &Value)> = match &options.container {
+    let mut known: Vec<(usize, &Value)> = match &options.container {
         Some(wanted) => all.iter().enumerate().filter(|(_, container)| name(container) == wanted).collect(),
         None if all.len() == 1 && options.engine.is_some() => all.iter().enumerate().collect(),
         None => all.iter().enumerate().filter(|(_, container)| engine::of(container).is_some()).collect(),
     };
+    // A proxy may run from the engine's image.
+    if known.iter().any(|(_, container)| is_server(container)) {
+        known.retain(|(_, container)| options.container.is_some() || options.engine.is_some() || is_server(container));
+    }
     let names = || all.iter().map(name).collect::<Vec<_>>().join(", ");
     let (number, found) = match (known.as_slice(), &options.container) {
         ([one], _) => *one,
